@@ -1,0 +1,182 @@
+"""The one door to array libraries, and the one place that checks what users pass in.
+
+Everything above this module is written once against the array API standard and so serves NumPy, torch, JAX and
+any other library of the standard. Values are checked whenever they can be read; inside `jax.jit` or
+`torch.compile` only shapes and dtypes exist, so there only those are checked.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import array_api_compat
+import numpy as np
+
+from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+
+Array = Any
+"""An array of any library that follows the array API standard."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def namespace(*arrays: Array) -> Any:
+    """The functions of the library that these arrays come from."""
+    return array_api_compat.array_namespace(*arrays)
+
+
+def without_warnings(function: F) -> F:
+    """Silence NumPy's floating-point warnings where log(0) = -inf and exp(-inf) = 0 are meant."""
+    return np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore")(function)
+
+
+def stop_gradient(x: Array) -> Array:
+    """`x` as a constant, for the libraries that differentiate."""
+    if array_api_compat.is_torch_array(x):
+        return x.detach()
+    if array_api_compat.is_jax_array(x):
+        return sys.modules["jax"].lax.stop_gradient(x)
+    return x
+
+
+def is_traced(x: Array) -> bool:
+    """Whether `x` stands for values that are not there yet (`jax.jit`, `jax.grad`, `torch.compile`)."""
+    if array_api_compat.is_torch_array(x):
+        return bool(sys.modules["torch"].compiler.is_compiling())
+    if array_api_compat.is_jax_array(x):
+        return isinstance(x, sys.modules["jax"].core.Tracer)
+    return False
+
+
+def as_array(values: Any, argument: str, function: str) -> Array:
+    """`values` itself if it is an array of a known library, else as a NumPy array."""
+    if array_api_compat.is_array_api_obj(values):
+        is_numpy = isinstance(values, np.ndarray)
+        return values.astype(values.dtype.newbyteorder("="), copy=False) if is_numpy else values
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ShapeError(argument, function, expected="an array with rows of equal length", got=str(error)) from error
+    if array.dtype.kind not in "biuf":
+        raise DataError(argument, function, expected="an array of numbers", got=f"dtype {array.dtype}")
+    return array
+
+
+def as_floating(values: Any, argument: str, function: str) -> tuple[Array, Any]:
+    """`values` in the precision to compute in, and the dtype that the result should have.
+
+    float32 and float64 stay, float16 and bfloat16 are computed in float32, integers become the library's default
+    floating dtype.
+    """
+    array = as_array(values, argument, function)
+    xp = namespace(array)
+    if not xp.isdtype(array.dtype, "real floating"):
+        if not xp.isdtype(array.dtype, "integral"):
+            raise DataError(argument, function, expected="an array of real numbers", got=f"dtype {array.dtype}")
+        default = xp.asarray(0.0).dtype
+        return xp.astype(array, default), default
+    if xp.finfo(array.dtype).bits < 32:
+        return xp.astype(array, xp.float32), array.dtype
+    return array, array.dtype
+
+
+def check_logits(values: Any, argument: str, function: str) -> tuple[Array, Any]:
+    """Logits or log-probabilities, classes on the last axis, ready to compute with; and the dtype of the result.
+
+    -inf is an ordinary value (a class that cannot occur); NaN, +inf and a row of -inf alone are errors.
+    """
+    logits, dtype = as_floating(values, argument, function)
+    if logits.ndim < 1 or logits.shape[-1] < 2:
+        raise ShapeError(
+            argument,
+            function,
+            expected="an array with at least two classes on its last axis",
+            got=f"shape {tuple(logits.shape)}",
+        )
+    if is_traced(logits):
+        return logits, dtype
+    xp = namespace(logits)
+    # A row's maximum is NaN, +inf or -inf exactly if the row cannot be normalised: one pass finds all three.
+    if not bool(xp.all(xp.isfinite(xp.max(stop_gradient(logits), axis=-1)))):
+        raise DataError(argument, function, expected="free of NaN and +inf, with a finite value in every row",
+                        got=_describe_bad_row(xp, logits))  # fmt: skip
+    return logits, dtype
+
+
+def _describe_bad_row(xp: Any, logits: Array) -> str:
+    rows = xp.reshape(stop_gradient(logits), (-1, logits.shape[-1]))
+    worst = xp.max(rows, axis=-1)
+    row = int(xp.argmax(xp.astype(~xp.isfinite(worst), xp.int32)))
+    if bool(xp.any(xp.isnan(rows[row, :]))):
+        what = "NaN"
+    elif float(worst[row]) > 0:
+        what = "+inf"
+    else:
+        what = "only -inf"
+    return f"{what} in row {row}"
+
+
+def check_labels(values: Any, logits: Array, function: str, argument: str = "labels") -> Array:
+    """Integer class labels, one for each row of `logits`, as an array of the same library and device."""
+    labels = as_array(values, argument, function)
+    xp = namespace(logits)
+    if isinstance(labels, np.ndarray) and not isinstance(logits, np.ndarray):
+        labels = xp.asarray(labels, device=array_api_compat.device(logits))
+    if not xp.isdtype(labels.dtype, "integral"):
+        raise LabelError(argument, function, expected="integers", got=f"dtype {labels.dtype}")
+    if tuple(labels.shape) != tuple(logits.shape[:-1]):
+        raise ShapeError(
+            argument,
+            function,
+            expected=f"of shape {tuple(logits.shape[:-1])}, one label for each row of logits",
+            got=f"shape {tuple(labels.shape)}",
+        )
+    n_classes = logits.shape[-1]
+    if not is_traced(labels) and math.prod(labels.shape) > 0:
+        lowest, highest = int(xp.min(labels)), int(xp.max(labels))
+        if lowest < 0 or highest >= n_classes:
+            raise LabelError(
+                argument,
+                function,
+                expected=f"between 0 and {n_classes - 1}",
+                got=f"labels from {lowest} to {highest}",
+            )
+    return xp.astype(labels, xp.int64) if not array_api_compat.is_jax_array(labels) else labels
+
+
+def check_parameter(value: Any, argument: str, function: str, *, above: float, like: Array) -> Any:
+    """A finite setting greater than `above`: a number, or an array with one value for each row of `like`."""
+    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+        if not (math.isfinite(value) and value > above):
+            raise ParameterError(argument, function, expected=_domain(above), got=repr(float(value)))
+        return float(value)
+    if not array_api_compat.is_array_api_obj(value):
+        raise ParameterError(
+            argument, function, expected=f"a number or an array, {_domain(above)}", got=type(value).__name__
+        )
+    xp = namespace(like)
+    array = value if not isinstance(value, np.ndarray) or isinstance(like, np.ndarray) else xp.asarray(value)
+    rows = tuple(like.shape[:-1])
+    if array.ndim > 0 and tuple(array.shape) != rows:
+        raise ShapeError(
+            argument, function, expected=f"a number or an array of shape {rows}", got=f"shape {tuple(array.shape)}"
+        )
+    if not is_traced(array):
+        fine = xp.isfinite(array) & (array > above)
+        if not bool(xp.all(fine)):
+            low = float(xp.min(stop_gradient(array)))
+            raise ParameterError(argument, function, expected=_domain(above), got=f"an array with minimum {low}")
+    return xp.astype(array, like.dtype)[..., None]
+
+
+def _domain(above: float) -> str:
+    return f"finite and greater than {above:g}"
+
+
+def take_label(values: Array, labels: Array) -> Array:
+    """The entry of each row of `values` that its label names."""
+    xp = namespace(values)
+    return xp.take_along_axis(values, labels[..., None], axis=-1)[..., 0]

@@ -12,6 +12,15 @@ from refocal.metrics.binned import (
     expected_calibration_error,
     reliability_curve,
 )
+from refocal.metrics.bootstrap import (
+    Interval,
+    PairedDifference,
+    ReliabilityBand,
+    bootstrap_interval,
+    paired_bootstrap,
+    reliability_band,
+)
+from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 from refocal.metrics.scores import (
     BrierDecomposition,
     SpiegelhalterResult,
@@ -26,10 +35,16 @@ from refocal.metrics.smooth import CorpReliability, corp_reliability, ks_calibra
 
 __all__ = [
     "BrierDecomposition",
+    "CalibrationHistogram",
     "CorpReliability",
+    "Interval",
+    "PairedDifference",
+    "ReliabilityBand",
     "ReliabilityCurve",
     "SpiegelhalterResult",
+    "StreamedCalibration",
     "accuracy",
+    "bootstrap_interval",
     "brier_decomposition",
     "brier_score",
     "classwise_ece",
@@ -40,6 +55,8 @@ __all__ = [
     "expected_calibration_error",
     "ks_calibration_error",
     "log_loss",
+    "paired_bootstrap",
+    "reliability_band",
     "reliability_curve",
     "smooth_ece",
     "spiegelhalter_test",

@@ -46,6 +46,11 @@ class Rows:
         """Number of classes; 2 where only the probability of class 1 was given."""
         return 2 if self.binary else int(self.probabilities.shape[1])
 
+    def take(self, indices: Indices) -> Rows:
+        """Some of the rows, as often as they are named."""
+        weight = None if self.weight is None else self.weight[indices]
+        return Rows(self.labels[indices], self.probabilities[indices], weight)
+
     def event(self, label: int) -> tuple[Vector, Flags]:
         """The probability of class `label` in each row, and whether it occurred."""
         if self.binary:

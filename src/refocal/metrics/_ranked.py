@@ -16,7 +16,7 @@ from refocal.metrics._inputs import Flags, Indices, Vector
 
 STRATEGIES = ("quantile", "uniform", "interpolated")
 _BLOCK = 1 << 15
-_SHARE_ROUNDING = 1e-12
+SHARE_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def quantile_starts(ranked: Ranked, n_bins: int) -> Indices:
         shares = np.cumsum(ranked.weight)
         shares /= shares[-1]
         # Weights of 0.1 each must cut where weights of 1 do, though their sums are rounded.
-        targets = np.arange(1, n_bins) / n_bins - _SHARE_ROUNDING
+        targets = np.arange(1, n_bins) / n_bins - SHARE_ROUNDING
         last = np.searchsorted(shares, targets)
     inner = np.searchsorted(ranked.confidence, ranked.confidence[last], side="right")
     return np.concatenate([np.zeros(1, dtype=np.int64), inner])
@@ -113,21 +113,27 @@ def sum_bins(ranked: Ranked, starts: Indices) -> Bins:
     return Bins(count[kept], *(x[kept] for x in sums))
 
 
-def uniform_bins(confidence: Vector, correct: Vector | Flags, weight: Vector | None, n_bins: int) -> Bins:
-    """Bins [k/n_bins, (k+1)/n_bins), the last one closed."""
+def uniform_index(confidence: Vector, n_bins: int) -> Indices:
+    """The bin [k/n_bins, (k+1)/n_bins) of each confidence; the last bin is closed."""
     edges = np.arange(n_bins + 1) / n_bins
     above = np.append(edges[1:-1], np.inf)
+    index = (confidence * n_bins).astype(np.int64)
+    np.minimum(index, n_bins - 1, out=index)
+    # c · n_bins is rounded: 0.29 · 100 is below 29, yet 0.29 is the edge 29/100.
+    index += confidence >= above[index]
+    index -= confidence < edges[index]
+    return index
+
+
+def uniform_bins(confidence: Vector, correct: Vector | Flags, weight: Vector | None, n_bins: int) -> Bins:
+    """Bins of equal width."""
     outcomes = np.zeros(2 * n_bins, dtype=np.int64)
     sums = np.zeros((4, n_bins))
     # Blocks that stay in the cache: the temporaries cost more than the counting otherwise.
     for start in range(0, confidence.shape[0], _BLOCK):
         block = slice(start, start + _BLOCK)
         c, y = confidence[block], correct[block].astype(np.int64)
-        index = (c * n_bins).astype(np.int64)
-        np.minimum(index, n_bins - 1, out=index)
-        # c · n_bins is rounded: 0.29 · 100 is below 29, yet 0.29 is the edge 29/100.
-        index += c >= above[index]
-        index -= c < edges[index]
+        index = uniform_index(c, n_bins)
         if weight is None:
             sums[1] += np.bincount(index, c, n_bins)
         else:

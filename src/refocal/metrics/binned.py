@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal.metrics._inputs import Rows, Vector, check_option, check_count, check_level, read_probabilities
+from refocal.metrics._inputs import Rows, Vector, check_count, check_level, check_option, read_probabilities
 from refocal.metrics._ranked import STRATEGIES, Bins, make_bins, norm_of_gaps, quantile_starts, rank, sum_bins
 
 NORMS = ("l1", "l2", "max")
@@ -81,6 +81,11 @@ def classwise_ece(
     function = "classwise_ece"
     _check_options(n_bins, strategy, norm, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function)
+    return classwise_of(rows, n_bins=n_bins, strategy=strategy, norm=norm)
+
+
+def classwise_of(rows: Rows, *, n_bins: int, strategy: str, norm: str) -> float:
+    """`classwise_ece` of checked rows."""
     errors = [
         norm_of_gaps(make_bins(*rows.event(label), rows.weight, n_bins=n_bins, strategy=strategy), norm)
         for label in range(rows.n_classes)

@@ -13,8 +13,8 @@ from refocal.metrics._inputs import (
     Matrix,
     Rows,
     Vector,
-    check_option,
     check_count,
+    check_option,
     mean,
     read_log_probabilities,
     read_probabilities,
@@ -147,6 +147,11 @@ def brier_decomposition(
     check_option(strategy, STRATEGIES, "strategy", function)
     check_count(n_bins, "n_bins", function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function)
+    return decompose(rows, method=method, n_bins=n_bins, strategy=strategy)
+
+
+def decompose(rows: Rows, *, method: str, n_bins: int, strategy: str) -> BrierDecomposition:
+    """`brier_decomposition` of checked rows."""
     parts = np.zeros(3)
     for label in [1] if rows.binary else range(rows.n_classes):
         p, happened = rows.event(label)

@@ -14,9 +14,8 @@ from refocal.metrics._inputs import Flags, Vector, mean, read_probabilities
 from refocal.metrics._isotonic import isotonic_fit
 from refocal.metrics._ranked import Ranked, rank
 
-_FINEST = 1 << 16
-_COARSEST = 1 << 12
-_CELLS_PER_BANDWIDTH = 16
+_CELLS = 1 << 16
+_CELLS_PER_BANDWIDTH = 32
 _BLOCK = 1 << 15
 
 
@@ -60,17 +59,15 @@ def smooth_error(
     confidence: Vector, correct: Vector | Flags, weight: Vector | None, *, bandwidth: float | None = None
 ) -> float:
     """`smooth_ece` of checked vectors."""
-    finest = _residuals_on_grid(confidence, correct, weight)
-    cells = _COARSEST
-    while True:
-        grid = finest
-        while grid.shape[0] - 1 > cells:
-            grid = _coarsen(grid)
-        smoothed = _smoother(grid)
-        width = bandwidth if bandwidth is not None else _fixed_point(smoothed)
-        if cells == _FINEST or width * cells >= _CELLS_PER_BANDWIDTH:
-            return smoothed(width)
-        cells *= 4
+    cosines = _cosine_transform(_residuals_on_grid(confidence, correct, weight))
+    guess: float | None = None
+    for cells in (1 << 12, 1 << 14, _CELLS):
+        smoothed = _smoother(cosines, cells)
+        width = _fixed_point(smoothed, guess) if bandwidth is None else bandwidth
+        if width * cells >= _CELLS_PER_BANDWIDTH:
+            break
+        guess = width
+    return smoothed(width)
 
 
 def ks_calibration_error(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> float:
@@ -130,14 +127,14 @@ def corp_of(confidence: Vector, correct: Vector | Flags, weight: Vector | None) 
 
 def _residuals_on_grid(confidence: Vector, correct: Vector | Flags, weight: Vector | None) -> Vector:
     """Σ w(c - y) / Σ w, each sample shared between its two nearest grid points in proportion."""
-    whole, shifted = np.zeros(_FINEST), np.zeros(_FINEST)
+    whole, shifted = np.zeros(_CELLS), np.zeros(_CELLS)
     for start in range(0, confidence.shape[0], _BLOCK):
         block = slice(start, start + _BLOCK)
         residual = confidence[block] - correct[block]
         if weight is not None:
             residual *= weight[block]
-        position = confidence[block] * _FINEST
-        cell = np.minimum(position.astype(np.int64), _FINEST - 1)
+        position = confidence[block] * _CELLS
+        cell = np.minimum(position.astype(np.int64), _CELLS - 1)
         position -= cell
         np.add.at(whole, cell, residual)
         position *= residual
@@ -148,47 +145,43 @@ def _residuals_on_grid(confidence: Vector, correct: Vector | Flags, weight: Vect
     return grid
 
 
-def _coarsen(grid: Vector) -> Vector:
-    """The same on half the cells: what sharing between the coarser points would have given at once."""
-    coarse = grid[::2].copy()
-    half = grid[1::2] / 2.0
-    coarse[:-1] += half
-    coarse[1:] += half
-    return coarse
-
-
-def _smoother(grid: Vector) -> Callable[[float], float]:
-    """The function σ ↦ smECE_σ for residuals on a grid."""
-    cells = grid.shape[0] - 1
+def _cosine_transform(grid: Vector) -> Vector:
+    """Σ_j grid_j cos(kπ j/cells) for k = 0 … cells."""
     mirrored = np.concatenate([grid, grid[-2:0:-1]])
-    mirrored[1:cells] /= 2.0
-    mirrored[cells + 1 :] /= 2.0
-    cosines = np.fft.rfft(mirrored).real * (2.0 * cells)
+    mirrored[1 : grid.shape[0] - 1] /= 2.0
+    mirrored[grid.shape[0] :] /= 2.0
+    return np.fft.rfft(mirrored).real
+
+
+def _smoother(cosines: Vector, cells: int) -> Callable[[float], float]:
+    """The function σ ↦ smECE_σ, integrated over so many cells: 1/cells must be small beside σ."""
+    waves = cosines[: cells + 1] * (2.0 * cells)
     rates = np.square(np.arange(cells + 1) * math.pi) / 2.0
 
     def smoothed(bandwidth: float) -> float:
-        density = np.abs(np.fft.irfft(cosines * np.exp(-rates * bandwidth**2), 2 * cells)[: cells + 1])
+        density = np.abs(np.fft.irfft(waves * np.exp(-rates * bandwidth**2), 2 * cells)[: cells + 1])
         return float(density.sum() - (density[0] + density[-1]) / 2.0) / float(cells)
 
     return smoothed
 
 
-def _fixed_point(smoothed: Callable[[float], float]) -> float:
+def _fixed_point(smoothed: Callable[[float], float], guess: float | None = None) -> float:
     """The σ with smoothed(σ) = σ; smoothed falls with σ and lies in [0, 1].
 
-    Regula falsi with the Illinois rule: halve the value of an end that stays twice.
+    Regula falsi with the Illinois rule: halve the value of an end that stays. A guess from a coarser grid narrows
+    the search where it holds.
     """
-    low, high = 0.0, 1.0
-    at_low, at_high = smoothed(low), smoothed(high) - high
-    if at_low <= 0.0:
-        return 0.0
-    if at_high >= 0.0:
-        return 1.0
+    low, high = (0.0, 1.0) if guess is None else (0.98 * guess, 1.02 * guess)
+    at_low, at_high = smoothed(low) - low, smoothed(high) - high
+    if at_low <= 0.0 or at_high >= 0.0:
+        if guess is not None:
+            return _fixed_point(smoothed)
+        return 0.0 if at_low <= 0.0 else 1.0
     for _ in range(100):
         middle = low + (high - low) * at_low / (at_low - at_high)
         value = smoothed(middle) - middle
-        if abs(value) < 1e-13 or high - low < 1e-13:
-            return middle
+        if abs(value) < 1e-12 or high - low < 1e-12:
+            break
         if value > 0.0:
             low, at_low, at_high = middle, value, at_high / 2.0
         else:

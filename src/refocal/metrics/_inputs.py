@@ -1,0 +1,221 @@
+"""What the caller passed in, checked once and turned into flat NumPy vectors.
+
+Probabilities with one axis more than the labels hold the classes on their last axis; probabilities of the labels'
+own shape are the probability of class 1. Every other axis (pixels, tokens) is flattened into rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import array_api_compat
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import as_array, as_floating, check_labels, stop_gradient
+from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+
+Vector: TypeAlias = NDArray[np.float64]
+Matrix: TypeAlias = NDArray[np.floating[Any]]
+Flags: TypeAlias = NDArray[np.bool_]
+Indices: TypeAlias = NDArray[np.int64]
+
+SUM_TOLERANCE = 1e-3
+"""How far a row of probabilities may be from 1: half-precision softmax stays inside, logits do not."""
+NEGATIVE_TOLERANCE = 1e-6
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Labels, probabilities (n,) of class 1 or (n, classes), and weights or None, all with one row a sample."""
+
+    labels: Indices
+    probabilities: Matrix
+    weight: Vector | None
+
+    @property
+    def binary(self) -> bool:
+        """Whether only the probability of class 1 was given."""
+        return self.probabilities.ndim == 1
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes; 2 where only the probability of class 1 was given."""
+        return 2 if self.binary else int(self.probabilities.shape[1])
+
+    def take(self, indices: Indices) -> Rows:
+        """Some of the rows, as often as they are named."""
+        weight = None if self.weight is None else self.weight[indices]
+        return Rows(self.labels[indices], self.probabilities[indices], weight)
+
+    def event(self, label: int) -> tuple[Vector, Flags]:
+        """The probability of class `label` in each row, and whether it occurred."""
+        if self.binary:
+            p = _unit(self.probabilities)
+            return (p if label == 1 else 1.0 - p), self.labels == label
+        return _unit(self.probabilities[:, label]), self.labels == label
+
+    def top(self) -> tuple[Vector, Flags, Indices]:
+        """The largest probability, whether its class occurred, and that class (the lowest of equal ones)."""
+        if self.binary:
+            p = _unit(self.probabilities)
+            predicted = (p > 0.5).astype(np.int64)
+            return np.maximum(p, 1.0 - p), predicted == self.labels, predicted
+        predicted = np.argmax(self.probabilities, axis=1).astype(np.int64, copy=False)
+        confidence = np.take_along_axis(self.probabilities, predicted[:, None], axis=1)[:, 0]
+        return _unit(confidence), predicted == self.labels, predicted
+
+    def confidence(self) -> tuple[Vector, Flags]:
+        """What calibration is measured on: class 1 if only its probability was given, else the top class."""
+        if self.binary:
+            return self.event(1)
+        confidence, correct, _ = self.top()
+        return confidence, correct
+
+
+def read_probabilities(y_true: Any, probabilities: Any, sample_weight: Any, function: str) -> Rows:
+    """Checked rows of probabilities: no NaN, nothing negative, rows that sum to 1 within 1e-3."""
+    rows = _read(y_true, probabilities, sample_weight, function, "probabilities")
+    p = rows.probabilities
+    lowest = float(p.min())
+    if not lowest >= -NEGATIVE_TOLERANCE:
+        raise DataError("probabilities", function, expected="free of NaN and negative values", got=_describe(lowest))
+    if rows.binary:
+        highest = float(p.max())
+        if highest > 1.0 + SUM_TOLERANCE:
+            raise DataError("probabilities", function, expected="at most 1", got=f"a value of {highest:.6g}")
+        return rows
+    _check_sums(np.sum(p, axis=1, dtype=np.float64), "probabilities", "rows that sum to 1 within 0.001", function)
+    return rows
+
+
+def read_log_probabilities(y_true: Any, log_probabilities: Any, sample_weight: Any, function: str) -> Rows:
+    """Checked rows of log-probabilities: no NaN, rows whose exponentials sum to 1 within 1e-3; -inf may occur."""
+    rows = _read(y_true, log_probabilities, sample_weight, function, "log_probabilities")
+    values = rows.probabilities
+    highest = float(values.max())
+    if not highest <= SUM_TOLERANCE:
+        raise DataError("log_probabilities", function, expected="free of NaN and at most 0", got=_describe(highest))
+    if not rows.binary:
+        for block in row_blocks(values):
+            sums: Vector = np.sum(np.exp(block), axis=1, dtype=np.float64)
+            _check_sums(sums, "log_probabilities", "rows whose exponentials sum to 1 within 0.001", function)
+    return rows
+
+
+def row_blocks(values: Matrix) -> Iterator[Matrix]:
+    """Views of some million entries each, so that temporaries stay small however many rows there are."""
+    step = max(1, _BLOCK // values.shape[1])
+    for start in range(0, values.shape[0], step):
+        yield values[start : start + step]
+
+
+def check_option(value: Any, choices: tuple[str, ...], argument: str, function: str) -> str:
+    """One of a few words."""
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ParameterError(argument, function, expected=f"one of {listed}", got=repr(value))
+    return str(value)
+
+
+def check_count(value: Any, argument: str, function: str) -> int:
+    """A whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ParameterError(argument, function, expected="a whole number of at least 1", got=repr(value))
+    return int(value)
+
+
+def check_level(value: Any, function: str) -> float:
+    """A confidence level strictly between 0 and 1."""
+    if not isinstance(value, (float, np.floating)) or not 0.0 < value < 1.0:
+        raise ParameterError("level", function, expected="a number between 0 and 1", got=repr(value))
+    return float(value)
+
+
+def mean(terms: Vector, weight: Vector | None) -> float:
+    """The weighted mean of one number a row."""
+    if weight is None:
+        return float(np.mean(terms))
+    # A row of weight 0 takes no part, even if its term is infinite.
+    used = weight > 0
+    return float(np.sum(terms[used] * weight[used]) / np.sum(weight))
+
+
+def _read(y_true: Any, values: Any, sample_weight: Any, function: str, argument: str) -> Rows:
+    array, _ = as_floating(values, argument, function)
+    labels = as_array(y_true, "y_true", function)
+    if array.ndim == 0 or 0 in array.shape:
+        raise ShapeError(argument, function, expected="an array with at least one row", got=f"shape {array.shape}")
+    if labels.ndim == array.ndim:
+        flat_labels = _binary_labels(labels, array, function)
+        rows: Matrix = _to_numpy(array).reshape(-1)
+    else:
+        if array.ndim < 2 or array.shape[-1] < 2:
+            raise ShapeError(
+                argument,
+                function,
+                expected="of the shape of y_true, or with two or more classes on one more axis",
+                got=f"shape {tuple(array.shape)}",
+            )
+        flat_labels = _to_numpy(check_labels(labels, array, function, "y_true")).astype(np.int64, copy=False)
+        rows = _to_numpy(array).reshape(-1, array.shape[-1])
+    return Rows(flat_labels.reshape(-1), rows, _read_weight(sample_weight, tuple(labels.shape), function))
+
+
+def _binary_labels(labels: Any, array: Any, function: str) -> Indices:
+    flat = _to_numpy(labels)
+    if flat.dtype.kind not in "biu":
+        raise LabelError("y_true", function, expected="integers", got=f"dtype {flat.dtype}")
+    if flat.shape != tuple(array.shape):
+        raise ShapeError("y_true", function, expected=f"of shape {tuple(array.shape)}", got=f"shape {flat.shape}")
+    flat = flat.astype(np.int64, copy=False)
+    lowest, highest = int(flat.min()), int(flat.max())
+    if lowest < 0 or highest > 1:
+        raise LabelError("y_true", function, expected="0 or 1", got=f"labels from {lowest} to {highest}")
+    return flat
+
+
+def _read_weight(sample_weight: Any, shape: tuple[int, ...], function: str) -> Vector | None:
+    if sample_weight is None:
+        return None
+    array, _ = as_floating(sample_weight, "sample_weight", function)
+    weight: Vector = _to_numpy(array).astype(np.float64, copy=False)
+    if weight.shape != shape:
+        raise ShapeError("sample_weight", function, expected=f"of shape {shape}", got=f"shape {weight.shape}")
+    lowest, total = float(weight.min()), float(weight.sum())
+    if not (lowest >= 0 and 0 < total < np.inf):
+        raise DataError(
+            "sample_weight",
+            function,
+            expected="finite, free of negative values and not all 0",
+            got=f"weights with minimum {lowest} and sum {total}",
+        )
+    return weight.reshape(-1)
+
+
+def _to_numpy(array: Any) -> NDArray[Any]:
+    if array_api_compat.is_torch_array(array):
+        array = stop_gradient(array).cpu()
+    return np.asarray(array)
+
+
+def _unit(values: Matrix) -> Vector:
+    """float64 within [0, 1]; a copy only where one is needed."""
+    vector = np.ascontiguousarray(values, dtype=np.float64)
+    if vector.min() < 0.0 or vector.max() > 1.0:
+        return np.clip(vector, 0.0, 1.0)
+    return vector
+
+
+def _check_sums(sums: Vector, argument: str, expected: str, function: str) -> None:
+    off = np.abs(sums - 1.0)
+    if not float(off.max()) <= SUM_TOLERANCE:
+        row = int(np.argmax(np.where(np.isnan(off), np.inf, off)))
+        raise DataError(argument, function, expected=f"made of {expected}", got=f"a sum of {sums[row]:.6g}")
+
+
+def _describe(value: float) -> str:
+    return "NaN" if np.isnan(value) else f"a value of {value:.6g}"

@@ -1,0 +1,28 @@
+"""Isotonic regression of the outcome on the confidence, as bins: the pools of adjacent violators."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refocal.metrics._inputs import Flags, Vector
+from refocal.metrics._ranked import Bins, Ranked, rank, sum_bins
+
+
+def isotonic_fit(confidence: Vector, correct: Vector | Flags, weight: Vector | None) -> Bins:
+    """The pools of the isotonic regression; the share of correct ones rises strictly from pool to pool."""
+    return isotonic_pools(rank(confidence, correct, weight))
+
+
+def isotonic_pools(ranked: Ranked) -> Bins:
+    """As `isotonic_fit`, for rows that are already sorted."""
+    # The import is costly and few callers need it.
+    from scipy.optimize import isotonic_regression
+
+    # One point for each distinct value: equal confidences must get equal probabilities.
+    ties = np.concatenate([np.zeros(1, dtype=np.int64), ranked.ends_of_ties()[:-1]])
+    points = sum_bins(ranked, ties)
+    if points.weight.shape[0] == 1:
+        return points
+    pools = isotonic_regression(points.correct / points.weight, weights=points.weight).blocks[:-1]
+    sums = (points.weight, points.confidence, points.correct, points.squared_weight)
+    return Bins(np.add.reduceat(points.count, pools), *(np.add.reduceat(x, pools) for x in sums))

@@ -1,0 +1,244 @@
+"""Bootstrap intervals for every measure, for the difference of two sets of predictions, and for reliability curves.
+
+A resample is a vector of counts, one a row, drawn once for all measures that are compared. A score that is a mean is
+then one matrix product; the binned errors sort their rows once and move only the boundaries of the bins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refocal.errors import DataError, ParameterError
+from refocal.metrics._inputs import (
+    Rows,
+    Vector,
+    check_count,
+    check_level,
+    check_option,
+    read_log_probabilities,
+    read_probabilities,
+)
+from refocal.metrics._ranked import STRATEGIES, make_bins, rank
+from refocal.metrics._resampled import EVALUATORS, Evaluate
+from refocal.metrics.binned import curve_of
+from refocal.metrics.scores import log_loss
+
+_CHUNK = 1 << 21
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A measure with its bootstrap interval; `bias` is how far the resamples lie above the value on average."""
+
+    value: float
+    low: float
+    high: float
+    level: float
+    standard_error: float
+    bias: float
+    n_resamples: int
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """First minus second, with its bootstrap interval and a two-sided p-value for no difference."""
+
+    difference: float
+    low: float
+    high: float
+    level: float
+    p_value: float
+    first: float
+    second: float
+    n_resamples: int
+
+
+@dataclass(frozen=True)
+class ReliabilityBand:
+    """Where the accuracy of each bin of the curve may lie; see `reliability_band` for the two kinds."""
+
+    confidence: list[float]
+    accuracy: list[float]
+    low: list[float]
+    high: list[float]
+    level: float
+    kind: str
+
+
+def bootstrap_interval(
+    metric: Callable[..., Any],
+    y_true: Any,
+    probabilities: Any,
+    *,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    method: str = "percentile",
+    seed: int = 0,
+    sample_weight: Any = None,
+    **options: Any,
+) -> Interval:
+    """Interval for a measure of this package by resampling the rows.
+
+    `metric` is the function itself; `options` are passed on to it. "percentile" reads the interval off the
+    resamples, "basic" mirrors them at the value, which undoes the upward bias that resampling adds to calibration
+    errors. Spiegelhalter's test is represented by
+    z, CORP by its miscalibration, the decomposition of the Brier score by its calibration part.
+
+    >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.25, 0.75, 0.75] * 25
+    >>> from refocal.metrics import expected_calibration_error
+    >>> interval = bootstrap_interval(expected_calibration_error, y, p, n_bins=2)
+    >>> interval.low < interval.value == 0.25 < interval.high
+    True
+    """
+    function = "bootstrap_interval"
+    check_option(method, ("percentile", "basic"), "method", function)
+    _check_settings(n_resamples, level, function)
+    evaluate, rows, value = _prepare(metric, y_true, probabilities, sample_weight, options, function)
+    draws = np.concatenate([evaluate(counts) for counts in _resamples(rows, n_resamples, seed)])
+    low, high = _quantiles(draws, level)
+    if method == "basic":
+        low, high = 2.0 * value - high, 2.0 * value - low
+    spread = float(np.std(draws, ddof=1)) if n_resamples > 1 else 0.0
+    return Interval(value, float(low), float(high), level, spread, float(np.mean(draws)) - value, n_resamples)
+
+
+def paired_bootstrap(
+    metric: Callable[..., Any],
+    y_true: Any,
+    first: Any,
+    second: Any,
+    *,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    sample_weight: Any = None,
+    **options: Any,
+) -> PairedDifference:
+    """Interval for metric(first) - metric(second) on the same rows, resampled together.
+
+    The noise that both share cancels, so the interval is much narrower than those of the two values.
+
+    >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.25, 0.75, 0.75] * 25
+    >>> from refocal.metrics import brier_score
+    >>> result = paired_bootstrap(brier_score, y, [0.5] * 100, p)
+    >>> result.difference, result.low > 0
+    (0.0625, True)
+    """
+    function = "paired_bootstrap"
+    _check_settings(n_resamples, level, function)
+    evaluate_first, rows, of_first = _prepare(metric, y_true, first, sample_weight, options, function)
+    evaluate_second, _, of_second = _prepare(metric, y_true, second, sample_weight, options, function)
+    draws = np.concatenate(
+        [evaluate_first(counts) - evaluate_second(counts) for counts in _resamples(rows, n_resamples, seed)]
+    )
+    low, high = _quantiles(draws, level)
+    # Counting the data themselves as one resample keeps the p-value above 0.
+    tail = min(np.count_nonzero(draws <= 0), np.count_nonzero(draws >= 0))
+    p_value = min(1.0, 2.0 * (tail + 1.0) / (n_resamples + 1.0))
+    return PairedDifference(
+        of_first - of_second, float(low), float(high), level, p_value, of_first, of_second, n_resamples
+    )
+
+
+def reliability_band(
+    y_true: Any,
+    probabilities: Any,
+    *,
+    kind: str = "confidence",
+    n_bins: int = 15,
+    strategy: str = "quantile",
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    sample_weight: Any = None,
+) -> ReliabilityBand:
+    """Band around the reliability curve, bin by bin, with the bins held fixed.
+
+    "confidence" resamples the rows: where the accuracy of each bin may lie. "consistency" draws new labels from the
+    confidences: where it would lie if the model were calibrated, so that a curve outside it is evidence against
+    calibration.
+
+    >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.25, 0.75, 0.75] * 25
+    >>> band = reliability_band(y, p, n_bins=2, kind="consistency")
+    >>> [high < accuracy for high, accuracy in zip(band.high, band.accuracy)]
+    [True, True]
+    """
+    function = "reliability_band"
+    check_option(kind, ("confidence", "consistency"), "kind", function)
+    check_option(strategy, STRATEGIES, "strategy", function)
+    check_count(n_bins, "n_bins", function)
+    _check_settings(n_resamples, level, function)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function)
+    ranked = rank(*rows.confidence(), rows.weight)
+    bins = make_bins(ranked.confidence, ranked.correct, ranked.weight, n_bins=n_bins, strategy=strategy)
+    weight = np.ones(ranked.size) if ranked.weight is None else ranked.weight
+    starts = np.cumsum(bins.count) - bins.count
+    generator = np.random.default_rng(seed)
+    accuracies = []
+    for size in _chunks(n_resamples, ranked.size):
+        if kind == "confidence":
+            weights = _counts(generator, size, ranked.size) * weight
+            outcome = weights * ranked.correct
+        else:
+            weights = np.broadcast_to(weight, (size, ranked.size))
+            outcome = weights * (generator.random((size, ranked.size)) < ranked.confidence)
+        total = np.add.reduceat(weights, starts, axis=1)
+        hits = np.add.reduceat(outcome, starts, axis=1)
+        # A bin may be left without rows in a resample: that resample says nothing about it.
+        accuracies.append(np.divide(hits, total, out=np.full_like(hits, np.nan), where=total > 0))
+    tail = (1.0 - level) / 2.0
+    low, high = np.nanquantile(np.concatenate(accuracies), [tail, 1.0 - tail], axis=0)
+    curve = curve_of(bins, level)
+    return ReliabilityBand(curve.confidence, curve.accuracy, low.tolist(), high.tolist(), level, kind)
+
+
+def _prepare(
+    metric: Callable[..., Any], y_true: Any, values: Any, sample_weight: Any, options: dict[str, Any], function: str
+) -> tuple[Evaluate, Rows, float]:
+    if metric not in EVALUATORS:
+        known = ", ".join(sorted(f.__name__ for f in EVALUATORS))
+        raise ParameterError("metric", function, expected=f"one of the functions {known}", got=repr(metric))
+    # The function itself checks its options, once, on the data themselves.
+    metric(y_true, values, sample_weight=sample_weight, **options)
+    read = read_log_probabilities if metric is log_loss else read_probabilities
+    rows = read(y_true, values, sample_weight, function)
+    evaluate = EVALUATORS[metric](rows, **options)
+    value = float(evaluate(np.ones((1, rows.labels.shape[0])))[0])
+    if not math.isfinite(value):
+        raise DataError("probabilities", function, expected=f"such that {metric.__name__} is finite", got=repr(value))
+    return evaluate, rows, value
+
+
+def _resamples(rows: Rows, n_resamples: int, seed: int) -> Iterator[Vector]:
+    generator, n = np.random.default_rng(seed), rows.labels.shape[0]
+    for size in _chunks(n_resamples, n):
+        yield _counts(generator, size, n)
+
+
+def _chunks(n_resamples: int, n: int) -> Iterator[int]:
+    """Sizes that keep a (resamples, rows) matrix at some millions of entries."""
+    step = max(1, _CHUNK // n)
+    for start in range(0, n_resamples, step):
+        yield min(step, n_resamples - start)
+
+
+def _counts(generator: np.random.Generator, size: int, n: int) -> Vector:
+    """How often each row is drawn in each of `size` resamples of n rows, as floats."""
+    drawn = generator.integers(0, n, size=(size, n))
+    drawn += np.arange(size)[:, None] * n
+    return np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
+
+
+def _quantiles(draws: Vector, level: float) -> Vector:
+    tail = (1.0 - level) / 2.0
+    return np.quantile(draws, [tail, 1.0 - tail])
+
+
+def _check_settings(n_resamples: Any, level: Any, function: str) -> None:
+    check_count(n_resamples, "n_resamples", function)
+    check_level(level, function)

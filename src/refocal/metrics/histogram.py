@@ -1,0 +1,225 @@
+"""A calibration error that is built up block by block, on one machine or on many, in memory that does not grow."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refocal.errors import DataError, ParameterError
+from refocal.metrics._inputs import Flags, Indices, Vector, check_count, check_level, read_probabilities
+from refocal.metrics._ranked import Bins, Ranked, norm_of_gaps, quantile_starts
+from refocal.metrics.binned import ReliabilityCurve, curve_of
+
+_OCTAVES = 32
+_HALF_EXPONENT = 1022
+_MANTISSA_BITS = 52
+_BLOCK = 1 << 20
+_FORMAT = "refocal.CalibrationHistogram"
+
+
+@dataclass(frozen=True)
+class StreamedCalibration:
+    """What a `CalibrationHistogram` knows; the exact equal-mass ECE lies within `error_bound` of `ece`."""
+
+    ece: float
+    error_bound: float
+    accuracy: float
+    confidence: float
+    count: int
+    weight: float
+    curve: ReliabilityCurve
+
+
+class CalibrationHistogram:
+    """Equal-mass calibration error of a stream: `update` with blocks, `merge` with others, `compute`.
+
+    The confidence is counted in fine cells of its log-odds. Let v = min(c, 1 - c). Every octave 2^-k > v ≥ 2^-(k+1)
+    has 2^`bits` cells of equal width (the three around 1/2 have 8, 4 and 2 times as many), down to v = 2^-33, on both
+    sides of 1/2: 352,259 cells for the default. The cell is read off the bits of v, so every machine agrees on it.
+    A cell keeps the number of rows (int64), compensated float64 sums of weight, weight × confidence and weight ×
+    correct, and the smallest and largest confidence seen. All of them merge by addition or minimum, so the order in
+    which machines merge does not matter (the compensated sums agree to the last place or so).
+
+    How exact: cells are ordered, so the weight below a cell is known exactly. An equal-mass boundary that falls
+    between two cells, or into a cell that has seen one single value, is therefore exact. Only a boundary inside a
+    cell of several values is uncertain: the whole cell goes to the left bin, where up to `s` of its weight may belong
+    to the right, s being the weight of the cell beyond the boundary. Those rows carry a gap of at most
+    g = max(min(s, wrong) · highest, min(s, correct) · (1 - lowest)), and moving them changes two bins, so the ECE by
+    at most 2g / total. `compute` adds this up as `error_bound`, which holds for any data. It is below 1e-4 whenever
+    no such cell weighs more than 1/280,000 of the whole (15 bins), it is 0 for confidences in half precision (float16,
+    bfloat16), whose values have a cell each, and it says so when the data were crowded into too few cells. No state of
+    fixed size can do without such a clause: where equal values may not be parted, the exact value depends on the
+    exact rank of a value that may be seen only later.
+
+    >>> histogram = CalibrationHistogram().update([0, 1], [0.25, 0.25]).update([1, 1], [0.75, 0.75])
+    >>> result = histogram.compute(n_bins=2)
+    >>> result.ece, result.error_bound, result.count
+    (0.25, 0.0, 4)
+    """
+
+    def __init__(self, *, bits: int = 12) -> None:
+        if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 20:
+            raise ParameterError("bits", "CalibrationHistogram", expected="a whole number from 1 to 20", got=repr(bits))
+        self.bits = bits
+        depth = np.full(_OCTAVES, bits)
+        depth[:3] += [3, 2, 1]
+        self._shift = _MANTISSA_BITS - depth
+        # How many cells lie between 1/2 and the lower end of each octave.
+        self._reach = np.cumsum(1 << depth)
+        self._half = int(self._reach[-1]) + 1
+        cells = 2 * self._half + 1
+        self._count = np.zeros(cells, dtype=np.int64)
+        self._sums = np.zeros((4, cells))
+        self._carry = np.zeros((4, cells))
+        self._low = np.full(cells, np.inf)
+        self._high = np.full(cells, -np.inf)
+
+    @property
+    def count(self) -> int:
+        """Number of rows seen."""
+        return int(self._count.sum())
+
+    def update(self, y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> CalibrationHistogram:
+        """Count a block of rows and return self."""
+        rows = read_probabilities(y_true, probabilities, sample_weight, "CalibrationHistogram.update")
+        confidence, correct = rows.confidence()
+        for start in range(0, confidence.shape[0], _BLOCK):
+            block = slice(start, start + _BLOCK)
+            self._add_block(confidence[block], correct[block], None if rows.weight is None else rows.weight[block])
+        return self
+
+    def merge(self, other: CalibrationHistogram) -> CalibrationHistogram:
+        """Add the rows that `other` has seen and return self."""
+        if not isinstance(other, CalibrationHistogram) or other.bits != self.bits:
+            raise ParameterError(
+                "other", "CalibrationHistogram.merge", expected=f"a histogram of {self.bits} bits", got=repr(other)
+            )
+        self._count += other._count
+        self._carry += other._carry
+        _compensated_add(self._sums, self._carry, slice(None), other._sums.copy())
+        np.minimum(self._low, other._low, out=self._low)
+        np.maximum(self._high, other._high, out=self._high)
+        return self
+
+    def compute(self, *, n_bins: int = 15, level: float = 0.95) -> StreamedCalibration:
+        """The equal-mass ECE of all rows so far, with a bound on its distance from the exact value."""
+        function = "CalibrationHistogram.compute"
+        check_count(n_bins, "n_bins", function)
+        check_level(level, function)
+        used = np.flatnonzero(self._sums[0] > 0)
+        if used.size == 0:
+            raise DataError("self", function, expected="a histogram that has seen rows", got="an empty one")
+        weight, confidence, correct, squared = self._sums[:, used] + self._carry[:, used]
+        cells = Bins(self._count[used], weight, confidence, correct, squared)
+        starts = quantile_starts(Ranked(self._low[used], correct, weight), n_bins)
+        bins = _join(cells, starts)
+        total = float(weight.sum())
+        return StreamedCalibration(
+            ece=norm_of_gaps(bins, "l1"),
+            error_bound=_bound(cells, self._low[used], self._high[used], n_bins) / total,
+            accuracy=float(correct.sum() / total),
+            confidence=float(confidence.sum() / total),
+            count=self.count,
+            weight=total,
+            curve=curve_of(bins, level),
+        )
+
+    def to_json(self) -> str:
+        """The state as JSON; cells that were never touched are left out."""
+        used = np.flatnonzero(self._count)
+        state = {
+            "format": _FORMAT,
+            "version": 1,
+            "bits": self.bits,
+            "cell": used.tolist(),
+            "count": self._count[used].tolist(),
+            "sums": self._sums[:, used].tolist(),
+            "carry": self._carry[:, used].tolist(),
+            "low": self._low[used].tolist(),
+            "high": self._high[used].tolist(),
+        }
+        return json.dumps(state)
+
+    @classmethod
+    def from_json(cls, text: str) -> CalibrationHistogram:
+        """The histogram that `to_json` wrote."""
+        function = "CalibrationHistogram.from_json"
+        expected = f"the JSON of a {_FORMAT}, version 1"
+        try:
+            state = json.loads(text)
+            if state["format"] != _FORMAT or state["version"] != 1:
+                raise DataError("text", function, expected=expected, got=f"{state['format']} {state['version']}")
+            histogram = cls(bits=state["bits"])
+            used = np.array(state["cell"], dtype=np.int64)
+            histogram._count[used] = state["count"]
+            histogram._sums[:, used] = state["sums"]
+            histogram._carry[:, used] = state["carry"]
+            histogram._low[used] = state["low"]
+            histogram._high[used] = state["high"]
+        except (TypeError, KeyError, IndexError, json.JSONDecodeError) as error:
+            raise DataError("text", function, expected=expected, got=f"{type(error).__name__}: {error}") from error
+        return histogram
+
+    def _cell(self, confidence: Vector) -> Indices:
+        """The cell of each confidence, counted from 0 at confidence 0."""
+        upper = confidence > 0.5
+        # 1 - c is exact for c ≥ 1/2.
+        distance = np.where(upper, 1.0 - confidence, confidence)
+        pattern = distance.view(np.int64)
+        octave = _HALF_EXPONENT - 1 - (pattern >> _MANTISSA_BITS)
+        in_reach = np.clip(octave, 0, _OCTAVES - 1)
+        mantissa = (pattern & ((1 << _MANTISSA_BITS) - 1)) >> self._shift[in_reach]
+        away = self._reach[in_reach] - mantissa
+        away[octave < 0] = 0
+        away[octave >= _OCTAVES] = self._half
+        cell: Indices = np.where(upper, self._half + away, self._half - away)
+        return cell
+
+    def _add_block(self, confidence: Vector, correct: Flags, weight: Vector | None) -> None:
+        cell = self._cell(confidence)
+        touched, position = np.unique(cell, return_inverse=True)
+        size = touched.shape[0]
+        np.minimum.at(self._low, cell, confidence)
+        np.maximum.at(self._high, cell, confidence)
+        count = np.bincount(position, minlength=size)
+        self._count[touched] += count
+        if weight is None:
+            ones, right = count.astype(np.float64), np.bincount(position[correct], minlength=size)
+            sums = np.stack([ones, np.bincount(position, confidence, size), right.astype(np.float64), ones])
+        else:
+            terms = (weight, weight * confidence, weight * correct, weight * weight)
+            sums = np.stack([np.bincount(position, values, size) for values in terms])
+        _compensated_add(self._sums, self._carry, touched, sums)
+
+
+def _compensated_add(total: Vector, carry: Vector, columns: Indices | slice, values: Vector) -> None:
+    """Add to some columns of `total` and keep in `carry` what rounding lost (Knuth's two-sum)."""
+    before = total[:, columns]
+    after = before + values
+    shift = after - before
+    carry[:, columns] += (before - (after - shift)) + (values - shift)
+    total[:, columns] = after
+
+
+def _join(cells: Bins, starts: Indices) -> Bins:
+    """Cells put together into bins."""
+    starts = np.unique(starts[starts < cells.weight.shape[0]])
+    sums = (cells.weight, cells.confidence, cells.correct, cells.squared_weight)
+    return Bins(np.add.reduceat(cells.count, starts), *(np.add.reduceat(x, starts) for x in sums))
+
+
+def _bound(cells: Bins, low: Vector, high: Vector, n_bins: int) -> float:
+    """Σ of 2g over the cells of several values that hold an equal-mass boundary; see `CalibrationHistogram`."""
+    below = np.cumsum(cells.weight)
+    targets = np.arange(1, n_bins) / n_bins * below[-1]
+    held = np.minimum(np.searchsorted(below, targets), below.shape[0] - 1)
+    # Several boundaries in one cell part it into several bins: the first one leaves the most weight beyond it.
+    mixed, first, times = np.unique(held, return_index=True, return_counts=True)
+    beyond = below[mixed] - targets[first]
+    right = np.minimum(beyond, cells.correct[mixed]) * (1.0 - low[mixed])
+    wrong = np.minimum(beyond, (cells.weight - cells.correct)[mixed]) * high[mixed]
+    gap = np.maximum(right, wrong) + np.where(times > 1, right + wrong, np.maximum(right, wrong))
+    return float(gap[low[mixed] < high[mixed]].sum())

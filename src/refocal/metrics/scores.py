@@ -1,0 +1,221 @@
+"""Scores that are means over samples: log-loss, Brier score, accuracy; and Spiegelhalter's test."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refocal._arrays import without_warnings
+from refocal.metrics._inputs import (
+    Matrix,
+    Rows,
+    Vector,
+    check_count,
+    check_option,
+    mean,
+    read_log_probabilities,
+    read_probabilities,
+)
+from refocal.metrics._isotonic import isotonic_fit
+from refocal.metrics._ranked import STRATEGIES, Bins, make_bins, norm_of_gaps
+
+
+@dataclass(frozen=True)
+class BrierDecomposition:
+    """brier = calibration + refinement + within_bin, and refinement = uncertainty - resolution.
+
+    `within_bin` is what bins cannot see (the spread of the probabilities inside each); it is 0 without bins.
+    """
+
+    brier: float
+    calibration: float
+    refinement: float
+    resolution: float
+    uncertainty: float
+    within_bin: float
+
+
+@dataclass(frozen=True)
+class SpiegelhalterResult:
+    """The standardised excess of the Brier score over what the probabilities promise, and its two-sided p-value."""
+
+    z: float
+    p_value: float
+
+
+def log_loss(y_true: Any, log_probabilities: Any, *, sample_weight: Any = None) -> float:
+    """Mean of -log p(label), in nats, from log-probabilities.
+
+    Log-probabilities keep tails that probabilities round to 0, so the loss is infinite only if the model gave a
+    label the log-probability -inf. Values of the shape of `y_true` are log p(1); then log p(0) = log(1 - p(1)),
+    which a model that saturates has already lost: pass two columns instead.
+
+    >>> log_loss([0, 1], np.log([[0.5, 0.5], [0.75, 0.25]])) == 1.5 * math.log(2)
+    True
+    """
+    rows = read_log_probabilities(y_true, log_probabilities, sample_weight, "log_loss")
+    return mean(log_loss_terms(rows), rows.weight)
+
+
+@without_warnings
+def log_loss_terms(rows: Rows) -> Vector:
+    """-log p(label) of each row; `rows` holds log-probabilities."""
+    if rows.binary:
+        log_p = np.minimum(rows.probabilities.astype(np.float64), 0.0)
+        return -np.where(rows.labels == 1, log_p, np.log(-np.expm1(log_p)))
+    return -_of_label(rows)
+
+
+def brier_score(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> float:
+    """Mean of Σ_k (p_k - [label = k])², between 0 and 2; of (p - label)², between 0 and 1, if only p(1) is given.
+
+    >>> brier_score([0, 1], [[0.75, 0.25], [0.5, 0.5]])
+    0.3125
+    >>> brier_score([0, 1], [0.25, 0.5])
+    0.15625
+    """
+    rows = read_probabilities(y_true, probabilities, sample_weight, "brier_score")
+    return mean(brier_terms(rows), rows.weight)
+
+
+def brier_terms(rows: Rows) -> Vector:
+    """The squared distance of each row from its label."""
+    if rows.binary:
+        p, happened = rows.event(1)
+        return np.square(p - happened)
+    of_label, squares = _of_label(rows), _power_sums(rows.probabilities, 2)
+    # Written so that a sure and right row scores exactly 0: (1-p)² + the squares of the others.
+    return np.square(1.0 - of_label) + np.maximum(squares - np.square(of_label), 0.0)
+
+
+def accuracy(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> float:
+    """Share of the rows whose largest probability is that of the label; of equal ones the lowest class counts.
+
+    >>> accuracy([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]], sample_weight=[1, 1, 2])
+    0.5
+    """
+    rows = read_probabilities(y_true, probabilities, sample_weight, "accuracy")
+    return mean(accuracy_terms(rows), rows.weight)
+
+
+def accuracy_terms(rows: Rows) -> Vector:
+    """1 where the top class is the label, else 0."""
+    return rows.top()[1].astype(np.float64)
+
+
+def error_rate(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> float:
+    """Share of the rows whose largest probability is not that of the label: 1 - accuracy.
+
+    >>> error_rate([0, 1, 1, 1], [0.1, 0.8, 0.4, 0.9])
+    0.25
+    """
+    rows = read_probabilities(y_true, probabilities, sample_weight, "error_rate")
+    return mean(error_terms(rows), rows.weight)
+
+
+def error_terms(rows: Rows) -> Vector:
+    """0 where the top class is the label, else 1."""
+    return 1.0 - accuracy_terms(rows)
+
+
+def brier_decomposition(
+    y_true: Any,
+    probabilities: Any,
+    *,
+    method: str = "isotonic",
+    n_bins: int = 15,
+    strategy: str = "quantile",
+    sample_weight: Any = None,
+) -> BrierDecomposition:
+    """What of the Brier score a better calibration could remove, and what it could not.
+
+    With ȳ the recalibrated probability of a sample and o the base rate, for each class and summed over classes:
+    refinement = mean ȳ(1 - ȳ), uncertainty = o(1 - o), resolution = uncertainty - refinement. Method "isotonic"
+    takes for ȳ the isotonic regression of the outcome on the probability (CORP) and calibration = brier -
+    refinement ≥ 0. Method "binned" is Murphy's: ȳ is the mean outcome of the sample's bin, calibration the mean
+    squared gap of the bins, and `within_bin` the remainder.
+
+    >>> parts = brier_decomposition([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75])
+    >>> parts.brier, parts.calibration, parts.refinement
+    (0.1875, 0.0625, 0.125)
+    """
+    function = "brier_decomposition"
+    check_option(method, ("isotonic", "binned"), "method", function)
+    check_option(strategy, STRATEGIES, "strategy", function)
+    check_count(n_bins, "n_bins", function)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function)
+    return decompose(rows, method=method, n_bins=n_bins, strategy=strategy)
+
+
+def decompose(rows: Rows, *, method: str, n_bins: int, strategy: str) -> BrierDecomposition:
+    """`brier_decomposition` of checked rows."""
+    parts = np.zeros(3)
+    for label in [1] if rows.binary else range(rows.n_classes):
+        p, happened = rows.event(label)
+        if method == "isotonic":
+            bins = isotonic_fit(p, happened, rows.weight)
+        else:
+            bins = make_bins(p, happened, rows.weight, n_bins=n_bins, strategy=strategy)
+        parts += _murphy(bins)
+    brier = mean(brier_terms(rows), rows.weight)
+    calibration, refinement, uncertainty = (float(x) for x in parts)
+    if method == "isotonic":
+        calibration = brier - refinement
+    within = brier - calibration - refinement if method == "binned" else 0.0
+    return BrierDecomposition(brier, calibration, refinement, uncertainty - refinement, uncertainty, within)
+
+
+def _murphy(bins: Bins) -> Vector:
+    """Mean squared gap of the bins, their refinement, and the uncertainty of the outcome."""
+    share, outcome = bins.weight / bins.weight.sum(), bins.correct / bins.weight
+    base = float(share @ outcome)
+    return np.array([norm_of_gaps(bins, "l2") ** 2, float(share @ (outcome * (1.0 - outcome))), base * (1.0 - base)])
+
+
+def spiegelhalter_test(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> SpiegelhalterResult:
+    """Spiegelhalter's test of calibration (1986), for any number of classes.
+
+    Under calibration the Brier score of row i has mean 1 - Σ_k p_k² and variance 4(Σ_k p_k³ - (Σ_k p_k²)²), so
+    z = Σ w(brier - mean) / √(Σ w² variance) is about standard normal; large z is over-confidence, small z
+    under-confidence. For two classes this is the classical Σ(y-p)(1-2p) / √(Σ(1-2p)² p(1-p)). Probabilities that
+    leave nothing to chance have variance 0: then z is 0 if they came true and ±inf if not.
+
+    >>> spiegelhalter_test([0, 1, 0, 1], [0.2, 0.8, 0.3, 0.7]).p_value > 0.05
+    True
+    """
+    rows = read_probabilities(y_true, probabilities, sample_weight, "spiegelhalter_test")
+    excess, variance = spiegelhalter_terms(rows)
+    weight = np.ones_like(excess) if rows.weight is None else rows.weight
+    return spiegelhalter_result(float(weight @ excess), float(np.square(weight) @ variance))
+
+
+def spiegelhalter_terms(rows: Rows) -> tuple[Vector, Vector]:
+    """Excess of each row's Brier score over its mean under calibration, and the variance of that score."""
+    if rows.binary:
+        p, happened = rows.event(1)
+        slope = 1.0 - 2.0 * p
+        return (happened - p) * slope, np.square(slope) * p * (1.0 - p)
+    squares, cubes = (_power_sums(rows.probabilities, power) for power in (2, 3))
+    return 2.0 * (squares - _of_label(rows)), 4.0 * np.maximum(cubes - np.square(squares), 0.0)
+
+
+def spiegelhalter_result(excess: float, variance: float) -> SpiegelhalterResult:
+    """The two sums as z and its p-value."""
+    certain = math.copysign(math.inf, excess) if excess else 0.0
+    z = excess / math.sqrt(variance) if variance > 0.0 else certain
+    return SpiegelhalterResult(z, math.erfc(abs(z) / math.sqrt(2.0)))
+
+
+def _of_label(rows: Rows) -> Vector:
+    """The entry of each row that its label names."""
+    return np.take_along_axis(rows.probabilities, rows.labels[:, None], axis=1)[:, 0].astype(np.float64)
+
+
+def _power_sums(p: Matrix, power: int) -> Vector:
+    """Σ_k p_k^power of each row in float64, without a float64 copy of the whole matrix."""
+    axes = ",".join(["ij"] * power)
+    sums: Vector = np.einsum(f"{axes}->i", *[p] * power, dtype=np.float64)
+    return sums

@@ -1,0 +1,189 @@
+"""Calibration measures without bins: smooth ECE, the Kolmogorov-Smirnov error and CORP reliability."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refocal.errors import ParameterError
+from refocal.metrics._inputs import Flags, Vector, mean, read_probabilities
+from refocal.metrics._isotonic import isotonic_fit
+from refocal.metrics._ranked import Ranked, rank
+
+_CELLS = 1 << 16
+_CELLS_PER_BANDWIDTH = 32
+_BLOCK = 1 << 15
+
+
+@dataclass(frozen=True)
+class CorpReliability:
+    """The pools of the isotonic regression, of rising accuracy, and the parts of the Brier score.
+
+    brier = miscalibration - discrimination + uncertainty.
+    """
+
+    count: list[int]
+    weight: list[float]
+    confidence: list[float]
+    accuracy: list[float]
+    brier: float
+    miscalibration: float
+    discrimination: float
+    uncertainty: float
+
+
+def smooth_ece(y_true: Any, probabilities: Any, *, bandwidth: float | None = None, sample_weight: Any = None) -> float:
+    """Smooth calibration error (Błasiok & Nakkiran 2023), a consistent measure without bins.
+
+    smECE_σ = ∫₀¹ |Σ_i w_i (c_i - y_i) K_σ(t, c_i)| dt, where K_σ is the Gaussian kernel reflected at 0 and 1 and the
+    weights sum to 1. The bandwidth is the one for which smECE_σ = σ, unless `bandwidth` fixes it. In cosines
+    K_σ(t, c) = 1 + 2 Σ_k exp(-k²π²σ²/2) cos(kπt) cos(kπc), so one Fourier transform of the residuals on a fine grid
+    serves every σ.
+
+    >>> y, p = [0, 1] * 50, [0.75] * 100
+    >>> round(smooth_ece(y, p), 6)
+    0.25
+    """
+    function = "smooth_ece"
+    if bandwidth is not None and not (isinstance(bandwidth, (int, float)) and 0.0 < bandwidth < math.inf):
+        raise ParameterError("bandwidth", function, expected="None or greater than 0", got=repr(bandwidth))
+    rows = read_probabilities(y_true, probabilities, sample_weight, function)
+    return smooth_error(*rows.confidence(), rows.weight, bandwidth=bandwidth)
+
+
+def smooth_error(
+    confidence: Vector, correct: Vector | Flags, weight: Vector | None, *, bandwidth: float | None = None
+) -> float:
+    """`smooth_ece` of checked vectors."""
+    cosines = _cosine_transform(_residuals_on_grid(confidence, correct, weight))
+    guess: float | None = None
+    for cells in (1 << 12, 1 << 14, _CELLS):
+        smoothed = _smoother(cosines, cells)
+        width = _fixed_point(smoothed, guess) if bandwidth is None else bandwidth
+        if width * cells >= _CELLS_PER_BANDWIDTH:
+            break
+        guess = width
+    return smoothed(width)
+
+
+def ks_calibration_error(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> float:
+    """Largest gap between cumulative confidence and cumulative accuracy (Gupta et al. 2021).
+
+    max over x of |Σ_{c_i ≤ x} w_i (c_i - y_i)| with weights that sum to 1; between equal confidences nothing is
+    read, so their order does not matter.
+
+    >>> ks_calibration_error([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75])
+    0.25
+    """
+    rows = read_probabilities(y_true, probabilities, sample_weight, "ks_calibration_error")
+    return ks_error(rank(*rows.confidence(), rows.weight))
+
+
+def ks_error(ranked: Ranked) -> float:
+    """`ks_calibration_error` of rows that are already sorted."""
+    gap = ranked.confidence - ranked.correct
+    if ranked.weight is not None:
+        gap *= ranked.weight
+    total = ranked.size if ranked.weight is None else ranked.weight.sum()
+    return float(np.abs(np.cumsum(gap)[ranked.ends_of_ties() - 1]).max() / total)
+
+
+def corp_reliability(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> CorpReliability:
+    """CORP reliability (Dimitriadis et al. 2021): recalibration by isotonic regression, free of bins to choose.
+
+    The Brier score of the confidence splits into miscalibration (what recalibration removes), discrimination (what
+    the recalibrated confidence gains over the base rate) and the uncertainty of the base rate.
+
+    >>> corp = corp_reliability([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75])
+    >>> corp.accuracy, corp.miscalibration, corp.discrimination, corp.uncertainty
+    ([0.5, 1.0], 0.0625, 0.0625, 0.1875)
+    """
+    rows = read_probabilities(y_true, probabilities, sample_weight, "corp_reliability")
+    return corp_of(*rows.confidence(), rows.weight)
+
+
+def corp_of(confidence: Vector, correct: Vector | Flags, weight: Vector | None) -> CorpReliability:
+    """`corp_reliability` of checked vectors."""
+    pools = isotonic_fit(confidence, correct, weight)
+    outcome, share = pools.correct / pools.weight, pools.weight / pools.weight.sum()
+    base = float(share @ outcome)
+    brier, uncertainty = mean(np.square(confidence - correct), weight), base * (1.0 - base)
+    recalibrated = float(share @ (outcome * (1.0 - outcome)))
+    return CorpReliability(
+        count=pools.count.tolist(),
+        weight=pools.weight.tolist(),
+        confidence=(pools.confidence / pools.weight).tolist(),
+        accuracy=outcome.tolist(),
+        brier=brier,
+        miscalibration=brier - recalibrated,
+        discrimination=uncertainty - recalibrated,
+        uncertainty=uncertainty,
+    )
+
+
+def _residuals_on_grid(confidence: Vector, correct: Vector | Flags, weight: Vector | None) -> Vector:
+    """Σ w(c - y) / Σ w, each sample shared between its two nearest grid points in proportion."""
+    whole, shifted = np.zeros(_CELLS), np.zeros(_CELLS)
+    for start in range(0, confidence.shape[0], _BLOCK):
+        block = slice(start, start + _BLOCK)
+        residual = confidence[block] - correct[block]
+        if weight is not None:
+            residual *= weight[block]
+        position = confidence[block] * _CELLS
+        cell = np.minimum(position.astype(np.int64), _CELLS - 1)
+        position -= cell
+        np.add.at(whole, cell, residual)
+        position *= residual
+        np.add.at(shifted, cell, position)
+    grid = np.append(whole - shifted, 0.0)
+    grid[1:] += shifted
+    grid /= confidence.shape[0] if weight is None else weight.sum()
+    return grid
+
+
+def _cosine_transform(grid: Vector) -> Vector:
+    """Σ_j grid_j cos(kπ j/cells) for k = 0 … cells."""
+    mirrored = np.concatenate([grid, grid[-2:0:-1]])
+    mirrored[1 : grid.shape[0] - 1] /= 2.0
+    mirrored[grid.shape[0] :] /= 2.0
+    return np.fft.rfft(mirrored).real
+
+
+def _smoother(cosines: Vector, cells: int) -> Callable[[float], float]:
+    """The function σ ↦ smECE_σ, integrated over so many cells: 1/cells must be small beside σ."""
+    waves = cosines[: cells + 1] * (2.0 * cells)
+    rates = np.square(np.arange(cells + 1) * math.pi) / 2.0
+
+    def smoothed(bandwidth: float) -> float:
+        density = np.abs(np.fft.irfft(waves * np.exp(-rates * bandwidth**2), 2 * cells)[: cells + 1])
+        return float(density.sum() - (density[0] + density[-1]) / 2.0) / float(cells)
+
+    return smoothed
+
+
+def _fixed_point(smoothed: Callable[[float], float], guess: float | None = None) -> float:
+    """The σ with smoothed(σ) = σ; smoothed falls with σ and lies in [0, 1].
+
+    Regula falsi with the Illinois rule: halve the value of an end that stays. A guess from a coarser grid narrows
+    the search where it holds.
+    """
+    low, high = (0.0, 1.0) if guess is None else (0.98 * guess, 1.02 * guess)
+    at_low, at_high = smoothed(low) - low, smoothed(high) - high
+    if at_low <= 0.0 or at_high >= 0.0:
+        if guess is not None:
+            return _fixed_point(smoothed)
+        return 0.0 if at_low <= 0.0 else 1.0
+    for _ in range(100):
+        middle = low + (high - low) * at_low / (at_low - at_high)
+        value = smoothed(middle) - middle
+        if abs(value) < 1e-12 or high - low < 1e-12:
+            break
+        if value > 0.0:
+            low, at_low, at_high = middle, value, at_high / 2.0
+        else:
+            high, at_high, at_low = middle, value, at_low / 2.0
+    return middle

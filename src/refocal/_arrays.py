@@ -177,6 +177,19 @@ def _domain(above: float) -> str:
     return f"finite and greater than {above:g}"
 
 
+def to_numpy(array: Array) -> Any:
+    """A NumPy array of the same values, wherever they lie."""
+    if array_api_compat.is_torch_array(array):
+        array = stop_gradient(array).cpu()
+    return np.asarray(array)
+
+
+def row_blocks(n_rows: int, n_columns: int, entries: int = 1 << 16) -> list[slice]:
+    """Slices of rows with about `entries` numbers each: small enough that temporaries stay in the cache."""
+    step = max(1, entries // max(1, n_columns))
+    return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+
+
 def take_label(values: Array, labels: Array) -> Array:
     """The entry of each row of `values` that its label names."""
     xp = namespace(values)

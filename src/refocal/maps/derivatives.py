@@ -45,6 +45,11 @@ def label_derivatives(
     gamma = check_parameter(gamma, "gamma", name, above=-1.0, like=x)
     scale = check_parameter(temperature, "temperature", name, above=0.0, like=x)
     xp = namespace(x)
+    return LabelDerivatives(*(xp.astype(part, dtype, copy=False) for part in derivatives(xp, x, y, gamma, scale)))
+
+
+def derivatives(xp: Any, x: Array, y: Array, gamma: Any, scale: Any) -> LabelDerivatives:
+    """`label_derivatives` of checked arrays."""
     row = softmax_row(xp, x, scale)
     log_p = focal_of_row(xp, row, gamma)
     # Slopes are taken along the raw gaps; an impossible class has no weight, so any finite stand-in does.
@@ -65,7 +70,7 @@ def label_derivatives(
     )
     hessian = xp.stack([xp.stack([gg, gb], axis=-1), xp.stack([gb, bb], axis=-1)], axis=-2)
     gradient = xp.stack([slope_g, slope_b], axis=-1)
-    return LabelDerivatives(*(xp.astype(part, dtype, copy=False) for part in (take_label(log_p, y), gradient, hessian)))
+    return LabelDerivatives(take_label(log_p, y), gradient, hessian)
 
 
 def _sum(xp: Any, x: Array) -> Array:

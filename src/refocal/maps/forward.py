@@ -56,7 +56,12 @@ def focal_temperature(logits: Array, gamma: float | Array, temperature: float | 
 
 
 def focal_of_row(xp: Any, row: Row, gamma: Any) -> Array:
-    """The focal calibration map of a prepared row: all relative to the top, so that γ = 0 gives the softmax's bits."""
+    """The focal calibration map of a prepared row."""
+    return normalise(xp, focal_gaps(xp, row, gamma), row.is_top)
+
+
+def focal_gaps(xp: Any, row: Row, gamma: Any) -> Array:
+    """Log p_j - log p_top: all relative to the top, so that γ = 0 gives the softmax's bits."""
     log_not_q = xp.where(row.is_top, row.top_log_not_q, row.log_not_q)
     gap = (
         row.gap
@@ -65,4 +70,4 @@ def focal_of_row(xp: Any, row: Row, gamma: Any) -> Array:
     )  # fmt: skip
     # The map keeps the order of the classes; keep it against the last bit of rounding too, ties included.
     gap = gap - stop_gradient(xp.where((row.gap == 0.0) | (gap > 0.0), gap, 0.0))
-    return normalise(xp, xp.where(row.gap == -xp.inf, -xp.inf, gap), row.is_top)
+    return xp.where(row.gap == -xp.inf, -xp.inf, gap)

@@ -11,14 +11,23 @@ from typing import Any
 
 __version__ = version("refocal")
 
-_ROOMS = ("errors", "losses", "maps", "theory")
+_ROOMS = ("calibrators", "errors", "losses", "maps", "metrics", "search", "theory")
+_CALIBRATORS = (
+    "CalibratedClassifier",
+    "FocalCalibration",
+    "FocalTemperatureScaling",
+    "TemperatureScaling",
+    "load",
+)
 
-__all__ = ["__version__", *_ROOMS]
+__all__ = ["__version__", *_ROOMS, *_CALIBRATORS]
 
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f"refocal.{name}")
+    if name in _CALIBRATORS:
+        return getattr(import_module("refocal.calibrators"), name)
     raise AttributeError(f"module 'refocal' has no attribute {name!r}")
 
 

@@ -53,16 +53,30 @@ def is_traced(x: Array) -> bool:
 
 def as_array(values: Any, argument: str, function: str) -> Array:
     """`values` itself if it is an array of a known library, else as a NumPy array."""
-    if array_api_compat.is_array_api_obj(values):
-        is_numpy = isinstance(values, np.ndarray)
-        return values.astype(values.dtype.newbyteorder("="), copy=False) if is_numpy else values
+    if array_api_compat.is_array_api_obj(values) and not isinstance(values, np.ndarray):
+        return values
+    if hasattr(values, "tocsr"):
+        raise DataError(argument, function, expected="a dense array", got="a sparse one; call .toarray()")
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise ShapeError(argument, function, expected="an array with rows of equal length", got=str(error)) from error
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.dtype.kind == "O" and array.ndim > 0:
+        array = _from_objects(array, argument, function)
+    if array.dtype.kind == "c":
+        raise DataError(argument, function, expected="real", got=f"dtype {array.dtype}. Complex data not supported")
     if array.dtype.kind not in "biuf":
         raise DataError(argument, function, expected="an array of numbers", got=f"dtype {array.dtype}")
     return array
+
+
+def _from_objects(array: Any, argument: str, function: str) -> Any:
+    """Numbers in an array of Python objects, as data frames of mixed columns give them."""
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(argument, function, expected="an array of numbers", got=f"dtype object: {error}") from error
 
 
 def as_floating(values: Any, argument: str, function: str) -> tuple[Array, Any]:
@@ -227,3 +241,20 @@ def check_probabilities(values: Any, argument: str, function: str, tolerance: fl
             got=f"a row that is off by {float(off):.3g}",
         )
     return p
+
+
+def check_weight(values: Any, shape: tuple[int, ...], function: str) -> Any:
+    """Sample weights as a float64 NumPy vector: one for each label, finite, none negative, not all 0."""
+    array, _ = as_floating(values, "sample_weight", function)
+    weight = to_numpy(array).astype(np.float64, copy=False)
+    if weight.shape != shape:
+        raise ShapeError("sample_weight", function, expected=f"of shape {shape}", got=f"shape {weight.shape}")
+    lowest, total = float(weight.min()), float(weight.sum())
+    if not (lowest >= 0 and 0 < total < np.inf):
+        raise DataError(
+            "sample_weight",
+            function,
+            expected="finite, free of negative values and not all zero",
+            got=f"weights with minimum {lowest} and sum {total}",
+        )
+    return weight.reshape(-1)

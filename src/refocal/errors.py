@@ -48,5 +48,13 @@ class LabelError(InputError):
     """Labels are not integers, or name a class that does not exist."""
 
 
+class FormatError(RefocalError, ValueError):
+    """A file is not what it should be: not a calibrator, cut short, of an unknown version, with impossible values."""
+
+
+class InputWarning(UserWarning):
+    """What came in can be used, but is probably not what was meant."""
+
+
 def _rebuild(kind: type[InputError], argument: str, function: str, expected: str, got: str) -> InputError:
     return kind(argument, function, expected=expected, got=got)

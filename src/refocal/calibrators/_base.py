@@ -1,0 +1,254 @@
+"""What every calibrator shares: checking what comes in, the scikit-learn interface, saving."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Self
+
+import array_api_compat
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import _check_feature_names, check_is_fitted
+
+from refocal._arrays import (
+    Array,
+    as_array,
+    check_logits,
+    check_option,
+    check_probabilities,
+    check_weight,
+    namespace,
+    row_blocks,
+    take_label,
+    to_numpy,
+)
+from refocal.errors import DataError, InputWarning, LabelError, ShapeError
+from refocal.maps import log_softmax
+from refocal.metrics._ranked import equal_mass_ece
+
+Vector = NDArray[np.float64]
+
+
+class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Base class: fits on logits (N, C) and labels (N,), predicts probabilities of the same array kind and device.
+
+    With `input="probabilities"` rows of probabilities take the place of logits; a probability below the dtype's
+    machine epsilon counts as that epsilon, since its logarithm would say more than the number knows.
+
+    Column j belongs to `classes_[j]`: labels with as many distinct values as there are columns are matched in sorted
+    order, as scikit-learn's are; otherwise labels must be integers from 0 to C-1, and classes may be absent.
+    """
+
+    input: str
+
+    def fit(self, X: Array, y: Array, sample_weight: Array = None) -> Self:
+        """Fit on logits `X` and labels `y`. If it fails, the calibrator is left unfitted."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        name = f"{type(self).__name__}.fit"
+        logits = self._logits(X, name)
+        labels, classes = _encode(y, logits, name)
+        weight = None if sample_weight is None else check_weight(sample_weight, tuple(labels.shape), name)
+        flat = namespace(logits).reshape(logits, (-1, logits.shape[-1]))
+        rows = namespace(labels).reshape(labels, (-1,))
+        _check_labels_possible(flat, rows, name)
+        fitted = self._fit(flat, rows, weight)
+        _check_feature_names(self, X, reset=True)
+        self.n_features_in_ = int(logits.shape[-1])
+        self.classes_ = classes
+        for key, value in fitted.items():
+            setattr(self, key, value)
+        self.fit_report_ = self._report(flat, rows, weight)
+        return self
+
+    def predict_log_proba(self, X: Array) -> Array:
+        """Log-probabilities: exact where probabilities round to 0 or 1."""
+        check_is_fitted(self)
+        name = f"{type(self).__name__}.predict_log_proba"
+        _check_feature_names(self, X, reset=False)
+        return self._log_proba(self._logits(X, name))
+
+    def predict_proba(self, X: Array) -> Array:
+        """Probabilities, one column for each of `classes_`."""
+        log_p = self.predict_log_proba(X)
+        return namespace(log_p).exp(log_p)
+
+    def predict(self, X: Array) -> Array:
+        """The class of the largest probability."""
+        index = self._predicted_index(X)
+        if isinstance(index, np.ndarray) or not np.array_equal(self.classes_, np.arange(len(self.classes_))):
+            return self.classes_[to_numpy(index)]
+        return index
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted calibrator as JSON, whole or not at all; `refocal.load` reads it."""
+        from refocal.calibrators.serialize import save
+
+        save(self, path)
+
+    @abstractmethod
+    def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
+        """The fitted attributes, for checked logits (N, C) and labels 0 … C-1."""
+
+    @abstractmethod
+    def _log_proba(self, logits: Array) -> Array:
+        """Log-probabilities of checked logits."""
+
+    def _predicted_index(self, X: Array) -> Array:
+        log_p = self.predict_log_proba(X)
+        return namespace(log_p).argmax(log_p, axis=-1)
+
+    def _logits(self, X: Array, function: str) -> Array:
+        check_option(self.input, ("logits", "probabilities"), "input", type(self).__name__)
+        values = as_array(X, "X", function)
+        if values.ndim < 2:
+            raise ShapeError(
+                "X",
+                function,
+                expected="two-dimensional, one row a sample and one column a class. Reshape your data",
+                got=f"shape {tuple(values.shape)}",
+            )
+        if 0 in values.shape[:-1]:
+            raise ShapeError(
+                "X",
+                function,
+                expected="at least one row",
+                got=f"0 sample(s) (shape={tuple(values.shape)}) while a minimum of 1 is required.",
+            )
+        columns, needed = int(values.shape[-1]), getattr(self, "n_features_in_", None)
+        if needed is None and columns < 2:
+            raise ShapeError(
+                "X",
+                function,
+                expected="of two or more columns, one a class",
+                got=f"{columns} feature(s) (shape={tuple(values.shape)}) while a minimum of 2 is required.",
+            )
+        if needed is not None and columns != needed:
+            raise ShapeError(
+                "X",
+                function,
+                expected=f"of {needed} columns, one a class",
+                got=f"X has {columns} features, but {type(self).__name__} is expecting {needed} features as input",
+            )
+        if self.input == "probabilities":
+            p = check_probabilities(values, "X", function)
+            xp = namespace(p)
+            return xp.log(xp.clip(p, float(xp.finfo(p.dtype).eps), None))
+        logits, _ = check_logits(values, "X", function)
+        _warn_of_probabilities(values, function)
+        return values if namespace(values).isdtype(values.dtype, "real floating") else logits
+
+    def _report(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
+        """What the calibrator was fitted on, and the measures there before and after."""
+        return {
+            "n_samples": int(logits.shape[0]),
+            "n_classes": int(logits.shape[-1]),
+            "before": _measures(log_softmax, logits, labels, weight),
+            "after": _measures(self._log_proba, logits, labels, weight),
+        }
+
+    def __sklearn_tags__(self) -> Any:
+        """scikit-learn's description of what this estimator takes."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = False
+        return tags
+
+
+def _encode(y: Array, logits: Array, function: str) -> tuple[Array, NDArray[Any]]:
+    """Labels as integers 0 … C-1 of the logits' library, and the classes that the columns stand for."""
+    if y is None:
+        raise LabelError("y", function, expected="given: requires y to be passed, but the target y is None", got="None")
+    labels = y if array_api_compat.is_array_api_obj(y) else np.asarray(y)
+    if labels.ndim == logits.ndim and labels.shape[-1] == 1 and logits.ndim == 2:
+        from sklearn.exceptions import DataConversionWarning
+
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Please change the shape of y to (n_samples,).",
+            DataConversionWarning,
+            stacklevel=4,
+        )
+        labels = labels[:, 0]
+    if tuple(labels.shape) != tuple(logits.shape[:-1]):
+        raise ShapeError(
+            "y",
+            function,
+            expected=f"of shape {tuple(logits.shape[:-1])}, one label for each row of X",
+            got=f"shape {tuple(labels.shape)}",
+        )
+    values = to_numpy(labels)
+    if values.dtype.kind == "f":
+        if not np.isfinite(values).all():
+            raise LabelError("y", function, expected="free of NaN and inf", got="Input y contains NaN or infinity")
+        if not np.array_equal(values, np.round(values)):
+            raise LabelError("y", function, expected="class labels", got="Unknown label type: continuous numbers")
+        values = values.astype(np.int64)
+    distinct, index = np.unique(values, return_inverse=True)
+    n_classes = int(logits.shape[-1])
+    if len(distinct) < 2:
+        raise LabelError("y", function, expected="of at least two classes", got=f"only one class, {distinct[0].item()!r}")
+    if len(distinct) == n_classes:
+        codes = index.reshape(values.shape)
+        classes = distinct
+    elif values.dtype.kind in "iu" and distinct[0] >= 0 and distinct[-1] < n_classes:
+        codes, classes = values.astype(np.int64), np.arange(n_classes)
+    else:
+        raise LabelError(
+            "y",
+            function,
+            expected=f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}",
+            got=f"{len(distinct)} distinct labels from {distinct[0].item()!r} to {distinct[-1].item()!r}",
+        )
+    if isinstance(logits, np.ndarray):
+        return codes, classes
+    return namespace(logits).asarray(codes, device=array_api_compat.device(logits)), classes
+
+
+def _measures(
+    log_proba: Callable[[Array], Array], logits: Array, labels: Array, weight: Vector | None
+) -> dict[str, float]:
+    """Log-loss, ECE and Brier score, in blocks of rows so that nothing of the size of the logits is made."""
+    parts = []
+    for rows in row_blocks(logits.shape[0], logits.shape[1], entries=1 << 20):
+        log_p = to_numpy(log_proba(logits[rows, :])).astype(np.float64)
+        y, p = to_numpy(labels[rows]), np.exp(log_p)
+        at_label = np.take_along_axis(log_p, y[:, None], axis=1)[:, 0]
+        squares = np.sum(p * p, axis=1) - 2.0 * np.exp(at_label) + 1.0
+        parts.append((at_label, squares, p.max(axis=1), p.argmax(axis=1) == y))
+    log_p_y, squares, confidence, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return {
+        "log_loss": float(-np.average(log_p_y, weights=weight)),
+        "ece": equal_mass_ece(confidence, correct, weight),
+        "brier_score": float(np.average(squares, weights=weight)),
+        "accuracy": float(np.average(correct, weights=weight)),
+    }
+
+
+def _check_labels_possible(logits: Array, labels: Array, function: str) -> None:
+    xp = namespace(logits)
+    impossible = to_numpy(take_label(logits, labels) == -xp.inf)
+    if impossible.any():
+        raise DataError(
+            "X",
+            function,
+            expected="finite where the label points: no temperature gives probability to a logit of -inf",
+            got=f"-inf at the label of row {int(np.argmax(impossible))}",
+        )
+
+
+def _warn_of_probabilities(values: Array, function: str) -> None:
+    """Rows that all sum to 1 and lie in [0, 1] are hardly logits; the first rows tell at once."""
+    head = to_numpy(values[:64]).astype(np.float64)
+    if head.min() < 0.0 or np.abs(head.sum(axis=-1) - 1.0).max() > 1e-3:
+        return
+    every = to_numpy(values).astype(np.float64)
+    if every.min() >= 0.0 and np.abs(every.sum(axis=-1) - 1.0).max() <= 1e-3:
+        warnings.warn(
+            f"All rows of the 'X' of {function} sum to 1, as probabilities do; logits were expected. "
+            "If they are probabilities, say so with input='probabilities'.",
+            InputWarning,
+            stacklevel=4,
+        )

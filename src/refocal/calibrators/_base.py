@@ -189,7 +189,9 @@ def _encode(y: Array, logits: Array, function: str) -> tuple[Array, NDArray[Any]
     distinct, index = np.unique(values, return_inverse=True)
     n_classes = int(logits.shape[-1])
     if len(distinct) < 2:
-        raise LabelError("y", function, expected="of at least two classes", got=f"only one class, {distinct[0].item()!r}")
+        raise LabelError(
+            "y", function, expected="of at least two classes", got=f"only one class, {distinct[0].item()!r}"
+        )
     if len(distinct) == n_classes:
         codes = index.reshape(values.shape)
         classes = distinct

@@ -43,7 +43,7 @@ def find(
 
     `gammas` or `temperatures` with one value fix that parameter; None leaves the choice to the search.
     """
-    goal = as_objective(objective, function)
+    goal = as_objective(objective, problem.n_rows, function)
     check_option(search, SEARCHES, "search", function)
     if nll_tolerance is not None and not nll_tolerance >= 0.0:
         raise ParameterError("nll_tolerance", function, expected="None or at least 0", got=repr(nll_tolerance))
@@ -64,7 +64,8 @@ def find(
         surface = _scan_line(problem, goal, all_gammas, all_temperatures)
     else:
         surface = scan_grid(problem, goal, all_gammas, all_temperatures)
-    return _chosen(problem, surface, nll_tolerance), surface
+    tolerance = goal.nll_tolerance if nll_tolerance is None else nll_tolerance
+    return _chosen(problem, surface, tolerance), surface
 
 
 def _scan_line(problem: Problem, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import json
+import resource
+
+import numpy as np
+import pytest
+
+from refocal.errors import DataError, InputError, ParameterError
+from refocal.metrics import CalibrationHistogram, expected_calibration_error, reliability_curve
+
+
+def compare(y, p, n_bins=15, weight=None):
+    result = CalibrationHistogram().update(y, p, sample_weight=weight).compute(n_bins=n_bins)
+    exact = expected_calibration_error(y, p, n_bins=n_bins, sample_weight=weight)
+    return abs(result.ece - exact), result.error_bound
+
+
+@pytest.mark.parametrize("n_bins", [1, 2, 15, 100])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_exact_value_lies_within_the_bound(binary, n_bins, weighted):
+    y, p = binary
+    weight = np.random.default_rng(0).random(len(p)) if weighted else None
+    off, bound = compare(y, p, n_bins, weight)
+    assert off <= bound + 1e-12
+
+
+def models(n):
+    rng = np.random.default_rng(5)
+    z = rng.normal(4, 3, n)
+    beta = rng.beta(8, 1, n)
+    flat = rng.random(n)
+    sharp = 1 / (1 + np.exp(-z))
+    return {
+        "flat": (flat, rng.random(n) < flat),
+        "flat and wrong": (flat, rng.random(n) < flat**2),
+        "beta": (beta, rng.random(n) < beta),
+        "over-confident": (sharp, rng.random(n) < 1 / (1 + np.exp(-z / 2))),
+        "float32": (sharp.astype(np.float32), rng.random(n) < 0.9),
+        "atoms": (rng.integers(0, 1000, n) / 999, rng.random(n) < 0.5),
+        "atom and rest": (np.where(flat < 0.4, 0.85, beta), rng.random(n) < 0.8),
+        "zeros and ones": ((flat < 0.5).astype(float), rng.random(n) < 0.5),
+        "one value": (np.full(n, 1 / 3), rng.random(n) < 0.5),
+        "ends": (np.where(flat < 0.5, 1e-12 * beta, 1 - 1e-12 * beta), rng.random(n) < 0.5),
+        "a millionth": (0.9 + 1e-6 * flat, rng.random(n) < flat),
+        "a billionth, sorted labels": (0.7 + 1e-9 * np.sort(flat), np.arange(n) > n // 2),
+    }
+
+
+MODELS = models(400_000)
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_within_a_ten_thousandth_of_the_exact_value(name):
+    p, y = MODELS[name]
+    off, bound = compare(y.astype(int), p)
+    assert off <= bound + 1e-12
+    assert off <= 1e-4
+    assert bound <= 1e-4
+
+
+def test_half_precision_is_exact():
+    rng = np.random.default_rng(0)
+    for p in (rng.random(50_000).astype(np.float16), 1 / (1 + np.exp(-rng.normal(3, 3, 50_000))).astype(np.float16)):
+        off, bound = compare(rng.integers(0, 2, 50_000), p)
+        assert bound == 0.0
+        assert off < 1e-13
+
+
+def test_cells_follow_the_order_of_the_confidence():
+    rng = np.random.default_rng(0)
+    edges = 2.0 ** -np.arange(1, 1075.0)
+    p = np.sort(np.concatenate([rng.random(100_000), edges, 1 - edges, [0.0, 0.5, 1.0], rng.random(9) * 5e-324]))
+    cell = CalibrationHistogram()._cell(p)
+    assert np.all(np.diff(cell) >= 0)
+    assert cell[0] == 0
+    assert cell[-1] == CalibrationHistogram()._count.shape[0] - 1
+
+
+def blocks(n=30, size=2000):
+    rng = np.random.default_rng(1)
+    for _ in range(n):
+        p = rng.beta(3, 1, size)
+        p[rng.random(size) < 0.1] = 0.875
+        yield (rng.random(size) < p).astype(int), p, rng.random(size)
+
+
+def test_merging_is_associative_and_commutative():
+    parts = [CalibrationHistogram().update(y, p, sample_weight=w) for y, p, w in blocks()]
+    texts = [part.to_json() for part in parts]
+
+    def rebuild(i):
+        return CalibrationHistogram.from_json(texts[i])
+
+    left = rebuild(0)
+    for i in range(1, len(texts)):
+        left.merge(rebuild(i))
+    right = rebuild(len(texts) - 1)
+    for i in reversed(range(len(texts) - 1)):
+        right = rebuild(i).merge(right)
+    pairs = [rebuild(i) for i in np.random.default_rng(2).permutation(len(texts))]
+    while len(pairs) > 1:
+        pairs = [pairs[i].merge(pairs[i + 1]) if i + 1 < len(pairs) else pairs[i] for i in range(0, len(pairs), 2)]
+    results = [histogram.compute() for histogram in (left, right, pairs[0])]
+    for other in results[1:]:
+        assert other.ece == pytest.approx(results[0].ece, abs=1e-15)
+        assert other.error_bound == pytest.approx(results[0].error_bound, abs=1e-15)
+        assert other.count == results[0].count == 60_000
+        assert other.curve.count == results[0].curve.count
+        assert other.weight == pytest.approx(results[0].weight, rel=1e-15)
+
+
+def test_blocks_add_up_to_the_whole():
+    data = list(blocks())
+    whole = CalibrationHistogram()
+    for y, p, w in data:
+        whole.update(y, p, sample_weight=w)
+    y, p, w = (np.concatenate(x) for x in zip(*data))
+    once = CalibrationHistogram().update(y, p, sample_weight=w).compute()
+    assert whole.compute().ece == pytest.approx(once.ece, abs=1e-14)
+    assert whole.compute().ece == pytest.approx(expected_calibration_error(y, p, sample_weight=w), abs=once.error_bound)
+
+
+def test_curve_is_that_of_all_rows_when_every_value_has_its_cell():
+    rng = np.random.default_rng(0)
+    p, y = rng.integers(0, 65, 5000) / 64, rng.integers(0, 2, 5000)
+    result = CalibrationHistogram().update(y, p).compute(n_bins=10)
+    expected = reliability_curve(y, p, n_bins=10)
+    assert result.curve.count == expected.count
+    for field in ("weight", "confidence", "accuracy", "low", "high"):
+        assert getattr(result.curve, field) == pytest.approx(getattr(expected, field), abs=1e-12)
+    assert result.accuracy == pytest.approx(y.mean())
+    assert result.confidence == pytest.approx(p.mean())
+
+
+def test_multiclass_and_weights():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(10), (20, 30))
+    y = rng.integers(0, 10, (20, 30))
+    off, bound = compare(y, p, weight=rng.random((20, 30)))
+    assert off <= bound + 1e-12 <= 1e-4
+
+
+def test_long_sums_do_not_drift():
+    histogram = CalibrationHistogram()
+    for _ in range(300):
+        histogram.update(np.zeros(1000, dtype=int), np.full(1000, 0.1), sample_weight=np.full(1000, 0.1))
+    result = histogram.compute()
+    assert result.weight == pytest.approx(30_000.0, rel=1e-15)
+    assert result.confidence == pytest.approx(0.1, rel=1e-14)
+
+
+def test_json_keeps_every_bit():
+    histogram = CalibrationHistogram()
+    for y, p, w in blocks(5):
+        histogram.update(y, p, sample_weight=w)
+    again = CalibrationHistogram.from_json(histogram.to_json())
+    assert again.compute() == histogram.compute()
+    assert again.to_json() == histogram.to_json()
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "no", '{"format": "other", "version": 1}', "null"])
+def test_bad_json_is_a_typed_error(text):
+    with pytest.raises(DataError, match="'text' of CalibrationHistogram.from_json"):
+        CalibrationHistogram.from_json(text)
+
+
+def test_damaged_json_is_a_typed_error():
+    state = json.loads(CalibrationHistogram().update([0, 1], [0.2, 0.8]).to_json())
+    for key in ("cell", "count", "sums", "low", "bits"):
+        with pytest.raises(InputError):
+            CalibrationHistogram.from_json(json.dumps({k: v for k, v in state.items() if k != key}))
+
+
+def test_bad_use_is_a_typed_error():
+    with pytest.raises(DataError, match="has seen rows"):
+        CalibrationHistogram().compute()
+    with pytest.raises(ParameterError, match="'other'"):
+        CalibrationHistogram().merge(CalibrationHistogram(bits=8))
+    with pytest.raises(ParameterError, match="'n_bins'"):
+        CalibrationHistogram().update([0], [0.5]).compute(n_bins=0)
+    with pytest.raises(ParameterError, match="'bits'"):
+        CalibrationHistogram(bits=0)
+    with pytest.raises(DataError, match=r"CalibrationHistogram\.update"):
+        CalibrationHistogram().update([0], [np.nan])
+
+
+def test_twenty_million_rows_in_flat_memory():
+    rng = np.random.default_rng(0)
+    p = 1 / (1 + np.exp(-rng.normal(3, 3, 1 << 20)))
+    y = (rng.random(1 << 20) < p).astype(int)
+    histogram = CalibrationHistogram().update(y, p)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(19):
+        histogram.update(y, p)
+    growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert growth < 100 * 1024
+    result = histogram.compute()
+    assert result.count == 20 << 20
+    assert result.accuracy == y.mean()
+    assert abs(result.ece - expected_calibration_error(y, p)) <= result.error_bound <= 1e-4

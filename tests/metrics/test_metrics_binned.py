@@ -20,7 +20,7 @@ from refocal.metrics._ranked import equal_mass_ece
 def quantile_bins_by_definition(p, weight, n_bins):
     """floor(n_bins · P(X < x)) in exact arithmetic, one row at a time."""
     total = sum(Fraction(float(w)) for w in weight)
-    below = [sum((Fraction(float(w)) for q, w in zip(p, weight) if q < x), Fraction(0)) for x in p]
+    below = [sum((Fraction(float(w)) for q, w in zip(p, weight, strict=True) if q < x), Fraction(0)) for x in p]
     return [int(b * n_bins / total) for b in below]
 
 
@@ -36,7 +36,7 @@ def norm_by_loop(p, y, weight, index, norm):
     if norm == "max":
         return max(gaps)
     power = 1 if norm == "l1" else 2
-    return sum(s * g**power for s, g in zip(shares, gaps)) ** (1 / power)
+    return sum(s * g**power for s, g in zip(shares, gaps, strict=True)) ** (1 / power)
 
 
 rows = st.lists(
@@ -169,7 +169,7 @@ def test_debiased_by_loop(binary):
     y, p = binary
     curve = reliability_curve(y, p)
     squared = 0.0
-    for n, c, a in zip(curve.count, curve.confidence, curve.accuracy):
+    for n, c, a in zip(curve.count, curve.confidence, curve.accuracy, strict=True):
         squared += n / len(p) * ((c - a) ** 2 - (a * (1 - a) / (n - 1) if n > 1 else 0.0))
     assert debiased_ece(y, p) == pytest.approx(np.sqrt(max(squared, 0.0)), abs=1e-9)
 
@@ -218,7 +218,7 @@ def test_reliability_curve_interval_is_wilsons(binary):
 
     y, p = binary
     curve = reliability_curve(y, p, level=0.9)
-    for count, accuracy, low, high in zip(curve.count, curve.accuracy, curve.low, curve.high):
+    for count, accuracy, low, high in zip(curve.count, curve.accuracy, curve.low, curve.high, strict=True):
         expected = binomtest(round(accuracy * count), count).proportion_ci(0.9, method="wilson")
         assert (low, high) == pytest.approx((expected.low, expected.high), abs=1e-12)
 

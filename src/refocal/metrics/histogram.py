@@ -189,15 +189,19 @@ class CalibrationHistogram:
 
     def _add_block(self, confidence: Vector, correct: Flags, weight: Vector | None) -> None:
         cell = self._cells.index(confidence)
-        touched, first, position = np.unique(cell, return_index=True, return_inverse=True)
-        size = touched.shape[0]
-        # Distances from one confidence of the cell are tiny, so that summing them loses nothing.
-        origin = confidence[first]
-        distance = confidence - origin[position]
         np.minimum.at(self._low, cell, confidence)
         np.maximum.at(self._high, cell, confidence)
+        touched: Indices | slice = slice(None)
+        position, size = cell, self._count.shape[0]
+        if confidence.shape[0] < size:
+            # A small block touches few cells: work on those alone.
+            touched, position = np.unique(cell, return_inverse=True)
+            size = touched.shape[0]
         count = np.bincount(position, minlength=size)
         self._count[touched] += count
+        # Distances from the lowest confidence of the cell are tiny, so that summing them loses nothing.
+        origin = np.where(count > 0, self._low[touched], 0.0)
+        distance = confidence - origin[position]
         if weight is None:
             ones, right = count.astype(np.float64), np.bincount(position[correct], minlength=size)
             sums = np.stack([ones, np.bincount(position, distance, size), right.astype(np.float64), ones])

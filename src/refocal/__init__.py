@@ -1,7 +1,26 @@
-"""refocal turns the logits of any classifier into probabilities that can be trusted."""
+"""refocal turns the logits of any classifier into probabilities that can be trusted.
+
+Importing it loads NumPy and nothing heavy: each room is loaded when it is first used.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import Any
 
 __version__ = version("refocal")
+
+_ROOMS = ("errors", "losses", "maps", "theory")
+
+__all__ = ["__version__", *_ROOMS]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"refocal.{name}")
+    raise AttributeError(f"module 'refocal' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -147,36 +147,83 @@ def check_labels(values: Any, logits: Array, function: str, argument: str = "lab
     return xp.astype(labels, xp.int64) if not array_api_compat.is_jax_array(labels) else labels
 
 
-def check_parameter(value: Any, argument: str, function: str, *, above: float, like: Array) -> Any:
-    """A finite setting greater than `above`: a number, or an array with one value for each row of `like`."""
-    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
-        if not (math.isfinite(value) and value > above):
-            raise ParameterError(argument, function, expected=_domain(above), got=repr(float(value)))
-        return float(value)
-    if not array_api_compat.is_array_api_obj(value):
-        raise ParameterError(
-            argument, function, expected=f"a number or an array, {_domain(above)}", got=type(value).__name__
-        )
+def check_parameter(value: Any, argument: str, function: str, *, above: float, like: Array) -> Array:
+    """A finite setting greater than `above`, as an array that broadcasts with `like`.
+
+    It may be a number, or an array with one value for each row of `like`; the last axis is added here.
+    """
     xp = namespace(like)
-    array = value if not isinstance(value, np.ndarray) or isinstance(like, np.ndarray) else xp.asarray(value)
+    if isinstance(value, (bool, str, bytes)) or value is None:
+        raise ParameterError(argument, function, expected=f"a number {_domain(above)}", got=repr(value))
+    if not array_api_compat.is_array_api_obj(value) or isinstance(value, np.ndarray):
+        try:
+            value = xp.asarray(np.asarray(value, dtype=np.float64), device=array_api_compat.device(like))
+        except (TypeError, ValueError) as error:
+            raise ParameterError(argument, function, expected=f"a number {_domain(above)}", got=repr(value)) from error
     rows = tuple(like.shape[:-1])
-    if array.ndim > 0 and tuple(array.shape) != rows:
+    if value.ndim > 0 and tuple(value.shape) != rows:
         raise ShapeError(
-            argument, function, expected=f"a number or an array of shape {rows}", got=f"shape {tuple(array.shape)}"
+            argument, function, expected=f"a number or an array of shape {rows}", got=f"shape {tuple(value.shape)}"
         )
-    if not is_traced(array):
-        fine = xp.isfinite(array) & (array > above)
+    if not is_traced(value):
+        fine = xp.isfinite(value) & (value > above)
         if not bool(xp.all(fine)):
-            low = float(xp.min(stop_gradient(array)))
-            raise ParameterError(argument, function, expected=_domain(above), got=f"an array with minimum {low}")
-    return xp.astype(array, like.dtype)[..., None]
+            bad = float(stop_gradient(value)[~fine][0]) if value.ndim > 0 else float(value)
+            raise ParameterError(argument, function, expected=_domain(above), got=repr(bad))
+    return xp.astype(value, like.dtype)[..., None]
 
 
 def _domain(above: float) -> str:
     return f"finite and greater than {above:g}"
 
 
+def to_numpy(array: Array) -> Any:
+    """A NumPy array of the same values, wherever they lie."""
+    if array_api_compat.is_torch_array(array):
+        array = stop_gradient(array).cpu()
+    return np.asarray(array)
+
+
+def row_blocks(n_rows: int, n_columns: int, entries: int = 1 << 16) -> list[slice]:
+    """Slices of rows with about `entries` numbers each: small enough that temporaries stay in the cache."""
+    step = max(1, entries // max(1, n_columns))
+    return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+
+
 def take_label(values: Array, labels: Array) -> Array:
     """The entry of each row of `values` that its label names."""
     xp = namespace(values)
     return xp.take_along_axis(values, labels[..., None], axis=-1)[..., 0]
+
+
+def check_option(value: Any, options: tuple[str, ...], argument: str, function: str) -> None:
+    """One of a few words."""
+    if value not in options:
+        words = ", ".join(repr(option) for option in options)
+        raise ParameterError(argument, function, expected=f"one of {words}", got=repr(value))
+
+
+def check_probabilities(values: Any, argument: str, function: str, tolerance: float = 1e-3) -> Array:
+    """Rows of probabilities, classes on the last axis: at least 0, sums within `tolerance` of 1."""
+    p, _ = as_floating(values, argument, function)
+    xp = namespace(p)
+    if p.ndim < 1 or p.shape[-1] < 2:
+        raise ShapeError(
+            argument,
+            function,
+            expected="an array with at least two classes on its last axis",
+            got=f"shape {tuple(p.shape)}",
+        )
+    if is_traced(p):
+        return p
+    if not bool(xp.all(p >= 0.0)):  # NaN fails this comparison too
+        raise DataError(argument, function, expected="free of NaN and at least 0", got="an array with other values")
+    off = xp.max(xp.abs(xp.sum(p, axis=-1) - 1.0)) if math.prod(p.shape) else xp.asarray(0.0)
+    if float(off) > tolerance:
+        raise DataError(
+            argument,
+            function,
+            expected=f"probabilities whose rows sum to 1 within {tolerance:g}",
+            got=f"a row that is off by {float(off):.3g}",
+        )
+    return p

@@ -11,6 +11,10 @@ class RefocalError(Exception):
     """The root of every exception that refocal raises on purpose."""
 
 
+class ConvergenceError(RefocalError, ArithmeticError):
+    """An iteration ended without an answer."""
+
+
 class InputError(RefocalError, ValueError):
     """An argument is not what the function needs; knows which, what was expected and what came."""
 

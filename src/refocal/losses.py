@@ -1,0 +1,139 @@
+"""Losses on log-probabilities and integer labels, for each sample or reduced: smaller is better.
+
+Rows are normalised first, so logits may be passed as they are; that is also the most exact way, since a float32
+log-probability close to 0 has lost the digits that the other classes still hold. Differentiable in torch and JAX,
+with finite gradients at any logit gap.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from refocal._arrays import (
+    Array,
+    check_labels,
+    check_logits,
+    check_option,
+    check_parameter,
+    namespace,
+    take_label,
+    without_warnings,
+)
+from refocal.maps import inverse_focal
+from refocal.maps.row import gaps, normalise, softmax_row
+
+__all__ = ["Reduction", "brier", "cross_entropy", "focal", "proper_focal", "sample_dependent_focal"]
+
+Reduction = Literal["none", "mean", "sum"]
+
+
+@without_warnings
+def cross_entropy(log_q: Array, labels: Array, *, reduction: Reduction = "none") -> Array:
+    """Cross-entropy, -log q_y: the log-loss.
+
+    >>> import numpy as np
+    >>> cross_entropy(np.log([[0.5, 0.5], [0.9, 0.1]]), np.array([0, 1])).round(4)
+    array([0.6931, 2.3026])
+    """
+    x, dtype = check_logits(log_q, "log_q", "cross_entropy")
+    y = check_labels(labels, x, "cross_entropy")
+    xp = namespace(x)
+    loss = -take_label(normalise(xp, *gaps(xp, x, 1.0)), y)
+    return _reduce(xp, loss, reduction, "cross_entropy", dtype)
+
+
+@without_warnings
+def brier(log_q: Array, labels: Array, *, reduction: Reduction = "none") -> Array:
+    """Brier score, Σ_j (q_j - [j = y])², between 0 and 2.
+
+    >>> import numpy as np
+    >>> brier(np.log([[0.5, 0.5], [0.9, 0.1]]), np.array([0, 1])).round(4)
+    array([0.5 , 1.62])
+    """
+    x, dtype = check_logits(log_q, "log_q", "brier")
+    y = check_labels(labels, x, "brier")
+    xp = namespace(x)
+    row = softmax_row(xp, x, 1.0)
+    is_label = xp.arange(x.shape[-1], device=getattr(y, "device", None)) == y[..., None]
+    # 1 - q_y comes as such, so that a confident and correct row keeps its digits.
+    error = xp.where(is_label, xp.exp(row.log_not_q), xp.exp(row.log_q))
+    return _reduce(xp, xp.sum(error**2, axis=-1), reduction, "brier", dtype)
+
+
+@without_warnings
+def focal(log_q: Array, labels: Array, gamma: float | Array, *, reduction: Reduction = "none") -> Array:
+    """Focal loss, -(1-q_y)^γ log q_y, for γ > -1; γ = 0 is cross-entropy. γ may be given for each row.
+
+    >>> import numpy as np
+    >>> focal(np.log([[0.5, 0.5], [0.9, 0.1]]), np.array([0, 1]), gamma=2.0).round(4)
+    array([0.1733, 1.8651])
+    """
+    x, dtype = check_logits(log_q, "log_q", "focal")
+    y = check_labels(labels, x, "focal")
+    g = check_parameter(gamma, "gamma", "focal", above=-1.0, like=x)
+    xp = namespace(x)
+    return _reduce(xp, _focal(xp, x, y, g[..., 0]), reduction, "focal", dtype)
+
+
+@without_warnings
+def sample_dependent_focal(
+    log_q: Array,
+    labels: Array,
+    *,
+    threshold: float = 0.2,
+    gamma_below: float = 5.0,
+    gamma_above: float = 3.0,
+    reduction: Reduction = "none",
+) -> Array:
+    """Focal loss whose γ depends on the label's probability; by default FLSD-53: γ = 5 where q_y < 0.2, else γ = 3.
+
+    The choice of γ is a constant for the gradient, as in Mukhoti et al. (2020).
+
+    >>> import numpy as np
+    >>> sample_dependent_focal(np.log([[0.5, 0.5], [0.9, 0.1]]), np.array([0, 1])).round(4)
+    array([0.0866, 1.3597])
+    """
+    name = "sample_dependent_focal"
+    x, dtype = check_logits(log_q, "log_q", name)
+    y = check_labels(labels, x, name)
+    below = check_parameter(gamma_below, "gamma_below", name, above=-1.0, like=x)
+    above = check_parameter(gamma_above, "gamma_above", name, above=-1.0, like=x)
+    limit = check_parameter(threshold, "threshold", name, above=0.0, like=x)
+    xp = namespace(x)
+    is_below = xp.exp(take_label(normalise(xp, *gaps(xp, x, 1.0)), y)) < limit[..., 0]
+    gamma = xp.where(is_below, below[..., 0], above[..., 0])
+    return _reduce(xp, _focal(xp, x, y, gamma), reduction, name, dtype)
+
+
+def proper_focal(log_p: Array, labels: Array, gamma: float | Array, *, reduction: Reduction = "none") -> Array:
+    """The proper part of focal loss, L*(p, y) = L(p̂⁻¹(p), y): focal loss without its confidence-raising map.
+
+    Its conditional risk is smallest at the true probabilities. The gradient is exact, through the inverse map.
+
+    >>> import numpy as np
+    >>> proper_focal(np.log([[0.8, 0.2]]), np.array([0]), gamma=2.0).round(4)
+    array([0.0652])
+    """
+    x, dtype = check_logits(log_p, "log_p", "proper_focal")
+    xp = namespace(x)
+    return xp.astype(focal(inverse_focal(x, gamma), labels, gamma, reduction=reduction), dtype, copy=False)
+
+
+def _focal(xp: Any, x: Array, labels: Array, gamma: Array) -> Array:
+    row = softmax_row(xp, x, 1.0)
+    log_q, log_not_q, h = (take_label(part, labels) for part in (row.log_q, row.log_not_q, row.h))
+    is_top = take_label(row.is_top, labels)
+    # Since -log q = h (1-q)/q, a top class gets (1-q)^(1+γ) h/q: no overflow and no 0·inf as q → 1, for any γ > -1.
+    # Each branch sees harmless values where the other one is taken, so that neither spoils a gradient.
+    top = xp.exp((1.0 + gamma) * xp.where(is_top, log_not_q, -1.0) - xp.where(is_top, log_q, 0.0)) * h
+    other = -xp.exp(gamma * xp.where(is_top, 0.0, log_not_q)) * xp.where(is_top, 0.0, log_q)
+    return xp.where(is_top, top, other)
+
+
+def _reduce(xp: Any, loss: Array, reduction: str, function: str, dtype: Any) -> Array:
+    check_option(reduction, ("none", "mean", "sum"), "reduction", function)
+    if reduction == "mean":
+        loss = xp.mean(loss)
+    elif reduction == "sum":
+        loss = xp.sum(loss)
+    return xp.astype(loss, dtype, copy=False)

@@ -1,0 +1,12 @@
+"""The maps from logits to probabilities, in log space: softmax, temperature, the focal calibration map, its inverse.
+
+One body serves NumPy, torch and JAX; the last axis holds the classes, any leading axes are rows. The kind, device and
+dtype of a result follow the input's; half precision is computed in float32. gamma and temperature are numbers, or
+arrays with one value for each row.
+"""
+
+from refocal.maps.derivatives import LabelDerivatives, label_derivatives
+from refocal.maps.forward import focal, focal_temperature, log_softmax
+from refocal.maps.inverse import inverse_focal
+
+__all__ = ["LabelDerivatives", "focal", "focal_temperature", "inverse_focal", "label_derivatives", "log_softmax"]

@@ -1,0 +1,124 @@
+"""What a search needs of focal temperature scaling: the label's log-probability, slope and curvature in one pass."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from refocal._arrays import Array, check_labels, check_logits, check_parameter, namespace, take_label, without_warnings
+from refocal.maps.forward import focal_of_row
+from refocal.maps.row import Row, softmax_row
+
+
+class LabelDerivatives(NamedTuple):
+    """log p of each row's label and its derivatives with respect to (γ, 1/T)."""
+
+    log_p: Array  # (...)
+    gradient: Array  # (..., 2)
+    hessian: Array  # (..., 2, 2)
+
+
+class _Curve(NamedTuple):
+    """First and second derivatives of the log-weight x_j with respect to γ (g) and b = 1/T."""
+
+    g: Array
+    b: Array
+    gg: Array
+    gb: Array
+    bb: Array
+
+
+@without_warnings
+def label_derivatives(
+    logits: Array, labels: Array, gamma: float | Array, temperature: float | Array
+) -> LabelDerivatives:
+    """Value, gradient and Hessian of the label's log-probability under focal temperature scaling in (γ, 1/T).
+
+    A label whose logit is -inf has log-probability -inf wherever (γ, T) lies, and derivatives 0.
+
+    >>> import numpy as np
+    >>> label_derivatives(np.array([[2.0, 0.0]]), np.array([0]), gamma=1.0, temperature=1.0).gradient.round(4)
+    array([[0.0467, 0.0987]])
+    """
+    name = "label_derivatives"
+    x, dtype = check_logits(logits, "logits", name)
+    y = check_labels(labels, x, name)
+    gamma = check_parameter(gamma, "gamma", name, above=-1.0, like=x)
+    scale = check_parameter(temperature, "temperature", name, above=0.0, like=x)
+    xp = namespace(x)
+    return LabelDerivatives(*(xp.astype(part, dtype, copy=False) for part in derivatives(xp, x, y, gamma, scale)))
+
+
+def derivatives(xp: Any, x: Array, y: Array, gamma: Any, scale: Any) -> LabelDerivatives:
+    """`label_derivatives` of checked arrays."""
+    row = softmax_row(xp, x, scale)
+    log_p = focal_of_row(xp, row, gamma)
+    # Slopes are taken along the raw gaps; an impossible class has no weight, so any finite stand-in does.
+    raw = xp.where(row.gap == -xp.inf, 0.0, row.gap * scale)
+    curve = _choose(xp, row.is_top, _top_curve(xp, row, raw, gamma), _others_curve(xp, row, raw, gamma))
+
+    p = xp.exp(log_p)
+    mean_g, mean_b = _sum(xp, p * curve.g), _sum(xp, p * curve.b)
+    centred = [
+        _sum(xp, p * (curve.gg + (curve.g - mean_g) ** 2)),
+        _sum(xp, p * (curve.gb + (curve.g - mean_g) * (curve.b - mean_b))),
+        _sum(xp, p * (curve.bb + (curve.b - mean_b) ** 2)),
+    ]
+    possible = take_label(row.gap, y) > -xp.inf
+    slope_g, slope_b, gg, gb, bb = (
+        xp.where(possible, take_label(at_label, y) - over_all[..., 0], 0.0)
+        for at_label, over_all in zip(curve, [mean_g, mean_b, *centred], strict=True)
+    )
+    hessian = xp.stack([xp.stack([gg, gb], axis=-1), xp.stack([gb, bb], axis=-1)], axis=-2)
+    gradient = xp.stack([slope_g, slope_b], axis=-1)
+    return LabelDerivatives(take_label(log_p, y), gradient, hessian)
+
+
+def _sum(xp: Any, x: Array) -> Array:
+    return xp.sum(x, axis=-1, keepdims=True)
+
+
+def _choose(xp: Any, is_top: Array, top: _Curve, others: _Curve) -> _Curve:
+    return _Curve(*(xp.where(is_top, a, b) for a, b in zip(top, others, strict=True)))
+
+
+def _top_curve(xp: Any, row: Row, raw: Array, gamma: Array) -> _Curve:
+    """The top class along log((1-q)/q), whose slope in 1/T is the others' mean gap, its curvature their variance."""
+    mean = _sum(xp, row.share * raw)
+    variance = _sum(xp, row.share * (raw - mean) ** 2)
+    q = 1.0 / (1.0 + row.top_rest)
+    not_q = row.top_rest * q
+    h = row.top_h
+    h_1 = q - h
+    h_2 = -not_q * q - h_1
+    damp = 1.0 / (1.0 + gamma * h)
+    x_1 = -not_q - gamma * q - gamma * damp * h_1
+    x_2 = (gamma - 1.0) * not_q * q - gamma * damp * h_2 + (gamma * damp * h_1) ** 2
+    return _Curve(
+        g=-row.top_log_not_q - h * damp,
+        b=x_1 * mean,
+        gg=(h * damp) ** 2,
+        gb=-(q + h_1 * damp**2) * mean,
+        bb=x_2 * mean**2 + x_1 * variance,
+    )
+
+
+def _others_curve(xp: Any, row: Row, raw: Array, gamma: Array) -> _Curve:
+    """Every other class along log q_j."""
+    not_top = row.top_rest / (1.0 + row.top_rest)
+    mean = not_top * _sum(xp, row.share * raw)
+    slope = raw - mean
+    curvature = mean**2 - not_top * _sum(xp, row.share * raw**2)
+    odds = xp.where(row.is_top, 0.0, xp.exp(row.log_q - row.log_not_q))
+    h = row.h
+    h_1 = h + odds * (h - 1.0)
+    h_2 = (1.0 + odds) * (h_1 + odds * (h - 1.0))
+    damp = 1.0 / (1.0 + gamma * h)
+    x_1 = 1.0 + gamma * odds - gamma * damp * h_1
+    x_2 = gamma * odds * (1.0 + odds) - gamma * damp * h_2 + (gamma * damp * h_1) ** 2
+    return _Curve(
+        g=-row.log_not_q - h * damp,
+        b=x_1 * slope,
+        gg=(h * damp) ** 2,
+        gb=(odds - h_1 * damp**2) * slope,
+        bb=x_2 * slope**2 + x_1 * curvature,
+    )

@@ -1,0 +1,121 @@
+"""The inverse of the focal calibration map: the prediction that minimises focal loss at given true probabilities."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from refocal._arrays import (
+    Array,
+    check_logits,
+    check_parameter,
+    is_traced,
+    namespace,
+    stop_gradient,
+    without_warnings,
+)
+from refocal.errors import ConvergenceError
+from refocal.maps.row import gaps, log1p_ratio, shares
+
+# Newton took at most 13 steps on every row tried: γ from -0.99 to 100, 2 to 1000 classes, logit gaps up to 1e4.
+MAX_STEPS = 20
+
+
+@without_warnings
+def inverse_focal(log_p: Array, gamma: float | Array) -> Array:
+    """Inverse of `focal`: the log q with focal(log q, γ) = log p, for every γ > -1.
+
+    With x(q) the logarithm of the map's weight, x(q_j) - x(q_top) must equal log p_j - log p_top and the q_j must sum
+    to 1. Given q_top, the first fixes the others and the second is strictly monotone, so there is one solution; for
+    γ < 0 the margin is min(1/2, 1+γ) (docs/theory.md). A few Newton steps find it; the last one carries the gradient,
+    which makes that gradient exact.
+
+    >>> import numpy as np
+    >>> np.exp(inverse_focal(np.log([0.8, 0.2]), gamma=2.0)).round(4)
+    array([0.6266, 0.3734])
+    """
+    x, dtype = check_logits(log_p, "log_p", "inverse_focal")
+    gamma = check_parameter(gamma, "gamma", "inverse_focal", above=-1.0, like=x)
+    xp = namespace(x)
+    gap, is_top = gaps(xp, x, 1.0)
+    possible = (gap > -xp.inf) & ~is_top
+    # Impossible classes stay so; a finite stand-in keeps them from making NaN on the way.
+    target = xp.where(possible, gap, 0.0)
+
+    known_target, known_gamma = stop_gradient(target), stop_gradient(gamma)
+    state = _start(xp, known_target, possible, known_gamma)
+    tolerance = math.sqrt(xp.finfo(x.dtype).eps)
+    for _ in range(MAX_STEPS):
+        state, change = _newton(xp, state, known_target, possible, known_gamma)
+        if not is_traced(x) and not bool(xp.any(change > tolerance)):
+            break
+    else:
+        if not is_traced(x):
+            raise ConvergenceError(
+                f"inverse_focal did not converge in {MAX_STEPS} Newton steps; please report the input"
+            )
+    state, _ = _newton(xp, state, target, possible, gamma)
+
+    lonely = ~xp.any(possible, axis=-1, keepdims=True)
+    rest = xp.where(lonely, 0.0, xp.exp(state.log_rest))
+    log_q = xp.where(is_top, -xp.log1p(rest), xp.where(possible, state.log_q, -xp.inf))
+    return xp.astype(log_q, dtype, copy=False)
+
+
+class _State(NamedTuple):
+    log_q: Array  # (..., C): log q_j of the others
+    log_rest: Array  # (..., 1): log((1 - q_top) / q_top)
+
+
+def _start(xp: Any, target: Array, possible: Array, gamma: Any) -> _State:
+    """The solution where the top is close to 1: x(q_j) ≈ log q_j and x(q_top) ≈ -γ log r - log(1+γ)."""
+    _, log_sum, lonely = shares(xp, xp.where(possible, target, -xp.inf))
+    log_sum = xp.where(lonely, 0.0, log_sum)
+    log_rest = _at_most(xp, (log_sum - xp.log1p(gamma)) / (1.0 + gamma), math.log(target.shape[-1] - 1))
+    weight, _ = _top_weight(xp, log_rest, gamma)
+    return _State(_at_most(xp, target + weight, -math.log(2.0)), log_rest)
+
+
+def _newton(xp: Any, state: _State, target: Array, possible: Array, gamma: Any) -> tuple[_State, Array]:
+    """One Newton step on all unknowns of a row at once (an arrow-shaped system), and the size of the step."""
+    top, top_slope = _top_weight(xp, state.log_rest, gamma)
+    weight, slope = _weight(xp, state.log_q, gamma)
+    excess = xp.where(possible, weight - top - target, 0.0)
+    share, log_sum, lonely = shares(xp, xp.where(possible, state.log_q, -xp.inf))
+    rest = xp.exp(state.log_rest)
+    mass_error = xp.where(lonely, 0.0, log_sum) - (state.log_rest - xp.log1p(rest))
+    share = share / slope
+    step_rest = (mass_error - xp.sum(share * excess, axis=-1, keepdims=True)) / (
+        1.0 / (1.0 + rest) - top_slope * xp.sum(share, axis=-1, keepdims=True)
+    )
+    step_rest = xp.where(lonely, 0.0, step_rest)
+    step = xp.where(possible, (top_slope * step_rest - excess) / slope, 0.0)
+    # No class but the top exceeds 1/2, and the top is at least 1/C.
+    log_rest = _at_most(xp, state.log_rest + step_rest, math.log(target.shape[-1] - 1))
+    log_q = _at_most(xp, state.log_q + step, -math.log(2.0))
+    change = xp.max(xp.abs(step) / (1.0 + xp.abs(log_q)), axis=-1, keepdims=True)
+    return _State(log_q, log_rest), xp.maximum(change, xp.abs(step_rest) / (1.0 + xp.abs(log_rest)))
+
+
+def _weight(xp: Any, log_q: Array, gamma: Any) -> tuple[Array, Array]:
+    """x(q) = log q - γ log(1-q) - log1p(γh) for q ≤ 1/2, and dx / d log q."""
+    q = xp.exp(log_q)
+    odds = q / (1.0 - q)
+    h = -odds * log_q
+    bend = gamma / (1.0 + gamma * h)
+    return log_q - gamma * xp.log1p(-q) - xp.log1p(gamma * h), 1.0 + gamma * odds - bend * (h + odds * (h - 1.0))
+
+
+def _top_weight(xp: Any, log_rest: Array, gamma: Any) -> tuple[Array, Array]:
+    """X of the top class and its slope, in log r = log((1-q)/q), where both hold for q up to 1."""
+    rest = xp.exp(log_rest)
+    log_norm = xp.log1p(rest)
+    h = log1p_ratio(xp, rest)
+    q = 1.0 / (1.0 + rest)
+    weight = -log_norm - gamma * (log_rest - log_norm) - xp.log1p(gamma * h)
+    return weight, -rest * q - gamma * q - gamma * (q - h) / (1.0 + gamma * h)
+
+
+def _at_most(xp: Any, x: Array, limit: float) -> Array:
+    """Clip from above while letting gradients through: at the solution the limit is touched only by exact ties."""
+    return x - stop_gradient(xp.where(x > limit, x - limit, 0.0))

@@ -1,0 +1,116 @@
+"""One door to the searches: which of them suits the objective, and what it found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import check_option
+from refocal.errors import ParameterError
+from refocal.search.grid import best_index, scan_grid, scan_points
+from refocal.search.newton import newton, newton_temperature
+from refocal.search.objective import Objective, as_objective
+from refocal.search.problem import Problem
+from refocal.search.solution import Solution, Surface
+
+Vector = NDArray[np.float64]
+
+# The grid of the paper's experiments.
+PAPER_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
+PAPER_TEMPERATURES = tuple(round(0.01 * i, 2) for i in range(1, 501))
+# Where search="auto" looks: temperatures are relative to the one of least log-loss, so that any scale of logits does.
+AUTO_GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)
+AUTO_TEMPERATURES = tuple(float(t) for t in np.geomspace(0.3, 6.0, 121))
+# The two γ through which the line of the 3m search is laid.
+LINE_GAMMAS = (0.0, 1.0)
+
+SEARCHES = ("auto", "newton", "grid", "line")
+
+
+def find(
+    problem: Problem,
+    *,
+    objective: Any,
+    search: str,
+    gammas: Any = None,
+    temperatures: Any = None,
+    nll_tolerance: float | None = None,
+    function: str = "find",
+) -> tuple[Solution, Surface | None]:
+    """The best (γ, T) for an objective, and the surface that was looked at where there is one.
+
+    `gammas` or `temperatures` with one value fix that parameter; None leaves the choice to the search.
+    """
+    goal = as_objective(objective, function)
+    check_option(search, SEARCHES, "search", function)
+    if nll_tolerance is not None and not nll_tolerance >= 0.0:
+        raise ParameterError("nll_tolerance", function, expected="None or at least 0", got=repr(nll_tolerance))
+    if search == "auto":
+        search = "newton" if goal.name == "nll" else "auto"
+    if search == "newton":
+        if goal.name != "nll":
+            raise ParameterError(
+                "search", function, expected=f"'auto', 'grid' or 'line' for objective={goal.name!r}", got="'newton'"
+            )
+        return newton(problem, fixed_gamma=_single(gammas), fixed_temperature=_single(temperatures)), None
+    default = (AUTO_GAMMAS, AUTO_TEMPERATURES) if search == "auto" else (PAPER_GAMMAS, PAPER_TEMPERATURES)
+    all_gammas = _points(gammas, default[0], "gammas", function, above=-1.0)
+    all_temperatures = _points(temperatures, default[1], "temperatures", function, above=0.0)
+    if search == "auto" and temperatures is None:
+        all_temperatures = all_temperatures * newton_temperature(problem).temperature
+    if search == "line" and len(all_gammas) > 1 and len(all_temperatures) > 1:
+        surface = _scan_line(problem, goal, all_gammas, all_temperatures)
+    else:
+        surface = scan_grid(problem, goal, all_gammas, all_temperatures)
+    return _chosen(problem, surface, nll_tolerance), surface
+
+
+def _scan_line(problem: Problem, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
+    """The paper's 3m search: the best T for two γ, the line through them, then as many points along the line."""
+    two = np.array(LINE_GAMMAS)
+    ends = scan_grid(problem, objective, two, temperatures)
+    best = [temperatures[int(np.argmin(row))] for row in ends.value]
+    slope = (best[1] - best[0]) / (two[1] - two[0])
+    along = np.linspace(gammas.min(), gammas.max(), len(temperatures))
+    on_line = best[0] + slope * (along - two[0])
+    inside = on_line > 0.0
+    return scan_points(problem, objective, along[inside], on_line[inside])
+
+
+def _chosen(problem: Problem, surface: Surface, nll_tolerance: float | None) -> Solution:
+    at = best_index(surface, nll_tolerance)
+    gamma, temperature = float(surface.gamma[at]), float(surface.temperature[at])
+    lowest, highest = surface.temperature.min(), surface.temperature.max()
+    on_edge = lowest < highest and temperature in (lowest, highest)
+    message = (
+        "the best temperature is the first or last that was tried; give a wider range of temperatures"
+        if on_edge
+        else "the best of the points that were tried"
+    )
+    return Solution(
+        gamma,
+        temperature,
+        float(surface.value[at]),
+        "at a bound" if on_edge else "converged",
+        message,
+        problem.passes,
+    )
+
+
+def _single(values: Any) -> float | None:
+    if values is None or np.size(values) != 1:
+        return None
+    return float(np.ravel(values)[0])
+
+
+def _points(values: Any, default: tuple[float, ...], argument: str, function: str, above: float) -> Vector:
+    try:
+        points: Vector = np.atleast_1d(np.asarray(default if values is None else values, dtype=np.float64))
+    except (TypeError, ValueError):
+        points = np.empty(0)
+    if points.ndim != 1 or len(points) == 0 or not (np.isfinite(points).all() and points.min() > above):
+        expected = f"a number or a list of numbers, finite and greater than {above:g}"
+        raise ParameterError(argument, function, expected=expected, got=repr(values))
+    return points

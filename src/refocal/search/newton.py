@@ -1,0 +1,148 @@
+"""Minimisation of the log-loss: Newton's method with safeguards, for T alone and for (γ, T) together."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal.search.problem import Problem
+from refocal.search.solution import Solution, Status
+
+MAX_STEPS = 100
+# How far from the scale of the logits a temperature is looked for; on both sides probabilities have long saturated.
+REACH = 1e6
+GAMMA_BOUNDS = (-0.999, 100.0)
+# Newton converges quadratically: after a relative step of this size the error is that size squared.
+SMALL_STEP = 1e-5
+# Where else to start in γ, and on how many rows those starts are followed.
+OTHER_STARTS = (-0.6, 4.0)
+PART = 1000
+
+MESSAGES: dict[Status, str] = {
+    "converged": "the log-loss has a minimum here",
+    "at a bound": (
+        "the log-loss still falls at the end of the range: the labels are separable (all rows right) or unrelated to "
+        "the logits; fit on data the model was not trained on"
+    ),
+    "not converged": f"no minimum after {MAX_STEPS} steps; try search='grid', and please report the data",
+    "flat": "every row of logits is constant, so no temperature matters; T = 1 was kept",
+}
+
+
+def newton_temperature(problem: Problem) -> Solution:
+    """The temperature of least log-loss. The loss is convex in 1/T, so a bracketed Newton method cannot miss it."""
+    scale = problem.typical_gap()
+    if scale == 0.0:
+        return _solution(problem, 0.0, 1.0, problem.temperature_curvature(1.0)[0], "flat")
+    ends = (1.0 / scale / REACH, REACH / scale)
+    low, high = ends
+    slope = 1.0 / scale
+    status: Status = "not converged"
+    for _ in range(MAX_STEPS):
+        value, first, second = problem.temperature_curvature(slope)
+        target = slope - first / second if second > 0.0 else math.inf
+        if abs(target - slope) <= SMALL_STEP * slope:
+            slope, status = target, "converged"
+            break
+        low, high = (slope, high) if first < 0.0 else (low, slope)
+        if low >= ends[1] or high <= ends[0]:
+            status = "at a bound"
+            break
+        # A step out of the bracket, or over more than a factor of ten, is not to be trusted.
+        if not low < target < high or not 0.1 < target / slope < 10.0:
+            target = min(10.0 * slope, high) if first < 0.0 else max(0.1 * slope, low)
+            if target in (low, high) and target not in ends:
+                target = math.sqrt(low * high)
+        slope = target
+    return _solution(problem, 0.0, 1.0 / slope, value, status)
+
+
+def newton(problem: Problem, *, fixed_gamma: float | None = None, fixed_temperature: float | None = None) -> Solution:
+    """Least log-loss over (γ, T), or over one of them.
+
+    The log-loss is not known to be convex in γ, so several starts are followed on a part of the rows and the best of
+    their ends is followed on all. The other start is temperature scaling's optimum, so the result is never worse than
+    that, nor than the logits as they are.
+    """
+    if fixed_gamma == 0.0 and fixed_temperature is None:
+        return newton_temperature(problem)
+    if fixed_temperature is None:
+        base = newton_temperature(problem)
+        if base.status == "flat":
+            return base
+        centre = base.temperature
+    else:
+        centre = fixed_temperature
+    free = np.array([fixed_gamma is None, fixed_temperature is None])
+    limit = problem.typical_gap() * REACH
+
+    def near(gamma: float) -> tuple[float, float]:
+        # The focal map with γ is close to temperature scaling with 1/T = 0.64 γ + 0.9: undo it.
+        return gamma, centre * (0.64 * gamma + 0.9 if free[1] and gamma else 1.0)
+
+    starts = [near(0.0 if fixed_gamma is None else fixed_gamma)]
+    if fixed_gamma is None:
+        part = problem.part(PART)
+        ends = [_descend(part, near(gamma), free, limit) for gamma in OTHER_STARTS]
+        best = min(ends, key=lambda solution: solution.value)
+        starts.append((best.gamma, best.temperature))
+        problem.passes += math.ceil(part.passes * part.n_rows / problem.n_rows)
+    found = [_descend(problem, start, free, limit) for start in starts]
+    best = min(found, key=lambda solution: solution.value)
+    return _solution(problem, best.gamma, best.temperature, best.value, best.status)
+
+
+def _descend(problem: Problem, start: tuple[float, float], free: NDArray[np.bool_], limit: float) -> Solution:
+    """Damped Newton steps in (log(1+γ), log T), which keep γ > -1 and T > 0."""
+    bounds = np.log([[1.0 + GAMMA_BOUNDS[0], 1.0 + GAMMA_BOUNDS[1]], [limit / REACH**2, limit]])
+    point = np.array([math.log1p(start[0]), math.log(start[1])])
+    bounds[~free] = point[~free, None]
+    point = np.clip(point, bounds[:, 0], bounds[:, 1])
+    value, gradient, hessian = _in_logs(problem, point)
+    status: Status = "not converged"
+    for _ in range(MAX_STEPS):
+        stuck = ((point <= bounds[:, 0]) & (gradient > 0)) | ((point >= bounds[:, 1]) & (gradient < 0))
+        step = _newton_step(gradient, hessian, free & ~stuck)
+        small = float(np.abs(step).max()) <= SMALL_STEP
+        for shrink in (1.0, 0.25, 0.05, 0.01, 1e-3):
+            trial = np.clip(point + shrink * step, bounds[:, 0], bounds[:, 1])
+            new = _in_logs(problem, trial)
+            if small or new[0] < value:
+                break
+        # Not a digit to be gained: the minimum, as far as the precision of the data shows it.
+        done = small or not new[0] < value
+        if new[0] < value:
+            point, (value, gradient, hessian) = trial, new
+        if done:
+            status = "at a bound" if bool((stuck & free).any()) else "converged"
+            break
+    return _solution(problem, math.expm1(point[0]), math.exp(point[1]), value, status)
+
+
+def _newton_step(
+    gradient: NDArray[np.float64], hessian: NDArray[np.float64], moving: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """A descent direction: Newton's, with the Hessian's eigenvalues made positive, at most a factor e² a step."""
+    step = np.zeros(2)
+    if not moving.any():
+        return step
+    curvature, axes = np.linalg.eigh(hessian[np.ix_(moving, moving)])
+    curvature = np.maximum(np.abs(curvature), 1e-12)
+    step[moving] = -axes @ ((axes.T @ gradient[moving]) / curvature)
+    return step * min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-300))
+
+
+def _in_logs(problem: Problem, point: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+    """Value, gradient and Hessian in (log(1+γ), log T) by the chain rule from (γ, 1/T)."""
+    gamma, slope = math.expm1(point[0]), math.exp(-point[1])
+    found = problem.curvature(gamma, 1.0 / slope)
+    inner = np.array([1.0 + gamma, -slope])  # d(γ, 1/T) / d(log(1+γ), log T)
+    bend = np.array([1.0 + gamma, slope])  # and the second derivatives
+    hessian = found.hessian * np.outer(inner, inner) + np.diag(found.gradient * bend)
+    return found.value, found.gradient * inner, hessian
+
+
+def _solution(problem: Problem, gamma: float, temperature: float, value: float, status: Status) -> Solution:
+    return Solution(gamma, temperature, value, status, MESSAGES[status], problem.passes)

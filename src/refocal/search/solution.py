@@ -1,0 +1,44 @@
+"""What a search returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Status = Literal["converged", "at a bound", "not converged", "flat"]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The point that a search chose, the value of its objective there, and how the search ended.
+
+    `passes` counts evaluations of the whole data; `message` names the cause of the status and, where something should
+    be done about it, the remedy.
+    """
+
+    gamma: float
+    temperature: float
+    value: float
+    status: Status
+    message: str
+    passes: int
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Objective and log-loss at every evaluated pair of γ and T, for plots and for choosing again.
+
+    On a grid all arrays have shape (len(gammas), len(temperatures)); along a line they have one axis.
+    """
+
+    gamma: NDArray[np.float64]
+    temperature: NDArray[np.float64]
+    log_loss: NDArray[np.float64]
+    value: NDArray[np.float64]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, for JSON."""
+        return {name: getattr(self, name).tolist() for name in ("gamma", "temperature", "log_loss", "value")}

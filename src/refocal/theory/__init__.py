@@ -1,0 +1,19 @@
+"""What the paper proves about focal loss and temperature scaling, and what holds where it errs (docs/theory.md)."""
+
+from refocal.theory.bounds import TemperatureRange, temperature_bounds, tight_temperature_bounds
+from refocal.theory.closest import ClosestTemperature, closest_temperature
+from refocal.theory.confidence import confidence_threshold, raises_confidence
+from refocal.theory.properness import conditional_risk, focal_curvature, focal_minimizer
+
+__all__ = [
+    "ClosestTemperature",
+    "TemperatureRange",
+    "closest_temperature",
+    "conditional_risk",
+    "confidence_threshold",
+    "focal_curvature",
+    "focal_minimizer",
+    "raises_confidence",
+    "temperature_bounds",
+    "tight_temperature_bounds",
+]

@@ -119,14 +119,6 @@ def row_blocks(values: Matrix) -> Iterator[Matrix]:
         yield values[start : start + step]
 
 
-def check_option(value: Any, choices: tuple[str, ...], argument: str, function: str) -> str:
-    """One of a few words."""
-    if value not in choices:
-        listed = ", ".join(repr(choice) for choice in choices)
-        raise ParameterError(argument, function, expected=f"one of {listed}", got=repr(value))
-    return str(value)
-
-
 def check_count(value: Any, argument: str, function: str) -> int:
     """A whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from refocal._arrays import check_option
 from refocal.errors import DataError, ParameterError
 from refocal.metrics._inputs import (
     Rows,
     Vector,
     check_count,
     check_level,
-    check_option,
     read_log_probabilities,
     read_probabilities,
 )

@@ -14,7 +14,7 @@ from refocal.metrics._inputs import Flags, Indices, Vector, check_count, check_l
 from refocal.metrics._ranked import Bins, Ranked, norm_of_gaps, quantile_starts
 from refocal.metrics.binned import ReliabilityCurve, curve_of
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 19
 _FORMAT = "refocal.CalibrationHistogram"
 
 
@@ -95,7 +95,7 @@ class CalibrationHistogram:
             )
         self._count += other._count
         self._carry += other._carry
-        _compensated_add(self._sums, self._carry, slice(None), other._sums.copy())
+        _compensated_add(self._sums, self._carry, slice(None), other._sums)
         np.minimum(self._low, other._low, out=self._low)
         np.maximum(self._high, other._high, out=self._high)
         return self
@@ -214,11 +214,13 @@ class CalibrationHistogram:
 
 def _compensated_add(total: Vector, carry: Vector, columns: Indices | slice, values: Vector) -> None:
     """Add to some columns of `total` and keep in `carry` what rounding lost (Knuth's two-sum)."""
-    before = total[:, columns]
-    after = before + values
-    shift = after - before
-    carry[:, columns] += (before - (after - shift)) + (values - shift)
-    total[:, columns] = after
+    # Row by row, so that the temporaries stay small.
+    for row, value in enumerate(values):
+        before = total[row, columns]
+        after = before + value
+        shift = after - before
+        carry[row, columns] += (before - (after - shift)) + (value - shift)
+        total[row, columns] = after
 
 
 def _join(cells: Bins, starts: Indices) -> Bins:

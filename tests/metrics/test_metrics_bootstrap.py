@@ -84,8 +84,8 @@ def test_standard_error_of_a_mean():
 
 
 def test_paired_difference_is_narrower_than_the_parts():
-    y, p = data(1000)
-    warm = p**0.6 / (p**0.6).sum(axis=1, keepdims=True)
+    y, p = data(4000)
+    warm = p**0.8 / (p**0.8).sum(axis=1, keepdims=True)
     paired = rm.paired_bootstrap(rm.log_loss, y, np.log(warm), np.log(p))
     first = rm.bootstrap_interval(rm.log_loss, y, np.log(warm))
     assert paired.difference == pytest.approx(rm.log_loss(y, np.log(warm)) - rm.log_loss(y, np.log(p)), abs=1e-12)

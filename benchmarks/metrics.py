@@ -4,6 +4,7 @@ python benchmarks/metrics.py               one run at N = 1e6, beside the peers 
 python benchmarks/metrics.py --bootstrap   1000 resamples of every measure at N = 1e4
 python benchmarks/metrics.py --coverage    500 trials of a known model
 python benchmarks/metrics.py --stream      2e8 rows through CalibrationHistogram
+python benchmarks/metrics.py --peers       values of peers whose definitions differ
 """
 
 from __future__ import annotations
@@ -193,16 +194,32 @@ def stream(total: int = 200_000_000, block: int = 1_000_000) -> None:
           f"+{(peaks[-1] - peaks[0]) / 1024:.0f} MB after the first block")  # fmt: skip
 
 
+def peers() -> None:
+    """Confidence ~ Beta(5, 1), the event has probability c^1.3; N = 1007 is no multiple of 15."""
+    netcal, probcal, relplot = peer("netcal.metrics"), peer("probcal.metrics"), peer("relplot.metrics")
+    torch, torchmetrics = peer("torch"), peer("torchmetrics.functional.classification")
+    rng = np.random.default_rng(0)
+    p = rng.beta(5, 1, 1007)
+    y = (rng.random(1007) < p**1.3).astype(int)
+    print("\n| N = 1007 | refocal | peer |\n|---|---|---|")
+    ece = rm.expected_calibration_error(y, p)
+    print(f"| equal mass, netcal | {ece:.5f} | {netcal.ECE(15, equal_intervals=False).measure(p, y):.5f} |")
+    print(f"| equal mass, probcal | {ece:.5f} | {probcal.ece(y, p):.5f} |")
+    print(f"| smooth, relplot | {rm.smooth_ece(y, p):.5f} | {relplot.smECE(p, y):.5f} |")
+    print(f"| smooth, probcal | {rm.smooth_ece(y, p):.5f} | {probcal.smooth_ece(y, p):.5f} |")
+    print(f"| debiased, probcal | {rm.debiased_ece(y, p):.5f} | {probcal.ece_debiased(y, p):.5f} |")
+    print(f"| sweep, probcal | {rm.ece_sweep(y, p):.5f} | {probcal.ece_sweep(y, p):.5f} |")
+    many, none = torch.full((40_000_000,), 0.75), torch.zeros(40_000_000, dtype=torch.int64)
+    theirs = float(torchmetrics.binary_calibration_error(many, none, n_bins=15))
+    ours = rm.expected_calibration_error(none, many, strategy="uniform")
+    print(f"| 40 million float32 rows of 0.75, none right, torchmetrics | {ours:.5f} | {theirs:.5f} |")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("bootstrap", "coverage", "stream"):
+    parts = {"bootstrap": bootstrap, "coverage": coverage, "stream": stream, "peers": peers}
+    for name in parts:
         parser.add_argument(f"--{name}", action="store_true")
-    chosen = parser.parse_args()
-    if chosen.bootstrap:
-        bootstrap()
-    if chosen.coverage:
-        coverage()
-    if chosen.stream:
-        stream()
-    if not (chosen.bootstrap or chosen.coverage or chosen.stream):
-        timings()
+    arguments = parser.parse_args()
+    for part in [part for name, part in parts.items() if getattr(arguments, name)] or [timings]:
+        part()

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from dataclasses import asdict
 
+import array_api_strict as strict
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -112,7 +114,7 @@ def test_probabilities_off_by_rounding_are_accepted():
 
 @pytest.mark.parametrize("measure", [*MEASURES, rm.log_loss])
 @pytest.mark.parametrize(
-    "kind", ["torch64", "torch32", "bfloat16", "grad", "list", "pixels", "int8 labels", "big endian"]
+    "kind", ["torch64", "torch32", "bfloat16", "grad", "list", "pixels", "int8 labels", "big endian", "jax", "strict"]
 )
 def test_arrays_of_every_kind(measure, kind):
     rng = np.random.default_rng(0)
@@ -136,6 +138,8 @@ def test_arrays_of_every_kind(measure, kind):
         "list": lambda: (y.tolist(), p64.tolist(), w.tolist()),
         "pixels": lambda: (y.reshape(3, 4, 5), p64.reshape(3, 4, 5, 4), w.reshape(3, 4, 5)),
         "int8 labels": lambda: (y.astype(np.int8), np.asfortranarray(p64), w.astype(np.float32)),
+        "jax": lambda: (jnp.asarray(y), jnp.asarray(p64), jnp.asarray(w)),
+        "strict": lambda: (strict.asarray(y), strict.asarray(p64), strict.asarray(w)),
         "big endian": lambda: (y.astype(">i4"), p64.astype(">f8"), w),
     }[kind]()
     got = measure(given[0], given[1], sample_weight=given[2])

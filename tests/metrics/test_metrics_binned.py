@@ -73,6 +73,14 @@ def test_equal_width_is_its_definition(rows, n_bins, norm):
     assert got == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("n_bins", [3, 10, 49, 100, 1000])
+def test_every_edge_opens_its_own_bin(n_bins):
+    # 0.29 · 100 is 28.999999999999996: the product alone would put the edge into the bin below.
+    p = np.arange(n_bins) / n_bins
+    curve = reliability_curve(np.zeros(n_bins, dtype=int), p, n_bins=n_bins, strategy="uniform")
+    assert curve.count == [1] * n_bins
+
+
 @pytest.mark.parametrize("n_bins", [1, 2, 15, 40])
 def test_interpolated_edges_are_those_of_the_published_code(binary, n_bins):
     y, p = binary

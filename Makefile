@@ -1,4 +1,5 @@
 # make test   everything that CI runs: lint, types, architecture, tests
+# make bench  the timing tables, beside the peers
 # make lint   the checks without the tests
 # make format rewrite the sources in the house style
 # make clean  forget the virtual environment and every cache
@@ -9,7 +10,7 @@ TORCH  ?= torch==2.13.0
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: test lint format install clean
+.PHONY: test bench lint format install clean
 
 install: $(STAMP)
 
@@ -28,6 +29,10 @@ lint: $(STAMP)
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+bench: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable ".[bench]"
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/metrics.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -6,6 +6,7 @@ own shape are the probability of class 1. Every other axis (pixels, tokens) is f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -14,7 +15,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import as_array, as_floating, check_labels, stop_gradient
+from refocal._arrays import as_array, as_floating, check_labels, namespace, stop_gradient
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 
 Vector: TypeAlias = NDArray[np.float64]
@@ -23,7 +24,7 @@ Flags: TypeAlias = NDArray[np.bool_]
 Indices: TypeAlias = NDArray[np.int64]
 
 SUM_TOLERANCE = 1e-3
-"""How far a row of probabilities may be from 1: half-precision softmax stays inside, logits do not."""
+"""How far the sum of a row of probabilities may be from 1; more only where the array's own precision is coarser."""
 NEGATIVE_TOLERANCE = 1e-6
 _BLOCK = 1 << 20
 
@@ -50,6 +51,11 @@ class Rows:
         """Some of the rows, as often as they are named."""
         weight = None if self.weight is None else self.weight[indices]
         return Rows(self.labels[indices], self.probabilities[indices], weight)
+
+    def reduced(self) -> Rows:
+        """The same rows with nothing left but the confidence and whether it was right."""
+        confidence, correct = self.confidence()
+        return Rows(correct.astype(np.int64), confidence, self.weight)
 
     def event(self, label: int) -> tuple[Vector, Flags]:
         """The probability of class `label` in each row, and whether it occurred."""
@@ -78,31 +84,31 @@ class Rows:
 
 def read_probabilities(y_true: Any, probabilities: Any, sample_weight: Any, function: str) -> Rows:
     """Checked rows of probabilities: no NaN, nothing negative, rows that sum to 1 within 1e-3."""
-    rows = _read(y_true, probabilities, sample_weight, function, "probabilities")
+    rows, tolerance = _read(y_true, probabilities, sample_weight, function, "probabilities")
     p = rows.probabilities
     lowest = float(p.min())
     if not lowest >= -NEGATIVE_TOLERANCE:
         raise DataError("probabilities", function, expected="free of NaN and negative values", got=_describe(lowest))
     if rows.binary:
         highest = float(p.max())
-        if highest > 1.0 + SUM_TOLERANCE:
+        if highest > 1.0 + tolerance:
             raise DataError("probabilities", function, expected="at most 1", got=f"a value of {highest:.6g}")
         return rows
-    _check_sums(np.sum(p, axis=1, dtype=np.float64), "probabilities", "rows that sum to 1 within 0.001", function)
+    _check_sums(np.sum(p, axis=1, dtype=np.float64), tolerance, "probabilities", "rows that sum to 1", function)
     return rows
 
 
 def read_log_probabilities(y_true: Any, log_probabilities: Any, sample_weight: Any, function: str) -> Rows:
     """Checked rows of log-probabilities: no NaN, rows whose exponentials sum to 1 within 1e-3; -inf may occur."""
-    rows = _read(y_true, log_probabilities, sample_weight, function, "log_probabilities")
+    rows, tolerance = _read(y_true, log_probabilities, sample_weight, function, "log_probabilities")
     values = rows.probabilities
     highest = float(values.max())
-    if not highest <= SUM_TOLERANCE:
+    if not highest <= tolerance:
         raise DataError("log_probabilities", function, expected="free of NaN and at most 0", got=_describe(highest))
     if not rows.binary:
         for block in row_blocks(values):
             sums: Vector = np.sum(np.exp(block), axis=1, dtype=np.float64)
-            _check_sums(sums, "log_probabilities", "rows whose exponentials sum to 1 within 0.001", function)
+            _check_sums(sums, tolerance, "log_probabilities", "rows whose exponentials sum to 1", function)
     return rows
 
 
@@ -111,14 +117,6 @@ def row_blocks(values: Matrix) -> Iterator[Matrix]:
     step = max(1, _BLOCK // values.shape[1])
     for start in range(0, values.shape[0], step):
         yield values[start : start + step]
-
-
-def check_option(value: Any, choices: tuple[str, ...], argument: str, function: str) -> str:
-    """One of a few words."""
-    if value not in choices:
-        listed = ", ".join(repr(choice) for choice in choices)
-        raise ParameterError(argument, function, expected=f"one of {listed}", got=repr(value))
-    return str(value)
 
 
 def check_count(value: Any, argument: str, function: str) -> int:
@@ -144,8 +142,8 @@ def mean(terms: Vector, weight: Vector | None) -> float:
     return float(np.sum(terms[used] * weight[used]) / np.sum(weight))
 
 
-def _read(y_true: Any, values: Any, sample_weight: Any, function: str, argument: str) -> Rows:
-    array, _ = as_floating(values, argument, function)
+def _read(y_true: Any, values: Any, sample_weight: Any, function: str, argument: str) -> tuple[Rows, float]:
+    array, given = as_floating(values, argument, function)
     labels = as_array(y_true, "y_true", function)
     if array.ndim == 0 or 0 in array.shape:
         raise ShapeError(argument, function, expected="an array with at least one row", got=f"shape {array.shape}")
@@ -162,7 +160,10 @@ def _read(y_true: Any, values: Any, sample_weight: Any, function: str, argument:
             )
         flat_labels = _to_numpy(check_labels(labels, array, function, "y_true")).astype(np.int64, copy=False)
         rows = _to_numpy(array).reshape(-1, array.shape[-1])
-    return Rows(flat_labels.reshape(-1), rows, _read_weight(sample_weight, tuple(labels.shape), function))
+    weight = _read_weight(sample_weight, tuple(labels.shape), function)
+    # Rounding moves a sum of probabilities by eps/2 at most, of exponentials by eps/2 times the entropy.
+    rounding = float(namespace(array).finfo(given).eps) * max(1.0, math.log(1 if rows.ndim == 1 else rows.shape[1]))
+    return Rows(flat_labels.reshape(-1), rows, weight), max(SUM_TOLERANCE, rounding)
 
 
 def _binary_labels(labels: Any, array: Any, function: str) -> Indices:
@@ -210,11 +211,12 @@ def _unit(values: Matrix) -> Vector:
     return vector
 
 
-def _check_sums(sums: Vector, argument: str, expected: str, function: str) -> None:
+def _check_sums(sums: Vector, tolerance: float, argument: str, expected: str, function: str) -> None:
     off = np.abs(sums - 1.0)
-    if not float(off.max()) <= SUM_TOLERANCE:
+    if not float(off.max()) <= tolerance:
         row = int(np.argmax(np.where(np.isnan(off), np.inf, off)))
-        raise DataError(argument, function, expected=f"made of {expected}", got=f"a sum of {sums[row]:.6g}")
+        expected = f"made of {expected} within {tolerance:.3g}"
+        raise DataError(argument, function, expected=expected, got=f"a sum of {sums[row]:.6g}")
 
 
 def _describe(value: float) -> str:

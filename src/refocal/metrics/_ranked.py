@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -31,6 +32,12 @@ class Ranked:
     def size(self) -> int:
         """Number of rows."""
         return int(self.confidence.shape[0])
+
+    @cached_property
+    def shares(self) -> Vector:
+        """Share of the weight up to and including each row."""
+        cumulative = np.arange(1.0, self.size + 1.0) if self.weight is None else np.cumsum(self.weight)
+        return np.asarray(cumulative / cumulative[-1])
 
     def ends_of_ties(self) -> Indices:
         """One past the last row of each group of equal confidence."""
@@ -79,11 +86,9 @@ def quantile_starts(ranked: Ranked, n_bins: int) -> Indices:
     if ranked.weight is None:
         last = -(-np.arange(1, n_bins, dtype=np.int64) * n // n_bins) - 1
     else:
-        shares = np.cumsum(ranked.weight)
-        shares /= shares[-1]
         # Weights of 0.1 each must cut where weights of 1 do, though their sums are rounded.
         targets = np.arange(1, n_bins) / n_bins - SHARE_ROUNDING
-        last = np.searchsorted(shares, targets)
+        last = np.searchsorted(ranked.shares, targets)
     inner = np.searchsorted(ranked.confidence, ranked.confidence[last], side="right")
     return np.concatenate([np.zeros(1, dtype=np.int64), inner])
 

@@ -118,24 +118,27 @@ def _classwise(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm
 
 def _debiased(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l2") -> Evaluate:
     return _row_by_row(
-        rows, lambda drawn: binned.debiased_norm(binned.bins_of(drawn, n_bins=n_bins, strategy=strategy), norm)
+        rows.reduced(),
+        lambda drawn: binned.debiased_norm(binned.bins_of(drawn, n_bins=n_bins, strategy=strategy), norm),
     )
 
 
 def _sweep(rows: Rows, *, norm: str = "l1") -> Evaluate:
-    return _row_by_row(rows, lambda drawn: binned.sweep_error(*drawn.confidence(), drawn.weight, norm=norm))
+    return _row_by_row(rows.reduced(), lambda drawn: binned.sweep_error(*drawn.confidence(), drawn.weight, norm=norm))
 
 
 def _smooth(rows: Rows, *, bandwidth: float | None = None) -> Evaluate:
-    return _row_by_row(rows, lambda drawn: smooth.smooth_error(*drawn.confidence(), drawn.weight, bandwidth=bandwidth))
+    return _row_by_row(
+        rows.reduced(), lambda drawn: smooth.smooth_error(*drawn.confidence(), drawn.weight, bandwidth=bandwidth)
+    )
 
 
 def _ks(rows: Rows) -> Evaluate:
-    return _row_by_row(rows, lambda drawn: smooth.ks_error(rank(*drawn.confidence(), drawn.weight)))
+    return _row_by_row(rows.reduced(), lambda drawn: smooth.ks_error(rank(*drawn.confidence(), drawn.weight)))
 
 
 def _corp(rows: Rows) -> Evaluate:
-    return _row_by_row(rows, lambda drawn: smooth.corp_of(*drawn.confidence(), drawn.weight).miscalibration)
+    return _row_by_row(rows.reduced(), lambda drawn: smooth.corp_of(*drawn.confidence(), drawn.weight).miscalibration)
 
 
 def _decomposition(rows: Rows, *, method: str = "isotonic", n_bins: int = 15, strategy: str = "quantile") -> Evaluate:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from refocal.metrics._inputs import Rows, Vector, check_count, check_level, check_option, read_probabilities
+from refocal._arrays import check_option
+from refocal.metrics._inputs import Rows, Vector, check_count, check_level, read_probabilities
 from refocal.metrics._ranked import STRATEGIES, Bins, make_bins, norm_of_gaps, quantile_starts, rank, sum_bins
 
 NORMS = ("l1", "l2", "max")
@@ -149,13 +150,25 @@ def ece_sweep(y_true: Any, probabilities: Any, *, norm: str = "l1", sample_weigh
 def sweep_error(confidence: Vector, correct: Any, weight: Vector | None, *, norm: str) -> float:
     """`ece_sweep` of checked vectors."""
     ranked = rank(confidence, correct, weight)
-    best = sum_bins(ranked, quantile_starts(ranked, 1))
+    finest = sum_bins(ranked, np.concatenate([np.zeros(1, dtype=np.int64), ranked.ends_of_ties()[:-1]]))
+    if _is_rising(finest.correct / finest.weight):
+        # So is every coarser cut: no need to try them all.
+        return norm_of_gaps(finest, norm)
+    hits = ranked.correct if ranked.weight is None else ranked.correct * ranked.weight
+    hits, shares = (np.append(0.0, x) for x in (np.cumsum(hits), ranked.shares))
+    best = starts = quantile_starts(ranked, 1)
     for n_bins in range(2, ranked.size + 1):
-        bins = sum_bins(ranked, quantile_starts(ranked, n_bins))
-        if np.any(np.diff(bins.correct / bins.weight) < 0):
+        best, starts = starts, quantile_starts(ranked, n_bins)
+        edges = np.unique(np.append(starts, ranked.size))
+        mass = np.diff(shares[edges])
+        if not _is_rising(np.diff(hits[edges])[mass > 0] / mass[mass > 0]):
             break
-        best = bins
-    return norm_of_gaps(best, norm)
+    return norm_of_gaps(sum_bins(ranked, best), norm)
+
+
+def _is_rising(rates: Vector) -> bool:
+    # Rates that are equal but for rounding count as rising.
+    return bool(np.all(np.diff(rates) >= -1e-12 * rates.max()))
 
 
 def reliability_curve(

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from refocal._arrays import check_option
 from refocal.errors import DataError, ParameterError
 from refocal.metrics._inputs import (
     Rows,
     Vector,
     check_count,
     check_level,
-    check_option,
     read_log_probabilities,
     read_probabilities,
 )
@@ -138,7 +138,7 @@ def paired_bootstrap(
     )
     low, high = _quantiles(draws, level)
     # Counting the data themselves as one resample keeps the p-value above 0.
-    tail = min(np.count_nonzero(draws <= 0), np.count_nonzero(draws >= 0))
+    tail = min(int(np.count_nonzero(draws <= 0)), int(np.count_nonzero(draws >= 0)))
     p_value = min(1.0, 2.0 * (tail + 1.0) / (n_resamples + 1.0))
     return PairedDifference(
         of_first - of_second, float(low), float(high), level, p_value, of_first, of_second, n_resamples

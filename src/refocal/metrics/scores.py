@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import without_warnings
+from refocal._arrays import check_option, without_warnings
 from refocal.metrics._inputs import (
     Matrix,
     Rows,
     Vector,
     check_count,
-    check_option,
     mean,
     read_log_probabilities,
     read_probabilities,

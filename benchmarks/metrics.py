@@ -1,0 +1,225 @@
+"""Timings, coverage and a long stream for `refocal.metrics`; every table of docs/metrics.md comes from here.
+
+python benchmarks/metrics.py               one run at N = 1e6, beside the peers that can be imported
+python benchmarks/metrics.py --bootstrap   1000 resamples of every measure at N = 1e4
+python benchmarks/metrics.py --coverage    500 trials of a known model
+python benchmarks/metrics.py --stream      2e8 rows through CalibrationHistogram
+python benchmarks/metrics.py --peers       values of peers whose definitions differ
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import resource
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import refocal.metrics as rm
+from refocal.metrics._ranked import equal_mass_ece
+from refocal.metrics._resampled import EVALUATORS
+
+N = 1_000_000
+
+
+def best_of(function: Callable[[], Any], repeats: int = 7) -> float:
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def peer(name: str) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(name)
+    except ImportError:
+        print(f"(no {name})")
+        return None
+
+
+def partition_and_sum(y: Any, p: Any, n_bins: int = 15) -> float:
+    cuts = [b * len(p) // n_bins for b in range(1, n_bins)]
+    order = np.argpartition(p, cuts)
+    return float(np.abs(np.add.reduceat((p - y)[order], [0, *cuts])).sum() / len(p))
+
+
+def bincount(y: Any, p: Any, n_bins: int = 15) -> float:
+    index = np.minimum((p * n_bins).astype(np.intp), n_bins - 1)
+    count = np.bincount(index, minlength=n_bins)
+    confidence, accuracy = np.bincount(index, p, n_bins), np.bincount(index, y, n_bins)
+    used = count > 0
+    gap = np.abs(confidence[used] - accuracy[used]) / count[used]
+    return float((count[used] / len(p)) @ gap)
+
+
+def timings() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.beta(5, 1, N)
+    y = (rng.random(N) < p).astype(np.int64)
+    right = y == 1
+    netcal, torchmetrics = peer("netcal.metrics"), peer("torchmetrics.functional.classification")
+    relplot, probcal, calibre = peer("relplot.metrics"), peer("probcal.metrics"), peer("calibre.metrics")
+    sklearn = peer("sklearn.calibration")
+    rows: list[tuple[str, str, Callable[[], Any], int]] = [
+        ("equal mass", "refocal", lambda: rm.expected_calibration_error(y, p), 7),
+        ("equal mass", "refocal, checked vectors", lambda: equal_mass_ece(p, right), 7),
+        ("equal mass", "NumPy partition and sum", lambda: partition_and_sum(y, p), 7),
+        ("equal width", "refocal", lambda: rm.expected_calibration_error(y, p, strategy="uniform"), 7),
+        ("equal width", "NumPy bincount", lambda: bincount(y, p), 7),
+        ("smooth", "refocal", lambda: rm.smooth_ece(y, p), 7),
+    ]
+    if probcal:
+        rows += [
+            ("equal mass", "probcal", lambda: probcal.ece(y, p, strategy="mass"), 3),
+            ("equal width", "probcal", lambda: probcal.ece(y, p, strategy="width"), 3),
+            ("smooth", "probcal", lambda: probcal.smooth_ece(y, p), 3),
+        ]
+    if netcal:
+        rows += [
+            ("equal mass", "netcal", lambda: netcal.ECE(15, equal_intervals=False).measure(p, y), 3),
+            ("equal width", "netcal", lambda: netcal.ECE(15).measure(p, y), 3),
+        ]
+    if torchmetrics:
+        torch = importlib.import_module("torch")
+        torch.set_num_threads(1)
+        tp, ty = torch.asarray(p), torch.asarray(y)
+        rows.append(
+            ("equal width", "torchmetrics", lambda: torchmetrics.binary_calibration_error(tp, ty, n_bins=15), 3)
+        )
+    if calibre:
+        rows.append(("equal width", "calibre", lambda: calibre.expected_calibration_error(y, p, n_bins=15), 3))
+    if sklearn:
+        rows += [
+            ("equal mass", "scikit-learn calibration_curve", lambda: sklearn.calibration_curve(
+                y, p, n_bins=15, strategy="quantile"), 3),
+            ("equal width", "scikit-learn calibration_curve", lambda: sklearn.calibration_curve(y, p, n_bins=15), 3),
+        ]  # fmt: skip
+    if relplot:
+        rows += [
+            ("equal width", "relplot", lambda: relplot.binnedECE(p, y, 15), 3),
+            ("smooth", "relplot", lambda: relplot.smECE(p, y), 1),
+        ]
+    ours: dict[str, float] = {}
+    print(f"\n| N = {N:.0e} | | ms | times refocal |\n|---|---|---|---|")
+    for kind, who, function, repeats in sorted(rows, key=lambda row: row[0]):
+        seconds = best_of(function, repeats)
+        ours.setdefault(kind, seconds)
+        print(f"| {kind} | {who} | {1e3 * seconds:.1f} | {seconds / ours[kind]:.2f} |", flush=True)
+    print("\n| other measures, refocal | ms |\n|---|---|")
+    others = (rm.ks_calibration_error, rm.corp_reliability, rm.ece_sweep, rm.debiased_ece, rm.spiegelhalter_test)
+    for function in (*others, rm.brier_score, rm.reliability_curve):
+        print(f"| {function.__name__} | {1e3 * best_of(lambda f=function: f(y, p), 3):.1f} |")
+    histogram = rm.CalibrationHistogram()
+    print(f"| CalibrationHistogram.update | {1e3 * best_of(lambda: histogram.update(y, p), 3):.1f} |")
+
+
+def bootstrap() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.full(10, 0.3), 10_000)
+    y = (p.cumsum(axis=1) > rng.random((10_000, 1)) * p.sum(axis=1, keepdims=True)).argmax(axis=1)
+    with np.errstate(divide="ignore"):
+        log_p = np.log(p)
+    print("\n| 1000 resamples, N = 1e4, C = 10 | s |\n|---|---|")
+    for metric in EVALUATORS:
+        values = log_p if metric is rm.log_loss else p
+        start = time.perf_counter()
+        rm.bootstrap_interval(metric, y, values)
+        print(f"| {metric.__name__} | {time.perf_counter() - start:.2f} |", flush=True)
+
+
+def coverage(trials: int = 500, n: int = 1000) -> None:
+    """Confidence ~ Beta(4, 1); the event has probability c (calibrated) or c^1.3 (over-confident)."""
+    grid = (np.arange(1_000_000) + 0.5) / 1_000_000
+    density = 4 * grid**3
+    density /= density.sum()
+    print(f"\n| {trials} trials, N = {n}, 1000 resamples | truth | mean estimate | covered by percentile | by basic |")
+    print("|---|---|---|---|---|")
+    for model, power in (("calibrated", 1.0), ("over-confident", 1.3)):
+        event = grid**power
+        truths = {
+            rm.log_loss: -(event * np.log(grid) + (1 - event) * np.log1p(-grid)) @ density,
+            rm.brier_score: (event * (1 - grid) ** 2 + (1 - event) * grid**2) @ density,
+            rm.expected_calibration_error: np.abs(event - grid) @ density,
+            rm.debiased_ece: np.sqrt((event - grid) ** 2 @ density),
+        }
+        for metric, truth in truths.items():
+            rng = np.random.default_rng(0)
+            estimates, hits = [], np.zeros(2)
+            for trial in range(trials):
+                p = rng.beta(4, 1, n)
+                y = (rng.random(n) < p**power).astype(int)
+                values = np.log(np.stack([1 - p, p], axis=1)) if metric is rm.log_loss else p
+                result = rm.bootstrap_interval(metric, y, values, seed=trial)
+                estimates.append(result.value)
+                low, high = 2 * result.value - result.high, 2 * result.value - result.low
+                hits += [result.low <= truth <= result.high, low <= truth <= high]
+            shares = " | ".join(f"{100 * h / trials:.1f} %" for h in hits)
+            print(f"| {metric.__name__}, {model} | {truth:.5f} | {np.mean(estimates):.5f} | {shares} |", flush=True)
+
+
+def draw_block(rng: np.random.Generator, n: int) -> tuple[Any, Any]:
+    p = 1 / (1 + np.exp(-3 - 3 * rng.standard_normal(n)))
+    return (rng.random(n) < p).astype(np.int64), p
+
+
+def stream(total: int = 200_000_000, block: int = 1_000_000) -> None:
+    rng = np.random.default_rng(0)
+    draw_block(rng, block)
+    # What drawing the data takes is not the histogram's; its own cells are, and so are its temporaries.
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    histogram = rm.CalibrationHistogram()
+    right, updating, peaks = 0, 0.0, []
+    for _ in range(total // block):
+        y, p = draw_block(rng, block)
+        right += int(y.sum())
+        start = time.perf_counter()
+        histogram.update(y, p)
+        updating += time.perf_counter() - start
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    result = histogram.compute()
+    assert result.count == total
+    assert round(result.accuracy * total) == right
+    print(f"\n{total:.0e} rows in blocks of {block:.0e}: {updating:.1f} s in update")
+    print(f"count {result.count}, correct {round(result.accuracy * total)} (drawn: {right})")
+    print(f"ECE {result.ece:.3e}, error bound {result.error_bound:.1e}")
+    print(f"peak RSS: +{(peaks[-1] - before) / 1024:.0f} MB over the drawing of one block, "
+          f"+{(peaks[-1] - peaks[0]) / 1024:.0f} MB after the first block")  # fmt: skip
+
+
+def peers() -> None:
+    """Confidence ~ Beta(5, 1), the event has probability c^1.3; N = 1007 is no multiple of 15."""
+    netcal, probcal, relplot = peer("netcal.metrics"), peer("probcal.metrics"), peer("relplot.metrics")
+    torch, torchmetrics = peer("torch"), peer("torchmetrics.functional.classification")
+    rng = np.random.default_rng(0)
+    p = rng.beta(5, 1, 1007)
+    y = (rng.random(1007) < p**1.3).astype(int)
+    print("\n| N = 1007 | refocal | peer |\n|---|---|---|")
+    ece = rm.expected_calibration_error(y, p)
+    print(f"| equal mass, netcal | {ece:.5f} | {netcal.ECE(15, equal_intervals=False).measure(p, y):.5f} |")
+    print(f"| equal mass, probcal | {ece:.5f} | {probcal.ece(y, p):.5f} |")
+    print(f"| smooth, relplot | {rm.smooth_ece(y, p):.5f} | {relplot.smECE(p, y):.5f} |")
+    print(f"| smooth, probcal | {rm.smooth_ece(y, p):.5f} | {probcal.smooth_ece(y, p):.5f} |")
+    print(f"| debiased, probcal | {rm.debiased_ece(y, p):.5f} | {probcal.ece_debiased(y, p):.5f} |")
+    print(f"| sweep, probcal | {rm.ece_sweep(y, p):.5f} | {probcal.ece_sweep(y, p):.5f} |")
+    many, none = torch.full((40_000_000,), 0.75), torch.zeros(40_000_000, dtype=torch.int64)
+    theirs = float(torchmetrics.binary_calibration_error(many, none, n_bins=15))
+    ours = rm.expected_calibration_error(none, many, strategy="uniform")
+    print(f"| 40 million float32 rows of 0.75, none right, torchmetrics | {ours:.5f} | {theirs:.5f} |")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = {"bootstrap": bootstrap, "coverage": coverage, "stream": stream, "peers": peers}
+    for name in parts:
+        parser.add_argument(f"--{name}", action="store_true")
+    arguments = parser.parse_args()
+    for part in [part for name, part in parts.items() if getattr(arguments, name)] or [timings]:
+        part()

@@ -1,0 +1,109 @@
+"""The fine cells of a `CalibrationHistogram`: which cell a confidence lies in, read off its bits.
+
+Let v = min(c, 1 - c). Every octave 2^-k > v ≥ 2^-(k+1) is cut into 2^bits cells of equal width, so the cells are about
+equal in log-odds; the three octaves around 1/2 have 8, 4 and 2 times as many, those below 2^-33 a sixteenth. Floating
+point stores exactly this, so no logarithm is taken and every machine finds the same cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refocal.metrics._inputs import Indices, Vector
+
+_OCTAVES = 53
+_FULL_OCTAVES = 32
+_MANTISSA_BITS = 52
+_HALF_EXPONENT = 1022
+_ZOOM_BITS = 14
+
+
+@dataclass(frozen=True)
+class Zoom:
+    """Cells that are cut further: their numbers (rising), the lowest value of each, and the width of a part."""
+
+    cell: Indices
+    origin: Indices
+    shift: Indices
+
+
+class Cells:
+    """A numbering of cells. Those of the grid are numbered by confidence, those of a zoom follow after them."""
+
+    def __init__(self, bits: int, zooms: tuple[Zoom, ...] = ()) -> None:
+        self.bits = bits
+        self.zooms = zooms
+        depth = np.full(_OCTAVES, bits)
+        depth[:3] += [3, 2, 1]
+        depth[_FULL_OCTAVES:] = max(0, bits - 4)
+        self._shift = _MANTISSA_BITS - depth
+        # How many cells lie between 1/2 and the lower end of each octave.
+        self._reach = np.cumsum(1 << depth)
+        self._half = int(self._reach[-1]) + 1
+        self._grid = 2 * self._half + 1
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return self._grid + (sum(len(zoom.cell) for zoom in self.zooms) << _ZOOM_BITS)
+
+    def index(self, confidence: Vector) -> Indices:
+        """The cell of each confidence."""
+        cell = self._grid_index(confidence)
+        if not self.zooms:
+            return cell
+        key, first = _ordered_key(confidence), self._grid
+        for zoom in self.zooms:
+            opened = np.minimum(np.searchsorted(zoom.cell, cell), zoom.cell.shape[0] - 1)
+            inside = np.flatnonzero(zoom.cell[opened] == cell)
+            opened = opened[inside]
+            # Rows outside the range that was seen when the cell was opened go to its ends: order is kept.
+            part = np.clip((key[inside] - zoom.origin[opened]) >> zoom.shift[opened], 0, (1 << _ZOOM_BITS) - 1)
+            cell[inside] = first + (opened << _ZOOM_BITS) + part
+            first += zoom.cell.shape[0] << _ZOOM_BITS
+        return cell
+
+    def zoomed(self, cell: Indices, low: Vector, high: Vector) -> Cells:
+        """The same cells, with some cut into 16,384 parts of the range from `low` to `high`."""
+        order = np.argsort(cell)
+        origin, end = _ordered_key(low[order]), _ordered_key(high[order])
+        shift = [max(0, int(span).bit_length() - _ZOOM_BITS) for span in end - origin]
+        return Cells(self.bits, (*self.zooms, Zoom(cell[order], origin, np.array(shift, dtype=np.int64))))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `from_dict` needs."""
+        zooms = [{name: getattr(z, name).tolist() for name in ("cell", "origin", "shift")} for z in self.zooms]
+        return {"bits": self.bits, "zooms": zooms}
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> Cells:
+        """The numbering that `to_dict` described."""
+        zooms = (
+            Zoom(*(np.array(z[name], dtype=np.int64) for name in ("cell", "origin", "shift"))) for z in state["zooms"]
+        )
+        return cls(state["bits"], tuple(zooms))
+
+    def _grid_index(self, confidence: Vector) -> Indices:
+        upper = confidence > 0.5
+        # 1 - c is exact for c ≥ 1/2.
+        pattern = np.where(upper, 1.0 - confidence, confidence).view(np.int64)
+        octave = _HALF_EXPONENT - 1 - (pattern >> _MANTISSA_BITS)
+        in_reach = np.clip(octave, 0, _OCTAVES - 1)
+        mantissa = (pattern & ((1 << _MANTISSA_BITS) - 1)) >> self._shift[in_reach]
+        away = self._reach[in_reach] - mantissa
+        away[octave < 0] = 0
+        away[octave >= _OCTAVES] = self._half
+        cell: Indices = np.where(upper, self._half + away, self._half - away)
+        return cell
+
+
+def _ordered_key(confidence: Vector) -> Indices:
+    """A whole number for each confidence, in the same order and a different one for different values."""
+    half = _HALF_EXPONENT << _MANTISSA_BITS
+    upper = confidence > 0.5
+    pattern = np.where(upper, 1.0 - confidence, confidence).view(np.int64)
+    key: Indices = np.where(upper, 2 * half - pattern, pattern)
+    return key

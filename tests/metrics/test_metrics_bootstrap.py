@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import refocal.metrics as rm
+from refocal.errors import DataError, InputError, ParameterError
+from refocal.metrics._resampled import EVALUATORS
+from refocal.metrics.bootstrap import _counts
+
+NUMBER = {"SpiegelhalterResult": "z", "CorpReliability": "miscalibration", "BrierDecomposition": "calibration"}
+
+
+def data(n=300, classes=4, seed=0):
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(classes), n)
+    p[: n // 3] = np.roll([0.7, 0.1, 0.1, 0.1], seed)[:classes] if classes == 4 else p[: n // 3]
+    y = (p.cumsum(axis=1) > rng.random((n, 1)) * p.sum(axis=1, keepdims=True)).argmax(axis=1)
+    return y, p
+
+
+def number(result):
+    return result if isinstance(result, float) else getattr(result, NUMBER[type(result).__name__])
+
+
+OPTIONS = [
+    (metric, {})
+    for metric in EVALUATORS
+] + [
+    (rm.expected_calibration_error, {"strategy": "uniform", "norm": "l2", "n_bins": 7}),
+    (rm.expected_calibration_error, {"strategy": "interpolated", "norm": "max"}),
+    (rm.expected_calibration_error, {"kind": "top_label", "norm": "max", "n_bins": 5}),
+    (rm.classwise_ece, {"strategy": "uniform", "norm": "l2"}),
+    (rm.classwise_ece, {"strategy": "interpolated"}),
+    (rm.debiased_ece, {"norm": "l1"}),
+    (rm.smooth_ece, {"bandwidth": 0.1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("metric", "options"), OPTIONS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_resample_is_the_metric_of_the_drawn_rows(metric, options, weighted):
+    y, p = data()
+    p = np.log(p) if metric is rm.log_loss else p
+    weight = np.random.default_rng(1).random(len(y)) if weighted else None
+    read = rm.bootstrap.read_log_probabilities if metric is rm.log_loss else rm.bootstrap.read_probabilities
+    evaluate = EVALUATORS[metric](read(y, p, weight, "test"), **options)
+    counts = _counts(np.random.default_rng(2), 4, len(y))
+    for row, value in zip(counts.astype(int), evaluate(counts), strict=True):
+        drawn = np.repeat(np.arange(len(y)), row)
+        w = None if weight is None else weight[drawn]
+        assert value == pytest.approx(number(metric(y[drawn], p[drawn], sample_weight=w, **options)), abs=1e-9)
+
+
+@pytest.mark.parametrize(("metric", "options"), OPTIONS)
+def test_interval_of_every_metric(metric, options):
+    y, p = data()
+    p = np.log(p) if metric is rm.log_loss else p
+    one = rm.bootstrap_interval(metric, y, p, n_resamples=40, **options)
+    assert one == rm.bootstrap_interval(metric, y, p, n_resamples=40, **options)
+    assert one != rm.bootstrap_interval(metric, y, p, n_resamples=40, seed=1, **options)
+    assert one.value == pytest.approx(number(metric(y, p, **options)), abs=1e-12)
+    assert one.low <= one.high
+    basic = rm.bootstrap_interval(metric, y, p, n_resamples=40, method="basic", **options)
+    assert (basic.low, basic.high) == pytest.approx((2 * one.value - one.high, 2 * one.value - one.low))
+
+
+def test_counts_are_those_of_draws_with_replacement():
+    counts = _counts(np.random.default_rng(0), 500, 50)
+    assert np.all(counts.sum(axis=1) == 50)
+    assert counts.var() == pytest.approx(1 - 1 / 50, rel=0.05)
+
+
+def test_standard_error_of_a_mean():
+    y, p = data(2000)
+    interval = rm.bootstrap_interval(rm.accuracy, y, p, n_resamples=4000)
+    expected = math.sqrt(interval.value * (1 - interval.value) / 2000)
+    assert interval.standard_error == pytest.approx(expected, rel=0.05)
+    z = stats.norm.ppf(0.975)
+    assert interval.high - interval.low == pytest.approx(2 * z * expected, rel=0.07)
+
+
+def test_paired_difference_is_narrower_than_the_parts():
+    y, p = data(4000)
+    warm = p**0.8 / (p**0.8).sum(axis=1, keepdims=True)
+    paired = rm.paired_bootstrap(rm.log_loss, y, np.log(warm), np.log(p))
+    first = rm.bootstrap_interval(rm.log_loss, y, np.log(warm))
+    assert paired.difference == pytest.approx(rm.log_loss(y, np.log(warm)) - rm.log_loss(y, np.log(p)), abs=1e-12)
+    assert paired.high - paired.low < 0.5 * (first.high - first.low)
+    assert paired.low > 0
+    assert paired.p_value < 0.01
+    same = rm.paired_bootstrap(rm.brier_score, y, p, p)
+    assert (same.difference, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_confidence_band_covers_wilsons_interval_roughly():
+    y, p = data(5000)
+    band = rm.reliability_band(y, p, n_bins=8)
+    curve = rm.reliability_curve(y, p, n_bins=8)
+    assert band.confidence == curve.confidence
+    np.testing.assert_allclose(band.low, curve.low, atol=0.01)
+    np.testing.assert_allclose(band.high, curve.high, atol=0.01)
+
+
+def test_consistency_band_holds_a_calibrated_curve_and_not_another():
+    rng = np.random.default_rng(0)
+    p = rng.random(5000)
+    inside = []
+    for _ in range(20):
+        band = rm.reliability_band((rng.random(5000) < p).astype(int), p, kind="consistency", n_resamples=300)
+        inside += [low <= a <= high for low, a, high in zip(band.low, band.accuracy, band.high, strict=True)]
+    assert 0.9 < np.mean(inside) < 0.99
+    band = rm.reliability_band((rng.random(5000) < p**2).astype(int), p, kind="consistency", n_resamples=300)
+    assert sum(a < low for a, low in zip(band.accuracy, band.low, strict=True)) > 10
+
+
+@pytest.mark.parametrize("metric", [rm.log_loss, rm.brier_score])
+def test_coverage(metric):
+    """95 % intervals over 200 trials; `python benchmarks/metrics.py --coverage` runs the 500 of the docs."""
+    rng = np.random.default_rng(0)
+    a, b = 2.0, 1.0
+    if metric is rm.brier_score:
+        truth = a * b / ((a + b) * (a + b + 1))
+    else:
+        from scipy.integrate import quad
+
+        truth = quad(lambda q: -(q * np.log(q) + (1 - q) * np.log1p(-q)) * stats.beta.pdf(q, a, b), 0, 1)[0]
+    covered = 0
+    for trial in range(200):
+        p = rng.beta(a, b, 500)
+        y = (rng.random(500) < p).astype(int)
+        values = np.log(np.stack([1 - p, p], axis=1)) if metric is rm.log_loss else p
+        interval = rm.bootstrap_interval(metric, y, values, n_resamples=400, seed=trial)
+        covered += interval.low <= truth <= interval.high
+    # 190 expected; 180 … 198 is some three standard deviations either way.
+    assert 180 <= covered <= 198
+
+
+def test_bad_use_is_a_typed_error():
+    y, p = data()
+    with pytest.raises(ParameterError, match="'metric' of bootstrap_interval"):
+        rm.bootstrap_interval(np.mean, y, p)
+    with pytest.raises(ParameterError, match="'n_resamples'"):
+        rm.bootstrap_interval(rm.accuracy, y, p, n_resamples=0)
+    with pytest.raises(ParameterError, match="'level'"):
+        rm.paired_bootstrap(rm.accuracy, y, p, p, level=1.5)
+    with pytest.raises(ParameterError, match="'n_bins' of expected_calibration_error"):
+        rm.bootstrap_interval(rm.expected_calibration_error, y, p, n_bins=0)
+    with pytest.raises(InputError):
+        rm.paired_bootstrap(rm.accuracy, y, p, p[:-1])
+    with pytest.raises(DataError, match="log_loss is finite"):
+        rm.bootstrap_interval(rm.log_loss, [1], np.array([[0.0, -np.inf]]))

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import json
+import resource
+
+import numpy as np
+import pytest
+
+from refocal.errors import DataError, InputError, ParameterError
+from refocal.metrics import CalibrationHistogram, expected_calibration_error, reliability_curve
+from refocal.metrics._cells import Cells
+from refocal.metrics.histogram import _compensated_add
+
+
+def compare(y, p, n_bins=15, weight=None):
+    result = CalibrationHistogram().update(y, p, sample_weight=weight).compute(n_bins=n_bins)
+    exact = expected_calibration_error(y, p, n_bins=n_bins, sample_weight=weight)
+    return abs(result.ece - exact), result.error_bound
+
+
+@pytest.mark.parametrize("n_bins", [1, 2, 15, 100])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_exact_value_lies_within_the_bound(binary, n_bins, weighted):
+    y, p = binary
+    weight = np.random.default_rng(0).random(len(p)) if weighted else None
+    off, bound = compare(y, p, n_bins, weight)
+    assert off <= bound + 1e-12
+
+
+def models(n):
+    rng = np.random.default_rng(5)
+    z = rng.normal(4, 3, n)
+    beta = rng.beta(8, 1, n)
+    flat = rng.random(n)
+    sharp = 1 / (1 + np.exp(-z))
+    return {
+        "flat": (flat, rng.random(n) < flat),
+        "flat and wrong": (flat, rng.random(n) < flat**2),
+        "beta": (beta, rng.random(n) < beta),
+        "over-confident": (sharp, rng.random(n) < 1 / (1 + np.exp(-z / 2))),
+        "float32": (sharp.astype(np.float32), rng.random(n) < 0.9),
+        "atoms": (rng.integers(0, 1000, n) / 999, rng.random(n) < 0.5),
+        "atom and rest": (np.where(flat < 0.4, 0.85, beta), rng.random(n) < 0.8),
+        "zeros and ones": ((flat < 0.5).astype(float), rng.random(n) < 0.5),
+        "one value": (np.full(n, 1 / 3), rng.random(n) < 0.5),
+        "saturated": (1 / (1 + np.exp(-6 * z)), rng.random(n) < 0.9),
+    }
+
+
+def crowds(n):
+    """More different values than the histogram has cells where they lie."""
+    rng = np.random.default_rng(6)
+    flat = np.sort(rng.random(n))
+    return {
+        "a millionth": (0.9 + 1e-6 * flat, rng.random(n) < flat),
+        "a billionth, sorted labels": (0.7 + 1e-9 * flat, np.arange(n) > n // 2),
+        "below every octave": (1e-30 * flat**20, rng.random(n) < flat),
+        "ends": (np.where(flat < 0.5, 1e-12 * flat, 1 - 1e-12 * flat), rng.random(n) < 0.5),
+    }
+
+
+MODELS = models(400_000)
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_within_a_ten_thousandth_of_the_exact_value(name):
+    p, y = MODELS[name]
+    off, bound = compare(y.astype(int), p)
+    assert off <= bound + 1e-12
+    assert off <= 1e-4
+    # A heavy value that shares its cell with others widens the bound though the value itself stays close.
+    assert bound <= 1e-4 or name == "atom and rest"
+
+
+@pytest.mark.parametrize("name", [*crowds(10), "atom and rest"])
+def test_further_passes_settle_what_one_leaves_open(name):
+    p, y = {**crowds(100_000), **MODELS}[name]
+    y = y.astype(int)
+    histogram, passes = CalibrationHistogram().update(y, p), 1
+    exact = expected_calibration_error(y, p)
+    assert histogram.compute().error_bound > 1e-4
+    while passes < 6 and histogram.compute().error_bound > 0:
+        result = histogram.compute()
+        assert abs(result.ece - exact) <= result.error_bound + 1e-12
+        text = histogram.refined().to_json()
+        # The blocks of the next pass may go to different machines.
+        histogram = CalibrationHistogram.from_json(text).update(y[::2], p[::2])
+        histogram.merge(CalibrationHistogram.from_json(text).update(y[1::2], p[1::2]))
+        passes += 1
+    assert histogram.compute().error_bound == 0
+    assert histogram.compute().ece == pytest.approx(exact, abs=1e-12)
+
+
+def test_cells_of_a_zoom_follow_the_order_of_the_confidence():
+    rng = np.random.default_rng(0)
+    p = np.sort(np.concatenate([0.7 + 1e-9 * rng.random(20_000), rng.random(2000)]))
+    cells = Cells(12)
+    crowded = np.unique(cells.index(p[(p > 0.7) & (p < 0.7 + 1e-9)]))
+    low, high = np.full(len(crowded), 0.7), np.full(len(crowded), 0.7 + 1e-9)
+    zoomed = cells.zoomed(crowded, low, high)
+    number = zoomed.index(p)
+    assert len(np.unique(number)) > 4 * len(np.unique(cells.index(p)))
+    assert number.max() < zoomed.size
+    # Each cell is met once: no cell is left and entered again.
+    assert np.count_nonzero(np.diff(number)) == len(np.unique(number)) - 1
+
+
+def test_half_precision_is_exact():
+    rng = np.random.default_rng(0)
+    for p in (rng.random(50_000).astype(np.float16), 1 / (1 + np.exp(-rng.normal(3, 3, 50_000))).astype(np.float16)):
+        off, bound = compare(rng.integers(0, 2, 50_000), p)
+        assert bound == 0.0
+        assert off < 1e-13
+
+
+def test_cells_follow_the_order_of_the_confidence():
+    rng = np.random.default_rng(0)
+    edges = 2.0 ** -np.arange(1, 1075.0)
+    p = np.sort(np.concatenate([rng.random(100_000), edges, 1 - edges, [0.0, 0.5, 1.0], rng.random(9) * 5e-324]))
+    cell = Cells(12).index(p)
+    assert np.all(np.diff(cell) >= 0)
+    assert cell[0] == 0
+    assert cell[-1] == Cells(12).size - 1
+
+
+def blocks(n=11, size=2000):
+    rng = np.random.default_rng(1)
+    for _ in range(n):
+        p = rng.beta(3, 1, size)
+        p[rng.random(size) < 0.1] = 0.875
+        yield (rng.random(size) < p).astype(int), p, rng.random(size)
+
+
+def test_merging_is_associative_and_commutative():
+    parts = [CalibrationHistogram().update(y, p, sample_weight=w) for y, p, w in blocks()]
+    texts = [part.to_json() for part in parts]
+
+    def rebuild(i):
+        return CalibrationHistogram.from_json(texts[i])
+
+    left = rebuild(0)
+    for i in range(1, len(texts)):
+        left.merge(rebuild(i))
+    right = rebuild(len(texts) - 1)
+    for i in reversed(range(len(texts) - 1)):
+        right = rebuild(i).merge(right)
+    pairs = [rebuild(i) for i in np.random.default_rng(2).permutation(len(texts))]
+    while len(pairs) > 1:
+        pairs = [pairs[i].merge(pairs[i + 1]) if i + 1 < len(pairs) else pairs[i] for i in range(0, len(pairs), 2)]
+    results = [histogram.compute() for histogram in (left, right, pairs[0])]
+    for other in results[1:]:
+        assert other.ece == pytest.approx(results[0].ece, abs=1e-15)
+        assert other.error_bound == pytest.approx(results[0].error_bound, abs=1e-15)
+        assert other.count == results[0].count == 22_000
+        assert other.curve.count == results[0].curve.count
+        assert other.weight == pytest.approx(results[0].weight, rel=1e-15)
+
+
+def test_blocks_add_up_to_the_whole():
+    data = list(blocks())
+    whole = CalibrationHistogram()
+    for y, p, w in data:
+        whole.update(y, p, sample_weight=w)
+    y, p, w = (np.concatenate(x) for x in zip(*data, strict=True))
+    once = CalibrationHistogram().update(y, p, sample_weight=w).compute()
+    assert whole.compute().ece == pytest.approx(once.ece, abs=1e-14)
+    assert whole.compute().ece == pytest.approx(expected_calibration_error(y, p, sample_weight=w), abs=once.error_bound)
+
+
+def test_curve_is_that_of_all_rows_when_every_value_has_its_cell():
+    rng = np.random.default_rng(0)
+    p, y = rng.integers(0, 65, 5000) / 64, rng.integers(0, 2, 5000)
+    result = CalibrationHistogram().update(y, p).compute(n_bins=10)
+    expected = reliability_curve(y, p, n_bins=10)
+    assert result.curve.count == expected.count
+    for field in ("weight", "confidence", "accuracy", "low", "high"):
+        assert getattr(result.curve, field) == pytest.approx(getattr(expected, field), abs=1e-12)
+    assert result.accuracy == pytest.approx(y.mean())
+    assert result.confidence == pytest.approx(p.mean())
+
+
+def test_multiclass_and_weights():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(10), (20, 30))
+    y = rng.integers(0, 10, (20, 30))
+    off, bound = compare(y, p, weight=rng.random((20, 30)))
+    assert off <= bound + 1e-12 <= 1e-4
+
+
+def test_long_sums_do_not_drift():
+    histogram = CalibrationHistogram()
+    for _ in range(300):
+        histogram.update(np.zeros(1000, dtype=int), np.full(1000, 0.1), sample_weight=np.full(1000, 0.1))
+    result = histogram.compute()
+    assert result.weight == pytest.approx(30_000.0, rel=1e-13)
+    assert result.confidence == pytest.approx(0.1, rel=1e-15)
+
+
+def test_sums_are_compensated():
+    total, carry = np.zeros((1, 1)), np.zeros((1, 1))
+    for value in (1e16, 1.0, 1.0, -1e16, 1e-3):
+        _compensated_add(total, carry, slice(None), np.array([[value]]))
+    assert float(total[0, 0] + carry[0, 0]) == 2.001
+
+
+def test_json_keeps_every_bit():
+    histogram = CalibrationHistogram()
+    for y, p, w in blocks(5):
+        histogram.update(y, p, sample_weight=w)
+    again = CalibrationHistogram.from_json(histogram.to_json())
+    assert again.compute() == histogram.compute()
+    assert again.to_json() == histogram.to_json()
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "no", '{"format": "other", "version": 1}', "null"])
+def test_bad_json_is_a_typed_error(text):
+    with pytest.raises(DataError, match=r"'text' of CalibrationHistogram\.from_json"):
+        CalibrationHistogram.from_json(text)
+
+
+def test_damaged_json_is_a_typed_error():
+    state = json.loads(CalibrationHistogram().update([0, 1], [0.2, 0.8]).to_json())
+    for key in ("cell", "count", "sums", "low", "bits", "zooms"):
+        with pytest.raises(InputError):
+            CalibrationHistogram.from_json(json.dumps({k: v for k, v in state.items() if k != key}))
+
+
+def test_bad_use_is_a_typed_error():
+    with pytest.raises(DataError, match="has seen rows"):
+        CalibrationHistogram().compute()
+    with pytest.raises(ParameterError, match="'other'"):
+        CalibrationHistogram().merge(CalibrationHistogram(bits=8))
+    with pytest.raises(ParameterError, match="'n_bins'"):
+        CalibrationHistogram().update([0], [0.5]).compute(n_bins=0)
+    with pytest.raises(ParameterError, match="'bits'"):
+        CalibrationHistogram(bits=0)
+    with pytest.raises(DataError, match=r"CalibrationHistogram\.update"):
+        CalibrationHistogram().update([0], [np.nan])
+
+
+def test_twenty_million_rows_in_flat_memory():
+    rng = np.random.default_rng(0)
+    p = 1 / (1 + np.exp(-rng.normal(3, 3, 1 << 20)))
+    y = (rng.random(1 << 20) < p).astype(int)
+    histogram = CalibrationHistogram().update(y, p)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(19):
+        histogram.update(y, p)
+    growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert growth < 100 * 1024
+    result = histogram.compute()
+    assert result.count == 20 << 20
+    assert result.accuracy == y.mean()
+    assert abs(result.ece - expected_calibration_error(y, p)) <= result.error_bound <= 1e-4

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+
+import array_api_strict as strict
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import refocal.metrics as rm
+from refocal.errors import DataError, InputError, LabelError, ParameterError, ShapeError
+
+MEASURES = [
+    rm.accuracy,
+    rm.brier_decomposition,
+    rm.brier_score,
+    rm.classwise_ece,
+    rm.corp_reliability,
+    rm.debiased_ece,
+    rm.ece_sweep,
+    rm.error_rate,
+    rm.expected_calibration_error,
+    rm.ks_calibration_error,
+    rm.reliability_band,
+    rm.reliability_curve,
+    rm.smooth_ece,
+    rm.spiegelhalter_test,
+]
+P = np.array([[0.2, 0.8], [0.6, 0.4], [0.9, 0.1]])
+Y = np.array([1, 0, 1])
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize(
+    ("y", "p", "weight", "error"),
+    [
+        (Y, np.where(P == 0.9, np.nan, P), None, DataError),
+        (Y, P + 0.01, None, DataError),
+        (Y, P * [[1.5, 0.875]], None, DataError),
+        (Y, np.array([[-0.2, 1.2], [0.5, 0.5], [0.5, 0.5]]), None, DataError),
+        (Y, np.array([0.1, 0.2, 1.2]), None, DataError),
+        (Y, np.array([0.1, 0.2, np.nan]), None, DataError),
+        (Y, np.array([0.1, 0.2, np.inf]), None, DataError),
+        (Y, P, [1, 1, -1], DataError),
+        (Y, P, [0, 0, 0], DataError),
+        (Y, P, [1, 1, np.nan], DataError),
+        (Y, P, [1, 1], ShapeError),
+        ([], np.empty((0, 2)), None, ShapeError),
+        ([], np.empty(0), None, ShapeError),
+        (Y[:2], P, None, ShapeError),
+        (Y, P[:, :1], None, ShapeError),
+        (Y, P[:2, 0], None, ShapeError),
+        ([0, 1, 2], P, None, LabelError),
+        ([0, 1, -1], P, None, LabelError),
+        ([0, 1, 2], P[:, 1], None, LabelError),
+        ([0.0, 1.0, 1.0], P, None, LabelError),
+        ([0.0, 1.0, 1.0], P[:, 1], None, LabelError),
+        (["a", "b", "a"], P, None, DataError),
+        (Y, P.astype(complex), None, DataError),
+    ],
+)
+def test_bad_input_is_a_typed_error(measure, y, p, weight, error):
+    with pytest.raises(error, match=rf"The '\w+' of {measure.__name__} must be .+ Got .+ instead\.") as caught:
+        measure(y, p, sample_weight=weight)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    "log_p",
+    [np.log(P) + 0.01, np.where(P == 0.9, np.nan, np.log(P)), np.full((3, 2), -np.inf), 10 * P],
+    ids=["does not sum to 1", "NaN", "never", "logits"],
+)
+def test_log_loss_wants_log_probabilities(log_p):
+    with pytest.raises(DataError, match="'log_probabilities' of log_loss"):
+        rm.log_loss(Y, log_p)
+
+
+@pytest.mark.parametrize(
+    ("measure", "option"),
+    [
+        (rm.expected_calibration_error, {"n_bins": 0}),
+        (rm.expected_calibration_error, {"n_bins": 2.5}),
+        (rm.expected_calibration_error, {"n_bins": True}),
+        (rm.expected_calibration_error, {"strategy": "kmeans"}),
+        (rm.expected_calibration_error, {"norm": "l3"}),
+        (rm.expected_calibration_error, {"kind": "event"}),
+        (rm.classwise_ece, {"n_bins": -1}),
+        (rm.debiased_ece, {"norm": "max"}),
+        (rm.ece_sweep, {"norm": "linf"}),
+        (rm.reliability_curve, {"level": 1.0}),
+        (rm.reliability_curve, {"level": 95}),
+        (rm.reliability_band, {"kind": "both"}),
+        (rm.reliability_band, {"n_resamples": 0}),
+        (rm.brier_decomposition, {"method": "bins"}),
+        (rm.smooth_ece, {"bandwidth": 0.0}),
+        (rm.smooth_ece, {"bandwidth": "auto"}),
+    ],
+)
+def test_bad_options_are_typed_errors(measure, option):
+    with pytest.raises(ParameterError, match=f"'{next(iter(option))}' of {measure.__name__}"):
+        measure(Y, P, **option)
+
+
+def test_probabilities_off_by_rounding_are_accepted():
+    p = P.astype(np.float16)
+    assert rm.brier_score(Y, p) == pytest.approx(rm.brier_score(Y, P), abs=1e-3)
+    assert rm.expected_calibration_error([1], [[-1e-9, 1.0000001]]) == 0.0
+    assert rm.expected_calibration_error([1], [1.0000001]) == 0.0
+
+
+@pytest.mark.parametrize("measure", [*MEASURES, rm.log_loss])
+@pytest.mark.parametrize(
+    "kind", ["torch64", "torch32", "bfloat16", "grad", "list", "pixels", "int8 labels", "big endian", "jax", "strict"]
+)
+def test_arrays_of_every_kind(measure, kind):
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(4), 60).astype(np.float32)
+    if kind == "bfloat16":
+        # Sixteenths are exact in half precision, so that every kind must agree to rounding.
+        p = rng.multinomial(16, np.full(4, 0.25), 60).astype(np.float32) / 16
+        p[p.min(axis=1) == 0] = 0.25
+    y, w = rng.integers(0, 4, 60), rng.integers(1, 4, 60)
+    p64 = p.astype(np.float64)
+    if measure is rm.log_loss:
+        p64 = np.log(p64)
+    p64 = p64.astype(np.float32).astype(np.float64) if kind in ("torch32", "grad") else p64
+    if kind == "bfloat16":
+        p64 = torch.asarray(p64).to(torch.bfloat16).to(torch.float64).numpy()
+    given = {
+        "torch64": lambda: (torch.asarray(y), torch.asarray(p64), torch.asarray(w)),
+        "torch32": lambda: (torch.asarray(y), torch.asarray(p64, dtype=torch.float32), torch.asarray(w)),
+        "bfloat16": lambda: (torch.asarray(y), torch.asarray(p64).to(torch.bfloat16), torch.asarray(w)),
+        "grad": lambda: (y, torch.asarray(p64, dtype=torch.float32).requires_grad_(), w),
+        "list": lambda: (y.tolist(), p64.tolist(), w.tolist()),
+        "pixels": lambda: (y.reshape(3, 4, 5), p64.reshape(3, 4, 5, 4), w.reshape(3, 4, 5)),
+        "int8 labels": lambda: (y.astype(np.int8), np.asfortranarray(p64), w.astype(np.float32)),
+        "jax": lambda: (jnp.asarray(y), jnp.asarray(p64), jnp.asarray(w)),
+        "strict": lambda: (strict.asarray(y), strict.asarray(p64), strict.asarray(w)),
+        "big endian": lambda: (y.astype(">i4"), p64.astype(">f8"), w),
+    }[kind]()
+    got = measure(given[0], given[1], sample_weight=given[2])
+    # Rows of rounded log-probabilities sum to 1 only as far as bfloat16 goes, so float64 would be refused.
+    rounded = kind == "bfloat16" and measure is rm.log_loss
+    expected = -np.average(p64[np.arange(60), y], weights=w) if rounded else measure(y, p64, sample_weight=w)
+    expected, got = (asdict(x) if not isinstance(x, float) else {"value": x} for x in (expected, got))
+    for name, value in expected.items():
+        if isinstance(value, str):
+            assert got[name] == value
+        else:
+            np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-12)
+
+
+def test_binary_arrays_with_leading_axes():
+    rng = np.random.default_rng(0)
+    p, y = rng.random((4, 5, 6)), rng.integers(0, 2, (4, 5, 6))
+    assert rm.expected_calibration_error(y, p) == rm.expected_calibration_error(y.ravel(), p.ravel())
+    assert rm.expected_calibration_error(y.astype(bool), torch.asarray(p)) == rm.expected_calibration_error(y, p)
+
+
+@pytest.mark.parametrize("measure", [*MEASURES, rm.log_loss])
+def test_inputs_are_left_alone(measure):
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(3), 50)
+    p = np.log(p) if measure is rm.log_loss else p
+    y, w = rng.integers(0, 3, 50), rng.random(50)
+    copies = y.copy(), p.copy(), w.copy()
+    for array in (y, p, w):
+        array.flags.writeable = False
+    measure(y, p, sample_weight=w)
+    for array, copy in zip((y, p, w), copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_one_probability_is_left_alone():
+    rng = np.random.default_rng(0)
+    p, y = rng.random(50), rng.integers(0, 2, 50)
+    p.flags.writeable = y.flags.writeable = False
+    for measure in MEASURES:
+        measure(y, p)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_results_are_json(measure):
+    result = measure(Y, P)
+    text = json.dumps(result if isinstance(result, float) else asdict(result))
+    assert isinstance(text, str)
+
+
+def test_import_stays_light():
+    code = (
+        "import sys, refocal.metrics; print([m for m in ('torch','sklearn','scipy','matplotlib') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    assert out.stdout.strip() == "[]"
+
+
+def test_errors_are_input_errors():
+    with pytest.raises(InputError):
+        rm.accuracy(Y, P[:2])

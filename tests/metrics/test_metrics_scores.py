@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+
+from refocal.metrics import (
+    accuracy,
+    brier_decomposition,
+    brier_score,
+    error_rate,
+    log_loss,
+    spiegelhalter_test,
+)
+
+
+def test_scores_are_scikit_learns(multiclass):
+    y, p = multiclass
+    weight = np.random.default_rng(0).random(len(y))
+    classes = list(range(p.shape[1]))
+    for w in (None, weight):
+        assert log_loss(y, np.log(p), sample_weight=w) == pytest.approx(
+            sk.log_loss(y, p, labels=classes, sample_weight=w), abs=1e-9
+        )
+        assert accuracy(y, p, sample_weight=w) == pytest.approx(
+            sk.accuracy_score(y, p.argmax(axis=1), sample_weight=w), abs=1e-12
+        )
+        assert error_rate(y, p, sample_weight=w) == pytest.approx(1 - accuracy(y, p, sample_weight=w), abs=1e-12)
+        onehot = np.eye(p.shape[1])[y]
+        assert brier_score(y, p, sample_weight=w) == pytest.approx(
+            np.average(((p - onehot) ** 2).sum(axis=1), weights=w), abs=1e-12
+        )
+
+
+def test_binary_scores(binary):
+    y, p = binary
+    assert brier_score(y, p) == pytest.approx(sk.brier_score_loss(y, p), abs=1e-12)
+    columns = np.stack([1 - p, p], axis=1)
+    assert brier_score(y, columns) == pytest.approx(2 * sk.brier_score_loss(y, p), abs=1e-12)
+    assert accuracy(y, p) == accuracy(y, columns)
+
+
+def test_log_loss_keeps_the_tail():
+    logits = np.array([[0.0, -800.0], [0.0, -2000.0]])
+    assert log_loss([1, 1], logits) == 1400.0
+    assert log_loss([0, 0], [-1e-20, -1e-300]) == pytest.approx((20 + 300) * math.log(10) / 2, rel=1e-12)
+
+
+def test_log_loss_is_infinite_only_where_the_model_says_never():
+    log_p = np.array([[0.0, -np.inf], [-np.inf, 0.0]])
+    assert log_loss([0, 1], log_p) == 0.0
+    assert log_loss([1, 1], log_p) == math.inf
+    assert log_loss([1, 1], log_p, sample_weight=[0, 1]) == 0.0
+
+
+@pytest.mark.parametrize("method", ["isotonic", "binned"])
+def test_brier_decomposition_adds_up(multiclass, method):
+    y, p = multiclass
+    parts = brier_decomposition(y, p, method=method)
+    assert parts.brier == pytest.approx(brier_score(y, p), abs=1e-12)
+    assert parts.calibration + parts.refinement + parts.within_bin == pytest.approx(parts.brier, abs=1e-12)
+    assert parts.uncertainty - parts.resolution == pytest.approx(parts.refinement, abs=1e-12)
+    base = np.bincount(y, minlength=p.shape[1]) / len(y)
+    assert parts.uncertainty == pytest.approx((base * (1 - base)).sum(), abs=1e-12)
+    assert parts.calibration >= 0
+
+
+def test_isotonic_decomposition_is_what_isotonic_regression_removes(binary):
+    from sklearn.isotonic import IsotonicRegression
+
+    y, p = binary
+    recalibrated = IsotonicRegression().fit(p, y).predict(p) if len(p) > 1 else y.astype(float)
+    parts = brier_decomposition(y, p)
+    assert parts.calibration == pytest.approx(brier_score(y, p) - brier_score(y, recalibrated), abs=1e-9)
+
+
+def test_binned_decomposition_on_constant_bins_has_nothing_within():
+    p = np.repeat([0.1, 0.5, 0.8], 100)
+    y = (np.random.default_rng(0).random(300) < p).astype(int)
+    parts = brier_decomposition(y, p, method="binned", n_bins=3)
+    assert parts.within_bin == pytest.approx(0.0, abs=1e-12)
+    by_value = [((p[p == v].mean() - y[p == v].mean()) ** 2) / 3 for v in (0.1, 0.5, 0.8)]
+    assert parts.calibration == pytest.approx(sum(by_value), abs=1e-12)
+
+
+def test_spiegelhalter_holds_its_level():
+    rng = np.random.default_rng(0)
+    rejected = {2: 0, 5: 0}
+    for _ in range(400):
+        for classes in rejected:
+            p = rng.dirichlet(np.ones(classes), 300)
+            y = (p.cumsum(axis=1) > rng.random((300, 1))).argmax(axis=1)
+            rejected[classes] += spiegelhalter_test(y, p).p_value < 0.05
+    # 400 trials at 5 %: 20 expected, 8 … 34 is more than three standard deviations either way.
+    assert all(8 <= count <= 34 for count in rejected.values())
+
+
+def test_spiegelhalter_of_two_columns_is_that_of_one(binary):
+    y, p = binary
+    one, two = spiegelhalter_test(y, p), spiegelhalter_test(y, np.stack([1 - p, p], axis=1))
+    assert one.z == pytest.approx(two.z, abs=1e-9)
+    assert one.p_value == pytest.approx(two.p_value, abs=1e-9)
+
+
+def test_spiegelhalter_without_chance():
+    assert spiegelhalter_test([0, 1], [0.0, 1.0]).z == 0.0
+    assert spiegelhalter_test([1, 1], [0.0, 1.0]) == spiegelhalter_test([1, 0], [0.0, 1.0])
+    assert spiegelhalter_test([1, 1], [0.0, 1.0]).p_value == 0.0

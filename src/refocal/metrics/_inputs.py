@@ -7,15 +7,13 @@ own shape are the probability of class 1. Every other axis (pixels, tokens) is f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import as_array, as_floating, check_labels, namespace, stop_gradient
+from refocal._arrays import as_array, as_floating, check_labels, check_weight, namespace, row_blocks, to_numpy
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 
 Vector: TypeAlias = NDArray[np.float64]
@@ -106,17 +104,10 @@ def read_log_probabilities(y_true: Any, log_probabilities: Any, sample_weight: A
     if not highest <= tolerance:
         raise DataError("log_probabilities", function, expected="free of NaN and at most 0", got=_describe(highest))
     if not rows.binary:
-        for block in row_blocks(values):
-            sums: Vector = np.sum(np.exp(block), axis=1, dtype=np.float64)
+        for rows_of_block in row_blocks(values.shape[0], values.shape[1], entries=1 << 20):
+            sums: Vector = np.sum(np.exp(values[rows_of_block]), axis=1, dtype=np.float64)
             _check_sums(sums, tolerance, "log_probabilities", "rows whose exponentials sum to 1", function)
     return rows
-
-
-def row_blocks(values: Matrix) -> Iterator[Matrix]:
-    """Views of some million entries each, so that temporaries stay small however many rows there are."""
-    step = max(1, _BLOCK // values.shape[1])
-    for start in range(0, values.shape[0], step):
-        yield values[start : start + step]
 
 
 def check_count(value: Any, argument: str, function: str) -> int:
@@ -149,7 +140,7 @@ def _read(y_true: Any, values: Any, sample_weight: Any, function: str, argument:
         raise ShapeError(argument, function, expected="an array with at least one row", got=f"shape {array.shape}")
     if labels.ndim == array.ndim:
         flat_labels = _binary_labels(labels, array, function)
-        rows: Matrix = _to_numpy(array).reshape(-1)
+        rows: Matrix = to_numpy(array).reshape(-1)
     else:
         if array.ndim < 2 or array.shape[-1] < 2:
             raise ShapeError(
@@ -158,16 +149,16 @@ def _read(y_true: Any, values: Any, sample_weight: Any, function: str, argument:
                 expected="of the shape of y_true, or with two or more classes on one more axis",
                 got=f"shape {tuple(array.shape)}",
             )
-        flat_labels = _to_numpy(check_labels(labels, array, function, "y_true")).astype(np.int64, copy=False)
-        rows = _to_numpy(array).reshape(-1, array.shape[-1])
-    weight = _read_weight(sample_weight, tuple(labels.shape), function)
+        flat_labels = to_numpy(check_labels(labels, array, function, "y_true")).astype(np.int64, copy=False)
+        rows = to_numpy(array).reshape(-1, array.shape[-1])
+    weight = None if sample_weight is None else check_weight(sample_weight, tuple(labels.shape), function)
     # Rounding moves a sum of probabilities by eps/2 at most, of exponentials by eps/2 times the entropy.
     rounding = float(namespace(array).finfo(given).eps) * max(1.0, math.log(1 if rows.ndim == 1 else rows.shape[1]))
     return Rows(flat_labels.reshape(-1), rows, weight), max(SUM_TOLERANCE, rounding)
 
 
 def _binary_labels(labels: Any, array: Any, function: str) -> Indices:
-    flat = _to_numpy(labels)
+    flat: NDArray[Any] = to_numpy(labels)
     if flat.dtype.kind not in "biu":
         raise LabelError("y_true", function, expected="integers", got=f"dtype {flat.dtype}")
     if flat.shape != tuple(array.shape):
@@ -177,30 +168,6 @@ def _binary_labels(labels: Any, array: Any, function: str) -> Indices:
     if lowest < 0 or highest > 1:
         raise LabelError("y_true", function, expected="0 or 1", got=f"labels from {lowest} to {highest}")
     return flat
-
-
-def _read_weight(sample_weight: Any, shape: tuple[int, ...], function: str) -> Vector | None:
-    if sample_weight is None:
-        return None
-    array, _ = as_floating(sample_weight, "sample_weight", function)
-    weight: Vector = _to_numpy(array).astype(np.float64, copy=False)
-    if weight.shape != shape:
-        raise ShapeError("sample_weight", function, expected=f"of shape {shape}", got=f"shape {weight.shape}")
-    lowest, total = float(weight.min()), float(weight.sum())
-    if not (lowest >= 0 and 0 < total < np.inf):
-        raise DataError(
-            "sample_weight",
-            function,
-            expected="finite, free of negative values and not all 0",
-            got=f"weights with minimum {lowest} and sum {total}",
-        )
-    return weight.reshape(-1)
-
-
-def _to_numpy(array: Any) -> NDArray[Any]:
-    if array_api_compat.is_torch_array(array):
-        array = stop_gradient(array).cpu()
-    return np.asarray(array)
 
 
 def _unit(values: Matrix) -> Vector:

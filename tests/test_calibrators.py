@@ -1,0 +1,219 @@
+"""The focal calibrators as a user meets them."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import check_estimator
+
+from conftest import to_numpy
+from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling, metrics
+from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError
+from refocal.maps import focal_temperature, inverse_focal, log_softmax
+
+ALL = [TemperatureScaling(), FocalCalibration(), FocalCalibration(2.0), FocalTemperatureScaling()]
+
+
+def make(n_rows=1000, n_classes=5, seed=0, scale=2.0):
+    rng = np.random.default_rng(seed)
+    logits = scale * rng.normal(size=(n_rows, n_classes))
+    return logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+
+
+FEATURES = "the check feeds a feature matrix whose columns are not the classes of y; logits have one column a class"
+NOT_FOR_LOGITS = {
+    "check_estimators_overwrite_params": FEATURES,
+    "check_estimators_fit_returns_self": FEATURES,
+    "check_readonly_memmap_input": FEATURES,
+    "check_classifiers_classes": FEATURES,
+    "check_classifiers_train": FEATURES,
+    "check_dtype_object": "the check wants a TypeError for a dictionary among the numbers; ours is a DataError",
+}
+
+
+@pytest.mark.parametrize("calibrator", [TemperatureScaling(), FocalTemperatureScaling()], ids=str)
+def test_scikit_learn_checks(calibrator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(calibrator, expected_failed_checks=NOT_FOR_LOGITS, on_fail="raise", on_skip=None)
+    assert sum(result["status"] == "passed" for result in results) >= 45
+    assert {result["check_name"] for result in results if result["status"] == "xfail"} <= set(NOT_FOR_LOGITS)
+
+
+@pytest.mark.parametrize("gamma", [-0.99, -0.5, 0.3, 5.0, 100.0])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_accuracy_is_unchanged_to_the_last_sample(gamma, dtype):
+    logits, labels = make(3000, 10)
+    logits = logits.astype(dtype)
+    logits[::3] = np.round(logits[::3])  # many ties
+    logits[1::3, 1] = np.nextafter(logits[1::3, 0], dtype(100))  # and pairs that differ in the last bit
+    fitted = FocalTemperatureScaling(search="grid", gammas=gamma, temperatures=[0.01, 1.0, 50.0]).fit(logits, labels)
+    np.testing.assert_array_equal(fitted.predict(logits), np.argmax(logits, axis=1))
+    p = fitted.predict_proba(logits)
+    top = np.take_along_axis(p, np.argmax(logits, axis=1)[:, None], axis=1)[:, 0]
+    np.testing.assert_array_equal(top, p.max(axis=1))
+
+
+def test_calibrated_data_are_left_alone():
+    """T ≈ 1 and γ ≈ 0 within three standard errors, over independent data sets."""
+    found = []
+    for seed in range(12):
+        fitted = FocalTemperatureScaling(objective="nll").fit(*make(4000, 5, seed))
+        found.append((fitted.gamma_, np.log(fitted.temperature_)))
+    mean, error = np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
+    assert np.all(np.abs(mean) < 3.0 * error)
+    assert np.all(error < 0.05)
+
+
+def test_what_training_with_focal_loss_does_is_undone():
+    logits, labels = make(20_000, 5)
+    trained = inverse_focal(logits, 3.0)
+    known = FocalCalibration(gamma=3.0).fit(trained, labels)
+    assert (known.gamma_, known.temperature_) == (3.0, 1.0)
+    np.testing.assert_allclose(known.predict_log_proba(trained), log_softmax(logits), rtol=1e-9, atol=1e-9)
+    searched = FocalCalibration(objective="nll").fit(trained, labels)
+    assert searched.gamma_ == pytest.approx(3.0, abs=0.15)
+    assert searched.temperature_ == 1.0
+    y, raw = labels, np.exp(log_softmax(trained))
+    for fitted in (known, searched, FocalTemperatureScaling().fit(trained, labels)):
+        p = fitted.predict_proba(trained)
+        assert metrics.expected_calibration_error(y, p) < 0.2 * metrics.expected_calibration_error(y, raw)
+
+
+def test_fitted_attributes_tell_what_happened():
+    logits, labels = make(2000, 4)
+    fitted = FocalTemperatureScaling().fit(3.0 * logits, labels)
+    assert fitted.gamma_ > -1.0
+    assert fitted.temperature_ == fitted.solution_.temperature
+    assert fitted.solution_.status == "converged"
+    assert fitted.solution_.passes > 1
+    assert fitted.path_.value.shape == fitted.path_.log_loss.shape == (9, 121)
+    report = fitted.fit_report_
+    assert (report["n_samples"], report["n_classes"]) == (2000, 4)
+    log_p = fitted.predict_log_proba(3.0 * logits)
+    assert report["after"]["log_loss"] == pytest.approx(metrics.log_loss(labels, log_p), rel=1e-12)
+    assert report["after"]["ece"] == pytest.approx(metrics.expected_calibration_error(labels, np.exp(log_p)), rel=1e-9)
+    assert report["after"]["brier_score"] == pytest.approx(metrics.brier_score(labels, np.exp(log_p)), rel=1e-9)
+    assert report["after"]["log_loss"] < report["before"]["log_loss"]
+    assert report["after"]["accuracy"] == report["before"]["accuracy"]
+    assert TemperatureScaling().fit(logits, labels).path_ is None
+
+
+@pytest.mark.parametrize("calibrator", ALL, ids=str)
+def test_the_kind_of_array_follows_the_input(calibrator):
+    logits, labels = make(300)
+    expected = clone(calibrator).fit(logits, labels).predict_proba(logits)
+    for array in (torch.tensor(logits), jnp.asarray(logits), logits.astype(np.float32), torch.tensor(logits).half()):
+        y = torch.tensor(labels) if isinstance(array, torch.Tensor) else labels
+        fitted = clone(calibrator).fit(array, y)
+        p = fitted.predict_proba(array)
+        assert type(p) is type(array)
+        assert p.dtype == array.dtype
+        tolerance = {torch.float16: 0.03}.get(p.dtype, 1e-3)
+        np.testing.assert_allclose(to_numpy(p).astype(np.float64), expected, atol=tolerance)
+        assert fitted.predict(array).shape == (300,)
+
+
+def test_images_and_tokens_with_leading_axes():
+    logits, labels = make(600)
+    flat = TemperatureScaling().fit(logits, labels)
+    shaped = TemperatureScaling().fit(logits.reshape(2, 15, 20, 5), labels.reshape(2, 15, 20))
+    assert shaped.temperature_ == flat.temperature_
+    assert shaped.predict_proba(logits.reshape(2, 15, 20, 5)).shape == (2, 15, 20, 5)
+    assert shaped.predict(logits.reshape(2, 15, 20, 5)).shape == (2, 15, 20)
+
+
+def test_probabilities_when_said_so():
+    logits, labels = make()
+    p = np.exp(log_softmax(3.0 * logits))
+    said = TemperatureScaling(input="probabilities").fit(p, labels)
+    assert said.temperature_ == pytest.approx(TemperatureScaling().fit(3.0 * logits, labels).temperature_, rel=1e-6)
+    np.testing.assert_allclose(
+        said.predict_proba(p), TemperatureScaling().fit(3.0 * logits, labels).predict_proba(3.0 * logits), atol=1e-6
+    )
+    with pytest.warns(InputWarning, match=r"sum to 1, as probabilities do.*input='probabilities'"):
+        TemperatureScaling().fit(p, labels)
+    zero = np.array([[1.0, 0.0], [0.3, 0.7], [1.0, 0.0], [0.6, 0.4]])
+    assert np.isfinite(TemperatureScaling(input="probabilities").fit(zero, [0, 1, 1, 0]).temperature_)
+
+
+def test_labels_may_have_names_or_gaps():
+    logits, labels = make(500, 3)
+    names = np.array(["cat", "dog", "emu"])
+    named = TemperatureScaling().fit(logits, names[labels])
+    assert named.temperature_ == TemperatureScaling().fit(logits, labels).temperature_
+    np.testing.assert_array_equal(named.classes_, names)
+    np.testing.assert_array_equal(named.predict(logits), names[np.argmax(logits, axis=1)])
+    seen = labels < 2
+    absent = TemperatureScaling().fit(logits[seen], labels[seen])
+    np.testing.assert_array_equal(absent.classes_, [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "error", "words"),
+    [
+        (np.zeros((0, 3)), [], ShapeError, "at least one row"),
+        (np.zeros((4, 3)), [1, 1, 1, 1], LabelError, "of at least two classes. Got only one class, 1"),
+        (np.zeros((4, 3)), [0, 1, 2, 3], LabelError, "integers from 0 to 2. Got 4 distinct labels from 0 to 3"),
+        (np.zeros((4, 3)), [0, -1, 0, 0], LabelError, "Got 2 distinct labels from -1 to 0"),
+        (np.zeros((4, 3)), ["a", "b", "a", "b"], LabelError, "of 3 distinct classes.*Got 2 distinct labels from 'a'"),
+        (np.zeros((4, 3)), [0.5, 1.0, 0.0, 1.0], LabelError, "class labels"),
+        (np.zeros((4, 3)), [0, 1], ShapeError, r"of shape \(4,\), one label for each row"),
+        (np.array([[0.0, np.nan], [0.0, 1.0]]), [0, 1], DataError, "NaN in row 0"),
+        (np.array([[0.0, -np.inf], [0.0, 1.0]]), [1, 0], DataError, "-inf at the label of row 0"),
+        (np.zeros(3), [0, 1, 2], ShapeError, "Reshape your data"),
+        (np.zeros((3, 1)), [0, 1, 0], ShapeError, "of two or more columns"),
+    ],
+)
+def test_bad_input_leaves_the_calibrator_unfitted(logits, labels, error, words):
+    good = make(50, 3)
+    calibrator = TemperatureScaling().fit(*good)
+    with pytest.raises(error, match=f"TemperatureScaling.fit must be .*{words}"):
+        calibrator.fit(logits, labels)
+    with pytest.raises(NotFittedError):
+        calibrator.predict_proba(good[0])
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "words"),
+    [
+        (FocalCalibration(gamma=-1.0), "'gammas' of FocalCalibration must be .*greater than -1. Got -1.0"),
+        (TemperatureScaling(search="line"), "'search' of TemperatureScaling must be 'auto', 'newton' or 'grid'"),
+        (FocalTemperatureScaling(objective="beauty"), "'objective' of FocalTemperatureScaling"),
+        (FocalTemperatureScaling(input="odds"), "'input' of FocalTemperatureScaling must be one of 'logits'"),
+        (FocalTemperatureScaling(temperatures=[0.0]), "'temperatures' of FocalTemperatureScaling"),
+    ],
+)
+def test_bad_settings(calibrator, words):
+    with pytest.raises(ParameterError, match=words):
+        calibrator.fit(*make(50, 3))
+    with pytest.raises(NotFittedError):
+        calibrator.predict_proba(make(50, 3)[0])
+
+
+def test_weights():
+    logits, labels = make(300, 3)
+    weight = np.random.default_rng(1).integers(0, 3, 300).astype(float)
+    weighted = FocalTemperatureScaling(objective="nll").fit(logits, labels, sample_weight=weight)
+    repeated = FocalTemperatureScaling(objective="nll").fit(
+        np.repeat(logits, weight.astype(int), axis=0), np.repeat(labels, weight.astype(int))
+    )
+    np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), atol=1e-7)
+    with pytest.raises(DataError, match=r"'sample_weight' of TemperatureScaling.fit must be finite, free of negative"):
+        TemperatureScaling().fit(logits, labels, sample_weight=-weight)
+
+
+def test_predictions_are_those_of_the_map():
+    logits, labels = make(400)
+    fitted = FocalTemperatureScaling(objective="ece").fit(logits, labels)
+    np.testing.assert_array_equal(
+        fitted.predict_log_proba(logits), focal_temperature(logits, fitted.gamma_, fitted.temperature_)
+    )
+    with pytest.raises(ShapeError, match="X has 4 features, but FocalTemperatureScaling is expecting 5 features"):
+        fitted.predict_proba(logits[:, :4])

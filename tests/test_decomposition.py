@@ -1,0 +1,58 @@
+"""The log-loss decomposition against probmetrics and against what is known of synthetic data."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from refocal.calibrators import TemperatureScaling
+from refocal.decomposition import log_loss_decomposition
+from refocal.errors import LabelError, ParameterError
+from refocal.maps import inverse_focal, log_softmax
+from refocal.metrics import log_loss
+
+rng = np.random.default_rng(0)
+LOGITS = 2.0 * rng.normal(size=(6000, 5))
+LABELS = np.argmax(LOGITS + rng.gumbel(size=LOGITS.shape), axis=1)
+
+
+def test_the_parts_add_up_and_tell_miscalibration_from_ignorance():
+    best = log_loss(LABELS, log_softmax(LOGITS))
+    for factor in (0.3, 1.0, 4.0):
+        found = log_loss_decomposition(LABELS, factor * LOGITS)
+        assert found.total == pytest.approx(log_loss(LABELS, log_softmax(factor * LOGITS)), rel=1e-12)
+        assert found.calibration + found.refinement == pytest.approx(found.total, rel=1e-12)
+        assert found.refinement == pytest.approx(best, abs=2e-3)
+
+
+def test_focal_temperature_scaling_removes_what_temperature_cannot():
+    trained = inverse_focal(LOGITS, 5.0)
+    by_temperature = log_loss_decomposition(LABELS, trained)
+    by_fts = log_loss_decomposition(LABELS, trained, by="fts")
+    assert by_fts.refinement < by_temperature.refinement - 1e-3
+    assert log_loss_decomposition(LABELS, trained, by=TemperatureScaling()) == by_temperature
+
+
+def test_it_agrees_with_probmetrics():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a dependency of it uses what torch has deprecated
+        from probmetrics.metrics import Metrics
+    logits = torch.tensor(3.0 * LOGITS, dtype=torch.float32)
+    names = ["calib-err_logloss_ts-mix_5-cv", "refinement_logloss_ts-mix_5-cv"]
+    theirs = Metrics.from_names(names).compute_all_from_labels_logits(torch.tensor(LABELS), logits)
+    ours = log_loss_decomposition(LABELS, 3.0 * LOGITS)
+    # Their folds differ, and their temperature scaling is mixed with a little of the uniform distribution.
+    assert ours.refinement == pytest.approx(float(theirs[names[1]]), abs=1e-3)
+    assert ours.calibration == pytest.approx(float(theirs[names[0]]), abs=1e-3)
+
+
+def test_bad_input():
+    with pytest.raises(ParameterError, match="'by' of log_loss_decomposition must be one of 'temperature', 'fts', or"):
+        log_loss_decomposition(LABELS, LOGITS, by="magic")
+    with pytest.raises(ParameterError, match="'cv' of log_loss_decomposition must be a whole number from 2"):
+        log_loss_decomposition(LABELS, LOGITS, cv=1)
+    with pytest.raises(LabelError, match="'y_true' of log_loss_decomposition"):
+        log_loss_decomposition(LABELS + 1, LOGITS)

@@ -1,0 +1,264 @@
+"""The searches against brute force, other libraries and general-purpose optimisers."""
+
+from __future__ import annotations
+
+import warnings
+from importlib import import_module
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize, minimize_scalar
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
+
+from refocal import metrics
+from refocal.errors import ParameterError
+from refocal.maps import focal_temperature, inverse_focal, log_softmax
+from refocal.search import PAPER_GAMMAS, PAPER_TEMPERATURES, Problem, find
+from refocal.search.newton import newton, newton_temperature
+
+
+def make(n_rows, n_classes, seed=0, scale=2.0):
+    """Logits whose softmax is calibrated, and labels drawn from it."""
+    rng = np.random.default_rng(seed)
+    logits = scale * rng.normal(size=(n_rows, n_classes))
+    return logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+
+
+def log_loss(logits, labels, gamma, temperature):
+    log_p = focal_temperature(np.asarray(logits, np.float64), gamma, temperature)
+    return -log_p[np.arange(len(labels)), labels].mean()
+
+
+def brute_force_temperature(logits, labels):
+    found = minimize_scalar(
+        lambda u: log_loss(logits, labels, 0.0, np.exp(u)), bracket=(-1.0, 1.0), method="brent", tol=1e-12
+    )
+    return np.exp(found.x)
+
+
+class Logits(ClassifierMixin, BaseEstimator):
+    """A classifier whose features are its logits."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def decision_function(self, X):
+        return X
+
+    def predict(self, X):
+        return self.classes_[np.argmax(X, axis=1)]
+
+
+def probmetrics_calibrators():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a dependency of it uses what torch has deprecated
+        return import_module("probmetrics.calibrators")
+
+
+@pytest.mark.parametrize("n_classes", [10, 100, 1000])
+def test_temperature_equals_other_libraries_and_brute_force(n_classes):
+    logits, labels = make(10_000 if n_classes < 1000 else 5_000, n_classes)
+    logits *= 1.8
+    labels[:n_classes] = np.arange(n_classes)  # every class occurs, as scikit-learn needs
+    ours = newton_temperature(Problem(logits, labels))
+    assert ours.status == "converged"
+    assert ours.passes <= 8
+    assert ours.temperature == pytest.approx(brute_force_temperature(logits, labels), rel=1e-6)
+    theirs = CalibratedClassifierCV(FrozenEstimator(Logits().fit(logits, labels)), method="temperature", ensemble=False)
+    beta = theirs.fit(logits, labels).calibrated_classifiers_[0].calibrators[0].beta_
+    assert ours.temperature == pytest.approx(1 / beta, rel=1e-5)
+    peer = probmetrics_calibrators().get_calibrator("temp-scaling")
+    peer.fit(np.exp(log_softmax(logits)), labels)
+    p = np.exp(log_softmax(logits[:50], ours.temperature))
+    np.testing.assert_allclose(peer.predict_proba(np.exp(log_softmax(logits[:50]))), p, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize(("factor", "offset"), [(1.0, 0.0), (30.0, 0.0), (0.005, 0.0), (1.0, 1000.0), (1e4, 0.0)])
+def test_any_scale_and_precision(dtype, factor, offset):
+    logits, labels = make(4000, 10)
+    logits = (factor * logits + offset).astype(dtype)
+    if not np.isfinite(logits).all():
+        pytest.skip("beyond the largest float16")
+    best = brute_force_temperature(logits.astype(np.float64) / factor, labels) * factor
+    assert newton_temperature(Problem(logits, labels)).temperature == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "temperature", "n_classes"), [(-0.6, 0.5, 5), (0.0, 1.0, 10), (3.0, 55.0, 10), (20.0, 2.0, 3)]
+)
+def test_newton_finds_the_minimum_in_both_parameters(gamma, temperature, n_classes):
+    logits, labels = make(3000, n_classes, seed=1)
+    logits = inverse_focal(logits, gamma) * temperature
+    ours = newton(Problem(logits, labels))
+    assert ours.status == "converged"
+    assert ours.value == pytest.approx(log_loss(logits, labels, ours.gamma, ours.temperature), rel=1e-12)
+    starts = [(np.log1p(g), np.log(temperature * t)) for g in (-0.7, 0.0, 3.0) for t in (0.5, 1.0, 2.0)]
+    found = [
+        minimize(
+            lambda u: log_loss(logits, labels, np.expm1(u[0]), np.exp(u[1])),
+            start,
+            method="Nelder-Mead",
+            options={"xatol": 1e-7, "fatol": 1e-13, "maxfev": 2000},
+        )
+        for start in starts
+    ]
+    best = min(found, key=lambda f: f.fun)
+    assert ours.value <= best.fun + 1e-11
+    # The generating parameters lie where the data say, within a few standard errors.
+    assert np.log1p(ours.gamma) == pytest.approx(np.log1p(gamma), abs=0.25)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_newton_is_never_worse_than_temperature_scaling_or_nothing(seed):
+    rng = np.random.default_rng(seed)
+    logits, labels = make(300, int(rng.integers(2, 20)), seed, scale=float(rng.uniform(0.3, 8.0)))
+    labels = np.where(rng.random(300) < 0.3, rng.integers(0, logits.shape[1], 300), labels)
+    both = newton(Problem(logits, labels))
+    assert both.value <= newton_temperature(Problem(logits, labels)).value + 1e-12
+    assert both.value <= log_loss(logits, labels, 0.0, 1.0)
+
+
+def test_one_parameter_can_be_fixed():
+    logits, labels = make(2000, 5)
+    alone = newton(Problem(logits, labels), fixed_temperature=1.3)
+    assert alone.temperature == pytest.approx(1.3, rel=1e-12)
+    values = [log_loss(logits, labels, g, 1.3) for g in (alone.gamma * 0.97, alone.gamma, alone.gamma * 1.03)]
+    assert values[1] < min(values[0], values[2])
+    held = newton(Problem(logits, labels), fixed_gamma=2.0)
+    assert held.gamma == pytest.approx(2.0, rel=1e-12)
+    values = [log_loss(logits, labels, 2.0, held.temperature * f) for f in (0.97, 1.0, 1.03)]
+    assert values[1] < min(values[0], values[2])
+
+
+def test_the_status_names_cause_and_remedy():
+    logits, _ = make(200, 3)
+    right = newton_temperature(Problem(logits, np.argmax(logits, axis=1)))
+    assert right.status == "at a bound"
+    assert "separable" in right.message
+    assert right.temperature < 1e-3
+    wrong = newton_temperature(Problem(logits, np.argmin(logits, axis=1)))
+    assert wrong.status == "at a bound"
+    assert wrong.temperature > 1e3
+    both = newton(Problem(logits, np.argmax(logits, axis=1)))
+    assert np.isfinite([both.gamma, both.temperature, both.value]).all()
+    flat = newton(Problem(np.zeros((10, 3)), np.arange(10) % 3))
+    assert (flat.status, flat.gamma, flat.temperature) == ("flat", 0.0, 1.0)
+
+
+def brute_force_grid(logits, labels, gammas, temperatures):
+    values = np.empty((len(gammas), len(temperatures)))
+    for i, gamma in enumerate(gammas):
+        for j, temperature in enumerate(temperatures):
+            p = np.exp(focal_temperature(logits, gamma, temperature))
+            values[i, j] = metrics.expected_calibration_error(labels, p)
+    return values
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_grid_search_finds_the_best_cell_of_the_grid(seed):
+    logits, labels = make(1500, 10, seed)
+    logits *= 1.5
+    gammas, temperatures = PAPER_GAMMAS, PAPER_TEMPERATURES[20::3]
+    values = brute_force_grid(logits, labels, gammas, temperatures)
+    solution, surface = find(
+        Problem(logits, labels), objective="ece", search="grid", gammas=gammas, temperatures=temperatures
+    )
+    assert solution.value == pytest.approx(values.min(), abs=1e-9)
+    assert surface.value.shape == values.shape
+    assert np.abs(surface.value - values).max() < 2e-3
+    p = np.exp(focal_temperature(logits, solution.gamma, solution.temperature))
+    assert solution.value == pytest.approx(metrics.expected_calibration_error(labels, p), abs=1e-12)
+    exact = [[log_loss(logits, labels, g, t) for t in temperatures[::20]] for g in gammas]
+    np.testing.assert_allclose(surface.log_loss[:, ::20], exact, rtol=1e-6)
+
+
+def test_the_papers_grid_is_the_default_and_by_log_loss_agrees_with_newton():
+    logits, labels = make(800, 4)
+    solution, surface = find(Problem(logits, labels), objective="nll", search="grid")
+    assert surface.value.shape == (9, 500)
+    assert (surface.temperature.min(), surface.temperature.max()) == (0.01, 5.0)
+    best = newton(Problem(logits, labels))
+    assert best.value <= solution.value <= best.value + 1e-4
+
+
+def test_the_tolerance_keeps_the_log_loss():
+    logits, labels = make(1500, 5)
+    logits = 2.0 * logits
+    for tolerance in (0.0, 0.001, 0.02):
+        solution, surface = find(Problem(logits, labels), objective="ece", search="auto", nll_tolerance=tolerance)
+        chosen = log_loss(logits, labels, solution.gamma, solution.temperature)
+        assert chosen <= surface.log_loss.min() * (1 + tolerance) * (1 + 1e-6)
+
+
+def test_the_line_search_stays_on_its_line():
+    logits, labels = make(600, 5)
+    solution, surface = find(
+        Problem(logits, labels), objective="ece", search="line", temperatures=PAPER_TEMPERATURES[::10]
+    )
+    fit = np.polyfit(surface.gamma, surface.temperature, 1)
+    np.testing.assert_allclose(np.polyval(fit, surface.gamma), surface.temperature, atol=1e-9)
+    assert solution.value == surface.value.min()
+    assert len(surface.gamma) <= 50
+
+
+def test_metrics_by_name_and_callables():
+    logits, labels = make(400, 3)
+    options = {"search": "grid", "gammas": [0.0, 1.0], "temperatures": [0.5, 1.0, 2.0]}
+    named, surface = find(Problem(logits, labels), objective="brier_score", **options)
+
+    def squared(y, p):
+        return np.mean(np.sum((p - np.eye(3)[y]) ** 2, axis=1))
+
+    own, _ = find(Problem(logits, labels), objective=squared, **options)
+    assert (named.gamma, named.temperature) == (own.gamma, own.temperature)
+    assert named.value == pytest.approx(own.value, rel=1e-12)
+    assert surface.value.shape == (2, 3)
+
+
+def test_weights_count_as_repetitions():
+    logits, labels = make(500, 4)
+    rng = np.random.default_rng(5)
+    times = rng.integers(0, 4, size=500)
+    repeated = Problem(np.repeat(logits, times, axis=0), np.repeat(labels, times))
+    weighted = Problem(logits, labels, times.astype(np.float64))
+    for search in (newton_temperature, newton):
+        a, b = search(repeated), search(weighted)
+        assert a.temperature == pytest.approx(b.temperature, rel=1e-7)
+        assert a.value == pytest.approx(b.value, rel=1e-12)
+    options = {"objective": "ece", "search": "grid", "gammas": [0.0, 0.5], "temperatures": np.linspace(0.5, 2.0, 31)}
+    (a, _), (b, _) = find(repeated, **options), find(weighted, **options)
+    assert (a.gamma, a.temperature) == (b.gamma, b.temperature)
+    assert a.value == pytest.approx(b.value, rel=1e-9)
+
+
+def test_torch_tensors_are_searched_as_they_are():
+    logits, labels = make(700, 6)
+    ours = Problem(torch.tensor(logits), torch.tensor(labels))
+    there = newton(ours)
+    here = newton(Problem(logits, labels))
+    assert there.temperature == pytest.approx(here.temperature, rel=1e-9)
+    assert there.gamma == pytest.approx(here.gamma, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"objective": "accuracy"}, "'objective' of find must be one of 'auto', 'nll', 'ece', .*Got 'accuracy'"),
+        ({"objective": 3}, "'objective' of find"),
+        ({"search": "random"}, "'search' of find must be one of 'auto', 'newton', 'grid', 'line'. Got 'random'"),
+        ({"search": "newton"}, "'search' of find must be 'auto', 'grid' or 'line' for objective='ece'"),
+        ({"gammas": [-1.0, 0.0]}, r"'gammas' of find must be .* greater than -1. Got \[-1.0, 0.0\]"),
+        ({"temperatures": []}, "'temperatures' of find"),
+        ({"temperatures": "warm"}, "'temperatures' of find must be .*Got 'warm'"),
+        ({"nll_tolerance": -0.1}, "'nll_tolerance' of find must be None or at least 0"),
+    ],
+)
+def test_bad_options(options, words):
+    logits, labels = make(50, 3)
+    with pytest.raises(ParameterError, match=words):
+        find(Problem(logits, labels), **{"objective": "ece", "search": "auto", **options})

@@ -1,0 +1,142 @@
+"""Saving and loading: the same numbers back, and nothing else accepted."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+import refocal
+from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
+from refocal.errors import FormatError
+
+rng = np.random.default_rng(0)
+LOGITS = 2.0 * rng.normal(size=(400, 3))
+LABELS = np.argmax(LOGITS + rng.gumbel(size=LOGITS.shape), axis=1)
+
+
+def squared(y, p):
+    return float(np.mean((p - np.eye(3)[y]) ** 2))
+
+
+@pytest.mark.parametrize(
+    "calibrator",
+    [
+        TemperatureScaling(),
+        FocalCalibration(1.5),
+        FocalTemperatureScaling(),
+        FocalTemperatureScaling(objective=squared, search="grid", gammas=[0.0, 1.0], temperatures=(0.5, 1.0)),
+        FocalTemperatureScaling(nll_tolerance=0.02, objective="ece", input="probabilities"),
+    ],
+    ids=["temperature", "focal", "auto", "callable", "probabilities"],
+)
+@pytest.mark.parametrize("names", [None, ["cat", "dog", "émeu"]])
+def test_what_is_saved_comes_back(calibrator, names, tmp_path):
+    X = LOGITS if calibrator.input == "logits" else np.exp(refocal.maps.log_softmax(LOGITS))
+    calibrator.fit(X, LABELS if names is None else np.array(names)[LABELS])
+    path = tmp_path / "c.json"
+    calibrator.save(path)
+    loaded = refocal.load(path)
+    assert type(loaded) is type(calibrator)
+    np.testing.assert_array_equal(loaded.predict_proba(X), calibrator.predict_proba(X))
+    np.testing.assert_array_equal(loaded.predict(X), calibrator.predict(X))
+    assert loaded.solution_ == calibrator.solution_
+    assert loaded.fit_report_ == calibrator.fit_report_
+    loaded.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == path.read_text()
+    assert sorted(os.listdir(tmp_path)) == ["again.json", "c.json"]
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "c.json"
+    FocalTemperatureScaling(objective="nll").fit(LOGITS, LABELS).save(path)
+    return path
+
+
+def change(path, *keys, value):
+    data = json.loads(path.read_text())
+    inner = data
+    for key in keys[:-1]:
+        inner = inner[key]
+    if value is KeyError:
+        del inner[keys[-1]]
+    else:
+        inner[keys[-1]] = value
+    path.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "words"),
+    [
+        (("format",), "something", "not a calibrator"),
+        (("version",), 2, "version 2 is not known here; this refocal reads version 1"),
+        (("version",), KeyError, "version None"),
+        (("method",), "os.system", "unknown method 'os.system'; known are TemperatureScaling"),
+        (("method",), ["x"], "'method' must be of type str. Got list"),
+        (("fitted", "gamma"), -1.0, "'gamma' must be a finite number greater than -1. Got -1.0"),
+        (("fitted", "temperature"), 0, "'temperature' must be a finite number greater than 0. Got 0"),
+        (("fitted", "temperature"), "1.0", "'temperature' must be a finite number"),
+        (("fitted", "temperature"), True, "'temperature' must be a finite number"),
+        (("fitted", "temperature"), 1e999, "Infinity is not a number"),
+        (("fitted", "temperature"), float("nan"), "NaN is not a number"),
+        (("fitted", "gamma"), KeyError, "'gamma' is missing"),
+        (("fitted",), KeyError, "'fitted' is missing"),
+        (("classes",), [1], "'classes' must be two or more distinct"),
+        (("classes",), [1, 1, 2], "'classes' must be two or more distinct"),
+        (("classes",), [1, "a", None], "'classes' must be two or more distinct"),
+        (("parameters", "n_jobs"), 3, "unknown parameter 'n_jobs' of FocalTemperatureScaling"),
+        (("search",), [], "'search' must be of type dict. Got list"),
+        (("search", "passes"), 1.5, "'passes' must be of type int"),
+        (("fit",), KeyError, "'fit' is missing"),
+    ],
+)
+def test_what_does_not_fit_is_refused(saved, keys, value, words):
+    change(saved, *keys, value=value)
+    with pytest.raises(FormatError, match=words) as caught:
+        refocal.load(saved)
+    assert str(saved) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"null", b"[]", b"\xff\xfe", b"[" * 100_000, b'{"format": "refocal-calibrator"}', pickle.dumps([1])],
+    ids=["empty", "cut", "null", "list", "bytes", "deep", "bare", "pickle"],
+)
+def test_other_files_are_refused(content, tmp_path):
+    path = tmp_path / "c.json"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"c\.json"):
+        refocal.load(path)
+
+
+def test_a_huge_file_is_not_read(tmp_path):
+    path = tmp_path / "c.json"
+    with path.open("wb") as file:
+        file.truncate(100 << 20)
+    with pytest.raises(FormatError, match="a small JSON file"):
+        refocal.load(path)
+
+
+def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
+    before = saved.read_text()
+
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        TemperatureScaling().fit(LOGITS, LABELS).save(saved)
+    assert saved.read_text() == before
+    assert os.listdir(saved.parent) == ["c.json"]
+
+
+def test_only_fitted_calibrators_are_saved(tmp_path):
+    with pytest.raises(NotFittedError):
+        TemperatureScaling().save(tmp_path / "c.json")
+    with pytest.raises(FileNotFoundError):
+        refocal.load(tmp_path / "c.json")

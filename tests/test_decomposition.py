@@ -41,7 +41,7 @@ def test_it_agrees_with_probmetrics():
         warnings.simplefilter("ignore")  # a dependency of it uses what torch has deprecated
         from probmetrics.metrics import Metrics
     logits = torch.tensor(3.0 * LOGITS, dtype=torch.float32)
-    names = ["calib-err_logloss_ts-mix_5-cv", "refinement_logloss_ts-mix_5-cv"]
+    names = ["calib-err_logloss_ts-mix_cv-5", "refinement_logloss_ts-mix_cv-5"]
     theirs = Metrics.from_names(names).compute_all_from_labels_logits(torch.tensor(LABELS), logits)
     ours = log_loss_decomposition(LABELS, 3.0 * LOGITS)
     # Their folds differ, and their temperature scaling is mixed with a little of the uniform distribution.

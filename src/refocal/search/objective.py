@@ -60,7 +60,8 @@ class Objective:
             return log_loss
         if self.error_weight is None:
             return error
-        return log_loss / np.min(log_loss) + self.error_weight * error
+        # On separable data the best log-loss is 0 to all digits, and a ratio to it says nothing.
+        return log_loss / max(float(np.min(log_loss)), 1e-6) + self.error_weight * error
 
 
 def as_objective(objective: Any, n_rows: int, function: str) -> Objective:

@@ -37,9 +37,9 @@ def digits():
     [
         CalibratedClassifier(LogisticRegression(), cv=3),
         CalibratedClassifier(LogisticRegression(), TemperatureScaling(), cv=3, ensemble=False),
-        CalibratedClassifier(),
+        CalibratedClassifier(calibrator=TemperatureScaling(), cv=3),
     ],
-    ids=["ensemble", "one", "default"],
+    ids=["ensemble", "one", "svm"],
 )
 def test_scikit_learn_checks_all_pass(model):
     with warnings.catch_warnings():

@@ -6,10 +6,13 @@ Importing it loads NumPy and nothing heavy: each room is loaded when it is first
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-__version__ = version("refocal")
+try:
+    __version__ = version("refocal")
+except PackageNotFoundError:  # run from the sources, not installed
+    __version__ = "0+unknown"
 
 _ROOMS = ("calibrators", "errors", "losses", "maps", "metrics", "search", "theory")
 _CALIBRATORS = (

@@ -72,7 +72,7 @@ def focal(log_q: Array, labels: Array, gamma: float | Array, *, reduction: Reduc
     y = check_labels(labels, x, "focal")
     g = check_parameter(gamma, "gamma", "focal", above=-1.0, like=x)
     xp = namespace(x)
-    return _reduce(xp, _focal(xp, x, y, g[..., 0]), reduction, "focal", dtype)
+    return _reduce(xp, focal_of_labels(xp, x, y, g[..., 0]), reduction, "focal", dtype)
 
 
 @without_warnings
@@ -102,7 +102,7 @@ def sample_dependent_focal(
     xp = namespace(x)
     is_below = xp.exp(take_label(normalise(xp, *gaps(xp, x, 1.0)), y)) < limit[..., 0]
     gamma = xp.where(is_below, below[..., 0], above[..., 0])
-    return _reduce(xp, _focal(xp, x, y, gamma), reduction, name, dtype)
+    return _reduce(xp, focal_of_labels(xp, x, y, gamma), reduction, name, dtype)
 
 
 def proper_focal(log_p: Array, labels: Array, gamma: float | Array, *, reduction: Reduction = "none") -> Array:
@@ -119,7 +119,8 @@ def proper_focal(log_p: Array, labels: Array, gamma: float | Array, *, reduction
     return xp.astype(focal(inverse_focal(x, gamma), labels, gamma, reduction=reduction), dtype, copy=False)
 
 
-def _focal(xp: Any, x: Array, labels: Array, gamma: Array) -> Array:
+def focal_of_labels(xp: Any, x: Array, labels: Array, gamma: Array) -> Array:
+    """Focal loss of checked logits, for each row; γ is an array that broadcasts with the labels."""
     row = softmax_row(xp, x, 1.0)
     log_q, log_not_q, h = (take_label(part, labels) for part in (row.log_q, row.log_not_q, row.h))
     is_top = take_label(row.is_top, labels)

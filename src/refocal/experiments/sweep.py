@@ -99,9 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--losses", nargs="+", default=list(LOSSES), choices=LOSSES)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--recipe", choices=("paper", "short"), default="paper")
-    parser.add_argument(
-        "--epochs", type=int, help="instead of the recipe's own; drops stay at the same fractions of a short recipe"
-    )
+    parser.add_argument("--epochs", type=int, help="instead of the recipe's own number")
     parser.add_argument("--time-budget", default="inf", help="such as 25m: stop between cells")
     options = parser.parse_args(arguments)
     try:

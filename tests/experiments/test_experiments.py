@@ -16,7 +16,7 @@ from PIL import Image
 
 from refocal import losses
 from refocal.errors import DataError, FormatError, ParameterError
-from refocal.experiments import sweep
+from refocal.experiments import sweep, table
 from refocal.experiments.datasets import DatasetNotFoundError, load_dataset, read_atlas, split_rows, synthetic
 from refocal.experiments.networks import NETWORKS, make_network
 from refocal.experiments.recipe import LOSSES, Recipe, paper, read_recipe, short
@@ -210,7 +210,7 @@ import sys, time
 from dataclasses import replace
 from pathlib import Path
 import torch
-from refocal.experiments import sweep
+from refocal.experiments import sweep, table
 from refocal.experiments.datasets import synthetic
 from refocal.experiments.recipe import short
 torch.set_num_threads(1)
@@ -274,3 +274,38 @@ def test_a_sweep_stops_between_cells(tmp_path, capsys):
     assert [sweep.parse_duration(text) for text in ("90", "90s", "25m", "2h", "inf")] == [90, 90, 1500, 7200, np.inf]
     with pytest.raises(ParameterError, match=r"'time-budget' of sweep must be .*Got 'soon'"):
         sweep.parse_duration("soon")
+
+
+# The table -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_finished_cells(tmp_path, capsys):
+    runs = tmp_path / "runs"
+    data = synthetic(n_train=800)
+    for seed in (1, 2):
+        sweep.run_cell(replace(TINY, epochs=3, seed=seed), data, runs)
+    sweep.run_cell(replace(TINY, epochs=3, loss="focal-3"), data, runs)
+    assert table.main([str(runs), "-o", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed == (tmp_path / "table.md").read_text()
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines()]
+    assert {len(line) for line in lines} == {11}
+    assert [line[:4] for line in lines[2:]] == [
+        ["synthetic, tiny, cross-entropy", "TS", "3 epochs", "2"],
+        ["synthetic, tiny, cross-entropy", "FTS", "3 epochs", "2"],
+        ["synthetic, tiny, focal-3", "TS", "3 epochs", "1"],
+        ["synthetic, tiny, focal-3", "FTS", "3 epochs", "1"],
+    ]
+    assert "±" in lines[2][4]
+    cells = [json.loads(path.read_text()) for path in sorted(runs.glob("*cross-entropy*/metrics.json"))]
+    logits = np.load(next(runs.glob("*focal-3*")) / "logits.npz")
+    one = json.loads((next(runs.glob("*focal-3*")) / "metrics.json").read_text())
+    assert one["accuracy"] == pytest.approx((logits["test"].argmax(axis=1) == logits["yt"]).mean())
+    mean = np.mean([cell["ts"]["nll"]["log_loss"] for cell in cells])
+    assert lines[2][5].startswith(f"{mean:.3f} ±")
+    for cell in (*cells, one):
+        assert cell["fts"]["nll"]["temperature"] > 0.0
+        apart = cell["differences"]["fts - ts, ece"]
+        assert apart["difference"] == pytest.approx(cell["fts"]["ece"]["ece"] - cell["ts"]["ece"]["ece"], abs=1e-12)
+    assert r"\begin{tabular}" in (tmp_path / "table.tex").read_text()
+    assert len(json.loads((tmp_path / "table.json").read_text())) == 4

@@ -288,7 +288,7 @@ def test_the_table_of_finished_cells(tmp_path, capsys):
     assert table.main([str(runs), "-o", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert printed == (tmp_path / "table.md").read_text()
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines()]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines() if line.startswith("|")]
     assert {len(line) for line in lines} == {11}
     assert [line[:4] for line in lines[2:]] == [
         ["synthetic, tiny, cross-entropy", "TS", "3 epochs", "2"],
@@ -297,6 +297,7 @@ def test_the_table_of_finished_cells(tmp_path, capsys):
         ["synthetic, tiny, focal-3", "FTS", "3 epochs", "1"],
     ]
     assert "±" in lines[2][4]
+    assert printed.count(" of 3 smaller)") == 8
     cells = [json.loads(path.read_text()) for path in sorted(runs.glob("*cross-entropy*/metrics.json"))]
     logits = np.load(next(runs.glob("*focal-3*")) / "logits.npz")
     one = json.loads((next(runs.glob("*focal-3*")) / "metrics.json").read_text())

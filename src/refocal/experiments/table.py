@@ -119,6 +119,26 @@ def latex(rows: list[Row]) -> str:
     return "\n".join([*lines, r"\end{tabular}"]) + "\n"
 
 
+def claims(cells: list[dict[str, Any]]) -> str:
+    """The paper's claims about choosing and about focal temperature scaling, as mean relative changes over the cells."""
+
+    def change(measure: str, first: tuple[str, str], second: tuple[str, str]) -> str:
+        ratios = np.array([cell[first[0]][first[1]][measure] / cell[second[0]][second[1]][measure] for cell in cells])
+        return f"{100.0 * (ratios.mean() - 1.0):+.1f} % ({int((ratios < 1.0).sum())} of {len(ratios)} smaller)"
+
+    lines = {
+        "test ECE, TS chosen by ECE against by log-loss": ("ece", ("ts", "ece"), ("ts", "nll")),
+        "test ECE, FTS chosen by ECE against by log-loss": ("ece", ("fts", "ece"), ("fts", "nll")),
+        "test log-loss, TS chosen by log-loss against by ECE": ("log_loss", ("ts", "nll"), ("ts", "ece")),
+        "test ECE, FTS against TS, both chosen by ECE": ("ece", ("fts", "ece"), ("ts", "ece")),
+        "test log-loss, FTS against TS, both chosen by log-loss": ("log_loss", ("fts", "nll"), ("ts", "nll")),
+        "test log-loss, FTS chosen by ECE against TS chosen by log-loss": ("log_loss", ("fts", "ece"), ("ts", "nll")),
+        "test ECE, our default against TS chosen by ECE": ("ece", ("default", "auto"), ("ts", "ece")),
+        "test log-loss, our default against TS chosen by log-loss": ("log_loss", ("default", "auto"), ("ts", "nll")),
+    }
+    return "".join(f"- {text}: {change(*what)}\n" for text, what in lines.items())
+
+
 def _chosen(group: list[dict[str, Any]], method: str, criterion: str, measure: str, scale: float) -> str:
     found = [cell[method][criterion] for cell in group]
     gamma = f"{np.mean([f['gamma'] for f in found]):.2f}, " if method == "fts" else ""
@@ -138,8 +158,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-o", "--out", type=Path, help="where table.md, table.tex and table.json go")
     options = parser.parse_args(arguments)
     folders = sorted(path.parent for path in options.runs.glob("*/recipe.json"))
-    rows = build_rows([measure_cell(folder) for folder in folders])
-    text = markdown(rows)
+    cells = [measure_cell(folder) for folder in folders]
+    rows = build_rows(cells)
+    text = markdown(rows) + "\n" + claims(cells)
     sys.stdout.write(text)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)

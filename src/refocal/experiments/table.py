@@ -120,7 +120,7 @@ def latex(rows: list[Row]) -> str:
 
 
 def claims(cells: list[dict[str, Any]]) -> str:
-    """The paper's claims about choosing and about focal temperature scaling, as mean relative changes over the cells."""
+    """The paper's claims about choosing and focal temperature scaling, as mean relative changes over the cells."""
 
     def change(measure: str, first: tuple[str, str], second: tuple[str, str]) -> str:
         ratios = np.array([cell[first[0]][first[1]][measure] / cell[second[0]][second[1]][measure] for cell in cells])

@@ -54,31 +54,30 @@ def derivatives(xp: Any, x: Array, y: Array, gamma: Any, scale: Any) -> LabelDer
     log_p = focal_of_row(xp, row, gamma)
     # Slopes are taken along the raw gaps; an impossible class has no weight, so any finite stand-in does.
     raw = xp.where(row.gap == -xp.inf, 0.0, row.gap * scale)
-    curve = _choose(xp, row.is_top, _top_curve(xp, row, raw, gamma), _others_curve(xp, row, raw, gamma))
+    top, others = _top_curve(xp, row, raw, gamma), _others_curve(xp, row, raw, gamma)
+    # With x_j - x_top for x_j the top drops out of every sum, and nothing large cancels where it is close to 1.
+    g, b, gg, gb, bb = (xp.where(row.is_top, 0.0, of - at_top) for of, at_top in zip(others, top, strict=True))
 
     p = xp.exp(log_p)
-    mean_g, mean_b = _sum(xp, p * curve.g), _sum(xp, p * curve.b)
-    centred = [
-        _sum(xp, p * (curve.gg + (curve.g - mean_g) ** 2)),
-        _sum(xp, p * (curve.gb + (curve.g - mean_g) * (curve.b - mean_b))),
-        _sum(xp, p * (curve.bb + (curve.b - mean_b) ** 2)),
-    ]
+    mean_g, mean_b = xp.vecdot(p, g), xp.vecdot(p, b)
+    over_all = (
+        mean_g,
+        mean_b,
+        xp.vecdot(p, gg + g * g) - mean_g * mean_g,
+        xp.vecdot(p, gb + g * b) - mean_g * mean_b,
+        xp.vecdot(p, bb + b * b) - mean_b * mean_b,
+    )
     possible = take_label(row.gap, y) > -xp.inf
     slope_g, slope_b, gg, gb, bb = (
-        xp.where(possible, take_label(at_label, y) - over_all[..., 0], 0.0)
-        for at_label, over_all in zip(curve, [mean_g, mean_b, *centred], strict=True)
+        xp.where(possible, take_label(at_label, y) - mean, 0.0)
+        for at_label, mean in zip((g, b, gg, gb, bb), over_all, strict=True)
     )
     hessian = xp.stack([xp.stack([gg, gb], axis=-1), xp.stack([gb, bb], axis=-1)], axis=-2)
-    gradient = xp.stack([slope_g, slope_b], axis=-1)
-    return LabelDerivatives(take_label(log_p, y), gradient, hessian)
+    return LabelDerivatives(take_label(log_p, y), xp.stack([slope_g, slope_b], axis=-1), hessian)
 
 
 def _sum(xp: Any, x: Array) -> Array:
     return xp.sum(x, axis=-1, keepdims=True)
-
-
-def _choose(xp: Any, is_top: Array, top: _Curve, others: _Curve) -> _Curve:
-    return _Curve(*(xp.where(is_top, a, b) for a, b in zip(top, others, strict=True)))
 
 
 def _top_curve(xp: Any, row: Row, raw: Array, gamma: Array) -> _Curve:
@@ -108,17 +107,19 @@ def _others_curve(xp: Any, row: Row, raw: Array, gamma: Array) -> _Curve:
     mean = not_top * _sum(xp, row.share * raw)
     slope = raw - mean
     curvature = mean**2 - not_top * _sum(xp, row.share * raw**2)
-    odds = xp.where(row.is_top, 0.0, xp.exp(row.log_q - row.log_not_q))
-    h = row.h
-    h_1 = h + odds * (h - 1.0)
-    h_2 = (1.0 + odds) * (h_1 + odds * (h - 1.0))
+    odds, h = row.odds, row.h
+    bend = odds * (h - 1.0)
+    h_1 = h + bend
     damp = 1.0 / (1.0 + gamma * h)
-    x_1 = 1.0 + gamma * odds - gamma * damp * h_1
-    x_2 = gamma * odds * (1.0 + odds) - gamma * damp * h_2 + (gamma * damp * h_1) ** 2
+    part = gamma * damp
+    turn = part * h_1
+    x_1 = 1.0 + gamma * odds - turn
+    x_2 = (1.0 + odds) * (gamma * odds - part * (h_1 + bend)) + turn * turn
+    lost = h * damp
     return _Curve(
-        g=-row.log_not_q - h * damp,
+        g=-row.log_not_q - lost,
         b=x_1 * slope,
-        gg=(h * damp) ** 2,
-        gb=(odds - h_1 * damp**2) * slope,
-        bb=x_2 * slope**2 + x_1 * curvature,
+        gg=lost * lost,
+        gb=(odds - h_1 * damp * damp) * slope,
+        bb=x_2 * slope * slope + x_1 * curvature,
     )

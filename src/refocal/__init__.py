@@ -11,7 +11,7 @@ from typing import Any
 
 __version__ = version("refocal")
 
-_ROOMS = ("calibrators", "errors", "losses", "maps", "metrics", "search", "theory")
+_ROOMS = ("calibrators", "errors", "export", "losses", "maps", "metrics", "nn", "search", "theory")
 _CALIBRATORS = (
     "CalibratedClassifier",
     "FocalCalibration",

@@ -37,6 +37,11 @@ def inverse_focal(log_p: Array, gamma: float | Array) -> Array:
     x, dtype = check_logits(log_p, "log_p", "inverse_focal")
     gamma = check_parameter(gamma, "gamma", "inverse_focal", above=-1.0, like=x)
     xp = namespace(x)
+    return xp.astype(invert(xp, x, gamma), dtype, copy=False)
+
+
+def invert(xp: Any, x: Array, gamma: Array) -> Array:
+    """`inverse_focal` of checked arrays; `gamma` has the shape (..., 1)."""
     gap, is_top = gaps(xp, x, 1.0)
     possible = (gap > -xp.inf) & ~is_top
     # Impossible classes stay so; a finite stand-in keeps them from making NaN on the way.
@@ -58,8 +63,7 @@ def inverse_focal(log_p: Array, gamma: float | Array) -> Array:
 
     lonely = ~xp.any(possible, axis=-1, keepdims=True)
     rest = xp.where(lonely, 0.0, xp.exp(state.log_rest))
-    log_q = xp.where(is_top, -xp.log1p(rest), xp.where(possible, state.log_q, -xp.inf))
-    return xp.astype(log_q, dtype, copy=False)
+    return xp.where(is_top, -xp.log1p(rest), xp.where(possible, state.log_q, -xp.inf))
 
 
 class _State(NamedTuple):

@@ -222,8 +222,14 @@ def row_blocks(n_rows: int, n_columns: int, entries: int = 1 << 16) -> list[slic
 
 def take_label(values: Array, labels: Array) -> Array:
     """The entry of each row of `values` that its label names."""
-    xp = namespace(values)
-    return xp.take_along_axis(values, labels[..., None], axis=-1)[..., 0]
+    return take(values, labels[..., None])[..., 0]
+
+
+def take(values: Array, index: Array) -> Array:
+    """The entries of each row of `values` that `index` names; both have the same leading axes."""
+    if is_torch(values):
+        return values.gather(-1, index)  # take_along_dim would tie a compiled graph to one number of rows
+    return namespace(values).take_along_axis(values, index, axis=-1)
 
 
 def check_option(value: Any, options: tuple[str, ...], argument: str, function: str) -> None:

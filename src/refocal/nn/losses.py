@@ -16,6 +16,7 @@ from refocal.losses import brier_of_row, focal_of_row, gamma_by_label
 from refocal.maps.inverse import invert
 from refocal.maps.row import gaps, normalise, softmax_row
 from refocal.nn._base import Batch, Loss
+from refocal.nn._solve import solve_outside
 
 
 class FocalLoss(Loss):
@@ -76,8 +77,8 @@ class FocalLoss(Loss):
 class ProperFocalLoss(FocalLoss):
     """The proper part of focal loss, L*(p, y) = L(p̂⁻¹(p), y): smallest in expectation at the true probabilities.
 
-    Arguments are those of `FocalLoss`. The inverse of the focal calibration map is found by a few Newton steps; an
-    ordinary call looks after each whether it is done, a compiled one takes a fixed number of them without looking.
+    Arguments are those of `FocalLoss`. The inverse of the focal calibration map is found by a few Newton steps, and
+    after each it is asked whether all rows are done, so this loss alone waits for the device in every forward pass.
 
     >>> import torch
     >>> ProperFocalLoss(2.0)(torch.tensor([[0.8, 0.2]]).log(), torch.tensor([0]))
@@ -87,7 +88,7 @@ class ProperFocalLoss(FocalLoss):
     def _of(self, batch: Batch, gamma: Tensor | float) -> Tensor:
         # Filled on the device: a tensor made from a number would be a copy, which waits.
         g = gamma if isinstance(gamma, Tensor) else batch.logits.new_full(batch.labels.shape, gamma)
-        row = softmax_row(xp, invert(xp, batch.logits, g[..., None]), 1.0)
+        row = softmax_row(xp, invert(xp, batch.logits, g[..., None], solve_outside), 1.0)
         values: Tensor = focal_of_row(xp, row, batch.labels, g)
         return values
 

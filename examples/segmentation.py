@@ -1,6 +1,6 @@
 """Calibrate a segmentation network, pixel by pixel, and write it with its calibrator as one exported program.
 
-    python examples/segmentation.py
+python examples/segmentation.py
 """
 
 from __future__ import annotations

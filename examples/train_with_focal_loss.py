@@ -1,6 +1,6 @@
 """Train a small network with focal loss, calibrate it on held-out data, and ship model and calibrator as one.
 
-    python examples/train_with_focal_loss.py
+python examples/train_with_focal_loss.py
 """
 
 from __future__ import annotations

@@ -116,9 +116,7 @@ def linear(path, kind=TensorProto.FLOAT, opset=17, *, last=None, external=False,
     if last:
         nodes.append(helper.make_node(last, ["probabilities"], ["last"]))
         outputs = [helper.make_tensor_value_info("last", kind, ["n", 5])]
-    graph = helper.make_graph(
-        nodes, "linear", [helper.make_tensor_value_info("x", kind, ["n", 4])], outputs, constants
-    )
+    graph = helper.make_graph(nodes, "linear", [helper.make_tensor_value_info("x", kind, ["n", 4])], outputs, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     if external:
         onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
@@ -183,7 +181,7 @@ def test_what_does_not_fit_is_refused_with_its_reason(tmp_path):
     linear(tmp_path / "model.onnx")
     linear(tmp_path / "softmax.onnx", last="Softmax")
     linear(tmp_path / "old.onnx", opset=11)
-    with pytest.raises(ShapeError, match="'n_classes' of to_onnx must be 5, as the calibrator was fitted with. Got 6"):
+    with pytest.raises(ShapeError, match=r"'n_classes' of to_onnx must be 5, as the calibrator was fitted with. Got 6"):
         to_onnx(good, out, 6)
     with pytest.raises(ShapeError, match="'n_classes' of append_to_onnx must be 3"):
         append_to_onnx(tmp_path / "model.onnx", fitted(1.0, 0.7, 3), out)
@@ -191,11 +189,13 @@ def test_what_does_not_fit_is_refused_with_its_reason(tmp_path):
         to_onnx(good, out, class_axis=2)
     with pytest.raises(ParameterError, match="which a Softmax node makes"):
         append_to_onnx(tmp_path / "softmax.onnx", good, out)
-    with pytest.raises(ParameterError, match="one of 'probabilities'. Got 'other'"):
+    with pytest.raises(ParameterError, match=r"one of 'probabilities'. Got 'other'"):
         append_to_onnx(tmp_path / "model.onnx", good, out, output="other")
     with pytest.raises(FormatError, match="opset 11 is too old"):
         append_to_onnx(tmp_path / "old.onnx", good, out)
-    with pytest.raises(UnsupportedError, match="CalibratedClassifier has no form as an ONNX graph.*TemperatureScaling"):
+    with pytest.raises(
+        UnsupportedError, match=r"CalibratedClassifier has no form as an ONNX graph.*TemperatureScaling"
+    ):
         to_onnx(CalibratedClassifier(), out)
     with pytest.raises(NotFittedError):
         to_onnx(TemperatureScaling(), out)

@@ -114,12 +114,12 @@ def check_logits(values: Any, argument: str, function: str) -> tuple[Array, Any]
     -inf is an ordinary value (a class that cannot occur); NaN, +inf and a row of -inf alone are errors.
     """
     array = as_array(values, argument, function)
-    _check_rows(array, argument, function)
+    check_rows(array, argument, function)
     return as_floating(array, argument, function)
 
 
-def _check_rows(logits: Array, argument: str, function: str) -> None:
-    """Look at the values in the precision they came in: half precision in a file may be more than memory holds."""
+def check_rows(logits: Array, argument: str, function: str) -> None:
+    """What `check_logits` checks, without a copy: half precision in a file may be more than memory holds."""
     if logits.ndim < 1 or logits.shape[-1] < 2:
         raise ShapeError(
             argument,

@@ -109,7 +109,7 @@ def test_training_resumes_from_the_state_dict(tmp_path):
 
 def test_bad_confidences_are_named():
     loss = AdaFocalLoss()
-    with pytest.raises(ShapeError, match="'confidence' of AdaFocalLoss.update_bins"):
+    with pytest.raises(ShapeError, match=r"'confidence' of AdaFocalLoss.update_bins"):
         loss.update_bins(torch.rand(3), torch.ones(2))
     with pytest.raises(ShapeError):
         loss.update_bins(torch.rand(0), torch.ones(0))

@@ -99,7 +99,7 @@ def test_batches_are_counted_on_a_terminal_only(capsys, monkeypatch):
 
 def test_bad_batches_are_named():
     model = nn.Linear(4, 3)
-    with pytest.raises(DataError, match="'loader' of collect_logits must be batches. Got none"):
+    with pytest.raises(DataError, match=r"'loader' of collect_logits must be batches. Got none"):
         collect_logits(model, [])
     with pytest.raises(DataError, match="Got Tensor instead"):
         collect_logits(model, [torch.randn(2, 4)])

@@ -18,9 +18,9 @@ from refocal._arrays import (
     Array,
     as_array,
     as_floating,
-    check_logits,
     check_option,
     check_probabilities,
+    check_rows,
     check_weight,
     namespace,
     row_blocks,
@@ -161,9 +161,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             p = check_probabilities(values, "X", function)
             xp = namespace(p)
             return xp.log(xp.clip(p, float(xp.finfo(p.dtype).eps), None))
-        logits, _ = check_logits(values, "X", function)
+        check_rows(values, "X", function)
         _warn_of_probabilities(values, function)
-        return values if namespace(values).isdtype(values.dtype, "real floating") else logits
+        # Half precision stays as it is: each block becomes float32 when its turn comes.
+        is_floating = namespace(values).isdtype(values.dtype, "real floating")
+        return values if is_floating else as_floating(values, "X", function)[0]
 
     def _report(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
         """What the calibrator was fitted on, and the measures there before and after."""

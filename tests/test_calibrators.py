@@ -217,3 +217,25 @@ def test_predictions_are_those_of_the_map():
     )
     with pytest.raises(ShapeError, match="X has 4 features, but FocalTemperatureScaling is expecting 5 features"):
         fitted.predict_proba(logits[:, :4])
+
+
+def test_logits_in_a_mapped_file_are_never_copied_whole(tmp_path):
+    """32,000 classes in half precision: in float32 the whole would be more than is allowed here."""
+    import tracemalloc
+
+    n, n_classes = 800, 32_000
+    rng = np.random.default_rng(0)
+    file = np.lib.format.open_memmap(tmp_path / "logits.npy", "w+", np.float16, (n, n_classes))
+    labels = np.empty(n, dtype=np.int64)
+    noise = rng.standard_normal((50, n_classes), dtype=np.float32)
+    for i in range(0, n, 50):
+        labels[i : i + 50] = rng.integers(0, n_classes, size=50)
+        file[i : i + 50] = noise
+        file[np.arange(i, i + 50), labels[i : i + 50]] += 8.0 * rng.random(50)
+    file.flush()
+    logits = np.load(tmp_path / "logits.npy", mmap_mode="r")
+    tracemalloc.start()
+    TemperatureScaling().fit(logits, labels)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 80e6 < 2 * logits.nbytes

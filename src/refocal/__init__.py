@@ -14,7 +14,7 @@ try:
 except PackageNotFoundError:  # run from the sources, not installed
     __version__ = "0+unknown"
 
-_ROOMS = ("calibrators", "errors", "losses", "maps", "metrics", "search", "theory")
+_ROOMS = ("calibrators", "errors", "export", "losses", "maps", "metrics", "nn", "search", "theory")
 _CALIBRATORS = (
     "CalibratedClassifier",
     "FocalCalibration",

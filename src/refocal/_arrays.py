@@ -25,7 +25,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def namespace(*arrays: Array) -> Any:
     """The functions of the library that these arrays come from."""
+    if all(is_torch(array) for array in arrays):
+        import array_api_compat.torch as functions  # at once: torch.compile can follow this, and not a cached look-up
+
+        return functions
     return array_api_compat.array_namespace(*arrays)
+
+
+def is_torch(x: Any) -> bool:
+    """Whether `x` is a torch tensor; says so without importing torch, and in a form that torch.compile can follow."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
 
 
 def without_warnings(function: F) -> F:
@@ -35,7 +45,7 @@ def without_warnings(function: F) -> F:
 
 def stop_gradient(x: Array) -> Array:
     """`x` as a constant, for the libraries that differentiate."""
-    if array_api_compat.is_torch_array(x):
+    if is_torch(x):
         return x.detach()
     if array_api_compat.is_jax_array(x):
         return sys.modules["jax"].lax.stop_gradient(x)
@@ -43,9 +53,10 @@ def stop_gradient(x: Array) -> Array:
 
 
 def is_traced(x: Array) -> bool:
-    """Whether `x` stands for values that are not there yet (`jax.jit`, `jax.grad`, `torch.compile`)."""
-    if array_api_compat.is_torch_array(x):
-        return bool(sys.modules["torch"].compiler.is_compiling())
+    """Whether `x` stands for values that are not there yet (`jax.jit`, `jax.grad`, `torch.compile`, tracing)."""
+    if is_torch(x):
+        torch = sys.modules["torch"]
+        return bool(torch.compiler.is_compiling() or torch.jit.is_tracing())
     if array_api_compat.is_jax_array(x):
         return isinstance(x, sys.modules["jax"].core.Tracer)
     return False
@@ -53,7 +64,7 @@ def is_traced(x: Array) -> bool:
 
 def as_array(values: Any, argument: str, function: str) -> Array:
     """`values` itself if it is an array of a known library, else as a NumPy array."""
-    if array_api_compat.is_array_api_obj(values) and not isinstance(values, np.ndarray):
+    if is_torch(values) or (array_api_compat.is_array_api_obj(values) and not isinstance(values, np.ndarray)):
         return values
     if hasattr(values, "tocsr"):
         raise DataError(argument, function, expected="a dense array", got="a sparse one; call .toarray()")
@@ -102,7 +113,13 @@ def check_logits(values: Any, argument: str, function: str) -> tuple[Array, Any]
 
     -inf is an ordinary value (a class that cannot occur); NaN, +inf and a row of -inf alone are errors.
     """
-    logits, dtype = as_floating(values, argument, function)
+    array = as_array(values, argument, function)
+    check_rows(array, argument, function)
+    return as_floating(array, argument, function)
+
+
+def check_rows(logits: Array, argument: str, function: str) -> None:
+    """What `check_logits` checks, without a copy: half precision in a file may be more than memory holds."""
     if logits.ndim < 1 or logits.shape[-1] < 2:
         raise ShapeError(
             argument,
@@ -110,14 +127,13 @@ def check_logits(values: Any, argument: str, function: str) -> tuple[Array, Any]
             expected="an array with at least two classes on its last axis",
             got=f"shape {tuple(logits.shape)}",
         )
-    if is_traced(logits):
-        return logits, dtype
     xp = namespace(logits)
+    if is_traced(logits) or not xp.isdtype(logits.dtype, "real floating"):
+        return
     # A row's maximum is NaN, +inf or -inf exactly if the row cannot be normalised: one pass finds all three.
     if not bool(xp.all(xp.isfinite(xp.max(stop_gradient(logits), axis=-1)))):
         raise DataError(argument, function, expected="free of NaN and +inf, with a finite value in every row",
                         got=_describe_bad_row(xp, logits))  # fmt: skip
-    return logits, dtype
 
 
 def _describe_bad_row(xp: Any, logits: Array) -> str:
@@ -169,7 +185,7 @@ def check_parameter(value: Any, argument: str, function: str, *, above: float, l
     xp = namespace(like)
     if isinstance(value, (bool, str, bytes)) or value is None:
         raise ParameterError(argument, function, expected=f"a number {_domain(above)}", got=repr(value))
-    if not array_api_compat.is_array_api_obj(value) or isinstance(value, np.ndarray):
+    if not is_torch(value) and (not array_api_compat.is_array_api_obj(value) or isinstance(value, np.ndarray)):
         try:
             value = xp.asarray(np.asarray(value, dtype=np.float64), device=array_api_compat.device(like))
         except (TypeError, ValueError) as error:
@@ -193,7 +209,7 @@ def _domain(above: float) -> str:
 
 def to_numpy(array: Array) -> Any:
     """A NumPy array of the same values, wherever they lie."""
-    if array_api_compat.is_torch_array(array):
+    if is_torch(array):
         array = stop_gradient(array).cpu()
     return np.asarray(array)
 
@@ -206,8 +222,14 @@ def row_blocks(n_rows: int, n_columns: int, entries: int = 1 << 16) -> list[slic
 
 def take_label(values: Array, labels: Array) -> Array:
     """The entry of each row of `values` that its label names."""
-    xp = namespace(values)
-    return xp.take_along_axis(values, labels[..., None], axis=-1)[..., 0]
+    return take(values, labels[..., None])[..., 0]
+
+
+def take(values: Array, index: Array) -> Array:
+    """The entries of each row of `values` that `index` names; both have the same leading axes."""
+    if is_torch(values):
+        return values.gather(-1, index)  # take_along_dim would tie a compiled graph to one number of rows
+    return namespace(values).take_along_axis(values, index, axis=-1)
 
 
 def check_option(value: Any, options: tuple[str, ...], argument: str, function: str) -> None:

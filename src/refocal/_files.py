@@ -32,7 +32,7 @@ def replace_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
 
 
-def write_atomically(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file, whole or not at all."""
+def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write a file, whole or not at all."""
     with replace_atomically(path) as part:
-        part.write_text(text, encoding="utf-8")
+        part.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)

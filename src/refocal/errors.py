@@ -52,6 +52,24 @@ class FormatError(RefocalError, ValueError):
     """A file is not what it should be: not a calibrator, cut short, of an unknown version, with impossible values."""
 
 
+class UnsupportedError(RefocalError, TypeError):
+    """What was asked for does not exist for this kind of object; the message names what does."""
+
+
+class MissingExtraError(RefocalError, ImportError):
+    """A room needs a library that is not installed; the message says what to install."""
+
+    def __init__(self, room: str, extra: str, missing: str) -> None:
+        self.room, self.extra, self.missing = room, extra, missing
+        super().__init__(room, extra, missing)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.room} needs {self.missing}, which is not installed. "
+            f"Install it with: pip install 'refocal[{self.extra}]'"
+        )
+
+
 class InputWarning(UserWarning):
     """What came in can be used, but is probably not what was meant."""
 

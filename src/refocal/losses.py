@@ -19,8 +19,8 @@ from refocal._arrays import (
     take_label,
     without_warnings,
 )
-from refocal.maps import inverse_focal
-from refocal.maps.row import gaps, normalise, softmax_row
+from refocal.maps.inverse import invert
+from refocal.maps.row import Row, gaps, normalise, softmax_row
 
 __all__ = ["Reduction", "brier", "cross_entropy", "focal", "proper_focal", "sample_dependent_focal"]
 
@@ -53,11 +53,7 @@ def brier(log_q: Array, labels: Array, *, reduction: Reduction = "none") -> Arra
     x, dtype = check_logits(log_q, "log_q", "brier")
     y = check_labels(labels, x, "brier")
     xp = namespace(x)
-    row = softmax_row(xp, x, 1.0)
-    is_label = xp.arange(x.shape[-1], device=getattr(y, "device", None)) == y[..., None]
-    # 1 - q_y comes as such, so that a confident and correct row keeps its digits.
-    error = xp.where(is_label, xp.exp(row.log_not_q), xp.exp(row.log_q))
-    return _reduce(xp, xp.sum(error**2, axis=-1), reduction, "brier", dtype)
+    return _reduce(xp, brier_of_row(xp, softmax_row(xp, x, 1.0), y), reduction, "brier", dtype)
 
 
 @without_warnings
@@ -72,7 +68,7 @@ def focal(log_q: Array, labels: Array, gamma: float | Array, *, reduction: Reduc
     y = check_labels(labels, x, "focal")
     g = check_parameter(gamma, "gamma", "focal", above=-1.0, like=x)
     xp = namespace(x)
-    return _reduce(xp, focal_of_labels(xp, x, y, g[..., 0]), reduction, "focal", dtype)
+    return _reduce(xp, focal_of_row(xp, softmax_row(xp, x, 1.0), y, g[..., 0]), reduction, "focal", dtype)
 
 
 @without_warnings
@@ -100,11 +96,12 @@ def sample_dependent_focal(
     above = check_parameter(gamma_above, "gamma_above", name, above=-1.0, like=x)
     limit = check_parameter(threshold, "threshold", name, above=0.0, like=x)
     xp = namespace(x)
-    is_below = xp.exp(take_label(normalise(xp, *gaps(xp, x, 1.0)), y)) < limit[..., 0]
-    gamma = xp.where(is_below, below[..., 0], above[..., 0])
-    return _reduce(xp, focal_of_labels(xp, x, y, gamma), reduction, name, dtype)
+    row = softmax_row(xp, x, 1.0)
+    chosen = gamma_by_label(xp, row, y, limit[..., 0], below[..., 0], above[..., 0])
+    return _reduce(xp, focal_of_row(xp, row, y, chosen), reduction, name, dtype)
 
 
+@without_warnings
 def proper_focal(log_p: Array, labels: Array, gamma: float | Array, *, reduction: Reduction = "none") -> Array:
     """The proper part of focal loss, L*(p, y) = L(p̂⁻¹(p), y): focal loss without its confidence-raising map.
 
@@ -115,13 +112,28 @@ def proper_focal(log_p: Array, labels: Array, gamma: float | Array, *, reduction
     array([0.0652])
     """
     x, dtype = check_logits(log_p, "log_p", "proper_focal")
+    y = check_labels(labels, x, "proper_focal")
+    g = check_parameter(gamma, "gamma", "proper_focal", above=-1.0, like=x)
     xp = namespace(x)
-    return xp.astype(focal(inverse_focal(x, gamma), labels, gamma, reduction=reduction), dtype, copy=False)
+    row = softmax_row(xp, invert(xp, x, g), 1.0)
+    return _reduce(xp, focal_of_row(xp, row, y, g[..., 0]), reduction, "proper_focal", dtype)
 
 
-def focal_of_labels(xp: Any, x: Array, labels: Array, gamma: Array) -> Array:
-    """Focal loss of checked logits, for each row; γ is an array that broadcasts with the labels."""
-    row = softmax_row(xp, x, 1.0)
+def brier_of_row(xp: Any, row: Row, labels: Array) -> Array:
+    """Brier score of a prepared row."""
+    is_label = xp.arange(row.gap.shape[-1], device=getattr(labels, "device", None)) == labels[..., None]
+    # 1 - q_y comes as such, so that a confident and correct row keeps its digits.
+    error = xp.where(is_label, xp.exp(row.log_not_q), xp.exp(row.log_q))
+    return xp.sum(error**2, axis=-1)
+
+
+def gamma_by_label(xp: Any, row: Row, labels: Array, threshold: Any, below: Any, above: Any) -> Array:
+    """One γ where the label's probability lies below the threshold, another where not."""
+    return xp.where(xp.exp(take_label(row.log_q, labels)) < threshold, below, above)
+
+
+def focal_of_row(xp: Any, row: Row, labels: Array, gamma: Any) -> Array:
+    """Focal loss of a prepared row; `gamma` is a number or has one value for each row."""
     log_q, log_not_q, h = (take_label(part, labels) for part in (row.log_q, row.log_not_q, row.h))
     is_top = take_label(row.is_top, labels)
     # Since -log q = h (1-q)/q, a top class gets (1-q)^(1+γ) h/q: no overflow and no 0·inf as q → 1, for any γ > -1.

@@ -20,7 +20,7 @@ from refocal.experiments import sweep, table
 from refocal.experiments.datasets import DatasetNotFoundError, load_dataset, read_atlas, split_rows, synthetic
 from refocal.experiments.networks import NETWORKS, make_network
 from refocal.experiments.recipe import LOSSES, Recipe, paper, read_recipe, short
-from refocal.experiments.training import Batches, Trainer, training_loss
+from refocal.experiments.training import Batches, Trainer, make_loss
 
 TINY = short("synthetic", epochs=4, network="tiny")
 
@@ -167,8 +167,24 @@ def test_the_training_losses(loss):
     expected = {
         "cross-entropy": lambda: losses.cross_entropy(logits, labels),
         "flsd-53": lambda: losses.sample_dependent_focal(logits, labels),
+        "adafocal": lambda: losses.focal(logits, labels, 1.0),  # where every bin begins
     }.get(loss, lambda: losses.focal(logits, labels, recipe.gamma))()
-    torch.testing.assert_close(training_loss(recipe, logits, labels), expected)
+    torch.testing.assert_close(make_loss(recipe)(logits, labels), expected)
+
+
+def test_adafocal_follows_the_validation_set_and_continues(tmp_path):
+    recipe, data = replace(TINY, loss="adafocal"), synthetic()
+    whole = Trainer(recipe, data, tmp_path / "whole", torch.device("cpu"))
+    whole.run()
+    assert whole.loss.gammas.unique().numel() > 1
+    first = Trainer(recipe, data, tmp_path / "broken", torch.device("cpu"))
+    for _ in range(2):
+        first._train_epoch()
+    first._save()
+    second = Trainer(recipe, data, tmp_path / "broken", torch.device("cpu"))
+    second.run()
+    assert torch.equal(second.loss.gammas, whole.loss.gammas)
+    np.testing.assert_array_equal(second.logits(data.test), whole.logits(data.test))
 
 
 def test_a_step_is_clipped_sgd_on_the_summed_loss(tmp_path):

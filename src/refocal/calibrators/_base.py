@@ -6,7 +6,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import array_api_compat
 import numpy as np
@@ -17,18 +17,24 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 from refocal._arrays import (
     Array,
     as_array,
-    check_logits,
+    as_floating,
     check_option,
     check_probabilities,
+    check_rows,
     check_weight,
     namespace,
     row_blocks,
     take_label,
     to_numpy,
 )
-from refocal.errors import DataError, InputWarning, LabelError, ShapeError
+from refocal.errors import DataError, InputWarning, LabelError, ShapeError, UnsupportedError
 from refocal.maps import log_softmax
 from refocal.metrics._ranked import equal_mass_ece
+
+if TYPE_CHECKING:
+    import torch
+
+    from refocal.nn import CalibrationLayer
 
 Vector = NDArray[np.float64]
 
@@ -90,6 +96,23 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         save(self, path)
 
+    def to_torch(self, *, class_axis: int = -1, dtype: torch.dtype | None = None) -> CalibrationLayer:
+        """The fitted calibrator as a torch layer from logits to log-probabilities: `nn.Sequential(model, layer)`."""
+        from refocal.nn import CalibrationLayer
+
+        gamma, temperature = self.scaling()
+        return CalibrationLayer(gamma, temperature, class_axis=class_axis, input=self.input, dtype=dtype)
+
+    def scaling(self) -> tuple[float, float]:
+        """(γ, T) of a calibrator that predicts by focal temperature scaling: what its layer and its graph are made of.
+
+        Calibrators of another kind have neither, and say so.
+        """
+        raise UnsupportedError(
+            f"{type(self).__name__} has no form as a torch layer or an ONNX graph. "
+            "TemperatureScaling, FocalCalibration and FocalTemperatureScaling have."
+        )
+
     @abstractmethod
     def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
         """The fitted attributes, for checked logits (N, C) and labels 0 … C-1."""
@@ -138,9 +161,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             p = check_probabilities(values, "X", function)
             xp = namespace(p)
             return xp.log(xp.clip(p, float(xp.finfo(p.dtype).eps), None))
-        logits, _ = check_logits(values, "X", function)
+        check_rows(values, "X", function)
         _warn_of_probabilities(values, function)
-        return values if namespace(values).isdtype(values.dtype, "real floating") else logits
+        # Half precision stays as it is: each block becomes float32 when its turn comes.
+        is_floating = namespace(values).isdtype(values.dtype, "real floating")
+        return values if is_floating else as_floating(values, "X", function)[0]
 
     def _report(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
         """What the calibrator was fitted on, and the measures there before and after."""
@@ -213,13 +238,15 @@ def _measures(
     log_proba: Callable[[Array], Array], logits: Array, labels: Array, weight: Vector | None
 ) -> dict[str, float]:
     """Log-loss, ECE and Brier score, in blocks of rows so that nothing of the size of the logits is made."""
-    parts = []
+    parts, xp = [], namespace(logits)
     for rows in row_blocks(logits.shape[0], logits.shape[1], entries=1 << 20):
-        log_p = to_numpy(log_proba(logits[rows, :])).astype(np.float64)
-        y, p = to_numpy(labels[rows]), np.exp(log_p)
-        at_label = np.take_along_axis(log_p, y[:, None], axis=1)[:, 0]
-        squares = np.sum(p * p, axis=1) - 2.0 * np.exp(at_label) + 1.0
-        parts.append((at_label, squares, p.max(axis=1), p.argmax(axis=1) == y))
+        # Computed where the logits are; only vectors leave.
+        log_p, _ = as_floating(log_proba(logits[rows, :]), "logits", "fit")
+        y, p = labels[rows], xp.exp(log_p)
+        at_label = take_label(log_p, y)
+        squares = xp.sum(p * p, axis=-1) - 2.0 * xp.exp(at_label) + 1.0
+        columns = (at_label, squares, xp.max(p, axis=-1))
+        parts.append((*(to_numpy(c).astype(np.float64) for c in columns), to_numpy(xp.argmax(p, axis=-1) == y)))
     log_p_y, squares, confidence, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
     return {
         "log_loss": float(-np.average(log_p_y, weights=weight)),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import Array, as_array, namespace
 from refocal.calibrators._base import Calibrator
@@ -26,6 +27,11 @@ class _FocalFamily(Calibrator):
     temperature_: float
     solution_: Solution
     path_: Surface | None
+
+    def scaling(self) -> tuple[float, float]:
+        """The fitted (γ, T)."""
+        check_is_fitted(self)
+        return self.gamma_, self.temperature_
 
     def _log_proba(self, logits: Array) -> Array:
         return focal_temperature(logits, self.gamma_, self.temperature_)

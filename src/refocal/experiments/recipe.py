@@ -12,7 +12,7 @@ from typing import Any
 
 from refocal.errors import FormatError, ParameterError
 
-LOSSES = ("cross-entropy", "focal-1", "focal-2", "focal-3", "focal-5", "focal-7", "flsd-53")
+LOSSES = ("cross-entropy", "focal-1", "focal-2", "focal-3", "focal-5", "focal-7", "flsd-53", "adafocal")
 SHORT_EPOCHS = 60
 
 

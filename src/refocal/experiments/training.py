@@ -17,13 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from refocal._arrays import namespace
 from refocal._files import replace_atomically
 from refocal.errors import FormatError
 from refocal.experiments.datasets import Dataset, Images, split_rows
 from refocal.experiments.networks import make_network
 from refocal.experiments.recipe import Recipe
-from refocal.losses import focal_of_labels
+from refocal.nn import AdaFocalLoss, FocalLoss, SampleDependentFocalLoss
 
 PADDING = 4
 WARM_UP_STEPS = 3
@@ -76,6 +75,7 @@ class Trainer:
         self.batches = Batches(data.train[self.split.train], data.train_labels[self.split.train], recipe, self.device)
         network = make_network(recipe.network, data.n_classes, recipe.seed).to(self.device)
         self.network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.loss = make_loss(recipe).to(self.device)
         self.rate = torch.tensor(recipe.learning_rate, device=self.device)
         self.optimizer = torch.optim.SGD(
             self.network.parameters(), self.rate, recipe.momentum, weight_decay=recipe.weight_decay, fused=True
@@ -126,6 +126,10 @@ class Trainer:
             self._step(x, y)
         loss, correct = (self.totals / (len(self.batches) * self.batches.size)).tolist()
         self.epoch += 1
+        if isinstance(self.loss, AdaFocalLoss):
+            held_out = self.split.validation
+            logits = torch.from_numpy(self.logits(self.data.train[held_out]))
+            self.loss.update(logits.to(self.device), torch.from_numpy(self.data.train_labels[held_out]).to(self.device))
         return {
             "epoch": self.epoch,
             "loss": loss,
@@ -137,7 +141,7 @@ class Trainer:
     def _plain_step(self, x: Tensor, y: Tensor) -> None:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.on_gpu):
             logits = self.forward(x)
-        losses = training_loss(self.recipe, logits.float(), y)
+        losses = self.loss(logits.float(), y)
         self.optimizer.zero_grad(set_to_none=True)
         losses.sum().backward()
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.clip_norm)
@@ -187,6 +191,7 @@ class Trainer:
             "epoch": self.epoch,
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "loss": self.loss.state_dict(),
             "generator": self.batches.generator.get_state(),
         }
         with replace_atomically(self.folder / "checkpoint.pt") as part:
@@ -202,6 +207,7 @@ class Trainer:
             raise FormatError(f"{path}: the checkpoint belongs to another recipe.")
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.loss.load_state_dict(state["loss"])
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate
         self.batches.generator.set_state(state["generator"].cpu())
@@ -209,17 +215,15 @@ class Trainer:
         _truncate_log(self.folder / "log.jsonl", self.epoch)
 
 
-def training_loss(recipe: Recipe, logits: Tensor, labels: Tensor) -> Tensor:
-    """The recipe's loss of each row."""
+def make_loss(recipe: Recipe) -> torch.nn.Module:
+    """The recipe's loss of each row of a batch."""
     if recipe.loss == "cross-entropy":
-        return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+        return torch.nn.CrossEntropyLoss(reduction="none")
     if recipe.loss == "flsd-53":
-        q = torch.softmax(logits.detach(), dim=1).gather(1, labels[:, None])[:, 0]
-        gamma = torch.where(q < 0.2, 5.0, 3.0)
-    else:
-        gamma = torch.full_like(logits[:, 0], recipe.gamma)
-    loss: Tensor = focal_of_labels(namespace(logits), logits, labels, gamma)
-    return loss
+        return SampleDependentFocalLoss(reduction="none", validate=False)
+    if recipe.loss == "adafocal":
+        return AdaFocalLoss(reduction="none", validate=False)
+    return FocalLoss(recipe.gamma, reduction="none", validate=False)
 
 
 def normalised(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from refocal._arrays import (
@@ -37,46 +38,57 @@ def inverse_focal(log_p: Array, gamma: float | Array) -> Array:
     x, dtype = check_logits(log_p, "log_p", "inverse_focal")
     gamma = check_parameter(gamma, "gamma", "inverse_focal", above=-1.0, like=x)
     xp = namespace(x)
+    return xp.astype(invert(xp, x, gamma), dtype, copy=False)
+
+
+class State(NamedTuple):
+    """The unknowns of a row."""
+
+    log_q: Array  # (..., C): log q_j of the others
+    log_rest: Array  # (..., 1): log((1 - q_top) / q_top)
+
+
+def solve(xp: Any, target: Array, possible: Array, gamma: Array) -> State:
+    """The unknowns of every row, by Newton steps until none moves."""
+    state = _start(xp, target, possible, gamma)
+    tolerance = math.sqrt(xp.finfo(target.dtype).eps)
+    for _ in range(MAX_STEPS):
+        state, change = _newton(xp, state, target, possible, gamma)
+        if not is_traced(target) and not bool(xp.any(change > tolerance)):
+            return state
+    if not is_traced(target):
+        raise ConvergenceError(f"inverse_focal did not converge in {MAX_STEPS} Newton steps; please report the input")
+    return state
+
+
+Solver = Callable[[Any, Array, Array, Array], State]
+
+
+def invert(xp: Any, x: Array, gamma: Array, solver: Solver = solve) -> Array:
+    """`inverse_focal` of checked arrays; `gamma` has the shape (..., 1)."""
     gap, is_top = gaps(xp, x, 1.0)
     possible = (gap > -xp.inf) & ~is_top
     # Impossible classes stay so; a finite stand-in keeps them from making NaN on the way.
     target = xp.where(possible, gap, 0.0)
 
-    known_target, known_gamma = stop_gradient(target), stop_gradient(gamma)
-    state = _start(xp, known_target, possible, known_gamma)
-    tolerance = math.sqrt(xp.finfo(x.dtype).eps)
-    for _ in range(MAX_STEPS):
-        state, change = _newton(xp, state, known_target, possible, known_gamma)
-        if not is_traced(x) and not bool(xp.any(change > tolerance)):
-            break
-    else:
-        if not is_traced(x):
-            raise ConvergenceError(
-                f"inverse_focal did not converge in {MAX_STEPS} Newton steps; please report the input"
-            )
+    state = solver(xp, stop_gradient(target), possible, stop_gradient(gamma))
     state, _ = _newton(xp, state, target, possible, gamma)
 
     lonely = ~xp.any(possible, axis=-1, keepdims=True)
     rest = xp.where(lonely, 0.0, xp.exp(state.log_rest))
-    log_q = xp.where(is_top, -xp.log1p(rest), xp.where(possible, state.log_q, -xp.inf))
-    return xp.astype(log_q, dtype, copy=False)
+    return xp.where(is_top, -xp.log1p(rest), xp.where(possible, state.log_q, -xp.inf))
 
 
-class _State(NamedTuple):
-    log_q: Array  # (..., C): log q_j of the others
-    log_rest: Array  # (..., 1): log((1 - q_top) / q_top)
-
-
-def _start(xp: Any, target: Array, possible: Array, gamma: Any) -> _State:
+def _start(xp: Any, target: Array, possible: Array, gamma: Any) -> State:
     """The solution where the top is close to 1: x(q_j) ≈ log q_j and x(q_top) ≈ -γ log r - log(1+γ)."""
     _, log_sum, lonely = shares(xp, xp.where(possible, target, -xp.inf))
     log_sum = xp.where(lonely, 0.0, log_sum)
     log_rest = _at_most(xp, (log_sum - xp.log1p(gamma)) / (1.0 + gamma), math.log(target.shape[-1] - 1))
     weight, _ = _top_weight(xp, log_rest, gamma)
-    return _State(_at_most(xp, target + weight, -math.log(2.0)), log_rest)
+    return State(_at_most(xp, target + weight, -math.log(2.0)), log_rest)
 
 
-def _newton(xp: Any, state: _State, target: Array, possible: Array, gamma: Any) -> tuple[_State, Array]:
+def _newton(xp: Any, state: State, target: Array, possible: Array, gamma: Any) -> tuple[State, Array]:
     """One Newton step on all unknowns of a row at once (an arrow-shaped system), and the size of the step."""
     top, top_slope = _top_weight(xp, state.log_rest, gamma)
     weight, slope = _weight(xp, state.log_q, gamma)
@@ -94,7 +106,7 @@ def _newton(xp: Any, state: _State, target: Array, possible: Array, gamma: Any) 
     log_rest = _at_most(xp, state.log_rest + step_rest, math.log(target.shape[-1] - 1))
     log_q = _at_most(xp, state.log_q + step, -math.log(2.0))
     change = xp.max(xp.abs(step) / (1.0 + xp.abs(log_q)), axis=-1, keepdims=True)
-    return _State(log_q, log_rest), xp.maximum(change, xp.abs(step_rest) / (1.0 + xp.abs(log_rest)))
+    return State(log_q, log_rest), xp.maximum(change, xp.abs(step_rest) / (1.0 + xp.abs(log_rest)))
 
 
 def _weight(xp: Any, log_q: Array, gamma: Any) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from refocal._arrays import Array, stop_gradient
+from refocal._arrays import Array, stop_gradient, take
 
 
 class Gaps(NamedTuple):
@@ -38,7 +38,7 @@ def gaps(xp: Any, logits: Array, temperature: Any) -> Gaps:
     top = xp.argmax(stop_gradient(logits), axis=-1, keepdims=True)
     is_top = xp.arange(logits.shape[-1], device=getattr(top, "device", None)) == top
     # Taken by index, not by max: where classes tie, a maximum's gradient would be shared among them.
-    largest = xp.take_along_axis(logits, top, axis=-1)
+    largest = take(logits, top)
     return Gaps((logits - largest) / temperature, is_top)
 
 

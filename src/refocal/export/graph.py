@@ -1,0 +1,214 @@
+"""ONNX as one more array library: what the maps compute on these symbols becomes the nodes of a graph.
+
+So the graph holds the same formulas, top class apart and all, as every other array library gets. Only what the maps
+use is here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+TYPES = {
+    TensorProto.FLOAT: np.dtype(np.float32),
+    TensorProto.DOUBLE: np.dtype(np.float64),
+    TensorProto.FLOAT16: np.dtype(np.float16),
+}
+
+
+LONGEST_SUM = 64
+
+
+class Graph:
+    """Nodes and constants under names that begin with `prefix`, for values of `n_axes` axes, by one opset's rules."""
+
+    def __init__(self, opset: int, n_axes: int, prefix: str = "", dtype: Any = np.float32) -> None:
+        self.opset = opset
+        self.n_axes = n_axes
+        self.prefix = prefix
+        self.dtype = np.dtype(dtype)
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._known: dict[tuple[str, bytes, tuple[int, ...]], str] = {}
+
+    def symbol(self, name: str, n_classes: int, dtype: Any = None) -> Symbol:
+        """A value that exists under a name: (..., n_classes)."""
+        return Symbol(self, name, n_classes, self.dtype if dtype is None else np.dtype(dtype))
+
+    def constant(self, value: Any, dtype: Any = None) -> str:
+        """The name of a constant; equal ones are kept once."""
+        array = np.asarray(value, dtype=self.dtype if dtype is None else dtype)
+        key = (str(array.dtype), array.tobytes(), array.shape)
+        if key not in self._known:
+            self._known[key] = f"{self.prefix}constant_{len(self._known)}"
+            self.constants.append(numpy_helper.from_array(array, self._known[key]))
+        return self._known[key]
+
+    def node(self, operator: str, inputs: list[str], output: str | None = None, **attributes: Any) -> str:
+        """Append a node and give the name of its output."""
+        name = output or f"{self.prefix}{operator.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, inputs, [name], name=f"{name}_node", **attributes))
+        return name
+
+    def largest(self, x: str) -> str:
+        """Along the last axis, which stays. Opset 18 made the axes an input."""
+        if self.opset >= 18:
+            return self.node("ReduceMax", [x, self._indices(-1)], keepdims=1)
+        return self.node("ReduceMax", [x], axes=[-1], keepdims=1)
+
+    def total(self, x: str, n_columns: int) -> str:
+        """Along the last axis, which stays.
+
+        Runtimes add one number after the other, which costs digits in long rows: 1e-5 of 32,000 classes. Those are
+        folded into a square and added in two goes.
+        """
+        if n_columns > LONGEST_SUM:
+            side = math.isqrt(n_columns - 1) + 1
+            before = [0] * (self.n_axes - 1)
+            pads = self._indices(*before, 0, *before, side * side - n_columns)
+            x = self.node("Reshape", [self.node("Pad", [x, pads]), self._indices(*before, side, side)])
+            x = self.node("ReduceSum", [x, self._indices(-1)], keepdims=0)
+        return self.node("ReduceSum", [x, self._indices(-1)], keepdims=1)
+
+    def _indices(self, *values: int) -> str:
+        return self.constant(values, np.int64)
+
+
+class Symbol:
+    """A tensor of the graph, with the operators of an array."""
+
+    def __init__(self, graph: Graph, name: str, n_columns: int, dtype: np.dtype[Any]) -> None:
+        self.graph, self.name, self.dtype = graph, name, dtype
+        self.shape = (None, n_columns)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return Functions
+
+    def apply(self, operator: str, *others: Any, dtype: Any = None, reverse: bool = False) -> Symbol:
+        """A node on this value and others, numbers among them becoming constants."""
+        inputs = [self.name, *(self._name_of(other) for other in others)]
+        name = self.graph.node(operator, inputs[::-1] if reverse else inputs)
+        columns = max(self.shape[1], *(o.shape[1] for o in others if isinstance(o, Symbol)), 1)
+        return self.graph.symbol(name, columns, self.dtype if dtype is None else dtype)
+
+    def sum(self) -> Symbol:
+        """The sum of each row."""
+        return self.graph.symbol(self.graph.total(self.name, self.shape[1]), 1, self.dtype)
+
+    def _name_of(self, value: Any) -> str:
+        return value.name if isinstance(value, Symbol) else self.graph.constant(value, self.dtype)
+
+    def __add__(self, other: Any) -> Symbol:
+        return self.apply("Add", other)
+
+    def __radd__(self, other: Any) -> Symbol:
+        return self.apply("Add", other, reverse=True)
+
+    def __sub__(self, other: Any) -> Symbol:
+        return self.apply("Sub", other)
+
+    def __rsub__(self, other: Any) -> Symbol:
+        return self.apply("Sub", other, reverse=True)
+
+    def __mul__(self, other: Any) -> Symbol:
+        return self.apply("Mul", other)
+
+    def __rmul__(self, other: Any) -> Symbol:
+        return self.apply("Mul", other, reverse=True)
+
+    def __truediv__(self, other: Any) -> Symbol:
+        return self.apply("Div", other)
+
+    def __neg__(self) -> Symbol:
+        return self.apply("Neg")
+
+    def __gt__(self, other: Any) -> Symbol:
+        return self.apply("Greater", other, dtype=np.bool_)
+
+    def __lt__(self, other: Any) -> Symbol:
+        return self.apply("Less", other, dtype=np.bool_)
+
+    def __eq__(self, other: Any) -> Symbol:  # type: ignore[override]
+        return self.apply("Equal", other, dtype=np.bool_)
+
+    def __or__(self, other: Any) -> Symbol:
+        return self.apply("Or", other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Functions:
+    """The functions of the array API that the maps call."""
+
+    inf = np.inf
+    finfo = staticmethod(np.finfo)
+
+    @staticmethod
+    def arange(stop: int, *, device: Any = None) -> Any:
+        """Plain numbers; they become a constant where they meet a symbol."""
+        return _Indices(np.arange(stop, dtype=np.int64))
+
+    @staticmethod
+    def argmax(x: Symbol, *, axis: int, keepdims: bool) -> Symbol:
+        """The first of the largest."""
+        name = x.graph.node("ArgMax", [x.name], axis=-1, keepdims=1)
+        return x.graph.symbol(name, 1, np.int64)
+
+    @staticmethod
+    def take_along_axis(x: Symbol, index: Symbol, *, axis: int) -> Symbol:
+        """Entries by index."""
+        return x.graph.symbol(x.graph.node("GatherElements", [x.name, index.name], axis=-1), 1, x.dtype)
+
+    @staticmethod
+    def where(condition: Symbol, a: Any, b: Any) -> Symbol:
+        """Choose; at least one of the two is a symbol in every use but one, where the dtype is the graph's."""
+        dtype = next((v.dtype for v in (a, b) if isinstance(v, Symbol)), condition.graph.dtype)
+        names = [v.name if isinstance(v, Symbol) else condition.graph.constant(v, dtype) for v in (a, b)]
+        columns = max(v.shape[1] for v in (condition, a, b) if isinstance(v, Symbol))
+        return condition.graph.symbol(condition.graph.node("Where", [condition.name, *names]), columns, dtype)
+
+    @staticmethod
+    def exp(x: Symbol) -> Symbol:
+        """Exponential."""
+        return x.apply("Exp")
+
+    @staticmethod
+    def log(x: Symbol) -> Symbol:
+        """Logarithm."""
+        return x.apply("Log")
+
+    @staticmethod
+    def log1p(x: Symbol) -> Symbol:
+        """log(1+x), which ONNX lacks: log(u) · x/(u-1) with u = 1+x rounded, whose errors cancel."""
+        u = 1.0 + x
+        step = u - 1.0
+        nothing = step == 0.0
+        return Functions.where(nothing, x, Functions.log(u) * (x / Functions.where(nothing, 1.0, step)))
+
+    @staticmethod
+    def max(x: Symbol, *, axis: int, keepdims: bool) -> Symbol:
+        """Largest of a row."""
+        return x.graph.symbol(x.graph.largest(x.name), 1, x.dtype)
+
+    @staticmethod
+    def sum(x: Symbol, *, axis: int, keepdims: bool) -> Symbol:
+        """Sum of a row."""
+        return x.sum()
+
+
+class _Indices:
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def __eq__(self, other: Symbol) -> Symbol:  # type: ignore[override]
+        return other.graph.symbol(
+            other.graph.node("Equal", [other.graph.constant(self.values, np.int64), other.name]),
+            len(self.values),
+            np.bool_,
+        )
+
+    __hash__ = None  # type: ignore[assignment]

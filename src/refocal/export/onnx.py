@@ -1,0 +1,254 @@
+"""Calibrators as ONNX graphs, alone or behind a classifier."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from refocal._files import write_atomically
+from refocal.calibrators import Calibrator
+from refocal.errors import FormatError, MissingExtraError, ParameterError, ShapeError, UnsupportedError
+from refocal.maps.forward import focal_gaps
+from refocal.maps.row import gaps, softmax_row
+
+if TYPE_CHECKING:
+    import onnx
+
+    from refocal.export.graph import Graph, Symbol
+
+OPSET = 17
+"""The opset of the graphs that `to_onnx` writes: read by onnxruntime since 1.12."""
+
+OLDEST_OPSET = 13
+"""The oldest opset of a model that `append_to_onnx` can put its nodes into."""
+
+Path_ = str | os.PathLike[str]
+
+
+def to_onnx(
+    calibrator: Calibrator,
+    path: Path_,
+    n_classes: int | None = None,
+    *,
+    class_axis: int = -1,
+    n_axes: int = 2,
+) -> onnx.ModelProto:
+    """Write a fitted calibrator as an ONNX model from `logits` to `probabilities`, both float32, and return it.
+
+    Parameters
+    ----------
+    n_classes : int, optional
+        The size of the class axis; must be the number that the calibrator was fitted with.
+    class_axis, n_axes : int
+        Where the classes lie, and of how many axes: class_axis=1, n_axes=4 for images (N, C, H, W). All other axes
+        may have any size.
+
+    The opset is `OPSET`. The file is written whole or not at all.
+    """
+    _need_onnx("to_onnx")
+    import onnx
+    from onnx import TensorProto, helper
+
+    from refocal.export.graph import Graph
+
+    classes = _n_classes(calibrator, n_classes, "to_onnx")
+    axis = _axis(class_axis, n_axes, "to_onnx")
+    graph = Graph(OPSET, n_axes)
+    _build(graph, calibrator, "logits", "probabilities", classes, axis, n_axes)
+    shape: list[int | str] = [f"axis_{i}" for i in range(n_axes)]
+    shape[0], shape[axis] = ("batch" if axis else classes), classes
+    model = helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            "refocal",
+            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, shape)],
+            graph.constants,
+        ),
+        producer_name="refocal",
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=8,  # the one that belongs to opset 17; a newer one would shut out runtimes that know the opset
+        doc_string=_describe(calibrator),
+    )
+    onnx.checker.check_model(model, full_check=True)
+    write_atomically(path, model.SerializeToString())
+    return model
+
+
+def append_to_onnx(
+    model_path: Path_,
+    calibrator: Calibrator,
+    out_path: Path_,
+    *,
+    output: str | None = None,
+    class_axis: int = -1,
+) -> onnx.ModelProto:
+    """Put a fitted calibrator behind a classifier in ONNX: its logits output is replaced by `probabilities`.
+
+    Parameters
+    ----------
+    output : str, optional
+        The output that holds the logits; needed where there are several.
+    class_axis : int
+        Where the classes lie in it.
+
+    The model keeps its opset, which must be 13 or newer, its other outputs and its weights. Weights in files beside the
+    model stay there if the result is written beside it too; otherwise they move into the result. The result has the
+    precision of the logits; half precision is computed in float32.
+    """
+    name = "append_to_onnx"
+    _need_onnx(name)
+    import onnx
+    from onnx import TensorProto, helper
+
+    from refocal.export.graph import TYPES, Graph
+
+    source, target = Path(model_path), Path(out_path)
+    model = onnx.load(source, load_external_data=False)
+    if source.resolve().parent != target.resolve().parent:
+        onnx.load_external_data_for_model(model, str(source.parent))
+    logits = _logits_output(model, output, calibrator, name)
+    kind = logits.type.tensor_type.elem_type
+    if kind not in (*TYPES, TensorProto.BFLOAT16):
+        raise ParameterError(
+            "output", name, expected="an output of floating-point numbers", got=TensorProto.DataType.Name(kind)
+        )
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
+    if opset < OLDEST_OPSET:
+        raise FormatError(f"{source}: opset {opset} is too old; {name} needs {OLDEST_OPSET} or newer.")
+    dims = [d.dim_value if d.HasField("dim_value") else d.dim_param for d in logits.type.tensor_type.shape.dim]
+    axis = _axis(class_axis, len(dims), name)
+    classes = _n_classes(calibrator, dims[axis] if isinstance(dims[axis], int) else None, name)
+
+    taken = {value for node in model.graph.node for value in (*node.input, *node.output)}
+    taken |= {value.name for value in (*model.graph.input, *model.graph.initializer, *model.graph.output)}
+    result, prefix = _free("probabilities", taken), _free_prefix("refocal_", taken)
+    graph = Graph(opset, len(dims), prefix, np.float64 if kind == TensorProto.DOUBLE else np.float32)
+    source_name, target_name = logits.name, result
+    half = kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    if half:
+        source_name = graph.node("Cast", [source_name], to=TensorProto.FLOAT)
+        target_name = f"{prefix}result"
+    _build(graph, calibrator, source_name, target_name, classes, axis, len(dims))
+    if half:
+        graph.node("Cast", [target_name], result, to=kind)
+    model.graph.node.extend(graph.nodes)
+    model.graph.initializer.extend(graph.constants)
+    outputs = [
+        helper.make_tensor_value_info(result, kind, dims) if value.name == logits.name else value
+        for value in model.graph.output
+    ]
+    del model.graph.output[:]
+    model.graph.output.extend(outputs)
+    _write(model, target)
+    return model
+
+
+def _build(
+    graph: Graph, calibrator: Calibrator, source: str, target: str, n_classes: int, axis: int, n_axes: int
+) -> None:
+    """The nodes from logits to probabilities: the maps' own, with the class axis last."""
+    order = [i for i in range(n_axes) if i != axis] + [axis]
+    moved = axis != n_axes - 1
+    if moved:
+        source = graph.node("Transpose", [source], perm=order)
+    x = graph.symbol(source, n_classes)
+    if calibrator.input == "probabilities":
+        x = graph.symbol(graph.node("Max", [x.name, graph.constant(np.finfo(graph.dtype).eps)]), n_classes).apply("Log")
+    weight = _weight(x, calibrator)
+    names = [weight.name, weight.sum().name]
+    if moved:
+        graph.node("Transpose", [graph.node("Div", names)], target, perm=[order.index(i) for i in range(n_axes)])
+    else:
+        graph.node("Div", names, target)
+
+
+def _weight(x: Symbol, calibrator: Calibrator) -> Symbol:
+    """p_j / p_top, from which dividing by the sum gives p to the last digit."""
+    gamma, temperature = calibrator.scaling()
+    xp: Any = x.__array_namespace__()
+    if gamma == 0.0:
+        return xp.exp(gaps(xp, x, temperature).gap)  # type: ignore[no-any-return]
+    return xp.exp(focal_gaps(xp, softmax_row(xp, x, temperature), gamma))  # type: ignore[no-any-return]
+
+
+def _need_onnx(function: str) -> None:
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(f"refocal.export.{function}", "onnx", "onnx") from error
+
+
+def _n_classes(calibrator: Any, given: int | None, function: str) -> int:
+    if not isinstance(calibrator, Calibrator):
+        raise UnsupportedError(
+            f"{type(calibrator).__name__} has no form as an ONNX graph: {function} takes a calibrator of logits. "
+            "TemperatureScaling, FocalCalibration and FocalTemperatureScaling have one."
+        )
+    calibrator.scaling()  # refuses what is not fitted, or has no such form
+    fitted = int(calibrator.n_features_in_)
+    if given is not None and given != fitted:
+        raise ShapeError("n_classes", function, expected=f"{fitted}, as the calibrator was fitted with", got=str(given))
+    return fitted
+
+
+def _axis(class_axis: int, n_axes: int, function: str) -> int:
+    if not (n_axes >= 1 and -n_axes <= class_axis < n_axes):
+        raise ShapeError("class_axis", function, expected=f"an axis of {n_axes}", got=str(class_axis))
+    return class_axis % n_axes
+
+
+def _logits_output(
+    model: onnx.ModelProto, output: str | None, calibrator: Calibrator, function: str
+) -> onnx.ValueInfoProto:
+    known: dict[str, onnx.ValueInfoProto] = {value.name: value for value in model.graph.output}
+    names = ", ".join(repr(name) for name in known)
+    if output is None and len(known) != 1:
+        raise ParameterError("output", function, expected=f"given: one of {names}", got="None")
+    name = next(iter(known)) if output is None else output
+    if name not in known:
+        raise ParameterError("output", function, expected=f"one of {names}", got=repr(output))
+    if not known[name].type.tensor_type.HasField("shape"):
+        raise ParameterError("output", function, expected="of a known number of axes", got=f"{name!r} without a shape")
+    maker = next((node.op_type for node in model.graph.node if name in node.output), "")
+    if maker in ("Softmax", "Sigmoid") and getattr(calibrator, "input", "logits") == "logits":
+        raise ParameterError(
+            "output",
+            function,
+            expected="logits, as the calibrator was fitted on",
+            got=f"{name!r}, which a {maker} node makes: leave the node out of the model, or fit with "
+            "input='probabilities'",
+        )
+    return known[name]
+
+
+def _free(name: str, taken: set[str]) -> str:
+    return next(n for n in (name, *(f"{name}_{i}" for i in range(1, len(taken) + 2))) if n not in taken)
+
+
+def _free_prefix(prefix: str, taken: set[str]) -> str:
+    while any(name.startswith(prefix) for name in taken):
+        prefix += "_"
+    return prefix
+
+
+def _write(model: onnx.ModelProto, path: Path) -> None:
+    import onnx
+    from onnx.external_data_helper import uses_external_data
+
+    if model.ByteSize() >= 2**31:
+        raise FormatError(
+            f"{path}: an ONNX file holds at most 2 GiB. Keep the model's weights in files beside it and write the "
+            "result into the same folder."
+        )
+    if not any(uses_external_data(tensor) for tensor in model.graph.initializer):  # which the checker cannot find
+        onnx.checker.check_model(model)
+    write_atomically(path, model.SerializeToString())
+
+
+def _describe(calibrator: Calibrator) -> str:
+    gamma, temperature = calibrator.scaling()
+    return f"{type(calibrator).__name__}: gamma = {gamma!r}, temperature = {temperature!r}"

@@ -1,0 +1,42 @@
+"""Calibrators as exported torch programs."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING
+
+from refocal._files import write_atomically
+from refocal.calibrators import Calibrator
+from refocal.export.onnx import _axis, _n_classes
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+
+def to_torch_export(
+    calibrator: Calibrator,
+    path: str | os.PathLike[str] | None = None,
+    n_classes: int | None = None,
+    *,
+    class_axis: int = -1,
+    n_axes: int = 2,
+) -> ExportedProgram:
+    """The calibrator's layer as a program of `torch.export`, from float32 logits to log-probabilities.
+
+    It is written to `path`, whole or not at all, if one is given, and `torch.export.load` reads it. All axes but that
+    of the classes may have any size.
+    """
+    layer = calibrator.to_torch(class_axis=class_axis)
+    import torch
+
+    classes = _n_classes(calibrator, n_classes, "to_torch_export")
+    axis = _axis(class_axis, n_axes, "to_torch_export")
+    sizes = [classes if i == axis else 3 + i for i in range(n_axes)]
+    free = {i: torch.export.Dim.DYNAMIC for i in range(n_axes) if i != axis}
+    program = torch.export.export(layer, (torch.zeros(sizes),), dynamic_shapes=(free,))
+    if path is not None:
+        content = io.BytesIO()
+        torch.export.save(program, content)
+        write_atomically(path, content.getvalue())
+    return program

@@ -1,0 +1,33 @@
+"""torch: losses to train with, a layer to ship, and a way to collect logits. Needs the extra `torch`."""
+
+from refocal.errors import MissingExtraError
+
+try:
+    import torch  # noqa: F401
+except ImportError as error:
+    raise MissingExtraError("refocal.nn", "torch", "torch") from error
+
+from refocal.nn.adafocal import AdaFocalLoss
+from refocal.nn.collect import Collected, collect_logits
+from refocal.nn.layer import CalibrationLayer
+from refocal.nn.losses import (
+    MMCE,
+    BrierLoss,
+    FocalLoss,
+    LabelSmoothing,
+    ProperFocalLoss,
+    SampleDependentFocalLoss,
+)
+
+__all__ = [
+    "MMCE",
+    "AdaFocalLoss",
+    "BrierLoss",
+    "CalibrationLayer",
+    "Collected",
+    "FocalLoss",
+    "LabelSmoothing",
+    "ProperFocalLoss",
+    "SampleDependentFocalLoss",
+    "collect_logits",
+]

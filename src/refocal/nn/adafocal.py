@@ -1,0 +1,122 @@
+"""AdaFocal (Ghosh, Schaaf and Gormley 2022): focal loss whose γ follows the calibration of a validation set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat.torch as xp
+import numpy as np
+import torch
+from torch import Tensor
+
+from refocal._arrays import take_label, to_numpy
+from refocal.errors import ParameterError, ShapeError
+from refocal.losses import focal_of_row
+from refocal.maps.row import gaps, normalise
+from refocal.metrics._ranked import quantile_starts, rank
+from refocal.nn._base import Batch, Loss
+
+
+class AdaFocalLoss(Loss):
+    """Focal loss with one γ for each bin of confidence, moved after each epoch by the calibration of that bin.
+
+    A label of probability q in bin b costs -(1-q)^γ_b log q if γ_b > 0, and -(1+q)^|γ_b| log q, inverse focal loss,
+    if γ_b < 0. After an epoch, `update` cuts the validation confidences into bins of equal mass and, with
+    gap = mean confidence - accuracy of the bin, sets
+
+        γ_b ← γ_b exp(λ gap) if γ_b > 0, else γ_b exp(-λ gap)
+
+    so that an overconfident bin is pushed towards focal loss and an underconfident one away from it. A γ whose size
+    falls below `switch` changes sides, to -switch or +switch; then it is clipped to [lowest, highest]. Equal
+    confidences share a bin; a bin left empty by that keeps its γ.
+
+    γ and the edges of the bins are in the state_dict, so that training resumes where it stopped. The other settings
+    are those of `Loss`.
+
+    >>> import torch
+    >>> loss = AdaFocalLoss(n_bins=2)
+    >>> loss.update_bins(torch.tensor([0.6, 0.7, 0.8, 0.9]), torch.tensor([True, True, False, False]))
+    >>> loss.gammas
+    tensor([0.7047, 2.3396])
+    """
+
+    gammas: Tensor  # (n_bins,)
+    edges: Tensor  # (n_bins - 1,): where each bin but the first begins
+
+    def __init__(
+        self,
+        *,
+        n_bins: int = 15,
+        rate: float = 1.0,
+        initial: float = 1.0,
+        switch: float = 0.2,
+        lowest: float = -2.0,
+        highest: float = 20.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        name = type(self).__name__
+        if isinstance(n_bins, bool) or not isinstance(n_bins, int) or n_bins < 1:
+            raise ParameterError("n_bins", name, expected="an integer of at least 1", got=repr(n_bins))
+        if not (lowest <= -switch < 0.0 < switch <= highest < np.inf and lowest <= initial <= highest):
+            raise ParameterError(
+                "switch",
+                name,
+                expected="positive, with 'initial', 'switch' and '-switch' within ['lowest', 'highest']",
+                got=f"switch={switch}, initial={initial}, lowest={lowest}, highest={highest}",
+            )
+        if not 0.0 <= rate < np.inf:
+            raise ParameterError("rate", name, expected="finite and at least 0", got=repr(rate))
+        self.n_bins, self.rate, self.switch, self.lowest, self.highest = n_bins, rate, switch, lowest, highest
+        self.register_buffer("gammas", torch.full((n_bins,), float(initial), dtype=torch.float32))
+        self.register_buffer("edges", torch.arange(1, n_bins, dtype=torch.float32) / n_bins)
+
+    @torch.no_grad()
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Move the γ by a validation set: its logits and labels, in the shapes that the loss takes."""
+        batch = self._batch(logits, labels)
+        log_q = normalise(xp, *gaps(xp, batch.logits, 1.0))
+        top = log_q.argmax(dim=-1)
+        confidence, correct = take_label(log_q, top).exp(), top == batch.labels
+        self.update_bins(confidence[batch.kept], correct[batch.kept])
+
+    def update_bins(self, confidence: Tensor, correct: Tensor) -> None:
+        """Move the γ by the confidences of a validation set, and whether each prediction was correct."""
+        name = f"{type(self).__name__}.update_bins"
+        if confidence.ndim != 1 or confidence.shape != correct.shape or confidence.numel() == 0:
+            raise ShapeError(
+                "confidence",
+                name,
+                expected="a vector with at least one entry, and as long as 'correct'",
+                got=f"shapes {tuple(confidence.shape)} and {tuple(correct.shape)}",
+            )
+        values = to_numpy(confidence.to(torch.float64))
+        if not (values.min() >= 0.0 and values.max() <= 1.0):
+            raise ParameterError("confidence", name, expected="between 0 and 1", got=f"{values.min()}, {values.max()}")
+        ranked = rank(values, to_numpy(correct).astype(bool))
+        bounds = np.append(quantile_starts(ranked, self.n_bins), ranked.size)
+        size = np.diff(bounds)
+        sums = np.append(0.0, np.cumsum(ranked.confidence - ranked.correct))
+        gap = np.diff(sums[bounds]) / np.maximum(size, 1)
+        before = to_numpy(self.gammas).astype(np.float64)
+        after = before * np.exp(self.rate * gap * np.sign(before))
+        after = np.where(np.abs(after) < self.switch, -np.sign(after) * self.switch, after)
+        after = np.where(size > 0, np.clip(after, self.lowest, self.highest), before)
+        # A bin that begins behind the last row begins nowhere.
+        starts = np.append(ranked.confidence, np.inf)[bounds[1:-1]]
+        self.gammas.copy_(torch.as_tensor(after))
+        self.edges.copy_(torch.as_tensor(starts))
+
+    def _values(self, batch: Batch) -> Tensor:
+        row = batch.row()
+        log_q = take_label(row.log_q, batch.labels)
+        q = log_q.exp()
+        at = torch.bucketize(q.detach(), self.edges.to(q.dtype), right=True)
+        gamma = self.gammas.to(q.dtype)[at]
+        focal = focal_of_row(xp, row, batch.labels, gamma.clamp(min=0.0))
+        inverse = -torch.exp(-gamma.clamp(max=0.0) * torch.log1p(q)) * log_q
+        return torch.where(gamma >= 0.0, focal, inverse)
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"n_bins={self.n_bins}, rate={self.rate}, {super().extra_repr()}"

@@ -1,0 +1,215 @@
+"""Losses to train with, as modules on logits. The formulas are those of `refocal.losses`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import array_api_compat.torch as xp
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from refocal._arrays import take_label
+from refocal.errors import ParameterError, ShapeError
+from refocal.losses import brier_of_row, focal_of_row, gamma_by_label
+from refocal.maps.inverse import invert
+from refocal.maps.row import gaps, normalise, softmax_row
+from refocal.nn._base import Batch, Loss
+from refocal.nn._solve import solve_outside
+
+
+class FocalLoss(Loss):
+    """Focal loss, -(1-q_y)^γ log q_y, for any γ > -1; γ = 0 is cross-entropy.
+
+    γ is a number, or a tensor with one value for each label: given here, or for each batch as the third argument.
+    Other settings are those of `Loss`: `weight`, `ignore_index`, `reduction`, `validate`. Gradients are finite
+    at any logit gap and any γ > -1.
+
+    >>> import torch
+    >>> logits = torch.tensor([[0.5, 0.5], [0.9, 0.1]]).log()
+    >>> FocalLoss(2.0, reduction="none")(logits, torch.tensor([0, 1]))
+    tensor([0.1733, 1.8651])
+    """
+
+    gamma: Tensor | float
+
+    def __init__(self, gamma: float | Tensor = 2.0, **options: Any) -> None:
+        super().__init__(**options)
+        if isinstance(gamma, Tensor):
+            if not bool((torch.isfinite(gamma) & (gamma > -1.0)).all()):
+                raise _gamma_error(gamma, type(self).__name__)
+            self.register_buffer("gamma", gamma, persistent=False)
+        else:
+            self.gamma = _above(gamma, -1.0, "gamma", type(self).__name__)
+
+    def forward(self, logits: Tensor, labels: Tensor, gamma: Tensor | None = None) -> Tensor:
+        """The loss of a batch; `gamma` has the shape of the labels."""
+        batch = self._batch(logits, labels)
+        chosen = self.gamma if gamma is None else gamma
+        if isinstance(chosen, Tensor):
+            chosen = self._one_for_each_label(chosen, batch)
+        return self._reduce(self._of(batch, chosen), batch)
+
+    def _of(self, batch: Batch, gamma: Tensor | float) -> Tensor:
+        values: Tensor = focal_of_row(xp, batch.row(), batch.labels, gamma)
+        return values
+
+    def _one_for_each_label(self, gamma: Tensor, batch: Batch) -> Tensor:
+        name = type(self).__name__
+        if gamma.ndim > 0 and gamma.shape != batch.labels.shape:
+            raise ShapeError(
+                "gamma",
+                name,
+                expected=f"a number or a tensor of the labels' shape {tuple(batch.labels.shape)}",
+                got=f"shape {tuple(gamma.shape)}",
+            )
+        if self._reads(gamma) and not bool((torch.isfinite(gamma) & (gamma > -1.0)).all()):
+            raise _gamma_error(gamma, name)
+        return gamma.to(batch.logits.dtype).expand(batch.labels.shape)
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        gamma = self.gamma if isinstance(self.gamma, float) else f"tensor of shape {tuple(self.gamma.shape)}"
+        return f"gamma={gamma}, {super().extra_repr()}"
+
+
+class ProperFocalLoss(FocalLoss):
+    """The proper part of focal loss, L*(p, y) = L(p̂⁻¹(p), y): smallest in expectation at the true probabilities.
+
+    Arguments are those of `FocalLoss`. The inverse of the focal calibration map is found by a few Newton steps, and
+    after each it is asked whether all rows are done, so this loss alone waits for the device in every forward pass.
+
+    >>> import torch
+    >>> ProperFocalLoss(2.0)(torch.tensor([[0.8, 0.2]]).log(), torch.tensor([0]))
+    tensor(0.0652)
+    """
+
+    def _of(self, batch: Batch, gamma: Tensor | float) -> Tensor:
+        # Filled on the device: a tensor made from a number would be a copy, which waits.
+        g = gamma if isinstance(gamma, Tensor) else batch.logits.new_full(batch.labels.shape, gamma)
+        row = softmax_row(xp, invert(xp, batch.logits, g[..., None], solve_outside), 1.0)
+        values: Tensor = focal_of_row(xp, row, batch.labels, g)
+        return values
+
+
+class SampleDependentFocalLoss(Loss):
+    """Focal loss whose γ depends on the label's probability; by default FLSD-53: γ = 5 where q_y < 0.2, else γ = 3.
+
+    The choice of γ is a constant for the gradient, as in Mukhoti et al. (2020). Other settings are those of `Loss`.
+
+    >>> import torch
+    >>> logits = torch.tensor([[0.5, 0.5], [0.9, 0.1]]).log()
+    >>> SampleDependentFocalLoss(reduction="none")(logits, torch.tensor([0, 1]))
+    tensor([0.0866, 1.3597])
+    """
+
+    def __init__(
+        self, *, threshold: float = 0.2, gamma_below: float = 5.0, gamma_above: float = 3.0, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        name = type(self).__name__
+        self.threshold = _above(threshold, 0.0, "threshold", name)
+        self.gamma_below = _above(gamma_below, -1.0, "gamma_below", name)
+        self.gamma_above = _above(gamma_above, -1.0, "gamma_above", name)
+
+    def _values(self, batch: Batch) -> Tensor:
+        row = batch.row()
+        gamma = gamma_by_label(xp, row, batch.labels, self.threshold, self.gamma_below, self.gamma_above)
+        values: Tensor = focal_of_row(xp, row, batch.labels, gamma)
+        return values
+
+
+class BrierLoss(Loss):
+    """Brier score, Σ_j (q_j - [j = y])², between 0 and 2. Settings are those of `Loss`.
+
+    >>> import torch
+    >>> BrierLoss(reduction="none")(torch.tensor([[0.5, 0.5], [0.9, 0.1]]).log(), torch.tensor([0, 1]))
+    tensor([0.5000, 1.6200])
+    """
+
+    def _values(self, batch: Batch) -> Tensor:
+        values: Tensor = brier_of_row(xp, batch.row(), batch.labels)
+        return values
+
+
+class LabelSmoothing(Loss):
+    """Cross-entropy with the share `smoothing` of each label spread over all classes: torch's own, with our checks.
+
+    >>> import torch
+    >>> LabelSmoothing(0.1)(torch.tensor([[0.8, 0.2]]).log(), torch.tensor([0]))
+    tensor(0.2925)
+    """
+
+    def __init__(self, smoothing: float = 0.05, **options: Any) -> None:
+        super().__init__(**options)
+        if not 0.0 <= smoothing <= 1.0:
+            raise ParameterError("smoothing", type(self).__name__, expected="between 0 and 1", got=repr(smoothing))
+        self.smoothing = float(smoothing)
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch."""
+        batch = self._batch(logits, labels)
+        return functional.cross_entropy(
+            batch.logits.reshape(-1, batch.logits.shape[-1]),
+            torch.where(batch.kept, batch.labels, self.ignore_index).reshape(-1),
+            weight=None if self.weight is None else self.weight.to(batch.logits.dtype),
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.smoothing,
+        ).reshape(labels.shape if self.reduction == "none" else ())
+
+
+class MMCE(Loss):
+    """Cross-entropy plus the maximum mean calibration error of the batch (Kumar et al. 2018).
+
+    mean CE + strength · √(Σ_ij (r_i - c_i)(r_j - c_j) exp(-|r_i - r_j| / width)) / n, where r is the probability of
+    the predicted class and c whether it is the label. It compares all pairs of a batch: memory grows with the square
+    of the number of labels, so per-pixel shapes are best sampled first. The rows hang together, so there is no
+    reduction="none"; `weight` goes to the cross-entropy.
+
+    >>> import torch
+    >>> MMCE(reduction="mean")(torch.tensor([[0.8, 0.2], [0.8, 0.2]]).log(), torch.tensor([0, 0]))
+    tensor(0.4231)
+    """
+
+    def __init__(self, strength: float = 1.0, *, width: float = 0.4, **options: Any) -> None:
+        super().__init__(**options)
+        name = type(self).__name__
+        if self.reduction != "mean":
+            raise ParameterError("reduction", name, expected="'mean'", got=repr(self.reduction))
+        if not (math.isfinite(strength) and strength >= 0.0):
+            raise ParameterError("strength", name, expected="finite and at least 0", got=repr(strength))
+        self.strength = float(strength)
+        self.width = _above(width, 0.0, "width", name)
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch."""
+        batch = self._batch(logits, labels)
+        log_q = normalise(xp, *gaps(xp, batch.logits, 1.0))
+        top = log_q.detach().argmax(dim=-1)
+        confidence = take_label(log_q, top).exp().reshape(-1)
+        kept = batch.kept.reshape(-1).to(confidence.dtype)
+        excess = (confidence - (top == batch.labels).reshape(-1).to(confidence.dtype)) * kept
+        kernel = torch.exp(-(confidence[:, None] - confidence).abs() / self.width)
+        # Products and a sum, not a matrix product: that would be done in half precision under autocast.
+        square = (excess[:, None] * kernel * excess).sum()
+        positive = square > 0.0
+        # A square root has no slope at 0: a batch without error asks for no change.
+        error = torch.where(positive, torch.where(positive, square, 1.0).sqrt(), 0.0) / kept.sum()
+        return self._reduce(-take_label(log_q, batch.labels), batch) + self.strength * error
+
+
+def _above(value: Any, limit: float, argument: str, function: str) -> float:
+    if isinstance(value, (bool, str)) or not isinstance(value, (int, float)):
+        raise ParameterError(argument, function, expected=f"a number greater than {limit:g}", got=repr(value))
+    if not (math.isfinite(value) and value > limit):
+        raise ParameterError(argument, function, expected=f"finite and greater than {limit:g}", got=repr(value))
+    return float(value)
+
+
+def _gamma_error(gamma: Tensor, function: str) -> ParameterError:
+    lowest = float(gamma.detach().min())
+    return ParameterError(
+        "gamma", function, expected="finite and greater than -1", got=f"a tensor whose smallest value is {lowest}"
+    )

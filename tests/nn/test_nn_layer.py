@@ -1,0 +1,161 @@
+"""The layer gives what the calibrator gives, however it is compiled, exported, moved and stored."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+from torch import nn
+
+from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
+from refocal.calibrators import Calibrator
+from refocal.errors import ParameterError, UnsupportedError
+from refocal.export import to_torch_export
+from refocal.nn import CalibrationLayer
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(400, 5))
+    return 3.0 * logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+
+
+@pytest.fixture(scope="module")
+def calibrator(data):
+    return FocalTemperatureScaling(objective="nll").fit(*data)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [TemperatureScaling(), FocalCalibration(gamma=2.0), FocalTemperatureScaling(objective="nll")],
+    ids=lambda c: type(c).__name__,
+)
+def test_every_calibrator_of_the_family_becomes_a_layer(kind, data):
+    fitted = kind.fit(*data)
+    x = torch.tensor(np.concatenate([data[0], 1e4 * data[0], np.zeros((1, 5))]))
+    torch.testing.assert_close(fitted.to_torch(dtype=torch.float64)(x), fitted.predict_log_proba(x), rtol=0, atol=0)
+    single = fitted.to_torch()(x.float())
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.exp(), fitted.predict_proba(x).float(), rtol=0, atol=1e-6)
+    assert torch.equal(single.argmax(1), x.argmax(1))
+
+
+def test_probabilities_come_in_where_the_calibrator_was_fitted_on_them(data):
+    p = np.exp(data[0] / 2)
+    p /= p.sum(axis=1, keepdims=True)
+    fitted = TemperatureScaling(input="probabilities").fit(p, data[1])
+    torch.testing.assert_close(
+        fitted.to_torch(dtype=torch.float64)(torch.tensor(p)).numpy(), fitted.predict_log_proba(p), rtol=0, atol=1e-14
+    )
+
+
+def test_the_class_axis_may_lie_anywhere(calibrator):
+    x = torch.randn(2, 5, 3, 4)
+    last = calibrator.to_torch()(x.movedim(1, -1)).movedim(-1, 1)
+    torch.testing.assert_close(calibrator.to_torch(class_axis=1)(x), last, rtol=0, atol=0)
+
+
+def test_behind_a_model_it_gives_log_probabilities_and_gradients(calibrator):
+    model = nn.Linear(3, 5)
+    calibrated = nn.Sequential(model, calibrator.to_torch())
+    log_p = calibrated(torch.randn(7, 3))
+    torch.testing.assert_close(log_p.exp().sum(1), torch.ones(7))
+    log_p[:, 0].sum().backward()
+    assert torch.isfinite(model.weight.grad).all()
+    assert model.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_it_gives_the_eager_result(calibrator):
+    torch._dynamo.reset()
+    layer = calibrator.to_torch()
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True)
+    for scale in (1e-3, 1.0, 200.0):
+        x = scale * torch.randn(9, 5)
+        torch.testing.assert_close(compiled(x), layer(x), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_exported_it_gives_the_eager_result_for_any_number_of_rows(calibrator, strict):
+    layer = calibrator.to_torch()
+    program = torch.export.export(
+        layer, (torch.randn(8, 5),), dynamic_shapes=({0: torch.export.Dim("rows")},), strict=strict
+    )
+    for rows in (1, 3, 20):
+        x = 5.0 * torch.randn(rows, 5)
+        torch.testing.assert_close(program.module()(x), layer(x), rtol=0, atol=0)
+
+
+def test_an_exported_program_is_written_and_read(calibrator, tmp_path):
+    to_torch_export(calibrator, tmp_path / "calibrator.pt2", 5, class_axis=1, n_axes=4)
+    program = torch.export.load(tmp_path / "calibrator.pt2")
+    x = torch.randn(2, 5, 7, 6)
+    torch.testing.assert_close(program.module()(x), calibrator.to_torch(class_axis=1)(x), rtol=0, atol=0)
+    assert [p.name for p in tmp_path.iterdir()] == ["calibrator.pt2"]
+    with pytest.raises(ValueError, match="The 'n_classes' of to_torch_export must be 5"):
+        to_torch_export(calibrator, tmp_path / "other.pt2", 6)
+
+
+def test_torchscript_gives_the_eager_result(calibrator, tmp_path):
+    layer = calibrator.to_torch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit is deprecated, and warns of constants that are meant
+        traced = torch.jit.trace(layer, torch.randn(8, 5))
+        traced.save(tmp_path / "layer.pt")
+        again = torch.jit.load(tmp_path / "layer.pt")
+    for rows in (1, 30):
+        x = 5.0 * torch.randn(rows, 5)
+        torch.testing.assert_close(again(x), layer(x), rtol=0, atol=0)
+
+
+def test_the_state_dict_holds_the_calibrator(calibrator):
+    layer, other = calibrator.to_torch(), CalibrationLayer()
+    x = torch.randn(4, 5)
+    assert set(layer.state_dict()) == {"gamma", "temperature"}
+    assert not torch.equal(other(x), layer(x))
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x), layer(x))
+
+
+def test_it_moves_with_device_and_dtype_but_never_gets_coarse(calibrator):
+    layer = calibrator.to_torch()
+    assert layer.to("meta").gamma.device.type == "meta"
+    layer = calibrator.to_torch()
+    assert layer.to(torch.float64).temperature.dtype == torch.float64
+    for half in (torch.bfloat16, torch.float16):
+        layer = nn.Sequential(calibrator.to_torch()).to(half)[0]
+        assert layer.temperature.dtype == torch.float32
+        assert layer.temperature.item() == np.float32(calibrator.temperature_)
+        x = torch.randn(6, 5, dtype=half)
+        assert layer(x).dtype == half
+        torch.testing.assert_close(layer(x), calibrator.to_torch()(x.float()).to(half), rtol=0, atol=0)
+
+
+def test_impossible_classes_stay_impossible(calibrator):
+    got = calibrator.to_torch()(torch.tensor([[1.0, -torch.inf, 0.0, 0.0, 0.0], [2.0, *[-torch.inf] * 4]]))
+    assert got[0, 1] == -torch.inf
+    assert got[1].tolist() == [0.0, *[-torch.inf] * 4]
+
+
+def test_what_has_no_layer_form_says_so_and_names_what_has():
+    class Isotonic(Calibrator):
+        input = "logits"
+
+        def _fit(self, logits, labels, weight):
+            return {}
+
+        def _log_proba(self, logits):
+            return logits
+
+    fitted = Isotonic().fit(np.array([[2.0, 0.0], [0.0, 2.0]]), [0, 1])
+    with pytest.raises(UnsupportedError, match=r"Isotonic has no form as a torch layer.*FocalTemperatureScaling have"):
+        fitted.to_torch()
+    with pytest.raises(NotFittedError):
+        TemperatureScaling().to_torch()
+    for wrong in ({"gamma": -1.0}, {"temperature": 0.0}, {"temperature": float("nan")}, {"input": "odds"}):
+        with pytest.raises(ParameterError):
+            CalibrationLayer(**wrong)

@@ -109,18 +109,20 @@ def _descend(problem: Problem, start: tuple[float, float], free: NDArray[np.bool
     point = np.clip(point, bounds[:, 0], bounds[:, 1])
     value, gradient, hessian = _in_logs(problem, point)
     status: Status = "not converged"
+    rounding = 20.0 * problem.precision
     for _ in range(MAX_STEPS):
         stuck = ((point <= bounds[:, 0]) & (gradient > 0)) | ((point >= bounds[:, 1]) & (gradient < 0))
         step = _newton_step(gradient, hessian, free & ~stuck)
         small = float(np.abs(step).max()) <= SMALL_STEP
+        # A gain below the rounding of the data cannot be seen in the value; the gradient still shows the way.
+        limit_of_value = value if -float(gradient @ step) > rounding * max(1.0, value) else value + rounding
         for shrink in (1.0, 0.25, 0.05, 0.01, 1e-3):
             trial = np.clip(point + shrink * step, bounds[:, 0], bounds[:, 1])
             new = _in_logs(problem, trial)
-            if small or new[0] < value:
+            if small or new[0] < limit_of_value:
                 break
-        # Not a digit to be gained: the minimum, as far as the precision of the data shows it.
-        done = small or not new[0] < value
-        if new[0] <= value * (1.0 + 1e-12):
+        done = small or not new[0] < limit_of_value
+        if new[0] <= max(limit_of_value, value * (1.0 + 1e-12)):
             point, (value, gradient, hessian) = trial, new
         if done:
             status = "at a bound" if bool((stuck & free).any()) else "converged"

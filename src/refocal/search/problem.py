@@ -49,6 +49,13 @@ class Problem:
         """Number of rows."""
         return int(self.logits.shape[0])
 
+    @property
+    def precision(self) -> float:
+        """The machine epsilon that rows are computed in; half precision is computed in float32."""
+        dtype = self.logits.dtype
+        xp = self._xp
+        return float(xp.finfo(xp.float64 if dtype == xp.float64 else xp.float32).eps)
+
     def part(self, n_rows: int) -> Problem:
         """About `n_rows` of the rows, evenly spread."""
         step = max(1, self.n_rows // n_rows)

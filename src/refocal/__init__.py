@@ -11,7 +11,7 @@ from typing import Any
 
 __version__ = version("refocal")
 
-_ROOMS = ("calibrators", "data", "errors", "losses", "maps", "metrics", "search", "theory")
+_ROOMS = ("calibrators", "data", "errors", "evaluate", "losses", "maps", "metrics", "report", "search", "theory")
 _CALIBRATORS = (
     "CalibratedClassifier",
     "FocalCalibration",

@@ -87,7 +87,9 @@ def recommendation(evaluation: Evaluation) -> str:
 
 def points(difference: PairedDifference) -> str:
     """A difference of percentages with its interval, in points."""
-    value, low, high = (f"{100 * x:+.2f}" for x in (difference.difference, difference.low, difference.high))
+    value, low, high = (
+        f"{100 * x:+.2f}".replace("-", "−") for x in (difference.difference, difference.low, difference.high)
+    )
     return f"{value} points, {difference.level * 100:g} % interval {low} to {high}"
 
 

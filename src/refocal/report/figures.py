@@ -41,6 +41,7 @@ def plot_reliability(reliability: Reliability, ax: Axes | None = None, *, title:
         marker="o",
         markersize=4.5,
         markeredgewidth=0,
+        clip_on=False,
     )
     ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy", aspect="equal")
     return ax
@@ -88,7 +89,7 @@ def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str =
         ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
         ax.set_xticks([], minor=True)
     ax.set_yticks(height, [f"{g:g}" if _is_apart(height, i) else "" for i, g in enumerate(surface.gammas)])
-    bar = ax.figure.colorbar(filled, ax=ax, pad=0.02, aspect=30)
+    bar = ax.figure.colorbar(filled, ax=ax, pad=0.02, aspect=30, format="%.3g")
     bar.set_label(f"objective: {surface.objective}", color=INK)
     bar.ax.tick_params(color=LINE, labelcolor=INK)
     bar.outline.set_visible(False)
@@ -152,8 +153,8 @@ def describe_surface(surface: SearchSurface) -> str:
     """The surface in words."""
     return (
         f"Objective {surface.objective} of {surface.method} on the validation set over {len(surface.gammas)} values "
-        f"of γ and {len(surface.temperatures)} of T. Chosen: γ = {surface.gamma:.3f}, T = {surface.temperature:.3f}. The "
-        f"dashed contour bounds the points whose log-loss is at most {100 * tolerance_of(surface):g} % above the best."
+        f"of γ and {len(surface.temperatures)} of T. Chosen: γ = {surface.gamma:.3f}, T = {surface.temperature:.3f}. "
+        f"The dashed contour bounds the points of a log-loss at most {100 * tolerance_of(surface):g} % above the best."
     )
 
 

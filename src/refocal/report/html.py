@@ -31,7 +31,7 @@ from refocal.maps import focal_temperature
 probabilities = np.exp({call})"""
 IN_SHELL = """refocal fit val.npz{option} -o calibrator.json
 refocal apply calibrator.json logits.npz -o probs.npz"""
-SQUARE, WIDE = (4.0, 3.7), (5.2, 3.6)
+SQUARE, WIDE = (4.0, 3.7), (4.6, 3.6)
 
 
 class Snippet(NamedTuple):
@@ -59,15 +59,15 @@ def render(evaluation: Evaluation) -> str:
         before=before,
         after=after,
         unchanged=after.name == NONE,
-        verdict=verdict(evaluation),
-        recommendation=recommendation(evaluation),
+        verdict=_unbroken(verdict(evaluation)),
+        recommendation=_unbroken(recommendation(evaluation)),
         facts=_facts(evaluation),
         headers=headers(evaluation),
         rows=comparison_table(evaluation),
         figures=_figures(evaluation),
-        panels=[_panel(method) for method in evaluation.methods],
+        panels=[_panel(method, _top(evaluation)) for method in evaluation.methods],
         classes=_class_rows(evaluation),
-        worst=_worst(evaluation),
+        worst=_unbroken(_worst(evaluation)),
         snippets=snippets(after),
         tolerance=None if evaluation.surface is None else f"{100 * figures.tolerance_of(evaluation.surface):g}",
         run=_run(evaluation),
@@ -97,13 +97,13 @@ def _figures(evaluation: Evaluation) -> dict[str, str]:
             partial(_draw_comparison, evaluation, measure),
             f"comparison-{measure}",
             figures.describe_comparison(evaluation, measure),
-            (WIDE[0], 1.0 + 0.36 * len(evaluation.methods)),
+            (SQUARE[0], 0.8 + 0.32 * len(evaluation.methods)),
         )
         for measure in ("ece", "log_loss")
     }
     for key, method in (("before", before), ("after", after)):
         made[f"reliability_{key}"] = _reliability(method, f"reliability-{key}")
-        made[f"confidence_{key}"] = _confidence(method, f"confidence-{key}")
+        made[f"confidence_{key}"] = _confidence(method, f"confidence-{key}", _top(evaluation))
     if evaluation.surface is not None:
         draw = partial(figures.plot_surface, evaluation.surface)
         made["surface"] = inline_svg(draw, "surface", figures.describe_surface(evaluation.surface), WIDE)
@@ -119,12 +119,30 @@ def _reliability(method: Measured, name: str) -> str:
     return inline_svg(partial(figures.plot_reliability, method.reliability), name, words, SQUARE)
 
 
-def _confidence(method: Measured, name: str) -> str:
-    words = figures.describe_confidence(method.histogram, method.title)
-    return inline_svg(partial(figures.plot_confidence, method.histogram), name, words, SQUARE)
+def _confidence(method: Measured, name: str, top: float) -> str:
+    """`top` is the upper end of the axis, the same for all, so that they can be compared."""
+
+    def draw(ax: Any) -> None:
+        figures.plot_confidence(method.histogram, ax).set_ylim(0.0, top)
+
+    return inline_svg(draw, name, figures.describe_confidence(method.histogram, method.title), SQUARE)
 
 
-def _panel(method: Measured) -> dict[str, str]:
+def _top(evaluation: Evaluation) -> float:
+    """A little above the highest bar of all histograms, in percent."""
+    highest = 0.0
+    for method in evaluation.methods:
+        right, wrong = method.histogram.right, method.histogram.wrong
+        highest = max(highest, max(r + w for r, w in zip(right, wrong, strict=True)) / (sum(right) + sum(wrong)))
+    return 105.0 * highest
+
+
+def _unbroken(text: str) -> str:
+    """No line ends between a number and its percent sign."""
+    return text.replace(" %", "\u00a0%")
+
+
+def _panel(method: Measured, top: float) -> dict[str, str]:
     change = method.against_none["ece"]
     words = f"ECE {percent(method.measures['ece'].value)} % ({interval_percent(method.measures['ece'])})"
     if method.name != NONE:
@@ -132,9 +150,9 @@ def _panel(method: Measured) -> dict[str, str]:
     return {
         "name": method.name,
         "title": method.title,
-        "words": words,
+        "words": _unbroken(words),
         "reliability": _reliability(method, f"panel-reliability-{method.name}"),
-        "confidence": _confidence(method, f"panel-confidence-{method.name}"),
+        "confidence": _confidence(method, f"panel-confidence-{method.name}", top),
     }
 
 

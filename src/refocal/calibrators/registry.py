@@ -55,4 +55,4 @@ def title_of(name: str, calibrator: Calibrator | None = None) -> str:
         return "no calibration"
     if name in NAMED:
         return NAMED[name].title
-    return name if calibrator is None else f"{name} ({type(calibrator).__name__})"
+    return name if calibrator is None else type(calibrator).__name__

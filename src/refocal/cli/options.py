@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refocal.cli.run import UsageError
+from refocal.cli.run import FileProblem, UsageError, explained
+from refocal.errors import InputError, InputWarning
 
 if TYPE_CHECKING:
     from refocal.data import Predictions
@@ -39,7 +40,11 @@ def read_file(file: Path, probabilities: bool, values: str | None, labels: str |
     """Predictions of a file, as the options say."""
     from refocal.data import read
 
-    return read(file, input="probabilities" if probabilities else "logits", values=values, labels=labels, **options)
+    kind: Any = "probabilities" if probabilities else "logits"
+    try:
+        return read(file, input=kind, values=values, labels=labels, **options)
+    except (InputError, InputWarning) as error:
+        raise FileProblem(f"{file}: {explained(error)}") from error
 
 
 def check_output(file: Path, endings: tuple[str, ...]) -> None:
@@ -51,8 +56,10 @@ def check_output(file: Path, endings: tuple[str, ...]) -> None:
     folder = file.parent
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such directory; make it first or name another with -o.")
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(13, "not writable; name a file in another directory with -o", str(folder))
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise FileProblem(f"{folder}: cannot be written to; name a file in another directory with -o.") from error
 
 
 def check_calibrator_file(file: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 
-from refocal.errors import InputWarning, ParameterError, RefocalError
+from refocal.errors import InputError, InputWarning, ParameterError, RefocalError
 
 USAGE, FAILURE, STOPPED = 2, 1, 130
 # What the Python interface calls by its own names is called by its option here.
@@ -15,10 +15,15 @@ SAY = {
     "use Predictions.from_probabilities": "add --probabilities",
     "say so with input='probabilities'": "add --probabilities",
     "name theirs with labels=": "name theirs with --labels",
+    " of Predictions.from_logits": "",
     "say which one holds what": "say which holds what with --values and --labels",
     "Name the classes' columns by a pattern such as 'logit_*', or name the weights": "Name the classes' columns with "
     "--values 'logit_*', or the weights with --weights",
 }
+
+
+class FileProblem(RefocalError):  # noqa: N818
+    """What is in a file does not fit; says which file."""
 
 
 class UsageError(Exception):
@@ -40,7 +45,8 @@ def run(arguments: list[str]) -> int:
         warnings.filterwarnings("ignore", category=ResourceWarning)
         try:
             code = app(arguments, standalone_mode=False, prog_name="refocal")
-            return code if isinstance(code, int) else 0
+            # Ctrl-C comes back as an exit code from some versions of typer and as an exception from others.
+            return _explain(KeyboardInterrupt()) if code == STOPPED else int(code or 0)
         except BaseException as error:
             return _explain(error)
 
@@ -59,13 +65,13 @@ def _explain(error: BaseException) -> int:
         sys.stderr.write(f"{error}\n")
         return USAGE
     if hasattr(error, "format_message"):  # typer's own: a missing argument, an unknown option
-        return _say(f"{error.format_message()} See refocal --help.", USAGE)
+        return _say(f"{error.format_message().rstrip('.')}. See refocal --help.", USAGE)
     if type(error).__name__ == "Exit":
         return int(getattr(error, "exit_code", 0))
     if isinstance(error, (UsageError, ParameterError, FileNotFoundError, IsADirectoryError)):
-        return _say(_words(error), USAGE)
+        return _say(explained(error), USAGE)
     if isinstance(error, (RefocalError, InputWarning, OSError)):
-        return _say(_words(error), FAILURE)
+        return _say(explained(error), FAILURE)
     if isinstance(error, MemoryError):
         return _say("not enough memory; give fewer rows.", FAILURE)
     if os.environ.get("REFOCAL_TRACEBACK"):
@@ -74,8 +80,11 @@ def _explain(error: BaseException) -> int:
     return _say(f"{name}: {error}. This is a fault of refocal; REFOCAL_TRACEBACK=1 shows where.", FAILURE)
 
 
-def _words(error: BaseException) -> str:
+def explained(error: BaseException) -> str:
+    """An error as one line in the words of the command line."""
     text = str(error)
+    if isinstance(error, InputError):  # without the name of the Python function
+        text = f"'{error.argument}' must be {error.expected}. Got {error.got} instead."
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename or 'file'}: {error.strerror}."
     for python, option in SAY.items():

@@ -129,8 +129,8 @@ def _matrix(values: Any, labels: Any, argument: str, function: str) -> Array:
         raise ShapeError(
             argument,
             function,
-            expected="two-dimensional, one row a sample and one column a class",
-            got="one axis, and two for the labels: the two are swapped, or the names of the arrays are; labels",
+            expected="two-dimensional; the labels are, so the two or their names are swapped",
+            got=f"shape {tuple(array.shape)}",
         )
     if array.ndim != 2:
         raise ShapeError(

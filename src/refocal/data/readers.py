@@ -63,7 +63,8 @@ def read(
     found = read_values(path, input=input, values=values, labels=labels, weight=weight)
     if found.labels is None:
         contents = open_contents(Path(path))
-        raise FormatError(f"{path}: no labels. It has {_listed(contents.names)}; name theirs with labels=.")
+        held = "It holds one array" if contents.anonymous else f"It has {_listed(contents.names)}"
+        raise FormatError(f"{path}: no labels. {held}; name theirs with labels=, also a .npy file that holds them.")
     make = Predictions.from_logits if input == "logits" else Predictions.from_probabilities
     names = found.class_names if class_names is None else class_names
     return make(found.values, found.labels, weight=found.weight, class_names=names, first_label=first_label)

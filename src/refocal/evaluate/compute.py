@@ -83,6 +83,8 @@ def compare(
     names = list(NAMED) if methods is None else list(methods)
     for name in names:
         check_option(name, tuple(NAMED), "methods", "compare")
+    if chosen is not None:
+        check_option(chosen, (NONE, *names), "chosen", "compare")
     report = progress or _silent
     fitted, seconds = {}, {}
     for i, name in enumerate(names):

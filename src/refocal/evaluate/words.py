@@ -52,13 +52,11 @@ def verdict(evaluation: Evaluation) -> str:
         as_it_is = percent(after.measures["ece"].value)
         return f"The network needs no calibration: its calibration error is {as_it_is} % as it is."
     ece, loss = after.against_none["ece"], after.against_none["log_loss"]
-    change = f"{_verb(ece)} the calibration error (ECE) from {percent(ece.second)} % to {percent(ece.first)} %"
+    ece_change = _change(ece, "calibration error (ECE)", f"{percent(ece.second)} %", f"{percent(ece.first)} %")
+    loss_change = _change(loss, "log-loss", f"{loss.second:.3f}", f"{loss.first:.3f}")
     accuracy = after.against_none["accuracy"]
     same = "the accuracy stays" if accuracy.difference == 0 else "the accuracy is then"
-    return (
-        f"{_capital(after.title)} {change} and {_verb(loss)} the log-loss from {loss.second:.3f} to {loss.first:.3f}; "
-        f"{same} {percent(accuracy.first)} %."
-    )
+    return f"{_capital(after.title)} {ece_change} and {loss_change}; {same} {percent(accuracy.first)} %."
 
 
 def recommendation(evaluation: Evaluation) -> str:
@@ -115,14 +113,15 @@ def html_table(evaluation: Evaluation) -> str:
     return f"<p>{escape(verdict(evaluation))}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _verb(difference: PairedDifference) -> str:
+def _change(difference: PairedDifference, what: str, before: str, after: str) -> str:
     if not _is_sure(difference):
-        return "moves (within chance)"
-    return "lowers" if difference.difference < 0 else "raises"
+        return f"does not change the {what} beyond chance ({before}, then {after})"
+    return f"{'lowers' if difference.difference < 0 else 'raises'} the {what} from {before} to {after}"
 
 
 def _is_sure(difference: PairedDifference) -> bool:
-    return difference.low > 0 or difference.high < 0
+    """Beyond chance, and large enough to be seen."""
+    return (difference.low > 0 or difference.high < 0) and abs(difference.difference) >= 5e-5
 
 
 def _capital(text: str) -> str:

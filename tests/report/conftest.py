@@ -41,8 +41,8 @@ def open_browser(page):
 
     options = Options()
     options.binary_location = chromium
-    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "disable-background-networking",
-                     "disable-component-update", "no-first-run"):  # fmt: skip
+    quiet = ["disable-background-networking", "disable-component-update", "no-first-run"]
+    for argument in ["headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", *quiet]:
         options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(driver_path))

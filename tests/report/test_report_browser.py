@@ -51,7 +51,9 @@ def test_every_figure_is_drawn_and_fits(open_browser, width, scheme):
         assert len(title.get_attribute("textContent")) > 40
         # The smallest letters of a figure stay readable.
         smallest = driver.execute_script(
-            "return Math.min(...[...arguments[0].querySelectorAll('text')].map(t => t.getBoundingClientRect().height))",
+            "const scale = arguments[0].getBoundingClientRect().width / arguments[0].viewBox.baseVal.width;"
+            "return scale * Math.min(...[...arguments[0].querySelectorAll('text')]"
+            ".map(t => parseFloat(getComputedStyle(t).fontSize)))",
             svg,
         )
         assert smallest >= 9.0, name

@@ -16,8 +16,18 @@ if TYPE_CHECKING:
 VARIABLES = {INK: "--ink", MUTED: "--muted", LINE: "--line", FIRST: "--first", SECOND: "--second", BAND: "--band"}
 
 
-def inline_svg(draw: Callable[[Axes], Any], name: str, description: str, size: tuple[float, float]) -> str:
-    """Draw on a new axes; `name` must be unique in the page, `description` is read out instead of the figure."""
+def inline_svg(
+    draw: Callable[[Axes], Any],
+    name: str,
+    description: str,
+    size: tuple[float, float],
+    margins: tuple[float, float] | None = None,
+) -> str:
+    """Draw on a new axes; `name` must be unique in the page, `description` is read out instead of the figure.
+
+    `margins` are the inches left of the axes and below it; without them the layout is worked out, which takes longer
+    than all else.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -30,7 +40,10 @@ def inline_svg(draw: Callable[[Axes], Any], name: str, description: str, size: t
         "axes.edgecolor": MUTED,
     }
     with mpl.rc_context(settings):
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Figure(figsize=size, layout="constrained" if margins is None else None)
+        if margins is not None:
+            left, bottom = margins[0] / size[0], margins[1] / size[1]
+            figure.subplots_adjust(left=left, bottom=bottom, right=1 - 0.12 / size[0], top=1 - 0.12 / size[1])
         figure.patch.set_visible(False)
         ax = figure.add_subplot()
         ax.patch.set_visible(False)
@@ -50,7 +63,7 @@ def themed(svg: str, name: str, description: str) -> str:
         svg = svg.replace(color, f"var({variable})")
     svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font: \1px var(--sans)", svg)
     # matplotlib numbers its groups (figure_1, text_3) in every figure alike; ids must be unique in a page.
-    svg = re.sub(r'<g id="[a-zA-Z]\w*_\d+">', "<g>", svg)
+    svg = re.sub(r' id="[A-Za-z0-9.]*[a-z]_\d+"', "", svg)
     title = f'<title id="{name}-title">{escape(description)}</title>'
     opened = svg.index(">") + 1
     head = svg[: opened - 1] + f' role="img" aria-labelledby="{name}-title" class="figure">'

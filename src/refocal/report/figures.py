@@ -83,7 +83,8 @@ def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str =
     )
     near = temperatures[(log_loss <= 1.6 * log_loss.min()).any(axis=0)]
     ax.set_xscale("log")
-    ax.set(xlim=(near.min(), near.max()), xlabel="temperature T", ylabel="γ")
+    ax.set(xlim=(near.min(), near.max()), xlabel="temperature T")
+    ax.set_ylabel("γ", rotation=0)
     ticks = [t for t in (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50) if near.min() <= t <= near.max()]
     if len(ticks) > 1:
         ax.set_xticks(ticks, [f"{t:g}" for t in ticks])

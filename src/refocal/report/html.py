@@ -31,7 +31,7 @@ from refocal.maps import focal_temperature
 probabilities = np.exp({call})"""
 IN_SHELL = """refocal fit val.npz{option} -o calibrator.json
 refocal apply calibrator.json logits.npz -o probs.npz"""
-SQUARE, WIDE = (4.0, 3.7), (4.6, 3.6)
+SQUARE, WIDE, MARGINS = (4.0, 3.8), (4.6, 3.6), (0.55, 0.5)
 
 
 class Snippet(NamedTuple):
@@ -98,6 +98,7 @@ def _figures(evaluation: Evaluation) -> dict[str, str]:
             f"comparison-{measure}",
             figures.describe_comparison(evaluation, measure),
             (SQUARE[0], 0.8 + 0.32 * len(evaluation.methods)),
+            (0.25 + 0.085 * max(len(method.name) for method in evaluation.methods), 0.5),
         )
         for measure in ("ece", "log_loss")
     }
@@ -116,7 +117,7 @@ def _draw_comparison(evaluation: Evaluation, measure: str, ax: Any) -> None:
 
 def _reliability(method: Measured, name: str) -> str:
     words = figures.describe_reliability(method.reliability, method.title)
-    return inline_svg(partial(figures.plot_reliability, method.reliability), name, words, SQUARE)
+    return inline_svg(partial(figures.plot_reliability, method.reliability), name, words, SQUARE, MARGINS)
 
 
 def _confidence(method: Measured, name: str, top: float) -> str:
@@ -125,7 +126,7 @@ def _confidence(method: Measured, name: str, top: float) -> str:
     def draw(ax: Any) -> None:
         figures.plot_confidence(method.histogram, ax).set_ylim(0.0, top)
 
-    return inline_svg(draw, name, figures.describe_confidence(method.histogram, method.title), SQUARE)
+    return inline_svg(draw, name, figures.describe_confidence(method.histogram, method.title), SQUARE, MARGINS)
 
 
 def _top(evaluation: Evaluation) -> float:

@@ -1,10 +1,10 @@
-"""The paper's open question: what does searching along a line lose against the full grid of (γ, T)?
+"""The paper's open question: what searching along a line loses against the full grid of (γ, T).
 
     python benchmarks/line_search.py FOLDER
 
 For each network of FOLDER (.npz with `val`, `yv`, `test`, `yt`) and for 100 synthetic ones: the paper's 9 × 500 grid
-against its 3m search (the best T for γ = 0 and for γ = 1, the line through both, 500 points along it), by validation ECE
-and by log-loss. A miss is a value above the grid's; the line may also find a better point, since it tries other γ.
+against its 3m search (the best T for γ = 0 and for γ = 1, the line through both, 500 points along it), by validation
+ECE and by log-loss. A miss is a value above the grid's; the line may also find a better point, since it tries other γ.
 """
 
 from __future__ import annotations
@@ -59,13 +59,9 @@ def main() -> None:
         real = []
         for path in sorted(Path(sys.argv[1]).glob("*.npz")):
             data = np.load(path)
-            rows = (
-                data["val"].astype(np.float32),
-                data["yv"].astype(np.int64),
-                data["test"],
-                data["yt"].astype(np.int64),
-            )
-            real.append(compare(objective, *rows))
+            logits = [data[name].astype(np.float32) for name in ("val", "test")]
+            labels = [data[name].astype(np.int64) for name in ("yv", "yt")]
+            real.append(compare(objective, logits[0], labels[0], logits[1], labels[1]))
             report(f"{path.stem}, {objective}", np.array(real[-1:]))
         report(f"all real, {objective}", np.array(real))
         made = [compare(objective, *synthetic(seed)) for seed in range(N_SYNTHETIC)]

@@ -111,7 +111,7 @@ def fit(
     calibrator = make(method, objective=objective, nll_tolerance=tolerance, input=kind)
     with progress("reading", quiet=json) as update:
         rows = options.read_file(validation, probabilities, values, labels, weight=weights, first_label=first_label)
-        update(0, 1, f"fitting {method} on {len(rows):,} rows")
+        update(0, 0, f"fitting {method} on {len(rows):,} rows")
         calibrator.fit(rows.values, rows.labels, rows.weight)
     calibrator.save(output)
     data = to_dict(calibrator)

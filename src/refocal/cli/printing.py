@@ -37,7 +37,8 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[int, int, st
         task = bar.add_task(first, total=None)
 
         def update(done: int, total: int, words: str) -> None:
-            bar.update(task, completed=done, total=total, description=words)
+            # A total of 0 is one that nobody knows: the bar moves to and fro.
+            bar.update(task, completed=done, total=total or None, description=words)
 
         yield update
 

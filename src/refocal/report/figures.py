@@ -70,6 +70,7 @@ def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str =
     filled = ax.contourf(
         temperatures, height, np.clip(value, levels[0], levels[-1]), levels=levels, cmap="cividis", extend="max"
     )
+    filled.set_edgecolor("face")  # without it a viewer shows the paper between two levels
     limit = (1.0 + tolerance_of(surface)) * log_loss.min()
     ax.contour(temperatures, height, log_loss, levels=[limit], colors="#ffffff", linewidths=1.6, linestyles="--")
     ax.plot(

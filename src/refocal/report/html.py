@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from refocal._files import write_atomically
 from refocal.calibrators.registry import NAMED, NONE
-from refocal.evaluate import Evaluation, Measured, comparison_table, recommendation, verdict
+from refocal.evaluate import ClassRow, Evaluation, Measured, comparison_table, recommendation, verdict
 from refocal.evaluate.words import headers, interval_percent, percent, points
 from refocal.report import figures
 from refocal.report._svg import inline_svg
@@ -178,6 +178,7 @@ def _class_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
                 _percent_cell(a.precision),
                 _percent_cell(b.confidence),
                 _percent_cell(a.confidence),
+                _gap_cell(a),
                 _percent_cell(b.ece),
                 _percent_cell(a.ece),
             ],
@@ -191,10 +192,24 @@ def _percent_cell(value: float | None) -> tuple[float, str]:
     return (-1.0, "–") if value is None else (value, percent(value))
 
 
+def _gap(row: ClassRow) -> float | None:
+    """How far the confidence lies above the share of right predictions."""
+    return None if row.confidence is None or row.precision is None else row.confidence - row.precision
+
+
+def _gap_cell(row: ClassRow) -> tuple[float, str]:
+    gap = _gap(row)
+    return (-1.0, "–") if gap is None else (abs(gap), f"{100 * gap:+.2f}".replace("-", "−"))
+
+
 def _worst(evaluation: Evaluation) -> str:
-    """The classes of the largest ECE after calibration, in words."""
-    ranked = sorted(evaluation.after.classes or [], key=lambda row: row.ece, reverse=True)[:3]
-    return ", ".join(f"{evaluation.name_of(row.label)} ({percent(row.ece)} %)" for row in ranked)
+    """The classes whose predictions keep their word least after calibration."""
+    ranked = sorted(evaluation.after.classes or [], key=lambda row: abs(_gap(row) or 0.0), reverse=True)[:3]
+    return "; ".join(
+        f"{evaluation.name_of(row.label)} (says {percent(row.confidence)} %, right {percent(row.precision)} %)"
+        for row in ranked
+        if row.confidence is not None and row.precision is not None
+    )
 
 
 def _run(evaluation: Evaluation) -> list[tuple[str, str]]:

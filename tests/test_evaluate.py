@@ -171,6 +171,11 @@ def test_probabilities_are_evaluated_as_such():
     plain = compare(predictions, predictions, ["ts"], n_resamples=2)
     assert found["ts"].calibrator["parameters"]["input"] == "probabilities"
     assert found["ts"].measures["log_loss"].value == pytest.approx(plain["ts"].measures["log_loss"].value, abs=1e-9)
+    # A calibrator for the one kind is measured on the other through the map between them.
+    for test, other in ((predictions, as_p), (as_p, predictions)):
+        calibrator = make("ts", input=other.input).fit(other.values, other.labels)
+        crossed = evaluate(test, {"ts": calibrator}, n_resamples=2)["ts"].measures["log_loss"].value
+        assert crossed == pytest.approx(plain["ts"].measures["log_loss"].value, abs=1e-9)
 
 
 def test_every_registered_method_is_compared():

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 
+from refocal import TemperatureScaling
 from refocal.data import read
 from refocal.evaluate import load_evaluation
 
@@ -33,6 +34,7 @@ def files(folder):
     (folder / "text.csv").write_text("a,b,label\n1,2,0\n3,oops,1\n")
     (folder / "broken.npz").write_bytes((folder / "val.npz").read_bytes()[:500])
     (folder / "cal.json").write_text("{}")
+    TemperatureScaling().fit(rows.values, rows.labels).save("fitted.json")
     (folder / "bad.json").write_text("{")
     (folder / "sub").mkdir()
     return folder
@@ -60,6 +62,11 @@ WRONG = [
     # data that are not what they are said to be
     ("fit p.npz", 1, "add --probabilities"),
     ("compare val.npz p.npz", 1, "p.npz: "),
+    ("apply fitted.json p.npz", 1, "p.npz: the rows sum to 1"),
+    ("apply fitted.json wide.npz", 1, "wide.npz: 'X' must be of 4 columns"),
+    ("apply fitted.json nan.npz", 1, "nan.npz: "),
+    ("apply fitted.json y.npy", 1, "y.npy: "),
+    ("evaluate wide.npz fitted.json", 1, "of 4 columns"),
     ("fit val.npz --probabilities --values logits", 1, "free of NaN and at least 0"),
     ("fit one.npz", 1, "add --first-label 1"),
     ("fit nan.npz", 1, "NaN in row 0"),

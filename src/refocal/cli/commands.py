@@ -9,7 +9,8 @@ import typer
 
 from refocal.cli import options
 from refocal.cli.printing import out, plain_table, print_evaluation, print_json, progress
-from refocal.cli.run import UsageError
+from refocal.cli.run import FileProblem, UsageError, explained
+from refocal.errors import InputError, InputWarning
 
 if TYPE_CHECKING:
     from refocal.evaluate import Evaluation
@@ -141,7 +142,13 @@ def apply(
     fitted = load(calibrator)
     with progress("reading", quiet=json) as update:
         found = read_values(logits, input=fitted.input, values=values, labels=labels)
-        result = apply_blocks(fitted, found.values, update)
+        try:
+            result = apply_blocks(fitted, found.values, update)
+        except InputWarning as error:
+            wanted = "sum to 1, as probabilities do, but this calibrator takes logits; fit one with --probabilities"
+            raise FileProblem(f"{logits}: the rows {wanted}.") from error
+        except InputError as error:
+            raise FileProblem(f"{logits}: {explained(error)}") from error
         write_arrays(output, result, found.labels)
     shape = {"output": str(output), "rows": int(result.shape[0]), "classes": int(result.shape[1])}
     if json:

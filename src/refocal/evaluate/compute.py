@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,17 +134,28 @@ def evaluate(
         _check_columns(test, name, fitted)
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
-    log_p, draws, seconds = {}, {}, {}
+    looks = {}
     for i, (name, calibrator) in enumerate(everything.items()):
         report(i, len(everything) + 1, f"measuring {name}")
-        start = time.perf_counter()
-        log_p[name] = log_proba(test, calibrator)
-        seconds[name] = time.perf_counter() - start
-        draws[name] = _draws(test, log_p[name], n_resamples, seed)
+        looks[name] = _look(test, calibrator, n_resamples, level, seed)
+    draws = {name: look.draws for name, look in looks.items()}
     picked = _recommended(draws) if chosen is None else chosen
-    report(len(everything), len(everything) + 1, "looking at bins and classes")
+    report(len(everything), len(everything) + 1, "looking at classes")
     measured = [
-        _measured(test, name, calibrator, log_p[name], draws, picked, level, seed, seconds[name], fit_seconds or {})
+        Measured(
+            name=name,
+            title=title_of(name, calibrator),
+            calibrator=None if calibrator is None else to_dict(calibrator),
+            measures={key: _interval(draws[name][key], level, method) for key, (_, method) in MEASURES.items()},
+            values=looks[name].values,
+            against_none={key: draws[name][key].minus(draws[NONE][key], level=level) for key in MEASURES},
+            against_chosen={key: draws[name][key].minus(draws[picked][key], level=level) for key in MEASURES},
+            reliability=looks[name].reliability,
+            histogram=looks[name].histogram,
+            classes=_classes(test, np.exp(log_proba(test, calibrator))) if name in (NONE, picked) else None,
+            fit_seconds=(fit_seconds or {}).get(name),
+            predict_seconds=looks[name].seconds,
+        )
         for name, calibrator in everything.items()
     ]
     report(len(everything) + 1, len(everything) + 1, "done")
@@ -168,8 +179,10 @@ def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArra
     """Log-probabilities of a calibrator, or of the network itself, in float32 or float64."""
     if calibrator is None:
         return np.asarray(to_numpy(log_softmax(_wide(predictions.logits))))
-    values = predictions.values if calibrator.input == predictions.input else predictions.logits
-    return np.asarray(to_numpy(calibrator.predict_log_proba(_wide(values))))
+    values = _wide(predictions.values if calibrator.input == predictions.input else predictions.logits)
+    if calibrator.input == "probabilities" and predictions.input == "logits":
+        values = np.exp(to_numpy(log_softmax(values)))
+    return np.asarray(to_numpy(calibrator.predict_log_proba(values)))
 
 
 def _wide(values: Any) -> Any:
@@ -184,55 +197,34 @@ def _check_columns(test: Predictions, name: str, calibrator: Calibrator) -> None
         raise ShapeError("test", "evaluate", expected=expected, got=f"{test.n_classes} columns")
 
 
-def _draws(test: Predictions, log_p: NDArray[Any], n_resamples: int, seed: int) -> dict[str, Resamples]:
+class _Look(NamedTuple):
+    """What is kept of a method's probabilities, which are not: for many rows and methods they would fill the memory."""
+
+    draws: dict[str, Resamples]
+    values: dict[str, float]
+    reliability: Reliability
+    histogram: Histogram
+    seconds: float
+
+
+def _look(test: Predictions, calibrator: Calibrator | None, n_resamples: int, level: float, seed: int) -> _Look:
+    start = time.perf_counter()
+    log_p = log_proba(test, calibrator)
+    seconds = time.perf_counter() - start
     p = np.exp(log_p)
-    return {
-        key: metrics.resample(
-            metric,
-            test.labels,
-            log_p if metric is metrics.log_loss else p,
-            n_resamples=n_resamples,
-            seed=seed,
-            sample_weight=test.weight,
-        )
+    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "sample_weight": test.weight}
+    draws = {
+        key: metrics.resample(metric, test.labels, log_p if metric is metrics.log_loss else p, **options)
         for key, (metric, _) in MEASURES.items()
     }
+    values = {key: float(metric(test.labels, p, sample_weight=test.weight)) for key, metric in VALUES.items()}
+    return _Look(draws, values, _reliability(test, p, level, seed), _histogram(test, p), seconds)
 
 
 def _recommended(draws: Mapping[str, Mapping[str, Resamples]]) -> str:
     limit = (1.0 + LOG_LOSS_SHARE) * min(of["log_loss"].value for of in draws.values())
     good = [name for name, of in draws.items() if of["log_loss"].value <= limit]
     return min(good, key=lambda name: draws[name]["ece"].value)
-
-
-def _measured(
-    test: Predictions,
-    name: str,
-    calibrator: Calibrator | None,
-    log_p: NDArray[Any],
-    draws: Mapping[str, Mapping[str, Resamples]],
-    chosen: str,
-    level: float,
-    seed: int,
-    seconds: float,
-    fit_seconds: Mapping[str, float],
-) -> Measured:
-    p = np.exp(log_p)
-    own = draws[name]
-    return Measured(
-        name=name,
-        title=title_of(name, calibrator),
-        calibrator=None if calibrator is None else to_dict(calibrator),
-        measures={key: _interval(own[key], level, method) for key, (_, method) in MEASURES.items()},
-        values={key: float(metric(test.labels, p, sample_weight=test.weight)) for key, metric in VALUES.items()},
-        against_none={key: own[key].minus(draws[NONE][key], level=level) for key in MEASURES},
-        against_chosen={key: own[key].minus(draws[chosen][key], level=level) for key in MEASURES},
-        reliability=_reliability(test, p, level, seed),
-        histogram=_histogram(test, p),
-        classes=_classes(test, p) if name in (NONE, chosen) else None,
-        fit_seconds=fit_seconds.get(name),
-        predict_seconds=seconds,
-    )
 
 
 def _interval(draws: Resamples, level: float, method: str) -> Interval:

@@ -1,3 +1,4 @@
+# make demo   calibrate a real network that comes along, and write report.html about it
 # make test   everything that CI runs: lint, types, architecture, tests
 # make bench  the timing tables, beside the peers
 # make lint   the checks without the tests
@@ -9,8 +10,9 @@ VENV   ?= .venv
 TORCH  ?= torch==2.13.0
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DEMO   ?= .venv-demo
 
-.PHONY: test bench lint format install clean
+.PHONY: demo test bench lint format install clean
 
 install: $(STAMP)
 
@@ -20,6 +22,15 @@ $(STAMP): pyproject.toml Makefile
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $(STAMP)
+
+# What a user installs and nothing more: no torch, no tools of ours.
+$(DEMO)/.installed: pyproject.toml
+	test -x $(DEMO)/bin/python || $(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $(DEMO)/.installed
+
+demo: $(DEMO)/.installed
+	$(DEMO)/bin/refocal demo --output report.html
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -39,5 +50,5 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO) report.html build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = {"torch", "jax", "sklearn", "scipy.optimize", "matplotlib", "dask", "pandas"}
+HEAVY = {"torch", "jax", "sklearn", "scipy.optimize", "matplotlib", "dask", "pandas", "typer", "rich", "jinja2"}
 
 SCRIPT = """
 import sys, time

@@ -14,7 +14,21 @@ try:
 except PackageNotFoundError:  # run from the sources, not installed
     __version__ = "0+unknown"
 
-_ROOMS = ("calibrators", "errors", "export", "losses", "maps", "metrics", "nn", "search", "theory")
+_ROOMS = (
+    "calibrators",
+    "data",
+    "decomposition",
+    "errors",
+    "evaluate",
+    "export",
+    "losses",
+    "maps",
+    "metrics",
+    "nn",
+    "report",
+    "search",
+    "theory",
+)
 _CALIBRATORS = (
     "CalibratedClassifier",
     "FocalCalibration",

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import array_api_compat
 import numpy as np
 
-from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError
 
 Array = Any
 """An array of any library that follows the array API standard."""
@@ -263,6 +264,28 @@ def check_probabilities(values: Any, argument: str, function: str, tolerance: fl
             got=f"a row that is off by {float(off):.3g}",
         )
     return p
+
+
+def log_probabilities(probabilities: Array) -> Array:
+    """Logarithms of probabilities; one below the dtype's machine epsilon counts as that epsilon."""
+    p, _ = as_floating(probabilities, "probabilities", "log_probabilities")
+    xp = namespace(p)
+    return xp.log(xp.clip(p, float(xp.finfo(p.dtype).eps), None))
+
+
+def warn_of_probabilities(values: Array, argument: str, function: str, *, remedy: str) -> None:
+    """Rows that all sum to 1 and lie in [0, 1] are hardly logits; the first rows tell at once."""
+    head = to_numpy(values[:64]).astype(np.float64)
+    if head.min() < 0.0 or np.abs(head.sum(axis=-1) - 1.0).max() > 1e-3:
+        return
+    every = to_numpy(values).astype(np.float64)
+    if every.min() >= 0.0 and np.abs(every.sum(axis=-1) - 1.0).max() <= 1e-3:
+        warnings.warn(
+            f"All rows of the '{argument}' of {function} sum to 1, as probabilities do; logits were expected. "
+            f"If they are probabilities, {remedy}.",
+            InputWarning,
+            stacklevel=4,
+        )
 
 
 def check_weight(values: Any, shape: tuple[int, ...], function: str) -> Any:

@@ -22,12 +22,14 @@ from refocal._arrays import (
     check_probabilities,
     check_rows,
     check_weight,
+    log_probabilities,
     namespace,
     row_blocks,
     take_label,
     to_numpy,
+    warn_of_probabilities,
 )
-from refocal.errors import DataError, InputWarning, LabelError, ShapeError, UnsupportedError
+from refocal.errors import DataError, LabelError, ShapeError, UnsupportedError
 from refocal.maps import log_softmax
 from refocal.metrics._ranked import equal_mass_ece
 
@@ -159,10 +161,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if self.input == "probabilities":
             p = check_probabilities(values, "X", function)
-            xp = namespace(p)
-            return xp.log(xp.clip(p, float(xp.finfo(p.dtype).eps), None))
+            return log_probabilities(p)
         check_rows(values, "X", function)
-        _warn_of_probabilities(values, function)
+        warn_of_probabilities(values, "X", function, remedy="say so with input='probabilities'")
         # Half precision stays as it is: each block becomes float32 when its turn comes.
         is_floating = namespace(values).isdtype(values.dtype, "real floating")
         return values if is_floating else as_floating(values, "X", function)[0]
@@ -265,19 +266,4 @@ def _check_labels_possible(logits: Array, labels: Array, function: str) -> None:
             function,
             expected="finite where the label points: no temperature gives probability to a logit of -inf",
             got=f"-inf at the label of row {int(np.argmax(impossible))}",
-        )
-
-
-def _warn_of_probabilities(values: Array, function: str) -> None:
-    """Rows that all sum to 1 and lie in [0, 1] are hardly logits; the first rows tell at once."""
-    head = to_numpy(values[:64]).astype(np.float64)
-    if head.min() < 0.0 or np.abs(head.sum(axis=-1) - 1.0).max() > 1e-3:
-        return
-    every = to_numpy(values).astype(np.float64)
-    if every.min() >= 0.0 and np.abs(every.sum(axis=-1) - 1.0).max() <= 1e-3:
-        warnings.warn(
-            f"All rows of the 'X' of {function} sum to 1, as probabilities do; logits were expected. "
-            "If they are probabilities, say so with input='probabilities'.",
-            InputWarning,
-            stacklevel=4,
         )

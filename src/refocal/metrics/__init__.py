@@ -16,9 +16,11 @@ from refocal.metrics.bootstrap import (
     Interval,
     PairedDifference,
     ReliabilityBand,
+    Resamples,
     bootstrap_interval,
     paired_bootstrap,
     reliability_band,
+    resample,
 )
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 from refocal.metrics.scores import (
@@ -41,6 +43,7 @@ __all__ = [
     "PairedDifference",
     "ReliabilityBand",
     "ReliabilityCurve",
+    "Resamples",
     "SpiegelhalterResult",
     "StreamedCalibration",
     "accuracy",
@@ -58,6 +61,7 @@ __all__ = [
     "paired_bootstrap",
     "reliability_band",
     "reliability_curve",
+    "resample",
     "smooth_ece",
     "spiegelhalter_test",
 ]

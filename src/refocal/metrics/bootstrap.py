@@ -58,6 +58,35 @@ class PairedDifference:
     n_resamples: int
 
 
+@dataclass(frozen=True, eq=False)
+class Resamples:
+    """A measure of the data and of every resample; those of the same rows, seed and number belong together in pairs."""
+
+    value: float
+    draws: Vector
+
+    def interval(self, *, level: float = 0.95, method: str = "percentile") -> Interval:
+        """See `bootstrap_interval`."""
+        low, high = _quantiles(self.draws, level)
+        if method == "basic":
+            low, high = 2.0 * self.value - high, 2.0 * self.value - low
+        n = len(self.draws)
+        spread = float(np.std(self.draws, ddof=1)) if n > 1 else 0.0
+        bias = float(np.mean(self.draws)) - self.value
+        return Interval(self.value, float(low), float(high), level, spread, bias, n)
+
+    def minus(self, other: Resamples, *, level: float = 0.95) -> PairedDifference:
+        """See `paired_bootstrap`."""
+        draws, n = self.draws - other.draws, len(self.draws)
+        low, high = _quantiles(draws, level)
+        # Counting the data themselves as one resample keeps the p-value above 0.
+        tail = min(int(np.count_nonzero(draws <= 0)), int(np.count_nonzero(draws >= 0)))
+        p_value = min(1.0, 2.0 * (tail + 1.0) / (n + 1.0))
+        return PairedDifference(
+            self.value - other.value, float(low), float(high), level, p_value, self.value, other.value, n
+        )
+
+
 @dataclass(frozen=True)
 class ReliabilityBand:
     """Where the accuracy of each bin of the curve may lie; see `reliability_band` for the two kinds."""
@@ -97,14 +126,35 @@ def bootstrap_interval(
     """
     function = "bootstrap_interval"
     check_option(method, ("percentile", "basic"), "method", function)
-    _check_settings(n_resamples, level, function)
+    check_level(level, function)
+    found = resample(
+        metric, y_true, probabilities, n_resamples=n_resamples, seed=seed, sample_weight=sample_weight, **options
+    )
+    return found.interval(level=level, method=method)
+
+
+def resample(
+    metric: Callable[..., Any],
+    y_true: Any,
+    probabilities: Any,
+    *,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    sample_weight: Any = None,
+    **options: Any,
+) -> Resamples:
+    """A measure on resampled rows, once, for an interval and for any number of paired differences.
+
+    >>> from refocal.metrics import brier_score
+    >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.25, 0.75, 0.75] * 25
+    >>> half = resample(brier_score, y, [0.5] * 100)
+    >>> half.minus(resample(brier_score, y, p)) == paired_bootstrap(brier_score, y, [0.5] * 100, p)
+    True
+    """
+    function = "bootstrap_interval"
+    check_count(n_resamples, "n_resamples", function)
     evaluate, rows, value = _prepare(metric, y_true, probabilities, sample_weight, options, function)
-    draws = np.concatenate([evaluate(counts) for counts in _resamples(rows, n_resamples, seed)])
-    low, high = _quantiles(draws, level)
-    if method == "basic":
-        low, high = 2.0 * value - high, 2.0 * value - low
-    spread = float(np.std(draws, ddof=1)) if n_resamples > 1 else 0.0
-    return Interval(value, float(low), float(high), level, spread, float(np.mean(draws)) - value, n_resamples)
+    return Resamples(value, np.concatenate([evaluate(counts) for counts in _resamples(rows, n_resamples, seed)]))
 
 
 def paired_bootstrap(
@@ -133,16 +183,9 @@ def paired_bootstrap(
     _check_settings(n_resamples, level, function)
     evaluate_first, rows, of_first = _prepare(metric, y_true, first, sample_weight, options, function)
     evaluate_second, _, of_second = _prepare(metric, y_true, second, sample_weight, options, function)
-    draws = np.concatenate(
-        [evaluate_first(counts) - evaluate_second(counts) for counts in _resamples(rows, n_resamples, seed)]
-    )
-    low, high = _quantiles(draws, level)
-    # Counting the data themselves as one resample keeps the p-value above 0.
-    tail = min(int(np.count_nonzero(draws <= 0)), int(np.count_nonzero(draws >= 0)))
-    p_value = min(1.0, 2.0 * (tail + 1.0) / (n_resamples + 1.0))
-    return PairedDifference(
-        of_first - of_second, float(low), float(high), level, p_value, of_first, of_second, n_resamples
-    )
+    draws = [(evaluate_first(counts), evaluate_second(counts)) for counts in _resamples(rows, n_resamples, seed)]
+    first_draws, second_draws = (np.concatenate(part) for part in zip(*draws, strict=True))
+    return Resamples(of_first, first_draws).minus(Resamples(of_second, second_draws), level=level)
 
 
 def reliability_band(

@@ -1,0 +1,38 @@
+"""Applying a calibrator to more rows than should be held twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import row_blocks
+from refocal._files import replace_atomically
+from refocal.calibrators import Calibrator
+
+
+def apply_blocks(
+    calibrator: Calibrator, values: Any, update: Callable[[int, int, str], None], entries: int = 1 << 22
+) -> NDArray[Any]:
+    """`calibrator.predict_proba(values)`, bit for bit, in blocks of rows."""
+    if values.ndim != 2 or len(values) == 0:
+        return np.asarray(calibrator.predict_proba(values))  # says what is wrong
+    parts = []
+    for rows in row_blocks(values.shape[0], values.shape[1], entries=entries):
+        update(rows.start, values.shape[0], f"applying to {values.shape[0]:,} rows")
+        parts.append(np.asarray(calibrator.predict_proba(values[rows])))
+    return np.concatenate(parts)
+
+
+def write_arrays(output: Path, probabilities: NDArray[Any], labels: Any) -> None:
+    """The probabilities, with the labels if there are any; whole or not at all."""
+    with replace_atomically(output) as part, part.open("wb") as file:
+        if output.suffix.lower() == ".npy":
+            np.save(file, probabilities)
+        elif labels is None:
+            np.savez(file, probabilities=probabilities)
+        else:
+            np.savez(file, probabilities=probabilities, labels=np.asarray(labels))

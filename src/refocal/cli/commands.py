@@ -1,0 +1,372 @@
+"""The commands of `refocal`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refocal.cli import options
+from refocal.cli.printing import out, plain_table, print_evaluation, print_json, progress
+from refocal.cli.run import FileProblem, UsageError, explained
+from refocal.errors import InputError, InputWarning
+
+if TYPE_CHECKING:
+    from refocal.evaluate import Evaluation
+
+DEMO_METHODS = ("ts", "focal", "fts", "fts-nll")
+ONLY_HTML, ONLY_JSON = (".html", ".htm"), (".json",)
+
+app = typer.Typer(
+    name="refocal",
+    help="Turn the logits of any classifier into probabilities that can be trusted.",
+    epilog="Examples:\n\nrefocal demo\n\nrefocal compare val.npz test.npz --report report.html\n\n"
+    "refocal fit val.npz -o calibrator.json",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+File = Annotated[Path, typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .parquet .safetensors .pt")]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option("--method", "-m", help="A method; may be repeated. All by default.",
+                 autocompletion=options.complete_method),
+]  # fmt: skip
+Report = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here as well.")]
+EvaluationFile = Annotated[Path | None, typer.Option("-o", "--output", help="Write the evaluation here, as JSON.")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        import refocal
+
+        out().print(f"refocal {refocal.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="The version.")] = False,
+) -> None:
+    """Turn the logits of any classifier into probabilities that can be trusted."""
+
+
+@app.command(epilog="Example: refocal demo --sample cifar10-focal3 -o report.html")
+def demo(
+    sample: Annotated[str, typer.Option(help="cifar100-focal7 or cifar10-focal3.")] = "cifar100-focal7",
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the report.")] = Path("report.html"),
+    resamples: options.Resamples = 500,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Calibrate a real network that comes along, and write a report about it."""
+    from refocal.data import SAMPLES, load_sample
+    from refocal.evaluate import compare
+
+    options.check_output(output, ONLY_HTML)
+    validation, test = load_sample(sample)
+    with progress("reading", quiet=json) as update:
+        found = compare(
+            validation,
+            test,
+            DEMO_METHODS,
+            chosen="fts",
+            title=SAMPLES[sample],
+            n_resamples=resamples,
+            seed=seed,
+            progress=update,
+        )
+    _finish(found, None, output, json)
+
+
+@app.command(
+    epilog="Examples:\n\nrefocal fit val.npz -o calibrator.json\n\n"
+    "refocal fit val.csv --method fts --objective ece --tolerance 0.01\n\n"
+    "refocal fit logits.npy --labels labels.npy --method ts"
+)
+def fit(
+    validation: File,
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="ts, fts, focal, …", autocompletion=options.complete_method)
+    ] = "fts",
+    objective: Annotated[str | None, typer.Option(help="auto, nll, ece or a metric's name.")] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(min=0.0, help="Share of the log-loss that may be given up.")
+    ] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")] = Path("calibrator.json"),
+    probabilities: options.Probabilities = False,
+    values: options.Values = None,
+    labels: options.Labels = None,
+    weights: options.Weights = None,
+    first_label: options.FirstLabel = 0,
+    json: options.Json = False,
+) -> None:
+    """Fit a calibrator on held-out rows and write it as JSON."""
+    from refocal.calibrators.registry import make
+    from refocal.calibrators.serialize import to_dict
+
+    options.check_output(output, ONLY_JSON)
+    kind = "probabilities" if probabilities else "logits"
+    calibrator = make(method, objective=objective, nll_tolerance=tolerance, input=kind)
+    with progress("reading", quiet=json) as update:
+        rows = options.read_file(validation, probabilities, values, labels, weight=weights, first_label=first_label)
+        update(0, 0, f"fitting {method} on {len(rows):,} rows")
+        calibrator.fit(rows.values, rows.labels, rows.weight)
+    calibrator.save(output)
+    data = to_dict(calibrator)
+    if json:
+        print_json(data)
+        return
+    _print_calibrator(data)
+    out().print(f"Wrote {output}. Next: refocal apply {output} LOGITS -o probs.npz")
+
+
+@app.command(epilog="Example: refocal apply calibrator.json logits.npz -o probs.npz")
+def apply(
+    calibrator: Annotated[Path, typer.Argument(help="Made by refocal fit.")],
+    logits: Annotated[Path, typer.Argument(help="Logits, with or without labels.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help=".npz or .npy.")] = Path("probs.npz"),
+    values: options.Values = None,
+    labels: options.Labels = None,
+    json: options.Json = False,
+) -> None:
+    """Turn logits into calibrated probabilities."""
+    from refocal import load
+    from refocal.cli.apply import apply_blocks, write_arrays
+    from refocal.data import read_values
+
+    options.check_calibrator_file(calibrator)
+    options.check_output(output, (".npz", ".npy"))
+    fitted = load(calibrator)
+    with progress("reading", quiet=json) as update:
+        found = read_values(logits, input=fitted.input, values=values, labels=labels)
+        try:
+            result = apply_blocks(fitted, found.values, update)
+        except InputWarning as error:
+            wanted = "sum to 1, as probabilities do, but this calibrator takes logits; fit one with --probabilities"
+            raise FileProblem(f"{logits}: the rows {wanted}.") from error
+        except InputError as error:
+            raise FileProblem(f"{logits}: {explained(error)}") from error
+        write_arrays(output, result, found.labels)
+    shape = {"output": str(output), "rows": int(result.shape[0]), "classes": int(result.shape[1])}
+    if json:
+        print_json(shape)
+    else:
+        out().print(f"Wrote {output}: probabilities of {shape['rows']:,} rows and {shape['classes']:,} classes.")
+
+
+@app.command(epilog="Example: refocal evaluate test.npz calibrator.json --report report.html")
+def evaluate(
+    test: File,
+    calibrators: Annotated[
+        list[Path] | None, typer.Argument(help="Made by refocal fit; none: the network alone.")
+    ] = None,
+    output: EvaluationFile = None,
+    report: Report = None,
+    probabilities: options.Probabilities = False,
+    values: options.Values = None,
+    labels: options.Labels = None,
+    weights: options.Weights = None,
+    first_label: options.FirstLabel = 0,
+    resamples: options.Resamples = 500,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Measure calibrators on test rows, beside the network as it is."""
+    from refocal import load
+    from refocal.evaluate import evaluate as measure
+
+    _check_outputs(output, report)
+    fitted = {}
+    for file in calibrators or []:
+        options.check_calibrator_file(file)
+        if file.stem in fitted or file.stem == "none":
+            raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
+        fitted[file.stem] = load(file)
+    with progress("reading", quiet=json) as update:
+        rows = options.read_file(test, probabilities, values, labels, weight=weights, first_label=first_label)
+        chosen = next(iter(fitted)) if len(fitted) == 1 else None
+        found = measure(rows, fitted, chosen=chosen, title=test.stem, n_resamples=resamples, seed=seed, progress=update)
+    _finish(found, output, report, json)
+
+
+@app.command(
+    epilog="Examples:\n\nrefocal compare val.npz test.npz --report report.html\n\n"
+    "refocal compare all.csv -m ts -m fts -o evaluation.json"
+)
+def compare(
+    validation: File,
+    test: Annotated[Path | None, typer.Argument(help="Without it half of the rows are held back for testing.")] = None,
+    methods: Methods = None,
+    output: EvaluationFile = None,
+    report: Report = None,
+    probabilities: options.Probabilities = False,
+    values: options.Values = None,
+    labels: options.Labels = None,
+    weights: options.Weights = None,
+    first_label: options.FirstLabel = 0,
+    resamples: options.Resamples = 500,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Fit every method on VALIDATION, rank them on TEST, and say which to use."""
+    _check_outputs(output, report)
+    reading = {"probabilities": probabilities, "values": values, "labels": labels, "weight": weights,
+               "first_label": first_label}  # fmt: skip
+    found = _compared(validation, test, methods, resamples, seed, json, reading)
+    _finish(found, output, report, json)
+
+
+@app.command(epilog="Examples:\n\nrefocal report evaluation.json -o report.html\n\nrefocal report val.npz test.npz")
+def report(
+    source: Annotated[Path, typer.Argument(help="An evaluation (.json), or the validation rows.")],
+    test: Annotated[Path | None, typer.Argument(help="The test rows, where SOURCE is a file of rows.")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")] = Path("report.html"),
+    methods: Methods = None,
+    probabilities: options.Probabilities = False,
+    values: options.Values = None,
+    labels: options.Labels = None,
+    weights: options.Weights = None,
+    first_label: options.FirstLabel = 0,
+    resamples: options.Resamples = 500,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Write the HTML report of an evaluation, or of rows compared on the spot."""
+    from refocal.evaluate import load_evaluation
+    from refocal.report import write_report
+
+    options.check_output(output, ONLY_HTML)
+    if source.suffix.lower() == ".json":
+        if test is not None:
+            raise UsageError(f"{test}: an evaluation needs no test rows; give either a .json file or rows.")
+        found = load_evaluation(source)
+    else:
+        reading = {"probabilities": probabilities, "values": values, "labels": labels, "weight": weights,
+                   "first_label": first_label}  # fmt: skip
+        found = _compared(source, test, methods, resamples, seed, json, reading)
+    with progress("drawing", quiet=json):
+        write_report(found, output)
+    if json:
+        print_json({"output": str(output)})
+    else:
+        out().print(f"Wrote {output}.")
+
+
+@app.command(epilog="Example: refocal show calibrator.json")
+def show(
+    calibrator: Annotated[Path, typer.Argument(help="Made by refocal fit.")],
+    json: options.Json = False,
+) -> None:
+    """Say what a calibrator is and how it was fitted."""
+    from refocal import load
+    from refocal.calibrators.serialize import to_dict
+
+    options.check_calibrator_file(calibrator)
+    data = to_dict(load(calibrator))
+    if json:
+        print_json(data)
+    else:
+        _print_calibrator(data)
+
+
+@app.command(epilog="Example: refocal theory --gamma 2 --classes 3")
+def theory(
+    gamma: Annotated[float, typer.Option(help="γ of the focal loss, greater than -1.")] = 2.0,
+    classes: Annotated[int, typer.Option(min=2, max=4, help="Number of classes for the closest temperature.")] = 2,
+    json: options.Json = False,
+) -> None:
+    """What focal loss with a γ does: bounds, the closest temperature, the threshold of confidence."""
+    from refocal import theory as proven
+
+    with progress("searching the closest temperature", quiet=json):
+        bounds, tight = proven.temperature_bounds(gamma), proven.tight_temperature_bounds(gamma, 20.0)
+        closest = proven.closest_temperature(gamma, classes)
+        threshold = proven.confidence_threshold(gamma) if gamma > 0 else None
+    data: dict[str, Any] = {
+        "gamma": gamma,
+        "temperature_bounds": list(bounds),
+        "tight_temperature_bounds": list(tight),
+        "closest_temperature": {"classes": classes, **closest._asdict()},
+        "confidence_threshold": threshold,
+    }
+    if json:
+        print_json(data)
+        return
+    table = plain_table(f"γ = {gamma:g}", "")
+    table.add_row(
+        "two classes: focal calibration lies between temperatures", f"{bounds.lower:.4f} and {bounds.upper:.4f}"
+    )
+    table.add_row("  and for log-odds up to 20 between", f"{tight.lower:.4f} and {tight.upper:.4f}")
+    table.add_row(f"{classes} classes: the closest temperature", f"{closest.temperature:.4f}")
+    table.add_row("  and the largest difference of a probability that remains", f"{closest.error:.4f}")
+    if threshold is not None:
+        table.add_row("a top probability is never lowered from τ on", f"{threshold:.4f}")
+    out().print(table)
+
+
+def _compared(
+    validation: Path,
+    test: Path | None,
+    methods: list[str] | None,
+    resamples: int,
+    seed: int,
+    quiet: bool,
+    reading: dict[str, Any],
+) -> Evaluation:
+    from refocal.data import split
+    from refocal.evaluate import compare as fit_and_measure
+
+    with progress("reading", quiet=quiet) as update:
+        first = options.read_file(validation, **reading)
+        if test is None:
+            first, second = split(first, seed=seed)
+        else:
+            second = options.read_file(test, **reading)
+        if first.n_classes != second.n_classes:
+            raise UsageError(
+                f"{validation} has {first.n_classes} classes and {test} has {second.n_classes}; "
+                "give two files of the same network."
+            )
+        title = validation.stem if test is None else test.stem
+        return fit_and_measure(first, second, methods, title=title, n_resamples=resamples, seed=seed, progress=update)
+
+
+def _check_outputs(output: Path | None, report: Path | None) -> None:
+    if output is not None:
+        options.check_output(output, ONLY_JSON)
+    if report is not None:
+        options.check_output(report, ONLY_HTML)
+
+
+def _finish(found: Evaluation, output: Path | None, report: Path | None, json: bool) -> None:
+    """Write what was asked for, then print."""
+    if report is not None:
+        from refocal.report import write_report
+
+        with progress("drawing", quiet=json):
+            write_report(found, report)
+    if output is not None:
+        found.save(output)
+    if json:
+        print_json(found.to_dict())
+        return
+    print_evaluation(found)
+    for file in (output, report):
+        if file is not None:
+            out().print(f"Wrote {file}.")
+
+
+def _print_calibrator(data: dict[str, Any]) -> None:
+    settings = ", ".join(f"{key}={value!r}" for key, value in data["parameters"].items() if value is not None)
+    fitted = ", ".join(f"{key} = {value:.4f}" for key, value in data["fitted"].items())
+    before, after, fit_on = data["fit"]["before"], data["fit"]["after"], data["fit"]
+    console = out()
+    console.print(f"{data['method']}({settings})", markup=False)
+    console.print(f"{fitted}; search {data['search']['status']}: {data['search']['message']}", markup=False)
+    table = plain_table(f"on its {fit_on['n_samples']:,} rows, {fit_on['n_classes']:,} classes", "before", "after")
+    for key in before:
+        table.add_row(key, f"{before[key]:.4f}", f"{after[key]:.4f}")
+    console.print(table)

@@ -1,0 +1,70 @@
+"""The options that several commands share, and how they become predictions."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refocal.cli.run import FileProblem, UsageError, explained
+from refocal.errors import InputError, InputWarning
+
+if TYPE_CHECKING:
+    from refocal.data import Predictions
+
+Probabilities = Annotated[bool, typer.Option("--probabilities", help="The numbers are probabilities, not logits.")]
+Values = Annotated[
+    str | None,
+    typer.Option("--values", metavar="NAME", help="Array with the logits; for columns a pattern such as 'logit_*'."),
+]
+Labels = Annotated[
+    str | None, typer.Option("--labels", metavar="NAME", help="Array or column with the labels, or a .npy file.")
+]
+Weights = Annotated[str | None, typer.Option("--weights", metavar="NAME", help="Array or column with the weights.")]
+FirstLabel = Annotated[int, typer.Option("--first-label", help="1 where the labels count from 1.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Resamples = Annotated[int, typer.Option("--resamples", min=1, help="Resamples of the bootstrap.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap and of splits.")]
+
+
+def complete_method(incomplete: str) -> list[str]:
+    """Names of methods, for the shell."""
+    from refocal.calibrators.registry import NAMED
+
+    return [name for name in NAMED if name.startswith(incomplete)]
+
+
+def read_file(file: Path, probabilities: bool, values: str | None, labels: str | None, **options: Any) -> Predictions:
+    """Predictions of a file, as the options say."""
+    from refocal.data import read
+
+    kind: Any = "probabilities" if probabilities else "logits"
+    try:
+        return read(file, input=kind, values=values, labels=labels, **options)
+    except (InputError, InputWarning) as error:
+        raise FileProblem(f"{file}: {explained(error)}") from error
+
+
+def check_output(file: Path, endings: tuple[str, ...]) -> None:
+    """Complain about where to write before anything is computed."""
+    if file.suffix.lower() not in endings:
+        raise UsageError(f"{file}: the output must end in {' or '.join(endings)}; are arguments swapped?")
+    if file.is_dir():
+        raise UsageError(f"{file}: is a directory; name a file with -o.")
+    folder = file.parent
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such directory; make it first or name another with -o.")
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise FileProblem(f"{folder}: cannot be written to; name a file in another directory with -o.") from error
+
+
+def check_calibrator_file(file: Path) -> None:
+    """The first argument of `apply` and `show` is a calibrator."""
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such file.")
+    if file.suffix.lower() != ".json":
+        raise UsageError(f"{file}: a calibrator is a .json file made by refocal fit; are the arguments swapped?")

@@ -1,0 +1,65 @@
+"""What the terminal shows: tables, and progress on everything that may take more than a second."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from refocal.evaluate import Evaluation
+
+
+def out() -> Console:
+    """The terminal, or whatever standard output is just now."""
+    # Into a file a table is as wide as it needs to be: nothing is cut off.
+    width = None if sys.stdout.isatty() else 160
+    return Console(highlight=False, soft_wrap=True, width=width)
+
+
+def print_json(data: Any) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@contextmanager
+def progress(first: str, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on standard error while the block runs; gone when it is done, absent where no terminal is."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task(first, total=None)
+
+        def update(done: int, total: int, words: str) -> None:
+            # A total of 0 is one that nobody knows: the bar moves to and fro.
+            bar.update(task, completed=done, total=total or None, description=words)
+
+        yield update
+
+
+def print_evaluation(evaluation: Evaluation) -> None:
+    """The comparison as a table, with what it says in words."""
+    from refocal.evaluate import comparison_table, recommendation, verdict
+    from refocal.evaluate.words import headers
+
+    table = plain_table(*headers(evaluation))
+    for row in comparison_table(evaluation):
+        table.add_row(*row.cells, style="bold" if row.chosen else None)
+    console = out()
+    console.print(table)
+    console.print(verdict(evaluation))
+    console.print(recommendation(evaluation))
+
+
+def plain_table(*heads: str) -> Table:
+    """A table without a frame: the first column to the left, numbers to the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for i, head in enumerate(heads):
+        table.add_column(head, justify="left" if i == 0 else "right", no_wrap=True)
+    return table

@@ -1,0 +1,212 @@
+"""One small reader a format: the names that a file holds, and the array behind each, read when it is asked for."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal.errors import FormatError
+
+
+class Contents:
+    """The named arrays or columns of a file."""
+
+    is_table = False
+    anonymous = False
+
+    def __init__(self, names: list[str], get: Callable[[str], Any]) -> None:
+        self.names = names
+        self.get = get
+
+    def is_nested(self, name: str) -> bool:
+        """Whether a column holds a whole row of numbers in each cell."""
+        return False
+
+    def matrix(self, columns: list[str]) -> NDArray[Any]:
+        """Several columns side by side."""
+        return np.stack([self.get(name) for name in columns], axis=1)
+
+
+def open_contents(file: Path) -> Contents:
+    """What a file holds, by its ending."""
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such file.")
+    ending = file.suffix.lower()
+    if ending == ".json":
+        raise FormatError(f"{file}: a .json file holds a calibrator or an evaluation, not logits: arguments swapped?")
+    if ending not in READERS:
+        raise FormatError(f"{file}: files that end in {file.suffix!r} are not known; known are {', '.join(ENDINGS)}.")
+    reader = READERS[ending]
+    try:
+        return reader(file)
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        if isinstance(error, FormatError):
+            raise
+        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise FormatError(f"{file}: cannot be read as {file.suffix}: {first_line}") from error
+
+
+def _npz(file: Path) -> Contents:
+    archive = np.load(file, allow_pickle=False)
+    if isinstance(archive, np.ndarray):
+        raise FormatError(f"{file}: a single array; name the file .npy.")
+    return Contents(list(archive.files), archive.__getitem__)
+
+
+def _npy(file: Path) -> Contents:
+    array = np.load(file, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise FormatError(f"{file}: an archive of arrays; name the file .npz.")
+    contents = Contents([file.stem], lambda _: array)
+    contents.anonymous = True
+    return contents
+
+
+def _safetensors(file: Path) -> Contents:
+    library = _optional("safetensors", "safetensors", file)
+    try:
+        handle = library.safe_open(file, framework="np")  # memory-mapped: only what is asked for is read
+        names = list(handle.keys())
+    except library.SafetensorError as error:
+        raise FormatError(f"{file}: cannot be read as .safetensors: {error}") from error
+
+    def get(name: str) -> Any:
+        try:
+            tensor = handle.get_tensor(name)
+        except (AttributeError, TypeError) as error:  # bfloat16 where no package teaches it to NumPy
+            raise FormatError(f"{file}: {name!r} is of a type that NumPy cannot hold; save it as float32.") from error
+        return tensor.astype(np.float32) if tensor.dtype.name == "bfloat16" else tensor
+
+    return Contents(names, get)
+
+
+def _torch(file: Path) -> Contents:
+    torch = _optional("torch", "torch", file)
+    zipped = zipfile.is_zipfile(file)
+    try:
+        loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=zipped)
+    except Exception as error:  # torch raises pickle.UnpicklingError, RuntimeError and others
+        message = "it holds more than tensors, and loading it could run code; save a dictionary of tensors"
+        raise FormatError(f"{file}: cannot be read safely: {message}.") from error
+    if isinstance(loaded, torch.Tensor):
+        contents = Contents([file.stem], lambda _: _from_torch(torch, loaded))
+        contents.anonymous = True
+        return contents
+    if not isinstance(loaded, dict):
+        raise FormatError(f"{file}: must hold a dictionary of tensors. Got {type(loaded).__name__} instead.")
+    return Contents(list(map(str, loaded)), lambda name: _from_torch(torch, loaded[name]))
+
+
+def _from_torch(torch: Any, value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    # NumPy has no bfloat16; float32 holds every value of it.
+    return (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
+
+
+class _Text(Contents):
+    """Columns of a text file; the numbers are read by NumPy, in float64."""
+
+    is_table = True
+
+    def __init__(self, file: Path, delimiter: str) -> None:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            names = next(csv.reader(lines, delimiter=delimiter), [])
+        if len(names) < 2 or len(set(names)) != len(names):
+            raise FormatError(f"{file}: the first line must hold the names of two or more columns, none twice.")
+        if all(_is_number(name) for name in names):
+            raise FormatError(f"{file}: the first line must hold the names of the columns; it holds numbers.")
+        self._file, self._delimiter = file, delimiter
+        super().__init__(names, self._column)
+
+    def matrix(self, columns: list[str]) -> NDArray[Any]:
+        return self._load([self.names.index(name) for name in columns], np.float64)
+
+    def _column(self, name: str) -> NDArray[Any]:
+        text = self._load([self.names.index(name)], str)[:, 0]
+        try:
+            return text.astype(np.float64)
+        except ValueError:
+            return text
+
+    def _load(self, columns: list[int], dtype: Any) -> NDArray[Any]:
+        try:
+            return np.loadtxt(
+                self._file,
+                dtype=dtype,
+                delimiter=self._delimiter,
+                skiprows=1,
+                usecols=columns,
+                ndmin=2,
+                quotechar='"',
+                comments=None,
+                encoding="utf-8-sig",
+            )
+        except (ValueError, IndexError) as error:
+            raise FormatError(f"{self._file}: {str(error).splitlines()[0]}") from error
+
+
+class _Parquet(Contents):
+    """Columns of a Parquet file; a column may hold a list of numbers in each cell."""
+
+    is_table = True
+
+    def __init__(self, file: Path) -> None:
+        parquet = _optional("pyarrow.parquet", "parquet", file)
+        self._read: Any = parquet.read_table
+        self._file = file
+        self._types = _optional("pyarrow", "parquet", file).types
+        self._schema = parquet.read_schema(file)
+        super().__init__(list(self._schema.names), self._column)
+
+    def is_nested(self, name: str) -> bool:
+        kind = self._schema.field(name).type
+        return any(
+            test(kind) for test in (self._types.is_list, self._types.is_large_list, self._types.is_fixed_size_list)
+        )
+
+    def _column(self, name: str) -> NDArray[Any]:
+        column = self._read(self._file, columns=[name], memory_map=True).column(0)
+        if self.is_nested(name):
+            flat: NDArray[Any] = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+            return flat.reshape(len(column), -1)
+        values: NDArray[Any] = column.to_numpy()
+        return values.astype(str) if values.dtype.kind == "O" else values
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    # 0, 1, 2 are names of classes; 0.73 is a value.
+    return not text.strip().isdigit()
+
+
+def _optional(module: str, extra: str, file: Path) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise FormatError(
+            f"{file}: reading {file.suffix} needs {module.split('.')[0]}; pip install 'refocal[{extra}]'."
+        ) from error
+
+
+READERS: dict[str, Callable[[Path], Contents]] = {
+    ".npz": _npz,
+    ".npy": _npy,
+    ".csv": lambda file: _Text(file, ","),
+    ".tsv": lambda file: _Text(file, "\t"),
+    ".parquet": _Parquet,
+    ".safetensors": _safetensors,
+    ".pt": _torch,
+    ".pth": _torch,
+}
+ENDINGS = tuple(READERS)

@@ -1,0 +1,175 @@
+"""What a classifier said and what was true, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import (
+    Array,
+    as_array,
+    check_labels,
+    check_logits,
+    check_probabilities,
+    check_weight,
+    log_probabilities,
+    to_numpy,
+    warn_of_probabilities,
+)
+from refocal.errors import DataError, LabelError, ShapeError
+
+Input = Literal["logits", "probabilities"]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Logits or probabilities (N, C) with their labels; made by `from_logits` or `from_probabilities`.
+
+    Which of the two the numbers are is said by the caller and never guessed. `values` are kept as they came, with
+    their dtype, and may be memory-mapped; `labels` are integers from 0 to C-1.
+
+    >>> Predictions.from_logits([[2.0, 0.5], [0.1, 0.3]], [0, 1])
+    Predictions(2 rows, 2 classes, logits, float64)
+    """
+
+    values: Array
+    labels: NDArray[np.int64]
+    input: Input
+    weight: NDArray[np.float64] | None = None
+    class_names: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_logits(
+        cls,
+        logits: Any,
+        labels: Any,
+        *,
+        weight: Any = None,
+        class_names: Sequence[str] | None = None,
+        first_label: int = 0,
+    ) -> Predictions:
+        """Rows of logits, before any softmax; `first_label` is 1 where the labels count from 1."""
+        name = "Predictions.from_logits"
+        values = _matrix(logits, labels, "logits", name)
+        check_logits(values, "logits", name)
+        warn_of_probabilities(values, "logits", name, remedy="use Predictions.from_probabilities")
+        return cls._of(values, labels, "logits", weight, class_names, first_label, name)
+
+    @classmethod
+    def from_probabilities(
+        cls,
+        probabilities: Any,
+        labels: Any,
+        *,
+        weight: Any = None,
+        class_names: Sequence[str] | None = None,
+        first_label: int = 0,
+    ) -> Predictions:
+        """Rows of probabilities that sum to 1; `first_label` is 1 where the labels count from 1."""
+        name = "Predictions.from_probabilities"
+        values = _matrix(probabilities, labels, "probabilities", name)
+        check_probabilities(values, "probabilities", name)
+        return cls._of(values, labels, "probabilities", weight, class_names, first_label, name)
+
+    @classmethod
+    def _of(
+        cls,
+        values: Array,
+        labels: Any,
+        kind: Input,
+        weight: Any,
+        class_names: Sequence[str] | None,
+        first_label: int,
+        function: str,
+    ) -> Predictions:
+        n_classes = int(values.shape[-1])
+        names = None if class_names is None else tuple(str(name) for name in class_names)
+        if names is not None and (len(names) != n_classes or len(set(names)) != n_classes):
+            expected = f"{n_classes} different names, one for each column"
+            raise ShapeError("class_names", function, expected=expected, got=f"{len(set(names))} different ones")
+        numbers = _numbers(labels, names, function) - first_label
+        _check_first_label(numbers, n_classes, function)
+        checked = to_numpy(check_labels(numbers, np.empty((len(values), n_classes)), function))
+        weights = None if weight is None else check_weight(weight, checked.shape, function)
+        return cls(values, checked, kind, weights, names)
+
+    @property
+    def logits(self) -> Array:
+        """The values themselves, or the logarithms of the probabilities."""
+        return self.values if self.input == "logits" else log_probabilities(self.values)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return int(self.values.shape[-1])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Predictions({len(self):,} rows, {self.n_classes:,} classes, {self.input}, {self.values.dtype})"
+
+    def take(self, rows: NDArray[np.int64]) -> Predictions:
+        """Some of the rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return Predictions(self.values[rows], self.labels[rows], self.input, weight, self.class_names)
+
+    def name_of(self, label: int) -> str:
+        """The name of a class; its number where there is none."""
+        return str(label) if self.class_names is None else self.class_names[label]
+
+
+def _matrix(values: Any, labels: Any, argument: str, function: str) -> Array:
+    array = as_array(values, argument, function)
+    if array.ndim == 1 and np.ndim(labels) == 2:
+        raise ShapeError(
+            argument,
+            function,
+            expected="two-dimensional; the labels are, so the two or their names are swapped",
+            got=f"shape {tuple(array.shape)}",
+        )
+    if array.ndim != 2:
+        raise ShapeError(
+            argument,
+            function,
+            expected="two-dimensional, one row a sample and one column a class",
+            got=f"shape {tuple(array.shape)}",
+        )
+    if len(array) == 0:
+        raise ShapeError(argument, function, expected="of at least one row", got=f"shape {tuple(array.shape)}")
+    return array
+
+
+def _numbers(labels: Any, names: tuple[str, ...] | None, function: str) -> NDArray[Any]:
+    """Labels as integers; names of classes become their numbers, whole floats are taken as integers."""
+    array: NDArray[Any] = np.asarray(to_numpy(labels))
+    if array.dtype.kind in "US":
+        if names is None:
+            raise LabelError("labels", function, expected="integers, or names with class_names", got="text")
+        known = {name: i for i, name in enumerate(names)}
+        strangers = [str(label) for label in np.unique(array) if str(label) not in known]
+        if strangers:
+            raise LabelError("labels", function, expected="among the class names", got=repr(strangers[0]))
+        return np.array([known[str(label)] for label in array], dtype=np.int64)
+    if array.dtype.kind == "f":
+        if not (np.isfinite(array).all() and np.array_equal(array, np.round(array))):
+            raise LabelError("labels", function, expected="whole numbers", got="fractions, NaN or infinity")
+        return array.astype(np.int64)
+    if array.dtype.kind not in "biu":
+        raise DataError("labels", function, expected="integers or names", got=f"dtype {array.dtype}")
+    return array.astype(np.int64)
+
+
+def _check_first_label(labels: NDArray[Any], n_classes: int, function: str) -> None:
+    """The commonest mistake has its own remedy: classes that are counted from 1."""
+    if labels.size and int(labels.min()) == 1 and int(labels.max()) == n_classes:
+        raise LabelError(
+            "labels",
+            function,
+            expected=f"between 0 and {n_classes - 1}; if they count from 1, say first_label=1",
+            got=f"labels from 1 to {n_classes}",
+        )

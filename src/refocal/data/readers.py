@@ -1,0 +1,159 @@
+"""From a file to Predictions. The ending names the format; nothing in a file is ever executed.
+
+Files of arrays (.npz, .npy, .safetensors, .pt) hold a matrix `logits` or `probabilities` and a vector `labels`; files
+of columns (.csv, .tsv, .parquet) one column a class and a column `label`. All names can be given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from refocal._arrays import check_option
+from refocal.data._formats import ENDINGS, Contents, open_contents
+from refocal.data.predictions import Input, Predictions
+from refocal.errors import FormatError
+
+LABELS = ("labels", "label")
+NOT_CLASSES = ("", "id", "index", "weight", "weights", "sample_weight", "Unnamed: 0", "__index_level_0__")
+
+
+class Values(NamedTuple):
+    """What a file holds, not checked yet; labels, weight and class names where it has them."""
+
+    values: Any
+    labels: Any
+    weight: Any
+    class_names: tuple[str, ...] | None
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    input: Input = "logits",  # noqa: A002
+    values: str | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    weight: str | None = None,
+    class_names: Sequence[str] | None = None,
+    first_label: int = 0,
+) -> Predictions:
+    """Predictions from a file.
+
+    Parameters
+    ----------
+    path : path
+        .npz, .npy, .safetensors or .pt (arrays); .csv, .tsv or .parquet (columns).
+    input : "logits" or "probabilities"
+        What the numbers are; never guessed.
+    values : str, optional
+        Name of the matrix, by default `logits` or `probabilities` as `input` says; for columns a pattern such as
+        "logit_*", by default every column but those of labels and weights.
+    labels : str or path, optional
+        Name of the array or column, by default `labels` or `label`; or the path of a second file, .npy, with them.
+    weight : str, optional
+        Name of the array or column with the weights of the rows.
+    class_names : list of str, optional
+        By default an array `class_names`, or the names of the columns.
+    first_label : int
+        1 where the labels count from 1.
+    """
+    found = read_values(path, input=input, values=values, labels=labels, weight=weight)
+    if found.labels is None:
+        contents = open_contents(Path(path))
+        held = "It holds one array" if contents.anonymous else f"It has {_listed(contents.names)}"
+        raise FormatError(f"{path}: no labels. {held}; name theirs with labels=, also a .npy file that holds them.")
+    make = Predictions.from_logits if input == "logits" else Predictions.from_probabilities
+    names = found.class_names if class_names is None else class_names
+    return make(found.values, found.labels, weight=found.weight, class_names=names, first_label=first_label)
+
+
+def read_values(
+    path: str | os.PathLike[str],
+    *,
+    input: Input = "logits",  # noqa: A002
+    values: str | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    weight: str | None = None,
+) -> Values:
+    """What a file holds, whether or not it has labels; the arguments are those of `read`."""
+    check_option(input, ("logits", "probabilities"), "input", "read")
+    file = Path(path)
+    contents = open_contents(file)
+    labels_file = None if labels is None else Path(labels)
+    if labels_file is not None and labels_file.suffix == ".npy":
+        named_labels: Any = open_contents(labels_file).get("labels")
+        label_name = None
+    else:
+        label_name = _label_name(contents, None if labels is None else os.fspath(labels), file)
+        named_labels = None if label_name is None else contents.get(label_name)
+    named_weight = None if weight is None else contents.get(_known(contents, weight, file))
+    if contents.is_table and _is_matrix_column(contents, values or input):
+        matrix, names = contents.get(values or input), None
+    elif contents.is_table:
+        columns = _class_columns(contents, values, {label_name, weight}, file)
+        matrix, names = contents.matrix(columns), _names_of(columns)
+    else:
+        matrix = contents.get(_known(contents, values or _default(contents, input), file))
+        names = tuple(map(str, contents.get("class_names"))) if "class_names" in contents.names else None
+    return Values(matrix, named_labels, named_weight, names)
+
+
+def _default(contents: Contents, kind: Input) -> str:
+    """A .npy file has one array without a name: it is what the caller says it is."""
+    return contents.names[0] if contents.anonymous else kind
+
+
+def _label_name(contents: Contents, given: str | None, file: Path) -> str | None:
+    if given is not None:
+        return _known(contents, given, file)
+    return next((name for name in LABELS if name in contents.names and not contents.anonymous), None)
+
+
+def _known(contents: Contents, name: str, file: Path) -> str:
+    if name not in contents.names:
+        what = "column" if contents.is_table else "array"
+        raise FormatError(f"{file}: no {what} {name!r}. It has {_listed(contents.names)}; say which one holds what.")
+    return name
+
+
+def _class_columns(contents: Contents, pattern: str | None, taken: set[str | None], file: Path) -> list[str]:
+    if pattern is not None:
+        columns = [name for name in contents.names if fnmatchcase(name, pattern) and name not in taken]
+    else:
+        columns = [name for name in contents.names if name not in taken]
+        doubtful = [name for name in columns if name in NOT_CLASSES]
+        if doubtful:
+            raise FormatError(
+                f"{file}: the column {doubtful[0]!r} does not look like a class. "
+                "Name the classes' columns by a pattern such as 'logit_*', or name the weights."
+            )
+    if len(columns) < 2:
+        sought = "besides the labels" if pattern is None else f"that match {pattern!r}"
+        raise FormatError(f"{file}: fewer than two columns {sought}. It has {_listed(contents.names)}.")
+    return columns
+
+
+def _is_matrix_column(contents: Contents, name: str) -> bool:
+    return name in contents.names and contents.is_nested(name)
+
+
+def _names_of(columns: list[str]) -> tuple[str, ...] | None:
+    """The names of the columns, unless they only count, as logit_0, logit_1 do."""
+    prefix = columns[0].removesuffix("0")
+    if columns == [f"{prefix}{i}" for i in range(len(columns))]:
+        return None
+    shared = os.path.commonprefix(columns)  # noqa: RUF071 - names, not paths
+    # logit_cat, logit_dog: what stands before the last separator says what the numbers are, not of which class.
+    cut = max((shared.rfind(separator) + 1 for separator in "_.: "), default=0)
+    return tuple(name[cut:] for name in columns)
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(repr(name) for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+__all__ = ["ENDINGS", "Values", "read", "read_values"]

@@ -1,0 +1,29 @@
+"""Rows for calibration and rows for testing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refocal.data.predictions import Predictions
+from refocal.errors import ParameterError
+
+
+def split(predictions: Predictions, fraction: float = 0.5, *, seed: int = 0) -> tuple[Predictions, Predictions]:
+    """Two disjoint parts, the first with `fraction` of the rows, every class within one row of that share.
+
+    >>> rows = Predictions.from_logits(np.zeros((10, 2)), [0] * 6 + [1] * 4)
+    >>> validation, test = split(rows, 0.5)
+    >>> np.bincount(validation.labels), np.bincount(test.labels)
+    (array([3, 2]), array([3, 2]))
+    """
+    if not 0.0 < fraction < 1.0:
+        raise ParameterError("fraction", "split", expected="between 0 and 1", got=repr(fraction))
+    n = len(predictions)
+    shuffled = np.random.default_rng(seed).permutation(n)
+    by_class = shuffled[np.argsort(predictions.labels[shuffled], kind="stable")]
+    # Every (1/fraction)-th row of the classes laid end to end: no class can miss its share by a whole row.
+    steps = np.floor(np.arange(n + 1) * fraction + 1e-9)
+    first = np.diff(steps) > 0
+    if not 0 < np.count_nonzero(first) < n:
+        raise ParameterError("fraction", "split", expected=f"such that {n} rows give two parts", got=repr(fraction))
+    return predictions.take(np.sort(by_class[first])), predictions.take(np.sort(by_class[~first]))

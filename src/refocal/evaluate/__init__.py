@@ -1,0 +1,28 @@
+"""From predictions and calibrators to numbers: every measure with its interval, ready for reports and for JSON."""
+
+from refocal.evaluate.compute import compare, evaluate
+from refocal.evaluate.evaluation import (
+    ClassRow,
+    Evaluation,
+    Histogram,
+    Measured,
+    Reliability,
+    SearchSurface,
+    load_evaluation,
+)
+from refocal.evaluate.words import comparison_table, recommendation, verdict
+
+__all__ = [
+    "ClassRow",
+    "Evaluation",
+    "Histogram",
+    "Measured",
+    "Reliability",
+    "SearchSurface",
+    "compare",
+    "comparison_table",
+    "evaluate",
+    "load_evaluation",
+    "recommendation",
+    "verdict",
+]

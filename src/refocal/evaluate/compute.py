@@ -1,0 +1,330 @@
+"""Predictions and calibrators → Evaluation."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import refocal
+from refocal import metrics
+from refocal._arrays import as_floating, check_option, to_numpy
+from refocal.calibrators import Calibrator
+from refocal.calibrators.registry import NAMED, NONE, make, title_of
+from refocal.calibrators.serialize import to_dict
+from refocal.data import Predictions
+from refocal.errors import ShapeError
+from refocal.evaluate.evaluation import ClassRow, Evaluation, Histogram, Measured, Reliability, SearchSurface
+from refocal.maps import log_softmax
+from refocal.metrics import Interval, Resamples
+from refocal.search import Surface
+from refocal.search.objective import as_objective
+
+Progress = Callable[[int, int, str], None]
+Vector = NDArray[np.float64]
+
+# Measures with an interval. Calibration errors take the "basic" one: resampling adds noise to them (docs/metrics.md).
+MEASURES: dict[str, tuple[Callable[..., Any], str]] = {
+    "ece": (metrics.expected_calibration_error, "basic"),
+    "log_loss": (metrics.log_loss, "percentile"),
+    "brier_score": (metrics.brier_score, "percentile"),
+    "accuracy": (metrics.accuracy, "percentile"),
+}
+# Measures whose resamples would take longer than all else.
+VALUES: dict[str, Callable[..., float]] = {"classwise_ece": metrics.classwise_ece, "smooth_ece": metrics.smooth_ece}
+# A method is recommended for its ECE among those that give up at most this share of the best log-loss.
+LOG_LOSS_SHARE = 0.01
+HISTOGRAM_BINS = 20
+N_BINS = 15
+
+
+def compare(
+    validation: Predictions,
+    test: Predictions,
+    methods: Sequence[str] | None = None,
+    *,
+    chosen: str | None = None,
+    title: str = "predictions",
+    n_resamples: int = 500,
+    level: float = 0.95,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Fit methods on the validation set and measure them on the test set, beside the network as it is.
+
+    Parameters
+    ----------
+    validation, test : Predictions
+        Two sets of rows that the network was not trained on.
+    methods : list of str, optional
+        Names of `refocal.calibrators.registry`, by default all.
+    chosen : str, optional
+        The method to look at closely; by default the recommended one: the least ECE among the methods whose log-loss
+        is within 1 % of the best.
+    title : str
+        What the predictions are of, for the report.
+    n_resamples, level, seed
+        Of the bootstrap.
+    progress : callable, optional
+        Called with (steps done, all steps, what comes next).
+
+    Examples
+    --------
+    >>> from refocal.data import load_sample
+    >>> validation, test = load_sample("cifar10-focal3")
+    >>> found = compare(validation, test, ["ts", "fts-nll"], n_resamples=50)
+    >>> found["fts-nll"].measures["log_loss"].value < found["ts"].measures["log_loss"].value
+    True
+    """
+    names = list(NAMED) if methods is None else list(methods)
+    for name in names:
+        check_option(name, tuple(NAMED), "methods", "compare")
+    if chosen is not None:
+        check_option(chosen, (NONE, *names), "chosen", "compare")
+    report = progress or _silent
+    fitted, seconds = {}, {}
+    for i, name in enumerate(names):
+        report(i, 2 * len(names) + 2, f"fitting {name}")
+        start = time.perf_counter()
+        calibrator = make(name, input=validation.input)
+        fitted[name] = calibrator.fit(_wide(validation.values), validation.labels, validation.weight)
+        seconds[name] = time.perf_counter() - start
+
+    def later(done: int, total: int, words: str) -> None:
+        report(len(names) + done, len(names) + total, words)
+
+    return evaluate(
+        test,
+        fitted,
+        chosen=chosen,
+        title=title,
+        n_validation=len(validation),
+        fit_seconds=seconds,
+        n_resamples=n_resamples,
+        level=level,
+        seed=seed,
+        progress=later,
+    )
+
+
+def evaluate(
+    test: Predictions,
+    calibrators: Mapping[str, Calibrator],
+    *,
+    chosen: str | None = None,
+    title: str = "predictions",
+    n_validation: int | None = None,
+    fit_seconds: Mapping[str, float] | None = None,
+    n_resamples: int = 500,
+    level: float = 0.95,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Measure fitted calibrators on a test set, beside the network as it is.
+
+    The arguments are those of `compare`; `calibrators` maps names to fitted calibrators.
+    """
+    report = progress or _silent
+    everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
+    for name, fitted in calibrators.items():
+        _check_columns(test, name, fitted)
+    if chosen is not None:
+        check_option(chosen, tuple(everything), "chosen", "evaluate")
+    looks = {}
+    for i, (name, calibrator) in enumerate(everything.items()):
+        report(i, len(everything) + 1, f"measuring {name}")
+        looks[name] = _look(test, calibrator, n_resamples, level, seed)
+    draws = {name: look.draws for name, look in looks.items()}
+    picked = _recommended(draws) if chosen is None else chosen
+    report(len(everything), len(everything) + 1, "looking at classes")
+    measured = [
+        Measured(
+            name=name,
+            title=title_of(name, calibrator),
+            calibrator=None if calibrator is None else to_dict(calibrator),
+            measures={key: _interval(draws[name][key], level, method) for key, (_, method) in MEASURES.items()},
+            values=looks[name].values,
+            against_none={key: draws[name][key].minus(draws[NONE][key], level=level) for key in MEASURES},
+            against_chosen={key: draws[name][key].minus(draws[picked][key], level=level) for key in MEASURES},
+            reliability=looks[name].reliability,
+            histogram=looks[name].histogram,
+            classes=_classes(test, np.exp(log_proba(test, calibrator))) if name in (NONE, picked) else None,
+            fit_seconds=(fit_seconds or {}).get(name),
+            predict_seconds=looks[name].seconds,
+        )
+        for name, calibrator in everything.items()
+    ]
+    report(len(everything) + 1, len(everything) + 1, "done")
+    return Evaluation(
+        title=title,
+        n_validation=_n_validation(calibrators) if n_validation is None else n_validation,
+        n_test=len(test),
+        n_classes=test.n_classes,
+        class_names=None if test.class_names is None else list(test.class_names),
+        input=test.input,
+        level=level,
+        chosen=picked,
+        recommended=chosen is None,
+        methods=measured,
+        surface=_surface(picked, calibrators),
+        run=_run(n_resamples, seed),
+    )
+
+
+def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArray[Any]:
+    """Log-probabilities of a calibrator, or of the network itself, in float32 or float64."""
+    if calibrator is None:
+        return np.asarray(to_numpy(log_softmax(_wide(predictions.logits))))
+    values = _wide(predictions.values if calibrator.input == predictions.input else predictions.logits)
+    if calibrator.input == "probabilities" and predictions.input == "logits":
+        values = np.exp(to_numpy(log_softmax(values)))
+    return np.asarray(to_numpy(calibrator.predict_log_proba(values)))
+
+
+def _wide(values: Any) -> Any:
+    """At least float32: half precision would round the confidences that are to be measured."""
+    return as_floating(values, "values", "evaluate")[0]
+
+
+def _check_columns(test: Predictions, name: str, calibrator: Calibrator) -> None:
+    needed = calibrator.n_features_in_
+    if needed != test.n_classes:
+        expected = f"of {needed} columns, as the calibrator {name!r} was fitted on"
+        raise ShapeError("test", "evaluate", expected=expected, got=f"{test.n_classes} columns")
+
+
+class _Look(NamedTuple):
+    """What is kept of a method's probabilities, which are not: for many rows and methods they would fill the memory."""
+
+    draws: dict[str, Resamples]
+    values: dict[str, float]
+    reliability: Reliability
+    histogram: Histogram
+    seconds: float
+
+
+def _look(test: Predictions, calibrator: Calibrator | None, n_resamples: int, level: float, seed: int) -> _Look:
+    start = time.perf_counter()
+    log_p = log_proba(test, calibrator)
+    seconds = time.perf_counter() - start
+    p = np.exp(log_p)
+    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "sample_weight": test.weight}
+    draws = {
+        key: metrics.resample(metric, test.labels, log_p if metric is metrics.log_loss else p, **options)
+        for key, (metric, _) in MEASURES.items()
+    }
+    values = {key: float(metric(test.labels, p, sample_weight=test.weight)) for key, metric in VALUES.items()}
+    return _Look(draws, values, _reliability(test, p, level, seed), _histogram(test, p), seconds)
+
+
+def _recommended(draws: Mapping[str, Mapping[str, Resamples]]) -> str:
+    limit = (1.0 + LOG_LOSS_SHARE) * min(of["log_loss"].value for of in draws.values())
+    good = [name for name, of in draws.items() if of["log_loss"].value <= limit]
+    return min(good, key=lambda name: draws[name]["ece"].value)
+
+
+def _interval(draws: Resamples, level: float, method: str) -> Interval:
+    found = draws.interval(level=level, method=method)
+    if method == "percentile":
+        return found
+    # Mirrored at a value near 0 the interval can fall below 0, or miss the value itself.
+    low, high = min(max(found.low, 0.0), found.value), max(found.high, found.value)
+    return Interval(found.value, low, high, level, found.standard_error, found.bias, found.n_resamples)
+
+
+def _reliability(test: Predictions, p: NDArray[Any], level: float, seed: int) -> Reliability:
+    options: dict[str, Any] = {"n_bins": N_BINS, "level": level, "sample_weight": test.weight}
+    curve = metrics.reliability_curve(test.labels, p, **options)
+    band = metrics.reliability_band(test.labels, p, kind="consistency", n_resamples=200, seed=seed, **options)
+    return Reliability(curve.count, curve.confidence, curve.accuracy, band.low, band.high)
+
+
+def _histogram(test: Predictions, p: NDArray[Any]) -> Histogram:
+    confidence, right = p.max(axis=1).astype(np.float64), p.argmax(axis=1) == test.labels
+    weight = np.ones(len(test)) if test.weight is None else test.weight
+    edges = np.linspace(0.0, 1.0, HISTOGRAM_BINS + 1)
+    # Rounding may leave a confidence a little above 1; it belongs into the last bin.
+    confidence = np.minimum(confidence, 1.0)
+    counts = [np.histogram(confidence[rows], edges, weights=weight[rows])[0].tolist() for rows in (right, ~right)]
+    return Histogram(edges.tolist(), *counts)
+
+
+def _classes(test: Predictions, p: NDArray[Any]) -> list[ClassRow]:
+    predicted, top = p.argmax(axis=1), p.max(axis=1).astype(np.float64)
+    rows = []
+    for label in range(test.n_classes):
+        occurs, said = test.labels == label, predicted == label
+        weight = None if test.weight is None else test.weight[said]
+        any_said = bool(said.any()) and (weight is None or weight.sum() > 0)
+        rows.append(
+            ClassRow(
+                label=label,
+                n=int(occurs.sum()),
+                predicted=int(said.sum()),
+                precision=float(np.average(occurs[said], weights=weight)) if any_said else None,
+                confidence=float(np.average(top[said], weights=weight)) if any_said else None,
+                ece=metrics.expected_calibration_error(
+                    occurs.astype(np.int64), np.minimum(p[:, label], 1.0), n_bins=N_BINS, sample_weight=test.weight
+                ),
+            )
+        )
+    return rows
+
+
+def _surface(chosen: str, calibrators: Mapping[str, Calibrator]) -> SearchSurface | None:
+    """The surface that the chosen method's search looked at, or else that of focal temperature scaling."""
+    first = [name for name in (chosen, "fts", *calibrators) if name in calibrators]
+    name = next((name for name in first if _has_surface(calibrators[name])), None)
+    if name is None:
+        return None
+    calibrator: Any = calibrators[name]
+    path, parameters = calibrator.path_, calibrator.get_params(deep=False)
+    goal = as_objective(parameters["objective"], int(calibrator.fit_report_["n_samples"]), "evaluate")
+    given = parameters["nll_tolerance"]
+    return SearchSurface(
+        method=name,
+        objective=goal.name,
+        gammas=path.gamma[:, 0].tolist(),
+        temperatures=path.temperature[0].tolist(),
+        log_loss=_rounded(path.log_loss),
+        value=_rounded(path.value),
+        tolerance=goal.nll_tolerance if given is None else given,
+        gamma=calibrator.gamma_,
+        temperature=calibrator.temperature_,
+    )
+
+
+def _has_surface(calibrator: Calibrator) -> bool:
+    """Whether a grid in both parameters was looked at; a calibrator that was read from a file has none."""
+    path = getattr(calibrator, "path_", None)
+    return isinstance(path, Surface) and path.value.ndim == 2 and min(path.value.shape) > 1
+
+
+def _rounded(values: Vector) -> list[list[float]]:
+    """Six digits are more than a drawing shows, and keep the file small."""
+    return [[float(f"{value:.6g}") for value in row] for row in values]
+
+
+def _n_validation(calibrators: Mapping[str, Calibrator]) -> int | None:
+    sizes = {int(c.fit_report_.get("n_samples", 0)) for c in calibrators.values()}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _run(n_resamples: int, seed: int) -> dict[str, str]:
+    return {
+        "refocal": refocal.__version__,
+        "Python": platform.python_version(),
+        "NumPy": np.__version__,
+        "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "resamples": str(n_resamples),
+        "seed": str(seed),
+        "bins": f"{N_BINS} of equal mass",
+    }
+
+
+def _silent(done: int, total: int, words: str) -> None:
+    """Report to nobody."""

@@ -1,0 +1,200 @@
+"""What was measured, as plain values: written to JSON, read from it, and enough to draw a report from."""
+
+from __future__ import annotations
+
+import json
+import os
+import types
+import typing
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from refocal._files import write_atomically
+from refocal.calibrators.registry import NONE
+from refocal.errors import FormatError
+from refocal.metrics import Interval, PairedDifference
+
+FORMAT = "refocal-evaluation"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Confidence and accuracy of each bin; `low` and `high` bound what calibrated predictions would show there."""
+
+    count: list[int]
+    confidence: list[float]
+    accuracy: list[float]
+    low: list[float]
+    high: list[float]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many predictions fell between each two `edges` of confidence, right and wrong ones (weights, if given)."""
+
+    edges: list[float]
+    right: list[float]
+    wrong: list[float]
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class: how often it occurs and is predicted, how often rightly, how confidently, and its own ECE."""
+
+    label: int
+    n: int
+    predicted: int
+    precision: float | None
+    confidence: float | None
+    ece: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One method on the test set. `calibrator` is None for the network itself; `values` have no interval."""
+
+    name: str
+    title: str
+    calibrator: dict[str, Any] | None
+    measures: dict[str, Interval]
+    values: dict[str, float]
+    against_none: dict[str, PairedDifference]
+    against_chosen: dict[str, PairedDifference]
+    reliability: Reliability
+    histogram: Histogram
+    classes: list[ClassRow] | None
+    fit_seconds: float | None
+    predict_seconds: float
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The fitted numbers: γ and the temperature."""
+        return {} if self.calibrator is None else dict(self.calibrator["fitted"])
+
+
+@dataclass(frozen=True)
+class SearchSurface:
+    """Log-loss and objective on the validation set over `gammas` × `temperatures`, and the point that was chosen."""
+
+    method: str
+    objective: str
+    gammas: list[float]
+    temperatures: list[float]
+    log_loss: list[list[float]]
+    value: list[list[float]]
+    tolerance: float | None
+    gamma: float
+    temperature: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Every method measured on one test set; the first is the network as it is, `chosen` the one to look at."""
+
+    title: str
+    n_validation: int | None
+    n_test: int
+    n_classes: int
+    class_names: list[str] | None
+    input: str
+    level: float
+    chosen: str
+    recommended: bool
+    methods: list[Measured]
+    surface: SearchSurface | None
+    run: dict[str, str]
+
+    def __getitem__(self, name: str) -> Measured:
+        for method in self.methods:
+            if method.name == name:
+                return method
+        raise KeyError(name)
+
+    @property
+    def before(self) -> Measured:
+        """The network as it is."""
+        return self[NONE]
+
+    @property
+    def after(self) -> Measured:
+        """The chosen method."""
+        return self[self.chosen]
+
+    def name_of(self, label: int) -> str:
+        """The name of a class; its number where there is none."""
+        return str(label) if self.class_names is None else self.class_names[label]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Evaluation:
+        """What `to_dict` described."""
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise FormatError(f"not an evaluation: 'format' must be {FORMAT!r}.")
+        if data.get("version") != VERSION:
+            raise FormatError(f"version {data.get('version')!r} is not known; this refocal reads version {VERSION}.")
+        made: Evaluation = _build(cls, {k: v for k, v in data.items() if k not in ("format", "version")}, "evaluation")
+        names = [method.name for method in made.methods]
+        if NONE not in names or made.chosen not in names:
+            raise FormatError(f"the methods must hold {NONE!r} and the chosen {made.chosen!r}.")
+        return made
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write as JSON, whole or not at all; `load_evaluation` reads it."""
+        write_atomically(path, json.dumps(self.to_dict(), allow_nan=False) + "\n")
+
+    def __repr__(self) -> str:
+        from refocal.evaluate.words import verdict
+
+        return f"Evaluation({len(self.methods)} methods, {self.n_test:,} rows: {verdict(self)})"
+
+    def _repr_html_(self) -> str:
+        from refocal.evaluate.words import html_table
+
+        return html_table(self)
+
+
+def load_evaluation(path: str | os.PathLike[str]) -> Evaluation:
+    """Read an evaluation from a JSON file; what does not fit is refused with its reason."""
+    file = Path(path)
+    try:
+        return Evaluation.from_dict(json.loads(file.read_text(encoding="utf-8")))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise FormatError(f"{file}: not a JSON file that can be read: {error}.") from error
+    except FormatError as error:
+        raise FormatError(f"{file}: {error}") from error
+
+
+def _build(kind: Any, value: Any, where: str) -> Any:
+    """`value` as the annotation `kind` says, all the way down."""
+    if kind is Any:
+        return value
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return None if value is None else _build(arguments[0], value, where)
+    if is_dataclass(kind):
+        return _build_dataclass(kind, value, where)
+    wanted = origin or kind
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        raise FormatError(f"{where} must be of type {wanted.__name__}. Got {type(value).__name__} instead.")
+    if origin is list:
+        return [_build(arguments[0], entry, f"{where}[{i}]") for i, entry in enumerate(value)]
+    if origin is dict:
+        return {key: _build(arguments[1], entry, f"{where}.{key}") for key, entry in value.items()}
+    return value
+
+
+def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
+    hints = typing.get_type_hints(kind)
+    names = {field.name for field in fields(kind)}
+    if not isinstance(value, dict) or set(value) != names:
+        found = set(value) if isinstance(value, dict) else set()
+        odd = sorted(names ^ found)[0] if names ^ found else ""
+        raise FormatError(f"{where} must have the fields of {kind.__name__}; {odd!r} is missing or not one of them.")
+    return kind(**{name: _build(hints[name], value[name], f"{where}.{name}") for name in names})

@@ -1,0 +1,128 @@
+"""An evaluation in words and in rows of text: the terminal, the report and Jupyter show the same strings."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import NamedTuple
+
+from refocal.calibrators.registry import NONE
+from refocal.evaluate.evaluation import Evaluation, Measured
+from refocal.metrics import Interval, PairedDifference
+
+HEADERS = ("method", "γ", "T", "ECE %", "95 % interval", "log-loss", "Brier score", "accuracy %", "fit s")
+
+
+class Row(NamedTuple):
+    """One method as text, in the order of the headers."""
+
+    name: str
+    cells: tuple[str, ...]
+    chosen: bool
+
+
+def headers(evaluation: Evaluation) -> tuple[str, ...]:
+    """The headings of the comparison."""
+    return tuple(f"{evaluation.level * 100:g} % interval" if "interval" in text else text for text in HEADERS)
+
+
+def comparison_table(evaluation: Evaluation) -> list[Row]:
+    """One row a method, the least ECE first."""
+    ranked = sorted(evaluation.methods, key=lambda method: method.measures["ece"].value)
+    return [Row(method.name, _cells(method), method.name == evaluation.chosen) for method in ranked]
+
+
+def _cells(method: Measured) -> tuple[str, ...]:
+    of, found = method.measures, method.parameters
+    return (
+        method.name,
+        *(f"{found[key]:.3f}" if key in found else "–" for key in ("gamma", "temperature")),
+        percent(of["ece"].value),
+        interval_percent(of["ece"]),
+        f"{of['log_loss'].value:.4f}",
+        f"{of['brier_score'].value:.4f}",
+        percent(of["accuracy"].value),
+        "–" if method.fit_seconds is None else f"{method.fit_seconds:.2f}",
+    )
+
+
+def verdict(evaluation: Evaluation) -> str:
+    """What calibration did for this network, in one sentence."""
+    after = evaluation.after
+    if after.name == NONE:
+        as_it_is = percent(after.measures["ece"].value)
+        return f"The network needs no calibration: its calibration error is {as_it_is} % as it is."
+    ece, loss = after.against_none["ece"], after.against_none["log_loss"]
+    ece_change = _change(ece, "calibration error (ECE)", f"{percent(ece.second)} %", f"{percent(ece.first)} %")
+    loss_change = _change(loss, "log-loss", f"{loss.second:.3f}", f"{loss.first:.3f}")
+    accuracy = after.against_none["accuracy"]
+    same = "the accuracy stays" if accuracy.difference == 0 else "the accuracy is then"
+    return f"{_capital(after.title)} {ece_change} and {loss_change}; {same} {percent(accuracy.first)} %."
+
+
+def recommendation(evaluation: Evaluation) -> str:
+    """What to use and how sure that is."""
+    best = evaluation.after
+    if best.name == NONE:
+        return "Recommendation: leave the network as it is; no method is better without a worse log-loss."
+    others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
+    said = (
+        f"Recommendation: {best.name} ({best.title}), the least ECE among the methods within 1 % of the best log-loss."
+    )
+    if not evaluation.recommended:
+        said = f"Looked at closely: {best.name} ({best.title})."
+    if not others:
+        return said
+    second = min(others, key=lambda method: method.measures["ece"].value)
+    gap = second.against_chosen["ece"]
+    if not _is_sure(gap):
+        said += f" It cannot be told from {second.name} by ECE on these {evaluation.n_test:,} rows"
+    elif gap.difference > 0:
+        said += f" It is better than {second.name} by ECE beyond chance"
+    else:
+        said += f" By ECE alone {second.name} is better beyond chance"
+    return f"{said} (difference {points(gap)})."
+
+
+def points(difference: PairedDifference) -> str:
+    """A difference of percentages with its interval, in points."""
+    value, low, high = (
+        f"{100 * x:+.2f}".replace("-", "−") for x in (difference.difference, difference.low, difference.high)
+    )
+    return f"{value} points, {difference.level * 100:g} % interval {low} to {high}"
+
+
+def percent(value: float) -> str:
+    """A share as a percentage with two digits."""
+    return f"{100 * value:.2f}"
+
+
+def interval_percent(interval: Interval) -> str:
+    """An interval of shares as percentages."""
+    return f"{percent(interval.low)} – {percent(interval.high)}"
+
+
+def html_table(evaluation: Evaluation) -> str:
+    """The comparison as a small HTML table, for notebooks."""
+    head = "".join(f"<th>{escape(text)}</th>" for text in headers(evaluation))
+    body = "".join(
+        ("<tr style='font-weight:bold'>" if row.chosen else "<tr>")
+        + "".join(f"<td>{escape(cell)}</td>" for cell in row.cells)
+        + "</tr>"
+        for row in comparison_table(evaluation)
+    )
+    return f"<p>{escape(verdict(evaluation))}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _change(difference: PairedDifference, what: str, before: str, after: str) -> str:
+    if not _is_sure(difference):
+        return f"does not change the {what} beyond chance ({before}, then {after})"
+    return f"{'lowers' if difference.difference < 0 else 'raises'} the {what} from {before} to {after}"
+
+
+def _is_sure(difference: PairedDifference) -> bool:
+    """Beyond chance, and large enough to be seen."""
+    return (difference.low > 0 or difference.high < 0) and abs(difference.difference) >= 5e-5
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

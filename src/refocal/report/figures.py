@@ -1,0 +1,199 @@
+"""The figures, each drawn on an axes of matplotlib: for notebooks, for papers, and for the report."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from refocal._arrays import check_option
+from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
+from refocal.evaluate.compute import MEASURES
+from refocal.evaluate.words import percent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# The report replaces these by variables of its style sheet, so that figures follow the reader's light or dark theme.
+INK, MUTED, LINE = "#1b1f24", "#5c6570", "#d5dae0"
+FIRST, SECOND, BAND = "#0b62b8", "#b8480b", "#c7dcf2"
+NAMES = {"ece": "ECE (%)", "log_loss": "log-loss", "brier_score": "Brier score", "accuracy": "accuracy (%)"}
+DEFAULT_TOLERANCE = 0.02
+
+
+def plot_reliability(reliability: Reliability, ax: Axes | None = None, *, title: str = "") -> Axes:
+    """Accuracy against confidence, bin by bin; the band is where calibrated predictions would lie.
+
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> curve = Reliability([10, 10], [0.4, 0.9], [0.3, 0.8], [0.1, 0.7], [0.7, 1.0])
+    >>> plot_reliability(curve).get_xlabel()
+    'confidence'
+    """
+    ax = _axes(ax, title)
+    ax.plot([0, 1], [0, 1], color=MUTED, linewidth=1.0, linestyle=(0, (4, 3)))
+    ax.fill_between(reliability.confidence, reliability.low, reliability.high, color=BAND, linewidth=0)
+    ax.plot(
+        reliability.confidence,
+        reliability.accuracy,
+        color=FIRST,
+        linewidth=1.6,
+        marker="o",
+        markersize=4.5,
+        markeredgewidth=0,
+        clip_on=False,
+    )
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy", aspect="equal")
+    return ax
+
+
+def plot_confidence(histogram: Histogram, ax: Axes | None = None, *, title: str = "") -> Axes:
+    """How confident the predictions are, the right ones below and the wrong ones on top of them."""
+    ax = _axes(ax, title)
+    left, width = histogram.edges[:-1], np.diff(histogram.edges)
+    total = sum(histogram.right) + sum(histogram.wrong)
+    right, wrong = (100.0 * np.array(counts) / total for counts in (histogram.right, histogram.wrong))
+    options: dict[str, Any] = {"width": 0.9 * width, "align": "edge", "linewidth": 0}
+    ax.bar(left, right, color=FIRST, label="right", **options)
+    ax.bar(left, wrong, bottom=right, color=SECOND, label="wrong", **options)
+    ax.set(xlim=(0, 1), xlabel="confidence", ylabel="predictions (%)")
+    ax.legend(frameon=False, loc="upper left", labelcolor=INK)
+    return ax
+
+
+def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str = "") -> Axes:
+    """The objective over γ and T on the validation set, the chosen point, and the contour of the log-loss tolerance."""
+    ax = _axes(ax, title)
+    log_loss, value = np.array(surface.log_loss), np.array(surface.value)
+    temperatures, height = np.array(surface.temperatures), np.log1p(surface.gammas)
+    levels = _levels(value)
+    filled = ax.contourf(
+        temperatures, height, np.clip(value, levels[0], levels[-1]), levels=levels, cmap="cividis", extend="max"
+    )
+    filled.set_edgecolor("face")  # without it a viewer shows the paper between two levels
+    limit = (1.0 + tolerance_of(surface)) * log_loss.min()
+    ax.contour(temperatures, height, log_loss, levels=[limit], colors="#ffffff", linewidths=1.6, linestyles="--")
+    ax.plot(
+        surface.temperature,
+        math.log1p(surface.gamma),
+        marker="o",
+        markersize=9,
+        markerfacecolor="none",
+        markeredgecolor="#ffffff",
+        markeredgewidth=2.2,
+    )
+    near = temperatures[(log_loss <= 1.6 * log_loss.min()).any(axis=0)]
+    ax.set_xscale("log")
+    ax.set(xlim=(near.min(), near.max()), xlabel="temperature T")
+    ax.set_ylabel("γ", rotation=0)
+    ticks = [t for t in (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50) if near.min() <= t <= near.max()]
+    if len(ticks) > 1:
+        ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+        ax.set_xticks([], minor=True)
+    ax.set_yticks(height, [f"{g:g}" if _is_apart(height, i) else "" for i, g in enumerate(surface.gammas)])
+    bar = ax.figure.colorbar(filled, ax=ax, pad=0.02, aspect=30, format="%.3g")
+    bar.set_label(f"objective: {surface.objective}", color=INK)
+    bar.ax.tick_params(color=LINE, labelcolor=INK)
+    bar.outline.set_visible(False)
+    return ax
+
+
+def plot_comparison(evaluation: Evaluation, measure: str = "ece", ax: Axes | None = None, *, title: str = "") -> Axes:
+    """One measure of every method with its interval, the best on top; the chosen method is filled."""
+    check_option(measure, tuple(MEASURES), "measure", "plot_comparison")
+    ax = _axes(ax, title)
+    ranked = sorted(
+        evaluation.methods, key=lambda method: method.measures[measure].value, reverse=measure != "accuracy"
+    )
+    factor = 100.0 if "%" in NAMES[measure] else 1.0
+    for y, method in enumerate(ranked):
+        found = method.measures[measure]
+        color = FIRST if method.name == evaluation.chosen else MUTED
+        ax.plot([factor * found.low, factor * found.high], [y, y], color=color, linewidth=2.0, solid_capstyle="butt")
+        face = color if method.name == evaluation.chosen else "none"
+        ax.plot(factor * found.value, y, marker="o", markersize=7, color=color, markerfacecolor=face, linestyle="")
+    ax.set_yticks(range(len(ranked)), [method.name for method in ranked])
+    for label in ax.get_yticklabels():
+        label.set_parse_math(False)  # a name may hold a dollar sign
+    ax.set(xlabel=NAMES[measure], ylim=(-0.6, len(ranked) - 0.4))
+    ax.grid(visible=True, axis="x", color=LINE, linewidth=0.8)
+    return ax
+
+
+def tolerance_of(surface: SearchSurface) -> float:
+    """The tolerance of the search, or a usual one to draw where it had none."""
+    return DEFAULT_TOLERANCE if surface.tolerance is None else surface.tolerance
+
+
+def describe_reliability(reliability: Reliability, name: str) -> str:
+    """The diagram in words, for those who cannot see it."""
+    gaps = [a - c for a, c in zip(reliability.accuracy, reliability.confidence, strict=True)]
+    worst = max(range(len(gaps)), key=lambda i: abs(gaps[i]))
+    outside = sum(
+        not low <= a <= high
+        for a, low, high in zip(reliability.accuracy, reliability.low, reliability.high, strict=True)
+    )
+    side = "less" if gaps[worst] > 0 else "more"
+    return (
+        f"Reliability diagram, {name}: {len(gaps)} bins of equal mass, {outside} of them outside the band of "
+        f"calibrated predictions. Largest gap: confidence {percent(reliability.confidence[worst])} %, accuracy "
+        f"{percent(reliability.accuracy[worst])} %, so the predictions there claim {side} than is true."
+    )
+
+
+def describe_confidence(histogram: Histogram, name: str) -> str:
+    """The histogram in words."""
+    total = sum(histogram.right) + sum(histogram.wrong)
+    sure = sum(r + w for e, r, w in zip(histogram.edges, histogram.right, histogram.wrong, strict=False) if e >= 0.8999)
+    return (
+        f"Histogram of the confidence, {name}: {percent(sure / total)} % of the predictions have a confidence of 90 % "
+        f"or more; {percent(sum(histogram.wrong) / total)} % of all are wrong."
+    )
+
+
+def describe_surface(surface: SearchSurface) -> str:
+    """The surface in words."""
+    return (
+        f"Objective {surface.objective} of {surface.method} on the validation set over {len(surface.gammas)} values "
+        f"of γ and {len(surface.temperatures)} of T. Chosen: γ = {surface.gamma:.3f}, T = {surface.temperature:.3f}. "
+        f"The dashed contour bounds the points of a log-loss at most {100 * tolerance_of(surface):g} % above the best."
+    )
+
+
+def describe_comparison(evaluation: Evaluation, measure: str) -> str:
+    """The comparison in words."""
+    ranked = sorted(evaluation.methods, key=lambda method: method.measures[measure].value)
+    factor = 100.0 if "%" in NAMES[measure] else 1.0
+    listed = ", ".join(f"{method.name} {factor * method.measures[measure].value:.3f}" for method in ranked)
+    return (
+        f"{NAMES[measure]} of every method with its {evaluation.level * 100:g} % interval, the least first: {listed}."
+    )
+
+
+def _axes(ax: Axes | None, title: str) -> Axes:
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        ax = plt.subplots(figsize=(4.2, 3.8), layout="constrained")[1]
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    for side in ("bottom", "left"):
+        ax.spines[side].set_color(MUTED)
+    ax.tick_params(color=MUTED, labelcolor=INK)
+    ax.xaxis.label.set_color(INK)
+    ax.yaxis.label.set_color(INK)
+    if title:
+        ax.set_title(title, color=INK)
+    return ax
+
+
+def _levels(value: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Levels that are close together near the best value: far from it nothing needs to be told apart."""
+    best, far = float(value.min()), float(np.quantile(value, 0.7))
+    far = far if far > best else best + 1e-6
+    return best + (far - best) * np.linspace(0.0, 1.0, 13) ** 2
+
+
+def _is_apart(height: np.ndarray[tuple[int], np.dtype[np.float64]], i: int) -> bool:
+    """Whether a tick label has room above the one below it."""
+    return i == 0 or bool(height[i] - height[i - 1] > 0.05 * (height[-1] - height[0]))

@@ -1,0 +1,224 @@
+"""One HTML file from an Evaluation: no network, no other file, light and dark, on paper and on a telephone."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import partial
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from refocal._files import write_atomically
+from refocal.calibrators.registry import NAMED, NONE
+from refocal.evaluate import ClassRow, Evaluation, Measured, comparison_table, recommendation, verdict
+from refocal.evaluate.words import headers, interval_percent, percent, points
+from refocal.report import figures
+from refocal.report._svg import inline_svg
+
+FROM_FILE = """import refocal
+
+calibrator = refocal.load("calibrator.json")
+probabilities = calibrator.predict_proba(logits)  # NumPy, torch or JAX, on its own device"""
+IN_TORCH = """import torch
+from refocal.maps import focal_temperature
+
+with torch.no_grad():
+    logits = model(inputs)
+    probabilities = {call}.exp()"""
+FROM_NUMBERS = """import numpy as np
+from refocal.maps import focal_temperature
+
+probabilities = np.exp({call})"""
+IN_SHELL = """refocal fit val.npz{option} -o calibrator.json
+refocal apply calibrator.json logits.npz -o probs.npz"""
+SQUARE, WIDE, MARGINS = (4.0, 3.8), (4.6, 3.6), (0.55, 0.5)
+
+
+class Snippet(NamedTuple):
+    """A piece of code under a tab."""
+
+    key: str
+    label: str
+    code: str
+
+
+def write_report(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
+    """Write the page, whole or not at all."""
+    write_atomically(path, render(evaluation))
+
+
+def render(evaluation: Evaluation) -> str:
+    """The page as text."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string((files(__package__) / "template.html").read_text(encoding="utf-8"))
+    before, after = evaluation.before, evaluation.after
+    return template.render(
+        evaluation=evaluation,
+        before=before,
+        after=after,
+        unchanged=after.name == NONE,
+        verdict=_unbroken(verdict(evaluation)),
+        recommendation=_unbroken(recommendation(evaluation)),
+        facts=_facts(evaluation),
+        headers=headers(evaluation),
+        rows=comparison_table(evaluation),
+        figures=_figures(evaluation),
+        panels=[_panel(method, _top(evaluation)) for method in evaluation.methods],
+        classes=_class_rows(evaluation),
+        worst=_unbroken(_worst(evaluation)),
+        snippets=snippets(after),
+        tolerance=None if evaluation.surface is None else f"{100 * figures.tolerance_of(evaluation.surface):g}",
+        run=_run(evaluation),
+    )
+
+
+def snippets(method: Measured) -> list[Snippet]:
+    """How to use the calibrator: from its file, from its numbers alone, in torch and on the command line."""
+    if method.calibrator is None:
+        return []
+    found = method.parameters
+    made = [Snippet("file", "Python", FROM_FILE)]
+    if {"gamma", "temperature"} == set(found) and method.calibrator["parameters"]["input"] == "logits":
+        call = f"focal_temperature(logits, gamma={found['gamma']!r}, temperature={found['temperature']!r})"
+        made.append(Snippet("torch", "torch", IN_TORCH.format(call=call)))
+        made.append(Snippet("numbers", "the numbers alone", FROM_NUMBERS.format(call=call)))
+    shell = IN_SHELL.format(option=f" --method {method.name}" if method.name in NAMED else "")
+    made.append(Snippet("shell", "command line", shell))
+    made.append(Snippet("json", "calibrator.json", json.dumps(method.calibrator, indent=2)))
+    return made
+
+
+def _figures(evaluation: Evaluation) -> dict[str, str]:
+    before, after = evaluation.before, evaluation.after
+    made = {
+        f"comparison_{measure}": inline_svg(
+            partial(_draw_comparison, evaluation, measure),
+            f"comparison-{measure}",
+            figures.describe_comparison(evaluation, measure),
+            (SQUARE[0], 0.8 + 0.32 * len(evaluation.methods)),
+            (0.25 + 0.085 * max(len(method.name) for method in evaluation.methods), 0.5),
+        )
+        for measure in ("ece", "log_loss")
+    }
+    for key, method in (("before", before), ("after", after)):
+        made[f"reliability_{key}"] = _reliability(method, f"reliability-{key}")
+        made[f"confidence_{key}"] = _confidence(method, f"confidence-{key}", _top(evaluation))
+    if evaluation.surface is not None:
+        draw = partial(figures.plot_surface, evaluation.surface)
+        made["surface"] = inline_svg(draw, "surface", figures.describe_surface(evaluation.surface), WIDE)
+    return made
+
+
+def _draw_comparison(evaluation: Evaluation, measure: str, ax: Any) -> None:
+    figures.plot_comparison(evaluation, measure, ax)
+
+
+def _reliability(method: Measured, name: str) -> str:
+    words = figures.describe_reliability(method.reliability, method.title)
+    return inline_svg(partial(figures.plot_reliability, method.reliability), name, words, SQUARE, MARGINS)
+
+
+def _confidence(method: Measured, name: str, top: float) -> str:
+    """`top` is the upper end of the axis, the same for all, so that they can be compared."""
+
+    def draw(ax: Any) -> None:
+        figures.plot_confidence(method.histogram, ax).set_ylim(0.0, top)
+
+    return inline_svg(draw, name, figures.describe_confidence(method.histogram, method.title), SQUARE, MARGINS)
+
+
+def _top(evaluation: Evaluation) -> float:
+    """A little above the highest bar of all histograms, in percent."""
+    highest = 0.0
+    for method in evaluation.methods:
+        right, wrong = method.histogram.right, method.histogram.wrong
+        highest = max(highest, max(r + w for r, w in zip(right, wrong, strict=True)) / (sum(right) + sum(wrong)))
+    return 105.0 * highest
+
+
+def _unbroken(text: str) -> str:
+    """No line ends between a number and its percent sign."""
+    return text.replace(" %", "\u00a0%")
+
+
+def _panel(method: Measured, top: float) -> dict[str, str]:
+    change = method.against_none["ece"]
+    words = f"ECE {percent(method.measures['ece'].value)} % ({interval_percent(method.measures['ece'])})"
+    if method.name != NONE:
+        words += f"; against no calibration {points(change)}"
+    return {
+        "name": method.name,
+        "title": method.title,
+        "words": _unbroken(words),
+        "reliability": _reliability(method, f"panel-reliability-{method.name}"),
+        "confidence": _confidence(method, f"panel-confidence-{method.name}", top),
+    }
+
+
+def _facts(evaluation: Evaluation) -> list[tuple[str, str, str]]:
+    """The three numbers that matter, before and after."""
+    before, after = evaluation.before.measures, evaluation.after.measures
+    return [
+        ("calibration error (ECE)", f"{percent(before['ece'].value)} %", f"{percent(after['ece'].value)} %"),
+        ("log-loss", f"{before['log_loss'].value:.4f}", f"{after['log_loss'].value:.4f}"),
+        ("accuracy", f"{percent(before['accuracy'].value)} %", f"{percent(after['accuracy'].value)} %"),
+    ]
+
+
+def _class_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
+    before, after = evaluation.before.classes or [], evaluation.after.classes or []
+    return [
+        {
+            "name": evaluation.name_of(b.label),
+            "cells": [
+                (b.n, str(b.n)),
+                (b.predicted, str(b.predicted)),
+                _percent_cell(a.precision),
+                _percent_cell(b.confidence),
+                _percent_cell(a.confidence),
+                _gap_cell(a),
+                _percent_cell(b.ece),
+                _percent_cell(a.ece),
+            ],
+        }
+        for b, a in zip(before, after, strict=True)
+    ]
+
+
+def _percent_cell(value: float | None) -> tuple[float, str]:
+    """What to sort by, and what to show."""
+    return (-1.0, "–") if value is None else (value, percent(value))
+
+
+def _gap(row: ClassRow) -> float | None:
+    """How far the confidence lies above the share of right predictions."""
+    return None if row.confidence is None or row.precision is None else row.confidence - row.precision
+
+
+def _gap_cell(row: ClassRow) -> tuple[float, str]:
+    gap = _gap(row)
+    return (-1.0, "–") if gap is None else (abs(gap), f"{100 * gap:+.2f}".replace("-", "−"))
+
+
+def _worst(evaluation: Evaluation) -> str:
+    """The classes whose predictions keep their word least after calibration."""
+    ranked = sorted(evaluation.after.classes or [], key=lambda row: abs(_gap(row) or 0.0), reverse=True)[:3]
+    return "; ".join(
+        f"{evaluation.name_of(row.label)} (says {percent(row.confidence)} %, right {percent(row.precision)} %)"
+        for row in ranked
+        if row.confidence is not None and row.precision is not None
+    )
+
+
+def _run(evaluation: Evaluation) -> list[tuple[str, str]]:
+    rows = [
+        ("test rows", f"{evaluation.n_test:,}"),
+        ("validation rows", "–" if evaluation.n_validation is None else f"{evaluation.n_validation:,}"),
+        ("classes", f"{evaluation.n_classes:,}"),
+        ("given as", evaluation.input),
+        ("methods", ", ".join(method.name for method in evaluation.methods)),
+        ("level of intervals", f"{evaluation.level * 100:g} %"),
+    ]
+    return rows + list(evaluation.run.items())

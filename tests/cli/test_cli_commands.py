@@ -1,0 +1,166 @@
+"""Every command does what the Python interface does, bit for bit, and leaves the files it names."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from refocal import FocalTemperatureScaling, TemperatureScaling, load, theory
+from refocal.calibrators.registry import NAMED
+from refocal.data import load_sample, read
+from refocal.evaluate import compare, load_evaluation
+
+
+def test_fit_writes_what_the_api_writes(refocal, folder):
+    code, out, err = refocal("fit", "val.npz", "-m", "fts", "--objective", "ece", "--tolerance", "0.01", "-o", "c.json")
+    assert (code, err) == (0, "")
+    rows = read("val.npz")
+    FocalTemperatureScaling(objective="ece", nll_tolerance=0.01).fit(rows.values, rows.labels).save("api.json")
+    assert (folder / "c.json").read_bytes() == (folder / "api.json").read_bytes()
+    assert "Wrote c.json" in out
+
+
+def test_apply_writes_what_the_api_computes(refocal, folder, monkeypatch):
+    from refocal.cli import apply
+
+    refocal("fit", "val.npz", "-m", "fts-nll")
+    whole = load("calibrator.json").predict_proba(read("test.npz").values)
+    for entries in (1 << 22, 100):
+        monkeypatch.setattr(apply.apply_blocks, "__defaults__", (entries,))
+        assert refocal("apply", "calibrator.json", "test.npz", "-o", "probs.npz")[0] == 0
+        with np.load("probs.npz") as written:
+            np.testing.assert_array_equal(written["probabilities"], whole)
+            assert written["probabilities"].dtype == whole.dtype
+            np.testing.assert_array_equal(written["labels"], read("test.npz").labels)
+    assert refocal("apply", "calibrator.json", "test.npz", "-o", "probs.npy")[0] == 0
+    np.testing.assert_array_equal(np.load("probs.npy"), whole)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_apply_to_the_sample_is_bit_for_bit(refocal, dtype):
+    test = load_sample("cifar10-focal3").test.take(np.arange(0, 10_000, 7))
+    values = test.values.astype(dtype)
+    fitted = TemperatureScaling().fit(values, test.labels)
+    fitted.save("c.json")
+    np.save("x.npy", values)
+    assert refocal("apply", "c.json", "x.npy", "-o", "p.npy")[0] == 0
+    np.testing.assert_array_equal(np.load("p.npy"), fitted.predict_proba(values))
+
+
+def test_every_format_gives_the_same_file(refocal, folder):
+    rows = read("val.npz")
+    frame = pd.DataFrame(rows.values, columns=list("abcd")).assign(label=rows.labels)
+    frame.to_csv("val.csv", index=False)
+    frame.to_csv("val.tsv", index=False, sep="\t")
+    frame.to_parquet("val.parquet")
+    np.save("x.npy", rows.values)
+    np.save("y.npy", rows.labels)
+    files = [["val.npz"], ["val.csv"], ["val.tsv"], ["val.parquet"], ["x.npy", "--labels", "y.npy"]]
+    written = set()
+    for arguments in files:
+        assert refocal("fit", *arguments, "-o", "c.json")[0] == 0
+        written.add((folder / "c.json").read_bytes())
+    assert len(written) == 1
+
+
+def test_probabilities_go_round(refocal):
+    refocal("fit", "val.npz", "-m", "ts")
+    refocal("apply", "calibrator.json", "val.npz", "-o", "p.npz")
+    code, out, _ = refocal("fit", "p.npz", "--probabilities", "-m", "ts", "-o", "again.json", "--json")
+    assert code == 0
+    # What is calibrated already needs no temperature.
+    assert json.loads(out)["fitted"]["temperature"] == pytest.approx(1.0, abs=1e-6)
+    assert refocal("apply", "again.json", "p.npz", "-o", "q.npz")[0] == 0
+    with np.load("p.npz") as p, np.load("q.npz") as q:
+        np.testing.assert_allclose(p["probabilities"], q["probabilities"], atol=1e-6)
+
+
+def test_show(refocal):
+    refocal("fit", "val.npz", "-m", "ts")
+    code, out, _ = refocal("show", "calibrator.json")
+    assert code == 0
+    assert f"temperature = {load('calibrator.json').temperature_:.4f}" in out
+    shown = json.loads(refocal("show", "calibrator.json", "--json")[1])
+    with open("calibrator.json") as file:
+        assert shown == json.load(file)
+
+
+def test_evaluate(refocal):
+    refocal("fit", "val.npz", "-m", "ts", "-o", "mine.json")
+    code, out, _ = refocal("evaluate", "test.npz", "mine.json", "-o", "e.json", "--resamples", "20")
+    assert code == 0
+    found = load_evaluation("e.json")
+    assert [method.name for method in found.methods] == ["none", "mine"]
+    assert f"{100 * found['mine'].measures['ece'].value:.2f}" in out
+    assert json.loads(refocal("evaluate", "test.npz", "--resamples", "5", "--json")[1])["chosen"] == "none"
+
+
+def test_compare_ranks_every_method(refocal):
+    code, out, err = refocal("compare", "val.npz", "test.npz", "-o", "e.json", "--resamples", "20")
+    assert (code, err) == (0, "")
+    table = [re.split(r"\s{2,}", line) for line in out.splitlines()[1 : len(NAMED) + 2]]
+    names = [cells[0] for cells in table]
+    assert sorted(names) == sorted(["none", *NAMED])
+    eces = [float(cells[3]) for cells in table]
+    assert eces == sorted(eces)
+    assert "Recommendation:" in out
+    api = compare(read("val.npz"), read("test.npz"), n_resamples=20)
+    assert [m.measures for m in load_evaluation("e.json").methods] == [m.measures for m in api.methods]
+
+
+def test_compare_splits_one_file(refocal):
+    code, out, _ = refocal("compare", "val.npz", "-m", "ts", "--resamples", "5", "--json")
+    data = json.loads(out)
+    assert (code, data["n_validation"], data["n_test"]) == (0, 400, 400)
+
+
+def test_report_from_json_and_from_rows(refocal, folder):
+    refocal("compare", "val.npz", "test.npz", "-m", "ts", "-o", "e.json", "--report", "a.html", "--resamples", "5")
+    assert refocal("report", "e.json", "-o", "b.html")[0] == 0
+    assert (folder / "a.html").read_text() == (folder / "b.html").read_text()
+    code, out, _ = refocal("report", "val.npz", "test.npz", "-m", "ts", "--resamples", "5", "--json")
+    assert (code, json.loads(out)) == (0, {"output": "report.html"})
+
+
+def test_the_demo_prints_the_numbers_of_its_page(refocal, folder):
+    code, out, err = refocal("demo", "--sample", "cifar10-focal3", "--resamples", "20")
+    assert (code, err) == (0, "")
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    lines = out.splitlines()[1:6]
+    for line in lines:
+        cells = re.split(r"\s{2,}", line.strip())
+        row = re.search(rf'<tr[^>]*data-method="{cells[0]}">(.*?)</tr>', page, re.S)[1]
+        assert re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) == cells
+    assert out.splitlines()[6] in page.replace("\u00a0", " ")
+
+
+def test_theory(refocal):
+    code, out, _ = refocal("theory", "--gamma", "2", "--classes", "3", "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert data["confidence_threshold"] == theory.confidence_threshold(2.0)
+    assert data["closest_temperature"]["temperature"] == theory.closest_temperature(2.0, 3).temperature
+    text = refocal("theory", "--gamma", "2", "--classes", "3")[1]
+    assert "0.2976" in text
+    assert f"{theory.closest_temperature(2.0, 3).temperature:.4f}" in text
+    assert json.loads(refocal("theory", "--gamma", "-0.5", "--json")[1])["confidence_threshold"] is None
+
+
+@pytest.mark.parametrize("command", ["", "demo", "fit", "apply", "evaluate", "compare", "report", "show", "theory"])
+def test_help_has_an_example(refocal, command):
+    code, out, _ = refocal(*command.split(), "--help")
+    assert code == 0
+    assert re.search(rf"refocal {command or 'demo'}", out.split("Example")[1])
+
+
+def test_version_and_completion(refocal, monkeypatch):
+    import refocal as package
+
+    assert refocal("--version")[1].strip() == f"refocal {package.__version__}"
+    from refocal.cli.options import complete_method
+
+    assert complete_method("fts") == ["fts", "fts-nll", "fts-ece"]

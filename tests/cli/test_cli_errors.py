@@ -1,0 +1,211 @@
+"""Whatever a new user does wrong: one line that says what to do, the right exit code, no file half written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from refocal import TemperatureScaling
+from refocal.data import read
+from refocal.evaluate import load_evaluation
+
+
+@pytest.fixture
+def files(folder):
+    rows = read("val.npz")
+    p = np.exp(rows.values - rows.values.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    np.savez("one.npz", logits=rows.values, labels=rows.labels + 1)
+    np.savez("p.npz", logits=p, labels=rows.labels)
+    np.savez("swapped.npz", logits=rows.labels, labels=rows.values)
+    np.savez("names.npz", scores=rows.values, target=rows.labels)
+    np.savez("wide.npz", logits=np.hstack([rows.values, rows.values]), labels=rows.labels)
+    np.savez("nan.npz", logits=rows.values * np.nan, labels=rows.labels)
+    np.savez("short.npz", logits=rows.values, labels=rows.labels[:-1])
+    np.save("x.npy", rows.values)
+    np.save("y.npy", rows.labels)
+    (folder / "text.csv").write_text("a,b,label\n1,2,0\n3,oops,1\n")
+    (folder / "broken.npz").write_bytes((folder / "val.npz").read_bytes()[:500])
+    (folder / "cal.json").write_text("{}")
+    TemperatureScaling().fit(rows.values, rows.labels).save("fitted.json")
+    (folder / "bad.json").write_text("{")
+    (folder / "sub").mkdir()
+    return folder
+
+
+WRONG = [
+    # wrong names
+    ("fit nope.npz", 2, "nope.npz: no such file"),
+    ("fit val.xlsx", 2, "no such file"),
+    ("fit sub", 2, "no such file"),
+    ("apply nope.json test.npz", 2, "nope.json: no such file"),
+    ("evaluate test.npz nope.json", 2, "no such file"),
+    ("report nope.json", 2, "nope.json"),
+    # swapped arguments
+    ("apply val.npz cal.json", 2, "are the arguments swapped"),
+    ("fit cal.json", 1, "arguments swapped"),
+    ("show val.npz", 2, "made by refocal fit"),
+    ("fit swapped.npz", 1, "names are swapped"),
+    ("fit y.npy --labels x.npy", 1, "names are swapped"),
+    ("fit val.npz -o val.npz", 2, "must end in .json"),
+    ("report cal.json test.npz", 2, "needs no test rows"),
+    ("report cal.json", 1, "not an evaluation"),
+    ("apply cal.json test.npz", 1, "not a calibrator"),
+    ("show bad.json", 1, "not a JSON file"),
+    # data that are not what they are said to be
+    ("fit p.npz", 1, "add --probabilities"),
+    ("compare val.npz p.npz", 1, "p.npz: "),
+    ("apply fitted.json p.npz", 1, "p.npz: the rows sum to 1"),
+    ("apply fitted.json wide.npz", 1, "wide.npz: 'X' must be of 4 columns"),
+    ("apply fitted.json nan.npz", 1, "nan.npz: "),
+    ("apply fitted.json y.npy", 1, "y.npy: "),
+    ("evaluate wide.npz fitted.json", 1, "of 4 columns"),
+    ("fit val.npz --probabilities --values logits", 1, "free of NaN and at least 0"),
+    ("fit one.npz", 1, "add --first-label 1"),
+    ("fit nan.npz", 1, "NaN in row 0"),
+    ("fit short.npz", 1, "one label for each row"),
+    ("fit broken.npz", 1, "broken.npz: cannot be read"),
+    ("fit text.csv", 1, "oops"),
+    # missing arrays and columns
+    ("fit names.npz", 1, "It has 'scores', 'target'; say which holds what with --values and --labels"),
+    ("fit names.npz --values scores", 1, "no labels"),
+    ("fit text.csv --labels target", 1, "no column 'target'"),
+    ("fit x.npy", 1, "name theirs with --labels"),
+    ("compare val.npz wide.npz", 2, "same network"),
+    # settings
+    ("fit val.npz -m magic", 2, "'ts', 'ts-ece'"),
+    ("fit val.npz --objective magic", 2, "'auto', 'nll', 'ece'"),
+    ("fit val.npz --tolerance -1", 2, "--tolerance"),
+    ("fit val.npz --tolerance much", 2, "--tolerance"),
+    ("fit", 2, "Missing argument"),
+    ("fit val.npz --frobnicate", 2, "--frobnicate"),
+    ("frobnicate", 2, "frobnicate"),
+    ("compare val.npz test.npz -m magic", 2, "'methods' must be one of"),
+    ("theory --gamma -2", 2, "greater than -1"),
+    ("theory --classes 7", 2, "--classes"),
+    ("demo --sample mnist", 2, "cifar100-focal7"),
+    # places that cannot be written to
+    ("fit val.npz -o nowhere/c.json", 2, "nowhere: no such directory"),
+    ("fit val.npz -o sub", 2, "must end in .json"),
+    ("fit val.npz -o /proc/c.json", 1, "/proc: cannot be written to"),
+    ("demo -o nowhere/report.html", 2, "no such directory"),
+    ("compare val.npz test.npz --report report.txt", 2, "must end in .html"),
+    ("apply cal.json test.npz -o probs.csv", 2, "must end in .npz or .npy"),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "message"), WRONG, ids=[line for line, _, _ in WRONG])
+def test_one_line_that_says_what_to_do(files, refocal, line, code, message):
+    before = sorted(os.listdir())
+    found, out, err = refocal(*line.split())
+    assert found == code
+    assert err.startswith("refocal: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert "Traceback" not in err
+    assert "Predictions." not in err
+    assert out == ""
+    assert sorted(os.listdir()) == before
+
+
+def test_no_arguments_show_the_help(refocal):
+    code, out, err = refocal()
+    assert code == 2
+    assert "Usage: refocal" in out + err
+
+
+def test_what_went_wrong_for_labels_is_mended_by_what_was_said(files, refocal):
+    assert refocal("fit", "one.npz", "--first-label", "1")[0] == 0
+    assert refocal("fit", "p.npz", "--probabilities", "--values", "logits")[0] == 0
+    assert refocal("fit", "names.npz", "--values", "scores", "--labels", "target")[0] == 0
+    assert refocal("fit", "x.npy", "--labels", "y.npy")[0] == 0
+
+
+def test_two_calibrators_of_one_name(files, refocal):
+    refocal("fit", "val.npz", "-m", "ts", "-o", "c.json")
+    refocal("fit", "val.npz", "-m", "ts", "-o", "sub/c.json")
+    code, _, err = refocal("evaluate", "test.npz", "c.json", "sub/c.json")
+    assert code == 2
+    assert "different names" in err
+
+
+def test_a_fault_of_ours_is_one_line_too(folder, refocal, monkeypatch):
+    from refocal.calibrators import TemperatureScaling
+
+    def explode(*_):
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr(TemperatureScaling, "_fit", explode)
+    code, _, err = refocal("fit", "val.npz", "-m", "ts")
+    assert code == 1
+    assert err == "refocal: ZeroDivisionError: boom. This is a fault of refocal; REFOCAL_TRACEBACK=1 shows where.\n"
+    monkeypatch.setenv("REFOCAL_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        refocal("fit", "val.npz", "-m", "ts")
+
+
+def test_a_full_disk_leaves_the_old_file(folder, refocal, monkeypatch):
+    refocal("fit", "val.npz", "-m", "ts")
+    old = (folder / "calibrator.json").read_bytes()
+
+    def full(_):
+        raise OSError(28, "No space left on device", "calibrator.json")
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, _, err = refocal("fit", "val.npz", "-m", "fts-nll")
+    assert code == 1
+    assert err == "refocal: calibrator.json: No space left on device.\n"
+    assert (folder / "calibrator.json").read_bytes() == old
+    assert sorted(os.listdir()) == ["calibrator.json", "test.npz", "val.npz"]
+
+
+# A real process, stopped while it fits: the fit says that it has begun and then takes its time.
+SLOW = """
+import sys, time
+from refocal.calibrators import FocalTemperatureScaling
+def wait(*_):
+    open("begun", "w").close()
+    time.sleep(60)
+FocalTemperatureScaling._fit = wait
+from refocal.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["fit", "val.npz", "-o", "c.json"], ["compare", "val.npz", "test.npz", "--report", "r.html"]]
+)
+def test_ctrl_c_during_a_fit(folder, arguments):
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", SLOW, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not (folder / "begun").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "refocal: stopped, nothing was written.\n")
+    assert sorted(os.listdir(folder)) == ["begun", "test.npz", "val.npz"]
+
+
+def test_json_is_all_that_is_printed(folder):
+    line = [sys.executable, "-m", "refocal.cli", "compare", "val.npz", "test.npz", "-m", "ts", "--resamples", "5"]
+    done = subprocess.run([*line, "--json", "-o", "e.json"], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stderr == ""
+    assert json.loads(done.stdout) == load_evaluation("e.json").to_dict()
+
+
+def test_help_starts_without_the_heavy_libraries():
+    script = "import sys; sys.argv = ['refocal', '--help']\nfrom refocal.cli.run import run\nrun(['--help'])\n"
+    script += "print(' '.join(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603
+    heavy = {"torch", "sklearn", "scipy", "matplotlib", "pandas", "jinja2"}
+    assert not heavy & set(done.stderr.split())

@@ -1,0 +1,172 @@
+"""The page as a reader meets it, in a headless Chromium."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+FIGURES = [
+    "fig-reliability-before",
+    "fig-reliability-after",
+    "fig-comparison-ece",
+    "fig-comparison-log_loss",
+    "fig-confidence-before",
+    "fig-confidence-after",
+    "fig-surface",
+]
+
+DARKEST = """
+const luminance = (text) => {
+  const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map((x) => {
+    x /= 255; return x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4; });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const paper = luminance(getComputedStyle(document.body).backgroundColor);
+let worst = [99, ""];
+for (const node of document.querySelectorAll("h1, h2, h3, p, td, th, dt, dd, figcaption, button, pre, strong")) {
+  if (!node.textContent.trim() || !node.offsetParent) continue;
+  const ink = luminance(getComputedStyle(node).color);
+  const ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+  if (ratio < worst[0]) worst = [ratio, node.outerHTML.slice(0, 80)];
+}
+return worst;
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1600])
+def test_every_figure_is_drawn_and_fits(open_browser, width, scheme):
+    driver = open_browser(width, scheme)
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+    for name in FIGURES:
+        svg = driver.find_element(By.CSS_SELECTOR, f"#{name} svg")
+        assert svg.size["width"] >= 300
+        assert svg.size["height"] >= 100
+        assert len(svg.find_elements(By.TAG_NAME, "path")) >= 5
+        assert svg.get_attribute("role") == "img"
+        title = driver.find_element(By.ID, svg.get_attribute("aria-labelledby"))
+        assert len(title.get_attribute("textContent")) > 40
+        # The smallest letters of a figure stay readable.
+        smallest = driver.execute_script(
+            "const scale = arguments[0].getBoundingClientRect().width / arguments[0].viewBox.baseVal.width;"
+            "return scale * Math.min(...[...arguments[0].querySelectorAll('text')]"
+            ".map(t => parseFloat(getComputedStyle(t).fontSize)))",
+            svg,
+        )
+        assert smallest >= 9.0, name
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast(open_browser, scheme):
+    ratio, node = open_browser(1200, scheme).execute_script(DARKEST)
+    assert ratio >= 4.5, node
+
+
+def test_dark_and_light_differ(open_browser):
+    colors = [
+        open_browser(800, scheme).execute_script(
+            "return [getComputedStyle(document.body).backgroundColor,"
+            " getComputedStyle(document.querySelector('#fig-reliability-after svg text')).fill]"
+        )
+        for scheme in ("light", "dark")
+    ]
+    assert colors[0][0] != colors[1][0]
+    assert colors[0][1] != colors[1][1]
+
+
+def test_no_request_and_no_error(open_browser, page):
+    driver = open_browser()
+    driver.get_log("browser"), driver.get_log("performance")
+    driver = open_browser()
+    for tab in driver.find_elements(By.CSS_SELECTOR, '[role="tab"]'):
+        tab.click()
+    assert [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert [url for url in sent if not url.startswith("data:")] == [page.as_uri()]
+
+
+def selected(driver, label):
+    tabs = driver.find_elements(By.CSS_SELECTOR, f'[aria-label="{label}"] [role="tab"]')
+    on = [tab for tab in tabs if tab.get_attribute("aria-selected") == "true"]
+    shown = [tab for tab in tabs if driver.find_element(By.ID, tab.get_attribute("aria-controls")).is_displayed()]
+    assert on == shown
+    assert len(on) == 1
+    return on[0].text
+
+
+@pytest.mark.parametrize(
+    ("label", "names"),
+    [
+        ("Diagrams of every method", ["none", "ts", "fts", "fts-nll"]),
+        ("How to use the calibrator", ["Python", "torch", "the numbers alone", "command line", "calibrator.json"]),
+    ],
+)
+def test_tabs_by_click_and_by_keyboard(open_browser, label, names):
+    driver = open_browser()
+    for name in names:
+        driver.find_element(By.XPATH, f'//*[@aria-label="{label}"]//button[text()="{name}"]').click()
+        assert selected(driver, label) == name
+    driver.switch_to.active_element.send_keys(Keys.HOME)
+    assert selected(driver, label) == names[0]
+    driver.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+    assert selected(driver, label) == names[1]
+    driver.switch_to.active_element.send_keys(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
+    assert selected(driver, label) == names[-1]
+    driver.switch_to.active_element.send_keys(Keys.END, Keys.ARROW_RIGHT)
+    assert selected(driver, label) == names[0]
+    # The tab key leaves the list for what the tab shows.
+    driver.switch_to.active_element.send_keys(Keys.TAB)
+    assert driver.switch_to.active_element.get_attribute("role") == "tabpanel"
+
+
+def column(driver, i):
+    return driver.execute_script(
+        "return [...document.querySelectorAll('#classes tbody tr')].map(r => r.cells[arguments[0]].dataset.value)", i
+    )
+
+
+@pytest.mark.parametrize("by", ["click", "keyboard"])
+def test_the_table_sorts(open_browser, by):
+    driver = open_browser()
+    heads = driver.find_elements(By.CSS_SELECTOR, "#classes thead th")
+    as_opened = [float(x) for x in column(driver, 6)]
+    assert as_opened == sorted(as_opened, reverse=True)
+    for i, head in enumerate(heads):
+        button = head.find_element(By.TAG_NAME, "button")
+        press = button.click if by == "click" else lambda button=button: button.send_keys(Keys.ENTER)
+        for _ in range(2):
+            press()
+            values = column(driver, i)
+            down = head.get_attribute("aria-sort") == "descending"
+            if i == 0:
+                assert values[-1 if down else 0] == "<b>&$x$"
+                assert values.index("class 2") < values.index("class 10") or down
+            else:
+                assert [float(v) for v in values] == sorted(map(float, values), reverse=down)
+        assert sum(h.get_attribute("aria-sort") != "none" for h in heads) == 1
+
+
+def test_the_copy_button_copies(open_browser):
+    driver = open_browser()
+    driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite"]})
+    driver.execute_script(
+        "window.copied = ''; navigator.clipboard.writeText = async (text) => { window.copied = text; }"
+    )
+    button = driver.find_element(By.CSS_SELECTOR, "#panel-file .copy")
+    button.click()
+    assert button.text == "Copied"
+    assert driver.execute_script("return window.copied").startswith("import refocal")
+
+
+def test_on_paper_nothing_is_hidden(open_browser):
+    driver = open_browser(width=680, media="print")
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= 680
+    for panel in driver.find_elements(By.CSS_SELECTOR, '[role="tabpanel"]'):
+        assert panel.is_displayed()
+    assert not driver.find_element(By.CSS_SELECTOR, ".copy").is_displayed()
+    box = driver.find_element(By.CSS_SELECTOR, ".scroll.tall")
+    assert driver.execute_script("return arguments[0].scrollHeight <= arguments[0].clientHeight + 2", box)

@@ -1,0 +1,245 @@
+"""Evaluations against plain loops and the metrics themselves; JSON in and out; what is said in words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from refocal import FocalTemperatureScaling, TemperatureScaling, metrics
+from refocal.calibrators.registry import NAMED, make
+from refocal.data import Predictions, load_sample, split
+from refocal.errors import FormatError, ParameterError, ShapeError
+from refocal.evaluate import (
+    Evaluation,
+    compare,
+    comparison_table,
+    evaluate,
+    load_evaluation,
+    recommendation,
+    verdict,
+)
+from refocal.metrics import PairedDifference
+
+
+def rows(n=3000, seed=0, sharp=2.5, weight=None):
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n, 4)) * 1.5
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    return Predictions.from_logits(sharp * logits, labels, weight=weight, class_names=["ant", "bee", "cat", "dog"])
+
+
+@pytest.fixture(scope="module")
+def found():
+    validation, test = split(rows(4000))
+    return compare(validation, test, ["ts", "fts", "fts-nll"], n_resamples=60), validation, test
+
+
+def test_measures_are_those_of_the_metrics(found):
+    evaluation, validation, test = found
+    calibrator = TemperatureScaling().fit(validation.values, validation.labels)
+    p = calibrator.predict_proba(test.values)
+    of = evaluation["ts"]
+    assert of.measures["ece"].value == pytest.approx(metrics.expected_calibration_error(test.labels, p), abs=1e-12)
+    assert of.measures["brier_score"].value == pytest.approx(metrics.brier_score(test.labels, p), abs=1e-12)
+    loss = metrics.log_loss(test.labels, calibrator.predict_log_proba(test.values))
+    assert of.measures["log_loss"].value == pytest.approx(loss, abs=1e-12)
+    assert of.values["smooth_ece"] == pytest.approx(metrics.smooth_ece(test.labels, p), abs=1e-12)
+    assert of.parameters == {"gamma": 0.0, "temperature": calibrator.temperature_}
+    expected = metrics.paired_bootstrap(
+        metrics.brier_score, test.labels, p, np.exp(evaluate_none(test)), n_resamples=60
+    )
+    assert of.against_none["brier_score"].low == pytest.approx(expected.low, abs=1e-12)
+    assert of.against_none["brier_score"].p_value == expected.p_value
+
+
+def evaluate_none(test):
+    logits = test.values - test.values.max(axis=1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def test_intervals_hold_their_values(found):
+    for method in found[0].methods:
+        for interval in method.measures.values():
+            assert 0.0 <= interval.low <= interval.value <= interval.high
+            assert interval.n_resamples == 60
+
+
+def test_histogram_and_classes_by_plain_loops(found):
+    evaluation, _, test = found
+    p = np.exp(evaluate_none(test))
+    method = evaluation.before
+    right, wrong = np.zeros(20), np.zeros(20)
+    for row, label in zip(p, test.labels, strict=True):
+        bin_ = min(int(row.max() * 20), 19)
+        (right if row.argmax() == label else wrong)[bin_] += 1
+    assert method.histogram.right == right.tolist()
+    assert method.histogram.wrong == wrong.tolist()
+    for entry in method.classes:
+        said = [i for i in range(len(p)) if p[i].argmax() == entry.label]
+        assert entry.predicted == len(said)
+        assert entry.n == np.count_nonzero(test.labels == entry.label)
+        assert entry.precision == pytest.approx(np.mean([test.labels[i] == entry.label for i in said]))
+        assert entry.confidence == pytest.approx(np.mean([p[i].max() for i in said]))
+    mean = np.mean([entry.ece for entry in method.classes])
+    assert mean == pytest.approx(method.values["classwise_ece"], abs=1e-12)
+    assert evaluation["ts"].classes is None or evaluation.chosen == "ts"
+
+
+def test_reliability_is_the_curve_with_a_consistency_band(found):
+    evaluation, _, test = found
+    curve = metrics.reliability_curve(test.labels, np.exp(evaluate_none(test)))
+    before = evaluation.before.reliability
+    assert before.accuracy == pytest.approx(curve.accuracy)
+    assert sum(before.count) == len(test)
+    # These predictions are far too sure: some bins lie outside; after calibration hardly any do.
+    outside = [sum(not low <= a <= high for a, low, high in zip(r.accuracy, r.low, r.high, strict=True))
+               for r in (before, evaluation.after.reliability)]  # fmt: skip
+    assert outside[0] >= 5 > 3 >= outside[1]
+
+
+def test_surface_is_what_the_search_saw(found):
+    evaluation, validation, _ = found
+    calibrator = FocalTemperatureScaling().fit(validation.values, validation.labels)
+    surface = evaluation.surface
+    assert (surface.gamma, surface.temperature) == (calibrator.gamma_, calibrator.temperature_)
+    np.testing.assert_allclose(surface.log_loss, calibrator.path_.log_loss, rtol=1e-5)
+    np.testing.assert_allclose(surface.value, calibrator.path_.value, rtol=1e-5)
+    assert surface.tolerance == 0.02
+    assert np.shape(surface.value) == (len(surface.gammas), len(surface.temperatures))
+
+
+def test_json_and_back(found, tmp_path):
+    evaluation = found[0]
+    evaluation.save(tmp_path / "e.json")
+    assert load_evaluation(tmp_path / "e.json") == evaluation
+    assert Evaluation.from_dict(json.loads(json.dumps(evaluation.to_dict()))) == evaluation
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(format="x"), "not an evaluation"),
+        (lambda d: d.update(version=9), "version 9"),
+        (lambda d: d.pop("chosen"), "'chosen' is missing"),
+        (lambda d: d.update(chosen="nobody"), "chosen 'nobody'"),
+        (lambda d: d.update(extra=1), "'extra'"),
+        (lambda d: d.update(n_test="many"), "evaluation.n_test must be of type int"),
+        (lambda d: d["methods"][0]["measures"]["ece"].update(low="x"), r"methods\[0\].measures.ece.low must be"),
+        (lambda d: d.update(methods=[]), "must hold 'none'"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_reason(found, tmp_path, change, message):
+    data = found[0].to_dict()
+    data = json.loads(json.dumps(data))
+    change(data)
+    (tmp_path / "e.json").write_text(json.dumps(data))
+    with pytest.raises(FormatError, match=message):
+        load_evaluation(tmp_path / "e.json")
+    (tmp_path / "e.json").write_text("{")
+    with pytest.raises(FormatError, match="not a JSON file"):
+        load_evaluation(tmp_path / "e.json")
+
+
+def test_weights_count_rows():
+    """Weights of 0, 1 and 2 do what leaving rows out and doubling them does."""
+    weight = np.tile([0.0, 1.0, 2.0], 400)
+    weighted = rows(1200, weight=weight)
+    repeated = weighted.take(np.repeat(np.arange(1200), weight.astype(int)))
+    plain = Predictions.from_logits(repeated.values, repeated.labels)
+    a, b = (evaluate(part, {}, n_resamples=2).before for part in (weighted, plain))
+    for key in ("log_loss", "brier_score", "accuracy", "ece"):
+        assert a.measures[key].value == pytest.approx(b.measures[key].value, abs=1e-12)
+    assert a.histogram.right == b.histogram.right
+    assert [c.precision for c in a.classes] == pytest.approx([c.precision for c in b.classes])
+
+
+def test_half_precision_is_measured_in_single():
+    validation, test = (Predictions.from_logits(p.values.astype(np.float16), p.labels) for p in split(rows(2000)))
+    wide = [Predictions.from_logits(p.values.astype(np.float32), p.labels) for p in (validation, test)]
+    a, b = compare(validation, test, ["ts"], n_resamples=2), compare(*wide, ["ts"], n_resamples=2)
+    assert a["ts"].measures == b["ts"].measures
+
+
+def test_probabilities_are_evaluated_as_such():
+    predictions = rows(1000, sharp=1.0)
+    p = np.exp(evaluate_none(predictions))
+    as_p = Predictions.from_probabilities(p, predictions.labels)
+    found = compare(as_p, as_p, ["ts"], n_resamples=2)
+    plain = compare(predictions, predictions, ["ts"], n_resamples=2)
+    assert found["ts"].calibrator["parameters"]["input"] == "probabilities"
+    assert found["ts"].measures["log_loss"].value == pytest.approx(plain["ts"].measures["log_loss"].value, abs=1e-9)
+    # A calibrator for the one kind is measured on the other through the map between them.
+    for test, other in ((predictions, as_p), (as_p, predictions)):
+        calibrator = make("ts", input=other.input).fit(other.values, other.labels)
+        crossed = evaluate(test, {"ts": calibrator}, n_resamples=2)["ts"].measures["log_loss"].value
+        assert crossed == pytest.approx(plain["ts"].measures["log_loss"].value, abs=1e-9)
+
+
+def test_every_registered_method_is_compared():
+    validation, test = split(rows(600))
+    seen = []
+    found = compare(validation, test, n_resamples=2, progress=lambda done, total, words: seen.append((done, total)))
+    assert [method.name for method in found.methods] == ["none", *NAMED]
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1][0] == seen[-1][1] == seen[0][1]
+
+
+def test_recommended_is_the_least_ece_within_a_percent_of_the_best_log_loss(found):
+    evaluation = found[0]
+    best = min(m.measures["log_loss"].value for m in evaluation.methods)
+    near = [m for m in evaluation.methods if m.measures["log_loss"].value <= 1.01 * best]
+    assert evaluation.chosen == min(near, key=lambda m: m.measures["ece"].value).name
+    assert evaluation.recommended
+
+
+def test_words_say_what_the_numbers_say(found):
+    evaluation = found[0]
+    text = verdict(evaluation)
+    assert "lowers the calibration error (ECE) from" in text
+    for value in (evaluation.before, evaluation.after):
+        assert f"{100 * value.measures['ece'].value:.2f} %" in text
+    assert evaluation.chosen in recommendation(evaluation)
+    eces = [float(row.cells[3]) for row in comparison_table(evaluation)]
+    assert eces == sorted(eces)
+    assert text in evaluation._repr_html_().replace("&#x27;", "'")
+    assert text in repr(evaluation)
+
+
+def test_words_claim_nothing_beyond_chance(found):
+    evaluation = found[0]
+    unsure = PairedDifference(-0.01, -0.03, 0.01, 0.95, 0.4, 0.02, 0.03, 60)
+    after = replace(evaluation.after, against_none={**evaluation.after.against_none, "ece": unsure})
+    others = [m for m in evaluation.methods if m.name != after.name]
+    assert "does not change the calibration error (ECE) beyond chance" in verdict(
+        replace(evaluation, methods=[*others, after])
+    )
+    assert "needs no calibration" in verdict(replace(evaluation, chosen="none"))
+    rise = replace(unsure, difference=0.01, low=0.005, high=0.02, first=0.04)
+    after = replace(after, against_none={**after.against_none, "ece": rise})
+    assert "raises the calibration error (ECE) from 3.00 % to 4.00 %" in verdict(
+        replace(evaluation, methods=[*others, after])
+    )
+
+
+def test_what_does_not_fit_is_refused():
+    validation, test = split(rows(200))
+    with pytest.raises(ParameterError, match="'methods' of compare must be one of"):
+        compare(validation, test, ["magic"])
+    with pytest.raises(ParameterError, match="'chosen'"):
+        compare(validation, test, ["ts"], chosen="fts")
+    wide = TemperatureScaling().fit(3.0 * np.eye(5), np.arange(5))
+    with pytest.raises(ShapeError, match="of 5 columns, as the calibrator 'w'"):
+        evaluate(test, {"w": wide})
+    with pytest.raises(ParameterError, match="this method has no such option"):
+        make("ts", gamma=1.0)
+
+
+def test_the_sample_tells_the_story_of_the_demo():
+    validation, test = load_sample("cifar10-focal3")
+    found = compare(validation, test, ["ts", "fts-nll"], n_resamples=20)
+    assert found.chosen == "fts-nll"
+    assert found.after.against_none["log_loss"].high < 0
+    assert found.name_of(3) == "cat"

@@ -28,7 +28,3 @@ MAKE = {
 def library(request):
     """A function that makes an array of each library out of a NumPy array."""
     return MAKE[request.param]
-
-
-def to_numpy(array):
-    return np.asarray(array.detach() if isinstance(array, torch.Tensor) else array)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 import mpmath as mp
+import numpy as np
 
 DIGITS = 50
 
@@ -46,3 +47,8 @@ def focal_loss(logits, label, gamma):
         others = mp.fsum(w for j, w in enumerate(weights) if j != label)
         not_q = others / (weights[label] + others)
         return not_q ** mp.mpf(gamma) * mp.log1p(others / weights[label])
+
+
+def to_numpy(array):
+    """An array of any library as a NumPy array."""
+    return np.asarray(array.detach() if hasattr(array, "detach") else array)

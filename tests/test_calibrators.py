@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from conftest import to_numpy
+from reference import to_numpy
 from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError
 from refocal.maps import focal_temperature, inverse_focal, log_softmax

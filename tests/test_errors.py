@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from conftest import to_numpy
+from reference import to_numpy
 from refocal import losses, maps
 from refocal.errors import DataError, InputError, LabelError, ParameterError, RefocalError, ShapeError
 

@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss
 from torch.autograd import gradcheck
 
 import reference
-from conftest import to_numpy
+from reference import to_numpy
 from refocal import losses
 from refocal.maps import focal as focal_map
 from refocal.maps import log_softmax

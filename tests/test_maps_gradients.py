@@ -9,7 +9,7 @@ import torch
 from torch.autograd import gradcheck
 
 import reference
-from conftest import to_numpy
+from reference import to_numpy
 from refocal.maps import focal, focal_temperature, inverse_focal, label_derivatives, log_softmax
 
 

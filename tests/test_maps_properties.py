@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from conftest import to_numpy
+from reference import to_numpy
 from refocal.maps import focal, focal_temperature, inverse_focal, log_softmax
 
 quiet = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -24,6 +24,7 @@ from refocal import CalibratedClassifier, FocalTemperatureScaling, TemperatureSc
 from refocal.calibrators.classifier import logits_of
 from refocal.errors import LabelError, ParameterError
 from refocal.maps import log_softmax
+from refocal.metrics import expected_calibration_error
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,8 @@ def test_probabilities_improve(digits, estimator, ensemble):
     p = model.predict_proba(X_test)
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
     assert log_loss(y_test, p) < 0.8 * log_loss(y_test, raw)
+    # Naive Bayes has log-probabilities of -10^8 here; they must not carry the temperature off.
+    assert expected_calibration_error(y_test, p) < 0.5 * expected_calibration_error(y_test, raw)
     assert model.score(X_test, y_test) > 0.8
     assert len(model.calibrated_classifiers_) == (5 if ensemble else 1)
 

@@ -184,8 +184,9 @@ def logits_of(estimator: Any, X: Any) -> Matrix:
             logits = np.asarray(estimator.predict_log_proba(X), dtype=np.float64)
         else:
             logits = np.log(np.asarray(estimator.predict_proba(X), dtype=np.float64))
-    # A forest says 0 where it saw no example; the logarithm of the machine epsilon stands for it.
-    return np.where(np.isneginf(logits), np.log(np.finfo(np.float64).eps), logits)
+    # Below the machine epsilon a probability says no more than "none": a forest's 0 where it saw no example, or the
+    # 10^-1000000 of naive Bayes, a few of which among the wrong rows would drive the temperature out of all reason.
+    return np.maximum(logits, np.log(np.finfo(np.float64).eps))
 
 
 def _held_out(fitted: Any, X: Any, y: Any, weight: Any, classes: Any, rows: Any) -> _HeldOut:

@@ -178,9 +178,12 @@ def test_inputs_are_left_alone(measure):
 def test_one_probability_is_left_alone():
     rng = np.random.default_rng(0)
     p, y = rng.random(50), rng.integers(0, 2, 50)
+    copies = p.copy(), y.copy()
     p.flags.writeable = y.flags.writeable = False
     for measure in MEASURES:
         measure(y, p)
+    np.testing.assert_array_equal(p, copies[0])
+    np.testing.assert_array_equal(y, copies[1])
 
 
 @pytest.mark.parametrize("measure", MEASURES)

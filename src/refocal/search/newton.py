@@ -16,7 +16,7 @@ REACH = 1e6
 # Close to γ = -1 the map loses its inverse and the log-loss has minima that gain nothing on other data.
 GAMMA_BOUNDS = (-0.9, 100.0)
 # Newton converges quadratically: after a relative step of this size the error is about that size squared.
-SMALL_STEP = 1e-4
+SMALL_STEP = 1e-5
 # A log-loss this small is that of separable data on its way to T = 0.
 NO_LOSS = 1e-9
 # Where to start in γ.
@@ -54,8 +54,8 @@ def newton_temperature(problem: Problem) -> Solution:
             status = "at a bound"
             break
         target = slope - first / second if second > 0.0 else math.inf
-        if abs(target - slope) <= SMALL_STEP * slope:
-            slope, status = target, "converged"
+        if abs(target - slope) <= SMALL_STEP * slope:  # the last step is taken unseen
+            slope, value, status = target, value - 0.5 * first * first / second, "converged"
             break
         low, high = (slope, high) if first < 0.0 else (low, slope)
         if low >= ends[1] or high <= ends[0]:
@@ -140,7 +140,7 @@ def _descend(
         stuck = ((point <= bounds[:, 0]) & (gradient > 0)) | ((point >= bounds[:, 1]) & (gradient < 0))
         step = _newton_step(gradient, hessian, free & ~stuck)
         gain = -float(gradient @ step)
-        if float(np.abs(step).max()) <= enough:  # the last step is taken unseen
+        if float(np.abs(step).max()) <= enough:  # here too
             point, value = np.clip(point + step, bounds[:, 0], bounds[:, 1]), value - 0.5 * gain
             status = "at a bound" if bool((stuck & free).any()) else "converged"
             break

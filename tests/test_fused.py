@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
-from refocal.search import Problem, kernel, passes
+from refocal.search import Problem, kernel, passes, problem
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone; its passes are not tested here")
 from refocal.search import fused
@@ -80,11 +80,13 @@ def test_a_problem_on_the_cpu_does_not_take_them():
     assert Problem(x.bfloat16(), y)._engine is passes
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: benchmarks/gpu_fit.py is run on one by hand")
 @pytest.mark.parametrize("model", [TemperatureScaling(), FocalTemperatureScaling(objective="nll")])
-def test_the_gpu_gives_the_cpus_answer(model):
+def test_a_whole_fit_gives_the_cpus_answer(model, monkeypatch):
     rng = np.random.default_rng(0)
-    x = (3.0 * rng.normal(size=(5000, 50))).astype(np.float32)
-    y = np.argmax(x / 1.5 + rng.gumbel(size=x.shape), axis=1)
-    expected = model.fit(x, y).scaling()
-    assert model.fit(*on_device(x, y)).scaling() == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    x = torch.from_numpy(3.0 * rng.normal(size=(200, 8))).half()
+    y = torch.from_numpy(np.argmax(x.float().numpy() / 1.5 + rng.gumbel(size=x.shape), axis=1))
+    expected = model.fit(x.float(), y).scaling()
+    monkeypatch.setattr(problem, "_engine_for", lambda logits: fused)
+    found = model.fit(x.to(DEVICE), y.to(DEVICE))
+    assert found.scaling() == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    assert set(found.fit_report_) == {"n_samples", "n_classes", "before", "after"}

@@ -155,4 +155,6 @@ def _engine_for(logits: Array) -> Any:
 def n_threads() -> int:
     """Threads of a compiled pass: OMP_NUM_THREADS, as everywhere, or else the processors that this process may use."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    return int(asked) if asked.isdecimal() and int(asked) > 0 else len(os.sched_getaffinity(0))
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

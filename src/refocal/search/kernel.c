@@ -87,18 +87,42 @@ typedef struct {
     V weight;      /* 0 in lanes behind the last row */
 } Rows;
 
-/* The logits of four rows, class by class, into d. */
+/* The logits of four rows, class by class, into d: squares of four by four are turned over in registers. */
+typedef float F __attribute__((vector_size(4 * LANES)));
+
+INLINE V floats(const float *x) {
+    F four;
+    memcpy(&four, x, sizeof four);
+    return __builtin_convertvector(four, V);
+}
+
+INLINE V doubles(const double *x) {
+    V four;
+    memcpy(&four, x, sizeof four);
+    return four;
+}
+
+#define GATHER(TYPE, LOAD)                                                                                             \
+    do {                                                                                                               \
+        const TYPE *x = data->logits, *x0 = x + row[0], *x1 = x + row[1], *x2 = x + row[2], *x3 = x + row[3];          \
+        for (; j + LANES <= data->n_classes; j += LANES) {                                                             \
+            V a = LOAD(x0 + j), b = LOAD(x1 + j), c = LOAD(x2 + j), e = LOAD(x3 + j);                                  \
+            V ab = __builtin_shufflevector(a, b, 0, 4, 2, 6), ab_ = __builtin_shufflevector(a, b, 1, 5, 3, 7);         \
+            V ce = __builtin_shufflevector(c, e, 0, 4, 2, 6), ce_ = __builtin_shufflevector(c, e, 1, 5, 3, 7);         \
+            d[j] = __builtin_shufflevector(ab, ce, 0, 1, 4, 5);                                                        \
+            d[j + 1] = __builtin_shufflevector(ab_, ce_, 0, 1, 4, 5);                                                  \
+            d[j + 2] = __builtin_shufflevector(ab, ce, 2, 3, 6, 7);                                                    \
+            d[j + 3] = __builtin_shufflevector(ab_, ce_, 2, 3, 6, 7);                                                  \
+        }                                                                                                              \
+        for (; j < data->n_classes; j++) d[j] = (V){x0[j], x1[j], x2[j], x3[j]};                                       \
+    } while (0)
+
 INLINE void gather(const Data *data, int64_t first, V *d) {
-    int64_t row[LANES];
+    int64_t row[LANES], j = 0;
     for (int r = 0; r < LANES; r++)
         row[r] = (first + r < data->n_rows ? first + r : data->n_rows - 1) * data->stride;
-    if (data->is_double) {
-        const double *x = data->logits;
-        for (int64_t j = 0; j < data->n_classes; j++) d[j] = (V){x[row[0] + j], x[row[1] + j], x[row[2] + j], x[row[3] + j]};
-    } else {
-        const float *x = data->logits;
-        for (int64_t j = 0; j < data->n_classes; j++) d[j] = (V){x[row[0] + j], x[row[1] + j], x[row[2] + j], x[row[3] + j]};
-    }
+    if (data->is_double) GATHER(double, doubles);
+    else GATHER(float, floats);
 }
 
 /* Rows first ... first+3: d_j = s_j - s_top and e_j of every class; both say "impossible" of the top itself. */

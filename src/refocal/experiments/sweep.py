@@ -99,7 +99,7 @@ def run_sweep(
 
     A cell is not begun if the longest one's time would not fit any more.
     """
-    watch = watch or Watch()
+    watch = watch if watch is not None and current_ranks().is_first else Watch()
     start, longest, swept = time.monotonic(), 0.0, Swept([], [], [])
     for i, recipe in enumerate(recipes):
         began = time.monotonic()
@@ -153,9 +153,8 @@ class Lines(Watch):
 
     def say(self, text: str) -> None:
         """One line, at once."""
-        if current_ranks().is_first:
-            sys.stdout.write(text + "\n")
-            sys.stdout.flush()
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
 
 
 def main(arguments: list[str] | None = None) -> int:

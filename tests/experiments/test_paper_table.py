@@ -208,6 +208,7 @@ def test_cells_without_logits_and_cells_from_before(tmp_path):
     assert measure_cell(folder) == first  # the logits are there: what is missing is measured
     (folder / "metrics.json").write_text(json.dumps(old))
     (folder / "logits.npz").unlink()
+    (folder / "recipe.json").unlink()
     assert measure_cell(folder) == old  # they are not: what is there is used
     assert find_cells(tmp_path) == ([folder], [])
     assert claims.lines([old]) == []

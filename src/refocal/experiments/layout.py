@@ -59,7 +59,10 @@ def as_json(cells: list[Cell]) -> dict[str, Any]:
 
 def update_page(page: Path, text: str) -> None:
     """Replace what stands between the two marks of a page."""
-    content = page.read_text(encoding="utf-8")
+    try:
+        content = page.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{page}: not a page of text.") from error
     if content.count(BEGIN) != 1 or content.count(END) != 1 or content.index(BEGIN) > content.index(END):
         raise FormatError(f"{page}: must hold the line {BEGIN} and after it {END}, once each.")
     before, after = content.split(BEGIN)[0], content.split(END)[1]

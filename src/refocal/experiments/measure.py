@@ -32,7 +32,7 @@ PARTS = ("accuracy", "raw", *ROWS, "differences")
 
 def find_cells(runs: Path) -> tuple[list[Path], list[Path]]:
     """The folders of finished cells, which can be measured or were, and those of unfinished ones."""
-    folders = sorted(path.parent for path in runs.glob("*/recipe.json"))
+    folders = sorted({path.parent for name in ("recipe.json", "metrics.json") for path in runs.glob(f"*/{name}")})
     finished = [f for f in folders if (f / "metrics.json").is_file() or (f / "logits.npz").is_file()]
     return finished, [f for f in folders if f not in finished]
 

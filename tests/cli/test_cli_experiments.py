@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +16,9 @@ import time
 
 import numpy as np
 import pytest
+import rich.console
 
+from refocal.cli import bar
 from refocal.experiments import layout, smoke
 from refocal.experiments.datasets import SOURCES, Source
 from refocal.experiments.measure import find_cells, measure_cell
@@ -170,6 +175,32 @@ def test_ctrl_c_says_how_to_go_on(folder):
     assert (process.returncode, out) == (130, "")
     assert err.splitlines()[-1] == "refocal: stopped; the same command goes on from the last checkpoint in runs."
     assert "Traceback" not in err
+
+
+def test_the_bar_shows_loss_accuracy_and_the_time_left(monkeypatch):
+    written = io.StringIO()
+    terminal = functools.partial(
+        rich.console.Console, file=written, force_terminal=True, width=160, legacy_windows=False
+    )
+    monkeypatch.setattr(bar, "Console", lambda stderr, **options: terminal(**options))
+    with bar.Bar(cells=2) as shown:
+        shown.begin(short("synthetic", network="tiny"), start_epoch=10, batches=7)
+        for i in range(1, 8):
+            shown.batch(10, i)
+        shown.epoch({"epoch": 11, "loss": 1.23456, "accuracy": 0.5, "learning_rate": 0.1, "seconds": 2.0})
+        assert shown.progress.tasks[0].completed == 77
+        assert shown.progress.tasks[0].total == 60 * 7
+        shown.progress.refresh()
+        shown.say("finished one")
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.getvalue())
+    for words in (
+        "1 of 2: synthetic-tiny-",
+        "goes on after epoch 10",
+        "epoch 11/60 loss 1.2346, accuracy 0.5000",
+        "left",
+    ):
+        assert words in text
+    assert "finished one" in text
 
 
 @pytest.mark.parametrize("passed", [True, False])

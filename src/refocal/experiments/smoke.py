@@ -43,7 +43,7 @@ def smoke(out: Path, on_check: OnCheck = lambda _: None, losses: tuple[str, ...]
 
     data, cells = synthetic(), grid(RECIPE, losses, [1])
     whole, broken = out / "whole", out / "broken"
-    swept = run_sweep(cells, data, whole)
+    swept = run_sweep(cells, data, whole, device="cpu")
     check(f"{len(cells)} losses trained for two epochs", swept.trained == [cell.key for cell in cells])
     logits = [_logits(whole, cell) for cell in cells]
     check("their logits are finite and differ from loss to loss", _finite_and_different(logits))
@@ -56,7 +56,7 @@ def smoke(out: Path, on_check: OnCheck = lambda _: None, losses: tuple[str, ...]
     left = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     check("it left a checkpoint, and neither logits nor 'done'", left == ["checkpoint.pt", "log.jsonl", "recipe.json"])
     watch = _Start()
-    run_cell(cell, data, broken, checkpoint_every=1, watch=watch)
+    run_cell(cell, data, broken, checkpoint_every=1, watch=watch, device="cpu")
     check("it continued after the first epoch", watch.epochs == 1)
     same = all(np.array_equal(a, b) for a, b in zip(_logits(whole, cell), _logits(broken, cell), strict=True))
     check("its logits equal those of the unbroken run, bit by bit", same)
@@ -77,7 +77,7 @@ def _finite_and_different(logits: list[list[np.ndarray]]) -> bool:
 
 def _kill_in_the_middle(out: Path) -> int:
     """Train the cell in another process, kill that once it is in its second epoch, and return how it ended."""
-    import torch
+    import torch  # not above: without torch, refocal.experiments.ranks is to say so
 
     # The same number of threads, since sums of floats depend on it.
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
@@ -116,4 +116,4 @@ class _Pause(Watch):
 if __name__ == "__main__":
     place = Path(sys.argv[1])
     (victim,) = grid(RECIPE, [KILLED], [1])
-    run_cell(victim, synthetic(), place, checkpoint_every=1, watch=_Pause(place))
+    run_cell(victim, synthetic(), place, checkpoint_every=1, watch=_Pause(place), device="cpu")

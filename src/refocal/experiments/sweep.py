@@ -49,7 +49,13 @@ class Watch:
 
 
 def run_cell(
-    recipe: Recipe, data: Dataset, out: Path, *, checkpoint_every: int = 10, watch: Watch | None = None
+    recipe: Recipe,
+    data: Dataset,
+    out: Path,
+    *,
+    checkpoint_every: int = 10,
+    watch: Watch | None = None,
+    device: str | None = None,
 ) -> bool:
     """Train one cell and keep its logits; False if that was done before.
 
@@ -59,7 +65,7 @@ def run_cell(
     folder = out / recipe.key
     if share(b"done" if (folder / "done").exists() else b""):
         return False
-    trainer = Trainer(recipe, data, folder)
+    trainer = Trainer(recipe, data, folder, device)
     first = trainer.ranks.is_first
     watch = watch if watch is not None and first else Watch()
     watch.begin(recipe, trainer.epoch, len(trainer.batches))
@@ -94,8 +100,9 @@ def run_sweep(
     seconds: float = float("inf"),
     checkpoint_every: int = 10,
     watch: Watch | None = None,
+    device: str | None = None,
 ) -> Swept:
-    """Run cells in order until all are done or the time is up.
+    """Run cells in order until all are done or the time is up, on the GPU if there is one and no `device` is named.
 
     A cell is not begun if the longest one's time would not fit any more.
     """
@@ -107,7 +114,7 @@ def run_sweep(
             swept.left.extend(other.key for other in recipes[i:])
             watch.say(f"stopped before {recipe.key}: the time budget is spent")
             break
-        if run_cell(recipe, data, out, checkpoint_every=checkpoint_every, watch=watch):
+        if run_cell(recipe, data, out, checkpoint_every=checkpoint_every, watch=watch, device=device):
             swept.trained.append(recipe.key)
             longest = max(longest, time.monotonic() - began)
             watch.say(f"finished {recipe.key} in {time.monotonic() - began:.0f} s")

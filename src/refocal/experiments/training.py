@@ -44,12 +44,12 @@ class CheckpointError(RefocalError, OSError):
 class Trainer:
     """One run of a recipe in a folder; made again over the same folder, it goes on from the last checkpoint."""
 
-    def __init__(self, recipe: Recipe, data: Dataset, folder: Path, device: torch.device | None = None) -> None:
+    def __init__(self, recipe: Recipe, data: Dataset, folder: Path, device: torch.device | str | None = None) -> None:
         self.recipe = recipe
         self.data = data
         self.folder = folder
         self.ranks = current_ranks()
-        self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.split = split_rows(len(data.train), recipe.validation_rows, recipe.split_seed)
         self.batches = Batches(data.train[self.split.train], data.train_labels[self.split.train], recipe, self.device)
         network: torch.nn.Module = make_network(recipe.network, data.n_classes, recipe.seed).to(self.device)

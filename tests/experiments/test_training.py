@@ -129,13 +129,28 @@ def test_a_full_disk_stops_the_run_in_one_line_and_leaves_the_last_checkpoint(tm
             trainer.run(checkpoint_every=1)
     message = str(caught.value)
     assert message.startswith(f"{tmp_path / 'full'}: No space left on device; the run stopped after epoch 3.")
-    assert "same command goes on" in message
+    assert "same command goes on from the last checkpoint, which is whole" in message
     assert "\n" not in message
     assert sorted(path.name for path in (tmp_path / "full").iterdir()) == ["checkpoint.pt", "log.jsonl"]
     again = Trainer(TINY, data, tmp_path / "full", CPU)
     assert again.epoch == 2
     again.run(checkpoint_every=1)
     np.testing.assert_array_equal(again.logits(data.test), whole.logits(data.test))
+
+
+def test_a_disk_that_is_full_from_the_start(tmp_path, monkeypatch):
+    trainer = Trainer(TINY, synthetic(), tmp_path, CPU)
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(CheckpointError, match="begins anew: there was no checkpoint"):
+            trainer.run(checkpoint_every=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
+    assert Trainer(TINY, synthetic(), tmp_path, CPU).epoch == 0
+    assert (tmp_path / "log.jsonl").read_text() == ""
 
 
 def test_every_batch_is_told(tmp_path):

@@ -67,6 +67,8 @@ class Trainer:
         self.totals = torch.zeros(2, device=self.device, dtype=torch.float64)
         self._step: Callable[[Tensor, Tensor], None] | None = None
         self._resume()
+        if self.ranks.is_first:
+            _truncate_log(self.folder / "log.jsonl", self.epoch)
 
     @property
     def on_gpu(self) -> bool:
@@ -81,10 +83,11 @@ class Trainer:
             log = self._train_epoch(on_batch)
             if self.ranks.is_first:
                 with self.disk():
-                    if self.epoch % checkpoint_every == 0 or self.epoch == self.recipe.epochs:
-                        self._save()
+                    # The log first: what it says beyond the checkpoint is forgotten when the run goes on.
                     with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
                         file.write(json.dumps(log) + "\n")
+                    if self.epoch % checkpoint_every == 0 or self.epoch == self.recipe.epochs:
+                        self._save()
             if on_epoch is not None:
                 on_epoch(log)
 
@@ -199,8 +202,11 @@ class Trainer:
             yield
         except OSError as error:
             words = f"{error.strerror or error}; the run stopped after epoch {self.epoch}"
-            kept = "The last checkpoint is whole: make room, then the same command goes on from it."
-            raise CheckpointError(f"{self.folder}: {words}. {kept}") from error
+            whole = (self.folder / "checkpoint.pt").is_file()
+            then = (
+                "goes on from the last checkpoint, which is whole" if whole else "begins anew: there was no checkpoint"
+            )
+            raise CheckpointError(f"{self.folder}: {words}. Make room; the same command {then}.") from error
 
     def _resume(self) -> None:
         path = self.folder / "checkpoint.pt"
@@ -224,8 +230,6 @@ class Trainer:
             group["lr"] = self.rate
         self.batches.generator.set_state(state["generator"].cpu())
         self.epoch = state["epoch"]
-        if self.ranks.is_first:
-            _truncate_log(self.folder / "log.jsonl", self.epoch)
 
 
 def make_loss(recipe: Recipe) -> torch.nn.Module:

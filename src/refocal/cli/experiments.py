@@ -123,12 +123,11 @@ def sweep(
         _smoke(json)
         return
     from refocal.experiments.recipe import LOSSES, grid, make_recipe
-
-    base = make_recipe(recipe, dataset, network=network, epochs=epochs, validation_rows=validation_rows)
-    cells = grid(base, losses or LOSSES, seeds or [1])
     from refocal.experiments.sweep import parse_duration, part_of
 
-    swept = _run(part_of(cells, part), data, runs, parse_duration(time_budget), checkpoint_every, json)
+    base = make_recipe(recipe, dataset, network=network, epochs=epochs, validation_rows=validation_rows)
+    cells = part_of(grid(base, losses or LOSSES, seeds or [1]), part)
+    swept = _run(cells, data, runs, parse_duration(time_budget), checkpoint_every, json)
     if swept is None:
         return
     if json:

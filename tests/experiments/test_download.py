@@ -120,6 +120,15 @@ def test_servers_that_do_not_help(server, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_disk_that_is_full_or_closed(server, tmp_path):
+    (tmp_path / "file.bin.part").symlink_to("/dev/full")
+    with pytest.raises(DownloadError, match=r"file\.bin\.part: No space left on device; what has arrived is kept"):
+        fetch(server.source(), tmp_path / "file.bin")
+    with pytest.raises(DownloadError, match=r"nowhere/file\.bin\.part: No such file or directory"):
+        fetch(server.source(), tmp_path / "nowhere" / "file.bin")
+    assert len(server.asked) == 2
+
+
 def test_a_zip_file_is_unpacked_and_put_in_place(server, tmp_path):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:

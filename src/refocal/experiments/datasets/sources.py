@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import http.client
 import shutil
@@ -89,7 +90,10 @@ def fetch(source: Source, target: Path, on_bytes: OnBytes | None = None) -> None
             trouble = _transfer(source.url, part, say)
         except urllib.error.HTTPError as error:
             raise DownloadError(f"{source.url}: the server says {error.code} {error.reason}.") from error
-        except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        except (OSError, http.client.HTTPException) as error:
+            if getattr(error, "filename", None) or getattr(error, "errno", None) == errno.ENOSPC:  # of the disk
+                words = f"{getattr(error, 'strerror', '')}; what has arrived is kept"
+                raise DownloadError(f"{part}: {words}.") from error
             trouble = getattr(error, "reason", None) or str(error) or type(error).__name__
         if not trouble:
             break
@@ -118,7 +122,7 @@ def _transfer(url: str, part: Path, say: OnBytes) -> str:
             return ""  # nothing is missing; the checksum decides
         raise
     with response, part.open("ab") as file:
-        if response.status != http.HTTPStatus.PARTIAL_CONTENT:  # a server that knows no ranges begins anew
+        if have and response.status != http.HTTPStatus.PARTIAL_CONTENT:  # a server that knows no ranges begins anew
             file.truncate(0)
             have = 0
         length = int(response.headers.get("Content-Length") or 0)

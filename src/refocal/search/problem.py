@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,8 +18,9 @@ from refocal.search import kernel, passes
 Vector = NDArray[np.float64]
 T = TypeVar("T")
 
-# Entries of a block. The compiled passes keep four rows at a time, so for them it is the share of a thread; array
-# functions make temporaries of a block's size, which should stay in the cache of a CPU and keep a GPU busy.
+# Entries of a block. The compiled passes keep four rows at a time, so for them it is the share of a thread; the fused
+# ones take all at once. Array functions make temporaries of a block's size, which should stay in the cache of a CPU
+# and keep a GPU busy.
 KERNEL_BLOCK = 1 << 18
 CACHE_BLOCK = 1 << 16
 GPU_BLOCK = 1 << 24
@@ -52,11 +54,13 @@ class Problem:
         self.labels = labels
         self.weight = weight
         self.passes = 0
-        self._compiled = kernel.usable(logits)
-        self._on_gpu = passes.on_gpu(logits)
+        self._engine = _engine_for(logits)
+        on_gpu = passes.on_gpu(logits)
         self._weight: Array = weight
-        if self._on_gpu and weight is not None:
+        if on_gpu and weight is not None:
             self._weight = namespace(logits).asarray(weight, device=logits.device)
+        by_engine = {kernel: KERNEL_BLOCK, passes: GPU_BLOCK if on_gpu else CACHE_BLOCK}
+        self._block_entries = by_engine.get(self._engine, int(logits.shape[0]) * int(logits.shape[1]))
         self._total = float(len(labels)) if weight is None else float(weight.sum())
         found = self._map(lambda rows: self._engine.inspect(*self._block(rows)))
         self.correct: NDArray[np.bool_] = np.concatenate([to_numpy(correct) for correct, _ in found])
@@ -72,7 +76,7 @@ class Problem:
     def precision(self) -> float:
         """The machine epsilon that rows are computed in."""
         xp = namespace(self.logits)
-        in_double = self._compiled or self.logits.dtype == xp.float64
+        in_double = self._engine is kernel or self.logits.dtype == xp.float64
         return float(np.finfo(np.float64 if in_double else np.float32).eps)
 
     def part(self, n_rows: int) -> Problem:
@@ -113,13 +117,9 @@ class Problem:
         """The weighted mean of one number a row."""
         return float(values.mean()) if self.weight is None else float(values @ self.weight) / self._total
 
-    @property
-    def _engine(self) -> Any:
-        return kernel if self._compiled else passes
-
     def _block(self, rows: slice) -> tuple[Array, Array]:
-        x, _ = as_floating(self.logits[rows, :], "logits", "fit")
-        return x, self.labels[rows]
+        x = self.logits[rows, :]
+        return as_floating(x, "logits", "fit")[0] if self._engine is passes else x, self.labels[rows]
 
     def _rows_weight(self, rows: slice) -> Array:
         return None if self._weight is None else self._weight[rows]
@@ -131,17 +131,30 @@ class Problem:
 
     def _map(self, measured: Callable[[slice], T]) -> list[T]:
         """A measure of each block of rows: the same blocks, in the same order, whatever the number of threads."""
-        entries = KERNEL_BLOCK if self._compiled else GPU_BLOCK if self._on_gpu else CACHE_BLOCK
-        blocks = row_blocks(self.n_rows, self.logits.shape[1], entries)
+        blocks = row_blocks(self.n_rows, self.logits.shape[1], self._block_entries)
         quietly = without_warnings(measured)
-        threads = min(n_threads(), len(blocks)) if self._compiled else 1
+        threads = min(n_threads(), len(blocks)) if self._engine is kernel else 1
         if threads == 1 or self.n_rows * self.logits.shape[1] < THREADS_FROM:
             return [quietly(rows) for rows in blocks]
         with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(quietly, blocks))
 
 
+def _engine_for(logits: Array) -> Any:
+    """The module whose passes are the fastest for these logits; all of them have the same functions."""
+    if kernel.usable(logits):
+        return kernel
+    if is_torch(logits) and logits.is_cuda and find_spec("triton") is not None:
+        from refocal.search import fused
+
+        if fused.usable(logits):
+            return fused
+    return passes
+
+
 def n_threads() -> int:
     """Threads of a compiled pass: OMP_NUM_THREADS, as everywhere, or else the processors that this process may use."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    return int(asked) if asked.isdecimal() and int(asked) > 0 else len(os.sched_getaffinity(0))
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

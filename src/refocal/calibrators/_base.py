@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from abc import abstractmethod
@@ -29,7 +30,7 @@ from refocal._arrays import (
     to_numpy,
     warn_of_probabilities,
 )
-from refocal.errors import DataError, LabelError, ShapeError, UnsupportedError
+from refocal.errors import DataError, FormatError, LabelError, ShapeError, UnsupportedError
 from refocal.maps import log_softmax
 from refocal.metrics._ranked import equal_mass_ece
 
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from refocal.nn import CalibrationLayer
 
 Vector = NDArray[np.float64]
+
+# The share of a row, for each row of fitting, that some calibrators spread over all classes: no probability is then 0.
+FLOOR = 1e-3
 
 
 class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -123,6 +127,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _log_proba(self, logits: Array) -> Array:
         """Log-probabilities of checked logits."""
 
+    @abstractmethod
+    def _state(self) -> dict[str, Any]:
+        """The fitted numbers as plain values, for JSON."""
+
+    @abstractmethod
+    def _restore(self, state: dict[str, Any], n_classes: int) -> None:
+        """Set the fitted attributes from what `_state` gave; a FormatError where it cannot have come from there."""
+
     def _predicted_index(self, X: Array) -> Array:
         log_p = self.predict_log_proba(X)
         return namespace(log_p).argmax(log_p, axis=-1)
@@ -182,6 +194,17 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = False
         return tags
+
+
+def checked_number(state: dict[str, Any], name: str, above: float = 0.0, below: float = math.inf) -> float:
+    """A number of a file, finite and within its bounds."""
+    if name not in state:
+        raise FormatError(f"the field {name!r} is missing.")
+    value = state[name]
+    if type(value) not in (int, float) or not math.isfinite(value) or not above < value < below:
+        domain = f"greater than {above:g}" + (f" and less than {below:g}" if below < math.inf else "")
+        raise FormatError(f"{name!r} must be a finite number {domain}. Got {value!r} instead.")
+    return float(value)
 
 
 def _encode(y: Array, logits: Array, function: str) -> tuple[Array, NDArray[Any]]:

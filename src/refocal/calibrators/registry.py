@@ -7,7 +7,12 @@ from typing import Any, NamedTuple
 
 from refocal._arrays import check_option
 from refocal.calibrators._base import Calibrator
+from refocal.calibrators.beta import BetaCalibration
+from refocal.calibrators.binning import BayesianBinning, HistogramBinning
+from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
+from refocal.calibrators.isotonic import IsotonicCalibration
+from refocal.calibrators.spline import SplineCalibration
 from refocal.errors import ParameterError
 
 NONE = "none"
@@ -28,6 +33,12 @@ NAMED = {
     "fts": Named("focal temperature scaling", FocalTemperatureScaling),
     "fts-nll": Named("focal temperature scaling by log-loss", lambda: FocalTemperatureScaling(objective="nll")),
     "fts-ece": Named("focal temperature scaling by ECE", lambda: FocalTemperatureScaling(objective="ece")),
+    "ets": Named("ensemble temperature scaling", EnsembleTemperatureScaling),
+    "beta": Named("beta calibration", BetaCalibration),
+    "spline": Named("spline calibration", SplineCalibration),
+    "isotonic": Named("isotonic calibration", IsotonicCalibration),
+    "histogram": Named("histogram binning", HistogramBinning),
+    "bbq": Named("Bayesian binning into quantiles", BayesianBinning),
 }
 
 

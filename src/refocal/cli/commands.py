@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refocal.cli import options
-from refocal.cli.printing import out, plain_table, print_evaluation, print_json, progress
+from refocal.cli.printing import out, plain_table, print_calibrator, print_evaluation, print_json, progress
 from refocal.cli.run import FileProblem, UsageError, explained
 from refocal.errors import InputError, InputWarning
 
@@ -119,7 +119,7 @@ def fit(
     if json:
         print_json(data)
         return
-    _print_calibrator(data)
+    print_calibrator(data)
     out().print(f"Wrote {output}. Next: refocal apply {output} LOGITS -o probs.npz")
 
 
@@ -269,7 +269,7 @@ def show(
     if json:
         print_json(data)
     else:
-        _print_calibrator(data)
+        print_calibrator(data)
 
 
 @app.command(epilog="Example: refocal theory --gamma 2 --classes 3")
@@ -357,16 +357,3 @@ def _finish(found: Evaluation, output: Path | None, report: Path | None, json: b
     for file in (output, report):
         if file is not None:
             out().print(f"Wrote {file}.")
-
-
-def _print_calibrator(data: dict[str, Any]) -> None:
-    settings = ", ".join(f"{key}={value!r}" for key, value in data["parameters"].items() if value is not None)
-    fitted = ", ".join(f"{key} = {value:.4f}" for key, value in data["fitted"].items())
-    before, after, fit_on = data["fit"]["before"], data["fit"]["after"], data["fit"]
-    console = out()
-    console.print(f"{data['method']}({settings})", markup=False)
-    console.print(f"{fitted}; search {data['search']['status']}: {data['search']['message']}", markup=False)
-    table = plain_table(f"on its {fit_on['n_samples']:,} rows, {fit_on['n_classes']:,} classes", "before", "after")
-    for key in before:
-        table.add_row(key, f"{before[key]:.4f}", f"{after[key]:.4f}")
-    console.print(table)

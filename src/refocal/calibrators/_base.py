@@ -57,6 +57,17 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     input: str
 
+    # Told how far a fit has come, from 0 to 1; set for the length of a `fit_with_progress`.
+    _told: Callable[[float], None] | None = None
+
+    def fit_with_progress(self, X: Array, y: Array, sample_weight: Array, tell: Callable[[float], None]) -> Self:
+        """As `fit`; `tell` is called now and then with the share of the work that is done."""
+        self._told = tell
+        try:
+            return self.fit(X, y, sample_weight)
+        finally:
+            del self._told
+
     def fit(self, X: Array, y: Array, sample_weight: Array = None) -> Self:
         """Fit on logits `X` and labels `y`. If it fails, the calibrator is left unfitted."""
         for name in [name for name in vars(self) if name.endswith("_")]:

@@ -133,6 +133,8 @@ class OneVsRest(Calibrator):
             if len(order) == 0:
                 rows = Rows(np.zeros(1), np.zeros(1, dtype=bool), np.zeros(1))
             curves.append(dict(self._fit_curve(rows)))
+            if self._told is not None:
+                self._told(len(curves) / n_classes)
         return {"temperature_": temperature, "floor_": FLOOR / (1.0 + float(weights.sum())), "curves_": curves}
 
     def _log_proba(self, logits: Array) -> Array:

@@ -31,8 +31,8 @@ app = typer.Typer(
 File = Annotated[Path, typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .parquet .safetensors .pt")]
 Methods = Annotated[
     list[str] | None,
-    typer.Option("--method", "-m", help="A method; may be repeated. All by default.",
-                 autocompletion=options.complete_method),
+    typer.Option("--method", "--methods", "-m", help="A method, or several with commas; 'all' for every one. By "
+                 "default the usual ones.", autocompletion=options.complete_method),
 ]  # fmt: skip
 Report = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here as well.")]
 EvaluationFile = Annotated[Path | None, typer.Option("-o", "--output", help="Write the evaluation here, as JSON.")]
@@ -113,7 +113,11 @@ def fit(
     with progress("reading", quiet=json) as update:
         rows = options.read_file(validation, probabilities, values, labels, weight=weights, first_label=first_label)
         update(0, 0, f"fitting {method} on {len(rows):,} rows")
-        calibrator.fit(rows.values, rows.labels, rows.weight)
+
+        def tell(share: float) -> None:
+            update(share, 1, f"fitting {method} on {len(rows):,} rows")
+
+        calibrator.fit_with_progress(rows.values, rows.labels, rows.weight, tell)
     calibrator.save(output)
     data = to_dict(calibrator)
     if json:
@@ -316,9 +320,11 @@ def _compared(
     quiet: bool,
     reading: dict[str, Any],
 ) -> Evaluation:
+    from refocal.calibrators.registry import chosen_methods
     from refocal.data import split
     from refocal.evaluate import compare as fit_and_measure
 
+    names = None if methods is None else chosen_methods([name for text in methods for name in text.split(",")])
     with progress("reading", quiet=quiet) as update:
         first = options.read_file(validation, **reading)
         if test is None:
@@ -331,7 +337,7 @@ def _compared(
                 "give two files of the same network."
             )
         title = validation.stem if test is None else test.stem
-        return fit_and_measure(first, second, methods, title=title, n_resamples=resamples, seed=seed, progress=update)
+        return fit_and_measure(first, second, names, title=title, n_resamples=resamples, seed=seed, progress=update)
 
 
 def _check_outputs(output: Path | None, report: Path | None) -> None:

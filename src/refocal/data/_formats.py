@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal.data._npz import Archive
 from refocal.errors import FormatError
 
 
@@ -54,10 +55,8 @@ def open_contents(file: Path) -> Contents:
 
 
 def _npz(file: Path) -> Contents:
-    archive = np.load(file, allow_pickle=False)
-    if isinstance(archive, np.ndarray):
-        raise FormatError(f"{file}: a single array; name the file .npy.")
-    return Contents(list(archive.files), archive.__getitem__)
+    archive = Archive(file)
+    return Contents(archive.names, archive.get)
 
 
 def _npy(file: Path) -> Contents:

@@ -30,6 +30,7 @@ from refocal._arrays import (
     to_numpy,
     warn_of_probabilities,
 )
+from refocal.calibrators._words import html_of_fit
 from refocal.errors import DataError, FormatError, LabelError, ShapeError, UnsupportedError
 from refocal.maps import log_softmax
 from refocal.metrics._ranked import equal_mass_ece
@@ -199,6 +200,18 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "before": _measures(log_softmax, logits, labels, weight),
             "after": _measures(self._log_proba, logits, labels, weight),
         }
+
+    def _repr_html_inner(self) -> str:
+        """scikit-learn's view of the settings; below it, once fitted, what was found. Notebooks show it."""
+        shown: str = super()._repr_html_inner()
+        if not hasattr(self, "fit_report_"):
+            return shown
+        return f"<div>{shown}{html_of_fit(self._state(), self.fit_report_)}</div>"
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        # Where scikit-learn is told to show text alone there is no HTML, and none is added.
+        return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's description of what this estimator takes."""

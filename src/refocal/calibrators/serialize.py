@@ -115,7 +115,7 @@ def from_dict(data: Any) -> Calibrator:
     calibrator.n_features_in_ = len(classes)
     if "solution_" in _annotations(method):
         calibrator.solution_ = _solution(_field(data, "search", dict), calibrator)
-    calibrator.fit_report_ = _field(data, "fit", dict)
+    calibrator.fit_report_ = _report(_field(data, "fit", dict))
     return calibrator
 
 
@@ -142,6 +142,16 @@ def _field(data: dict[str, Any], name: str, kind: type) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise FormatError(f"the field {name!r} must be of type {kind.__name__}. Got {type(value).__name__} instead.")
     return value
+
+
+def _report(report: dict[str, Any]) -> dict[str, Any]:
+    """The report of a fit, as far as it is shown: sizes, and measures before and after."""
+    for name in ("n_samples", "n_classes"):
+        _field(report, name, int)
+    for name in ("before", "after"):
+        for measure in _field(report, name, dict):
+            checked_number(report[name], measure, above=-math.inf)
+    return report
 
 
 def _annotations(method: type[Calibrator]) -> set[str]:

@@ -61,25 +61,18 @@ def print_evaluation(evaluation: Evaluation) -> None:
 
 def print_calibrator(data: dict[str, Any]) -> None:
     """What a calibrator is and how it was fitted."""
+    from refocal.calibrators._words import describe_state, report_rows
+
     settings = ", ".join(f"{key}={value!r}" for key, value in data["parameters"].items() if value is not None)
-    found = ", ".join(f"{key} = {_short(value)}" for key, value in data["fitted"].items())
     search = f"; search {data['search']['status']}: {data['search']['message']}" if "search" in data else ""
     console = out()
     console.print(f"{data['method']}({settings})", markup=False)
-    console.print(found + search, markup=False)
-    fit = data["fit"]
-    table = plain_table(f"on its {fit['n_samples']:,} rows, {fit['n_classes']:,} classes", "before", "after")
-    for key in fit["before"]:
-        table.add_row(key, f"{fit['before'][key]:.4f}", f"{fit['after'][key]:.4f}")
+    console.print(describe_state(data["fitted"]) + search, markup=False)
+    on, rows = report_rows(data["fit"])
+    table = plain_table(on, "before", "after")
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
-
-
-def _short(value: Any) -> str:
-    """A fitted number or a few of them, or how many there are of something larger."""
-    if isinstance(value, list):
-        few = len(value) <= 4 and all(isinstance(entry, float) for entry in value)
-        return f"[{', '.join(map(_short, value))}]" if few else f"{len(value):,} fitted"
-    return f"{value:.4f}" if value == 0.0 or abs(value) >= 1e-3 else f"{value:.2g}"
 
 
 def plain_table(*heads: str) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,8 @@ from refocal._arrays import (
 from refocal.errors import DataError, LabelError, ShapeError
 
 Input = Literal["logits", "probabilities"]
+# So many classes a notebook shows by name.
+MOST_SHOWN = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +115,22 @@ class Predictions:
 
     def __repr__(self) -> str:
         return f"Predictions({len(self):,} rows, {self.n_classes:,} classes, {self.input}, {self.values.dtype})"
+
+    def _repr_html_(self) -> str:
+        """A small table, for notebooks; only the labels are looked at, so that mapped values stay where they are."""
+        counts = np.bincount(self.labels, minlength=self.n_classes)
+        order = np.argsort(-counts, kind="stable")
+        some = [f"{self.name_of(int(k))} ({counts[k]:,})" for k in order[:MOST_SHOWN]]
+        more = f" and {self.n_classes - MOST_SHOWN:,} more" if self.n_classes > MOST_SHOWN else ""
+        facts = [
+            ("rows", f"{len(self):,}"),
+            ("classes", ", ".join(some) + more),
+            ("rows of a class", f"{counts.min():,} to {counts.max():,}"),
+            ("values", f"{self.input}, {self.values.dtype}"),
+            ("weights", "none" if self.weight is None else f"{self.weight.min():g} to {self.weight.max():g}"),
+        ]
+        body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>" for name, fact in facts)
+        return f"<table><tbody>{body}</tbody></table>"
 
     def take(self, rows: NDArray[np.int64]) -> Predictions:
         """Some of the rows."""

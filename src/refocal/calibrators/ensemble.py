@@ -14,6 +14,9 @@ from refocal.errors import FormatError
 from refocal.maps import focal_temperature, log_softmax
 from refocal.search import Problem, Solution, find
 
+# A weight below this is what rounding leaves of 0.
+NOTHING = 1e-9
+
 
 class EnsembleTemperatureScaling(Calibrator):
     """Ensemble temperature scaling (Zhang, Kailkhura & Han 2020).
@@ -114,5 +117,5 @@ def _mixture(log_p: Vector, weight: Vector | None) -> Vector:
         constraints={"type": "eq", "fun": lambda v: v.sum() - 1.0, "jac": lambda v: np.ones(3)},
         options={"ftol": 1e-13, "maxiter": 500},
     )
-    best = np.maximum(found.x, least)
+    best = np.maximum(np.where(found.x < NOTHING, 0.0, found.x), least)
     return np.asarray(best / best.sum())

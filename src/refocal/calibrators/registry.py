@@ -74,9 +74,8 @@ def make(name: str, **options: Any) -> Calibrator:
     given = {key: value for key, value in options.items() if value is not None}
     unknown = sorted(set(given) - set(calibrator.get_params(deep=False)))
     if unknown:
-        raise ParameterError(
-            unknown[0], f"make({name!r})", expected="left out: this method has no such option", got="one"
-        )
+        expected = f"left out: this method has no such option, {name!r}"
+        raise ParameterError(unknown[0], "make", expected=expected, got=repr(given[unknown[0]]))
     made: Calibrator = calibrator.set_params(**given)
     return made
 

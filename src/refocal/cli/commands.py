@@ -10,7 +10,7 @@ import typer
 from refocal.cli import options
 from refocal.cli.printing import out, plain_table, print_calibrator, print_evaluation, print_json, progress
 from refocal.cli.run import FileProblem, UsageError, explained
-from refocal.errors import InputError, InputWarning
+from refocal.errors import FormatError, InputError, InputWarning
 
 if TYPE_CHECKING:
     from refocal.evaluate import Evaluation
@@ -117,7 +117,8 @@ def fit(
         def tell(share: float) -> None:
             update(share, 1, f"fitting {method} on {len(rows):,} rows")
 
-        calibrator.fit_with_progress(rows.values, rows.labels, rows.weight, tell)
+        with options.about(validation):
+            calibrator.fit_with_progress(rows.values, rows.labels, rows.weight, tell)
     calibrator.save(output)
     data = to_dict(calibrator)
     if json:
@@ -145,7 +146,12 @@ def apply(
     options.check_output(output, (".npz", ".npy"))
     fitted = load(calibrator)
     with progress("reading", quiet=json) as update:
-        found = read_values(logits, input=fitted.input, values=values, labels=labels)
+        try:
+            found = read_values(logits, input=fitted.input, values=values, labels=labels)
+        except FormatError as error:
+            if "say input=" not in str(error):
+                raise
+            raise FileProblem(f"{logits}: holds no {fitted.input}, which this calibrator takes.") from error
         try:
             result = apply_blocks(fitted, found.values, update)
         except InputWarning as error:
@@ -337,7 +343,8 @@ def _compared(
                 "give two files of the same network."
             )
         title = validation.stem if test is None else test.stem
-        return fit_and_measure(first, second, names, title=title, n_resamples=resamples, seed=seed, progress=update)
+        with options.about(validation):
+            return fit_and_measure(first, second, names, title=title, n_resamples=resamples, seed=seed, progress=update)
 
 
 def _check_outputs(output: Path | None, report: Path | None) -> None:

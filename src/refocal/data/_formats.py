@@ -119,7 +119,10 @@ class _Text(Contents):
         with file.open(encoding="utf-8-sig", newline="") as lines:
             names = next(csv.reader(lines, delimiter=delimiter), [])
         if len(names) < 2 or len(set(names)) != len(names):
-            raise FormatError(f"{file}: the first line must hold the names of two or more columns, none twice.")
+            raise FormatError(
+                f"{file}: the first line must hold the names of two or more columns, "
+                f"none twice and {'tabs' if delimiter != ',' else 'commas'} between them."
+            )
         if all(_is_number(name) for name in names):
             raise FormatError(f"{file}: the first line must hold the names of the columns; it holds numbers.")
         self._file, self._delimiter = file, delimiter

@@ -94,6 +94,9 @@ class Predictions:
         if names is not None and (len(names) != n_classes or len(set(names)) != n_classes):
             expected = f"{n_classes} different names, one for each column"
             raise ShapeError("class_names", function, expected=expected, got=f"{len(set(names))} different ones")
+        if np.ndim(labels) == 2 and np.shape(labels)[1] == n_classes:
+            expected = "one number a row; of one-hot labels take the argmax first"
+            raise ShapeError("labels", function, expected=expected, got=f"shape {tuple(np.shape(labels))}")
         numbers = _numbers(labels, names, function) - first_label
         _check_first_label(numbers, n_classes, function)
         checked = to_numpy(check_labels(numbers, np.empty((len(values), n_classes)), function))
@@ -155,7 +158,7 @@ def _matrix(values: Any, labels: Any, argument: str, function: str) -> Array:
         raise ShapeError(
             argument,
             function,
-            expected="two-dimensional, one row a sample and one column a class",
+            expected="two-dimensional, one row a sample and one column a class (0 and s for a single score s of two)",
             got=f"shape {tuple(array.shape)}",
         )
     if len(array) == 0:

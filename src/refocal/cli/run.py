@@ -43,13 +43,13 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command; returns the exit code."""
-    from refocal.cli.commands import app
-
     with warnings.catch_warnings():
         # Probabilities given as logits would be calibrated without a complaint: here that is an error.
         warnings.simplefilter("error", InputWarning)
         warnings.filterwarnings("ignore", category=ResourceWarning)
         try:
+            from refocal.cli.commands import app  # takes a moment, in which Ctrl-C may come
+
             code = app(arguments, standalone_mode=False, prog_name="refocal")
             # Ctrl-C comes back as an exit code from some versions of typer and as an exception from others.
             return _explain(KeyboardInterrupt()) if code == STOPPED else int(code or 0)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 Vector = NDArray[np.float64]
 
-# The share of a row, for each row of fitting, that some calibrators spread over all classes: no probability is then 0.
+# What some calibrators spread over all classes beside the rows of fitting, in rows: no probability is then 0.
 FLOOR = 1e-3
 
 

@@ -30,9 +30,15 @@ _ROOMS = (
     "theory",
 )
 _CALIBRATORS = (
+    "BayesianBinning",
+    "BetaCalibration",
     "CalibratedClassifier",
+    "EnsembleTemperatureScaling",
     "FocalCalibration",
     "FocalTemperatureScaling",
+    "HistogramBinning",
+    "IsotonicCalibration",
+    "SplineCalibration",
     "TemperatureScaling",
     "load",
 )

@@ -59,11 +59,11 @@ def test_a_fit_is_not_slower_than_it_was(fit, of_scikit_learn, of_a_pass, monkey
 def test_the_grid_is_a_hundredth_of_the_work_point_by_point(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     module = benchmark()
-    logits, labels = module.data(2000, 100)
+    logits, labels = module.data(5000, 100)
     model = FocalTemperatureScaling(objective="ece", search="grid")
     ratios = []
     for _ in range(TRIES):
-        point_by_point = module.brute_force(logits, labels, points=20, clock=time.process_time)
+        point_by_point = module.brute_force(logits, labels, points=15, clock=time.process_time)
         ratios.append(point_by_point / least(lambda: model.fit(logits, labels), repeats=1))
         if ratios[-1] > 100.0 / 1.5:
             return

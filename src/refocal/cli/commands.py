@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refocal.cli import options
+from refocal.cli import options, pictures
 from refocal.cli.printing import out, plain_table, print_evaluation, print_json, progress
 from refocal.cli.run import FileProblem, UsageError, explained
 from refocal.errors import InputError, InputWarning
@@ -305,6 +305,13 @@ def theory(
     if threshold is not None:
         table.add_row("a top probability is never lowered from τ on", f"{threshold:.4f}")
     out().print(table)
+
+
+app.command(
+    epilog="Examples:\n\nrefocal reproduce all -o figures\n\n"
+    "refocal reproduce bounds confidence\n\nrefocal reproduce tolerance --runs benchmarks/paper"
+)(pictures.reproduce)
+app.command(epilog="Example: refocal explore -o explore.html --no-open")(pictures.explore)
 
 
 def _compared(

@@ -162,7 +162,7 @@ def read_tolerance(tables: Tables) -> list[Reading]:
     readings = []
     for key in shown:
         ece, given_up = (_mean(table, key, f"test {what}") for what in ("ECE, %", "log-loss"))
-        for tolerance in (0.0, 0.02, None):
+        for tolerance in (0.0, 0.005, 0.02, None):
             at = TOLERANCES.index(tolerance)
             words = "no tolerance" if tolerance is None else f"tolerance {100 * tolerance:g} %"
             text = f"test ECE {ece[at]:.2f} %, test log-loss {given_up[at]:+.2f} %"

@@ -11,6 +11,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from helpers import worst_contrast
 from refocal import losses, theory
 from refocal.explore import render_page, write_page
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
@@ -75,7 +76,7 @@ def test_the_maps_are_those_of_python(browser, page, rows):
 def test_a_confident_class_keeps_its_digits(browser, page):
     """log p of a class close to 1 is a tiny number, and right to nine digits of its own."""
     (found,) = ask(browser(page), [("focalTemperature", [30.0, 0.0], 2.0, 1.0)])
-    assert found[0] == pytest.approx(focal_temperature(np.array([30.0, 0.0]), 2.0, 1.0)[0], rel=1e-9)
+    assert found[0] == pytest.approx(focal_temperature(np.array([30.0, 0.0]), 2.0, 1.0)[0], rel=1e-9, abs=0.0)
     assert -1e-35 < found[0] < 0.0
 
 
@@ -180,6 +181,8 @@ def test_it_fits_and_can_be_read(browser, page, width, scheme):
             svg,
         )
         assert smallest >= 9.0, name
+    ratio, node = worst_contrast(driver)
+    assert ratio >= 4.5, node
     for control in driver.find_elements(By.TAG_NAME, "input"):
         label = (
             control.get_attribute("aria-label")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._files import replace_atomically, write_atomically
+from refocal.report.figures import INK, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +46,6 @@ class PaperFigure:
 # Colours that stay apart for every kind of colour vision (Okabe & Ito 2008), in the order in which they are used.
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 PALETTE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
-INK, MUTED, LINE = "#1b1f24", "#5c6570", "#d5dae0"
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "path",  # the same picture wherever it is looked at

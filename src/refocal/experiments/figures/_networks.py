@@ -20,7 +20,7 @@ GAMMAS = np.array([-0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0])
 # The paper's step. Its range, 0.01 to 5, is far wider than where any of these networks has its optimum.
 TEMPERATURES = np.round(np.arange(0.3, 4.005, 0.01), 2)
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tinyimagenet": "TinyImageNet"}
-SAMPLES = {"cifar100-focal7": ("cifar100", "focal-7"), "cifar10-focal3": ("cifar10", "focal-3")}
+EMBEDDED = {"cifar100-focal7": ("cifar100", "focal-7"), "cifar10-focal3": ("cifar10", "focal-3")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Networks:
     def all(self) -> list[Network]:
         """The embedded samples first, then the cells in the order of their folders' names."""
         found = []
-        for name, (dataset, loss) in SAMPLES.items():
+        for name, (dataset, loss) in EMBEDDED.items():
             sample = load_sample(name)
             found.append(Network(dataset, loss, f"{dataset} {loss}, embedded", sample.validation, sample.test))
         return found + [read_cell(folder) for folder in self.cells]

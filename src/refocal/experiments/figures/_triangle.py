@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from refocal.experiments.figures._base import INK, MUTED, Vector
+from refocal.experiments.figures._base import Vector
+from refocal.report.figures import INK, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,9 +9,6 @@ import numpy as np
 from refocal import losses, theory
 from refocal.experiments.figures._base import (
     BLUE,
-    INK,
-    LINE,
-    MUTED,
     ORANGE,
     PALETTE,
     VERMILION,
@@ -24,6 +21,7 @@ from refocal.experiments.figures._base import (
     fit_line,
 )
 from refocal.maps import focal, log_softmax
+from refocal.report.figures import INK, LINE, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

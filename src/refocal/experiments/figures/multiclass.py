@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from refocal import theory
-from refocal.experiments.figures._base import (
-    BLUE,
-    LINE,
-    MUTED,
-    PALETTE,
-    VERMILION,
-    PaperFigure,
-    Reading,
-    Tables,
-    column,
-    fit_line,
-)
+from refocal.experiments.figures._base import BLUE, PALETTE, VERMILION, PaperFigure, Reading, Tables, column, fit_line
+from refocal.report.figures import LINE, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refocal import losses, theory
-from refocal.experiments.figures._base import BLUE, GREEN, INK, VERMILION, PaperFigure, Reading, Tables, Vector, column
+from refocal.experiments.figures._base import BLUE, GREEN, VERMILION, PaperFigure, Reading, Tables, Vector, column
 from refocal.experiments.figures._triangle import draw_triangle, inner_grid, to_plane
 from refocal.maps import focal, log_softmax
+from refocal.report.figures import INK
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

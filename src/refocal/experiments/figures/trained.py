@@ -8,19 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refocal import metrics
-from refocal.experiments.figures._base import (
-    INK,
-    MUTED,
-    PALETTE,
-    PaperFigure,
-    Reading,
-    Tables,
-    Vector,
-    column,
-    fit_line,
-)
+from refocal.experiments.figures._base import PALETTE, PaperFigure, Reading, Tables, Vector, column, fit_line
 from refocal.experiments.figures._networks import DATASETS, GAMMAS, TEMPERATURES, Network, Networks
 from refocal.maps import focal_temperature
+from refocal.report.figures import INK, MUTED
 from refocal.search.grid import best_index
 
 if TYPE_CHECKING:

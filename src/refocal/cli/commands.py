@@ -55,7 +55,9 @@ def root(
 
 @app.command(epilog="Example: refocal demo --sample cifar10-focal3 -o report.html")
 def demo(
-    sample: Annotated[str, typer.Option(help="cifar100-focal7 or cifar10-focal3.")] = "cifar100-focal7",
+    sample: Annotated[
+        str, typer.Option(help="cifar100-focal7, cifar10-focal3 or cifar10-cross-entropy.")
+    ] = "cifar100-focal7",
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the report.")] = Path("report.html"),
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,

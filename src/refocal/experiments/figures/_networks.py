@@ -13,14 +13,19 @@ import numpy as np
 from refocal.data import Predictions, load_sample
 from refocal.errors import FormatError
 from refocal.search import Problem, Surface
-from refocal.search.grid import scan_grid
-from refocal.search.objective import as_objective
+from refocal.search.grid import evaluate, scan_grid
+from refocal.search.objective import Objective, as_objective
 
-GAMMAS = np.array([-0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0])
-# The paper's step. Its range, 0.01 to 5, is far wider than where any of these networks has its optimum.
-TEMPERATURES = np.round(np.arange(0.3, 4.005, 0.01), 2)
+GAMMAS = np.array([-0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0])
+# The paper's step. Its range begins at 0.01, far below where any of these networks has its optimum.
+TEMPERATURES = np.round(np.arange(0.3, 5.005, 0.01), 2)
+CANDIDATES = 5
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tinyimagenet": "TinyImageNet"}
-EMBEDDED = {"cifar100-focal7": ("cifar100", "focal-7"), "cifar10-focal3": ("cifar10", "focal-3")}
+EMBEDDED = {
+    "cifar100-focal7": ("cifar100", "focal-7"),
+    "cifar10-focal3": ("cifar10", "focal-3"),
+    "cifar10-cross-entropy": ("cifar10", "cross-entropy"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +41,26 @@ class Network:
     @cached_property
     def surface(self) -> Surface:
         """ECE and log-loss on the validation set over all pairs of γ and T."""
-        rows = self.validation
-        problem = Problem(rows.values, rows.labels)
-        return scan_grid(problem, as_objective("ece", problem.n_rows, "reproduce"), GAMMAS, TEMPERATURES)
+        return scan_grid(self._problem, self._objective, GAMMAS, TEMPERATURES)
+
+    def least_ece(self, row: int) -> tuple[float, float]:
+        """The temperature of least ECE for one γ, and that ECE.
+
+        The surface is interpolated, and an ECE jumps where two rows change places: the best few are computed exactly.
+        """
+        few = np.sort(np.argsort(self.surface.value[row], kind="stable")[:CANDIDATES])
+        gamma = float(GAMMAS[row])
+        exact = [evaluate(self._problem, self._objective, gamma, float(TEMPERATURES[i]))[1] for i in few]
+        best = int(np.argmin(exact))
+        return float(TEMPERATURES[few[best]]), exact[best]
+
+    @cached_property
+    def _problem(self) -> Problem:
+        return Problem(self.validation.values, self.validation.labels)
+
+    @cached_property
+    def _objective(self) -> Objective:
+        return as_objective("ece", self._problem.n_rows, "reproduce")
 
 
 class Networks:

@@ -9,7 +9,7 @@ import numpy as np
 
 from refocal import metrics
 from refocal.experiments.figures._base import PALETTE, PaperFigure, Reading, Tables, Vector, column, fit_line
-from refocal.experiments.figures._networks import DATASETS, GAMMAS, TEMPERATURES, Network, Networks
+from refocal.experiments.figures._networks import DATASETS, GAMMAS, Network, Networks
 from refocal.maps import focal_temperature
 from refocal.report.figures import INK, MUTED
 from refocal.search.grid import best_index
@@ -37,10 +37,10 @@ TRAININGS = {
 def compute_line(networks: Networks) -> Tables:
     """For every network and γ, the temperature of least ECE on the validation set."""
     rows = [
-        (network.dataset, network.loss, network.name, gamma, TEMPERATURES[best], 100.0 * values[best])
+        (network.dataset, network.loss, network.name, gamma, temperature, 100.0 * ece)
         for network in networks.all
-        for gamma, values in zip(GAMMAS, network.surface.value, strict=True)
-        for best in [int(np.argmin(values))]
+        for i, gamma in enumerate(GAMMAS)
+        for temperature, ece in [network.least_ece(i)]
     ]
     names = ("dataset", "loss", "network", "gamma", "temperature", "ECE, %")
     return {"line": dict(zip(names, zip(*rows, strict=True), strict=True))}
@@ -52,7 +52,7 @@ def draw_line(figure: Figure, tables: Tables) -> None:
     dataset, name = np.array(table["dataset"]), np.array(table["network"])
     shown = [key for key in DATASETS if key in dataset]
     seen: dict[str, Any] = {}
-    for ax, key in zip(figure.subplots(1, len(shown), squeeze=False, sharey=True)[0], shown, strict=True):
+    for ax, key in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         for network in dict.fromkeys(name[dataset == key]):
             rows = name == network
             label, color, marker = TRAININGS[str(np.array(table["loss"])[rows][0])]
@@ -61,7 +61,6 @@ def draw_line(figure: Figure, tables: Tables) -> None:
             points = {"color": color, "marker": marker, "linestyle": "", "markersize": 4.5, "markeredgewidth": 0}
             seen[label] = ax.plot(gamma, temperature, **points)[0]
         ax.set(title=DATASETS[key], xlabel="γ of calibration")
-        ax.yaxis.set_tick_params(labelleft=True)
     figure.axes[0].set_ylabel("temperature of least ECE")
     order = [label for label, _, _ in TRAININGS.values() if label in seen]
     figure.legend([seen[label] for label in order], order, loc="outside right center", title="trained with")

@@ -13,6 +13,7 @@ from refocal.calibrators._base import Calibrator
 from refocal.errors import ParameterError
 from refocal.maps import focal_temperature
 from refocal.search import Problem, Solution, Surface, find
+from refocal.search.problem import Predictions
 
 Vector = NDArray[np.float64]
 
@@ -35,6 +36,10 @@ class _FocalFamily(Calibrator):
 
     def _log_proba(self, logits: Array) -> Array:
         return focal_temperature(logits, self.gamma_, self.temperature_)
+
+    def _predictions(self, problem: Problem) -> tuple[Predictions, NDArray[np.bool_]]:
+        (found,) = problem.predictions((self.gamma_,), self.temperature_)
+        return found, problem.correct
 
     def _predicted_index(self, X: Array) -> Array:
         # Of the logits themselves: two that differ in the last digit may round to the same probability.

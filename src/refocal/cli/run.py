@@ -26,6 +26,10 @@ class FileProblem(RefocalError):  # noqa: N818
     """What is in a file does not fit; says which file."""
 
 
+class Stopped(Exception):  # noqa: N818
+    """Ctrl-C, where something was written; says what."""
+
+
 class UsageError(Exception):
     """The command line itself asks for something that cannot be."""
 
@@ -37,7 +41,7 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command; returns the exit code."""
-    from refocal.cli.commands import app
+    from refocal.cli.experiments import app
 
     with warnings.catch_warnings():
         # Probabilities given as logits would be calibrated without a complaint: here that is an error.
@@ -55,6 +59,8 @@ def _explain(error: BaseException) -> int:
     """Print the one line, and name the exit code."""
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
         return _say("stopped, nothing was written.", STOPPED)
+    if isinstance(error, Stopped):
+        return _say(str(error), STOPPED)
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else FAILURE
     if isinstance(error, BrokenPipeError):

@@ -15,6 +15,8 @@ Vector = NDArray[np.float64]
 
 # At most so many confidences are held at once, in numbers of float64.
 TABLE = 40_000_000
+# So many interpolated ones at a time: a product of matrices that stays in the cache.
+GROUP = 200_000
 # Exact evaluations between two looks at what the interpolation may have hidden.
 BATCH = 24
 
@@ -86,7 +88,12 @@ def _along_temperature(
         return log_loss, np.zeros_like(log_loss)
     confidence = np.stack([found.confidence for found in at_nodes])
     lowest = 1.0 / problem.logits.shape[-1]
-    error = [_error(problem, objective, np.clip(row @ confidence, lowest, 1.0)) for row in weights]
+    group = max(1, GROUP // problem.n_rows)
+    error = [
+        _error(problem, objective, row)
+        for first in range(0, len(weights), group)
+        for row in np.clip(weights[first : first + group] @ confidence, lowest, 1.0)
+    ]
     return log_loss, np.array(error)
 
 

@@ -50,7 +50,7 @@ def draw_line(figure: Figure, tables: Tables) -> None:
     """A panel for each data set, a line for each network."""
     table = tables["line"]
     dataset, name = np.array(table["dataset"]), np.array(table["network"])
-    shown = [key for key in DATASETS if key in dataset]
+    shown = sorted(set(table["dataset"]))
     seen: dict[str, Any] = {}
     for ax, key in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         for network in dict.fromkeys(name[dataset == key]):
@@ -60,7 +60,7 @@ def draw_line(figure: Figure, tables: Tables) -> None:
             ax.plot(gamma, fit_line(gamma, temperature).at(gamma), color=color, linewidth=1.1)
             points = {"color": color, "marker": marker, "linestyle": "", "markersize": 4.5, "markeredgewidth": 0}
             seen[label] = ax.plot(gamma, temperature, **points)[0]
-        ax.set(title=DATASETS[key], xlabel="γ of calibration")
+        ax.set(title=_title(key), xlabel="γ of calibration")
     figure.axes[0].set_ylabel("temperature of least ECE")
     order = [label for label, _, _ in TRAININGS.values() if label in seen]
     figure.legend([seen[label] for label in order], order, loc="outside right center", title="trained with")
@@ -113,13 +113,13 @@ def draw_tolerance(figure: Figure, tables: Tables) -> None:
     left, right = figure.subplots(1, 2)
     table = tables["tolerance"]
     dataset = np.array(table["dataset"])
-    shown = [key for key in DATASETS if key in dataset]
+    shown = sorted(set(table["dataset"]))
     x = np.arange(len(TOLERANCES))
-    for key, color, marker in zip(shown, PALETTE, ("o", "s", "^"), strict=False):
+    for key, color, marker in zip(shown, PALETTE, "os^Dvp", strict=False):
         for part, style, face in (("test", "-", color), ("validation", "--", "white")):
             ece, given_up = (_mean(table, key, f"{part} {what}") for what in ("ECE, %", "log-loss"))
             many = int((dataset == key).sum() / len(TOLERANCES))
-            label = f"{DATASETS[key]}, {part}" + (f" (mean of {many})" if many > 1 else "")
+            label = f"{_title(key)}, {part}" + (f" (mean of {many})" if many > 1 else "")
             look = {"color": color, "linestyle": style, "marker": marker, "markersize": 4, "markerfacecolor": face}
             left.plot(x, ece, label=label, **look)
             right.plot(x, given_up, **look)
@@ -148,7 +148,7 @@ def _mean(table: Any, key: str, name: str) -> Vector:
 def read_tolerance(tables: Tables) -> list[Reading]:
     """Error and log-loss on the test set at a few tolerances."""
     table = tables["tolerance"]
-    shown = [key for key in DATASETS if key in table["dataset"]]
+    shown = sorted(set(table["dataset"]))
     readings = []
     for key in shown:
         ece, given_up = (_mean(table, key, f"test {what}") for what in ("ECE, %", "log-loss"))
@@ -156,8 +156,12 @@ def read_tolerance(tables: Tables) -> list[Reading]:
             at = TOLERANCES.index(tolerance)
             words = "no tolerance" if tolerance is None else f"tolerance {100 * tolerance:g} %"
             text = f"test ECE {ece[at]:.2f} %, test log-loss {given_up[at]:+.2f} %"
-            readings.append(Reading(f"{DATASETS[key]}, {words}", text))
+            readings.append(Reading(f"{_title(key)}, {words}", text))
     return readings
+
+
+def _title(dataset: str) -> str:
+    return DATASETS.get(dataset, dataset)
 
 
 def trained_figures(networks: Networks) -> tuple[PaperFigure, ...]:

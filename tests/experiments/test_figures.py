@@ -39,7 +39,7 @@ def cell(tmp_path_factory):
         test=(1.3 * test.values[:2000]).astype(np.float16),
         yt=test.labels[:2000].astype(np.uint8),
     )
-    (folder / "recipe.json").write_text(json.dumps({"dataset": "cifar10", "loss": "focal-1", "seed": 1}))
+    (folder / "recipe.json").write_text(json.dumps({"dataset": "cifar10", "loss": "focal-1", "seed": 1, "epochs": 9}))
     (runs / "unfinished").mkdir()
     (runs / "unfinished" / "recipe.json").write_text("{}")
     return runs
@@ -231,7 +231,7 @@ def test_figures_of_networks_are_the_same_twice_and_read_the_cells_of_a_sweep(tm
         "cifar100 focal-7, embedded",
         "cifar10 focal-3, embedded",
         "cifar10 cross-entropy, embedded",
-        "cifar10 focal-1, seed 1",
+        "cifar10 focal-1, seed 1, 9 epochs",
     }
     # The cell's logits are the sample's times 1.3, of fewer rows: so are its temperatures.
     temperature = {

@@ -91,7 +91,7 @@ def read_cell(folder: Path) -> Network:
             Predictions.from_logits(data[rows].astype(np.float32), data[labels].astype(np.int64))
             for rows, labels in (("val", "yv"), ("test", "yt"))
         ]
-    name = f"{recipe['dataset']} {recipe['loss']}, seed {recipe['seed']}"
+    name = f"{recipe['dataset']} {recipe['loss']}, seed {recipe['seed']}, {recipe['epochs']} epochs"
     return Network(recipe["dataset"], recipe["loss"], name, *parts)
 
 

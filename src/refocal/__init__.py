@@ -31,9 +31,15 @@ _ROOMS = (
     "theory",
 )
 _CALIBRATORS = (
+    "BayesianBinning",
+    "BetaCalibration",
     "CalibratedClassifier",
+    "EnsembleTemperatureScaling",
     "FocalCalibration",
     "FocalTemperatureScaling",
+    "HistogramBinning",
+    "IsotonicCalibration",
+    "SplineCalibration",
     "TemperatureScaling",
     "load",
 )

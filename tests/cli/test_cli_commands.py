@@ -100,7 +100,7 @@ def test_evaluate(refocal):
 
 
 def test_compare_ranks_every_method(refocal):
-    code, out, err = refocal("compare", "val.npz", "test.npz", "-o", "e.json", "--resamples", "20")
+    code, out, err = refocal("compare", "val.npz", "test.npz", "-o", "e.json", "--resamples", "20", "--methods", "all")
     assert (code, err) == (0, "")
     table = [re.split(r"\s{2,}", line) for line in out.splitlines()[1 : len(NAMED) + 2]]
     names = [cells[0] for cells in table]
@@ -108,8 +108,24 @@ def test_compare_ranks_every_method(refocal):
     eces = [float(cells[3]) for cells in table]
     assert eces == sorted(eces)
     assert "Recommendation:" in out
-    api = compare(read("val.npz"), read("test.npz"), n_resamples=20)
+    api = compare(read("val.npz"), read("test.npz"), "all", n_resamples=20)
     assert [m.measures for m in load_evaluation("e.json").methods] == [m.measures for m in api.methods]
+
+
+def test_methods_with_commas_and_a_method_that_fails(refocal, monkeypatch):
+    def fail(*_):
+        raise ZeroDivisionError("no luck")
+
+    monkeypatch.setattr(NAMED["beta"].make, "_fit_curve", fail)
+    code, out, err = refocal("compare", "val.npz", "test.npz", "-m", "ts,beta", "-m", "ets", "--resamples", "5")
+    assert (code, err) == (0, "")
+    assert sorted(line.split()[0] for line in out.splitlines()[1:4]) == ["ets", "none", "ts"]
+    assert out.splitlines()[-1] == "beta failed and was left out: ZeroDivisionError: no luck"
+    code, out, _ = refocal("compare", "val.npz", "test.npz", "-m", "ts,beta", "--resamples", "5", "--json")
+    assert json.loads(out)["failed"] == {"beta": "ZeroDivisionError: no luck"}
+    code, out, err = refocal("compare", "val.npz", "test.npz", "-m", "beta", "--resamples", "5")
+    assert (code, out) == (1, "")
+    assert "no luck" in err
 
 
 def test_compare_splits_one_file(refocal):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from abc import abstractmethod
@@ -30,7 +31,8 @@ from refocal._arrays import (
     to_numpy,
     warn_of_probabilities,
 )
-from refocal.errors import DataError, LabelError, ShapeError, UnsupportedError
+from refocal.calibrators._words import html_of_fit
+from refocal.errors import DataError, FormatError, LabelError, ShapeError, UnsupportedError
 from refocal.metrics._ranked import equal_mass_ece
 from refocal.search import Problem
 from refocal.search.problem import Predictions
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
     from refocal.nn import CalibrationLayer
 
 Vector = NDArray[np.float64]
+
+# What some calibrators spread over all classes beside the rows of fitting, in rows: no probability is then 0.
+FLOOR = 1e-3
 
 
 class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -54,6 +59,17 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     input: str
+
+    # Told how far a fit has come, from 0 to 1; set for the length of a `fit_with_progress`.
+    _told: Callable[[float], None] | None = None
+
+    def fit_with_progress(self, X: Array, y: Array, sample_weight: Array, tell: Callable[[float], None]) -> Self:
+        """As `fit`; `tell` is called now and then with the share of the work that is done."""
+        self._told = tell
+        try:
+            return self.fit(X, y, sample_weight)
+        finally:
+            del self._told
 
     def fit(self, X: Array, y: Array, sample_weight: Array = None) -> Self:
         """Fit on logits `X` and labels `y`. If it fails, the calibrator is left unfitted."""
@@ -125,6 +141,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _log_proba(self, logits: Array) -> Array:
         """Log-probabilities of checked logits."""
 
+    @abstractmethod
+    def _state(self) -> dict[str, Any]:
+        """The fitted numbers as plain values, for JSON."""
+
+    @abstractmethod
+    def _restore(self, state: dict[str, Any], n_classes: int) -> None:
+        """Set the fitted attributes from what `_state` gave; a FormatError where it cannot have come from there."""
+
     def _predicted_index(self, X: Array) -> Array:
         log_p = self.predict_log_proba(X)
         return namespace(log_p).argmax(log_p, axis=-1)
@@ -185,11 +209,34 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The fitted calibrator's predictions, and which of them are correct."""
         return _predictions(self._log_proba, problem.logits, problem.labels)
 
+    def _repr_html_inner(self) -> str:
+        """scikit-learn's view of the settings; below it, once fitted, what was found. Notebooks show it."""
+        shown: str = super()._repr_html_inner()
+        if not hasattr(self, "fit_report_"):
+            return shown
+        return f"<div>{shown}{html_of_fit(self._state(), self.fit_report_)}</div>"
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        # Where scikit-learn is told to show text alone there is no HTML, and none is added.
+        return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
+
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's description of what this estimator takes."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = False
         return tags
+
+
+def checked_number(state: dict[str, Any], name: str, above: float = 0.0, below: float = math.inf) -> float:
+    """A number of a file, finite and within its bounds."""
+    if name not in state:
+        raise FormatError(f"the field {name!r} is missing.")
+    value = state[name]
+    if type(value) not in (int, float) or not math.isfinite(value) or not above < value < below:
+        domain = f"greater than {above:g}" + (f" and less than {below:g}" if below < math.inf else "")
+        raise FormatError(f"{name!r} must be a finite number {domain}. Got {value!r} instead.")
+    return float(value)
 
 
 def _encode(y: Array, logits: Array, function: str) -> tuple[Array, NDArray[Any]]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import Array, as_array, namespace
-from refocal.calibrators._base import Calibrator
+from refocal.calibrators._base import Calibrator, checked_number
 from refocal.errors import ParameterError
 from refocal.maps import focal_temperature
 from refocal.search import Problem, Solution, Surface, find
@@ -34,6 +34,14 @@ class _FocalFamily(Calibrator):
         check_is_fitted(self)
         return self.gamma_, self.temperature_
 
+    def _state(self) -> dict[str, Any]:
+        return {"gamma": self.gamma_, "temperature": self.temperature_}
+
+    def _restore(self, state: dict[str, Any], n_classes: int) -> None:
+        self.gamma_ = checked_number(state, "gamma", above=-1.0)
+        self.temperature_ = checked_number(state, "temperature")
+        self.path_ = None
+
     def _log_proba(self, logits: Array) -> Array:
         return focal_temperature(logits, self.gamma_, self.temperature_)
 
@@ -48,7 +56,7 @@ class _FocalFamily(Calibrator):
 
     def _search(self, logits: Array, labels: Array, weight: Vector | None, **options: Any) -> dict[str, Any]:
         name = type(self).__name__
-        solution, path = find(Problem(logits, labels, weight), function=name, **options)
+        solution, path = find(Problem(logits, labels, weight), function=name, progress=self._told, **options)
         return {
             "gamma_": solution.gamma,
             "temperature_": solution.temperature,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,10 +39,12 @@ def find(
     temperatures: Any = None,
     nll_tolerance: float | None = None,
     function: str = "find",
+    progress: Callable[[float], None] | None = None,
 ) -> tuple[Solution, Surface | None]:
     """The best (γ, T) for an objective, and the surface that was looked at where there is one.
 
-    `gammas` or `temperatures` with one value fix that parameter; None leaves the choice to the search.
+    `gammas` or `temperatures` with one value fix that parameter; None leaves the choice to the search. `progress` is
+    called with the share of the work that a grid has behind it, from 0 to 1.
     """
     goal = as_objective(objective, problem.n_rows, function)
     check_option(search, SEARCHES, "search", function)
@@ -63,7 +66,7 @@ def find(
     if search == "line" and len(all_gammas) > 1 and len(all_temperatures) > 1:
         surface = _scan_line(problem, goal, all_gammas, all_temperatures)
     else:
-        surface = scan_grid(problem, goal, all_gammas, all_temperatures)
+        surface = scan_grid(problem, goal, all_gammas, all_temperatures, progress)
     tolerance = goal.nll_tolerance if nll_tolerance is None else nll_tolerance
     return _chosen(problem, surface, tolerance), surface
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,13 @@ GROUP = 200_000
 BATCH = 24
 
 
-def scan_grid(problem: Problem, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
+def scan_grid(
+    problem: Problem,
+    objective: Objective,
+    gammas: Vector,
+    temperatures: Vector,
+    progress: Callable[[float], None] | None = None,
+) -> Surface:
     """Log-loss and score on the whole grid.
 
     Each row's confidence is smooth in log T, so it is computed at a few Chebyshev nodes and interpolated to the
@@ -36,7 +43,11 @@ def scan_grid(problem: Problem, objective: Objective, gammas: Vector, temperatur
     group = max(1, TABLE // (len(nodes) * problem.n_rows))
     for first in range(0, len(gammas), group):
         some = tuple(float(g) for g in gammas[first : first + group])
-        tables = [problem.predictions(some, math.exp(node)) for node in nodes]
+        tables = []
+        for node in nodes:
+            tables.append(problem.predictions(some, math.exp(node)))
+            if progress is not None:  # the exact evaluations that follow are few
+                progress((first + len(some) * len(tables) / len(nodes)) / len(gammas))
         for i in range(len(some)):
             at_nodes = [table[i] for table in tables]
             log_loss[first + i], error[first + i] = _along_temperature(problem, objective, at_nodes, weights)

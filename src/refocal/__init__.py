@@ -20,6 +20,7 @@ _ROOMS = (
     "decomposition",
     "errors",
     "evaluate",
+    "explore",
     "export",
     "losses",
     "maps",

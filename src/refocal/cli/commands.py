@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refocal.cli import options
+from refocal.cli import options, pictures
 from refocal.cli.printing import out, plain_table, print_calibrator, print_evaluation, print_json, progress
 from refocal.cli.run import FileProblem, UsageError, explained
 from refocal.errors import FormatError, InputError, InputWarning
@@ -55,7 +55,9 @@ def root(
 
 @app.command(epilog="Example: refocal demo --sample cifar10-focal3 -o report.html")
 def demo(
-    sample: Annotated[str, typer.Option(help="cifar100-focal7 or cifar10-focal3.")] = "cifar100-focal7",
+    sample: Annotated[
+        str, typer.Option(help="cifar100-focal7, cifar10-focal3 or cifar10-cross-entropy.")
+    ] = "cifar100-focal7",
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the report.")] = Path("report.html"),
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
@@ -315,6 +317,13 @@ def theory(
     if threshold is not None:
         table.add_row("a top probability is never lowered from τ on", f"{threshold:.4f}")
     out().print(table)
+
+
+app.command(
+    epilog="Examples:\n\nrefocal reproduce all -o figures\n\n"
+    "refocal reproduce bounds confidence\n\nrefocal reproduce tolerance --runs benchmarks/paper"
+)(pictures.reproduce)
+app.command(epilog="Example: refocal explore -o explore.html --no-open")(pictures.explore)
 
 
 def _compared(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal.search.problem import Problem
+from refocal.search.problem import LogLoss, Problem
 from refocal.search.solution import Solution, Status
 
 MAX_STEPS = 100
@@ -39,7 +39,7 @@ MESSAGES: dict[Status, str] = {
 }
 
 
-def newton_temperature(problem: Problem) -> Solution:
+def newton_temperature(problem: LogLoss) -> Solution:
     """The temperature of least log-loss. The loss is convex in 1/T, so a bracketed Newton method cannot miss it."""
     scale = problem.typical_gap
     if scale == 0.0:
@@ -70,7 +70,7 @@ def newton_temperature(problem: Problem) -> Solution:
     return _solution(problem, 0.0, 1.0 / slope, value, status)
 
 
-def _first_slope(problem: Problem) -> float:
+def _first_slope(problem: LogLoss) -> float:
     """Where to begin in 1/T: the optimum of a part of the rows, or where that is no help the scale of the logits."""
     if problem.n_rows >= 2 * PART:
         found = newton_temperature(_share(problem))
@@ -79,7 +79,7 @@ def _first_slope(problem: Problem) -> float:
     return 1.0 / float(problem.typical_gap)
 
 
-def newton(problem: Problem, *, fixed_gamma: float | None = None, fixed_temperature: float | None = None) -> Solution:
+def newton(problem: LogLoss, *, fixed_gamma: float | None = None, fixed_temperature: float | None = None) -> Solution:
     """Least log-loss over (γ, T), or over one of them.
 
     The log-loss is not known to be convex in γ, so several starts are followed on a part of the rows and the best of
@@ -116,12 +116,12 @@ def newton(problem: Problem, *, fixed_gamma: float | None = None, fixed_temperat
     return _solution(problem, found.gamma, found.temperature, found.value, found.status)
 
 
-def _share(problem: Problem) -> Problem:
+def _share(problem: LogLoss) -> Problem:
     return problem.part(max(PART, int(SHARE * problem.n_rows)))
 
 
 def _descend(
-    problem: Problem,
+    problem: LogLoss,
     start: tuple[float, float],
     free: NDArray[np.bool_],
     limit: float,
@@ -171,7 +171,7 @@ def _newton_step(
     return step * min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-300))
 
 
-def _in_logs(problem: Problem, point: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+def _in_logs(problem: LogLoss, point: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
     """Value, gradient and Hessian in (log(1+γ), log T) by the chain rule from (γ, 1/T)."""
     gamma, slope = math.expm1(point[0]), math.exp(-point[1])
     found = problem.curvature(gamma, 1.0 / slope)
@@ -181,5 +181,5 @@ def _in_logs(problem: Problem, point: NDArray[np.float64]) -> tuple[float, NDArr
     return found.value, found.gradient * inner, hessian
 
 
-def _solution(problem: Problem, gamma: float, temperature: float, value: float, status: Status) -> Solution:
+def _solution(problem: LogLoss, gamma: float, temperature: float, value: float, status: Status) -> Solution:
     return Solution(gamma, temperature, value, status, MESSAGES[status], problem.passes)

@@ -162,5 +162,5 @@ def _run(job: Callable[[], Written]) -> Written:
 def _on_cluster(client: Any, jobs: Sequence[Callable[[], Written]]) -> Iterator[Written]:
     distributed = need("distributed", "dask", "A scheduler")
     futures = [client.submit(_run, job, pure=False) for job in jobs]
-    for future in distributed.as_completed(futures):
+    for future in distributed.as_completed(futures, loop=client.loop):
         yield cluster.result_of(future)

@@ -181,7 +181,14 @@ def _rows(parts: list[Part], reading: Reading, client: Any) -> Rows:
 
 
 def _rows_of_dask(values: Any, y: Any, weight: Any, kind: str, skip: bool, client: Any) -> Rows:
-    if hasattr(values, "to_dask_array") and isinstance(y, str):
+    if hasattr(values, "to_dask_array"):
+        # Series become columns: on its own each would be cut into partitions of its own.
+        series = {f"refocal {what}": v for what, v in (("y", y), ("weight", weight)) if hasattr(v, "to_dask_array")}
+        values = values.assign(**series) if series else values
+        y, weight = (
+            f"refocal {what}" if f"refocal {what}" in series else v for what, v in (("y", y), ("weight", weight))
+        )
+    if isinstance(y, str):
         names = [name for name in (y, weight) if name is not None]
         missing = [name for name in names if name not in values.columns]
         if missing:
@@ -189,7 +196,7 @@ def _rows_of_dask(values: Any, y: Any, weight: Any, kind: str, skip: bool, clien
         classes = [name for name in values.columns if name not in names]
         reading = Reading(len(classes), kind, 0, skip, "fit")
         return cluster.DaskRows(cluster.frame_leaves(values, classes, y, weight, reading), reading, client)
-    values, y, weight = (v.to_dask_array() if hasattr(v, "to_dask_array") else v for v in (values, y, weight))
+    values = values.to_dask_array() if hasattr(values, "to_dask_array") else values
     if values.ndim != 2:
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(values.shape)}")
     reading = Reading(int(values.shape[1]), kind, 0, skip, "fit")

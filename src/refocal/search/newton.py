@@ -21,8 +21,8 @@ SMALL_STEP = 1e-5
 NO_LOSS = 1e-9
 # Where to start in γ.
 STARTS = (0.0, -0.85, -0.5, 1.0, 5.0)
-# On how many rows they are followed, and how closely. The best of their ends is chosen and followed on a share of the
-# rows, and from there on all.
+# On how many rows they are followed, and how closely. The best of their ends and γ = 0 are followed on a share of the
+# rows, and from the better one on all.
 PART = 300
 SHARE = 1 / 10
 CLOSE_ENOUGH = 3e-2
@@ -109,7 +109,9 @@ def newton(problem: LogLoss, *, fixed_gamma: float | None = None, fixed_temperat
         ends = [_descend(part, near(gamma), free, limit, enough=CLOSE_ENOUGH) for gamma in STARTS]
         points = {round(end.gamma, 1): (end.gamma, end.temperature) for end in ends} | {0.0: near(0.0)}
         start = min(points.values(), key=lambda point: share.curvature(*point).value)
-        best = _descend(share, start, free, limit, enough=CLOSE_ENOUGH)
+        # From γ = 0 as well: a few rows can lead all starts into a far minimum that is not the least.
+        closer = [_descend(share, point, free, limit, enough=CLOSE_ENOUGH) for point in {start, near(0.0)}]
+        best = min(closer, key=lambda end: end.value)
         found = _descend(problem, (best.gamma, best.temperature), free, limit)
         if not found.value <= without:
             found = _descend(problem, near(0.0), free, limit)

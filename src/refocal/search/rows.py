@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import check_option, log_probabilities, without_warnings
+from refocal._arrays import check_option, log_probabilities, row_blocks, without_warnings
 from refocal.errors import DataError, InputError, LabelError, ShapeError
 
 # How far from 1 a row of probabilities may sum.
@@ -112,18 +112,18 @@ class Reading:
         off = np.abs(values.sum(axis=1, dtype=np.float64) - 1.0)
         return np.asarray(~((values.min(axis=1) >= 0.0) & (off <= SUM_TOLERANCE)))
 
-    @without_warnings
     def _bad_rows(self, block: Block) -> NDArray[np.bool_]:
-        values = widened(block.values)
-        bad = self.bad_values(values)
+        bad = np.zeros(len(block.labels), dtype=np.bool_)
+        for rows in row_blocks(len(bad), self.n_classes):  # what is widened stays in the cache
+            bad[rows] = self.bad_values(widened(block.values[rows]))
         outside = (block.labels < 0) | (block.labels >= self.n_classes)
         bad |= outside
         if self.input == "logits":
             index = np.where(outside, 0, block.labels)
-            bad |= np.take_along_axis(values, index[:, None], axis=1)[:, 0] == -np.inf
+            bad |= np.take_along_axis(block.values, index[:, None], axis=1)[:, 0] == -np.inf
         if block.weight is not None:
             bad |= ~((block.weight >= 0.0) & (block.weight < np.inf))
-        return np.asarray(bad)
+        return bad
 
     def complaint(self, block: Block, row: int) -> InputError:
         """What is wrong with one row, and where it is."""

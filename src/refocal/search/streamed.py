@@ -30,7 +30,7 @@ Vector = NDArray[np.float64]
 Keys = NDArray[np.uint64]
 
 # Rows and numbers of the sample: enough to begin a Newton method; enough to see where on a grid to look.
-START_ROWS, START_ENTRIES = 2_000, 1 << 17
+START_ROWS, START_ENTRIES = 4_000, 1 << 16
 LOOK_ROWS, LOOK_ENTRIES = 100_000, 20_000_000
 MIN_ROWS = 600
 # Cells of the histograms of a search and of a report; the latter are refined until the bound is small enough.

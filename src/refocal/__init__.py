@@ -31,9 +31,15 @@ _ROOMS = (
 )
 _CALIBRATORS = (
     "CalibratedClassifier",
+    "DirichletCalibration",
     "FocalCalibration",
+    "FocalStructuredScaling",
     "FocalTemperatureScaling",
+    "MatrixScaling",
+    "StructuredMatrixScaling",
+    "StructuredVectorScaling",
     "TemperatureScaling",
+    "VectorScaling",
     "load",
 )
 

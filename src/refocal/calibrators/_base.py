@@ -36,6 +36,7 @@ from refocal.metrics._ranked import equal_mass_ece
 if TYPE_CHECKING:
     import torch
 
+    from refocal.maps.affine import Front
     from refocal.nn import CalibrationLayer
 
 Vector = NDArray[np.float64]
@@ -103,7 +104,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from refocal.nn import CalibrationLayer
 
         gamma, temperature = self.scaling()
-        return CalibrationLayer(gamma, temperature, class_axis=class_axis, input=self.input, dtype=dtype)
+        return CalibrationLayer(
+            gamma, temperature, front=self.front(), class_axis=class_axis, input=self.input, dtype=dtype
+        )
 
     def scaling(self) -> tuple[float, float]:
         """(γ, T) of a calibrator that predicts by focal temperature scaling: what its layer and its graph are made of.
@@ -112,8 +115,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         raise UnsupportedError(
             f"{type(self).__name__} has no form as a torch layer or an ONNX graph. "
-            "TemperatureScaling, FocalCalibration and FocalTemperatureScaling have."
+            "TemperatureScaling, FocalCalibration and FocalTemperatureScaling have, and so have VectorScaling, "
+            "MatrixScaling, DirichletCalibration, StructuredVectorScaling, StructuredMatrixScaling and "
+            "FocalStructuredScaling."
         )
+
+    def front(self) -> Front | None:
+        """The affine map before (γ, T), for a calibrator that has one."""
+        return None
 
     @abstractmethod
     def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:

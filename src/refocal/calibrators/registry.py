@@ -8,6 +8,14 @@ from typing import Any, NamedTuple
 from refocal._arrays import check_option
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
+from refocal.calibrators.focal_structured import FocalStructuredScaling
+from refocal.calibrators.scaling import (
+    DirichletCalibration,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    VectorScaling,
+)
 from refocal.errors import ParameterError
 
 NONE = "none"
@@ -28,6 +36,15 @@ NAMED = {
     "fts": Named("focal temperature scaling", FocalTemperatureScaling),
     "fts-nll": Named("focal temperature scaling by log-loss", lambda: FocalTemperatureScaling(objective="nll")),
     "fts-ece": Named("focal temperature scaling by ECE", lambda: FocalTemperatureScaling(objective="ece")),
+    "vs": Named("vector scaling", VectorScaling),
+    "ms": Named("matrix scaling", MatrixScaling),
+    "dirichlet": Named("Dirichlet calibration", DirichletCalibration),
+    "svs": Named("structured vector scaling", StructuredVectorScaling),
+    "sms": Named("structured matrix scaling", StructuredMatrixScaling),
+    "fss": Named("focal structured scaling", FocalStructuredScaling),
+    "fss-order": Named(
+        "focal structured scaling that keeps the order", lambda: FocalStructuredScaling(order_preserving=True)
+    ),
 }
 
 

@@ -15,6 +15,15 @@ import refocal
 from refocal._files import write_atomically
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
+from refocal.calibrators.focal_structured import FocalStructuredScaling
+from refocal.calibrators.scaling import (
+    AffineFamily,
+    DirichletCalibration,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    VectorScaling,
+)
 from refocal.errors import FormatError
 from refocal.search import Solution
 
@@ -22,9 +31,20 @@ FORMAT = "refocal-calibrator"
 VERSION = 1
 MAX_BYTES = 64 << 20
 METHODS: dict[str, type[Calibrator]] = {
-    kind.__name__: kind for kind in (TemperatureScaling, FocalCalibration, FocalTemperatureScaling)
+    kind.__name__: kind
+    for kind in (
+        TemperatureScaling,
+        FocalCalibration,
+        FocalTemperatureScaling,
+        VectorScaling,
+        MatrixScaling,
+        DirichletCalibration,
+        StructuredVectorScaling,
+        StructuredMatrixScaling,
+        FocalStructuredScaling,
+    )
 }
-# The numbers that make the calibrator, and the values that are greater than they may be.
+# The numbers that make the calibrator, and the values that they must be greater than.
 FITTED = {"gamma": -1.0, "temperature": 0.0}
 
 
@@ -71,7 +91,7 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
         "method": type(calibrator).__name__,
         "parameters": {name: _plain(value) for name, value in calibrator.get_params(deep=False).items()},
         "classes": calibrator.classes_.tolist(),
-        "fitted": {name: getattr(calibrator, f"{name}_") for name in FITTED},
+        "fitted": {name: getattr(calibrator, f"{name}_") for name in FITTED} | _front(calibrator),
         "search": {name: getattr(solution, name) for name in ("value", "status", "message", "passes")},
         "fit": calibrator.fit_report_,
     }
@@ -104,7 +124,36 @@ def from_dict(data: Any) -> Calibrator:
     )
     calibrator.path_ = None
     calibrator.fit_report_ = _field(data, "fit", dict)
+    if isinstance(calibrator, AffineFamily):
+        calibrator.inner_temperature_ = _number(fitted, "inner_temperature", 0.0)
+        calibrator.weights_ = _array(fitted, "weights", len(classes), (1, 2))
+        calibrator.intercept_ = _array(fitted, "intercept", len(classes), (1,))
+        calibrator.choice_ = _field(calibrator.fit_report_, "scaling", dict)
     return calibrator
+
+
+def _front(calibrator: Calibrator) -> dict[str, Any]:
+    """The affine map of a calibrator that has one. A float32 is written with as many digits as tell it apart."""
+    if not isinstance(calibrator, AffineFamily):
+        return {}
+    arrays = {"weights": calibrator.weights_, "intercept": calibrator.intercept_}
+    return {
+        "inner_temperature": calibrator.inner_temperature_,
+        **{name: array.astype(str).astype(np.float64).tolist() for name, array in arrays.items()},
+    }
+
+
+def _array(data: dict[str, Any], name: str, n_classes: int, axes: tuple[int, ...]) -> Any:
+    """Finite float32 numbers, `n_classes` on each axis."""
+    try:
+        values = np.asarray(_field(data, name, list), dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.empty(())
+    if values.ndim not in axes or set(values.shape) != {n_classes} or not np.isfinite(values.astype(np.float32)).all():
+        raise FormatError(
+            f"{name!r} must hold finite numbers, {n_classes} on each of {' or '.join(map(str, axes))} axes."
+        )
+    return values.astype(np.float32)
 
 
 def _plain(value: Any) -> Any:

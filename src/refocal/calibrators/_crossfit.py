@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, as_floating, namespace, to_numpy, without_warnings
-from refocal.calibrators._affine import Affine, Penalty, fit_affine
+from refocal.calibrators._affine import COARSE_GAIN, SMALL_GAIN, Affine, Penalty, fit_affine
 from refocal.maps.affine import Front, features
 from refocal.search import Problem
 from refocal.search.newton import newton_temperature
@@ -49,7 +49,7 @@ class Recipe(NamedTuple):
     diagonal: float = 1.0
     others: float = 1.0
 
-    def penalty(self, n_rows: int, n_classes: int) -> Penalty:
+    def penalty(self, n_rows: float, n_classes: int) -> Penalty:
         """The ridge for so many rows and classes."""
         unit = n_classes / n_rows
         return Penalty(self.diagonal * unit, self.others * unit * (n_classes - 1), self.others * unit)
@@ -102,10 +102,11 @@ def as_rows(logits: Array, labels: Array, weight: Vector | None) -> Rows:
     return rows if weight is None else rows.part(weight > 0.0)
 
 
-def fit_scalings(rows: Rows, recipes: list[Recipe]) -> Iterator[Scaling]:
+def fit_scalings(rows: Rows, recipes: list[Recipe], gain: float = SMALL_GAIN) -> Iterator[Scaling]:
     """One scaling after the other, each from where the last of its shape ended, all at the temperature of the rows."""
     temperature = newton_temperature(Problem(*rows)).temperature
-    n_rows, n_classes = rows.logits.shape
+    n_classes = rows.logits.shape[1]
+    n_rows = len(rows.labels) if rows.weight is None else float(rows.weight.sum())  # a weight of 2 is a row twice
     last: dict[tuple[str, bool], Affine] = {}
     z: dict[str, NDArray[Any]] = {}
     for recipe in recipes:
@@ -122,6 +123,7 @@ def fit_scalings(rows: Rows, recipes: list[Recipe]) -> Iterator[Scaling]:
             recipe.penalty(n_rows, n_classes),
             matrix=recipe.matrix,
             start=last.get(key),
+            gain=gain,
         )
         yield Scaling(recipe.kind, temperature, last[key])
 
@@ -134,7 +136,7 @@ def out_of_fold(
     found = [np.empty_like(rows.logits) for _ in recipes]
     for i in range(n_folds):
         held_out = fold == i
-        for scores, scaling in zip(found, fit_scalings(rows.part(~held_out), recipes), strict=True):
+        for scores, scaling in zip(found, fit_scalings(rows.part(~held_out), recipes, COARSE_GAIN), strict=True):
             scores[held_out] = scores_of(scaling.front(order_preserving=order_preserving), rows.logits[held_out])
     return found
 

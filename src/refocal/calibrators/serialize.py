@@ -145,14 +145,14 @@ def _front(calibrator: Calibrator) -> dict[str, Any]:
 
 def _array(data: dict[str, Any], name: str, n_classes: int, axes: tuple[int, ...]) -> Any:
     """Finite float32 numbers, `n_classes` on each axis."""
+    given = _field(data, name, list)
     try:
-        values = np.asarray(_field(data, name, list), dtype=np.float64)
+        values = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         values = np.empty(())
-    if values.ndim not in axes or set(values.shape) != {n_classes} or not np.isfinite(values.astype(np.float32)).all():
-        raise FormatError(
-            f"{name!r} must hold finite numbers, {n_classes} on each of {' or '.join(map(str, axes))} axes."
-        )
+    fits = values.ndim in axes and set(values.shape) == {n_classes}
+    if not (fits and np.abs(values).max() <= np.finfo(np.float32).max):
+        raise FormatError(f"{name!r} must hold finite numbers, {n_classes} on each axis.")
     return values.astype(np.float32)
 
 

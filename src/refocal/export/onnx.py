@@ -171,6 +171,12 @@ def _weight(x: Symbol, calibrator: Calibrator) -> Symbol:
     gamma, temperature = calibrator.scaling()
     xp: Any = x.__array_namespace__()
     front = calibrator.front()
+    if front is not None and front.order_preserving:
+        raise UnsupportedError(
+            f"{type(calibrator).__name__} with order_preserving=True has no form as an ONNX graph, since it sorts each "
+            "row. It has one with order_preserving=False, and FocalTemperatureScaling keeps the order too; as a torch "
+            "program it can be exported by to_torch_export."
+        )
     if front is not None:
         x = front.scores(xp, x)
     if gamma == 0.0:
@@ -192,13 +198,6 @@ def _n_classes(calibrator: Any, given: int | None, function: str) -> int:
             "TemperatureScaling, FocalCalibration, FocalTemperatureScaling and the affine family have one."
         )
     calibrator.scaling()  # refuses what is not fitted, or has no such form
-    front = calibrator.front()
-    if front is not None and front.order_preserving:
-        raise UnsupportedError(
-            f"{type(calibrator).__name__} with order_preserving=True has no form as an ONNX graph, since it sorts each "
-            "row. It has one with order_preserving=False, and FocalTemperatureScaling keeps the order too; as a torch "
-            "program it can be exported by to_torch_export."
-        )
     fitted = int(calibrator.n_features_in_)
     if given is not None and given != fitted:
         raise ShapeError("n_classes", function, expected=f"{fitted}, as the calibrator was fitted with", got=str(given))

@@ -1,4 +1,4 @@
-"""Vector, matrix and Dirichlet calibration with many classes: do they stay close to temperature scaling, and how long?
+"""Vector, matrix and Dirichlet calibration with many classes: how close to temperature scaling, and how fast.
 
     OMP_NUM_THREADS=1 python benchmarks/many_classes.py > benchmarks/results/many_classes.md
 

@@ -40,6 +40,8 @@ VALUES: dict[str, Callable[..., float]] = {"classwise_ece": metrics.classwise_ec
 LOG_LOSS_SHARE = 0.01
 HISTOGRAM_BINS = 20
 N_BINS = 15
+# A matrix of more entries is left out of an evaluation, which is there to be read; the calibrator's own file has it.
+MAX_WEIGHTS = 1000
 
 
 def compare(
@@ -145,7 +147,7 @@ def evaluate(
         Measured(
             name=name,
             title=title_of(name, calibrator),
-            calibrator=None if calibrator is None else to_dict(calibrator),
+            calibrator=None if calibrator is None else _described(calibrator),
             measures={key: _interval(draws[name][key], level, method) for key, (_, method) in MEASURES.items()},
             values=looks[name].values,
             against_none={key: draws[name][key].minus(draws[NONE][key], level=level) for key in MEASURES},
@@ -275,6 +277,14 @@ def _classes(test: Predictions, p: NDArray[Any]) -> list[ClassRow]:
     return rows
 
 
+def _described(calibrator: Calibrator) -> dict[str, Any]:
+    """A calibrator as plain values, without the matrix of one that has many classes."""
+    data = to_dict(calibrator)
+    if np.size(data["fitted"].get("weights", 0)) > MAX_WEIGHTS:
+        data["fitted"]["weights"] = None
+    return data
+
+
 def _surface(chosen: str, calibrators: Mapping[str, Calibrator]) -> SearchSurface | None:
     """The surface that the chosen method's search looked at, or else that of focal temperature scaling."""
     first = [name for name in (chosen, "fts", *calibrators) if name in calibrators]
@@ -283,8 +293,8 @@ def _surface(chosen: str, calibrators: Mapping[str, Calibrator]) -> SearchSurfac
         return None
     calibrator: Any = calibrators[name]
     path, parameters = calibrator.path_, calibrator.get_params(deep=False)
-    goal = as_objective(parameters["objective"], int(calibrator.fit_report_["n_samples"]), "evaluate")
-    given = parameters["nll_tolerance"]
+    goal = as_objective(parameters.get("objective", "auto"), int(calibrator.fit_report_["n_samples"]), "evaluate")
+    given = parameters.get("nll_tolerance")
     return SearchSurface(
         method=name,
         objective=goal.name,

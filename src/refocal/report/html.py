@@ -86,7 +86,8 @@ def snippets(method: Measured) -> list[Snippet]:
         made.append(Snippet("numbers", "the numbers alone", FROM_NUMBERS.format(call=call)))
     shell = IN_SHELL.format(option=f" --method {method.name}" if method.name in NAMED else "")
     made.append(Snippet("shell", "command line", shell))
-    made.append(Snippet("json", "calibrator.json", json.dumps(method.calibrator, indent=2)))
+    if method.calibrator["fitted"].get("weights", ()) is not None:  # a large matrix is not shown
+        made.append(Snippet("json", "calibrator.json", json.dumps(method.calibrator, indent=2)))
     return made
 
 

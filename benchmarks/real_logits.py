@@ -6,8 +6,8 @@
 Each .npz (`val`, `yv`, `test`, `yt`) is one network: every calibrator of the registry, a few settings of the paper, and
 the peers that are installed are fitted on the validation rows and measured on the test rows. Files named logits.npz go
 by the name of their folder. `--methods` takes names, `--files` parts of file names; with `--rows` only so many
-validation rows, drawn at random, are used. Writes real_logits.md and real_logits.json into OUT, real_logits_500 for
-`--rows 500`.
+validation rows, drawn at random, are used; with `--halves` files of `logits` and `labels` are read and split in random
+halves. Writes real_logits.md and .json into OUT after each network, with the options in their names.
 """
 
 from __future__ import annotations
@@ -71,8 +71,13 @@ VALUES = {
 
 def read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     data = np.load(path)
-    val, test = (data[name].astype(np.float32) for name in ("val", "test"))
-    return val, data["yv"].astype(np.int64), test, data["yt"].astype(np.int64)
+    if "val" in data:
+        parts = [data[name] for name in ("val", "yv", "test", "yt")]
+    else:
+        first, second = np.array_split(np.random.default_rng(0).permutation(len(data["labels"])), 2)
+        parts = [data[name][half] for half in (first, second) for name in ("logits", "labels")]
+    val, y, test, y_test = parts
+    return val.astype(np.float32), y.astype(np.int64), test.astype(np.float32), y_test.astype(np.int64)
 
 
 def name_of(path: Path) -> str:
@@ -130,23 +135,27 @@ def main() -> None:
     parser.add_argument("sources", type=Path, nargs="+")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS, metavar="METHOD")
     parser.add_argument("--files", nargs="+", default=[""], help="parts of file names")
+    parser.add_argument("--halves", action="store_true", help="files of `logits` and `labels` instead, split in halves")
     parser.add_argument("--rows", type=int, help="of the validation set")
     parser.add_argument("--jobs", type=int, default=1, help="networks at a time")
     parser.add_argument("--resamples", type=int, default=500)
     parser.add_argument("-o", "--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     found = [p for s in options.sources for p in (sorted(s.rglob("*.npz")) if s.is_dir() else [s])]
-    files = [p for p in found if any(part in name_of(p) for part in options.files) and "val" in np.load(p)]
+    files = [p for p in found if any(part in name_of(p) for part in options.files)]
+    files = [p for p in files if ("val" in np.load(p)) != options.halves]
     methods = list(dict.fromkeys((BASELINE, *options.methods)))
     methods.sort(key=METHODS.index)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     work = partial(measure, methods=methods, n_resamples=options.resamples, n_rows=options.rows)
-    with ProcessPoolExecutor(options.jobs) as pool:
-        results = dict(zip(map(name_of, files), pool.map(work, files), strict=True))
     options.out.mkdir(parents=True, exist_ok=True)
-    name = "real_logits" if options.rows is None else f"real_logits_{options.rows}"
-    write_atomically(options.out / f"{name}.json", json.dumps(results, indent=1) + "\n")
-    write_atomically(options.out / f"{name}.md", render(results))
+    name = "real_logits" + "_halves" * options.halves + (f"_{options.rows}" if options.rows else "")
+    results = {}
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for path, rows in zip(files, pool.map(work, files), strict=True):
+            results[name_of(path)] = rows
+            write_atomically(options.out / f"{name}.json", json.dumps(results, indent=1) + "\n")
+            write_atomically(options.out / f"{name}.md", render(results))
 
 
 if __name__ == "__main__":

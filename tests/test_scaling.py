@@ -134,7 +134,7 @@ def test_structured_scaling_is_as_good_as_that_of_probmetrics(name):
 
 @pytest.mark.parametrize("calibrator", [*(kind() for kind in FAMILY), FocalStructuredScaling()], ids=str)
 def test_what_a_temperature_cannot_mend_is_mended(calibrator):
-    val, y = make(3000, 5)
+    val, y = make(1500, 5)
     test, y_test = make(5000, 5, seed=1)
     plain = TemperatureScaling().fit(val, y)
     before = metrics.log_loss(y_test, plain.predict_log_proba(test))
@@ -149,11 +149,11 @@ def test_what_a_temperature_cannot_mend_is_mended(calibrator):
 
 @pytest.mark.parametrize("calibrator", [*(kind() for kind in FAMILY), FocalStructuredScaling()], ids=str)
 def test_many_classes_and_few_rows_stay_close_to_temperature_scaling(calibrator):
-    """60 classes, 25 rows a class, nothing to find but T: at most 1 % of log-loss is lost (0.5 % for the focal one)."""
+    """40 classes, 25 rows a class, nothing to find but T: at most 1 % of log-loss is lost (0.5 % for the focal one)."""
     rng = np.random.default_rng(3)
-    truth = 2.0 * rng.normal(size=(9000, 60)).astype(np.float32)
+    truth = 2.0 * rng.normal(size=(5000, 40)).astype(np.float32)
     labels = np.argmax(truth + rng.gumbel(size=truth.shape), axis=1)
-    val, y, test, y_test = 1.8 * truth[:1500], labels[:1500], 1.8 * truth[1500:], labels[1500:]
+    val, y, test, y_test = 1.8 * truth[:1000], labels[:1000], 1.8 * truth[1000:], labels[1000:]
     plain = metrics.log_loss(y_test, TemperatureScaling().fit(val, y).predict_log_proba(test))
     mine = metrics.log_loss(y_test, clone(calibrator).fit(val, y).predict_log_proba(test))
     assert mine <= plain * (1.005 if isinstance(calibrator, FocalStructuredScaling) else 1.01)
@@ -185,25 +185,23 @@ def test_the_focal_map_is_found_behind_a_scaling():
     assert found.gamma_ > 0.5
     assert found.fit_report_["after"]["log_loss"] < plain.fit_report_["after"]["log_loss"]
     behind = StructuredVectorScaling(focal=True).fit(trained, labels)
-    assert (behind.gamma_, behind.path_.value.shape) != (0.0, None)
+    assert behind.gamma_ > 0.0
+    assert behind.path_.value.shape == (9, 121)
     np.testing.assert_array_equal(behind.weights_, plain.weights_)
     assert (plain.gamma_, plain.temperature_) == (0.0, 1.0)
 
 
 def test_out_of_fold_predictions_never_saw_their_row():
-    """A row whose label is changed to an equally rare one keeps its own prediction, while others' change."""
+    """When the logits of one row change, the predictions of its own fold do not, and all others do."""
     logits, labels = make(200, 4)
     recipes = [Recipe("tempered", None), Recipe("tempered", False), Recipe("logits", True)]
-    before = out_of_fold(Rows(logits, labels, None), recipes, 5, 0)
-    # The folds must stay: found by changing the logits of one row, which only its own fold may not answer to.
     changed = logits.copy()
     changed[7] = -changed[7]
-    for old, new in zip(before, out_of_fold(Rows(changed, labels, None), recipes, 5, 0), strict=True):
+    before, after = (out_of_fold(Rows(x, labels, None), recipes, 5, 0) for x in (logits, changed))
+    for old, new in zip(before, after, strict=True):
         moved = np.any(old != new, axis=1)
-        moved[7] = False
-        untouched = np.flatnonzero(~moved)
-        assert len(untouched) == 40  # its fold, itself among them, was predicted without it
-        assert 7 in untouched
+        assert moved[7]  # it is another row now
+        assert np.count_nonzero(moved) == 161  # and the 160 of the other folds
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -322,11 +320,10 @@ BAD = [
     (lambda x, y: (np.where(x > 3, np.nan, x), y), DataError, "NaN"),
     (lambda x, y: (x, y[:-1]), ShapeError, "one label for each row"),
     (lambda x, y: (x, np.zeros_like(y)), LabelError, "at least two classes"),
-    (lambda x, y: (x, y + 7), LabelError, None),
 ]
 
 
-@pytest.mark.parametrize(("change", "error", "words"), BAD[:4])
+@pytest.mark.parametrize(("change", "error", "words"), BAD)
 @pytest.mark.parametrize("calibrator", [MatrixScaling(), FocalStructuredScaling()], ids=str)
 def test_bad_data_leave_the_calibrator_unfitted(calibrator, change, error, words):
     good = make(120, 4)

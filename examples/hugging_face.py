@@ -57,8 +57,8 @@ def batches(model: TinyClassifier, n: int) -> Iterator[dict[str, Tensor]]:
 def main() -> None:
     torch.manual_seed(0)
     model = TinyClassifier().to(torch.bfloat16)
-    logits, labels = collect_logits(model, batches(model, 40))
-    calibrator = FocalTemperatureScaling(objective="nll").fit(logits, labels)
+    found = collect_logits(model, batches(model, 40))
+    calibrator = FocalTemperatureScaling(objective="nll").fit(found.logits, found.labels)
     print(f"gamma = {calibrator.gamma_:.2f}, temperature = {calibrator.temperature_:.2f}")
     report = calibrator.fit_report_
     print(f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after")

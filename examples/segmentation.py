@@ -38,9 +38,9 @@ def main() -> None:
         optimiser.step()
 
     validation = [make_images(8) for _ in range(5)]
-    logits, labels = collect_logits(model, validation, ignore_index=UNLABELLED)
-    print(f"{len(labels)} labelled pixels")
-    calibrator = FocalTemperatureScaling(objective="nll").fit(logits, labels)
+    found = collect_logits(model, validation, ignore_index=UNLABELLED)
+    print(f"{len(found)} labelled pixels")
+    calibrator = FocalTemperatureScaling(objective="nll").fit(found.logits, found.labels)
     report = calibrator.fit_report_
     print(f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after")
 

@@ -34,8 +34,8 @@ def main() -> None:
             loss(model(features), labels).backward()
             optimiser.step()
 
-    logits, labels = collect_logits(model, DataLoader(validation, batch_size=500))
-    calibrator = FocalTemperatureScaling().fit(logits, labels)
+    found = collect_logits(model, DataLoader(validation, batch_size=500))
+    calibrator = FocalTemperatureScaling().fit(found.logits, found.labels)
     print(f"gamma = {calibrator.gamma_:.2f}, temperature = {calibrator.temperature_:.2f}")
 
     calibrated = nn.Sequential(model, calibrator.to_torch()).eval()

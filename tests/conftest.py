@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # the GPU's passes, step by step on the CPU
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("steady", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.load_profile("steady")
@@ -28,3 +31,34 @@ MAKE = {
 def library(request):
     """A function that makes an array of each library out of a NumPy array."""
     return MAKE[request.param]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A function (page, width, scheme, media) → a headless Chromium that shows it; skipped where there is none."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver_path = shutil.which("chromedriver")
+    if chromium is None or driver_path is None:
+        pytest.skip("no chromium and chromedriver here: the page is not tested in a browser")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+
+    options = Options()
+    options.binary_location = chromium
+    quiet = ["disable-background-networking", "disable-component-update", "no-first-run"]
+    for argument in ["headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", *quiet]:
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(driver_path))
+
+    def show(page, width=1200, scheme="light", media=""):
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+        size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        driver.get(page.as_uri())
+        return driver
+
+    yield show
+    driver.quit()

@@ -181,10 +181,73 @@ def test_probabilities_are_evaluated_as_such():
 def test_every_registered_method_is_compared():
     validation, test = split(rows(600))
     seen = []
-    found = compare(validation, test, n_resamples=2, progress=lambda done, total, words: seen.append((done, total)))
+    found = compare(
+        validation, test, "all", n_resamples=2, progress=lambda done, total, words: seen.append((done, total))
+    )
     assert [method.name for method in found.methods] == ["none", *NAMED]
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1][0] == seen[-1][1] == seen[0][1]
+
+
+def test_the_usual_methods_are_compared_unless_told_otherwise():
+    validation, test = split(rows(300))
+    found = compare(validation, test, n_resamples=2)
+    assert [method.name for method in found.methods][1:] == [name for name, named in NAMED.items() if named.usual]
+    assert 0 < sum(not named.usual for named in NAMED.values()) < len(NAMED)
+
+
+def test_the_share_of_a_fit_is_told():
+    validation, test = split(rows(600))
+    seen = []
+    compare(validation, test, ["fts", "isotonic"], n_resamples=2, progress=lambda *told: seen.append(told))
+    assert seen[0][:2] == (0.0, 6)
+    fts, isotonic = ([done for done, _, words in seen if words == f"fitting {name}"] for name in ("fts", "isotonic"))
+    assert len(fts) > 10
+    assert fts == sorted(fts)
+    assert (fts[0], fts[-1]) == (0.0, 1.0)
+    assert isotonic == [1.0, 1.25, 1.5, 1.75, 2.0]
+
+
+def fail(*_):
+    raise ZeroDivisionError("no such\nluck")
+
+
+def test_one_method_that_fails_does_not_stop_the_others(monkeypatch):
+    validation, test = split(rows(300))
+    monkeypatch.setattr(NAMED["isotonic"].make, "_fit_curve", fail)
+    found = compare(validation, test, ["isotonic", "ts"], n_resamples=2)
+    assert [method.name for method in found.methods] == ["none", "ts"]
+    assert found.failed == {"isotonic": "ZeroDivisionError: no such luck"}
+    assert "isotonic failed and was left out: ZeroDivisionError: no such luck" in found._repr_html_()
+    assert Evaluation.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    for methods, chosen in ((["isotonic"], None), (["ts", "isotonic"], "isotonic")):
+        with pytest.raises(ZeroDivisionError):
+            compare(validation, test, methods, chosen=chosen, n_resamples=2)
+
+
+def test_one_calibrator_that_does_not_fit_does_not_stop_the_others():
+    validation, test = split(rows(300))
+    good = make("ts").fit(validation.values, validation.labels)
+    wide = TemperatureScaling().fit(3.0 * np.eye(5), np.arange(5))
+    for order in ({"wide": wide, "good": good}, {"good": good, "wide": wide}):
+        found = evaluate(test, order, n_resamples=2)
+        assert [method.name for method in found.methods] == ["none", "good"]
+        assert "of 5 columns, as the calibrator 'wide'" in found.failed["wide"]
+    with pytest.raises(ShapeError):
+        evaluate(test, {"wide": wide}, n_resamples=2)
+
+
+def test_evaluations_of_an_older_version_are_read(found):
+    data = json.loads(json.dumps(found[0].to_dict()))
+    del data["failed"]
+    assert Evaluation.from_dict(data) == found[0]
+
+
+def test_curves_are_kept_of_the_chosen_method_alone():
+    validation, test = split(rows(300))
+    found = compare(validation, test, ["isotonic", "beta"], chosen="beta", n_resamples=2)
+    assert len(found["beta"].calibrator["fitted"]["curves"]) == 4
+    assert set(found["isotonic"].calibrator["fitted"]) == {"temperature", "floor"}
 
 
 def test_recommended_is_the_least_ece_within_a_percent_of_the_best_log_loss(found):

@@ -177,7 +177,11 @@ def test_the_grid_search_finds_the_best_cell_of_the_grid(seed):
     )
     assert solution.value == pytest.approx(values.min(), abs=1e-9)
     assert surface.value.shape == values.shape
-    assert np.abs(surface.value - values).max() < 2e-3
+    # Points that cannot be the best are filled in along T; they never look better than they are bound to be.
+    apart = np.abs(surface.value - values)
+    assert apart.mean() < 5e-4
+    assert apart.max() < 1e-2
+    assert (surface.value >= values.min() - 1e-9).all()
     p = np.exp(focal_temperature(logits, solution.gamma, solution.temperature))
     assert solution.value == pytest.approx(metrics.expected_calibration_error(labels, p), abs=1e-12)
     exact = [[log_loss(logits, labels, g, t) for t in temperatures[::20]] for g in gammas]

@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_refused(saved, keys, value, words):
     ("keys", "value", "words"),
     [
         (("fitted", "weights"), KeyError, "'weights' is missing"),
-        (("fitted", "weights"), 1.0, "'weights' must be of type list"),
+        (("fitted", "weights"), 1.0, "'weights' must hold finite numbers"),
         (("fitted", "weights"), [1.0, 1.0], "'weights' must hold finite numbers, 3 on each axis"),
         (("fitted", "weights"), [[1.0, 0.0, 0.0]] * 2, "'weights' must hold finite numbers"),
         (("fitted", "weights"), [[1.0, 0.0, 0.0], [1.0, 0.0], [1.0]], "'weights' must hold finite numbers"),
@@ -131,7 +131,7 @@ def test_what_does_not_fit_is_refused(saved, keys, value, words):
         (("fitted", "weights"), [[1.0, 0.0, 1e300]] * 3, "'weights' must hold finite numbers"),
         (("fitted", "intercept"), [[0.0] * 3] * 3, "'intercept' must hold finite numbers"),
         (("fitted", "inner_temperature"), 0.0, "'inner_temperature' must be a finite number greater than 0"),
-        (("fit", "scaling"), KeyError, "'scaling' is missing"),
+        (("fit", "scaling"), KeyError, "'scaling' of the fit's report must say"),
     ],
 )
 def test_a_damaged_affine_map_is_refused(tmp_path, keys, value, words):

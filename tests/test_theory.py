@@ -232,6 +232,60 @@ def test_three_classes_keep_the_papers_fifth_proposition():
         assert np.all(theory.raises_confidence(q, gamma)), gamma
 
 
+def other_classes(rng, top, n_classes, size):
+    """Random rows with a given top: ties with it, one in between, many or few others, evenly or unevenly spread."""
+    rows = []
+    while len(rows) < size:
+        ties = rng.integers(0, min(n_classes - 1, int((1 - top) / top)) + 1)
+        rest = 1 - top * (1 + ties)
+        n_rest = n_classes - 1 - ties
+        if n_rest == 0:
+            continue
+        if rng.random() < 0.5 and n_rest > 1:
+            between = rng.uniform(0.0, min(top, rest))
+            spread = np.full(n_rest, (rest - between) / (n_rest - 1))
+            spread[0] = between
+        else:
+            spread = rest * rng.dirichlet(np.full(n_rest, 10.0 ** rng.uniform(-1, 3)))
+        if spread.max() <= top:
+            rows.append(np.concatenate([np.full(ties + 1, top), spread]))
+    return np.array(rows)
+
+
+@pytest.mark.parametrize(("gamma", "n_classes"), [(0.5, 4), (0.5, 5), (1.0, 8), (3.0, 30), (7.0, 100)])
+def test_no_prediction_falls_further_than_the_worst(gamma, n_classes):
+    rng = np.random.default_rng(n_classes)
+    lowest = max(1.0 / n_classes, 0.02)
+    for top in np.linspace(lowest * 1.02, theory.confidence_threshold(gamma), 12):
+        worst = theory.worst_top_change(float(top), gamma, n_classes)
+        found = top_change(other_classes(rng, top, n_classes, 300), gamma)
+        assert found.min() >= worst - 1e-12
+        # And it is reached, or nearly so, by one of the many.
+        assert found.min() <= worst + 0.05 * abs(worst) + 3e-4
+
+
+def test_the_highest_top_that_falls():
+    for gamma in (0.1, 0.5, 1.0, 3.0, 7.0):
+        tau = theory.confidence_threshold(gamma)
+        assert theory.highest_lowered_top(gamma, 3) is None
+        found = [theory.highest_lowered_top(gamma, n) for n in (4, 5, 8, 20, 100, 1000)]
+        known = [top for top in found if top is not None]
+        assert known == sorted(known)
+        assert found.index(known[0]) + len(known) == len(found)  # once some top falls, it does with more classes too
+        assert 0.98 * tau < known[-1] < tau
+        # k classes at a little less than 1/k fall as soon as 1/k < τ, and there is one class more.
+        k = math.floor(1 / tau) + 1
+        row = np.full(k + 1, 1 / k - 1e-6)
+        row[-1] = k * 1e-6
+        assert top_change(row, gamma) < 0.0
+        assert theory.highest_lowered_top(gamma, k + 1) >= 1 / k
+        assert theory.highest_lowered_top(gamma, k) is None
+        for n_classes, top in zip((4, 5, 8, 20, 100, 1000), found, strict=True):
+            if top is not None:
+                assert theory.worst_top_change(top * (1 - 1e-5), gamma, n_classes) < 0.0
+                assert theory.worst_top_change(top * (1 + 1e-5), gamma, n_classes) > -1e-14
+
+
 def test_uniform_predictions_do_not_move():
     for n_classes in (2, 3, 7, 100):
         assert theory.raises_confidence(np.full(n_classes, 1 / n_classes), 2.0)
@@ -247,6 +301,9 @@ def test_uniform_predictions_do_not_move():
         (lambda: theory.tight_temperature_bounds(1.0, 0.0), ParameterError, "'max_logit' .* greater than 0. Got 0.0"),
         (lambda: theory.closest_temperature(1.0, 5), ParameterError, "'n_classes' .* 2, 3 or 4. Got 5"),
         (lambda: theory.closest_temperature(math.nan, 3), ParameterError, "'gamma' .* Got nan"),
+        (lambda: theory.worst_top_change(0.2, 1.0, 4), ParameterError, "'top' of worst_top_change .* 1/4.* Got 0.2"),
+        (lambda: theory.highest_lowered_top(-0.5, 4), ParameterError, "'gamma' of highest_lowered_top .* Got -0.5"),
+        (lambda: theory.highest_lowered_top(1.0, 1), ParameterError, "'n_classes' .* at least 2. Got 1"),
         (lambda: theory.confidence_threshold(0.0), ParameterError, "'gamma' .* greater than 0. Got 0.0"),
         (
             lambda: theory.focal_minimizer([0.5, 0.6], 1.0),

@@ -275,11 +275,14 @@ def log_probabilities(probabilities: Array) -> Array:
 
 def warn_of_probabilities(values: Array, argument: str, function: str, *, remedy: str) -> None:
     """Rows that all sum to 1 and lie in [0, 1] are hardly logits; the first rows tell at once."""
-    head = to_numpy(values[:64]).astype(np.float64)
-    if head.min() < 0.0 or np.abs(head.sum(axis=-1) - 1.0).max() > 1e-3:
-        return
-    every = to_numpy(values).astype(np.float64)
-    if every.min() >= 0.0 and np.abs(every.sum(axis=-1) - 1.0).max() <= 1e-3:
+
+    def like_probabilities(some: slice) -> bool:
+        rows, _ = as_floating(values[some], argument, function)
+        xp = namespace(rows)
+        return bool(xp.min(rows) >= 0.0) and float(xp.max(xp.abs(xp.sum(rows, axis=-1) - 1.0))) <= 1e-3
+
+    blocks = row_blocks(values.shape[0], math.prod(values.shape[1:]), entries=1 << 22)
+    if like_probabilities(slice(64)) and all(like_probabilities(rows) for rows in blocks):
         warnings.warn(
             f"All rows of the '{argument}' of {function} sum to 1, as probabilities do; logits were expected. "
             f"If they are probabilities, {remedy}.",

@@ -100,7 +100,7 @@ def test_evaluate(refocal):
 
 
 def test_compare_ranks_every_method(refocal):
-    code, out, err = refocal("compare", "val.npz", "test.npz", "-o", "e.json", "--resamples", "20")
+    code, out, err = refocal("compare", "val.npz", "test.npz", "-o", "e.json", "--resamples", "20", "--methods", "all")
     assert (code, err) == (0, "")
     table = [re.split(r"\s{2,}", line) for line in out.splitlines()[1 : len(NAMED) + 2]]
     names = [cells[0] for cells in table]
@@ -108,8 +108,24 @@ def test_compare_ranks_every_method(refocal):
     eces = [float(cells[3]) for cells in table]
     assert eces == sorted(eces)
     assert "Recommendation:" in out
-    api = compare(read("val.npz"), read("test.npz"), n_resamples=20)
+    api = compare(read("val.npz"), read("test.npz"), "all", n_resamples=20)
     assert [m.measures for m in load_evaluation("e.json").methods] == [m.measures for m in api.methods]
+
+
+def test_methods_with_commas_and_a_method_that_fails(refocal, monkeypatch):
+    def fail(*_):
+        raise ZeroDivisionError("no luck")
+
+    monkeypatch.setattr(NAMED["beta"].make, "_fit_curve", fail)
+    code, out, err = refocal("compare", "val.npz", "test.npz", "-m", "ts,beta", "-m", "ets", "--resamples", "5")
+    assert (code, err) == (0, "")
+    assert sorted(line.split()[0] for line in out.splitlines()[1:4]) == ["ets", "none", "ts"]
+    assert out.splitlines()[-1] == "beta failed and was left out: ZeroDivisionError: no luck"
+    code, out, _ = refocal("compare", "val.npz", "test.npz", "-m", "ts,beta", "--resamples", "5", "--json")
+    assert json.loads(out)["failed"] == {"beta": "ZeroDivisionError: no luck"}
+    code, out, err = refocal("compare", "val.npz", "test.npz", "-m", "beta", "--resamples", "5")
+    assert (code, out) == (1, "")
+    assert "no luck" in err
 
 
 def test_compare_splits_one_file(refocal):
@@ -150,7 +166,45 @@ def test_theory(refocal):
     assert json.loads(refocal("theory", "--gamma", "-0.5", "--json")[1])["confidence_threshold"] is None
 
 
-@pytest.mark.parametrize("command", ["", "demo", "fit", "apply", "evaluate", "compare", "report", "show", "theory"])
+def test_reproduce(refocal, folder):
+    code, out, err = refocal("reproduce", "arrows", "arrows", "-o", "deep/figures")
+    assert (code, err) == (0, "")
+    assert {path.name for path in (folder / "deep" / "figures").iterdir()} == {"arrows.svg", "arrows.pdf", "arrows.csv"}
+    assert "0.81 (caption)" in out
+    assert out.count("Wrote") == 1
+    (made,) = json.loads(refocal("reproduce", "arrows", "--json")[1])
+    assert made["files"] == ["figures/arrows.svg", "figures/arrows.pdf", "figures/arrows.csv"]
+    assert {"what": "closest T for γ = 1", "ours": f"{theory.closest_temperature(1.0, 3).temperature:.3f}",
+            "paper": "0.81 (caption)"} in made["readings"]  # fmt: skip
+
+
+def test_reproduce_knows_its_figures(refocal):
+    from refocal.cli.pictures import _complete_figure
+    from refocal.experiments.figures import NAMES
+
+    assert _complete_figure("b") == ["binary-fit", "bounds"]
+    assert set(_complete_figure("")) == {"all", *NAMES}
+
+
+@pytest.mark.parametrize(("option", "opened"), [("--open", 1), ("--no-open", 0), (None, 0)])
+def test_explore_writes_the_page_and_opens_it_when_asked(refocal, folder, monkeypatch, option, opened):
+    import webbrowser
+
+    seen = []
+    monkeypatch.setattr(webbrowser, "open", seen.append)
+    code, out, _ = refocal("explore", "-o", "e.html", *([option] if option else []))
+    assert (code, out) == (0, "Wrote e.html.\n")
+    assert seen == [(folder / "e.html").as_uri()] * opened
+    from refocal.explore import render_page
+
+    assert (folder / "e.html").read_text(encoding="utf-8") == render_page()
+    assert json.loads(refocal("explore", "--json")[1]) == {"output": "explore.html"}
+
+
+COMMANDS = ["", "demo", "fit", "apply", "evaluate", "compare", "report", "show", "theory", "reproduce", "explore"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example(refocal, command):
     code, out, _ = refocal(*command.split(), "--help")
     assert code == 0

@@ -31,6 +31,13 @@ def files(folder):
     np.savez("short.npz", logits=rows.values, labels=rows.labels[:-1])
     np.save("x.npy", rows.values)
     np.save("y.npy", rows.labels)
+    np.savez("said.npz", probabilities=p, labels=rows.labels)
+    np.savez("hot.npz", logits=rows.values, labels=np.eye(4)[rows.labels])
+    np.savez("score.npz", logits=rows.values[:, 0], labels=rows.labels)
+    np.savez("text.npz", logits=rows.values, labels=np.array(list("abcd"))[rows.labels])
+    np.savez("same.npz", logits=rows.values, labels=np.zeros_like(rows.labels))
+    (folder / "semicolons.csv").write_text("a;b;label\n1;2;0\n")
+    (folder / "file").write_text("")
     (folder / "text.csv").write_text("a,b,label\n1,2,0\n3,oops,1\n")
     (folder / "broken.npz").write_bytes((folder / "val.npz").read_bytes()[:500])
     (folder / "cal.json").write_text("{}")
@@ -56,6 +63,11 @@ WRONG = [
     ("fit y.npy --labels x.npy", 1, "names are swapped"),
     ("fit val.npz -o val.npz", 2, "must end in .json"),
     ("report cal.json test.npz", 2, "needs no test rows"),
+    ("reproduce mona-lisa", 2, "mona-lisa: no such figure; known are all, loss-and-link"),
+    ("reproduce bounds --runs nope", 2, "nope: no such directory"),
+    ("reproduce bounds --runs sub", 1, "sub: no finished cell"),
+    ("reproduce bounds -o val.npz", 2, "val.npz: is a file"),
+    ("explore -o page.txt", 2, "must end in .html"),
     ("report cal.json", 1, "not an evaluation"),
     ("apply cal.json test.npz", 1, "not a calibrator"),
     ("show bad.json", 1, "not a JSON file"),
@@ -73,6 +85,20 @@ WRONG = [
     ("fit short.npz", 1, "one label for each row"),
     ("fit broken.npz", 1, "broken.npz: cannot be read"),
     ("fit text.csv", 1, "oops"),
+    ("fit said.npz", 1, "no 'logits' but 'probabilities'; if those are meant, add --probabilities"),
+    ("compare val.npz said.npz", 1, "said.npz: no 'logits' but 'probabilities'"),
+    (
+        "fit val.npz --probabilities",
+        1,
+        "no 'probabilities' but 'logits'; if those are meant, leave out --probabilities",
+    ),
+    ("apply fitted.json said.npz", 1, "said.npz: holds no logits, which this calibrator takes"),
+    ("fit hot.npz", 1, "of one-hot labels take the argmax first"),
+    ("fit score.npz", 1, "0 and s for a single score s of two"),
+    ("fit text.npz", 1, "names of classes that the file lists in an array class_names"),
+    ("fit same.npz -m isotonic", 1, "same.npz: 'labels' must be of at least two classes"),
+    ("compare same.npz test.npz", 1, "same.npz: 'labels' must be of at least two classes"),
+    ("fit semicolons.csv", 1, "commas between them"),
     # missing arrays and columns
     ("fit names.npz", 1, "It has 'scores', 'target'; say which holds what with --values and --labels"),
     ("fit names.npz --values scores", 1, "no labels"),
@@ -91,10 +117,14 @@ WRONG = [
     ("theory --gamma -2", 2, "greater than -1"),
     ("theory --classes 7", 2, "--classes"),
     ("demo --sample mnist", 2, "cifar100-focal7"),
+    ("fit val.npz -m isotonic --tolerance 0.1", 2, "--tolerance must be left out: this method has no such option"),
+    ("fit val.npz -m bbq --objective ece", 2, "--objective must be left out"),
+    ("compare val.npz test.npz -m ts,magic", 2, "Got 'magic' instead"),
     # places that cannot be written to
     ("fit val.npz -o nowhere/c.json", 2, "nowhere: no such directory"),
     ("fit val.npz -o sub", 2, "must end in .json"),
     ("fit val.npz -o /proc/c.json", 1, "/proc: cannot be written to"),
+    ("fit val.npz -o file/c.json", 2, "file: no such directory"),
     ("demo -o nowhere/report.html", 2, "no such directory"),
     ("compare val.npz test.npz --report report.txt", 2, "must end in .html"),
     ("apply cal.json test.npz -o probs.csv", 2, "must end in .npz or .npy"),

@@ -99,7 +99,9 @@ def test_split_draws_by_its_seed():
         split(rows.take(np.arange(3)), 0.1)
 
 
-@pytest.mark.parametrize(("name", "accuracy"), [("cifar10-focal3", 0.9229), ("cifar100-focal7", 0.7097)])
+@pytest.mark.parametrize(
+    ("name", "accuracy"), [("cifar10-focal3", 0.9229), ("cifar100-focal7", 0.7097), ("cifar10-cross-entropy", 0.9289)]
+)
 def test_samples_are_the_networks_they_are_said_to_be(name, accuracy):
     validation, test = load_sample(name)
     assert (len(validation), len(test)) == (5000, 10_000)

@@ -65,6 +65,81 @@ def test_npy_is_memory_mapped(tmp_path):
         assert array is not None
 
 
+def large(path, compressed=False, order="C", dtype="<f8"):
+    values = np.asarray(np.tile(LOGITS, (200, 1)), dtype=dtype, order=order)
+    (np.savez_compressed if compressed else np.savez)(path, logits=values, labels=np.tile(LABELS, 200))
+    return values
+
+
+@pytest.mark.parametrize("dtype", ["<f8", ">f8", "<f4"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_uncompressed_npz_is_memory_mapped(tmp_path, order, dtype):
+    values = large(tmp_path / "a.npz", order=order, dtype=dtype)
+    found = read_values(tmp_path / "a.npz").values
+    assert isinstance(found, np.memmap)
+    assert not found.flags.writeable
+    assert found.flags.f_contiguous == (order == "F")
+    np.testing.assert_array_equal(found, values)
+    with np.load(tmp_path / "a.npz") as arrays:
+        np.testing.assert_array_equal(found, arrays["logits"])
+    large(tmp_path / "b.npz", compressed=True, order=order, dtype=dtype)
+    compressed = read_values(tmp_path / "b.npz").values
+    assert not isinstance(compressed, np.memmap)
+    np.testing.assert_array_equal(compressed, values)
+    np.testing.assert_array_equal(read(tmp_path / "a.npz").labels, read(tmp_path / "b.npz").labels)
+
+
+def put(at, new):
+    """Change bytes of a file; `at` is found from the start or, if negative, from the directory of the archive."""
+
+    def change(data):
+        place = data.index(b"PK\x01\x02") + (-at) if at < 0 else at
+        return data[:place] + new + data[place + len(new) :]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (put(0, b"XX"), "'logits' cannot be read"),  # the header of the member
+        (put(30, b"X"), "'logits' cannot be read"),  # its name
+        (put(26, b"\xff\xff"), "'logits' cannot be read"),  # the length of its name
+        (put(28, b"\xff\xff"), "'logits' cannot be read"),  # the length of what follows
+        (put(-20, b"\xff\xff\xff\x7f"), "cannot be read"),  # its size in the directory
+        (put(-24, b"\x00\x00\x10\x01"), "cannot be read"),
+        (put(-42, b"\xff\xff\xff\x7f"), "cannot be read"),  # its place
+        (put(-10, b"\x63\x00"), "'logits' cannot be read"),  # a compression that nobody knows
+        (put(-8, b"\x01\x00"), "'logits' cannot be read"),  # encrypted
+        (lambda data: data.replace(b"(80000, 4)", b"(90000, 4)"), "'logits' cannot be read"),
+        (lambda data: data.replace(b"(80000, 4)", b"(-9999, 4)"), "'logits' cannot be read"),
+        (lambda data: data.replace(b"'<f8'", b"'|O8'", 1), "'logits' cannot be read"),
+        (lambda data: data.replace(b"'<f8'", b"'<zz'", 1), "'logits' cannot be read"),
+        (lambda data: data[: len(data) // 2], "cannot be read"),
+    ],
+)
+def test_hostile_headers_of_archives(tmp_path, change, words):
+    large(tmp_path / "a.npz")
+    (tmp_path / "a.npz").write_bytes(change((tmp_path / "a.npz").read_bytes()))
+    with pytest.raises(FormatError, match=words) as caught:
+        read(tmp_path / "a.npz")
+    assert "a.npz: " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_compressed_member(tmp_path):
+    large(tmp_path / "a.npz", compressed=True)
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    data[1000:1100] = bytes(100)
+    (tmp_path / "a.npz").write_bytes(data)
+    with pytest.raises(FormatError, match="'logits' cannot be read"):
+        read(tmp_path / "a.npz")
+    np.save(tmp_path / "b.npy", LOGITS)
+    (tmp_path / "b.npy").rename(tmp_path / "b.npz")
+    with pytest.raises(FormatError, match=r"a single array; name the file \.npy"):
+        read(tmp_path / "b.npz")
+
+
 def test_names_can_be_given(tmp_path):
     weight = rng.uniform(size=400)
     np.savez(tmp_path / "a.npz", val=LOGITS, yv=LABELS + 1, w=weight, class_names=list("wxyz"))
@@ -96,7 +171,7 @@ def test_probabilities_have_their_own_name(tmp_path):
     p = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
     np.savez(tmp_path / "a.npz", probabilities=p, labels=LABELS)
     assert read(tmp_path / "a.npz", input="probabilities").input == "probabilities"
-    with pytest.raises(FormatError, match=r"no array 'logits'. It has 'probabilities', 'labels'"):
+    with pytest.raises(FormatError, match="no 'logits' but 'probabilities'; if those are meant, say input="):
         read(tmp_path / "a.npz")
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -29,31 +29,6 @@ def page(evaluation, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def open_browser(page):
-    """A function (width, scheme) → a headless Chromium that shows the page; skipped where there is none."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver_path = shutil.which("chromedriver")
-    if chromium is None or driver_path is None:
-        pytest.skip("no chromium and chromedriver here: the page is not tested in a browser")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.options import Options
-    from selenium.webdriver.chrome.service import Service
-
-    options = Options()
-    options.binary_location = chromium
-    quiet = ["disable-background-networking", "disable-component-update", "no-first-run"]
-    for argument in ["headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", *quiet]:
-        options.add_argument(f"--{argument}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(driver_path))
-
-    def show(width=1200, scheme="light", media=""):
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
-        size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        driver.get(page.as_uri())
-        return driver
-
-    yield show
-    driver.quit()
+def open_browser(page, browser):
+    """A function (width, scheme, media) → a headless Chromium that shows the report."""
+    return partial(browser, page)

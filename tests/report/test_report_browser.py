@@ -8,6 +8,8 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from helpers import worst_contrast
+
 FIGURES = [
     "fig-reliability-before",
     "fig-reliability-after",
@@ -17,23 +19,6 @@ FIGURES = [
     "fig-confidence-after",
     "fig-surface",
 ]
-
-DARKEST = """
-const luminance = (text) => {
-  const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map((x) => {
-    x /= 255; return x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4; });
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-};
-const paper = luminance(getComputedStyle(document.body).backgroundColor);
-let worst = [99, ""];
-for (const node of document.querySelectorAll("h1, h2, h3, p, td, th, dt, dd, figcaption, button, pre, strong")) {
-  if (!node.textContent.trim() || !node.offsetParent) continue;
-  const ink = luminance(getComputedStyle(node).color);
-  const ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
-  if (ratio < worst[0]) worst = [ratio, node.outerHTML.slice(0, 80)];
-}
-return worst;
-"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -61,7 +46,7 @@ def test_every_figure_is_drawn_and_fits(open_browser, width, scheme):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast(open_browser, scheme):
-    ratio, node = open_browser(1200, scheme).execute_script(DARKEST)
+    ratio, node = worst_contrast(open_browser(1200, scheme))
     assert ratio >= 4.5, node
 
 

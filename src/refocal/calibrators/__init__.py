@@ -1,9 +1,13 @@
 """Calibrators: scikit-learn estimators that turn logits into probabilities."""
 
 from refocal.calibrators._base import Calibrator
+from refocal.calibrators.beta import BetaCalibration
+from refocal.calibrators.binning import BayesianBinning, HistogramBinning
 from refocal.calibrators.classifier import CalibratedClassifier
+from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.focal_structured import FocalStructuredScaling
+from refocal.calibrators.isotonic import IsotonicCalibration
 from refocal.calibrators.scaling import (
     DirichletCalibration,
     MatrixScaling,
@@ -12,15 +16,22 @@ from refocal.calibrators.scaling import (
     VectorScaling,
 )
 from refocal.calibrators.serialize import load
+from refocal.calibrators.spline import SplineCalibration
 
 __all__ = [
+    "BayesianBinning",
+    "BetaCalibration",
     "CalibratedClassifier",
     "Calibrator",
     "DirichletCalibration",
+    "EnsembleTemperatureScaling",
     "FocalCalibration",
     "FocalStructuredScaling",
     "FocalTemperatureScaling",
+    "HistogramBinning",
+    "IsotonicCalibration",
     "MatrixScaling",
+    "SplineCalibration",
     "StructuredMatrixScaling",
     "StructuredVectorScaling",
     "TemperatureScaling",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from abc import abstractmethod
@@ -22,6 +23,7 @@ from refocal._arrays import (
     check_probabilities,
     check_rows,
     check_weight,
+    is_torch,
     log_probabilities,
     namespace,
     row_blocks,
@@ -29,9 +31,11 @@ from refocal._arrays import (
     to_numpy,
     warn_of_probabilities,
 )
-from refocal.errors import DataError, LabelError, ShapeError, UnsupportedError
-from refocal.maps import log_softmax
+from refocal.calibrators._words import html_of_fit
+from refocal.errors import DataError, FormatError, LabelError, ShapeError, UnsupportedError
 from refocal.metrics._ranked import equal_mass_ece
+from refocal.search import Problem
+from refocal.search.problem import Predictions
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +44,9 @@ if TYPE_CHECKING:
     from refocal.nn import CalibrationLayer
 
 Vector = NDArray[np.float64]
+
+# What some calibrators spread over all classes beside the rows of fitting, in rows: no probability is then 0.
+FLOOR = 1e-3
 
 
 class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -53,6 +60,17 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     input: str
+
+    # Told how far a fit has come, from 0 to 1; set for the length of a `fit_with_progress`.
+    _told: Callable[[float], None] | None = None
+
+    def fit_with_progress(self, X: Array, y: Array, sample_weight: Array, tell: Callable[[float], None]) -> Self:
+        """As `fit`; `tell` is called now and then with the share of the work that is done."""
+        self._told = tell
+        try:
+            return self.fit(X, y, sample_weight)
+        finally:
+            del self._told
 
     def fit(self, X: Array, y: Array, sample_weight: Array = None) -> Self:
         """Fit on logits `X` and labels `y`. If it fails, the calibrator is left unfitted."""
@@ -132,6 +150,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _log_proba(self, logits: Array) -> Array:
         """Log-probabilities of checked logits."""
 
+    @abstractmethod
+    def _state(self) -> dict[str, Any]:
+        """The fitted numbers as plain values, for JSON."""
+
+    @abstractmethod
+    def _restore(self, state: dict[str, Any], n_classes: int) -> None:
+        """Set the fitted attributes from what `_state` gave; a FormatError where it cannot have come from there."""
+
     def _predicted_index(self, X: Array) -> Array:
         log_p = self.predict_log_proba(X)
         return namespace(log_p).argmax(log_p, axis=-1)
@@ -179,18 +205,47 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _report(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
         """What the calibrator was fitted on, and the measures there before and after."""
+        problem = Problem(logits, labels, weight)
+        (before,) = problem.predictions((0.0,), 1.0)
         return {
             "n_samples": int(logits.shape[0]),
             "n_classes": int(logits.shape[-1]),
-            "before": _measures(log_softmax, logits, labels, weight),
-            "after": _measures(self._log_proba, logits, labels, weight),
+            "before": _measures(before, problem.correct, weight),
+            "after": _measures(*self._predictions(problem), weight),
         }
+
+    def _predictions(self, problem: Problem) -> tuple[Predictions, NDArray[np.bool_]]:
+        """The fitted calibrator's predictions, and which of them are correct."""
+        return _predictions(self._log_proba, problem.logits, problem.labels)
+
+    def _repr_html_inner(self) -> str:
+        """scikit-learn's view of the settings; below it, once fitted, what was found. Notebooks show it."""
+        shown: str = super()._repr_html_inner()
+        if not hasattr(self, "fit_report_"):
+            return shown
+        return f"<div>{shown}{html_of_fit(self._state(), self.fit_report_)}</div>"
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        # Where scikit-learn is told to show text alone there is no HTML, and none is added.
+        return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's description of what this estimator takes."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = False
         return tags
+
+
+def checked_number(state: dict[str, Any], name: str, above: float = 0.0, below: float = math.inf) -> float:
+    """A number of a file, finite and within its bounds."""
+    if name not in state:
+        raise FormatError(f"the field {name!r} is missing.")
+    value = state[name]
+    if type(value) not in (int, float) or not math.isfinite(value) or not above < value < below:
+        domain = f"greater than {above:g}" + (f" and less than {below:g}" if below < math.inf else "")
+        raise FormatError(f"{name!r} must be a finite number {domain}. Got {value!r} instead.")
+    return float(value)
 
 
 def _encode(y: Array, logits: Array, function: str) -> tuple[Array, NDArray[Any]]:
@@ -214,6 +269,9 @@ def _encode(y: Array, logits: Array, function: str) -> tuple[Array, NDArray[Any]
             expected=f"of shape {tuple(logits.shape[:-1])}, one label for each row of X",
             got=f"shape {tuple(labels.shape)}",
         )
+    n_classes = int(logits.shape[-1])
+    if _are_columns(labels, n_classes, function):
+        return _beside(logits, labels), np.arange(n_classes)
     values = to_numpy(labels)
     if values.dtype.kind == "f":
         if not np.isfinite(values).all():
@@ -222,45 +280,66 @@ def _encode(y: Array, logits: Array, function: str) -> tuple[Array, NDArray[Any]
             raise LabelError("y", function, expected="class labels", got="Unknown label type: continuous numbers")
         values = values.astype(np.int64)
     distinct, index = np.unique(values, return_inverse=True)
-    n_classes = int(logits.shape[-1])
-    if len(distinct) < 2:
-        raise LabelError(
-            "y", function, expected="of at least two classes", got=f"only one class, {distinct[0].item()!r}"
-        )
+    _check_two_classes(len(distinct), distinct[0].item(), function)
     if len(distinct) == n_classes:
-        codes = index.reshape(values.shape)
-        classes = distinct
-    elif values.dtype.kind in "iu" and distinct[0] >= 0 and distinct[-1] < n_classes:
-        codes, classes = values.astype(np.int64), np.arange(n_classes)
-    else:
-        raise LabelError(
-            "y",
-            function,
-            expected=f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}",
-            got=f"{len(distinct)} distinct labels from {distinct[0].item()!r} to {distinct[-1].item()!r}",
-        )
+        return _beside(logits, index.reshape(values.shape)), distinct
+    if values.dtype.kind == "i" and distinct[0] >= 0 and distinct[-1] < n_classes:  # they came as floats
+        return _beside(logits, values), np.arange(n_classes)
+    raise LabelError(
+        "y",
+        function,
+        expected=f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}",
+        got=f"{len(distinct)} distinct labels from {distinct[0].item()!r} to {distinct[-1].item()!r}",
+    )
+
+
+def _are_columns(labels: Array, n_classes: int, function: str) -> bool:
+    """Whether labels are integers from 0 to C-1, which need not be sorted to be understood."""
+    xp = namespace(labels)
+    if not xp.isdtype(labels.dtype, "integral"):
+        return False
+    lowest, highest = int(xp.min(labels)), int(xp.max(labels))
+    _check_two_classes(1 if lowest == highest else 2, lowest, function)
+    return lowest >= 0 and highest < n_classes
+
+
+def _check_two_classes(n_distinct: int, first: Any, function: str) -> None:
+    if n_distinct < 2:
+        raise LabelError("y", function, expected="of at least two classes", got=f"only one class, {first!r}")
+
+
+def _beside(logits: Array, labels: Array) -> Array:
+    """Integer labels as an array of the logits' library, on their device."""
     if isinstance(logits, np.ndarray):
-        return codes, classes
-    return namespace(logits).asarray(codes, device=array_api_compat.device(logits)), classes
+        return to_numpy(labels).astype(np.int64, copy=False)
+    xp = namespace(logits)
+    if not is_torch(logits) or not is_torch(labels):
+        labels = to_numpy(labels)
+    found = xp.asarray(labels, device=array_api_compat.device(logits))
+    return found if array_api_compat.is_jax_array(found) else xp.astype(found, xp.int64)
 
 
-def _measures(
-    log_proba: Callable[[Array], Array], logits: Array, labels: Array, weight: Vector | None
-) -> dict[str, float]:
-    """Log-loss, ECE and Brier score, in blocks of rows so that nothing of the size of the logits is made."""
+def _predictions(
+    log_proba: Callable[[Array], Array], logits: Array, labels: Array
+) -> tuple[Predictions, NDArray[np.bool_]]:
+    """What is measured, in blocks of rows so that nothing of the size of the logits is made."""
     parts, xp = [], namespace(logits)
     for rows in row_blocks(logits.shape[0], logits.shape[1], entries=1 << 20):
         # Computed where the logits are; only vectors leave.
         log_p, _ = as_floating(log_proba(logits[rows, :]), "logits", "fit")
         y, p = labels[rows], xp.exp(log_p)
-        at_label = take_label(log_p, y)
-        squares = xp.sum(p * p, axis=-1) - 2.0 * xp.exp(at_label) + 1.0
-        columns = (at_label, squares, xp.max(p, axis=-1))
+        columns = (take_label(log_p, y), xp.max(p, axis=-1), xp.sum(p * p, axis=-1))
         parts.append((*(to_numpy(c).astype(np.float64) for c in columns), to_numpy(xp.argmax(p, axis=-1) == y)))
-    log_p_y, squares, confidence, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
+    *found, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Predictions(*found), correct
+
+
+def _measures(found: Predictions, correct: NDArray[np.bool_], weight: Vector | None) -> dict[str, float]:
+    """Log-loss, ECE, Brier score and accuracy."""
+    squares = found.squares - 2.0 * np.exp(found.label_log_p) + 1.0
     return {
-        "log_loss": float(-np.average(log_p_y, weights=weight)),
-        "ece": equal_mass_ece(confidence, correct, weight),
+        "log_loss": float(-np.average(found.label_log_p, weights=weight)),
+        "ece": equal_mass_ece(found.confidence, correct, weight),
         "brier_score": float(np.average(squares, weights=weight)),
         "accuracy": float(np.average(correct, weights=weight)),
     }

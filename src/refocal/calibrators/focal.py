@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import Array, as_array, namespace
-from refocal.calibrators._base import Calibrator
+from refocal.calibrators._base import Calibrator, checked_number
 from refocal.errors import ParameterError
 from refocal.maps import focal_temperature
 from refocal.search import Problem, Solution, Surface, find
+from refocal.search.problem import Predictions
 
 Vector = NDArray[np.float64]
 
@@ -33,8 +34,20 @@ class _FocalFamily(Calibrator):
         check_is_fitted(self)
         return self.gamma_, self.temperature_
 
+    def _state(self) -> dict[str, Any]:
+        return {"gamma": self.gamma_, "temperature": self.temperature_}
+
+    def _restore(self, state: dict[str, Any], n_classes: int) -> None:
+        self.gamma_ = checked_number(state, "gamma", above=-1.0)
+        self.temperature_ = checked_number(state, "temperature")
+        self.path_ = None
+
     def _log_proba(self, logits: Array) -> Array:
         return focal_temperature(logits, self.gamma_, self.temperature_)
+
+    def _predictions(self, problem: Problem) -> tuple[Predictions, NDArray[np.bool_]]:
+        (found,) = problem.predictions((self.gamma_,), self.temperature_)
+        return found, problem.correct
 
     def _predicted_index(self, X: Array) -> Array:
         # Of the logits themselves: two that differ in the last digit may round to the same probability.
@@ -43,7 +56,7 @@ class _FocalFamily(Calibrator):
 
     def _search(self, logits: Array, labels: Array, weight: Vector | None, **options: Any) -> dict[str, Any]:
         name = type(self).__name__
-        solution, path = find(Problem(logits, labels, weight), function=name, **options)
+        solution, path = find(Problem(logits, labels, weight), function=name, progress=self._told, **options)
         return {
             "gamma_": solution.gamma,
             "temperature_": solution.temperature,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import Array, namespace
-from refocal.calibrators._base import Calibrator
+from refocal.calibrators._base import Calibrator, checked_number
 from refocal.calibrators._crossfit import (
     MIN_ROWS,
     Recipe,
@@ -21,7 +21,7 @@ from refocal.calibrators._crossfit import (
     out_of_fold,
     scores_of,
 )
-from refocal.errors import ParameterError
+from refocal.errors import FormatError, ParameterError
 from refocal.maps import focal_temperature
 from refocal.maps.affine import Front
 from refocal.search import Problem, Solution, Surface, find
@@ -82,6 +82,29 @@ class AffineFamily(Calibrator):
         """The fitted affine map, which stands before (γ, T)."""
         check_is_fitted(self)
         return Front(self._kind, self.inner_temperature_, self.weights_, self.intercept_)
+
+    def _state(self) -> dict[str, Any]:
+        # A float32 is written with as many digits as tell it apart.
+        weights, intercept = (a.astype(str).astype(np.float64).tolist() for a in (self.weights_, self.intercept_))
+        return {
+            "inner_temperature": self.inner_temperature_,
+            "weights": weights,
+            "intercept": intercept,
+            "gamma": self.gamma_,
+            "temperature": self.temperature_,
+        }
+
+    def _restore(self, state: dict[str, Any], n_classes: int) -> None:
+        self.inner_temperature_ = checked_number(state, "inner_temperature")
+        self.weights_ = _checked_array(state, "weights", n_classes, (1, 2))
+        self.intercept_ = _checked_array(state, "intercept", n_classes, (1,))
+        self.gamma_ = checked_number(state, "gamma", above=-1.0)
+        self.temperature_ = checked_number(state, "temperature")
+        self.path_ = None
+        choice = self.fit_report_.get("scaling")
+        if not isinstance(choice, dict):
+            raise FormatError("the field 'scaling' of the fit's report must say what was chosen.")
+        self.choice_ = choice
 
     def _log_proba(self, logits: Array) -> Array:
         found = focal_temperature(scores_of(self.front(), logits), self.gamma_, self.temperature_)
@@ -226,6 +249,20 @@ class StructuredMatrixScaling(StructuredVectorScaling):
     """
 
     _matrix = True
+
+
+def _checked_array(state: dict[str, Any], name: str, n_classes: int, axes: tuple[int, ...]) -> NDArray[np.float32]:
+    """Numbers of a file that fit into float32, `n_classes` on each axis."""
+    if name not in state:
+        raise FormatError(f"the field {name!r} is missing.")
+    try:
+        values = np.asarray(state[name], dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        values = np.empty(())
+    fits = values.ndim in axes and set(values.shape) == {n_classes}
+    if not (fits and np.abs(values).max() <= np.finfo(np.float32).max):
+        raise FormatError(f"{name!r} must hold finite numbers, {n_classes} on each axis.")
+    return values.astype(np.float32)
 
 
 def untouched(rows: Rows, scaling: Scaling) -> Solution:

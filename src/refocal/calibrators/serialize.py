@@ -13,23 +13,29 @@ from sklearn.utils.validation import check_is_fitted
 
 import refocal
 from refocal._files import write_atomically
-from refocal.calibrators._base import Calibrator
+from refocal.calibrators._base import Calibrator, checked_number
+from refocal.calibrators.beta import BetaCalibration
+from refocal.calibrators.binning import BayesianBinning, HistogramBinning
+from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.focal_structured import FocalStructuredScaling
+from refocal.calibrators.isotonic import IsotonicCalibration
 from refocal.calibrators.scaling import (
-    AffineFamily,
     DirichletCalibration,
     MatrixScaling,
     StructuredMatrixScaling,
     StructuredVectorScaling,
     VectorScaling,
 )
+from refocal.calibrators.spline import SplineCalibration
 from refocal.errors import FormatError
 from refocal.search import Solution
 
 FORMAT = "refocal-calibrator"
 VERSION = 1
 MAX_BYTES = 64 << 20
+# Up to this size a file has a line for each number.
+READABLE = 20_000
 METHODS: dict[str, type[Calibrator]] = {
     kind.__name__: kind
     for kind in (
@@ -42,15 +48,24 @@ METHODS: dict[str, type[Calibrator]] = {
         StructuredVectorScaling,
         StructuredMatrixScaling,
         FocalStructuredScaling,
+        EnsembleTemperatureScaling,
+        IsotonicCalibration,
+        HistogramBinning,
+        BayesianBinning,
+        BetaCalibration,
+        SplineCalibration,
     )
 }
-# The numbers that make the calibrator, and the values that they must be greater than.
-FITTED = {"gamma": -1.0, "temperature": 0.0}
 
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator to a JSON file, whole or not at all."""
-    text = json.dumps(to_dict(calibrator), indent=2, allow_nan=False)
+    data = to_dict(calibrator)
+    text = json.dumps(data, allow_nan=False)
+    if len(text) < READABLE:
+        text = json.dumps(data, indent=2, allow_nan=False)
+    if len(text) > MAX_BYTES:
+        raise FormatError(f"{path}: the calibrator has {len(text):,} bytes as JSON, more than would be read again.")
     write_atomically(path, text + "\n")
 
 
@@ -83,18 +98,19 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
 def to_dict(calibrator: Calibrator) -> dict[str, Any]:
     """A fitted calibrator as plain values."""
     check_is_fitted(calibrator)
-    solution = calibrator.solution_
-    return {
+    data = {
         "format": FORMAT,
         "version": VERSION,
         "refocal": refocal.__version__,
         "method": type(calibrator).__name__,
         "parameters": {name: _plain(value) for name, value in calibrator.get_params(deep=False).items()},
         "classes": calibrator.classes_.tolist(),
-        "fitted": {name: getattr(calibrator, f"{name}_") for name in FITTED} | _front(calibrator),
-        "search": {name: getattr(solution, name) for name in ("value", "status", "message", "passes")},
-        "fit": calibrator.fit_report_,
+        "fitted": calibrator._state(),
     }
+    if hasattr(calibrator, "solution_"):
+        solution = calibrator.solution_
+        data["search"] = {name: getattr(solution, name) for name in ("value", "status", "message", "passes")}
+    return {**data, "fit": calibrator.fit_report_}
 
 
 def from_dict(data: Any) -> Calibrator:
@@ -107,53 +123,14 @@ def from_dict(data: Any) -> Calibrator:
     if method is None:
         raise FormatError(f"unknown method {data['method']!r}; known are {', '.join(METHODS)}.")
     calibrator = method(**_parameters(method, _field(data, "parameters", dict)))
-    fitted = _field(data, "fitted", dict)
-    numbers = {name: _number(fitted, name, above) for name, above in FITTED.items()}
     classes = _classes(_field(data, "classes", list))
-    search = _field(data, "search", dict)
     calibrator.classes_ = classes
     calibrator.n_features_in_ = len(classes)
-    for name, value in numbers.items():
-        setattr(calibrator, f"{name}_", value)
-    calibrator.solution_ = Solution(
-        **numbers,
-        value=_number(search, "value", -math.inf),
-        status=_field(search, "status", str),
-        message=_field(search, "message", str),
-        passes=_field(search, "passes", int),
-    )
-    calibrator.path_ = None
-    calibrator.fit_report_ = _field(data, "fit", dict)
-    if isinstance(calibrator, AffineFamily):
-        calibrator.inner_temperature_ = _number(fitted, "inner_temperature", 0.0)
-        calibrator.weights_ = _array(fitted, "weights", len(classes), (1, 2))
-        calibrator.intercept_ = _array(fitted, "intercept", len(classes), (1,))
-        calibrator.choice_ = _field(calibrator.fit_report_, "scaling", dict)
+    calibrator.fit_report_ = _report(_field(data, "fit", dict))
+    calibrator._restore(_field(data, "fitted", dict), len(classes))
+    if "solution_" in _annotations(method):
+        calibrator.solution_ = _solution(_field(data, "search", dict), calibrator)
     return calibrator
-
-
-def _front(calibrator: Calibrator) -> dict[str, Any]:
-    """The affine map of a calibrator that has one. A float32 is written with as many digits as tell it apart."""
-    if not isinstance(calibrator, AffineFamily):
-        return {}
-    arrays = {"weights": calibrator.weights_, "intercept": calibrator.intercept_}
-    return {
-        "inner_temperature": calibrator.inner_temperature_,
-        **{name: array.astype(str).astype(np.float64).tolist() for name, array in arrays.items()},
-    }
-
-
-def _array(data: dict[str, Any], name: str, n_classes: int, axes: tuple[int, ...]) -> Any:
-    """Finite float32 numbers, `n_classes` on each axis."""
-    given = _field(data, name, list)
-    try:
-        values = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        values = np.empty(())
-    fits = values.ndim in axes and set(values.shape) == {n_classes}
-    if not (fits and np.abs(values).max() <= np.finfo(np.float32).max):
-        raise FormatError(f"{name!r} must hold finite numbers, {n_classes} on each axis.")
-    return values.astype(np.float32)
 
 
 def _plain(value: Any) -> Any:
@@ -181,13 +158,30 @@ def _field(data: dict[str, Any], name: str, kind: type) -> Any:
     return value
 
 
-def _number(data: dict[str, Any], name: str, above: float) -> float:
-    if name not in data:
-        raise FormatError(f"the field {name!r} is missing.")
-    value = data[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= above:
-        raise FormatError(f"{name!r} must be a finite number greater than {above:g}. Got {value!r} instead.")
-    return float(value)
+def _report(report: dict[str, Any]) -> dict[str, Any]:
+    """The report of a fit, as far as it is shown: sizes, and measures before and after."""
+    for name in ("n_samples", "n_classes"):
+        _field(report, name, int)
+    for name in ("before", "after"):
+        for measure in _field(report, name, dict):
+            checked_number(report[name], measure, above=-math.inf)
+    return report
+
+
+def _annotations(method: type[Calibrator]) -> set[str]:
+    """The names of the fitted attributes that a method and its bases declare."""
+    return {name for base in method.__mro__ for name in vars(base).get("__annotations__", {})}
+
+
+def _solution(search: dict[str, Any], calibrator: Any) -> Solution:
+    return Solution(
+        gamma=getattr(calibrator, "gamma_", 0.0),
+        temperature=calibrator.temperature_,
+        value=checked_number(search, "value", above=-math.inf),
+        status=_field(search, "status", str),
+        message=_field(search, "message", str),
+        passes=_field(search, "passes", int),
+    )
 
 
 def _classes(values: list[Any]) -> Any:

@@ -15,7 +15,7 @@ from refocal.calibrators import Calibrator
 
 
 def apply_blocks(
-    calibrator: Calibrator, values: Any, update: Callable[[int, int, str], None], entries: int = 1 << 22
+    calibrator: Calibrator, values: Any, update: Callable[[float, int, str], None], entries: int = 1 << 22
 ) -> NDArray[Any]:
     """`calibrator.predict_proba(values)`, bit for bit, in blocks of rows."""
     if values.ndim != 2 or len(values) == 0:

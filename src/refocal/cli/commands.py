@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refocal.cli import options
-from refocal.cli.printing import out, plain_table, print_evaluation, print_json, progress
+from refocal.cli import options, pictures
+from refocal.cli.printing import out, plain_table, print_calibrator, print_evaluation, print_json, progress
 from refocal.cli.run import FileProblem, UsageError, explained
-from refocal.errors import InputError, InputWarning
+from refocal.errors import FormatError, InputError, InputWarning
 
 if TYPE_CHECKING:
     from refocal.evaluate import Evaluation
@@ -31,8 +31,8 @@ app = typer.Typer(
 File = Annotated[Path, typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .parquet .safetensors .pt")]
 Methods = Annotated[
     list[str] | None,
-    typer.Option("--method", "-m", help="A method; may be repeated. All by default.",
-                 autocompletion=options.complete_method),
+    typer.Option("--method", "--methods", "-m", help="A method, or several with commas; 'all' for every one. By "
+                 "default the usual ones.", autocompletion=options.complete_method),
 ]  # fmt: skip
 Report = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here as well.")]
 EvaluationFile = Annotated[Path | None, typer.Option("-o", "--output", help="Write the evaluation here, as JSON.")]
@@ -55,7 +55,9 @@ def root(
 
 @app.command(epilog="Example: refocal demo --sample cifar10-focal3 -o report.html")
 def demo(
-    sample: Annotated[str, typer.Option(help="cifar100-focal7 or cifar10-focal3.")] = "cifar100-focal7",
+    sample: Annotated[
+        str, typer.Option(help="cifar100-focal7, cifar10-focal3 or cifar10-cross-entropy.")
+    ] = "cifar100-focal7",
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the report.")] = Path("report.html"),
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
@@ -113,13 +115,18 @@ def fit(
     with progress("reading", quiet=json) as update:
         rows = options.read_file(validation, probabilities, values, labels, weight=weights, first_label=first_label)
         update(0, 0, f"fitting {method} on {len(rows):,} rows")
-        calibrator.fit(rows.values, rows.labels, rows.weight)
+
+        def tell(share: float) -> None:
+            update(share, 1, f"fitting {method} on {len(rows):,} rows")
+
+        with options.about(validation):
+            calibrator.fit_with_progress(rows.values, rows.labels, rows.weight, tell)
     calibrator.save(output)
     data = to_dict(calibrator)
     if json:
         print_json(data)
         return
-    _print_calibrator(data)
+    print_calibrator(data)
     out().print(f"Wrote {output}. Next: refocal apply {output} LOGITS -o probs.npz")
 
 
@@ -141,7 +148,12 @@ def apply(
     options.check_output(output, (".npz", ".npy"))
     fitted = load(calibrator)
     with progress("reading", quiet=json) as update:
-        found = read_values(logits, input=fitted.input, values=values, labels=labels)
+        try:
+            found = read_values(logits, input=fitted.input, values=values, labels=labels)
+        except FormatError as error:
+            if "say input=" not in str(error):
+                raise
+            raise FileProblem(f"{logits}: holds no {fitted.input}, which this calibrator takes.") from error
         try:
             result = apply_blocks(fitted, found.values, update)
         except InputWarning as error:
@@ -269,7 +281,7 @@ def show(
     if json:
         print_json(data)
     else:
-        _print_calibrator(data)
+        print_calibrator(data)
 
 
 @app.command(epilog="Example: refocal theory --gamma 2 --classes 3")
@@ -307,6 +319,13 @@ def theory(
     out().print(table)
 
 
+app.command(
+    epilog="Examples:\n\nrefocal reproduce all -o figures\n\n"
+    "refocal reproduce bounds confidence\n\nrefocal reproduce tolerance --runs benchmarks/paper"
+)(pictures.reproduce)
+app.command(epilog="Example: refocal explore -o explore.html --no-open")(pictures.explore)
+
+
 def _compared(
     validation: Path,
     test: Path | None,
@@ -316,9 +335,11 @@ def _compared(
     quiet: bool,
     reading: dict[str, Any],
 ) -> Evaluation:
+    from refocal.calibrators.registry import chosen_methods
     from refocal.data import split
     from refocal.evaluate import compare as fit_and_measure
 
+    names = None if methods is None else chosen_methods([name for text in methods for name in text.split(",")])
     with progress("reading", quiet=quiet) as update:
         first = options.read_file(validation, **reading)
         if test is None:
@@ -331,7 +352,8 @@ def _compared(
                 "give two files of the same network."
             )
         title = validation.stem if test is None else test.stem
-        return fit_and_measure(first, second, methods, title=title, n_resamples=resamples, seed=seed, progress=update)
+        with options.about(validation):
+            return fit_and_measure(first, second, names, title=title, n_resamples=resamples, seed=seed, progress=update)
 
 
 def _check_outputs(output: Path | None, report: Path | None) -> None:
@@ -357,16 +379,3 @@ def _finish(found: Evaluation, output: Path | None, report: Path | None, json: b
     for file in (output, report):
         if file is not None:
             out().print(f"Wrote {file}.")
-
-
-def _print_calibrator(data: dict[str, Any]) -> None:
-    settings = ", ".join(f"{key}={value!r}" for key, value in data["parameters"].items() if value is not None)
-    fitted = ", ".join(f"{key} = {value:.4f}" for key, value in data["fitted"].items())
-    before, after, fit_on = data["fit"]["before"], data["fit"]["after"], data["fit"]
-    console = out()
-    console.print(f"{data['method']}({settings})", markup=False)
-    console.print(f"{fitted}; search {data['search']['status']}: {data['search']['message']}", markup=False)
-    table = plain_table(f"on its {fit_on['n_samples']:,} rows, {fit_on['n_classes']:,} classes", "before", "after")
-    for key in before:
-        table.add_row(key, f"{before[key]:.4f}", f"{after[key]:.4f}")
-    console.print(table)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from refocal.cli.run import FileProblem, UsageError, explained
-from refocal.errors import InputError, InputWarning
+from refocal.errors import InputError, InputWarning, ParameterError
 
 if TYPE_CHECKING:
     from refocal.data import Predictions
@@ -44,6 +46,17 @@ def read_file(file: Path, probabilities: bool, values: str | None, labels: str |
     try:
         return read(file, input=kind, values=values, labels=labels, **options)
     except (InputError, InputWarning) as error:
+        raise FileProblem(f"{file}: {explained(error)}") from error
+
+
+@contextmanager
+def about(file: Path) -> Iterator[None]:
+    """Name the file in complaints about what is in it; those about settings stay as they are."""
+    try:
+        yield
+    except InputError as error:
+        if isinstance(error, ParameterError):
+            raise
         raise FileProblem(f"{file}: {explained(error)}") from error
 
 

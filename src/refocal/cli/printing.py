@@ -29,14 +29,14 @@ def print_json(data: Any) -> None:
 
 
 @contextmanager
-def progress(first: str, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
+def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, str], None]]:
     """A bar on standard error while the block runs; gone when it is done, absent where no terminal is."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task(first, total=None)
 
-        def update(done: int, total: int, words: str) -> None:
+        def update(done: float, total: int, words: str) -> None:
             # A total of 0 is one that nobody knows: the bar moves to and fro.
             bar.update(task, completed=done, total=total or None, description=words)
 
@@ -46,7 +46,7 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[int, int, st
 def print_evaluation(evaluation: Evaluation) -> None:
     """The comparison as a table, with what it says in words."""
     from refocal.evaluate import comparison_table, recommendation, verdict
-    from refocal.evaluate.words import headers
+    from refocal.evaluate.words import failures, headers
 
     table = plain_table(*headers(evaluation))
     for row in comparison_table(evaluation):
@@ -55,6 +55,24 @@ def print_evaluation(evaluation: Evaluation) -> None:
     console.print(table)
     console.print(verdict(evaluation))
     console.print(recommendation(evaluation))
+    for line in failures(evaluation):
+        console.print(line, markup=False)
+
+
+def print_calibrator(data: dict[str, Any]) -> None:
+    """What a calibrator is and how it was fitted."""
+    from refocal.calibrators._words import describe_state, report_rows
+
+    settings = ", ".join(f"{key}={value!r}" for key, value in data["parameters"].items() if value is not None)
+    search = f"; search {data['search']['status']}: {data['search']['message']}" if "search" in data else ""
+    console = out()
+    console.print(f"{data['method']}({settings})", markup=False)
+    console.print(describe_state(data["fitted"]) + search, markup=False)
+    on, rows = report_rows(data["fit"])
+    table = plain_table(on, "before", "after")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
 
 
 def plain_table(*heads: str) -> Table:

@@ -16,6 +16,12 @@ SAY = {
     "say so with input='probabilities'": "add --probabilities",
     "name theirs with labels=": "name theirs with --labels",
     " of Predictions.from_logits": "",
+    "integers, or names with class_names": "integers, or names of classes that the file lists in an array class_names",
+    "say input='probabilities'": "add --probabilities",
+    "say input='logits'": "leave out --probabilities",
+    "'y' must be": "'labels' must be",
+    "'nll_tolerance' must be": "--tolerance must be",
+    "'objective' must be left": "--objective must be left",
     "say which one holds what": "say which holds what with --values and --labels",
     "Name the classes' columns by a pattern such as 'logit_*', or name the weights": "Name the classes' columns with "
     "--values 'logit_*', or the weights with --weights",
@@ -24,6 +30,10 @@ SAY = {
 
 class FileProblem(RefocalError):  # noqa: N818
     """What is in a file does not fit; says which file."""
+
+
+class Stopped(Exception):  # noqa: N818
+    """Ctrl-C, where something was written; says what."""
 
 
 class UsageError(Exception):
@@ -37,13 +47,13 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command; returns the exit code."""
-    from refocal.cli.commands import app
-
     with warnings.catch_warnings():
         # Probabilities given as logits would be calibrated without a complaint: here that is an error.
         warnings.simplefilter("error", InputWarning)
         warnings.filterwarnings("ignore", category=ResourceWarning)
         try:
+            from refocal.cli.experiments import app  # takes a moment, in which Ctrl-C may come
+
             code = app(arguments, standalone_mode=False, prog_name="refocal")
             # Ctrl-C comes back as an exit code from some versions of typer and as an exception from others.
             return _explain(KeyboardInterrupt()) if code == STOPPED else int(code or 0)
@@ -55,6 +65,8 @@ def _explain(error: BaseException) -> int:
     """Print the one line, and name the exit code."""
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
         return _say("stopped, nothing was written.", STOPPED)
+    if isinstance(error, Stopped):
+        return _say(str(error), STOPPED)
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else FAILURE
     if isinstance(error, BrokenPipeError):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal.data._npz import Archive
 from refocal.errors import FormatError
 
 
@@ -54,10 +55,8 @@ def open_contents(file: Path) -> Contents:
 
 
 def _npz(file: Path) -> Contents:
-    archive = np.load(file, allow_pickle=False)
-    if isinstance(archive, np.ndarray):
-        raise FormatError(f"{file}: a single array; name the file .npy.")
-    return Contents(list(archive.files), archive.__getitem__)
+    archive = Archive(file)
+    return Contents(archive.names, archive.get)
 
 
 def _npy(file: Path) -> Contents:
@@ -120,7 +119,10 @@ class _Text(Contents):
         with file.open(encoding="utf-8-sig", newline="") as lines:
             names = next(csv.reader(lines, delimiter=delimiter), [])
         if len(names) < 2 or len(set(names)) != len(names):
-            raise FormatError(f"{file}: the first line must hold the names of two or more columns, none twice.")
+            raise FormatError(
+                f"{file}: the first line must hold the names of two or more columns, "
+                f"none twice and {'tabs' if delimiter != ',' else 'commas'} between them."
+            )
         if all(_is_number(name) for name in names):
             raise FormatError(f"{file}: the first line must hold the names of the columns; it holds numbers.")
         self._file, self._delimiter = file, delimiter

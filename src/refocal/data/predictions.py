@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,8 @@ from refocal._arrays import (
 from refocal.errors import DataError, LabelError, ShapeError
 
 Input = Literal["logits", "probabilities"]
+# So many classes a notebook shows by name.
+MOST_SHOWN = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +94,9 @@ class Predictions:
         if names is not None and (len(names) != n_classes or len(set(names)) != n_classes):
             expected = f"{n_classes} different names, one for each column"
             raise ShapeError("class_names", function, expected=expected, got=f"{len(set(names))} different ones")
+        if np.ndim(labels) == 2 and np.shape(labels)[1] == n_classes:
+            expected = "one number a row; of one-hot labels take the argmax first"
+            raise ShapeError("labels", function, expected=expected, got=f"shape {tuple(np.shape(labels))}")
         numbers = _numbers(labels, names, function) - first_label
         _check_first_label(numbers, n_classes, function)
         checked = to_numpy(check_labels(numbers, np.empty((len(values), n_classes)), function))
@@ -112,6 +118,22 @@ class Predictions:
 
     def __repr__(self) -> str:
         return f"Predictions({len(self):,} rows, {self.n_classes:,} classes, {self.input}, {self.values.dtype})"
+
+    def _repr_html_(self) -> str:
+        """A small table, for notebooks; only the labels are looked at, so that mapped values stay where they are."""
+        counts = np.bincount(self.labels, minlength=self.n_classes)
+        order = np.argsort(-counts, kind="stable")
+        some = [f"{self.name_of(int(k))} ({counts[k]:,})" for k in order[:MOST_SHOWN]]
+        more = f" and {self.n_classes - MOST_SHOWN:,} more" if self.n_classes > MOST_SHOWN else ""
+        facts = [
+            ("rows", f"{len(self):,}"),
+            ("classes", ", ".join(some) + more),
+            ("rows of a class", f"{counts.min():,} to {counts.max():,}"),
+            ("values", f"{self.input}, {self.values.dtype}"),
+            ("weights", "none" if self.weight is None else f"{self.weight.min():g} to {self.weight.max():g}"),
+        ]
+        body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>" for name, fact in facts)
+        return f"<table><tbody>{body}</tbody></table>"
 
     def take(self, rows: NDArray[np.int64]) -> Predictions:
         """Some of the rows."""
@@ -136,7 +158,7 @@ def _matrix(values: Any, labels: Any, argument: str, function: str) -> Array:
         raise ShapeError(
             argument,
             function,
-            expected="two-dimensional, one row a sample and one column a class",
+            expected="two-dimensional, one row a sample and one column a class (0 and s for a single score s of two)",
             got=f"shape {tuple(array.shape)}",
         )
     if len(array) == 0:

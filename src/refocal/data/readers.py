@@ -113,6 +113,9 @@ def _label_name(contents: Contents, given: str | None, file: Path) -> str | None
 
 
 def _known(contents: Contents, name: str, file: Path) -> str:
+    other = {"logits": "probabilities", "probabilities": "logits"}.get(name)
+    if name not in contents.names and other in contents.names:
+        raise FormatError(f"{file}: no {name!r} but {other!r}; if those are meant, say input={other!r}.")
     if name not in contents.names:
         what = "column" if contents.is_table else "array"
         raise FormatError(f"{file}: no {what} {name!r}. It has {_listed(contents.names)}; say which one holds what.")

@@ -14,17 +14,18 @@ import refocal
 from refocal import metrics
 from refocal._arrays import as_floating, check_option, to_numpy
 from refocal.calibrators import Calibrator
-from refocal.calibrators.registry import NAMED, NONE, make, title_of
+from refocal.calibrators.registry import NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.data import Predictions
 from refocal.errors import ShapeError
+from refocal.evaluate._failures import Failures
 from refocal.evaluate.evaluation import ClassRow, Evaluation, Histogram, Measured, Reliability, SearchSurface
 from refocal.maps import log_softmax
 from refocal.metrics import Interval, Resamples
 from refocal.search import Surface
 from refocal.search.objective import as_objective
 
-Progress = Callable[[int, int, str], None]
+Progress = Callable[[float, int, str], None]
 Vector = NDArray[np.float64]
 
 # Measures with an interval. Calibration errors take the "basic" one: resampling adds noise to them (docs/metrics.md).
@@ -40,14 +41,12 @@ VALUES: dict[str, Callable[..., float]] = {"classwise_ece": metrics.classwise_ec
 LOG_LOSS_SHARE = 0.01
 HISTOGRAM_BINS = 20
 N_BINS = 15
-# A matrix of more entries is left out of an evaluation, which is there to be read; the calibrator's own file has it.
-MAX_WEIGHTS = 1000
 
 
 def compare(
     validation: Predictions,
     test: Predictions,
-    methods: Sequence[str] | None = None,
+    methods: Sequence[str] | str | None = None,
     *,
     chosen: str | None = None,
     title: str = "predictions",
@@ -63,7 +62,8 @@ def compare(
     validation, test : Predictions
         Two sets of rows that the network was not trained on.
     methods : list of str, optional
-        Names of `refocal.calibrators.registry`, by default all.
+        Names of `refocal.calibrators.registry`, "all" for every one; by default the usual ones. A method that fails is
+        left out and listed in `failed` with its reason, as long as another one works.
     chosen : str, optional
         The method to look at closely; by default the recommended one: the least ECE among the methods whose log-loss
         is within 1 % of the best.
@@ -82,21 +82,25 @@ def compare(
     >>> found["fts-nll"].measures["log_loss"].value < found["ts"].measures["log_loss"].value
     True
     """
-    names = list(NAMED) if methods is None else list(methods)
-    for name in names:
-        check_option(name, tuple(NAMED), "methods", "compare")
+    names = chosen_methods(methods)
     if chosen is not None:
         check_option(chosen, (NONE, *names), "chosen", "compare")
     report = progress or _silent
     fitted, seconds = {}, {}
+    failures = Failures()
     for i, name in enumerate(names):
-        report(i, 2 * len(names) + 2, f"fitting {name}")
         start = time.perf_counter()
-        calibrator = make(name, input=validation.input)
-        fitted[name] = calibrator.fit(_wide(validation.values), validation.labels, validation.weight)
-        seconds[name] = time.perf_counter() - start
 
-    def later(done: int, total: int, words: str) -> None:
+        def tell(share: float, before: int = i, what: str = f"fitting {name}") -> None:
+            report(before + share, 2 * len(names) + 2, what)
+
+        tell(0.0)
+        with failures.of(name, needed=name == chosen or len(failures.errors) == len(names) - 1):
+            calibrator = make(name, input=validation.input)
+            calibrator.fit_with_progress(_wide(validation.values), validation.labels, validation.weight, tell)
+            fitted[name], seconds[name] = calibrator, time.perf_counter() - start
+
+    def later(done: float, total: int, words: str) -> None:
         report(len(names) + done, len(names) + total, words)
 
     return evaluate(
@@ -110,6 +114,7 @@ def compare(
         level=level,
         seed=seed,
         progress=later,
+        failures=failures,
     )
 
 
@@ -125,21 +130,25 @@ def evaluate(
     level: float = 0.95,
     seed: int = 0,
     progress: Progress | None = None,
+    failures: Failures | None = None,
 ) -> Evaluation:
     """Measure fitted calibrators on a test set, beside the network as it is.
 
-    The arguments are those of `compare`; `calibrators` maps names to fitted calibrators.
+    The arguments are those of `compare`; `calibrators` maps names to fitted calibrators, and `failures` holds what
+    went wrong before.
     """
     report = progress or _silent
+    failures = failures or Failures()
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
-    for name, fitted in calibrators.items():
-        _check_columns(test, name, fitted)
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
-    looks = {}
+    looks: dict[str, _Look] = {}
     for i, (name, calibrator) in enumerate(everything.items()):
         report(i, len(everything) + 1, f"measuring {name}")
-        looks[name] = _look(test, calibrator, n_resamples, level, seed)
+        last_hope = i == len(everything) - 1 and len(looks) <= 1 and len(everything) > 1
+        with failures.of(name, needed=name in (NONE, chosen) or last_hope):
+            _check_columns(test, name, calibrator)
+            looks[name] = _look(test, calibrator, n_resamples, level, seed)
     draws = {name: look.draws for name, look in looks.items()}
     picked = _recommended(draws) if chosen is None else chosen
     report(len(everything), len(everything) + 1, "looking at classes")
@@ -147,7 +156,7 @@ def evaluate(
         Measured(
             name=name,
             title=title_of(name, calibrator),
-            calibrator=None if calibrator is None else _described(calibrator),
+            calibrator=_described(calibrator, whole=name == picked),
             measures={key: _interval(draws[name][key], level, method) for key, (_, method) in MEASURES.items()},
             values=looks[name].values,
             against_none={key: draws[name][key].minus(draws[NONE][key], level=level) for key in MEASURES},
@@ -159,6 +168,7 @@ def evaluate(
             predict_seconds=looks[name].seconds,
         )
         for name, calibrator in everything.items()
+        if name in looks
     ]
     report(len(everything) + 1, len(everything) + 1, "done")
     return Evaluation(
@@ -174,6 +184,7 @@ def evaluate(
         methods=measured,
         surface=_surface(picked, calibrators),
         run=_run(n_resamples, seed),
+        failed=failures.reasons(),
     )
 
 
@@ -192,8 +203,18 @@ def _wide(values: Any) -> Any:
     return as_floating(values, "values", "evaluate")[0]
 
 
-def _check_columns(test: Predictions, name: str, calibrator: Calibrator) -> None:
-    needed = calibrator.n_features_in_
+def _described(calibrator: Calibrator | None, whole: bool) -> dict[str, Any] | None:
+    """A calibrator as plain values; the curves and matrices only of the one that is looked at closely."""
+    if calibrator is None:
+        return None
+    data = to_dict(calibrator)
+    if not whole:
+        data["fitted"] = {name: value for name, value in data["fitted"].items() if not isinstance(value, list)}
+    return data
+
+
+def _check_columns(test: Predictions, name: str, calibrator: Calibrator | None) -> None:
+    needed = test.n_classes if calibrator is None else calibrator.n_features_in_
     if needed != test.n_classes:
         expected = f"of {needed} columns, as the calibrator {name!r} was fitted on"
         raise ShapeError("test", "evaluate", expected=expected, got=f"{test.n_classes} columns")
@@ -277,14 +298,6 @@ def _classes(test: Predictions, p: NDArray[Any]) -> list[ClassRow]:
     return rows
 
 
-def _described(calibrator: Calibrator) -> dict[str, Any]:
-    """A calibrator as plain values, without the matrix of one that has many classes."""
-    data = to_dict(calibrator)
-    if np.size(data["fitted"].get("weights", 0)) > MAX_WEIGHTS:
-        data["fitted"]["weights"] = None
-    return data
-
-
 def _surface(chosen: str, calibrators: Mapping[str, Calibrator]) -> SearchSurface | None:
     """The surface that the chosen method's search looked at, or else that of focal temperature scaling."""
     first = [name for name in (chosen, "fts", *calibrators) if name in calibrators]
@@ -336,5 +349,5 @@ def _run(n_resamples: int, seed: int) -> dict[str, str]:
     }
 
 
-def _silent(done: int, total: int, words: str) -> None:
+def _silent(done: float, total: int, words: str) -> None:
     """Report to nobody."""

@@ -6,7 +6,7 @@ import json
 import os
 import types
 import typing
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,8 @@ class Evaluation:
     methods: list[Measured]
     surface: SearchSurface | None
     run: dict[str, str]
+    failed: dict[str, str] = field(default_factory=dict)
+    """The methods that could not be fitted or applied, and why."""
 
     def __getitem__(self, name: str) -> Measured:
         for method in self.methods:
@@ -192,9 +194,10 @@ def _build(kind: Any, value: Any, where: str) -> Any:
 
 def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
     hints = typing.get_type_hints(kind)
-    names = {field.name for field in fields(kind)}
-    if not isinstance(value, dict) or set(value) != names:
+    names = {entry.name for entry in fields(kind)}
+    needed = {entry.name for entry in fields(kind) if entry.default_factory is MISSING}
+    if not isinstance(value, dict) or not needed <= set(value) <= names:
         found = set(value) if isinstance(value, dict) else set()
-        odd = sorted(names ^ found)[0] if names ^ found else ""
+        odd = next(iter(sorted((needed - found) | (found - names))), "")
         raise FormatError(f"{where} must have the fields of {kind.__name__}; {odd!r} is missing or not one of them.")
-    return kind(**{name: _build(hints[name], value[name], f"{where}.{name}") for name in names})
+    return kind(**{name: _build(hints[name], value[name], f"{where}.{name}") for name in value})

@@ -83,6 +83,11 @@ def recommendation(evaluation: Evaluation) -> str:
     return f"{said} (difference {points(gap)})."
 
 
+def failures(evaluation: Evaluation) -> list[str]:
+    """What went wrong with the methods that are missing from the table, a line each."""
+    return [f"{name} failed and was left out: {reason}" for name, reason in evaluation.failed.items()]
+
+
 def points(difference: PairedDifference) -> str:
     """A difference of percentages with its interval, in points."""
     value, low, high = (
@@ -110,7 +115,9 @@ def html_table(evaluation: Evaluation) -> str:
         + "</tr>"
         for row in comparison_table(evaluation)
     )
-    return f"<p>{escape(verdict(evaluation))}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    missing = "".join(f"<p>{escape(line)}</p>" for line in failures(evaluation))
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<p>{escape(verdict(evaluation))}</p>{missing}{table}"
 
 
 def _change(difference: PairedDifference, what: str, before: str, after: str) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import tomllib
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,32 @@ from refocal.errors import FormatError, ParameterError
 
 LOSSES = ("cross-entropy", "focal-1", "focal-2", "focal-3", "focal-5", "focal-7", "flsd-53", "adafocal")
 SHORT_EPOCHS = 60
+
+# What a setting must be: its type, in words, and as a test.
+_Domain = tuple[type, str, Callable[[Any], bool]]
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_POSITIVE_INTEGER: _Domain = (int, "an integer of at least 1", lambda value: value >= 1)
+_SEED: _Domain = (int, "an integer of at least 0", lambda value: value >= 0)
+_POSITIVE: _Domain = (float, "a finite number above 0", lambda value: 0.0 < value < math.inf)
+_DOMAINS: dict[str, _Domain] = {
+    "dataset": (str, "the name of a data set", lambda value: value not in ("", ".", "..") and "/" not in value),
+    "network": (str, "the name of a network", bool),
+    "seed": _SEED,
+    "epochs": _POSITIVE_INTEGER,
+    "drops": (tuple, "integers that grow", lambda value: all(map(_is_integer, value)) and list(value) == sorted(value)),
+    "learning_rate": _POSITIVE,
+    "momentum": (float, "a number in [0, 1)", lambda value: 0.0 <= value < 1.0),
+    "weight_decay": (float, "a finite number of at least 0", lambda value: 0.0 <= value < math.inf),
+    "batch_size": _POSITIVE_INTEGER,
+    "clip_norm": _POSITIVE,
+    "validation_rows": _POSITIVE_INTEGER,
+    "split_seed": _SEED,
+}
 
 
 @dataclass(frozen=True)
@@ -42,9 +69,13 @@ class Recipe:
         if self.loss not in LOSSES:
             words = ", ".join(repr(name) for name in LOSSES)
             raise ParameterError("loss", "Recipe", expected=f"one of {words}", got=repr(self.loss))
-        for name in ("epochs", "batch_size", "validation_rows"):
-            if not getattr(self, name) >= 1:
-                raise ParameterError(name, "Recipe", expected="at least 1", got=repr(getattr(self, name)))
+        for name, (kind, expected, fits) in _DOMAINS.items():
+            value = getattr(self, name)
+            if kind is float and _is_integer(value):  # 1 and 1.0 are the same recipe
+                value = float(value)
+                object.__setattr__(self, name, value)
+            if isinstance(value, bool) or not isinstance(value, kind) or not fits(value):
+                raise ParameterError(name, "Recipe", expected=expected, got=repr(value))
 
     def rate(self, epoch: int) -> float:
         """The learning rate in an epoch, the first of which is 0."""
@@ -79,9 +110,36 @@ def paper(dataset: str, **changes: Any) -> Recipe:
 
 def short(dataset: str, epochs: int = SHORT_EPOCHS, **changes: Any) -> Recipe:
     """The paper's recipe in fewer epochs, with the drops at the same fractions of the run."""
-    full = paper(dataset)
-    drops = tuple(round(drop * epochs / full.epochs) for drop in full.drops)
-    return replace(full, epochs=epochs, drops=drops, **changes)
+    return replace(shortened(paper(dataset), epochs), **changes)
+
+
+def shortened(recipe: Recipe, epochs: int) -> Recipe:
+    """A recipe in another number of epochs, with the drops at the same fractions of the run."""
+    drops = tuple(round(drop * epochs / recipe.epochs) for drop in recipe.drops)
+    return replace(recipe, epochs=epochs, drops=drops)
+
+
+def make_recipe(kind: str, dataset: str | None = None, *, epochs: int | None = None, **changes: Any) -> Recipe:
+    """A recipe by its name ("paper" or "short") or from a TOML file, with changes; those that are None are none.
+
+    Another number of epochs moves the drops along.
+    """
+    if kind in ("paper", "short"):
+        recipe = (paper if kind == "paper" else short)(dataset or "cifar100")
+    elif kind.endswith(".toml"):
+        recipe = read_recipe(Path(kind))
+        changes["dataset"] = dataset
+    else:
+        raise ParameterError("recipe", "make_recipe", expected="'paper', 'short' or a .toml file", got=repr(kind))
+    if epochs is not None:
+        recipe = shortened(recipe, epochs)
+    return replace(recipe, **{name: value for name, value in changes.items() if value is not None})
+
+
+def grid(recipe: Recipe, losses: Iterable[str], seeds: Iterable[int]) -> list[Recipe]:
+    """The cells of a sweep: every loss with the first seed, then with the next."""
+    names = list(losses)
+    return [replace(recipe, loss=loss, seed=seed) for seed in seeds for loss in names]
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -90,12 +148,19 @@ def read_recipe(path: Path) -> Recipe:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FormatError(f"{path}: not a TOML file that can be read: {error}.") from error
+    return from_dict(data, str(path))
+
+
+def from_dict(data: dict[str, Any], source: str) -> Recipe:
+    """A recipe from names and values, which `source` gave."""
     known = {field.name for field in fields(Recipe)}
     unknown = sorted(set(data) - known)
     if unknown:
-        raise FormatError(f"{path}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}.")
+        raise FormatError(f"{source}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}.")
     if "dataset" not in data:
-        raise FormatError(f"{path}: the key 'dataset' is missing.")
-    if "drops" in data:
-        data["drops"] = tuple(data["drops"])
-    return Recipe(**data)
+        raise FormatError(f"{source}: the key 'dataset' is missing.")
+    try:
+        values: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in data.items()}
+        return Recipe(**values)
+    except ParameterError as error:
+        raise FormatError(f"{source}: {error.argument!r} must be {error.expected}. Got {error.got}.") from error

@@ -1,14 +1,18 @@
 """The training loop: data and augmentation on the device, one captured step, checkpoints that continue bit by bit.
 
 On a GPU the network runs in bfloat16 and channels-last order, compiled, and a whole step (forward, loss, backward,
-clipping, update) is one CUDA graph; on the CPU the same step runs as it is written.
+clipping, update) is one CUDA graph; on the CPU the same step runs as it is written. Several processes (ranks.py) share
+each batch and step together: on GPUs with batch statistics over all of them, on CPUs with those of each one's rows.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,89 +20,74 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
-from refocal._files import replace_atomically
-from refocal.errors import FormatError
+from refocal._files import write_atomically
+from refocal.errors import FormatError, RefocalError
+from refocal.experiments.batches import Batches, normalised
 from refocal.experiments.datasets import Dataset, Images, split_rows
 from refocal.experiments.networks import make_network
+from refocal.experiments.ranks import add_up, current_ranks, follow_first, share
 from refocal.experiments.recipe import Recipe
 from refocal.nn import AdaFocalLoss, FocalLoss, SampleDependentFocalLoss
 
-PADDING = 4
 WARM_UP_STEPS = 3
 
 OnEpoch = Callable[[dict[str, Any]], None]
+OnBatch = Callable[[int, int], None]  # epochs finished, batches of the next one
 
 
-class Batches:
-    """The training images on the device, cropped and flipped at random; the state of the random numbers can be kept."""
-
-    def __init__(self, images: Images, labels: NDArray[np.int64], recipe: Recipe, device: torch.device) -> None:
-        pad = ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0))
-        self.mean, self.std = _channel_statistics(images, device)
-        self.images = torch.from_numpy(np.pad(images, pad)).to(device)
-        self.labels = torch.from_numpy(labels).to(device)
-        self.side = images.shape[1]
-        self.size = min(recipe.batch_size, len(labels))
-        self.generator = torch.Generator(device).manual_seed(recipe.seed)
-
-    def __len__(self) -> int:
-        """Batches in an epoch; rows that do not fill the last one wait for the next epoch's shuffle."""
-        return len(self.labels) // self.size
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        device = self.labels.device
-        order = torch.randperm(len(self.labels), generator=self.generator, device=device)
-        for rows in order[: len(self) * self.size].split(self.size):
-            yield self._augmented(rows), self.labels[rows]
-
-    def _augmented(self, rows: Tensor) -> Tensor:
-        device, n = rows.device, len(rows)
-        place = torch.randint(2 * PADDING + 1, (2, n, 1), generator=self.generator, device=device)
-        flip = torch.randint(2, (n, 1), generator=self.generator, device=device)
-        steps = torch.arange(self.side, device=device)
-        down = place[0] + steps
-        across = place[1] + torch.where(flip == 1, self.side - 1 - steps, steps)
-        pixels = self.images[rows[:, None, None], down[:, :, None], across[:, None, :]]
-        return normalised(pixels, self.mean, self.std)
+class CheckpointError(RefocalError, OSError):
+    """A run could not be kept on the disk, which is full or cannot be written to."""
 
 
 class Trainer:
     """One run of a recipe in a folder; made again over the same folder, it goes on from the last checkpoint."""
 
-    def __init__(self, recipe: Recipe, data: Dataset, folder: Path, device: torch.device | None = None) -> None:
+    def __init__(self, recipe: Recipe, data: Dataset, folder: Path, device: torch.device | str | None = None) -> None:
         self.recipe = recipe
         self.data = data
         self.folder = folder
-        self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.ranks = current_ranks()
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.split = split_rows(len(data.train), recipe.validation_rows, recipe.split_seed)
         self.batches = Batches(data.train[self.split.train], data.train_labels[self.split.train], recipe, self.device)
-        network = make_network(recipe.network, data.n_classes, recipe.seed).to(self.device)
+        network: torch.nn.Module = make_network(recipe.network, data.n_classes, recipe.seed).to(self.device)
+        if self.ranks.size > 1 and self.on_gpu:
+            network = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
         self.network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss = make_loss(recipe).to(self.device)
         self.rate = torch.tensor(recipe.learning_rate, device=self.device)
         self.optimizer = torch.optim.SGD(
             self.network.parameters(), self.rate, recipe.momentum, weight_decay=recipe.weight_decay, fused=True
         )
-        self.forward: Callable[[Tensor], Tensor] = torch.compile(self.network) if self.on_gpu else self.network
+        forward = self.network if self.ranks.size == 1 else DistributedDataParallel(self.network)
+        self.forward: Callable[[Tensor], Tensor] = torch.compile(forward) if self.on_gpu else forward
         self.epoch = 0
         self.totals = torch.zeros(2, device=self.device, dtype=torch.float64)
         self._step: Callable[[Tensor, Tensor], None] | None = None
         self._resume()
+        if self.ranks.is_first:
+            _truncate_log(self.folder / "log.jsonl", self.epoch)
 
     @property
     def on_gpu(self) -> bool:
         """Whether the fast path of the GPU is taken."""
         return self.device.type == "cuda"
 
-    def run(self, *, checkpoint_every: int = 10, on_epoch: OnEpoch | None = None) -> None:
+    def run(
+        self, *, checkpoint_every: int = 10, on_epoch: OnEpoch | None = None, on_batch: OnBatch | None = None
+    ) -> None:
         """Train to the last epoch. A run that is killed loses at most `checkpoint_every` epochs."""
         while self.epoch < self.recipe.epochs:
-            log = self._train_epoch()
-            if self.epoch % checkpoint_every == 0 or self.epoch == self.recipe.epochs:
-                self._save()
-            with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(log) + "\n")
+            log = self._train_epoch(on_batch)
+            if self.ranks.is_first:
+                with self.disk():
+                    # The log first: what it says beyond the checkpoint is forgotten when the run goes on.
+                    with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(log) + "\n")
+                    if self.epoch % checkpoint_every == 0 or self.epoch == self.recipe.epochs:
+                        self._save()
             if on_epoch is not None:
                 on_epoch(log)
 
@@ -115,21 +104,27 @@ class Trainer:
         self.network.train()
         return np.concatenate(parts)
 
-    def _train_epoch(self) -> dict[str, Any]:
+    def _train_epoch(self, on_batch: OnBatch | None = None) -> dict[str, Any]:
         start = time.perf_counter()
         self.rate.fill_(self.recipe.rate(self.epoch))
         self.network.train()
         if self._step is None:
-            self._step = self._captured_step() if self.on_gpu else self._plain_step
+            captured = self.on_gpu and self.ranks.size == 1
+            self._step = self._captured_step() if captured else self._plain_step
         self.totals.zero_()
-        for x, y in self.batches:
+        for i, (x, y) in enumerate(self.batches, 1):
             self._step(x, y)
+            if on_batch is not None:
+                on_batch(self.epoch, i)
+        add_up(self.totals)
         loss, correct = (self.totals / (len(self.batches) * self.batches.size)).tolist()
         self.epoch += 1
         if isinstance(self.loss, AdaFocalLoss):
             held_out = self.split.validation
             logits = torch.from_numpy(self.logits(self.data.train[held_out]))
             self.loss.update(logits.to(self.device), torch.from_numpy(self.data.train_labels[held_out]).to(self.device))
+            for buffer in self.loss.buffers():
+                follow_first(buffer)
         return {
             "epoch": self.epoch,
             "loss": loss,
@@ -143,7 +138,8 @@ class Trainer:
             logits = self.forward(x)
         losses = self.loss(logits.float(), y)
         self.optimizer.zero_grad(set_to_none=True)
-        losses.sum().backward()
+        # The sum over the whole batch: where several processes share it, the mean of their gradients is taken.
+        (losses.sum() * self.ranks.size).backward()
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.clip_norm)
         self.optimizer.step()
         with torch.no_grad():
@@ -194,15 +190,37 @@ class Trainer:
             "loss": self.loss.state_dict(),
             "generator": self.batches.generator.get_state(),
         }
-        with replace_atomically(self.folder / "checkpoint.pt") as part:
-            torch.save(state, part)
+        # By way of memory, so that a full disk is an error of the disk's and not one of torch's writer.
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        write_atomically(self.folder / "checkpoint.pt", buffer.getvalue())
+
+    @contextmanager
+    def disk(self) -> Iterator[None]:
+        """Say in one line what a full disk means for the run."""
+        try:
+            yield
+        except OSError as error:
+            words = f"{error.strerror or error}; the run stopped after epoch {self.epoch}"
+            whole = (self.folder / "checkpoint.pt").is_file()
+            then = (
+                "goes on from the last checkpoint, which is whole" if whole else "begins anew: there was no checkpoint"
+            )
+            raise CheckpointError(f"{self.folder}: {words}. Make room; the same command {then}.") from error
 
     def _resume(self) -> None:
         path = self.folder / "checkpoint.pt"
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not path.is_file():
+        content = b""
+        if self.ranks.is_first:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            content = path.read_bytes() if path.is_file() else b""
+        content = share(content)
+        if not content:
             return
-        state = torch.load(path, map_location=self.device, weights_only=True)
+        try:
+            state = torch.load(io.BytesIO(content), map_location=self.device, weights_only=True)
+        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise FormatError(f"{path}: not a checkpoint that can be read; remove it to begin anew.") from error
         if state["recipe"] != self.recipe.to_json():
             raise FormatError(f"{path}: the checkpoint belongs to another recipe.")
         self.network.load_state_dict(state["network"])
@@ -212,7 +230,6 @@ class Trainer:
             group["lr"] = self.rate
         self.batches.generator.set_state(state["generator"].cpu())
         self.epoch = state["epoch"]
-        _truncate_log(self.folder / "log.jsonl", self.epoch)
 
 
 def make_loss(recipe: Recipe) -> torch.nn.Module:
@@ -226,21 +243,9 @@ def make_loss(recipe: Recipe) -> torch.nn.Module:
     return FocalLoss(recipe.gamma, reduction="none", validate=False)
 
 
-def normalised(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Bytes (N, height, width, 3) as standardised floats (N, 3, height, width) in channels-last memory."""
-    return ((pixels.float() - mean) / std).permute(0, 3, 1, 2)
-
-
-def _channel_statistics(images: Images, device: torch.device) -> tuple[Tensor, Tensor]:
-    sums = [images[..., channel].astype(np.float64) for channel in range(3)]
-    mean, std = [float(c.mean()) for c in sums], [float(c.std()) for c in sums]
-    return torch.tensor(mean, device=device), torch.tensor(std, device=device)
-
-
 def _truncate_log(path: Path, epochs: int) -> None:
     """Forget what was logged after the checkpoint: those epochs are trained again."""
     if path.is_file():
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         if len(lines) > epochs:
-            with replace_atomically(path) as part:
-                Path(part).write_text("".join(lines[:epochs]), encoding="utf-8")
+            write_atomically(path, "".join(lines[:epochs]))

@@ -8,7 +8,7 @@ except ImportError as error:
     raise MissingExtraError("refocal.nn", "torch", "torch") from error
 
 from refocal.nn.adafocal import AdaFocalLoss
-from refocal.nn.collect import Collected, collect_logits
+from refocal.nn.collect import collect_logits
 from refocal.nn.layer import CalibrationLayer
 from refocal.nn.losses import (
     MMCE,
@@ -24,7 +24,6 @@ __all__ = [
     "AdaFocalLoss",
     "BrierLoss",
     "CalibrationLayer",
-    "Collected",
     "FocalLoss",
     "LabelSmoothing",
     "ProperFocalLoss",

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from refocal.data import Predictions
 from refocal.errors import DataError, ParameterError, ShapeError
-
-
-class Collected(NamedTuple):
-    """What a calibrator is fitted on."""
-
-    logits: Tensor  # (rows, C), float32 or float64
-    labels: Tensor  # (rows,), int64
 
 
 @torch.no_grad()
@@ -30,7 +24,7 @@ def collect_logits(
     ignore_index: int = -100,
     label_key: str = "labels",
     keep_on: torch.device | str = "cpu",
-) -> Collected:
+) -> Predictions:
     """Run `model` over `loader` in evaluation mode, without gradients; the model's own mode is put back after it.
 
     Parameters
@@ -48,15 +42,15 @@ def collect_logits(
     ignore_index : int
         Rows with this label, such as padding and unlabelled pixels, are left out.
     keep_on : device
-        Where the rows are gathered.
+        Where the logits are gathered.
 
     The model may return logits, a mapping or an object with `logits`, or a sequence that begins with them. Each pixel
     or token becomes a row; half precision becomes float32.
 
     >>> model = torch.nn.Linear(4, 3)
     >>> found = collect_logits(model, [(torch.zeros(2, 4), torch.tensor([0, 2]))], progress=False)
-    >>> found.logits.shape, found.labels
-    (torch.Size([2, 3]), tensor([0, 2]))
+    >>> found, found.labels
+    (Predictions(2 rows, 3 classes, logits, torch.float32), array([0, 2]))
     """
     if device is None:
         first = next(model.parameters(), None)
@@ -69,7 +63,7 @@ def collect_logits(
             output, labels = _run(model, batch, device, label_key)
             rows, y = _rows(output, labels.to(device), class_axis)
             kept = y != ignore_index
-            parts.append((rows[kept].to(keep_on), y[kept].to(keep_on)))
+            parts.append((rows[kept].to(keep_on), y[kept].cpu()))
             _show(number, loader, progress)
     finally:
         for part, training in modes:
@@ -77,7 +71,7 @@ def collect_logits(
     if not parts:
         raise DataError("loader", "collect_logits", expected="batches", got="none")
     _show(None, loader, progress)
-    return Collected(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    return Predictions.from_logits(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
 def _run(model: nn.Module, batch: Any, device: torch.device | str, label_key: str) -> tuple[Tensor, Tensor]:

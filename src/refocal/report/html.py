@@ -31,6 +31,7 @@ from refocal.maps import focal_temperature
 probabilities = np.exp({call})"""
 IN_SHELL = """refocal fit val.npz{option} -o calibrator.json
 refocal apply calibrator.json logits.npz -o probs.npz"""
+LONGEST_SNIPPET = 20_000
 SQUARE, WIDE, MARGINS = (4.0, 3.8), (4.6, 3.6), (0.55, 0.5)
 
 
@@ -86,8 +87,9 @@ def snippets(method: Measured) -> list[Snippet]:
         made.append(Snippet("numbers", "the numbers alone", FROM_NUMBERS.format(call=call)))
     shell = IN_SHELL.format(option=f" --method {method.name}" if method.name in NAMED else "")
     made.append(Snippet("shell", "command line", shell))
-    if method.calibrator["fitted"].get("weights", ()) is not None:  # a large matrix is not shown
-        made.append(Snippet("json", "calibrator.json", json.dumps(method.calibrator, indent=2)))
+    content = json.dumps(method.calibrator, indent=2)
+    if len(content) < LONGEST_SNIPPET:  # thousands of numbers are of no use on a page
+        made.append(Snippet("json", "calibrator.json", content))
     return made
 
 
@@ -222,4 +224,5 @@ def _run(evaluation: Evaluation) -> list[tuple[str, str]]:
         ("methods", ", ".join(method.name for method in evaluation.methods)),
         ("level of intervals", f"{evaluation.level * 100:g} %"),
     ]
+    rows += [("failed", f"{name}: {reason}") for name, reason in evaluation.failed.items()]
     return rows + list(evaluation.run.items())

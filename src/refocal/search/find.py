@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,10 +39,12 @@ def find(
     temperatures: Any = None,
     nll_tolerance: float | None = None,
     function: str = "find",
+    progress: Callable[[float], None] | None = None,
 ) -> tuple[Solution, Surface | None]:
     """The best (γ, T) for an objective, and the surface that was looked at where there is one.
 
-    `gammas` or `temperatures` with one value fix that parameter; None leaves the choice to the search.
+    `gammas` or `temperatures` with one value fix that parameter; None leaves the choice to the search. `progress` is
+    called with the share of the work that a grid has behind it, from 0 to 1.
     """
     goal = as_objective(objective, problem.n_rows, function)
     check_option(search, SEARCHES, "search", function)
@@ -60,22 +63,21 @@ def find(
     all_temperatures = _points(temperatures, default[1], "temperatures", function, above=0.0)
     if search == "auto" and temperatures is None:
         all_temperatures = all_temperatures * newton_temperature(problem).temperature
+    tolerance = goal.nll_tolerance if nll_tolerance is None else nll_tolerance
     if search == "line" and len(all_gammas) > 1 and len(all_temperatures) > 1:
         surface = _scan_line(problem, goal, all_gammas, all_temperatures)
     else:
-        surface = scan_grid(problem, goal, all_gammas, all_temperatures)
-    tolerance = goal.nll_tolerance if nll_tolerance is None else nll_tolerance
+        surface = scan_grid(problem, goal, all_gammas, all_temperatures, tolerance, progress)
     return _chosen(problem, surface, tolerance), surface
 
 
 def _scan_line(problem: Problem, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
     """The paper's 3m search: the best T for two γ, the line through them, then as many points along the line."""
-    two = np.array(LINE_GAMMAS)
-    ends = scan_grid(problem, objective, two, temperatures)
-    best = [temperatures[int(np.argmin(row))] for row in ends.value]
-    slope = (best[1] - best[0]) / (two[1] - two[0])
+    first, second = LINE_GAMMAS
+    ends = [scan_grid(problem, objective, np.array([gamma]), temperatures) for gamma in LINE_GAMMAS]
+    best = [float(end.temperature[best_index(end, None)]) for end in ends]
     along = np.linspace(gammas.min(), gammas.max(), len(temperatures))
-    on_line = best[0] + slope * (along - two[0])
+    on_line = best[0] + (best[1] - best[0]) / (second - first) * (along - first)
     inside = on_line > 0.0
     return scan_points(problem, objective, along[inside], on_line[inside])
 

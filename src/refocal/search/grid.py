@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,33 +16,138 @@ Vector = NDArray[np.float64]
 
 # At most so many confidences are held at once, in numbers of float64.
 TABLE = 40_000_000
-# Exact evaluations between two looks at what the interpolation may have hidden.
-BATCH = 24
+# Points that are looked at together: by interpolation, and exactly.
+MANY, FEW = 64, 8
+# Of the points that were ruled out, every so manyth is looked at all the same, for the shape of the surface.
+STEP = 4
 
 
-def scan_grid(problem: Problem, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
-    """Log-loss and score on the whole grid.
+def scan_grid(
+    problem: Problem,
+    objective: Objective,
+    gammas: Vector,
+    temperatures: Vector,
+    nll_tolerance: float | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Surface:
+    """Log-loss and score on the whole grid, and for certain the best point within the tolerance.
 
-    Each row's confidence is smooth in log T, so it is computed at a few Chebyshev nodes and interpolated to the
-    grid. Every point that could be the best, given the largest interpolation error seen, is then computed exactly;
-    the score of the winner is exact, the others' are good to that error.
+    Each row's confidence is smooth in log T, so it is computed at a few Chebyshev nodes and interpolated to the grid.
+    No calibration error is smaller than |mean confidence - accuracy|, which is cheap to know everywhere; only where
+    that does not rule a point out is its error interpolated, and only where that does not either, computed exactly.
     """
     if objective.metric is not None:
         return _scan_exactly(problem, objective, gammas, temperatures)
-    nodes, weights = _interpolation(np.log(temperatures))
-    log_loss = np.empty((len(gammas), len(temperatures)))
-    error = np.zeros_like(log_loss)
-    group = max(1, TABLE // (len(nodes) * problem.n_rows))
-    for first in range(0, len(gammas), group):
-        some = tuple(float(g) for g in gammas[first : first + group])
-        tables = [problem.predictions(some, math.exp(node)) for node in nodes]
-        for i in range(len(some)):
-            at_nodes = [table[i] for table in tables]
-            log_loss[first + i], error[first + i] = _along_temperature(problem, objective, at_nodes, weights)
-    if len(nodes) < len(temperatures):
-        _refine(problem, objective, gammas, temperatures, log_loss, error)
+    scan = _Scan(problem, objective, gammas, temperatures, progress)
+    scan.settle(nll_tolerance)
+    scan.fill()
     gamma, temperature = np.meshgrid(gammas, temperatures, indexing="ij")
-    return Surface(gamma, temperature, log_loss, objective.score(log_loss, error))
+    return Surface(gamma, temperature, scan.log_loss, scan.score)
+
+
+class _Scan:
+    """A grid under way: log-loss and error of each point, and how well they are known."""
+
+    BOUND, INTERPOLATED, EXACT = range(3)
+
+    def __init__(
+        self,
+        problem: Problem,
+        objective: Objective,
+        gammas: Vector,
+        temperatures: Vector,
+        progress: Callable[[float], None] | None,
+    ) -> None:
+        self.problem, self.objective = problem, objective
+        self.gammas, self.temperatures = gammas, temperatures
+        self.nodes, self.weights = _interpolation(np.log(temperatures))
+        keeps = objective.error is not None and len(gammas) * len(self.nodes) * problem.n_rows <= TABLE
+        self._tables = np.empty((len(gammas), len(self.nodes), problem.n_rows)) if keeps else None
+        self._table_of: tuple[int, Vector] | None = None
+        losses, means = np.empty((2, len(gammas), len(self.nodes)))
+        some = tuple(float(gamma) for gamma in gammas)
+        for k, node in enumerate(self.nodes):
+            for i, found in enumerate(problem.predictions(some, math.exp(node))):
+                losses[i, k], means[i, k] = _log_loss(problem, found), problem.mean(found.confidence)
+                if self._tables is not None:
+                    self._tables[i, k] = found.confidence
+            if progress is not None:  # the evaluations that follow are few
+                progress((k + 1) / len(self.nodes))
+        # The log-loss grows like 1/T towards T = 0: its logarithm is the smoother curve.
+        self.log_loss: Vector = np.exp(np.log(np.maximum(losses, 1e-300)) @ self.weights.T)
+        self.error: Vector = np.abs(means @ self.weights.T - problem.mean(problem.correct.astype(np.float64)))
+        self._bound = self.error.copy()
+        self.level = np.full(self.log_loss.shape, self.BOUND)
+        if objective.error is None:
+            self.error = np.zeros_like(self.error)
+            self.level[:] = self.EXACT if self._on_nodes else self.INTERPOLATED
+        elif self._on_nodes:
+            self._interpolate(np.arange(self.level.size))
+
+    @property
+    def score(self) -> Vector:
+        """The objective at every point, as far as it is known."""
+        return self.objective.score(self.log_loss, self.error)
+
+    @property
+    def _on_nodes(self) -> bool:
+        return len(self.nodes) == len(self.temperatures)
+
+    def settle(self, nll_tolerance: float | None) -> None:
+        """Look closer at points until no other can be the best of those within the tolerance."""
+        slack = 0.0
+        while True:
+            score = np.where(within(self.log_loss, nll_tolerance), self.score, np.inf).ravel()
+            level = self.level.ravel()
+            best = np.min(score[level == self.EXACT], initial=np.inf)
+            unsure = np.flatnonzero((level < self.EXACT) & (score <= best + 2.0 * slack) & (score < np.inf))
+            if len(unsure) == 0:
+                break
+            order = unsure[np.argsort(score[unsure], kind="stable")]
+            if level[order[0]] == self.BOUND:
+                self._interpolate(order[:MANY][level[order[:MANY]] == self.BOUND])
+                continue
+            for at in order[:FEW][level[order[:FEW]] == self.INTERPOLATED]:
+                i, j = np.unravel_index(at, self.level.shape)
+                before = self.score[i, j]
+                self.log_loss[i, j], self.error[i, j] = evaluate(
+                    self.problem, self.objective, float(self.gammas[i]), float(self.temperatures[j])
+                )
+                self.level[i, j] = self.EXACT
+                slack = max(slack, abs(float(self.score[i, j] - before)))
+
+    def fill(self) -> None:
+        """Errors of the points that were ruled out: the bound, and what others along T say that it falls short by."""
+        for i, level in enumerate(self.level):
+            (ruled_out,) = np.nonzero(level == self.BOUND)
+            if len(ruled_out) > 0:
+                seen = np.union1d(ruled_out[::STEP], ruled_out[-1:])
+                self._interpolate(i * len(level) + seen)
+        known = self.level > self.BOUND
+        at = np.log(self.temperatures)
+        for error, low, seen in zip(self.error, self._bound, known, strict=True):
+            error[~seen] = low[~seen] + np.interp(at[~seen], at[seen], (error - low)[seen])
+
+    def _interpolate(self, points: NDArray[np.int64]) -> None:
+        lowest = 1.0 / self.problem.logits.shape[-1]
+        rows, columns = np.unravel_index(points, self.level.shape)
+        for i in np.unique(rows):
+            at = columns[rows == i]
+            for first in range(0, len(at), MANY):
+                some = at[first : first + MANY]
+                confidence = np.clip(self.weights[some] @ self._table(int(i)), lowest, 1.0)
+                self.error[i, some] = [_error(self.problem, self.objective, row) for row in confidence]
+            self.level[i, at] = self.EXACT if self._on_nodes else self.INTERPOLATED
+
+    def _table(self, i: int) -> Vector:
+        """Confidences at the nodes for one γ; computed again where there is no room to keep those of all."""
+        if self._tables is not None:
+            return np.asarray(self._tables[i])
+        if self._table_of is None or self._table_of[0] != i:
+            gamma = (float(self.gammas[i]),)
+            rows = [self.problem.predictions(gamma, math.exp(node))[0].confidence for node in self.nodes]
+            self._table_of = i, np.array(rows)
+        return self._table_of[1]
 
 
 def scan_points(problem: Problem, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
@@ -61,10 +167,7 @@ def evaluate(problem: Problem, objective: Objective, gamma: float, temperature: 
 
 def best_index(surface: Surface, nll_tolerance: float | None) -> tuple[int, ...]:
     """Where the score is smallest, among the points whose log-loss is within the tolerance of the best one."""
-    score = surface.value
-    if nll_tolerance is not None:
-        limit = (1.0 + nll_tolerance) * np.min(surface.log_loss)
-        score = np.where(surface.log_loss <= limit, score, np.inf)
+    score = np.where(within(surface.log_loss, nll_tolerance), surface.value, np.inf)
     # Equal scores are decided by the log-loss.
     order = np.lexsort((surface.log_loss.ravel(), score.ravel()))
     return tuple(int(i) for i in np.unravel_index(order[0], score.shape))
@@ -76,38 +179,10 @@ def _scan_exactly(problem: Problem, objective: Objective, gammas: Vector, temper
     return Surface(gamma, temperature, flat.log_loss.reshape(gamma.shape), flat.value.reshape(gamma.shape))
 
 
-def _along_temperature(
-    problem: Problem, objective: Objective, at_nodes: list[Predictions], weights: Vector
-) -> tuple[Vector, Vector]:
-    losses = np.array([_log_loss(problem, found) for found in at_nodes])
-    # The log-loss grows like 1/T towards T = 0: its logarithm is the smoother curve.
-    log_loss = np.exp(weights @ np.log(np.maximum(losses, 1e-300)))
-    if objective.error is None:
-        return log_loss, np.zeros_like(log_loss)
-    confidence = np.stack([found.confidence for found in at_nodes])
-    lowest = 1.0 / problem.logits.shape[-1]
-    error = [_error(problem, objective, np.clip(row @ confidence, lowest, 1.0)) for row in weights]
-    return log_loss, np.array(error)
-
-
-def _refine(
-    problem: Problem, objective: Objective, gammas: Vector, temperatures: Vector, log_loss: Vector, error: Vector
-) -> None:
-    """Replace interpolated values by exact ones until no other point can be the best."""
-    exact = np.zeros(log_loss.shape, dtype=bool)
-    slack = 0.0
-    while True:
-        score = objective.score(log_loss, error)
-        best = np.min(score[exact]) if exact.any() else np.inf
-        open_points = np.flatnonzero(~exact & (score <= best + 2.0 * slack))
-        if len(open_points) == 0:
-            return
-        for flat in open_points[np.argsort(score.ravel()[open_points])][:BATCH]:
-            i, j = np.unravel_index(flat, log_loss.shape)
-            before = score[i, j]
-            log_loss[i, j], error[i, j] = evaluate(problem, objective, float(gammas[i]), float(temperatures[j]))
-            exact[i, j] = True
-            slack = max(slack, abs(float(objective.score(log_loss, error)[i, j] - before)))
+def within(log_loss: Vector, nll_tolerance: float | None) -> NDArray[np.bool_]:
+    """Which points' log-loss is within the tolerance of the best one."""
+    limit = np.inf if nll_tolerance is None else (1.0 + nll_tolerance) * np.min(log_loss)
+    return np.asarray(log_loss <= limit)
 
 
 def _interpolation(log_temperatures: Vector) -> tuple[Vector, Vector]:

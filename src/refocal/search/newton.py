@@ -15,13 +15,17 @@ MAX_STEPS = 100
 REACH = 1e6
 # Close to γ = -1 the map loses its inverse and the log-loss has minima that gain nothing on other data.
 GAMMA_BOUNDS = (-0.9, 100.0)
-# Newton converges quadratically: after a relative step of this size the error is that size squared.
+# Newton converges quadratically: after a relative step of this size the error is about that size squared.
 SMALL_STEP = 1e-5
 # A log-loss this small is that of separable data on its way to T = 0.
 NO_LOSS = 1e-9
-# Where else to start in γ, and on how many rows those starts are followed.
-OTHER_STARTS = (-0.85, -0.5, 1.0, 5.0)
-PART = 1000
+# Where to start in γ.
+STARTS = (0.0, -0.85, -0.5, 1.0, 5.0)
+# On how many rows they are followed, and how closely. The best of their ends is chosen and followed on a share of the
+# rows, and from there on all.
+PART = 300
+SHARE = 1 / 10
+CLOSE_ENOUGH = 3e-2
 
 MESSAGES: dict[Status, str] = {
     "converged": "the log-loss has a minimum here",
@@ -37,12 +41,12 @@ MESSAGES: dict[Status, str] = {
 
 def newton_temperature(problem: Problem) -> Solution:
     """The temperature of least log-loss. The loss is convex in 1/T, so a bracketed Newton method cannot miss it."""
-    scale = problem.typical_gap()
+    scale = problem.typical_gap
     if scale == 0.0:
         return _solution(problem, 0.0, 1.0, problem.temperature_curvature(1.0)[0], "flat")
     ends = (1.0 / scale / REACH, REACH / scale)
     low, high = ends
-    slope = 1.0 / scale
+    slope = _first_slope(problem)
     status: Status = "not converged"
     for _ in range(MAX_STEPS):
         value, first, second = problem.temperature_curvature(slope)
@@ -50,8 +54,8 @@ def newton_temperature(problem: Problem) -> Solution:
             status = "at a bound"
             break
         target = slope - first / second if second > 0.0 else math.inf
-        if abs(target - slope) <= SMALL_STEP * slope:
-            slope, status = target, "converged"
+        if abs(target - slope) <= SMALL_STEP * slope:  # the last step is taken unseen
+            slope, value, status = target, value - 0.5 * first * first / second, "converged"
             break
         low, high = (slope, high) if first < 0.0 else (low, slope)
         if low >= ends[1] or high <= ends[0]:
@@ -66,12 +70,21 @@ def newton_temperature(problem: Problem) -> Solution:
     return _solution(problem, 0.0, 1.0 / slope, value, status)
 
 
+def _first_slope(problem: Problem) -> float:
+    """Where to begin in 1/T: the optimum of a part of the rows, or where that is no help the scale of the logits."""
+    if problem.n_rows >= 2 * PART:
+        found = newton_temperature(_share(problem))
+        if found.status == "converged":
+            return 1.0 / found.temperature
+    return 1.0 / float(problem.typical_gap)
+
+
 def newton(problem: Problem, *, fixed_gamma: float | None = None, fixed_temperature: float | None = None) -> Solution:
     """Least log-loss over (γ, T), or over one of them.
 
     The log-loss is not known to be convex in γ, so several starts are followed on a part of the rows and the best of
-    their ends is followed on all. The other start is temperature scaling's optimum, so the result is never worse than
-    that, nor than the logits as they are.
+    their ends is followed on all. Should that end above temperature scaling's optimum (γ = 0), the search begins again
+    from there: the result is never worse.
     """
     if fixed_gamma == 0.0 and fixed_temperature is None:
         return newton_temperature(problem)
@@ -79,30 +92,43 @@ def newton(problem: Problem, *, fixed_gamma: float | None = None, fixed_temperat
         base = newton_temperature(problem)
         if base.status == "flat":
             return base
-        centre = base.temperature
+        centre, without = base.temperature, base.value
     else:
-        centre = fixed_temperature
+        centre, without = fixed_temperature, problem.temperature_curvature(1.0 / fixed_temperature)[0]
     free = np.array([fixed_gamma is None, fixed_temperature is None])
-    limit = problem.typical_gap() * REACH
+    limit = problem.typical_gap * REACH
 
     def near(gamma: float) -> tuple[float, float]:
         # The focal map with γ is close to temperature scaling with 1/T = 0.64 γ + 0.9: undo it.
         return gamma, centre * (0.64 * gamma + 0.9 if free[1] and gamma else 1.0)
 
-    starts = [near(0.0 if fixed_gamma is None else fixed_gamma)]
-    if fixed_gamma is None:
-        part = problem.part(PART)
-        ends = [_descend(part, near(gamma), free, limit) for gamma in OTHER_STARTS]
-        best = min(ends, key=lambda solution: solution.value)
-        starts.append((best.gamma, best.temperature))
-        problem.passes += math.ceil(part.passes * part.n_rows / problem.n_rows)
-    found = [_descend(problem, start, free, limit) for start in starts]
-    best = min(found, key=lambda solution: solution.value)
-    return _solution(problem, best.gamma, best.temperature, best.value, best.status)
+    if fixed_gamma is not None:
+        found = _descend(problem, near(fixed_gamma), free, limit)
+    else:
+        part, share = problem.part(PART), _share(problem)
+        ends = [_descend(part, near(gamma), free, limit, enough=CLOSE_ENOUGH) for gamma in STARTS]
+        points = {round(end.gamma, 1): (end.gamma, end.temperature) for end in ends} | {0.0: near(0.0)}
+        start = min(points.values(), key=lambda point: share.curvature(*point).value)
+        best = _descend(share, start, free, limit, enough=CLOSE_ENOUGH)
+        found = _descend(problem, (best.gamma, best.temperature), free, limit)
+        if not found.value <= without:
+            found = _descend(problem, near(0.0), free, limit)
+    return _solution(problem, found.gamma, found.temperature, found.value, found.status)
 
 
-def _descend(problem: Problem, start: tuple[float, float], free: NDArray[np.bool_], limit: float) -> Solution:
-    """Damped Newton steps in (log(1+γ), log T), which keep γ > -1 and T > 0."""
+def _share(problem: Problem) -> Problem:
+    return problem.part(max(PART, int(SHARE * problem.n_rows)))
+
+
+def _descend(
+    problem: Problem,
+    start: tuple[float, float],
+    free: NDArray[np.bool_],
+    limit: float,
+    *,
+    enough: float = SMALL_STEP,
+) -> Solution:
+    """Damped Newton steps in (log(1+γ), log T), which keep γ > -1 and T > 0, until one is as small as `enough`."""
     bounds = np.log([[1.0 + GAMMA_BOUNDS[0], 1.0 + GAMMA_BOUNDS[1]], [limit / REACH**2, limit]])
     point = np.array([math.log1p(start[0]), math.log(start[1])])
     bounds[~free] = point[~free, None]
@@ -113,18 +139,20 @@ def _descend(problem: Problem, start: tuple[float, float], free: NDArray[np.bool
     for _ in range(MAX_STEPS):
         stuck = ((point <= bounds[:, 0]) & (gradient > 0)) | ((point >= bounds[:, 1]) & (gradient < 0))
         step = _newton_step(gradient, hessian, free & ~stuck)
-        small = float(np.abs(step).max()) <= SMALL_STEP
+        gain = -float(gradient @ step)
+        if float(np.abs(step).max()) <= enough:  # here too
+            point, value = np.clip(point + step, bounds[:, 0], bounds[:, 1]), value - 0.5 * gain
+            status = "at a bound" if bool((stuck & free).any()) else "converged"
+            break
         # A gain below the rounding of the data cannot be seen in the value; the gradient still shows the way.
-        limit_of_value = value if -float(gradient @ step) > rounding * max(1.0, value) else value + rounding
+        highest = value if gain > rounding * max(1.0, value) else value + rounding
         for shrink in (1.0, 0.25, 0.05, 0.01, 1e-3):
             trial = np.clip(point + shrink * step, bounds[:, 0], bounds[:, 1])
             new = _in_logs(problem, trial)
-            if small or new[0] < limit_of_value:
+            if new[0] < highest:
+                point, (value, gradient, hessian) = trial, new
                 break
-        done = small or not new[0] < limit_of_value
-        if new[0] <= max(limit_of_value, value * (1.0 + 1e-12)):
-            point, (value, gradient, hessian) = trial, new
-        if done:
+        else:
             status = "at a bound" if bool((stuck & free).any()) else "converged"
             break
     return _solution(problem, math.expm1(point[0]), math.exp(point[1]), value, status)

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, as_floating, namespace, row_blocks, take_label, to_numpy, without_warnings
-from refocal.maps.derivatives import derivatives
-from refocal.maps.forward import focal_gaps, focal_temperature
-from refocal.maps.row import gaps, softmax_row
+from refocal._arrays import Array, as_floating, is_torch, namespace, row_blocks, to_numpy, without_warnings
+from refocal.maps.forward import focal_temperature
+from refocal.search import kernel, passes
 
 Vector = NDArray[np.float64]
+T = TypeVar("T")
+
+# Entries of a block. The compiled passes keep four rows at a time, so for them it is the share of a thread; the fused
+# ones take all at once. Array functions make temporaries of a block's size, which should stay in the cache of a CPU
+# and keep a GPU busy.
+KERNEL_BLOCK = 1 << 18
+CACHE_BLOCK = 1 << 16
+GPU_BLOCK = 1 << 24
+# From how many entries on a second thread is worth its start.
+THREADS_FROM = 1 << 19
 
 
 class Curvature(NamedTuple):
@@ -25,24 +37,35 @@ class Curvature(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """What calibration is measured on, for each row: log-probability of the label, probability of the top class."""
+    """What calibration is measured on, for each row: log p of the label, p of the top class, the sum of all p²."""
 
     label_log_p: Vector
     confidence: Vector
+    squares: Vector
 
 
 class Problem:
     """Checked logits (N, C), labels and weights; `passes` counts how often all of them were walked through."""
 
     def __init__(self, logits: Array, labels: Array, weight: Vector | None = None) -> None:
+        if is_torch(logits) and logits.device.type == "cpu" and namespace(logits).finfo(logits.dtype).bits >= 32:
+            logits, labels = to_numpy(logits), to_numpy(labels)  # the same memory, seen by NumPy
         self.logits = logits
         self.labels = labels
         self.weight = weight
         self.passes = 0
-        self._xp = namespace(logits)
+        self._engine = _engine_for(logits)
+        on_gpu = passes.on_gpu(logits)
+        self._weight: Array = weight
+        if on_gpu and weight is not None:
+            self._weight = namespace(logits).asarray(weight, device=logits.device)
+        by_engine = {kernel: KERNEL_BLOCK, passes: GPU_BLOCK if on_gpu else CACHE_BLOCK}
+        self._block_entries = by_engine.get(self._engine, int(logits.shape[0]) * int(logits.shape[1]))
         self._total = float(len(labels)) if weight is None else float(weight.sum())
-        top = [to_numpy(self._xp.argmax(x, axis=-1) == y) for x, y, _ in self._blocks()]
-        self.correct: NDArray[np.bool_] = np.concatenate(top)
+        found = self._map(lambda rows: self._engine.inspect(*self._block(rows)))
+        self.correct: NDArray[np.bool_] = np.concatenate([to_numpy(correct) for correct, _ in found])
+        # Mean distance from the top logit to the mean of the others: the scale of the logits, 0 if all are equal.
+        self.typical_gap: float = sum(float(distance) for _, distance in found) / self.n_rows / (logits.shape[-1] - 1)
 
     @property
     def n_rows(self) -> int:
@@ -51,10 +74,10 @@ class Problem:
 
     @property
     def precision(self) -> float:
-        """The machine epsilon that rows are computed in; half precision is computed in float32."""
-        dtype = self.logits.dtype
-        xp = self._xp
-        return float(xp.finfo(xp.float64 if dtype == xp.float64 else xp.float32).eps)
+        """The machine epsilon that rows are computed in."""
+        xp = namespace(self.logits)
+        in_double = self._engine is kernel or self.logits.dtype == xp.float64
+        return float(np.finfo(np.float64 if in_double else np.float32).eps)
 
     def part(self, n_rows: int) -> Problem:
         """About `n_rows` of the rows, evenly spread."""
@@ -62,66 +85,27 @@ class Problem:
         weight = None if self.weight is None else self.weight[::step]
         return Problem(self.logits[::step, :], self.labels[::step], weight)
 
-    @without_warnings
-    def typical_gap(self) -> float:
-        """Mean distance from the top logit to the mean of the others: the scale of the logits, 0 if all are equal."""
-        total = 0.0
-        for x, _, _ in self._blocks():
-            row = gaps(self._xp, x, 1.0)
-            finite = self._xp.where(row.gap > -self._xp.inf, row.gap, 0.0)
-            total -= float(self._xp.sum(finite)) / (x.shape[-1] - 1)
-        return total / self.n_rows
-
-    @without_warnings
     def temperature_curvature(self, slope: float) -> tuple[float, float, float]:
         """Mean log-loss of temperature scaling with first and second derivative in 1/T = `slope`; convex in it."""
-        xp, sums = self._xp, np.zeros(3)
         self.passes += 1
-        for x, y, weight in self._blocks():
-            raw, is_top = gaps(xp, x, 1.0)
-            q = xp.exp(raw * slope)
-            norm = 1.0 + xp.sum(xp.where(is_top, 0.0, q), axis=-1)
-            raw = xp.where(raw == -xp.inf, 0.0, raw)
-            mean = xp.sum(q * raw, axis=-1) / norm
-            label = take_label(raw, y)
-            terms = (
-                xp.log1p(norm - 1.0) - label * slope,
-                mean - label,
-                xp.sum(q * raw**2, axis=-1) / norm - mean**2,
-            )
-            sums += [_total(term, weight) for term in terms]
-        value, first, second = sums / self._total
+        sums = self._sum(lambda rows: self._engine.temperature(*self._block(rows), self._rows_weight(rows), slope))
+        value, first, second = sums
         return float(value), float(first), float(second)
 
-    @without_warnings
     def curvature(self, gamma: float, temperature: float) -> Curvature:
         """Mean log-loss of focal temperature scaling with gradient and Hessian."""
-        sums = np.zeros(7)
         self.passes += 1
-        for x, y, weight in self._blocks():
-            found = derivatives(self._xp, x, y, gamma, temperature)
-            flat = [found.gradient[..., 0], found.gradient[..., 1]]
-            flat += [found.hessian[..., i, j] for i in range(2) for j in range(2)]
-            sums -= [_total(term, weight) for term in (found.log_p, *flat)]
-        sums /= self._total
-        return Curvature(float(sums[0]), sums[1:3], sums[3:].reshape(2, 2))
+        slope = 1.0 / temperature
+        sums = self._sum(lambda rows: self._engine.focal(*self._block(rows), self._rows_weight(rows), gamma, slope))
+        value, g, b, gg, gb, bb = sums
+        return Curvature(float(value), np.array([g, b]), np.array([[gg, gb], [gb, bb]]))
 
-    @without_warnings
     def predictions(self, gammas: tuple[float, ...], temperature: float) -> list[Predictions]:
         """The predictions at one temperature for several γ, which share the softmax."""
-        xp = self._xp
         self.passes += len(gammas)
-        parts: list[list[tuple[Any, Any]]] = [[] for _ in gammas]
-        for x, y, _ in self._blocks():
-            row = softmax_row(xp, x, temperature)
-            for i, gamma in enumerate(gammas):
-                gap = row.gap if gamma == 0.0 else focal_gaps(xp, row, gamma)
-                log_norm = xp.log1p(xp.sum(xp.where(row.is_top, 0.0, xp.exp(gap)), axis=-1))
-                parts[i].append((to_numpy(take_label(gap, y) - log_norm), to_numpy(xp.exp(-log_norm))))
-        return [
-            Predictions(*(np.concatenate(column).astype(np.float64) for column in zip(*part, strict=True)))
-            for part in parts
-        ]
+        parts = self._map(lambda rows: self._engine.predict(*self._block(rows), gammas, 1.0 / temperature))
+        table = np.concatenate([to_numpy(part) for part in parts], axis=-1).astype(np.float64, copy=False)
+        return [Predictions(*table[:, i]) for i in range(len(gammas))]
 
     def measure(self, metric: Any, gamma: float, temperature: float) -> float:
         """A metric (labels, probabilities) → float of the whole data."""
@@ -133,13 +117,44 @@ class Problem:
         """The weighted mean of one number a row."""
         return float(values.mean()) if self.weight is None else float(values @ self.weight) / self._total
 
-    def _blocks(self) -> Iterator[tuple[Array, Array, Vector | None]]:
-        for rows in row_blocks(*self.logits.shape):
-            x, _ = as_floating(self.logits[rows, :], "logits", "fit")
-            yield x, self.labels[rows], None if self.weight is None else self.weight[rows]
+    def _block(self, rows: slice) -> tuple[Array, Array]:
+        x = self.logits[rows, :]
+        return as_floating(x, "logits", "fit")[0] if self._engine is passes else x, self.labels[rows]
+
+    def _rows_weight(self, rows: slice) -> Array:
+        return None if self._weight is None else self._weight[rows]
+
+    def _sum(self, measured: Callable[[slice], Array]) -> Vector:
+        """The mean over all rows of what is summed up for each block; one word from the device for all of them."""
+        parts = self._map(measured)
+        return np.asarray(to_numpy(sum(parts[1:], start=parts[0])) / self._total)
+
+    def _map(self, measured: Callable[[slice], T]) -> list[T]:
+        """A measure of each block of rows: the same blocks, in the same order, whatever the number of threads."""
+        blocks = row_blocks(self.n_rows, self.logits.shape[1], self._block_entries)
+        quietly = without_warnings(measured)
+        threads = min(n_threads(), len(blocks)) if self._engine is kernel else 1
+        if threads == 1 or self.n_rows * self.logits.shape[1] < THREADS_FROM:
+            return [quietly(rows) for rows in blocks]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(quietly, blocks))
 
 
-def _total(values: Array, weight: Vector | None) -> float:
-    """The sum in float64, whatever the precision of the values."""
-    column = to_numpy(values).astype(np.float64, copy=False)
-    return float(column.sum() if weight is None else column @ weight)
+def _engine_for(logits: Array) -> Any:
+    """The module whose passes are the fastest for these logits; all of them have the same functions."""
+    if kernel.usable(logits):
+        return kernel
+    if is_torch(logits) and logits.is_cuda and find_spec("triton") is not None:
+        from refocal.search import fused
+
+        if fused.usable(logits):
+            return fused
+    return passes
+
+
+def n_threads() -> int:
+    """Threads of a compiled pass: OMP_NUM_THREADS, as everywhere, or else the processors that this process may use."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

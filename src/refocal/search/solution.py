@@ -15,8 +15,8 @@ Status = Literal["converged", "at a bound", "not converged", "flat"]
 class Solution:
     """The point that a search chose, the value of its objective there, and how the search ended.
 
-    `passes` counts evaluations of the whole data; `message` names the cause of the status and, where something should
-    be done about it, the remedy.
+    `passes` counts evaluations of the whole data, not looks at a part of it; `message` names the cause of the status
+    and, where something should be done about it, the remedy.
     """
 
     gamma: float
@@ -29,7 +29,9 @@ class Solution:
 
 @dataclass(frozen=True)
 class Surface:
-    """Objective and log-loss at every evaluated pair of γ and T, for plots and for choosing again.
+    """Objective and log-loss at every pair of γ and T, for plots and for choosing again.
+
+    The values of the best points and those of small grids are exact; the others are interpolated, to 1e-3 or so.
 
     On a grid all arrays have shape (len(gammas), len(temperatures)); along a line they have one axis.
     """

@@ -4,6 +4,7 @@ from refocal.theory.bounds import TemperatureRange, temperature_bounds, tight_te
 from refocal.theory.closest import ClosestTemperature, closest_temperature
 from refocal.theory.confidence import confidence_threshold, raises_confidence
 from refocal.theory.properness import conditional_risk, focal_curvature, focal_minimizer
+from refocal.theory.worst import highest_lowered_top, worst_top_change
 
 __all__ = [
     "ClosestTemperature",
@@ -13,7 +14,9 @@ __all__ = [
     "confidence_threshold",
     "focal_curvature",
     "focal_minimizer",
+    "highest_lowered_top",
     "raises_confidence",
     "temperature_bounds",
     "tight_temperature_bounds",
+    "worst_top_change",
 ]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 
 from refocal.errors import ParameterError
-from refocal.maps import focal, log_softmax
+from refocal.maps import focal
 
 # What is compared: all rows of logits whose classes lie up to the first number below the top, in steps of the second.
 # Two classes: |s| ≤ 20. Three and four: every logit in [-5, 5], as in the paper.
-_LOGIT_RANGE = {2: (20.0, 0.005), 3: (10.0, 0.125), 4: (10.0, 0.25)}
+LOGIT_RANGE = {2: (20.0, 0.005), 3: (10.0, 0.125), 4: (10.0, 0.25)}
+# The grid in log(1/T), and how close the search in one of its valleys goes.
+POINTS, MARGIN, WIDTH = 121, 0.1, 1e-13
 
 
 class ClosestTemperature(NamedTuple):
@@ -37,31 +39,48 @@ def closest_temperature(gamma: float, n_classes: int) -> ClosestTemperature:
     """
     if not (math.isfinite(gamma) and gamma > -1.0):
         raise ParameterError("gamma", "closest_temperature", expected="finite and greater than -1", got=repr(gamma))
-    if n_classes not in _LOGIT_RANGE:
+    if n_classes not in LOGIT_RANGE:
         raise ParameterError("n_classes", "closest_temperature", expected="2, 3 or 4", got=repr(n_classes))
     logits = _sorted_logits(n_classes)
-    target = np.exp(focal(logits, gamma))
+    # One class after the other, the top class, whose logit is 0, first: some two hundred softmaxes are taken.
+    target = np.ascontiguousarray(np.exp(focal(logits, gamma)).T)
+    gap = np.ascontiguousarray(logits[:, 1:].T)
 
     def error(log_slope: float) -> float:
-        scaled = np.exp(log_softmax(logits, math.exp(-log_slope)))
-        return float(np.max(np.abs(scaled - target)))
+        others = np.exp(math.exp(log_slope) * gap)
+        top = 1.0 / (1.0 + others.sum(axis=0))
+        return float(max(np.abs(top - target[0]).max(), np.abs(others * top - target[1:]).max()))
 
     # log(1/T) of every closest temperature lies between that of no change and that of the binary limit, γ + 1.
     ends = sorted((0.0, math.log1p(gamma)))
-    grid = np.linspace(ends[0] - 0.1, ends[1] + 0.1, 121)
+    grid = np.linspace(ends[0] - MARGIN, ends[1] + MARGIN, POINTS)
     values = np.array([error(u) for u in grid])
     valleys = [i for i in range(1, len(grid) - 1) if values[i] <= min(values[i - 1], values[i + 1])]
-    found = [
-        minimize_scalar(error, bounds=(grid[i - 1], grid[i + 1]), method="bounded", options={"xatol": 1e-9})
-        for i in valleys
-    ]
-    best = min(found, key=lambda result: float(result.fun))
-    return ClosestTemperature(math.exp(-best.x), float(best.fun))
+    found = [_golden_section(error, float(grid[i - 1]), float(grid[i + 1])) for i in valleys]
+    best = min(found, key=error)
+    return ClosestTemperature(math.exp(-best), error(best))
+
+
+def _golden_section(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function with one valley is least. A largest difference has a kink there, so nothing smoother will do."""
+    ratio = (math.sqrt(5.0) - 1.0) / 2.0
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = function(left), function(right)
+    while high - low > WIDTH:
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = function(right)
+    return 0.5 * (low + high)
 
 
 def _sorted_logits(n_classes: int) -> NDArray[np.float64]:
     """One row for each set of gaps: both maps are symmetric in the classes and blind to a common shift."""
-    depth, step = _LOGIT_RANGE[n_classes]
+    depth, step = LOGIT_RANGE[n_classes]
     levels = -np.arange(0.0, depth + step / 2, step)
     gaps = np.array(list(combinations_with_replacement(levels, n_classes - 1)))
     return np.concatenate([np.zeros((len(gaps), 1)), gaps], axis=1)

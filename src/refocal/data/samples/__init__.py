@@ -13,6 +13,7 @@ from refocal.data.predictions import Predictions
 SAMPLES = {
     "cifar100-focal7": "ResNet-50 on CIFAR-100, trained with focal loss, γ = 7",
     "cifar10-focal3": "ResNet-18 on CIFAR-10, trained with focal loss, γ = 3",
+    "cifar10-cross-entropy": "ResNet-18 on CIFAR-10, trained with cross-entropy",
 }
 
 

@@ -1,0 +1,70 @@
+"""Compiles src/refocal/search/kernel.c while the package is built or installed.
+
+It needs a C compiler (`CC`, or cc) and nothing else. Where there is none, or REFOCAL_NO_KERNEL is set, the package is
+built without: the same results by NumPy, several times slower.
+
+    python hatch_build.py    compiles in place, after the source was changed
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+ROOM = Path(__file__).parent / "src" / "refocal" / "search"
+SOURCE, LIBRARY = ROOM / "kernel.c", ROOM / "libkernel.so"
+# Without -ffast-math: NaN and infinities keep their meaning. What is given up is errno and exception flags.
+FLAGS = ["-O3", "-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden", "-ffp-contract=fast",
+         "-fno-math-errno", "-fno-trapping-math"]  # fmt: skip
+
+
+def compile_kernel() -> str | None:
+    """Write the library; None, or why there is none. An older one is never left behind."""
+    LIBRARY.unlink(missing_ok=True)
+    if os.environ.get("REFOCAL_NO_KERNEL"):
+        return "REFOCAL_NO_KERNEL is set"
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    with tempfile.TemporaryDirectory(dir=ROOM) as folder:
+        made = Path(folder) / LIBRARY.name
+        try:
+            command = [*compiler, *FLAGS, str(SOURCE), "-o", str(made), "-lm"]
+            subprocess.run(command, check=True, capture_output=True)  # noqa: S603
+        except FileNotFoundError:
+            return f"there is no C compiler {compiler[0]!r}"
+        except subprocess.CalledProcessError as error:
+            return f"{compiler[0]} failed: {error.stderr.decode(errors='replace').strip()[:500]}"
+        os.replace(made, LIBRARY)
+    return None
+
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ImportError:  # run by hand
+    pass
+else:
+
+    class KernelHook(BuildHookInterface):
+        """Adds the compiled library to the wheel, which then belongs to this platform alone."""
+
+        def initialize(self, version, build_data):
+            """What hatchling calls before it collects files."""
+            if self.target_name != "wheel":
+                return
+            problem = compile_kernel()
+            if problem is not None:
+                self.app.display_warning(f"refocal is built without its compiled kernel: {problem}.")
+                return
+            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["artifacts"].append("src/refocal/search/libkernel.so")
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{platform}"
+
+
+if __name__ == "__main__":
+    reason = compile_kernel()
+    sys.exit(None if reason is None else f"not compiled: {reason}")

@@ -1,0 +1,44 @@
+"""A fitted calibrator in words, for the terminal and for notebooks."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+
+def short(value: Any) -> str:
+    """A fitted number or a few of them, or how many there are of something larger."""
+    if isinstance(value, list):
+        few = len(value) <= 4 and all(isinstance(entry, float) for entry in value)
+        return f"[{', '.join(map(short, value))}]" if few else f"{len(value):,} fitted"
+    if not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:.4f}" if value == 0.0 or abs(value) >= 1e-3 else f"{value:.2g}"
+
+
+def describe_state(state: dict[str, Any]) -> str:
+    """The fitted numbers in a line.
+
+    >>> describe_state({"gamma": 0.5, "temperature": 1.25, "curves": [[1.0]] * 10})
+    'gamma = 0.5000, temperature = 1.2500, curves = 10 fitted'
+    """
+    return ", ".join(f"{key} = {short(value)}" for key, value in state.items())
+
+
+def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]]:
+    """What a calibrator was fitted on, and its measures there before and after."""
+    rows = [
+        (name, f"{report['before'][name]:.4f}", f"{report['after'][name]:.4f}")
+        for name in report["before"]
+        if name in report["after"]
+    ]
+    return f"on its {report['n_samples']:,} rows, {report['n_classes']:,} classes", rows
+
+
+def html_of_fit(state: dict[str, Any], report: dict[str, Any]) -> str:
+    """The fitted numbers and the measures as a small table."""
+    on, rows = report_rows(report)
+    head = "".join(f"<th>{escape(text)}</th>" for text in (on, "before", "after"))
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<p>{escape(describe_state(state))}</p>{table}"

@@ -1,0 +1,64 @@
+"""Beta calibration: a curve of three numbers that can bend on both sides."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from refocal.calibrators._logistic import fit_logistic, softplus
+from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows, Vector
+
+IDENTITY = np.array([1.0, 1.0, 0.0])
+LOWER = np.array([0.0, 0.0, -np.inf])
+
+
+class BetaCalibration(OneVsRest):
+    """Beta calibration (Kull, Silva Filho & Flach 2017), of each class against the rest where there are more than two.
+
+    log-odds = a·log q - b·log(1-q) + c with a, b ≥ 0, fitted by log-loss; a = b = 1, c = 0 changes nothing.
+
+    Parameters
+    ----------
+    smoothing : float
+        The weight of the prior that a, b and c are those of the identity, give or take 1/√smoothing; near 0 the fit is
+        the plain one, which goes to infinity where rows can be told apart without an error.
+    base : "temperature" or "softmax"
+        What the curves start from.
+    input : "logits" or "probabilities"
+        What the columns hold.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(5000, 2))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> curve = BetaCalibration(base="softmax").fit(2.0 * logits, labels).curves_[0]
+    >>> curve["coefficients"][:2].round(1)
+    array([0.5, 0.5])
+    """
+
+    FIELDS: ClassVar[tuple[str, ...]] = ("coefficients",)
+
+    def __init__(
+        self,
+        *,
+        smoothing: float = 30.0,
+        base: str = "temperature",
+        input: str = "logits",  # noqa: A002
+    ) -> None:
+        self.smoothing = smoothing
+        self.base = base
+        self.input = input
+
+    def _fit_curve(self, rows: Rows) -> Curve:
+        features = np.stack([-softplus(-rows.score), softplus(rows.score), np.ones_like(rows.score)], axis=1)
+        penalty = self.smoothing * np.eye(3)
+        return {"coefficients": fit_logistic(features, rows.target, rows.weight, IDENTITY, penalty, LOWER)}
+
+    def _log_odds(self, curve: Curve, score: Vector) -> Vector:
+        a, b, c = curve["coefficients"]
+        return np.asarray(-a * softplus(-score) + b * softplus(score) + c)
+
+    def _check_curve(self, curve: Curve) -> bool:
+        return curve["coefficients"].shape == (3,) and bool(np.all(curve["coefficients"] >= LOWER))

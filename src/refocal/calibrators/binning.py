@@ -1,0 +1,216 @@
+"""Calibration by bins: one set of bins a class, or an average over many."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, gammaln, logit
+
+from refocal._arrays import check_option
+from refocal.calibrators._one_vs_rest import Bins, Curve, OneVsRest, Rows, Vector, is_rising
+from refocal.calibrators.isotonic import WITHIN
+from refocal.errors import ParameterError
+
+STRATEGIES = ("mass", "width", "information")
+# Sets of bins whose weight is below this share of the best one's are left out of the average.
+NEGLIGIBLE = 1e-2
+
+
+class _Binned(OneVsRest):
+    """Curves that are steps: `value` is that of each bin, `edges` lie between them."""
+
+    within: str
+    FIELDS: ClassVar[tuple[str, ...]] = ("edges", "value")
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        check_option(self.within, WITHIN, "within", type(self).__name__)
+
+    def _log_odds(self, curve: Curve, score: Vector) -> Vector:
+        value = curve["value"][np.searchsorted(curve["edges"], score, side="right")]
+        return score + value if self.within == "shift" else value
+
+    def _check_curve(self, curve: Curve) -> bool:
+        return len(curve["value"]) == len(curve["edges"]) + 1 and is_rising(curve["edges"])
+
+
+class HistogramBinning(_Binned):
+    """Histogram binning (Zadrozny & Elkan 2001) of each class against the rest.
+
+    Parameters
+    ----------
+    n_bins : int
+        Number of bins.
+    strategy : "mass", "width" or "information"
+        Bins with equally many rows, of equal width in probability, or with an equal share of Σq(1-q), which are
+        narrow where the network is unsure.
+    smoothing : float
+        How many rows, as the network expects them, every bin has seen beforehand.
+    within : "shift" or "constant"
+        What happens in a bin: the log-odds of its rows move together, or all get the same probability, as in
+        textbooks. The latter loses much with many classes.
+    base : "temperature" or "softmax"
+        What the curves start from.
+    input : "logits" or "probabilities"
+        What the columns hold.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(2000, 3))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> report = HistogramBinning().fit(4.0 * logits, labels).fit_report_
+    >>> report["after"]["log_loss"] < report["before"]["log_loss"]
+    True
+    """
+
+    def __init__(
+        self,
+        n_bins: int = 10,
+        *,
+        strategy: str = "mass",
+        smoothing: float = 3.0,
+        within: str = "shift",
+        base: str = "temperature",
+        input: str = "logits",  # noqa: A002
+    ) -> None:
+        self.n_bins = n_bins
+        self.strategy = strategy
+        self.smoothing = smoothing
+        self.within = within
+        self.base = base
+        self.input = input
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        name = type(self).__name__
+        check_option(self.strategy, STRATEGIES, "strategy", name)
+        if isinstance(self.n_bins, bool) or not isinstance(self.n_bins, (int, np.integer)) or self.n_bins < 1:
+            raise ParameterError("n_bins", name, expected="an integer of at least 1", got=repr(self.n_bins))
+
+    def _fit_curve(self, rows: Rows) -> Curve:
+        if self.strategy == "width":
+            edges = logit(np.arange(1, self.n_bins) / self.n_bins)
+        else:
+            mass = rows.weight if self.strategy == "mass" else rows.weight * rows.q * (1.0 - rows.q)
+            edges = _edges(rows, _starts(rows, mass, range(self.n_bins, self.n_bins + 1))[0])
+        index = np.searchsorted(edges, rows.score, side="right")
+        counted = rows.sums(np.flatnonzero(np.diff(index, prepend=-1)))
+        filled = np.unique(index)
+        value = np.zeros(len(edges) + 1) if self.within == "shift" else _middles(edges)
+        value[filled] = counted.shift(self.smoothing) if self.within == "shift" else counted.log_odds(self.smoothing)
+        return {"edges": edges, "value": value}
+
+
+class BayesianBinning(_Binned):
+    """Bayesian binning into quantiles (BBQ; Naeini, Cooper & Hauskrecht 2015) of each class against the rest.
+
+    Equal-mass bins of every number from n^⅓/10 to 10·n^⅓ are averaged, each by its marginal likelihood under a Beta
+    prior around what the network says.
+
+    Parameters
+    ----------
+    smoothing : float
+        The weight of the prior, in rows: spread over all bins of a set in the marginal likelihood and with "constant",
+        as in the paper (its N′ = 2); for each bin in the shifts.
+    within : "shift" or "constant"
+        What happens in a bin: the log-odds of its rows move together, or all get the same probability, as in the
+        paper. The latter loses much with many classes.
+    base : "temperature" or "softmax"
+        What the curves start from.
+    input : "logits" or "probabilities"
+        What the columns hold.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(2000, 3))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> report = BayesianBinning().fit(4.0 * logits, labels).fit_report_
+    >>> report["after"]["log_loss"] < report["before"]["log_loss"]
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        smoothing: float = 5.0,
+        within: str = "shift",
+        base: str = "temperature",
+        input: str = "logits",  # noqa: A002
+    ) -> None:
+        self.smoothing = smoothing
+        self.within = within
+        self.base = base
+        self.input = input
+
+    def _fit_curve(self, rows: Rows) -> Curve:
+        numbers = _numbers_of_bins(float(rows.weight.sum()))
+        starts, which = _starts(rows, rows.weight, numbers)
+        bins = rows.sums(starts)
+        evidence = np.bincount(which, _evidence(bins, self.smoothing / np.bincount(which)[which]))
+        share = np.exp(evidence - evidence.max())
+        return self._average(rows, [(share[i], starts[which == i]) for i in np.flatnonzero(share >= NEGLIGIBLE)])
+
+    def _average(self, rows: Rows, sets: list[tuple[float, NDArray[np.int64]]]) -> Curve:
+        """The steps of all sets laid over each other: shifts are averaged, or probabilities."""
+        union = np.unique(np.concatenate([starts for _, starts in sets]))
+        total = np.zeros(len(union))
+        for share, starts in sets:
+            counted = rows.sums(starts)
+            if self.within == "shift":
+                value = counted.shift(self.smoothing)
+            else:
+                value = expit(counted.log_odds(self.smoothing / len(starts)))
+            total += share * value[np.searchsorted(starts, union, side="right") - 1]
+        mean = total / sum(share for share, _ in sets)
+        if self.within == "constant":
+            mean = logit(np.clip(mean, np.finfo(float).tiny, 1.0 - np.finfo(float).epsneg))
+        return {"edges": _edges(rows, union), "value": mean}
+
+
+def _starts(rows: Rows, mass: Vector, numbers: range) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the bins of equal mass begin, one set of bins for each number of them; and the set that each belongs to.
+
+    Rows with the same score share a bin, so a set can have fewer bins than asked for.
+    """
+    ties = rows.starts_of_ties()
+    before = np.append(0.0, np.cumsum(mass))
+    which = np.repeat(np.arange(len(numbers)), numbers)
+    wanted = before[-1] * np.concatenate([np.arange(n) / n for n in numbers])
+    # The tie that begins closest to each quantile.
+    above = np.minimum(np.searchsorted(before[ties], wanted), len(ties) - 1)
+    below = np.maximum(above - 1, 0)
+    starts = ties[np.where(wanted - before[ties[below]] < before[ties[above]] - wanted, below, above)]
+    new = np.append(True, (np.diff(starts) > 0) | (np.diff(which) > 0))
+    return starts[new], which[new]
+
+
+def _edges(rows: Rows, starts: NDArray[np.int64]) -> Vector:
+    """Half-way between the last score of a bin and the first of the next."""
+    later = starts[1:]
+    below, above = rows.score[later - 1], rows.score[later]
+    middle = below + 0.5 * (above - below)
+    edges: Vector = np.where(middle > below, middle, above)  # two neighbouring floats have no middle
+    return edges
+
+
+def _middles(edges: Vector) -> Vector:
+    """The middle of each bin in probability, as log-odds: what an empty bin says."""
+    q = np.concatenate([[0.0], expit(edges), [1.0]])
+    return np.asarray(logit(np.clip(0.5 * (q[1:] + q[:-1]), 1e-12, 1.0 - 1e-12)))
+
+
+def _numbers_of_bins(n: float) -> range:
+    root = max(n, 1.0) ** (1.0 / 3.0)
+    fewest = max(1, int(root / 10.0))
+    return range(fewest, max(fewest, min(int(np.ceil(n / 5.0)), int(np.ceil(10.0 * root)))) + 1)
+
+
+def _evidence(bins: Bins, weight: Vector) -> Vector:
+    """What each bin adds to the log of the marginal likelihood of its set; the prior has the expected mean."""
+    a, b = weight * bins.mean, weight * (1.0 - bins.mean)
+    terms = gammaln(weight) - gammaln(bins.total + weight) + gammaln(bins.hits + a) - gammaln(a)
+    return np.asarray(terms + gammaln(bins.misses + b) - gammaln(b))

@@ -1,0 +1,34 @@
+"""Going on where one of several methods fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from refocal.errors import RefocalError
+
+
+class Failures:
+    """What went wrong, by method, while the others went on."""
+
+    def __init__(self) -> None:
+        self.errors: dict[str, Exception] = {}
+
+    @contextmanager
+    def of(self, name: str, *, needed: bool) -> Iterator[None]:
+        """Note an error of the block and go on, unless what fails is needed."""
+        try:
+            yield
+        except Exception as error:
+            if needed:
+                raise
+            self.errors[name] = error
+
+    def reasons(self) -> dict[str, str]:
+        """One line for each method that failed."""
+        return {name: _line(error) for name, error in self.errors.items()}
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, RefocalError) else f"{type(error).__name__}: {text}"

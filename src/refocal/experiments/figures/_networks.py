@@ -1,0 +1,99 @@
+"""The networks that figures are drawn of: the embedded samples, and the finished cells of a sweep."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from refocal.data import Predictions, load_sample
+from refocal.errors import FormatError
+from refocal.search import Problem, Surface
+from refocal.search.grid import evaluate, scan_grid
+from refocal.search.objective import Objective, as_objective
+
+GAMMAS = np.array([-0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0])
+# The paper's step. Its range begins at 0.01, far below where any of these networks has its optimum.
+TEMPERATURES = np.round(np.arange(0.3, 5.005, 0.01), 2)
+CANDIDATES = 5
+DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tinyimagenet": "TinyImageNet"}
+EMBEDDED = {
+    "cifar100-focal7": ("cifar100", "focal-7"),
+    "cifar10-focal3": ("cifar10", "focal-3"),
+    "cifar10-cross-entropy": ("cifar10", "cross-entropy"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A trained network's predictions on its validation and its test set."""
+
+    dataset: str
+    loss: str  # as recipes name it
+    name: str
+    validation: Predictions
+    test: Predictions
+
+    @cached_property
+    def surface(self) -> Surface:
+        """ECE and log-loss on the validation set over all pairs of γ and T."""
+        return scan_grid(self._problem, self._objective, GAMMAS, TEMPERATURES)
+
+    def least_ece(self, row: int) -> tuple[float, float]:
+        """The temperature of least ECE for one γ, and that ECE.
+
+        The surface is interpolated, and an ECE jumps where two rows change places: the best few are computed exactly.
+        """
+        few = np.sort(np.argsort(self.surface.value[row], kind="stable")[:CANDIDATES])
+        gamma = float(GAMMAS[row])
+        exact = [evaluate(self._problem, self._objective, gamma, float(TEMPERATURES[i]))[1] for i in few]
+        best = int(np.argmin(exact))
+        return float(TEMPERATURES[few[best]]), exact[best]
+
+    @cached_property
+    def _problem(self) -> Problem:
+        return Problem(self.validation.values, self.validation.labels)
+
+    @cached_property
+    def _objective(self) -> Objective:
+        return as_objective("ece", self._problem.n_rows, "reproduce")
+
+
+class Networks:
+    """All networks at hand, read when they are first needed."""
+
+    def __init__(self, runs: Path | None = None) -> None:
+        self.cells: list[Path] = []
+        if runs is not None:
+            self.cells = sorted(path.parent for path in runs.glob("*/recipe.json") if _is_finished(path.parent))
+            if not self.cells:
+                raise FormatError(f"{runs}: no finished cell; each is a folder with recipe.json and logits.npz.")
+
+    @cached_property
+    def all(self) -> list[Network]:
+        """The embedded samples first, then the cells in the order of their folders' names."""
+        found = []
+        for name, (dataset, loss) in EMBEDDED.items():
+            sample = load_sample(name)
+            found.append(Network(dataset, loss, f"{dataset} {loss}, embedded", sample.validation, sample.test))
+        return found + [read_cell(folder) for folder in self.cells]
+
+
+def read_cell(folder: Path) -> Network:
+    """A cell of a sweep; its logits are stored in half precision."""
+    recipe: dict[str, Any] = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    with np.load(folder / "logits.npz", allow_pickle=False) as data:
+        parts = [
+            Predictions.from_logits(data[rows].astype(np.float32), data[labels].astype(np.int64))
+            for rows, labels in (("val", "yv"), ("test", "yt"))
+        ]
+    name = f"{recipe['dataset']} {recipe['loss']}, seed {recipe['seed']}, {recipe['epochs']} epochs"
+    return Network(recipe["dataset"], recipe["loss"], name, *parts)
+
+
+def _is_finished(folder: Path) -> bool:
+    return (folder / "logits.npz").is_file()

@@ -1,0 +1,374 @@
+/* The passes of refocal.search over rows of logits, in plain C.
+ *
+ * Four rows go side by side, one in each lane of a vector, so that a formula is written once and as it is read; the
+ * loops are over classes. All is added up in double, whatever the logits are stored in. The formulas are those of
+ * refocal/maps (row.py, forward.py, derivatives.py), which the tests hold this file to; read them there first. As
+ * there, the top class stands apart: every other class has q <= 1/2, where log(1-q) loses nothing, and the top's own
+ * 1-q is the sum of the others.
+ *
+ * It is compiled without fast-math, so NaN and infinities mean what they always do. Callers check the logits: no NaN,
+ * no +inf, a finite one in every row.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LANES 4
+typedef double V __attribute__((vector_size(8 * LANES)));
+typedef int64_t I __attribute__((vector_size(8 * LANES)));
+
+#define INLINE static inline __attribute__((always_inline))
+#define EXPORT __attribute__((visibility("default")))
+
+/* Logits that lie this far below the top, -inf above all, belong to classes that cannot occur. */
+#define IMPOSSIBLE (-1e150)
+#define LN2 0x1.62e42fefa39efp-1
+
+INLINE V pick(I mask, V yes, V no) { return (V)((mask & (I)yes) | (~mask & (I)no)); }
+INLINE V keep(I mask, V value) { return (V)(mask & (I)value); }
+INLINE V larger(V a, V b) { return pick(a > b, a, b); }
+INLINE V same(double x) { return x + (V){0}; }
+
+/* exp(x) for x <= 700; 0 below -708, where doubles lose their digits. */
+INLINE V exp_(V x) {
+    const double magic = 0x1.8p52;
+    V t = larger(x, same(-708.0)) * 0x1.71547652b82fep0 + magic, n = t - magic;
+    V r = larger(x, same(-708.0)) - n * LN2 - n * 0x1.abc9e3b39803fp-56;
+    /* The terms r^k / k! in pairs, pairs of pairs and so on: a chain of 5 steps, where Horner's has 12. */
+    V r2 = r * r, r4 = r2 * r2;
+    V a = 1.0 + r, b = 0.5 + r * (1.0 / 6.0), c = 1.0 / 24.0 + r * (1.0 / 120.0), d = 1.0 / 720.0 + r * (1.0 / 5040.0);
+    V e = 1.0 / 40320.0 + r * (1.0 / 362880.0), f = 1.0 / 3628800.0 + r * (1.0 / 39916800.0);
+    V p = ((a + b * r2) + (c + d * r2) * r4) + ((e + f * r2) + r4 * (1.0 / 479001600.0)) * (r4 * r4);
+    return keep(x >= -708.0, (V)((I)p + ((I)t << 52)));
+}
+
+/* 2 atanh(s) for |s| <= 0.172, which is log(1+f) at s = f / (2+f). */
+INLINE V twice_atanh(V s) {
+    V z = s * s, z2 = z * z, z4 = z2 * z2;
+    V a = 2.0 / 3.0 + z * (2.0 / 5.0), b = 2.0 / 7.0 + z * (2.0 / 9.0);
+    V c = 2.0 / 11.0 + z * (2.0 / 13.0), d = 2.0 / 15.0 + z * (2.0 / 17.0);
+    V p = ((a + b * z2) + (c + d * z2) * z4) + (2.0 / 19.0) * (z4 * z4);
+    return 2.0 * s + s * z * p;
+}
+
+/* log(1+r) for finite r > -1: 1+r = 2^k (1+f) with 1+f between sqrt(1/2) and sqrt(2). */
+INLINE V log1p_(V r) {
+    const double magic = 0x1.8p52;
+    V u = 1.0 + r, lost = pick(r > 1.0, 1.0 - (u - r), r - (u - 1.0)); /* what the sum rounded off */
+    I k = ((I)u - 0x3fe6a09e667f3bcd) >> 52;
+    V whole = (V)((I)same(magic) + k) - magic;
+    V f = pick(k == 0, r, (V)((I)u - (k << 52)) - 1.0);
+    return twice_atanh(f / (2.0 + f)) + keep(k != 0, lost / u) + whole * LN2;
+}
+
+/* log(1+r)/r, which is h(q) of the top class at r = (1-q)/q. */
+INLINE V log1p_ratio(V r) {
+    I small = r < 6e-6;
+    return pick(small, 1.0 - r * (0.5 - r / 3.0), log1p_(r) / pick(small, same(1.0), r));
+}
+
+/* --- four rows ------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const void *logits;
+    int64_t is_double, stride;
+    const int64_t *labels;
+    const double *weights; /* or NULL */
+    int64_t n_rows, n_classes;
+} Data;
+
+typedef struct {
+    V below;       /* largest of the others less the top, <= 0: in units of the logits, as are d and mean */
+    V sum;         /* sum over the others of e_j = exp((d_j - below) / T); 0 if none of them can occur */
+    V squares;     /* sum of e_j^2 */
+    V mean, spread; /* mean of d_j and its variance, weighted by e_j; 0 if none can occur */
+    V at_label;    /* d of the label, 0 if that is the top */
+    I is_top;      /* where it is */
+    V weight;      /* 0 in lanes behind the last row */
+} Rows;
+
+/* The logits of four rows, class by class, into d: squares of four by four are turned over in registers. */
+typedef float F __attribute__((vector_size(4 * LANES)));
+
+INLINE V floats(const float *x) {
+    F four;
+    memcpy(&four, x, sizeof four);
+    return __builtin_convertvector(four, V);
+}
+
+INLINE V doubles(const double *x) {
+    V four;
+    memcpy(&four, x, sizeof four);
+    return four;
+}
+
+#define GATHER(TYPE, LOAD)                                                                                             \
+    do {                                                                                                               \
+        const TYPE *x = data->logits, *x0 = x + row[0], *x1 = x + row[1], *x2 = x + row[2], *x3 = x + row[3];          \
+        for (; j + LANES <= data->n_classes; j += LANES) {                                                             \
+            V a = LOAD(x0 + j), b = LOAD(x1 + j), c = LOAD(x2 + j), e = LOAD(x3 + j);                                  \
+            V ab = __builtin_shufflevector(a, b, 0, 4, 2, 6), ab_ = __builtin_shufflevector(a, b, 1, 5, 3, 7);         \
+            V ce = __builtin_shufflevector(c, e, 0, 4, 2, 6), ce_ = __builtin_shufflevector(c, e, 1, 5, 3, 7);         \
+            d[j] = __builtin_shufflevector(ab, ce, 0, 1, 4, 5);                                                        \
+            d[j + 1] = __builtin_shufflevector(ab_, ce_, 0, 1, 4, 5);                                                  \
+            d[j + 2] = __builtin_shufflevector(ab, ce, 2, 3, 6, 7);                                                    \
+            d[j + 3] = __builtin_shufflevector(ab_, ce_, 2, 3, 6, 7);                                                  \
+        }                                                                                                              \
+        for (; j < data->n_classes; j++) d[j] = (V){x0[j], x1[j], x2[j], x3[j]};                                       \
+    } while (0)
+
+INLINE void gather(const Data *data, int64_t first, V *d) {
+    int64_t row[LANES], j = 0;
+    for (int r = 0; r < LANES; r++)
+        row[r] = (first + r < data->n_rows ? first + r : data->n_rows - 1) * data->stride;
+    if (data->is_double) GATHER(double, doubles);
+    else GATHER(float, floats);
+}
+
+/* Rows first ... first+3: d_j = s_j - s_top and e_j of every class; both say "impossible" of the top itself. */
+INLINE Rows weigh(const Data *data, int64_t first, double slope, V *d, V *e) {
+    const int64_t n = data->n_classes;
+    gather(data, first, d);
+    V top = d[0], second = same(-INFINITY), at = {0};
+    for (int64_t j = 1; j < n; j++) { /* the first of the largest is the top */
+        I higher = d[j] > top;
+        second = pick(higher, top, larger(d[j], second));
+        at = pick(higher, same((double)j), at);
+        top = pick(higher, d[j], top);
+    }
+    V below = larger(second - top, same(IMPOSSIBLE)), sum = {0}, squares = {0}, d1 = {0}, d2 = {0};
+    for (int64_t j = 0; j < n; j++) {
+        V raw = pick(at == (double)j, same(IMPOSSIBLE), larger(d[j] - top, same(IMPOSSIBLE)));
+        V lower = raw - below, weight = keep(raw > IMPOSSIBLE, exp_(lower * slope));
+        d[j] = raw;
+        e[j] = weight;
+        sum += weight;
+        squares += weight * weight;
+        lower = keep(weight > 0.0, lower);
+        d1 += weight * lower;
+        d2 += weight * lower * lower;
+    }
+    V some = pick(sum > 0.0, sum, same(1.0)), mean = keep(sum > 0.0, below + d1 / some);
+    Rows rows = {below, sum, squares, mean, d2 / some - (d1 / some) * (d1 / some), {0}, {0}, {0}};
+    for (int r = 0; r < LANES && first + r < data->n_rows; r++) {
+        int64_t y = data->labels[first + r];
+        rows.is_top[r] = -(at[r] == (double)y);
+        rows.at_label[r] = rows.is_top[r] ? 0.0 : d[y][r];
+        rows.weight[r] = data->weights ? data->weights[first + r] : 1.0;
+    }
+    return rows;
+}
+
+INLINE double total(V v) { return v[0] + v[1] + v[2] + v[3]; }
+
+/* weight * value, where a weight of 0 outweighs even infinity. */
+INLINE V weighted(V weight, V value) { return keep(weight > 0.0, weight * value); }
+
+/* --- temperature scaling --------------------------------------------------------------------------------------- */
+
+/* Log-loss at 1/T = slope: out = sums of the value and of its first and second derivative in slope. */
+INLINE void temperature(const Data *data, double slope, V *scratch, double *out) {
+    V *d = scratch, *e = scratch + data->n_classes, value = {0}, first = {0}, second = {0};
+    for (int64_t i = 0; i < data->n_rows; i += LANES) {
+        Rows rows = weigh(data, i, slope, d, e);
+        V rest = exp_(rows.below * slope) * rows.sum, top = 1.0 / (1.0 + rest), others = rest * top;
+        V label = pick(rows.at_label <= IMPOSSIBLE, same(-INFINITY), rows.at_label);
+        value += weighted(rows.weight, log1p_(rest) - label * slope);
+        first += weighted(rows.weight, others * rows.mean - label);
+        second += weighted(rows.weight, others * (rows.spread + rows.mean * rows.mean * top));
+    }
+    out[0] = total(value);
+    out[1] = total(first);
+    out[2] = total(second);
+}
+
+/* --- focal temperature scaling --------------------------------------------------------------------------------- */
+
+/* The top class: rest = (1-q)/q, log(1+rest), log(1-q), h(q). Where no other class can occur log(1-q) reads 0. */
+typedef struct { V rest, log_norm, log_not_q, h; } Top;
+
+INLINE Top top_of(Rows rows, double slope) {
+    I some = rows.sum > 0.0;
+    V log_rest = rows.below * slope + log1p_(keep(some, rows.sum - 1.0)), rest = keep(some, exp_(log_rest));
+    V log_norm = log1p_(rest);
+    return (Top){rest, log_norm, keep(some, log_rest - log_norm), log1p_ratio(rest)};
+}
+
+/* A class that is not the top: log(1-q), q/(1-q) and h(q), for 0 <= q <= 1/2. */
+typedef struct { V log_not_q, odds, h; } Other;
+
+INLINE Other other(V q, V log_q) {
+    I doubled = q > 0.29289321881345254; /* 1-q below sqrt(1/2) */
+    V f = pick(doubled, 1.0 - 2.0 * q, -q);
+    V inverse = 1.0 / ((2.0 + f) * (1.0 - q)); /* one division for two quotients */
+    V odds = q * (2.0 + f) * inverse, log_ = twice_atanh(f * (1.0 - q) * inverse);
+    return (Other){log_ - keep(doubled, same(LN2)), odds, -log_q * odds};
+}
+
+/* What turns e_j into q_j. */
+INLINE V scale_of(Rows rows, Top top) { return top.rest / (1.0 + top.rest) / pick(rows.sum > 0.0, rows.sum, same(1.0)); }
+
+/* The label as if it were not the top; `possible` where it can occur. */
+typedef struct { V raw; Other o; I possible; } Label;
+
+INLINE Label label_of(Rows rows, Top top, double slope) {
+    I possible = rows.at_label > IMPOSSIBLE;
+    V raw = keep(possible, rows.at_label);
+    V q = keep(possible & ~rows.is_top, exp_((raw - rows.below) * slope) * scale_of(rows, top));
+    return (Label){raw, other(q, raw * slope - top.log_norm), possible};
+}
+
+/* log p_label - log p_top: 0 at the top and at ties with it, and never above. */
+INLINE V focal_gap(Rows rows, Top top, Label label, double gamma, double slope) {
+    V gap = label.raw * slope, bent = log1p_(gamma * label.o.h) - log1p_(gamma * top.h);
+    V found = gap - gamma * (label.o.log_not_q - top.log_not_q) - bent;
+    found = keep((gap != 0.0) & (found < 0.0) & ~rows.is_top, found);
+    return pick(label.possible, found, same(-INFINITY));
+}
+
+/* First and second derivatives of the log-weight with respect to gamma (g) and 1/T (b). */
+typedef struct { V g, b, gg, gb, bb; } Curve;
+
+INLINE Curve others_curve(Other o, V damp, double gamma, V slope, V curvature) {
+    V bend = o.odds * (o.h - 1.0), h_1 = o.h + bend;
+    V part = gamma * damp, turn = part * h_1, lost = o.h * damp;
+    V x_1 = 1.0 + gamma * o.odds - turn;
+    V x_2 = (1.0 + o.odds) * (gamma * o.odds - part * (h_1 + bend)) + turn * turn;
+    return (Curve){-o.log_not_q - lost, x_1 * slope, lost * lost, (o.odds - h_1 * damp * damp) * slope,
+                   x_2 * slope * slope + x_1 * curvature};
+}
+
+INLINE Curve top_curve(Top top, double gamma, V mean, V variance) {
+    V q = 1.0 / (1.0 + top.rest), not_q = top.rest * q;
+    V h_1 = q - top.h, h_2 = -not_q * q - h_1, damp = 1.0 / (1.0 + gamma * top.h);
+    V turn = gamma * damp * h_1, lost = top.h * damp;
+    V x_1 = -not_q - gamma * q - turn;
+    V x_2 = (gamma - 1.0) * not_q * q - gamma * damp * h_2 + turn * turn;
+    return (Curve){-top.log_not_q - lost, x_1 * mean, lost * lost, -(q + h_1 * damp * damp) * mean,
+                   x_2 * mean * mean + x_1 * variance};
+}
+
+INLINE Curve minus(Curve a, Curve b) {
+    return (Curve){a.g - b.g, a.b - b.b, a.gg - b.gg, a.gb - b.gb, a.bb - b.bb};
+}
+
+/* Log-loss at (gamma, 1/T = slope): out = sums of the value and of its derivatives g, b, gg, gb, bb. */
+INLINE void focal(const Data *data, double gamma, double slope, V *scratch, double *out) {
+    V *d = scratch, *e = scratch + data->n_classes, sums[6] = {{0}};
+    for (int64_t i = 0; i < data->n_rows; i += LANES) {
+        Rows rows = weigh(data, i, slope, d, e);
+        Top top = top_of(rows, slope);
+        V scale = scale_of(rows, top), not_top = top.rest / (1.0 + top.rest), mean = not_top * rows.mean;
+        V curvature = mean * mean - not_top * (rows.spread + rows.mean * rows.mean), damp_top = 1.0 + gamma * top.h;
+        Curve at_top = top_curve(top, gamma, rows.mean, rows.spread);
+        V w = {0}, g = {0}, b = {0}, gg = {0}, gb = {0}, bb = {0};
+        for (int64_t j = 0; j < data->n_classes; j++) {
+            I possible = e[j] > 0.0;
+            V raw = keep(possible, d[j]), gap = raw * slope;
+            Other o = other(e[j] * scale, gap - top.log_norm);
+            V damp = 1.0 / (1.0 + gamma * o.h);
+            V p = keep(possible, exp_(gap - gamma * (o.log_not_q - top.log_not_q)) * (damp_top * damp));
+            Curve c = minus(others_curve(o, damp, gamma, raw - mean, curvature), at_top);
+            w += p;
+            g += p * c.g;
+            b += p * c.b;
+            gg += p * (c.gg + c.g * c.g);
+            gb += p * (c.gb + c.g * c.b);
+            bb += p * (c.bb + c.b * c.b);
+        }
+        Label label = label_of(rows, top, slope);
+        V damp = 1.0 / (1.0 + gamma * label.o.h), norm = 1.0 / (1.0 + w), mean_g = g * norm, mean_b = b * norm;
+        Curve c = minus(others_curve(label.o, damp, gamma, label.raw - mean, curvature), at_top);
+        I other_class = ~rows.is_top;
+        sums[0] += weighted(rows.weight, log1p_(w) - focal_gap(rows, top, label, gamma, slope));
+        sums[1] += weighted(rows.weight, mean_g - keep(other_class, c.g));
+        sums[2] += weighted(rows.weight, mean_b - keep(other_class, c.b));
+        sums[3] += weighted(rows.weight, gg * norm - mean_g * mean_g - keep(other_class, c.gg));
+        sums[4] += weighted(rows.weight, gb * norm - mean_g * mean_b - keep(other_class, c.gb));
+        sums[5] += weighted(rows.weight, bb * norm - mean_b * mean_b - keep(other_class, c.bb));
+    }
+    for (int k = 0; k < 6; k++) out[k] = total(sums[k]);
+}
+
+/* For each gamma and row: log p of the label, p of the top, the sum of all p^2; each (n_gammas, out_stride). */
+INLINE void predict(const Data *data, const double *gammas, int64_t n_gammas, double slope, V *scratch, double *log_p,
+                    double *confidence, double *squares, int64_t out_stride) {
+    const int64_t n = data->n_classes;
+    V *gap = scratch, *apart = scratch + n, *h = scratch + 2 * n;
+    int is_focal = 0;
+    for (int64_t k = 0; k < n_gammas; k++) is_focal |= gammas[k] != 0.0;
+    for (int64_t i = 0; i < data->n_rows; i += LANES) {
+        Rows rows = weigh(data, i, slope, gap, apart);
+        Top top = top_of(rows, slope);
+        V scale = scale_of(rows, top), second = exp_(rows.below * slope);
+        for (int64_t j = 0; is_focal && j < n; j++) {
+            I possible = apart[j] > 0.0;
+            V here = keep(possible, gap[j] * slope);
+            Other o = other(apart[j] * scale, here - top.log_norm);
+            gap[j] = pick(possible, here, same(-INFINITY));
+            apart[j] = o.log_not_q - top.log_not_q;
+            h[j] = o.h;
+        }
+        Label label = label_of(rows, top, slope);
+        for (int64_t k = 0; k < n_gammas; k++) {
+            const double gamma = gammas[k];
+            V w = {0}, ww = {0}, damp = 1.0 + gamma * top.h;
+            for (int64_t j = 0; gamma != 0.0 && j < n; j++) {
+                V p = exp_(gap[j] - gamma * apart[j]) * (damp / (1.0 + gamma * h[j]));
+                w += p;
+                ww += p * p;
+            }
+            if (gamma == 0.0) w = top.rest, ww = second * second * rows.squares;
+            V found = focal_gap(rows, top, label, gamma, slope) - log1p_(w), norm = 1.0 / (1.0 + w);
+            V square = (1.0 + ww) * norm * norm;
+            for (int r = 0; r < LANES && i + r < data->n_rows; r++) {
+                log_p[k * out_stride + i + r] = found[r];
+                confidence[k * out_stride + i + r] = norm[r];
+                squares[k * out_stride + i + r] = square[r];
+            }
+        }
+    }
+}
+
+/* Whether each row's first largest logit is its label's; out = the sum of all distances to the top. */
+INLINE void inspect(const Data *data, V *scratch, uint8_t *correct, double *out) {
+    V distance = {0};
+    for (int64_t i = 0; i < data->n_rows; i += LANES) {
+        gather(data, i, scratch);
+        V top = scratch[0], at = {0}, here = {0};
+        for (int64_t j = 1; j < data->n_classes; j++) {
+            I higher = scratch[j] > top;
+            at = pick(higher, same((double)j), at);
+            top = pick(higher, scratch[j], top);
+        }
+        for (int64_t j = 0; j < data->n_classes; j++) here += keep(scratch[j] > -INFINITY, top - scratch[j]);
+        for (int r = 0; r < LANES && i + r < data->n_rows; r++) {
+            correct[i + r] = at[r] == (double)data->labels[i + r];
+            distance[r] += here[r];
+        }
+    }
+    *out = total(distance);
+}
+
+/* --- what the library exports: each pass for processors with wide vectors and for all ----------------------------- */
+
+#if defined(__x86_64__)
+#define PASS(name, parameters, arguments)                                                                              \
+    __attribute__((target("avx2,fma"))) static void name##_wide parameters { name arguments; }                         \
+    EXPORT void refocal_##name parameters {                                                                            \
+        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) name##_wide arguments;                    \
+        else name arguments;                                                                                           \
+    }
+#else
+#define PASS(name, parameters, arguments)                                                                              \
+    EXPORT void refocal_##name parameters { name arguments; }
+#endif
+
+PASS(temperature, (const Data *data, double slope, void *scratch, double *out), (data, slope, scratch, out))
+PASS(focal, (const Data *data, double gamma, double slope, void *scratch, double *out),
+     (data, gamma, slope, scratch, out))
+PASS(predict,
+     (const Data *data, const double *gammas, int64_t n_gammas, double slope, void *scratch, double *log_p,
+      double *confidence, double *squares, int64_t out_stride),
+     (data, gammas, n_gammas, slope, scratch, log_p, confidence, squares, out_stride))
+PASS(inspect, (const Data *data, void *scratch, uint8_t *correct, double *out), (data, scratch, correct, out))

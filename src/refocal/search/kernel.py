@@ -1,0 +1,114 @@
+"""The passes in C, for NumPy arrays: the functions of `passes`, by the compiled library beside this file.
+
+The library is made when the package is installed (hatch_build.py). Without one `usable` says so, and `Problem` takes
+the passes that are written with array functions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+# Numbers of a row's scratch memory: LANES of kernel.c, three arrays of them, and room to align.
+LANES, ARRAYS, ALIGNMENT = 4, 3, 64
+
+
+class _Data(ctypes.Structure):
+    """`Data` of kernel.c."""
+
+    _fields_ = (
+        ("logits", ctypes.c_void_p),
+        ("is_double", ctypes.c_int64),
+        ("stride", ctypes.c_int64),
+        ("labels", ctypes.c_void_p),
+        ("weights", ctypes.c_void_p),
+        ("n_rows", ctypes.c_int64),
+        ("n_classes", ctypes.c_int64),
+    )
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL(str(Path(__file__).with_name("libkernel.so")))
+    except OSError:
+        return None
+    data, number, pointer = ctypes.POINTER(_Data), ctypes.c_double, ctypes.c_void_p
+    library.refocal_temperature.argtypes = (data, number, pointer, pointer)
+    library.refocal_focal.argtypes = (data, number, number, pointer, pointer)
+    library.refocal_predict.argtypes = (data, pointer, ctypes.c_int64, number, *(pointer,) * 4, ctypes.c_int64)
+    library.refocal_inspect.argtypes = (data, pointer, pointer, pointer)
+    for name in ("temperature", "focal", "predict", "inspect"):
+        getattr(library, f"refocal_{name}").restype = None
+    return library
+
+
+def usable(logits: Any) -> bool:
+    """Whether these logits can be given to the compiled passes."""
+    return isinstance(logits, np.ndarray) and _library() is not None
+
+
+class _Block:
+    """One block of rows as kernel.c takes it; holds on to the arrays that it points into."""
+
+    def __init__(self, x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None) -> None:
+        size = x.dtype.itemsize
+        if size < 4 or x.strides[1] != size or x.strides[0] % size or not x.flags.aligned or not x.dtype.isnative:
+            x = np.ascontiguousarray(x, dtype=np.float64 if size > 4 else np.float32)
+        y = np.ascontiguousarray(y, dtype=np.int64)
+        weight = None if weight is None else np.ascontiguousarray(weight, dtype=np.float64)
+        room = np.empty(ARRAYS * LANES * x.shape[1] + ALIGNMENT // 8)
+        self.scratch = room.ctypes.data + -room.ctypes.data % ALIGNMENT
+        self.kept = (x, y, weight, room)
+        self.data = _Data(
+            x.ctypes.data,
+            x.dtype == np.float64,
+            x.strides[0] // x.dtype.itemsize,
+            y.ctypes.data,
+            None if weight is None else weight.ctypes.data,
+            *x.shape,
+        )
+
+
+def temperature(x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, slope: float) -> Vector:
+    """See `passes.temperature`."""
+    block, out = _Block(x, y, weight), np.empty(3)
+    _passes().refocal_temperature(block.data, slope, block.scratch, out.ctypes.data)
+    return out
+
+
+def focal(x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, gamma: float, slope: float) -> Vector:
+    """See `passes.focal`."""
+    block, out = _Block(x, y, weight), np.empty(6)
+    _passes().refocal_focal(block.data, gamma, slope, block.scratch, out.ctypes.data)
+    return out
+
+
+def predict(x: NDArray[Any], y: NDArray[np.int64], gammas: tuple[float, ...], slope: float) -> Vector:
+    """See `passes.predict`."""
+    block, some = _Block(x, y, None), np.array(gammas, dtype=np.float64)
+    out = np.empty((3, len(some), x.shape[0]))
+    places = [part.ctypes.data for part in out]
+    _passes().refocal_predict(block.data, some.ctypes.data, len(some), slope, block.scratch, *places, x.shape[0])
+    return out
+
+
+def inspect(x: NDArray[Any], y: NDArray[np.int64]) -> tuple[NDArray[np.bool_], float]:
+    """See `passes.inspect`."""
+    block, correct, out = _Block(x, y, None), np.empty(x.shape[0], dtype=np.bool_), np.empty(1)
+    _passes().refocal_inspect(block.data, block.scratch, correct.ctypes.data, out.ctypes.data)
+    return correct, float(out[0])
+
+
+def _passes() -> ctypes.CDLL:
+    library = _library()
+    if library is None:
+        raise RuntimeError("refocal was installed without its compiled kernel; ask usable() first.")
+    return library

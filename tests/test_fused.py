@@ -1,0 +1,92 @@
+"""The passes of the GPU against the compiled ones: on a GPU where there is one, else by Triton's interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal.search import Problem, kernel, passes, problem
+
+pytest.importorskip("triton", reason="Triton exists for Linux alone; its passes are not tested here")
+from refocal.search import fused
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # NumPy's, from the interpreter
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def make(n_rows, n_classes, dtype):
+    """Rows with a tie, a saturated one, one with an impossible class and one with a single possible class."""
+    rng = np.random.default_rng(n_rows)
+    x = (3.0 * rng.normal(size=(n_rows, n_classes))).astype(dtype)
+    y = rng.integers(n_classes, size=n_rows)
+    x[0] = 0.0
+    x[1, 0], x[1, 1:] = 40.0, -40.0
+    x[2, 1], y[2] = -np.inf, 0
+    x[3, 1:], y[3] = -np.inf, 0
+    return x, y, rng.uniform(size=n_rows)
+
+
+def on_device(*arrays):
+    return [torch.from_numpy(array).to(DEVICE) for array in arrays]
+
+
+@pytest.mark.parametrize("gamma", [-0.5, 0.0, 0.8, 5.0])
+@pytest.mark.parametrize(("n_rows", "n_classes"), [(5, 2), (7, 3), (9, 100), (4, 2500)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-10), (np.float32, 2e-6)])
+def test_sums_and_predictions_agree(dtype, tolerance, n_rows, n_classes, gamma):
+    x, y, weight = make(n_rows, n_classes, dtype)
+    tensors = on_device(x, y, weight)
+    for weights, tensor in ((None, None), (weight, tensors[2])):
+        ours = fused.temperature(*tensors[:2], tensor, 0.7).cpu().numpy()
+        expected = kernel.temperature(x, y, weights, 0.7)
+        np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+        ours = fused.focal(*tensors[:2], tensor, gamma, 0.7).cpu().numpy()
+        expected = kernel.focal(x, y, weights, gamma, 0.7)
+        np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+    ours = fused.predict(*tensors[:2], (gamma, 0.0), 0.7).cpu().numpy()
+    np.testing.assert_allclose(ours, kernel.predict(x, y, (gamma, 0.0), 0.7), rtol=10 * tolerance, atol=tolerance)
+
+
+def test_rows_are_looked_at():
+    x, y, _ = make(11, 6, np.float32)
+    correct, distance = fused.inspect(*on_device(x, y))
+    expected, other = kernel.inspect(x, y)
+    assert np.array_equal(correct.cpu().numpy(), expected)
+    assert float(distance) == pytest.approx(other, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype):
+    x = torch.randn(6, 10, generator=torch.Generator().manual_seed(0)).to(dtype)
+    y = torch.arange(6)
+    expected = kernel.focal(x.float().numpy(), y.numpy(), None, 1.0, 1.0)
+    ours = fused.focal(x.to(DEVICE), y.to(DEVICE), None, 1.0, 1.0).cpu().numpy()
+    np.testing.assert_allclose(ours, expected, rtol=1e-5)
+
+
+def test_strided_rows_are_read_in_place():
+    x, y, _ = make(12, 5, np.float64)
+    tensors = on_device(x, y)
+    ours = fused.temperature(tensors[0][::3], tensors[1][::3], None, 1.0).cpu().numpy()
+    np.testing.assert_allclose(ours, kernel.temperature(x[::3], y[::3], None, 1.0), rtol=1e-12)
+
+
+def test_a_problem_on_the_cpu_does_not_take_them():
+    x, y = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
+    assert not fused.usable(x)
+    assert Problem(x, y)._engine is kernel
+    assert Problem(x.bfloat16(), y)._engine is passes
+
+
+@pytest.mark.parametrize("model", [TemperatureScaling(), FocalTemperatureScaling(objective="nll")])
+def test_a_whole_fit_gives_the_cpus_answer(model, monkeypatch):
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(3.0 * rng.normal(size=(200, 8))).half()
+    y = torch.from_numpy(np.argmax(x.float().numpy() / 1.5 + rng.gumbel(size=x.shape), axis=1))
+    expected = model.fit(x.float(), y).scaling()
+    monkeypatch.setattr(problem, "_engine_for", lambda logits: fused)
+    found = model.fit(x.to(DEVICE), y.to(DEVICE))
+    assert found.scaling() == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    assert set(found.fit_report_) == {"n_samples", "n_classes", "before", "after"}

@@ -1,0 +1,201 @@
+"""The compiled passes against the same passes by array functions, and the build that makes them."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal.search import Problem, kernel, passes, problem
+
+GAMMAS = (-0.9, -0.5, 0.0, 0.05, 1.0, 5.0, 30.0)
+SLOPES = (1e-3, 0.3, 1.0, 4.0)
+ROOT = Path(__file__).parent.parent
+
+
+def make(n_rows, n_classes, scale=3.0, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    logits = (scale * rng.normal(size=(n_rows, n_classes))).astype(dtype)
+    return logits, rng.integers(n_classes, size=n_rows)
+
+
+def by_arrays(function, x, *arguments):
+    """The array functions, in float64 and without NumPy's warnings about log(0)."""
+    with np.errstate(all="ignore"):
+        return getattr(passes, function)(x.astype(np.float64), *arguments)
+
+
+def assert_same_passes(x, y, weight, gamma, slope, rtol=1e-11):
+    # A sum over rows is as exact as its largest terms: the tolerance is relative to what one row may contribute.
+    scale = len(x) * max(1.0, float(np.ptp(x[np.isfinite(x)])))
+    np.testing.assert_allclose(
+        kernel.temperature(x, y, weight, slope),
+        by_arrays("temperature", x, y, weight, slope),
+        rtol=rtol,
+        atol=rtol * scale**2,
+    )
+    np.testing.assert_allclose(
+        kernel.focal(x, y, weight, gamma, slope),
+        by_arrays("focal", x, y, weight, gamma, slope),
+        rtol=rtol,
+        atol=rtol * scale**2 * max(1.0, gamma) ** 2,
+    )
+    found, expected = kernel.predict(x, y, (gamma, 0.0), slope), by_arrays("predict", x, y, (gamma, 0.0), slope)
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-13)
+    correct, distance = kernel.inspect(x, y)
+    other_correct, other_distance = by_arrays("inspect", x, y)
+    assert np.array_equal(correct, other_correct)
+    assert distance == pytest.approx(float(other_distance), rel=1e-12)
+
+
+def test_the_kernel_is_there():
+    # Whoever runs these tests has a compiler: the Makefile's install would have said so.
+    assert kernel.usable(np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+@pytest.mark.parametrize("slope", SLOPES)
+@pytest.mark.parametrize(("n_rows", "n_classes"), [(1, 2), (3, 2), (4, 3), (9, 10), (50, 101)])
+def test_passes_agree(n_rows, n_classes, gamma, slope):
+    x, y = make(n_rows, n_classes)
+    weight = np.random.default_rng(1).uniform(size=n_rows)
+    assert_same_passes(x, y, None, gamma, slope)
+    assert_same_passes(x, y, weight, gamma, slope)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_every_dtype_is_computed_in_double(dtype):
+    x, y = make(37, 11, dtype=dtype)
+    assert_same_passes(x, y, None, 1.5, 0.7)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: np.asfortranarray(x),
+        lambda x: x[::2],
+        lambda x: x[:, ::2],
+        lambda x: x[::-1, ::-1],
+        lambda x: x.astype(x.dtype.newbyteorder()),
+        lambda x: np.frombuffer(b"\0" + x.tobytes(), dtype=np.uint8)[1:].view(x.dtype).reshape(x.shape),
+    ],
+    ids=["Fortran", "every other row", "every other column", "backwards", "byte order", "unaligned"],
+)
+def test_any_layout_in_memory(view):
+    x = view(make(16, 8)[0])
+    y = np.arange(len(x)) % x.shape[1]
+    assert_same_passes(x, y, None, 1.0, 1.0)
+
+
+def test_special_rows():
+    inf = np.inf
+    x = np.array(
+        [
+            [0.0, 0.0, 0.0, 0.0],  # constant
+            [5.0, 5.0, -inf, -3.0],  # a tie at the top, and a class that cannot occur
+            [700.0, -700.0, -700.0, 0.0],  # saturated
+            [-inf, -inf, 2.0, -inf],  # no other class can occur
+            [1e6, 1e6 - 1.0, 1e6 - 2.0, -1e6],  # a large offset
+            [-1e4, -1e4, -1e4, -1e4 + 1e-9],
+        ]
+    )
+    for gamma in GAMMAS:
+        for label in range(4):
+            y = np.where(np.isfinite(x[:, label]), label, np.argmax(x, axis=1))
+            for slope in SLOPES:
+                assert_same_passes(x, y, None, gamma, slope, rtol=1e-9)
+
+
+def test_an_impossible_label_costs_infinity():
+    x = np.array([[0.0, -np.inf, 1.0], [0.0, 1.0, 2.0]])
+    y = np.array([1, 1])
+    assert kernel.temperature(x, y, None, 1.0)[0] == np.inf
+    assert kernel.focal(x, y, None, 1.0, 1.0)[0] == np.inf
+    assert kernel.predict(x, y, (1.0, 0.0), 1.0)[0, :, 0].tolist() == [-np.inf, -np.inf]
+    # Rows of weight 0 do not count, whatever they hold.
+    assert np.isfinite(kernel.focal(x, y, np.array([0.0, 1.0]), 1.0, 1.0)).all()
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    arrays(np.float64, st.tuples(st.integers(1, 9), st.integers(2, 9)), elements=st.floats(-60, 60, width=32)),
+    st.floats(-0.95, 20.0),
+    st.floats(0.01, 10.0),
+    st.randoms(use_true_random=False),
+)
+def test_any_logits(x, gamma, slope, random):
+    y = np.array([random.randrange(x.shape[1]) for _ in x])
+    assert_same_passes(x, y, None, gamma, slope, rtol=1e-9)
+
+
+def test_threads_change_nothing(monkeypatch):
+    monkeypatch.setattr(problem, "THREADS_FROM", 0)
+    monkeypatch.setattr(problem, "KERNEL_BLOCK", 1000)
+    x, y = make(2000, 20)
+    y = np.argmax(x + np.random.default_rng(2).gumbel(size=x.shape), axis=1)
+    fits = []
+    for threads in ("1", "2", "5"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        model = FocalTemperatureScaling(objective="nll").fit(x, y)
+        fits.append((model.gamma_, model.temperature_, model.solution_.value))
+    assert fits[0] == fits[1] == fits[2]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_same_fit_without_a_kernel(dtype, monkeypatch):
+    x, y = make(3000, 15, dtype=dtype)
+    y = np.argmax(x / 1.7 + np.random.default_rng(2).gumbel(size=x.shape), axis=1)
+    models = [TemperatureScaling(), FocalTemperatureScaling(objective="nll"), FocalTemperatureScaling()]
+    compiled = [model.fit(x, y).scaling() for model in models]
+    monkeypatch.setattr(kernel, "_library", lambda: None)
+    assert not kernel.usable(x)
+    assert Problem(x, y).precision == np.finfo(dtype).eps
+    tolerance = 1e-6 if dtype == np.float32 else 1e-8
+    for model, expected in zip(models, compiled, strict=True):
+        assert model.fit(x, y).scaling() == pytest.approx(expected, rel=tolerance, abs=tolerance)
+    with pytest.raises(RuntimeError, match="without its compiled kernel"):
+        kernel.inspect(x, y)
+
+
+def test_torch_on_the_cpu_is_not_copied():
+    x, y = make(8, 4, dtype=np.float32)
+    held = Problem(torch.from_numpy(x), torch.from_numpy(y))
+    assert np.shares_memory(held.logits, x)
+
+
+def build_script():
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_build_says_why_there_is_no_kernel(monkeypatch, tmp_path):
+    build = build_script()
+    monkeypatch.setattr(build, "ROOM", tmp_path)
+    monkeypatch.setattr(build, "LIBRARY", tmp_path / "libkernel.so")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert build.compile_kernel() == "there is no C compiler 'no-such-compiler'"
+    monkeypatch.setenv("CC", f"{sys.executable} -c 'import sys; sys.exit(\"out of order\")'")
+    assert "out of order" in build.compile_kernel()
+    monkeypatch.setenv("REFOCAL_NO_KERNEL", "1")
+    assert build.compile_kernel() == "REFOCAL_NO_KERNEL is set"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_compiler_has_no_complaint(tmp_path):
+    build = build_script()
+    warnings = ["-Wall", "-Wextra", "-Wno-psabi"]  # psabi: vectors are passed to inlined functions alone
+    command = [shutil.which("cc"), *build.FLAGS, *warnings, str(build.SOURCE), "-o", str(tmp_path / "k.so"), "-lm"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    assert made.stderr == ""

@@ -1,0 +1,280 @@
+"""What holds for every calibrator beside the focal family: ensemble, isotonic, binning, beta and spline."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import check_estimator
+
+import refocal
+from helpers import to_numpy
+from refocal import (
+    BayesianBinning,
+    BetaCalibration,
+    EnsembleTemperatureScaling,
+    HistogramBinning,
+    IsotonicCalibration,
+    SplineCalibration,
+    TemperatureScaling,
+    metrics,
+)
+from refocal.errors import DataError, FormatError, LabelError, ParameterError, UnsupportedError
+from test_calibrators import NOT_FOR_LOGITS, make
+
+CURVES = [
+    IsotonicCalibration(),
+    IsotonicCalibration(within="constant", smoothing=1.0),
+    HistogramBinning(),
+    HistogramBinning(strategy="width", within="constant", base="softmax"),
+    HistogramBinning(strategy="information"),
+    BayesianBinning(),
+    BayesianBinning(within="constant", smoothing=2.0),
+    BetaCalibration(),
+    SplineCalibration(),
+]
+ALL = [EnsembleTemperatureScaling(), *CURVES]
+
+
+@pytest.fixture(params=ALL, ids=str)
+def calibrator(request):
+    return clone(request.param)
+
+
+@pytest.mark.parametrize("calibrator", [c for c in ALL if getattr(c, "within", "shift") == "shift"], ids=str)
+def test_scikit_learn_checks(calibrator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(calibrator, expected_failed_checks=NOT_FOR_LOGITS, on_fail="raise", on_skip=None)
+    assert sum(result["status"] == "passed" for result in results) >= 45
+    assert {result["check_name"] for result in results if result["status"] == "xfail"} <= set(NOT_FOR_LOGITS)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 20])
+@pytest.mark.parametrize("scale", [0.1, 3.0, 500.0])
+def test_rows_sum_to_1_and_nothing_is_0(calibrator, n_classes, scale):
+    logits, labels = make(400, n_classes)
+    calibrator.fit(scale * logits, labels)
+    p = calibrator.predict_proba(3.0 * scale * make(300, n_classes, seed=1)[0])
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    assert p.min() > 0.0
+    assert np.isfinite(metrics.log_loss(make(300, n_classes, seed=1)[1], np.log(p)))
+
+
+def test_rows_that_are_all_right_leave_no_class_without_a_chance(calibrator):
+    labels = np.arange(300) % 3
+    calibrator.fit(1000.0 * np.eye(3)[labels], labels)
+    p = calibrator.predict_proba(1000.0 * np.eye(3))
+    assert p.min() > 0.0
+    np.testing.assert_array_equal(p.argmax(axis=1), [0, 1, 2])
+    assert np.isfinite(calibrator.fit_report_["after"]["log_loss"])
+
+
+@pytest.mark.parametrize("rows", [30, 300])
+def test_few_rows_and_many_classes_do_no_harm(rows):
+    """100 classes, of which most have no row or one: no worse than temperature scaling by more than 5 %."""
+    logits, labels = make(rows, 100)
+    test, truth = make(2000, 100, seed=1)
+    plain = metrics.log_loss(truth, TemperatureScaling().fit(2.5 * logits, labels).predict_log_proba(2.5 * test))
+    for calibrator in (c for c in ALL if getattr(c, "within", "shift") == "shift"):
+        fitted = clone(calibrator).fit(2.5 * logits, labels)
+        assert metrics.log_loss(truth, fitted.predict_log_proba(2.5 * test)) < 1.05 * plain, calibrator
+
+
+def test_classes_that_need_different_curves_gain():
+    """One class is claimed too often: every curve finds out, which no temperature can."""
+    logits, labels = make(4000, 4)
+    test, truth = make(4000, 4, seed=1)
+    off = np.array([3.0, 0.0, 0.0, 0.0])
+    plain = metrics.log_loss(truth, TemperatureScaling().fit(logits + off, labels).predict_log_proba(test + off))
+    oracle = metrics.log_loss(truth, log_softmax(test, axis=1))
+    for calibrator in CURVES:
+        fitted = clone(calibrator).fit(logits + off, labels)
+        found = metrics.log_loss(truth, fitted.predict_log_proba(test + off))
+        assert found - oracle < 0.6 * (plain - oracle), calibrator
+
+
+def test_the_kind_of_array_follows_the_input(calibrator):
+    logits, labels = make(300)
+    expected = clone(calibrator).fit(logits, labels).predict_proba(logits)
+    for array in (torch.tensor(logits), jnp.asarray(logits), logits.astype(np.float32), torch.tensor(logits).float()):
+        y = torch.tensor(labels) if isinstance(array, torch.Tensor) else labels
+        fitted = clone(calibrator).fit(array, y)
+        p = fitted.predict_proba(array)
+        assert type(p) is type(array)
+        assert p.dtype == array.dtype
+        np.testing.assert_allclose(to_numpy(p).astype(np.float64), expected, atol=1e-4)
+        assert fitted.predict(array).shape == (300,)
+    half = calibrator.fit(torch.tensor(logits).half(), torch.tensor(labels)).predict_proba(torch.tensor(logits).half())
+    assert half.dtype == torch.float16
+
+
+def test_leading_axes(calibrator):
+    logits, labels = make(600)
+    flat = clone(calibrator).fit(logits, labels)
+    shaped = calibrator.fit(logits.reshape(2, 15, 20, 5), labels.reshape(2, 15, 20))
+    np.testing.assert_array_equal(
+        shaped.predict_proba(logits.reshape(2, 15, 20, 5)).reshape(-1, 5), flat.predict_proba(logits)
+    )
+
+
+def test_weights_are_repetitions(calibrator):
+    logits, labels = make(400, 3)
+    weight = np.random.default_rng(1).integers(0, 4, 400)
+    weighted = clone(calibrator).fit(logits, labels, sample_weight=weight)
+    repeated = calibrator.fit(np.repeat(logits, weight, axis=0), np.repeat(labels, weight))
+    np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), rtol=1e-6, atol=1e-9)
+
+
+def test_probabilities_when_said_so(calibrator):
+    logits, labels = make()
+    p = np.exp(log_softmax(3.0 * logits, axis=1))
+    assert p.min() > 1e-15
+    by_logits = clone(calibrator).fit(np.log(p), labels).predict_proba(np.log(p))
+    by_probabilities = calibrator.set_params(input="probabilities").fit(p, labels).predict_proba(p)
+    np.testing.assert_allclose(by_probabilities, by_logits, rtol=1e-9)
+
+
+def test_a_class_that_cannot_occur_stays_out(calibrator):
+    logits, labels = make(500, 4)
+    logits[::2, 3] = np.where(labels[::2] == 3, logits[::2, 3], -np.inf)
+    p = calibrator.fit(logits, labels).predict_proba(logits)
+    np.testing.assert_array_equal(p == 0.0, logits == -np.inf)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    alone = np.array([[1.0, -np.inf, -np.inf, -np.inf]])
+    np.testing.assert_array_equal(calibrator.predict_proba(alone), [[1.0, 0.0, 0.0, 0.0]])
+
+
+def test_absent_classes_and_names(calibrator):
+    logits, labels = make(500, 4)
+    seen = labels < 3
+    p = clone(calibrator).fit(logits[seen], labels[seen]).predict_proba(logits)
+    assert p.min() > 0.0
+    if not isinstance(calibrator, EnsembleTemperatureScaling):
+        assert p[seen, 3].mean() < 0.6 * np.exp(log_softmax(logits[seen], axis=1))[:, 3].mean()
+    names = np.array(["ape", "bee", "cat", "dog"])
+    named = calibrator.fit(logits, names[labels])
+    assert set(named.predict(logits)) <= set(names)
+
+
+def test_bad_input_leaves_the_calibrator_unfitted(calibrator):
+    logits, labels = make(50, 3)
+    calibrator.fit(logits, labels)
+    with pytest.raises(LabelError, match="of at least two classes"):
+        calibrator.fit(logits, np.zeros(50, dtype=int))
+    with pytest.raises(NotFittedError):
+        calibrator.predict_proba(logits)
+    with pytest.raises(DataError, match="NaN in row 0"):
+        calibrator.fit(np.full_like(logits, np.nan), labels)
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "words"),
+    [
+        (IsotonicCalibration(smoothing=0.0), "'smoothing' of IsotonicCalibration must be a finite number greater"),
+        (BetaCalibration(smoothing="much"), "'smoothing' of BetaCalibration"),
+        (BetaCalibration(smoothing=float("nan")), "'smoothing' of BetaCalibration"),
+        (HistogramBinning(0), "'n_bins' of HistogramBinning must be an integer of at least 1. Got 0"),
+        (HistogramBinning(strategy="luck"), "'strategy' of HistogramBinning must be one of 'mass', 'width'"),
+        (BayesianBinning(within="drift"), "'within' of BayesianBinning must be one of 'shift', 'constant'"),
+        (SplineCalibration(1), "'n_knots' of SplineCalibration must be an integer of at least 2. Got 1"),
+        (SplineCalibration(base="sigmoid"), "'base' of SplineCalibration must be one of 'temperature', 'softmax'"),
+        (EnsembleTemperatureScaling(input="odds"), "'input' of EnsembleTemperatureScaling must be one of 'logits'"),
+    ],
+)
+def test_bad_settings(calibrator, words):
+    with pytest.raises(ParameterError, match=words):
+        calibrator.fit(*make(50, 3))
+    with pytest.raises(NotFittedError):
+        calibrator.predict_proba(make(50, 3)[0])
+
+
+def test_there_is_no_layer_and_the_error_names_what_has_one(calibrator):
+    fitted = calibrator.fit(*make(60, 3))
+    name = type(calibrator).__name__
+    with pytest.raises(UnsupportedError, match=rf"{name} has no form .*TemperatureScaling.*have"):
+        fitted.to_torch()
+    with pytest.raises(UnsupportedError, match=f"{name} has no form"):
+        refocal.export.to_onnx(fitted, "x.onnx")
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_what_is_saved_comes_back_bit_for_bit(calibrator, n_classes, tmp_path):
+    logits, labels = make(400, n_classes)
+    calibrator.fit(logits, labels).save(tmp_path / "c.json")
+    loaded = refocal.load(tmp_path / "c.json")
+    assert type(loaded) is type(calibrator)
+    assert loaded.get_params() == calibrator.get_params()
+    new = 3.0 * make(400, n_classes, seed=1)[0]
+    np.testing.assert_array_equal(loaded.predict_log_proba(new), calibrator.predict_log_proba(new))
+    loaded.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "c.json").read_bytes()
+
+
+HOSTILE = [
+    (IsotonicCalibration(), ("curves",), [], "'curves' must be a list of 3 for 3 classes"),
+    (IsotonicCalibration(), ("curves",), {}, "'curves' must be a list of 3"),
+    (IsotonicCalibration(), ("curves", 0), {"score": [0.0]}, "curve 0 must have the fields score, log_odds"),
+    (IsotonicCalibration(), ("curves", 1, "score"), [2.0, 1.0], "curve 1 do not make a curve of IsotonicCalibration"),
+    (IsotonicCalibration(), ("curves", 1, "score"), "abc", "'score' of curve 1 must be a list of numbers"),
+    (IsotonicCalibration(), ("curves", 1, "score", 0), True, "'score' of curve 1 must be a list of numbers"),
+    (IsotonicCalibration(), ("curves", 1, "score", 0), [1.0], "'score' of curve 1 must be a list of numbers"),
+    (IsotonicCalibration(), ("curves", 1, "log_odds", 0), 1e300, "numbers of curve 1"),
+    (IsotonicCalibration(), ("curves", 1, "score", 0), -(10**400), "numbers of curve 1"),
+    (HistogramBinning(), ("curves", 2, "edges"), [0.0], "numbers of curve 2 do not make a curve of HistogramBinning"),
+    (BayesianBinning(), ("curves", 0, "value"), [], "numbers of curve 0"),
+    (BetaCalibration(), ("curves", 0, "coefficients"), [1.0, -1.0, 0.0], "numbers of curve 0"),
+    (BetaCalibration(), ("curves", 0, "coefficients"), [1.0, 1.0], "numbers of curve 0"),
+    (BetaCalibration(), ("floor",), 0.0, "'floor' must be a finite number greater than 0 and less than 1. Got 0.0"),
+    (BetaCalibration(), ("floor",), 2, "'floor' must be a finite number greater than 0 and less than 1. Got 2"),
+    (BetaCalibration(), ("temperature",), -1, "'temperature' must be a finite number greater than 0"),
+    (SplineCalibration(), ("curves", 0, "slopes", 0), -1.0, "numbers of curve 0"),
+    (SplineCalibration(), ("curves", 0, "offset"), [], "numbers of curve 0"),
+    (EnsembleTemperatureScaling(), ("weights",), [1.0, 0.0], "'weights' must be a list of three numbers"),
+    (EnsembleTemperatureScaling(), ("weights",), [1.0, 0.0, 0.0], "'weights' must be at least 0, the last above it"),
+    (EnsembleTemperatureScaling(), ("weights",), [0.5, 0.5, 0.5], "and sum to 1"),
+    (EnsembleTemperatureScaling(), ("weights", 1), None, "'weights' must be a list of three numbers"),
+    (EnsembleTemperatureScaling(), ("temperature",), None, "'temperature' must be a finite number"),
+]
+
+
+@pytest.mark.parametrize(("calibrator", "keys", "value", "words"), HOSTILE)
+def test_hostile_files_are_refused(calibrator, keys, value, words, tmp_path):
+    path = tmp_path / "c.json"
+    clone(calibrator).fit(*make(100, 3)).save(path)
+    data = json.loads(path.read_text())
+    inner = data["fitted"]
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    path.write_text(json.dumps(data))
+    with pytest.raises(FormatError, match=words):
+        refocal.load(path)
+
+
+def test_a_thousand_classes_are_not_held_often():
+    """What is held at once is a few tables of the size of the logits in float64."""
+    import tracemalloc
+
+    logits, labels = make(500, 1000)
+    tracemalloc.start()
+    IsotonicCalibration().fit(logits.astype(np.float32), labels)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12 * 8 * logits.size
+
+
+def test_tables_of_classes_make_no_difference(monkeypatch):
+    """Where all log-odds are too many to be held, some classes are fitted at a time."""
+    logits, labels = make(300, 7)
+    whole = IsotonicCalibration().fit(logits, labels)
+    monkeypatch.setattr("refocal.calibrators._one_vs_rest.TABLE", 700)
+    parts = IsotonicCalibration().fit(logits, labels)
+    np.testing.assert_array_equal(parts.predict_proba(logits), whole.predict_proba(logits))

@@ -83,6 +83,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         flat = namespace(logits).reshape(logits, (-1, logits.shape[-1]))
         rows = namespace(labels).reshape(labels, (-1,))
         _check_labels_possible(flat, rows, name)
+        held = Problem.of(flat, rows, weight)  # for the length of the fit, which asks for it again
         fitted = self._fit(flat, rows, weight)
         _check_feature_names(self, X, reset=True)
         self.n_features_in_ = int(logits.shape[-1])
@@ -90,6 +91,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for key, value in fitted.items():
             setattr(self, key, value)
         self.fit_report_ = self._report(flat, rows, weight)
+        del held
         return self
 
     def predict_log_proba(self, X: Array) -> Array:
@@ -205,7 +207,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _report(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
         """What the calibrator was fitted on, and the measures there before and after."""
-        problem = Problem(logits, labels, weight)
+        problem = Problem.of(logits, labels, weight)
         (before,) = problem.predictions((0.0,), 1.0)
         return {
             "n_samples": int(logits.shape[0]),

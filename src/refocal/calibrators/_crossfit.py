@@ -104,7 +104,7 @@ def as_rows(logits: Array, labels: Array, weight: Vector | None) -> Rows:
 
 def fit_scalings(rows: Rows, recipes: list[Recipe], gain: float = SMALL_GAIN) -> Iterator[Scaling]:
     """One scaling after the other, each from where the last of its shape ended, all at the temperature of the rows."""
-    temperature = newton_temperature(Problem(*rows)).temperature
+    temperature = newton_temperature(Problem.of(*rows)).temperature
     n_classes = rows.logits.shape[1]
     n_rows = len(rows.labels) if rows.weight is None else float(rows.weight.sum())  # a weight of 2 is a row twice
     last: dict[tuple[str, bool], Affine] = {}

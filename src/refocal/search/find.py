@@ -46,6 +46,7 @@ def find(
     `gammas` or `temperatures` with one value fix that parameter; None leaves the choice to the search. `progress` is
     called with the share of the work that a grid has behind it, from 0 to 1.
     """
+    problem.passes = 0
     goal = as_objective(objective, problem.n_rows, function)
     check_option(search, SEARCHES, "search", function)
     if nll_tolerance is not None and not nll_tolerance >= 0.0:

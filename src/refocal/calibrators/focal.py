@@ -63,7 +63,7 @@ class _FocalFamily(Calibrator):
         """What the search is told."""
 
     def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
-        return self._search(Problem(logits, labels, weight))
+        return self._search(Problem.of(logits, labels, weight))
 
     def _fit_rows(self, rows: Rows) -> tuple[dict[str, Any], dict[str, Any]]:
         options = self._options()

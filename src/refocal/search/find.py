@@ -50,6 +50,7 @@ def find(
 
     Of rows that are not in memory a sample shows where on a grid to look; what may be the best is measured on all.
     """
+    problem.passes = 0
     goal = as_objective(objective, problem.n_rows, function)
     check_option(search, SEARCHES, "search", function)
     if nll_tolerance is not None and not nll_tolerance >= 0.0:

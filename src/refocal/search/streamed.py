@@ -78,6 +78,7 @@ class StreamedProblem:
         self.rows = rows
         self.n_classes = rows.reading.n_classes
         self.passes = 0
+        self.memo: dict[Any, Any] = {}
         most, entries = (LOOK_ROWS, LOOK_ENTRIES) if look else (START_ROWS, START_ENTRIES)
         n_sample = max(MIN_ROWS, min(most, entries // self.n_classes))
         walked = rows.walk(Job(partial(inspect, n_sample=n_sample), partial(_join, n_sample=n_sample), check=True))

@@ -1,5 +1,6 @@
 # make demo   calibrate a real network that comes along, and write report.html about it
 # make test   everything that CI runs: lint, types, architecture, tests
+# make docs   the site, strictly, into site/: every link and every reference must hold
 # make bench  the timing tables, beside the peers
 # make lint   the checks without the tests
 # make format rewrite the sources in the house style
@@ -12,7 +13,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMO   ?= .venv-demo
 
-.PHONY: demo test bench lint format install clean
+.PHONY: demo test docs bench lint format install clean
 
 install: $(STAMP)
 
@@ -41,6 +42,14 @@ lint: $(STAMP)
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	touch $(VENV)/.docs
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The site is in site/: open site/index.html"
+
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/metrics.py
@@ -50,5 +59,5 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(DEMO) report.html build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO) report.html site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

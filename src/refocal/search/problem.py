@@ -45,7 +45,16 @@ class Predictions(NamedTuple):
 
 
 class Problem:
-    """Checked logits (N, C), labels and weights; `passes` counts how often all of them were walked through."""
+    """Checked logits (N, C), labels and weights; `passes` counts how often all of them were walked through.
+
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(1000, 3))
+    >>> labels = np.argmax(logits / 2.0 + rng.gumbel(size=logits.shape), axis=1)  # true T = 2
+    >>> problem = Problem(logits, labels)
+    >>> (at_one,) = problem.predictions((0.0,), 1.0)
+    >>> problem.n_rows, at_one.confidence.shape
+    (1000, (1000,))
+    """
 
     def __init__(self, logits: Array, labels: Array, weight: Vector | None = None) -> None:
         if is_torch(logits) and logits.device.type == "cpu" and namespace(logits).finfo(logits.dtype).bits >= 32:

@@ -6,12 +6,15 @@ import ast
 import inspect
 import pkgutil
 import re
+import runpy
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import refocal
+from refocal.cli.experiments import app
 
 ROOT = Path(__file__).parents[1]
 ROOMS = [room.name for room in pkgutil.iter_modules(refocal.__path__) if not room.name.startswith("_")]
@@ -52,3 +55,17 @@ def test_every_room_has_its_place_in_the_reference(room):
 def test_what_the_package_offers_is_what_its_rooms_offer():
     offered = set(refocal.__all__) - {"__version__"} - set(ROOMS)
     assert offered <= set(import_module("refocal.calibrators").__all__)
+
+
+def test_the_page_of_commands_is_what_the_program_says():
+    tool = runpy.run_path(str(ROOT / "tools" / "command_reference.py"))
+    assert tool["PAGE"].read_text(encoding="utf-8") == tool["page"](), "run python tools/command_reference.py"
+
+
+def test_the_page_of_commands_misses_nothing_that_help_shows():
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    sections = {part.split("\n", 1)[0]: part for part in page.split("\n## ")[1:]}
+    for name, section in sections.items():
+        asked = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+        shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", asked.output))
+        assert shown - {"--help"} <= set(re.findall(r"--[a-z][a-z-]+", section)), name

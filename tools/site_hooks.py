@@ -1,7 +1,8 @@
 """What the site needs beyond the pages in docs/: files from elsewhere in the repository, and the live report.
 
 A link in docs/ is written as it stands in the repository (`../benchmarks/results/real_logits.md`), so that it works
-where the files are read as they are. Here the linked files join the site and the links are turned to where they lie in it.
+where the files are read as they are. Here the linked files join the site and the links are turned to where they lie
+in it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-ELSEWHERE = (
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "LICENSE",
-    "CITATION.cff",
-    "benchmarks/**/*",
-    "examples/*",
-)
+ELSEWHERE = ("*.md", "LICENSE", "CITATION.cff", "benchmarks/**/*", "examples/*")
 READABLE = {".md", ".json", ".txt", ".tex", ".py", ".cff", ""}
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 SAMPLE, REPORT = "cifar100-focal7", "demo-report.html"
@@ -32,7 +25,7 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the files that pages link to, and the report of the embedded network, drawn now."""
     for pattern in ELSEWHERE:
         for path in sorted(ROOT.glob(pattern)):
-            if path.is_file() and path.suffix in READABLE and "__pycache__" not in path.parts:
+            if path.is_file() and path.suffix in READABLE and path.name != "README.md":
                 files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
     files.append(File.generated(config, REPORT, content=_report()))
     return files

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BLOCKS = [
     pytest.param(block, id=f"{page.relative_to(ROOT)}-{i}")
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     for i, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
 ]
 

@@ -16,8 +16,8 @@ from refocal.cli.experiments import app
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "commands.md"
 HEAD = """# Commands
 
-Written by `python tools/command_reference.py` from the program itself, and held to it by a test. Files, formats and how the
-commands go together: [the command line](../command-line.md). Every command also has `-h` and `--help`.
+Written by `python tools/command_reference.py` from the program itself, and held to it by a test. Files, formats and how
+the commands go together: [the command line](../command-line.md). Every command also has `-h` and `--help`.
 """
 
 

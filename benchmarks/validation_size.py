@@ -39,7 +39,8 @@ def measure(logits: np.ndarray, labels: np.ndarray, methods: list[str], draw: in
     order = rng.permutation(len(labels))
     test, rest = order[:HELD_BACK], order[HELD_BACK:]
     sizes = [n for n in SIZES if n <= len(rest)]
-    found = {"none": dict.fromkeys(map(str, sizes), score(log_softmax(logits[test]), labels[test]))}
+    as_it_is = score(log_softmax(logits[test]), labels[test])
+    found = {"none": {str(n): as_it_is for n in sizes}}
     for method in methods:
         found[method] = {}
         for n in sizes:
@@ -47,7 +48,7 @@ def measure(logits: np.ndarray, labels: np.ndarray, methods: list[str], draw: in
             found[method][str(n)] = score(np.asarray(fitted.predict_log_proba(logits[test])), labels[test])
     top = make("ts").fit(logits[rest], labels[rest]).predict_proba(logits[test]).max(axis=1)
     noise = metrics.expected_calibration_error((rng.random(HELD_BACK) < top).astype(int), top)
-    found["calibrated"] = dict.fromkeys(map(str, sizes), [0.0, round(noise, 6)])
+    found["calibrated"] = {str(n): [0.0, round(noise, 6)] for n in sizes}
     return found
 
 

@@ -20,7 +20,9 @@ def test_the_examples_are_found():
 def test_example_runs(path, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(path), run_name="__main__")
-    before, after = re.search(r"(?:log-loss|Brier score).*?: ([\d.]+) before, ([\d.]+) after", capsys.readouterr().out).groups()
+    before, after = re.search(
+        r"(?:log-loss|Brier score).*?: ([\d.]+) before, ([\d.]+) after", capsys.readouterr().out
+    ).groups()
     assert float(after) < float(before)
 
 

@@ -1,7 +1,7 @@
 # make demo   calibrate a real network that comes along, and write report.html about it
 # make test   everything that CI runs: lint, types, architecture, tests
 # make docs   the site, strictly, into site/: every link and every reference must hold
-# make bench  the timing tables, beside the peers
+# make bench  the timing tables, beside the peers, which get an environment of their own
 # make lint   the checks without the tests
 # make format rewrite the sources in the house style
 # make clean  forget the virtual environment and every cache
@@ -12,8 +12,10 @@ TORCH  ?= torch==2.13.0
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMO   ?= .venv-demo
+BENCH  ?= .venv-bench
+NEWER  ?= $(firstword $(foreach v,3.14 3.13 3.12,$(shell python$(v) -c 'import sys; print(sys.executable)' 2>/dev/null)))
 
-.PHONY: demo test docs bench lint format install clean
+.PHONY: demo test docs bench bench-calibre lint format install clean
 
 install: $(STAMP)
 
@@ -42,22 +44,35 @@ lint: $(STAMP)
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-$(VENV)/.docs: $(STAMP)
-	$(BIN)/python -m pip install --quiet --editable ".[docs]"
-	touch $(VENV)/.docs
-
-docs: $(VENV)/.docs
+docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The site is in site/: open site/index.html"
 
-bench: $(STAMP)
-	$(BIN)/python -m pip install --quiet --editable ".[bench]"
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/metrics.py
+# The peers live in an environment of their own. calibre wants Python 3.12 and no torch, so it has another, where there is
+# such a Python; both runs time refocal and scikit-learn beside their peers.
+$(BENCH)/.installed: pyproject.toml
+	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet "$(TORCH)"
+	$(BENCH)/bin/python -m pip install --quiet --editable ".[bench]"
+	touch $(BENCH)/.installed
+
+$(BENCH)-calibre/.installed: pyproject.toml
+	test -x $(BENCH)-calibre/bin/python || $(NEWER) -m venv $(BENCH)-calibre
+	$(BENCH)-calibre/bin/python -m pip install --quiet --editable . "calibre>=0.14"
+	touch $(BENCH)-calibre/.installed
+
+bench: $(BENCH)/.installed
+	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/fit_speed.py -o benchmarks/results
+	$(if $(NEWER),$(MAKE) bench-calibre,@echo "calibre is left out: it needs Python 3.12 or newer")
+	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/metrics.py
+
+bench-calibre: $(BENCH)-calibre/.installed
+	OMP_NUM_THREADS=1 $(BENCH)-calibre/bin/python benchmarks/fit_speed.py --name fit_speed_calibre -o benchmarks/results
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(DEMO) report.html site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO) $(BENCH) $(BENCH)-calibre report.html site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

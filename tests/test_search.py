@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
-from refocal import metrics
+from refocal import FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.errors import ParameterError
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
 from refocal.search import PAPER_GAMMAS, PAPER_TEMPERATURES, Problem, find
@@ -273,3 +273,34 @@ def test_bad_options(options, words):
     logits, labels = make(50, 3)
     with pytest.raises(ParameterError, match=words):
         find(Problem(logits, labels), **{"objective": "ece", "search": "auto", **options})
+
+
+def test_searches_on_the_same_data_share_their_passes(monkeypatch):
+    logits, labels = make(400, 5)
+    walked = []
+    original = Problem._map
+    monkeypatch.setattr(Problem, "_map", lambda self, measured: walked.append(self.n_rows) or original(self, measured))
+
+    def fit_all():
+        walked.clear()
+        models = [TemperatureScaling(), FocalTemperatureScaling(), FocalTemperatureScaling(objective="ece")]
+        return [model.fit(logits, labels).scaling() for model in models]
+
+    alone, passes_alone = fit_all(), len(walked)
+    held = Problem.of(logits, labels)
+    together, passes_together = fit_all(), len(walked)
+    assert together == alone
+    assert passes_together < 0.6 * passes_alone
+    # Other data are another problem, and what nobody holds is forgotten.
+    assert Problem.of(logits.copy(), labels) is not held
+    assert Problem.of(logits, labels[::-1]) is not held
+    del held
+    fit_all()
+    assert len(walked) == passes_alone
+
+
+def test_a_problem_is_known_by_its_memory_in_torch_too():
+    logits, labels = torch.randn(6, 3), torch.arange(6) % 3
+    held = Problem.of(logits, labels)
+    assert Problem.of(logits.reshape(-1, 3), labels) is held
+    assert Problem.of(logits.clone(), labels) is not held

@@ -11,7 +11,17 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import refocal
-from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
+from refocal import (
+    DirichletCalibration,
+    FocalCalibration,
+    FocalStructuredScaling,
+    FocalTemperatureScaling,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    TemperatureScaling,
+    VectorScaling,
+)
 from refocal.errors import FormatError
 
 rng = np.random.default_rng(0)
@@ -31,8 +41,15 @@ def squared(y, p):
         FocalTemperatureScaling(),
         FocalTemperatureScaling(objective=squared, search="grid", gammas=[0.0, 1.0], temperatures=(0.5, 1.0)),
         FocalTemperatureScaling(nll_tolerance=0.02, objective="ece", input="probabilities"),
+        VectorScaling(),
+        MatrixScaling(strength=2),
+        DirichletCalibration(strength=0.5, input="probabilities"),
+        StructuredVectorScaling(focal=True, n_folds=2),
+        StructuredMatrixScaling(),
+        FocalStructuredScaling(n_folds=2),
+        FocalStructuredScaling(order_preserving=True, objective="nll"),
     ],
-    ids=["temperature", "focal", "auto", "callable", "probabilities"],
+    ids=lambda calibrator: str(calibrator)[:40],
 )
 @pytest.mark.parametrize("names", [None, ["cat", "dog", "émeu"]])
 def test_what_is_saved_comes_back(calibrator, names, tmp_path):
@@ -100,6 +117,29 @@ def test_what_does_not_fit_is_refused(saved, keys, value, words):
     with pytest.raises(FormatError, match=words) as caught:
         refocal.load(saved)
     assert str(saved) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "words"),
+    [
+        (("fitted", "weights"), KeyError, "'weights' is missing"),
+        (("fitted", "weights"), 1.0, "'weights' must hold finite numbers"),
+        (("fitted", "weights"), [1.0, 1.0], "'weights' must hold finite numbers, 3 on each axis"),
+        (("fitted", "weights"), [[1.0, 0.0, 0.0]] * 2, "'weights' must hold finite numbers"),
+        (("fitted", "weights"), [[1.0, 0.0, 0.0], [1.0, 0.0], [1.0]], "'weights' must hold finite numbers"),
+        (("fitted", "weights"), [[1.0, 0.0, "x"]] * 3, "'weights' must hold finite numbers"),
+        (("fitted", "weights"), [[1.0, 0.0, 1e300]] * 3, "'weights' must hold finite numbers"),
+        (("fitted", "intercept"), [[0.0] * 3] * 3, "'intercept' must hold finite numbers"),
+        (("fitted", "inner_temperature"), 0.0, "'inner_temperature' must be a finite number greater than 0"),
+        (("fit", "scaling"), KeyError, "'scaling' of the fit's report must say"),
+    ],
+)
+def test_a_damaged_affine_map_is_refused(tmp_path, keys, value, words):
+    path = tmp_path / "c.json"
+    StructuredMatrixScaling().fit(LOGITS, LABELS).save(path)
+    change(path, *keys, value=value)
+    with pytest.raises(FormatError, match=words):
+        refocal.load(path)
 
 
 @pytest.mark.parametrize(

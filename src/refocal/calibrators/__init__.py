@@ -6,7 +6,15 @@ from refocal.calibrators.binning import BayesianBinning, HistogramBinning
 from refocal.calibrators.classifier import CalibratedClassifier
 from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
+from refocal.calibrators.focal_structured import FocalStructuredScaling
 from refocal.calibrators.isotonic import IsotonicCalibration
+from refocal.calibrators.scaling import (
+    DirichletCalibration,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    VectorScaling,
+)
 from refocal.calibrators.serialize import load
 from refocal.calibrators.spline import SplineCalibration
 
@@ -15,12 +23,18 @@ __all__ = [
     "BetaCalibration",
     "CalibratedClassifier",
     "Calibrator",
+    "DirichletCalibration",
     "EnsembleTemperatureScaling",
     "FocalCalibration",
+    "FocalStructuredScaling",
     "FocalTemperatureScaling",
     "HistogramBinning",
     "IsotonicCalibration",
+    "MatrixScaling",
     "SplineCalibration",
+    "StructuredMatrixScaling",
+    "StructuredVectorScaling",
     "TemperatureScaling",
+    "VectorScaling",
     "load",
 ]

@@ -40,6 +40,7 @@ from refocal.search.problem import Predictions
 if TYPE_CHECKING:
     import torch
 
+    from refocal.maps.affine import Front
     from refocal.nn import CalibrationLayer
 
 Vector = NDArray[np.float64]
@@ -91,6 +92,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         flat = namespace(logits).reshape(logits, (-1, logits.shape[-1]))
         rows = namespace(labels).reshape(labels, (-1,))
         _check_labels_possible(flat, rows, name)
+        held = Problem.of(flat, rows, weight)  # for the length of the fit, which asks for it again
         fitted = self._fit(flat, rows, weight)
         _check_feature_names(self, X, reset=True)
         self.n_features_in_ = int(logits.shape[-1])
@@ -98,6 +100,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for key, value in fitted.items():
             setattr(self, key, value)
         self.fit_report_ = self._report(flat, rows, weight)
+        del held
         return self
 
     def predict_log_proba(self, X: Array) -> Array:
@@ -130,7 +133,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from refocal.nn import CalibrationLayer
 
         gamma, temperature = self.scaling()
-        return CalibrationLayer(gamma, temperature, class_axis=class_axis, input=self.input, dtype=dtype)
+        return CalibrationLayer(
+            gamma, temperature, front=self.front(), class_axis=class_axis, input=self.input, dtype=dtype
+        )
 
     def scaling(self) -> tuple[float, float]:
         """(γ, T) of a calibrator that predicts by focal temperature scaling: what its layer and its graph are made of.
@@ -139,8 +144,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         raise UnsupportedError(
             f"{type(self).__name__} has no form as a torch layer or an ONNX graph. "
-            "TemperatureScaling, FocalCalibration and FocalTemperatureScaling have."
+            "TemperatureScaling, FocalCalibration and FocalTemperatureScaling have, and so have VectorScaling, "
+            "MatrixScaling, DirichletCalibration, StructuredVectorScaling, StructuredMatrixScaling and "
+            "FocalStructuredScaling."
         )
+
+    def front(self) -> Front | None:
+        """The affine map before (γ, T), for a calibrator that has one."""
+        return None
 
     @abstractmethod
     def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
@@ -205,7 +216,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _report(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
         """What the calibrator was fitted on, and the measures there before and after."""
-        problem = Problem(logits, labels, weight)
+        problem = Problem.of(logits, labels, weight)
         (before,) = problem.predictions((0.0,), 1.0)
         return {
             "n_samples": int(logits.shape[0]),

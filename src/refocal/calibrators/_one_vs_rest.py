@@ -210,7 +210,7 @@ def log_odds(logits: Array, temperature: float = 1.0) -> Vector:
 
 def _temperature(logits: Array, labels: Array, weight: Vector | None) -> float:
     """The temperature of least log-loss; 1 where there is none, as on rows that are all right."""
-    found, _ = find(Problem(logits, labels, weight), objective="nll", search="newton", gammas=0.0)
+    found, _ = find(Problem.of(logits, labels, weight), objective="nll", search="newton", gammas=0.0)
     return found.temperature if found.status == "converged" else 1.0
 
 

@@ -48,7 +48,7 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
         options: dict[str, Any] = {"objective": "nll", "search": "newton", "gammas": 0.0}
-        solution, _ = find(Problem(logits, labels, weight), function=type(self).__name__, **options)
+        solution, _ = find(Problem.of(logits, labels, weight), function=type(self).__name__, **options)
         parts = []
         for rows in row_blocks(logits.shape[0], logits.shape[1], entries=1 << 20):
             x, _ = as_floating(logits[rows, :], "logits", "fit")

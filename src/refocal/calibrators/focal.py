@@ -56,7 +56,7 @@ class _FocalFamily(Calibrator):
 
     def _search(self, logits: Array, labels: Array, weight: Vector | None, **options: Any) -> dict[str, Any]:
         name = type(self).__name__
-        solution, path = find(Problem(logits, labels, weight), function=name, progress=self._told, **options)
+        solution, path = find(Problem.of(logits, labels, weight), function=name, progress=self._told, **options)
         return {
             "gamma_": solution.gamma,
             "temperature_": solution.temperature,

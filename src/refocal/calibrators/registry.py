@@ -11,7 +11,15 @@ from refocal.calibrators.beta import BetaCalibration
 from refocal.calibrators.binning import BayesianBinning, HistogramBinning
 from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
+from refocal.calibrators.focal_structured import FocalStructuredScaling
 from refocal.calibrators.isotonic import IsotonicCalibration
+from refocal.calibrators.scaling import (
+    DirichletCalibration,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    VectorScaling,
+)
 from refocal.calibrators.spline import SplineCalibration
 from refocal.errors import ParameterError
 
@@ -35,6 +43,17 @@ NAMED = {
     "fts": Named("focal temperature scaling", FocalTemperatureScaling),
     "fts-nll": Named("focal temperature scaling by log-loss", lambda: FocalTemperatureScaling(objective="nll")),
     "fts-ece": Named("focal temperature scaling by ECE", lambda: FocalTemperatureScaling(objective="ece"), usual=False),
+    "vs": Named("vector scaling", VectorScaling, usual=False),
+    "ms": Named("matrix scaling", MatrixScaling, usual=False),
+    "dirichlet": Named("Dirichlet calibration", DirichletCalibration, usual=False),
+    "svs": Named("structured vector scaling", StructuredVectorScaling),
+    "sms": Named("structured matrix scaling", StructuredMatrixScaling),
+    "fss": Named("focal structured scaling", FocalStructuredScaling),
+    "fss-order": Named(
+        "focal structured scaling that keeps the order",
+        lambda: FocalStructuredScaling(order_preserving=True),
+        usual=False,
+    ),
     "ets": Named("ensemble temperature scaling", EnsembleTemperatureScaling),
     "beta": Named("beta calibration", BetaCalibration),
     "spline": Named("spline calibration", SplineCalibration),

@@ -18,7 +18,15 @@ from refocal.calibrators.beta import BetaCalibration
 from refocal.calibrators.binning import BayesianBinning, HistogramBinning
 from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
+from refocal.calibrators.focal_structured import FocalStructuredScaling
 from refocal.calibrators.isotonic import IsotonicCalibration
+from refocal.calibrators.scaling import (
+    DirichletCalibration,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    VectorScaling,
+)
 from refocal.calibrators.spline import SplineCalibration
 from refocal.errors import FormatError
 from refocal.search import Solution
@@ -34,6 +42,12 @@ METHODS: dict[str, type[Calibrator]] = {
         TemperatureScaling,
         FocalCalibration,
         FocalTemperatureScaling,
+        VectorScaling,
+        MatrixScaling,
+        DirichletCalibration,
+        StructuredVectorScaling,
+        StructuredMatrixScaling,
+        FocalStructuredScaling,
         EnsembleTemperatureScaling,
         IsotonicCalibration,
         HistogramBinning,
@@ -110,12 +124,12 @@ def from_dict(data: Any) -> Calibrator:
         raise FormatError(f"unknown method {data['method']!r}; known are {', '.join(METHODS)}.")
     calibrator = method(**_parameters(method, _field(data, "parameters", dict)))
     classes = _classes(_field(data, "classes", list))
-    calibrator._restore(_field(data, "fitted", dict), len(classes))
     calibrator.classes_ = classes
     calibrator.n_features_in_ = len(classes)
+    calibrator.fit_report_ = _report(_field(data, "fit", dict))
+    calibrator._restore(_field(data, "fitted", dict), len(classes))
     if "solution_" in _annotations(method):
         calibrator.solution_ = _solution(_field(data, "search", dict), calibrator)
-    calibrator.fit_report_ = _report(_field(data, "fit", dict))
     return calibrator
 
 

@@ -22,7 +22,7 @@ from refocal.evaluate._failures import Failures
 from refocal.evaluate.evaluation import ClassRow, Evaluation, Histogram, Measured, Reliability, SearchSurface
 from refocal.maps import log_softmax
 from refocal.metrics import Interval, Resamples
-from refocal.search import Surface
+from refocal.search import Problem, Surface
 from refocal.search.objective import as_objective
 
 Progress = Callable[[float, int, str], None]
@@ -88,6 +88,9 @@ def compare(
     report = progress or _silent
     fitted, seconds = {}, {}
     failures = Failures()
+    values = _wide(validation.values)
+    # Held while the methods are fitted, so that they share their passes over the rows.
+    held = Problem.of(values, validation.labels, validation.weight) if validation.input == "logits" else None
     for i, name in enumerate(names):
         start = time.perf_counter()
 
@@ -97,8 +100,9 @@ def compare(
         tell(0.0)
         with failures.of(name, needed=name == chosen or len(failures.errors) == len(names) - 1):
             calibrator = make(name, input=validation.input)
-            calibrator.fit_with_progress(_wide(validation.values), validation.labels, validation.weight, tell)
+            calibrator.fit_with_progress(values, validation.labels, validation.weight, tell)
             fitted[name], seconds[name] = calibrator, time.perf_counter() - start
+    del held
 
     def later(done: float, total: int, words: str) -> None:
         report(len(names) + done, len(names) + total, words)
@@ -314,8 +318,8 @@ def _surface(chosen: str, calibrators: Mapping[str, Calibrator]) -> SearchSurfac
         return None
     calibrator: Any = calibrators[name]
     path, parameters = calibrator.path_, calibrator.get_params(deep=False)
-    goal = as_objective(parameters["objective"], int(calibrator.fit_report_["n_samples"]), "evaluate")
-    given = parameters["nll_tolerance"]
+    goal = as_objective(parameters.get("objective", "auto"), int(calibrator.fit_report_["n_samples"]), "evaluate")
+    given = parameters.get("nll_tolerance")
     return SearchSurface(
         method=name,
         objective=goal.name,

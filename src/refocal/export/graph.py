@@ -123,6 +123,10 @@ class Symbol:
     def __truediv__(self, other: Any) -> Symbol:
         return self.apply("Div", other)
 
+    def __matmul__(self, other: Any) -> Symbol:
+        name = self.graph.node("MatMul", [self.name, self.graph.constant(other, self.dtype)])
+        return self.graph.symbol(name, other.shape[-1], self.dtype)
+
     def __neg__(self) -> Symbol:
         return self.apply("Neg")
 

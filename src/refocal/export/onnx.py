@@ -195,6 +195,15 @@ def _weight(x: Symbol, calibrator: Calibrator) -> Symbol:
     """p_j / p_top, from which dividing by the sum gives p to the last digit."""
     gamma, temperature = calibrator.scaling()
     xp: Any = x.__array_namespace__()
+    front = calibrator.front()
+    if front is not None and front.order_preserving:
+        raise UnsupportedError(
+            f"{type(calibrator).__name__} with order_preserving=True has no form as an ONNX graph, since it sorts each "
+            "row. It has one with order_preserving=False, and FocalTemperatureScaling keeps the order too; as a torch "
+            "program it can be exported by to_torch_export."
+        )
+    if front is not None:
+        x = front.scores(xp, x)
     if gamma == 0.0:
         return xp.exp(gaps(xp, x, temperature).gap)  # type: ignore[no-any-return]
     return xp.exp(focal_gaps(xp, softmax_row(xp, x, temperature), gamma))  # type: ignore[no-any-return]
@@ -211,7 +220,7 @@ def _n_classes(calibrator: Any, given: int | None, function: str) -> int:
     if not isinstance(calibrator, Calibrator):
         raise UnsupportedError(
             f"{type(calibrator).__name__} has no form as an ONNX graph: {function} takes a calibrator of logits. "
-            "TemperatureScaling, FocalCalibration and FocalTemperatureScaling have one."
+            "TemperatureScaling, FocalCalibration, FocalTemperatureScaling and the affine family have one."
         )
     calibrator.scaling()  # refuses what is not fitted, or has no such form
     fitted = int(calibrator.n_features_in_)

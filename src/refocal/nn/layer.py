@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from refocal._arrays import check_option
 from refocal.errors import ParameterError
+from refocal.maps.affine import Front
 from refocal.maps.forward import focal_of_row
 from refocal.maps.row import softmax_row
 
@@ -30,8 +31,10 @@ class CalibrationLayer(nn.Module):
         Where the classes lie: -1, or 1 for images (N, C, H, W).
     input : "logits" or "probabilities"
         What comes in. Of probabilities the logarithm is taken first.
+    front : Front, optional
+        An affine map of the logits that comes first, as the calibrators of the affine family have.
     dtype : torch.dtype, optional
-        Of γ and T: torch's default, float32 unless set otherwise, unless given.
+        Of γ, T and the affine map: torch's default, float32 unless set otherwise, unless given.
 
     Examples
     --------
@@ -43,12 +46,16 @@ class CalibrationLayer(nn.Module):
 
     gamma: Tensor
     temperature: Tensor
+    inner_temperature: Tensor
+    weights: Tensor
+    intercept: Tensor
 
     def __init__(
         self,
         gamma: float = 0.0,
         temperature: float = 1.0,
         *,
+        front: Front | None = None,
         class_axis: int = -1,
         input: str = "logits",  # noqa: A002
         dtype: torch.dtype | None = None,
@@ -64,6 +71,11 @@ class CalibrationLayer(nn.Module):
         kind = torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)
         self.register_buffer("gamma", torch.tensor(float(gamma), dtype=kind))
         self.register_buffer("temperature", torch.tensor(float(temperature), dtype=kind))
+        self.front = None if front is None else (front.kind, front.order_preserving)
+        if front is not None:
+            self.register_buffer("inner_temperature", torch.tensor(float(front.temperature), dtype=kind))
+            self.register_buffer("weights", torch.tensor(front.weights, dtype=kind))
+            self.register_buffer("intercept", torch.tensor(front.intercept, dtype=kind))
 
     def forward(self, logits: Tensor) -> Tensor:
         """Log-probabilities, of the shape of the logits."""
@@ -72,6 +84,12 @@ class CalibrationLayer(nn.Module):
             x = x.to(torch.float32)
         if self.input == "probabilities":
             x = x.clamp(min=torch.finfo(x.dtype).eps).log()
+        if self.front is not None:
+            kind, order_preserving = self.front
+            inner, weights, intercept = (
+                part.to(x.dtype) for part in (self.inner_temperature, self.weights, self.intercept)
+            )
+            x = Front(kind, inner, weights, intercept, order_preserving).scores(xp, x)
         row = softmax_row(xp, x, self.temperature.to(x.dtype))
         log_p: Tensor = focal_of_row(xp, row, self.gamma.to(x.dtype))
         return log_p.movedim(-1, self.class_axis).to(logits.dtype)

@@ -56,6 +56,7 @@ def find(
     >>> solution.gamma in PAPER_GAMMAS, solution.temperature in PAPER_TEMPERATURES, surface.value.shape
     (True, True, (9, 500))
     """
+    problem.passes = 0
     goal = as_objective(objective, problem.n_rows, function)
     check_option(search, SEARCHES, "search", function)
     if nll_tolerance is not None and not nll_tolerance >= 0.0:

@@ -61,18 +61,11 @@ class _Scan:
         self.problem, self.objective = problem, objective
         self.gammas, self.temperatures = gammas, temperatures
         self.nodes, self.weights = _interpolation(np.log(temperatures))
-        keeps = objective.error is not None and len(gammas) * len(self.nodes) * problem.n_rows <= TABLE
-        self._tables = np.empty((len(gammas), len(self.nodes), problem.n_rows)) if keeps else None
         self._table_of: tuple[int, Vector] | None = None
-        losses, means = np.empty((2, len(gammas), len(self.nodes)))
-        some = tuple(float(gamma) for gamma in gammas)
-        for k, node in enumerate(self.nodes):
-            for i, found in enumerate(problem.predictions(some, math.exp(node))):
-                losses[i, k], means[i, k] = _log_loss(problem, found), problem.mean(found.confidence)
-                if self._tables is not None:
-                    self._tables[i, k] = found.confidence
-            if progress is not None:  # the evaluations that follow are few
-                progress((k + 1) / len(self.nodes))
+        known = (gammas.tobytes(), temperatures.tobytes())
+        if known not in problem.memo:
+            problem.memo[known] = self._at_nodes(progress)
+        losses, means, self._tables = problem.memo[known]
         # The log-loss grows like 1/T towards T = 0: its logarithm is the smoother curve.
         self.log_loss: Vector = np.exp(np.log(np.maximum(losses, 1e-300)) @ self.weights.T)
         self.error: Vector = np.abs(means @ self.weights.T - problem.mean(problem.correct.astype(np.float64)))
@@ -83,6 +76,21 @@ class _Scan:
             self.level[:] = self.EXACT if self._on_nodes else self.INTERPOLATED
         elif self._on_nodes:
             self._interpolate(np.arange(self.level.size))
+
+    def _at_nodes(self, progress: Callable[[float], None] | None) -> tuple[Vector, Vector, Vector | None]:
+        """Log-loss and mean confidence at the nodes for each γ; the confidences themselves where there is room."""
+        problem, shape = self.problem, (len(self.gammas), len(self.nodes))
+        tables = np.empty((*shape, problem.n_rows)) if math.prod(shape) * problem.n_rows <= TABLE else None
+        losses, means = np.empty((2, *shape))
+        some = tuple(float(gamma) for gamma in self.gammas)
+        for k, node in enumerate(self.nodes):
+            for i, found in enumerate(problem.predictions(some, math.exp(node))):
+                losses[i, k], means[i, k] = _log_loss(problem, found), problem.mean(found.confidence)
+                if tables is not None:
+                    tables[i, k] = found.confidence
+            if progress is not None:  # the evaluations that follow are few
+                progress((k + 1) / len(self.nodes))
+        return losses, means, tables
 
     @property
     def score(self) -> Vector:

@@ -40,7 +40,15 @@ MESSAGES: dict[Status, str] = {
 
 
 def newton_temperature(problem: Problem) -> Solution:
-    """The temperature of least log-loss. The loss is convex in 1/T, so a bracketed Newton method cannot miss it."""
+    """The temperature of least log-loss; found once for each problem."""
+    if "temperature" not in problem.memo:
+        problem.memo["temperature"] = _newton_temperature(problem)
+    found: Solution = problem.memo["temperature"]
+    return found
+
+
+def _newton_temperature(problem: Problem) -> Solution:
+    """The loss is convex in 1/T, so a bracketed Newton method cannot miss its minimum."""
     scale = problem.typical_gap
     if scale == 0.0:
         return _solution(problem, 0.0, 1.0, problem.temperature_curvature(1.0)[0], "flat")

@@ -1,0 +1,146 @@
+"""Focal structured scaling: a structured scaling chosen by the data, behind it the focal map and a temperature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import Array, namespace
+from refocal.calibrators._crossfit import MIN_ROWS, Recipe, Rows, as_rows, fit_scalings, losses, out_of_fold, scores_of
+from refocal.calibrators.scaling import AffineFamily, check_cross_fitting, fitted_attributes, untouched
+from refocal.maps.affine import Front
+from refocal.search import Problem, Solution, Surface, find
+
+Vector = NDArray[np.float64]
+
+# What the data choose from: temperature scaling alone, a vector, matrices held from strongly to weakly.
+TEMPERATURE = Recipe("tempered", None)
+VECTOR = Recipe("tempered", False)
+MATRICES = tuple(Recipe("tempered", True, strength, strength) for strength in (3.0, 1.0, 0.3, 0.1))
+# A matrix is tried where it has at most so many entries for each row.
+MAX_ENTRIES = 10
+# What is chosen may cost so much of temperature scaling's log-loss at most, by so many standard errors.
+MAX_LOSS, STANDARD_ERRORS = 0.005, 2.0
+
+
+class FocalStructuredScaling(AffineFamily):
+    """Structured scaling, then focal temperature scaling; never far from temperature scaling on too few rows.
+
+    The candidates are temperature scaling, structured vector scaling, and structured matrix scaling of several
+    strengths. Each is fitted on all folds but one and predicts that one. The candidate of least out-of-fold log-loss is
+    taken, and γ and T are searched on its out-of-fold predictions. The result must not be worse than temperature
+    scaling: the difference of their out-of-fold log-losses, plus two standard errors, may be 0.5 % at most. Otherwise
+    a simpler candidate is tried, at last temperature scaling itself. What was chosen is then refitted on all rows.
+
+    Parameters
+    ----------
+    objective, nll_tolerance
+        What γ and T minimise, as for `FocalTemperatureScaling`.
+    order_preserving : bool
+        Keep the network's most probable class, and so the accuracy: where the scaling would put another class on top,
+        the two share their probability.
+    n_folds, random_state : int
+        Of the cross-fitting.
+    input : "logits" or "probabilities"
+        What the columns hold.
+
+    Attributes
+    ----------
+    choice_ : dict
+        The candidate, "temperature", "vector" or "matrix", with the out-of-fold log-losses of all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from refocal.maps import inverse_focal
+    >>> rng = np.random.default_rng(0)
+    >>> log_p = 2.0 * rng.normal(size=(3000, 4))
+    >>> labels = np.argmax(log_p + [1.0, 0.0, 0.0, -1.0] + rng.gumbel(size=log_p.shape), axis=1)
+    >>> calibrator = FocalStructuredScaling().fit(inverse_focal(log_p, gamma=3.0), labels)
+    >>> calibrator.choice_["chosen"] != "temperature", calibrator.gamma_ > 0.0
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        *,
+        objective: Any = "auto",
+        nll_tolerance: float | None = None,
+        order_preserving: bool = False,
+        n_folds: int = 5,
+        random_state: int = 0,
+        input: str = "logits",  # noqa: A002
+    ) -> None:
+        self.objective = objective
+        self.nll_tolerance = nll_tolerance
+        self.order_preserving = order_preserving
+        self.n_folds = n_folds
+        self.random_state = random_state
+        self.input = input
+
+    def front(self) -> Front:
+        """The fitted affine map, which stands before (γ, T)."""
+        return super().front()._replace(order_preserving=bool(self.order_preserving))
+
+    def _predicted_index(self, X: Array) -> Array:
+        if not self.order_preserving:
+            return super()._predicted_index(X)
+        # Of the logits themselves: probabilities that are shared round to ties.
+        log_p = self.predict_log_proba(X)
+        return namespace(log_p).argmax(self._logits(X, "predict"), axis=-1)
+
+    def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
+        check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)
+        rows = as_rows(logits, labels, weight)
+        recipes = _candidates(*rows.logits.shape)
+        if len(rows.labels) < max(MIN_ROWS, self.n_folds):
+            (scaling,) = fit_scalings(rows, [TEMPERATURE])
+            self._search(rows, scores_of(scaling.front(), rows.logits))  # bad settings are errors on few rows too
+            return fitted_attributes(scaling, untouched(rows, scaling), None, TEMPERATURE.describe(scaling))
+        scores = out_of_fold(
+            rows, recipes, self.n_folds, self.random_state, order_preserving=bool(self.order_preserving)
+        )
+        recipe, solution, path, tried = self._choose(rows, recipes, scores)
+        (scaling,) = fit_scalings(rows, [recipe])
+        if solution is None:
+            solution = untouched(rows, scaling)
+        return fitted_attributes(scaling, solution, path, recipe.describe(scaling) | {"log_loss_out_of_fold": tried})
+
+    def _choose(
+        self, rows: Rows, recipes: list[Recipe], scores: list[NDArray[Any]]
+    ) -> tuple[Recipe, Solution | None, Surface | None, dict[str, float]]:
+        """The first candidate that passes, from the one of least loss on to simpler ones; γ and T unless none does."""
+        loss = [losses(rows, each) for each in scores]
+        mean = [rows.mean(each) for each in loss]
+        tried = {recipe.name: value for recipe, value in zip(recipes, mean, strict=True)}
+        best = int(np.argmin(mean))
+        for i in dict.fromkeys((best, min(best, 1), 0)):
+            solution, path = self._search(rows, scores[i])
+            found = losses(rows, scores[i], solution.gamma, solution.temperature)
+            if _bound(rows, found - loss[0]) <= MAX_LOSS * mean[0]:
+                return recipes[i], solution, path, tried
+        return TEMPERATURE, None, None, tried
+
+    def _search(self, rows: Rows, scores: NDArray[Any]) -> tuple[Solution, Surface | None]:
+        return find(
+            Problem(scores, rows.labels, rows.weight),
+            objective=self.objective,
+            search="auto",
+            nll_tolerance=self.nll_tolerance,
+            function=type(self).__name__,
+        )
+
+
+def _candidates(n_rows: int, n_classes: int) -> list[Recipe]:
+    """From the simplest on."""
+    return [TEMPERATURE, VECTOR, *(MATRICES if n_classes**2 <= MAX_ENTRIES * n_rows else ())]
+
+
+def _bound(rows: Rows, difference: Vector) -> float:
+    """The mean of one number a row, plus so many standard errors."""
+    mean = rows.mean(difference)
+    weight = np.ones(len(difference)) if rows.weight is None else rows.weight
+    error = np.sqrt(np.sum(weight**2 * (difference - mean) ** 2)) / weight.sum()
+    return float(mean + STANDARD_ERRORS * error)

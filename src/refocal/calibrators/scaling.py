@@ -1,0 +1,333 @@
+"""The affine family: vector and matrix scaling, Dirichlet calibration, and their structured forms."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from refocal._arrays import Array, namespace
+from refocal.calibrators._base import Calibrator, checked_number
+from refocal.calibrators._crossfit import (
+    MIN_ROWS,
+    Recipe,
+    Rows,
+    Scaling,
+    as_rows,
+    fit_scalings,
+    losses,
+    out_of_fold,
+    scores_of,
+)
+from refocal.errors import FormatError, ParameterError
+from refocal.maps import focal_temperature
+from refocal.maps.affine import Front
+from refocal.search import Problem, Solution, Surface, find
+from refocal.search.solution import Status
+
+Vector = NDArray[np.float64]
+
+# What strength="auto" chooses from, by the out-of-fold log-loss; the first is the strongest.
+STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1)
+# A matrix of more than so many entries for each row is fitted at strength 1, at once: its choice would take minutes.
+MAX_ENTRIES = 20
+# How weakly the diagonal of a matrix is held, beside its other entries.
+FREE_DIAGONAL = 0.1
+
+
+class AffineFamily(Calibrator):
+    """W z + b of scaled logits z, and behind it focal temperature scaling.
+
+    `inner_temperature_` is that of temperature scaling, by which the logits are divided first; `weights_` and
+    `intercept_` are W and b; `gamma_` and `temperature_` stand behind, 0 and 1 without the focal map. The order of the
+    classes may change: `fit_report_["accuracy_change"]` tells by how much the accuracy did on the data of the fit, and
+    `choice_` what was fitted.
+    """
+
+    _kind: ClassVar[str] = "tempered"
+    _matrix: ClassVar[bool] = False
+
+    inner_temperature_: float
+    weights_: NDArray[np.float32]
+    intercept_: NDArray[np.float32]
+    gamma_: float
+    temperature_: float
+    solution_: Solution
+    path_: Surface | None
+    choice_: dict[str, Any]
+
+    def __init__(
+        self,
+        *,
+        strength: Any = "auto",
+        focal: bool = False,
+        n_folds: int = 5,
+        random_state: int = 0,
+        input: str = "logits",  # noqa: A002
+    ) -> None:
+        self.strength = strength
+        self.focal = focal
+        self.n_folds = n_folds
+        self.random_state = random_state
+        self.input = input
+
+    def scaling(self) -> tuple[float, float]:
+        """The fitted (γ, T), which stand behind the affine map."""
+        check_is_fitted(self)
+        return self.gamma_, self.temperature_
+
+    def front(self) -> Front:
+        """The fitted affine map, which stands before (γ, T)."""
+        check_is_fitted(self)
+        return Front(self._kind, self.inner_temperature_, self.weights_, self.intercept_)
+
+    def _state(self) -> dict[str, Any]:
+        # A float32 is written with as many digits as tell it apart.
+        weights, intercept = (a.astype(str).astype(np.float64).tolist() for a in (self.weights_, self.intercept_))
+        return {
+            "inner_temperature": self.inner_temperature_,
+            "weights": weights,
+            "intercept": intercept,
+            "gamma": self.gamma_,
+            "temperature": self.temperature_,
+        }
+
+    def _restore(self, state: dict[str, Any], n_classes: int) -> None:
+        self.inner_temperature_ = checked_number(state, "inner_temperature")
+        self.weights_ = _checked_array(state, "weights", n_classes, (1, 2))
+        self.intercept_ = _checked_array(state, "intercept", n_classes, (1,))
+        self.gamma_ = checked_number(state, "gamma", above=-1.0)
+        self.temperature_ = checked_number(state, "temperature")
+        self.path_ = None
+        choice = self.fit_report_.get("scaling")
+        if not isinstance(choice, dict):
+            raise FormatError("the field 'scaling' of the fit's report must say what was chosen.")
+        self.choice_ = choice
+
+    def _log_proba(self, logits: Array) -> Array:
+        found = focal_temperature(scores_of(self.front(), logits), self.gamma_, self.temperature_)
+        return namespace(logits).astype(found, logits.dtype, copy=False)
+
+    def _recipe(self, strength: float) -> Recipe:
+        return Recipe(self._kind, self._matrix, strength, strength)
+
+    def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
+        check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)
+        strength = self._checked_strength()
+        rows = as_rows(logits, labels, weight)
+        few = len(rows.labels) < max(MIN_ROWS, self.n_folds)
+        large = self._matrix and rows.logits.shape[1] ** 2 > MAX_ENTRIES * len(rows.labels)
+        if strength is None and not (few or large):
+            recipes = [Recipe(self._kind, None), *(self._recipe(s) for s in STRENGTHS)]
+        else:
+            recipes = [self._recipe(strength or 1.0)]
+        chosen, scores = 0, None
+        if len(recipes) > 1 or (self.focal and not few):
+            tried = out_of_fold(rows, recipes, self.n_folds, self.random_state)
+            chosen = int(np.argmin([rows.mean(losses(rows, each)) for each in tried]))
+            scores = tried[chosen]
+        (scaling,) = fit_scalings(rows, [recipes[chosen]])
+        if self.focal and scores is not None:
+            solution, path = find(
+                Problem(scores, rows.labels, rows.weight),
+                objective="auto",
+                search="auto",
+                function=type(self).__name__,
+            )
+        else:
+            solution, path = untouched(rows, scaling), None
+        return fitted_attributes(scaling, solution, path, recipes[chosen].describe(scaling))
+
+    def _checked_strength(self) -> float | None:
+        """None if the data are to choose."""
+        if isinstance(self.strength, str) and self.strength == "auto":
+            return None
+        return check_positive(self.strength, "strength", type(self).__name__, "'auto' or ")
+
+    def _report(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
+        report = super()._report(logits, labels, weight)
+        report["accuracy_change"] = report["after"]["accuracy"] - report["before"]["accuracy"]
+        report["scaling"] = self.choice_
+        return report
+
+
+class VectorScaling(AffineFamily):
+    """Vector scaling (Guo et al. 2017): softmax(w ∘ z + b), one weight and one intercept a class.
+
+    z are the logits divided by the temperature of temperature scaling, less their mean. w and b are held to
+    temperature scaling by a ridge, without which rare classes run away.
+
+    Parameters
+    ----------
+    strength : "auto" or float
+        Of the ridge: 1 weighs the C parameters of a part as C of the n rows. "auto" chooses by the log-loss of rows
+        left out, temperature scaling included.
+    focal : bool
+        Put the focal map and a temperature behind, chosen on out-of-fold predictions by `FocalTemperatureScaling`'s
+        default rule.
+    n_folds, random_state : int
+        Of the cross-fitting.
+    input : "logits" or "probabilities"
+        What the columns hold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(4000, 3))
+    >>> labels = np.argmax(logits + [1.0, 0.0, 0.0] + rng.gumbel(size=logits.shape), axis=1)
+    >>> calibrator = VectorScaling().fit(3.0 * logits, labels)
+    >>> bool(calibrator.intercept_[0] - calibrator.intercept_[1] > 0.8)
+    True
+    """
+
+    _kind = "logits"
+
+
+class MatrixScaling(AffineFamily):
+    """Matrix scaling (Guo et al. 2017): softmax(W z + b), with off-diagonal and intercept regularisation (ODIR).
+
+    Parameters are those of `VectorScaling`; `strength` is that of the off-diagonal, 1 weighing its C(C-1) entries as so
+    many of the n rows, and of the intercept. The diagonal is held ten times less. Where a matrix has more than 20
+    entries for each row, "auto" takes strength 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(4000, 3))
+    >>> mixed = logits @ np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> labels = np.argmax(mixed + rng.gumbel(size=logits.shape), axis=1)
+    >>> calibrator = MatrixScaling().fit(logits, labels)
+    >>> bool(calibrator.fit_report_["accuracy_change"] > 0.01)
+    True
+    """
+
+    _kind = "logits"
+    _matrix = True
+
+    def _recipe(self, strength: float) -> Recipe:
+        return Recipe(self._kind, self._matrix, FREE_DIAGONAL * strength, strength)
+
+
+class DirichletCalibration(MatrixScaling):
+    """Dirichlet calibration (Kull et al. 2019): softmax(W log p + b), p the network's probabilities, with ODIR.
+
+    `weights_` are those of log p divided by `inner_temperature_`, so that the identity is temperature scaling.
+    Parameters as for `MatrixScaling`.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(4000, 3))
+    >>> labels = np.argmax(logits + [1.0, 0.0, 0.0] + rng.gumbel(size=logits.shape), axis=1)  # more of the first class
+    >>> calibrator = DirichletCalibration().fit(3.0 * logits, labels)
+    >>> bool(calibrator.intercept_[0] > calibrator.intercept_[1]), calibrator.weights_.shape
+    (True, (3, 3))
+    """
+
+    _kind = "log-probabilities"
+
+
+class StructuredVectorScaling(AffineFamily):
+    """Structured vector scaling, in the spirit of Berta et al. (2026): a vector scaling of tempered log-probabilities.
+
+    The log-probabilities after temperature scaling are scaled and shifted a class; each part is held by a ridge as
+    strong as its number of parameters among the rows, which needs no search: `strength=1`.
+    The other parameters are those of `VectorScaling`.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(4000, 3))
+    >>> labels = np.argmax(logits + [1.0, 0.0, 0.0] + rng.gumbel(size=logits.shape), axis=1)  # more of the first class
+    >>> calibrator = StructuredVectorScaling().fit(3.0 * logits, labels)
+    >>> report = calibrator.fit_report_
+    >>> report["after"]["log_loss"] < report["before"]["log_loss"] - 0.4
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        strength: Any = 1.0,
+        focal: bool = False,
+        n_folds: int = 5,
+        random_state: int = 0,
+        input: str = "logits",  # noqa: A002
+    ) -> None:
+        super().__init__(strength=strength, focal=focal, n_folds=n_folds, random_state=random_state, input=input)
+
+
+class StructuredMatrixScaling(StructuredVectorScaling):
+    """Structured matrix scaling, in the spirit of Berta et al. (2026): as the vector form, with a whole matrix.
+
+    The diagonal and the intercept are held with C/n, each off-diagonal entry with C(C-1)/n.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(4000, 3))
+    >>> labels = np.argmax(logits + [1.0, 0.0, 0.0] + rng.gumbel(size=logits.shape), axis=1)  # more of the first class
+    >>> StructuredMatrixScaling().fit(3.0 * logits, labels).predict_proba([[0.0, 0.0, 0.0]]).argmax()
+    np.int64(0)
+    """
+
+    _matrix = True
+
+
+def _checked_array(state: dict[str, Any], name: str, n_classes: int, axes: tuple[int, ...]) -> NDArray[np.float32]:
+    """Numbers of a file that fit into float32, `n_classes` on each axis."""
+    if name not in state:
+        raise FormatError(f"the field {name!r} is missing.")
+    try:
+        values = np.asarray(state[name], dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        values = np.empty(())
+    fits = values.ndim in axes and set(values.shape) == {n_classes}
+    if not (fits and np.abs(values).max() <= np.finfo(np.float32).max):
+        raise FormatError(f"{name!r} must hold finite numbers, {n_classes} on each axis.")
+    return values.astype(np.float32)
+
+
+def untouched(rows: Rows, scaling: Scaling) -> Solution:
+    """γ = 0 and T = 1: the scaling as it is."""
+    value = rows.mean(losses(rows, scores_of(scaling.front(), rows.logits)))
+    if scaling.affine.converged:
+        status: Status = "converged"
+        message = "log-loss and ridge together have their minimum here"
+    else:
+        status = "not converged"
+        message = "the scaling has not settled: it lies between temperature scaling and its aim, and can be used"
+    return Solution(0.0, 1.0, value, status, message, scaling.affine.passes)
+
+
+def fitted_attributes(
+    scaling: Scaling, solution: Solution, path: Surface | None, choice: dict[str, Any]
+) -> dict[str, Any]:
+    """What `fit` sets."""
+    front = scaling.front()
+    return {
+        "inner_temperature_": front.temperature,
+        "weights_": front.weights,
+        "intercept_": front.intercept,
+        "gamma_": solution.gamma,
+        "temperature_": solution.temperature,
+        "solution_": solution,
+        "path_": path,
+        "choice_": choice,
+    }
+
+
+def check_cross_fitting(n_folds: Any, random_state: Any, function: str) -> None:
+    """Two folds or more, and a seed."""
+    for argument, value, least in (("n_folds", n_folds, 2), ("random_state", random_state, 0)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+            raise ParameterError(argument, function, expected=f"an integer of at least {least}", got=repr(value))
+
+
+def check_positive(value: Any, argument: str, function: str, also: str = "") -> float:
+    """A finite number greater than 0."""
+    fine = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and 0.0 < value < np.inf
+    if not fine:
+        raise ParameterError(argument, function, expected=f"{also}a finite number greater than 0", got=repr(value))
+    return float(value)

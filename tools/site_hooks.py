@@ -18,7 +18,16 @@ ROOT = Path(__file__).parents[1]
 ELSEWHERE = ("*.md", "LICENSE", "CITATION.cff", "benchmarks/**/*", "examples/*")
 READABLE = {".md", ".json", ".txt", ".tex", ".py", ".cff", ""}
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
+LATER = "In depth"
 SAMPLE, REPORT = "cifar100-focal7", "demo-report.html"
+
+
+def on_config(config: Any) -> Any:
+    """Give every page of docs/ a place: those that the navigation does not name go to the end of its section LATER."""
+    named = set(re.findall(r"[\w/-]+\.md", str(config.nav)))
+    others = sorted(page.name for page in (ROOT / "docs").glob("*.md") if page.name not in named)
+    next(part[LATER] for part in config.nav if isinstance(part, dict) and LATER in part).extend(others)
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:

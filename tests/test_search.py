@@ -32,6 +32,15 @@ def log_loss(logits, labels, gamma, temperature):
     return -log_p[np.arange(len(labels)), labels].mean()
 
 
+def test_a_far_minimum_on_few_rows_does_not_mislead():
+    log_p, labels = make(24_000, 4)
+    logits = 1.7 * inverse_focal(log_p, 1.0)
+    found = newton(Problem(logits, labels))
+    # The first 300 rows have their least log-loss near γ = 15, where all rows have a second minimum.
+    least = minimize(lambda point: log_loss(logits, labels, *point), [1.0, 1.7], method="Nelder-Mead")
+    assert found.value <= least.fun + 1e-9
+
+
 def brute_force_temperature(logits, labels):
     found = minimize_scalar(
         lambda u: log_loss(logits, labels, 0.0, np.exp(u)), bracket=(-1.0, 1.0), method="brent", tol=1e-12

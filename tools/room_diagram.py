@@ -38,11 +38,15 @@ WORDS = {
 ROW, TOP, LEFT, WIDTH = 44, 16, 14, 410
 
 
+def contract() -> dict[str, list[str]]:
+    """The contract of the layers, as pyproject.toml has it."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    return next(found for found in contracts if found["type"] == "layers")
+
+
 def layers() -> list[list[str]]:
     """The rooms of the contract, from the top layer to the bottom one."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    rooms = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
-    return [[room.strip().removeprefix("refocal.") for room in layer.split("|")] for layer in rooms]
+    return [[room.strip().removeprefix("refocal.") for room in layer.split("|")] for layer in contract()["layers"]]
 
 
 def imports() -> set[tuple[str, str]]:

@@ -27,6 +27,7 @@ _ROOMS = (
     "metrics",
     "nn",
     "report",
+    "scale",
     "search",
     "theory",
 )

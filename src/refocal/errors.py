@@ -144,6 +144,10 @@ class MissingExtraError(RefocalError, ImportError):
         )
 
 
+class ClusterError(RefocalError, ConnectionError):
+    """A scheduler cannot be reached, or its workers did not live to give an answer."""
+
+
 class InputWarning(UserWarning):
     """What came in can be used, but is probably not what was meant.
 

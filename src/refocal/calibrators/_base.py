@@ -31,10 +31,11 @@ from refocal._arrays import (
     to_numpy,
     warn_of_probabilities,
 )
+from refocal.calibrators._rows import rows_of
 from refocal.calibrators._words import html_of_fit
 from refocal.errors import DataError, FormatError, LabelError, ShapeError, UnsupportedError
 from refocal.metrics._ranked import equal_mass_ece
-from refocal.search import Problem
+from refocal.search import Problem, Rows
 from refocal.search.problem import Predictions
 
 if TYPE_CHECKING:
@@ -81,26 +82,44 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         finally:
             del self._told
 
-    def fit(self, X: Array, y: Array, sample_weight: Array = None) -> Self:
-        """Fit on logits `X` and labels `y`. If it fails, the calibrator is left unfitted."""
+    def fit(self, X: Array, y: Array = None, sample_weight: Array = None) -> Self:
+        """Fit on logits `X` and labels `y`. If it fails, the calibrator is left unfitted.
+
+        Rows that do not fit into memory come as `refocal.scale` has them, or as Dask or Zarr arrays; see docs/scale.md.
+        """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         name = f"{type(self).__name__}.fit"
+        rows = rows_of(X, y, sample_weight, self.input)
+        if rows is not None:
+            return self._fit_all_rows(rows, name)
         logits = self._logits(X, name)
         labels, classes = _encode(y, logits, name)
         weight = None if sample_weight is None else check_weight(sample_weight, tuple(labels.shape), name)
         flat = namespace(logits).reshape(logits, (-1, logits.shape[-1]))
-        rows = namespace(labels).reshape(labels, (-1,))
-        _check_labels_possible(flat, rows, name)
-        held = Problem.of(flat, rows, weight)  # for the length of the fit, which asks for it again
-        fitted = self._fit(flat, rows, weight)
+        y_flat = namespace(labels).reshape(labels, (-1,))
+        _check_labels_possible(flat, y_flat, name)
+        held = Problem.of(flat, y_flat, weight)  # for the length of the fit, which asks for it again
+        fitted = self._fit(flat, y_flat, weight)
         _check_feature_names(self, X, reset=True)
         self.n_features_in_ = int(logits.shape[-1])
         self.classes_ = classes
         for key, value in fitted.items():
             setattr(self, key, value)
-        self.fit_report_ = self._report(flat, rows, weight)
+        self.fit_report_ = self._report(flat, y_flat, weight)
         del held
+        return self
+
+    def _fit_all_rows(self, rows: Rows, function: str) -> Self:
+        if rows.reading.input != self.input:
+            expected = f"rows of {self.input}, as this calibrator takes"
+            raise DataError("X", function, expected=expected, got=f"rows of {rows.reading.input}")
+        fitted, report = self._fit_rows(rows)
+        self.n_features_in_ = rows.reading.n_classes
+        self.classes_ = np.arange(rows.reading.n_classes)
+        for key, value in fitted.items():
+            setattr(self, key, value)
+        self.fit_report_ = report
         return self
 
     def predict_log_proba(self, X: Array) -> Array:
@@ -156,6 +175,13 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
         """The fitted attributes, for checked logits (N, C) and labels 0 … C-1."""
+
+    def _fit_rows(self, rows: Rows) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The fitted attributes and the report, for rows in blocks; only sums over blocks can be had of them."""
+        raise UnsupportedError(
+            f"{type(self).__name__} needs all rows in memory. TemperatureScaling, FocalCalibration and "
+            "FocalTemperatureScaling do not."
+        )
 
     @abstractmethod
     def _log_proba(self, logits: Array) -> Array:
@@ -222,10 +248,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "n_samples": int(logits.shape[0]),
             "n_classes": int(logits.shape[-1]),
             "before": _measures(before, problem.correct, weight),
-            "after": _measures(*self._predictions(problem), weight),
+            "after": _measures(*self.predictions_of(problem), weight),
         }
 
-    def _predictions(self, problem: Problem) -> tuple[Predictions, NDArray[np.bool_]]:
+    def predictions_of(self, problem: Problem) -> tuple[Predictions, NDArray[np.bool_]]:
         """The fitted calibrator's predictions, and which of them are correct."""
         return _predictions(self._log_proba, problem.logits, problem.labels)
 

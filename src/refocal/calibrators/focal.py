@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import Array, as_array, namespace
 from refocal.calibrators._base import Calibrator, checked_number
+from refocal.calibrators._rows import report_of
 from refocal.errors import ParameterError
 from refocal.maps import focal_temperature
-from refocal.search import Problem, Solution, Surface, find
+from refocal.search import Problem, Rows, Solution, StreamedProblem, Surface, find
 from refocal.search.problem import Predictions
+from refocal.search.tally import FocalPoints
 
 Vector = NDArray[np.float64]
 
@@ -45,7 +48,8 @@ class _FocalFamily(Calibrator):
     def _log_proba(self, logits: Array) -> Array:
         return focal_temperature(logits, self.gamma_, self.temperature_)
 
-    def _predictions(self, problem: Problem) -> tuple[Predictions, NDArray[np.bool_]]:
+    def predictions_of(self, problem: Problem) -> tuple[Predictions, NDArray[np.bool_]]:
+        """The fitted map's predictions of a problem's rows, and which of them are correct."""
         (found,) = problem.predictions((self.gamma_,), self.temperature_)
         return found, problem.correct
 
@@ -54,9 +58,22 @@ class _FocalFamily(Calibrator):
         log_p = self.predict_log_proba(X)
         return namespace(log_p).argmax(as_array(X, "X", "predict"), axis=-1)
 
-    def _search(self, logits: Array, labels: Array, weight: Vector | None, **options: Any) -> dict[str, Any]:
-        name = type(self).__name__
-        solution, path = find(Problem.of(logits, labels, weight), function=name, progress=self._told, **options)
+    @abstractmethod
+    def _options(self) -> dict[str, Any]:
+        """What the search is told."""
+
+    def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
+        return self._search(Problem.of(logits, labels, weight))
+
+    def _fit_rows(self, rows: Rows) -> tuple[dict[str, Any], dict[str, Any]]:
+        options = self._options()
+        problem = StreamedProblem(rows, look=options["search"] != "newton" and options["objective"] != "nll")
+        fitted = self._search(problem)
+        points = ((0.0, 1.0), (fitted["gamma_"], fitted["temperature_"]))
+        return fitted, report_of(problem, problem.measures(FocalPoints(points), len(points)))
+
+    def _search(self, problem: Problem | StreamedProblem) -> dict[str, Any]:
+        solution, path = find(problem, function=type(self).__name__, progress=self._told, **self._options())
         return {
             "gamma_": solution.gamma,
             "temperature_": solution.temperature,
@@ -108,19 +125,15 @@ class TemperatureScaling(_FocalFamily):
         self.nll_tolerance = nll_tolerance
         self.input = input
 
-    def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
-        if self.search == "line":
-            raise ParameterError("search", type(self).__name__, expected="'auto', 'newton' or 'grid'", got="'line'")
-        return self._search(
-            logits,
-            labels,
-            weight,
-            objective=self.objective,
-            search=self.search,
-            gammas=0.0,
-            temperatures=self.temperatures,
-            nll_tolerance=self.nll_tolerance,
-        )
+    def _options(self) -> dict[str, Any]:
+        _check_no_line(self.search, type(self).__name__)
+        return {
+            "objective": self.objective,
+            "search": self.search,
+            "gammas": 0.0,
+            "temperatures": self.temperatures,
+            "nll_tolerance": self.nll_tolerance,
+        }
 
 
 class FocalCalibration(_FocalFamily):
@@ -158,20 +171,16 @@ class FocalCalibration(_FocalFamily):
         self.nll_tolerance = nll_tolerance
         self.input = input
 
-    def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
-        if self.search == "line":
-            raise ParameterError("search", type(self).__name__, expected="'auto', 'newton' or 'grid'", got="'line'")
+    def _options(self) -> dict[str, Any]:
+        _check_no_line(self.search, type(self).__name__)
         given = self.gamma is not None
-        return self._search(
-            logits,
-            labels,
-            weight,
-            objective=self.objective,
-            search="grid" if given else self.search,
-            gammas=self.gamma if given else self.gammas,
-            temperatures=1.0,
-            nll_tolerance=self.nll_tolerance,
-        )
+        return {
+            "objective": self.objective,
+            "search": "grid" if given else self.search,
+            "gammas": self.gamma if given else self.gammas,
+            "temperatures": 1.0,
+            "nll_tolerance": self.nll_tolerance,
+        }
 
 
 class FocalTemperatureScaling(_FocalFamily):
@@ -225,14 +234,17 @@ class FocalTemperatureScaling(_FocalFamily):
         self.temperatures = temperatures
         self.input = input
 
-    def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
-        return self._search(
-            logits,
-            labels,
-            weight,
-            objective=self.objective,
-            search=self.search,
-            gammas=self.gammas,
-            temperatures=self.temperatures,
-            nll_tolerance=self.nll_tolerance,
-        )
+    def _options(self) -> dict[str, Any]:
+        return {
+            "objective": self.objective,
+            "search": self.search,
+            "gammas": self.gammas,
+            "temperatures": self.temperatures,
+            "nll_tolerance": self.nll_tolerance,
+        }
+
+
+def _check_no_line(search: str, function: str) -> None:
+    """A line needs both parameters."""
+    if search == "line":
+        raise ParameterError("search", function, expected="'auto', 'newton' or 'grid'", got="'line'")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refocal.cli import options, pictures
-from refocal.cli.printing import out, plain_table, print_calibrator, print_evaluation, print_json, progress
+from refocal.cli import large, options, pictures, proven
+from refocal.cli.printing import out, print_calibrator, print_evaluation, print_json, progress
 from refocal.cli.run import FileProblem, UsageError, explained
 from refocal.errors import FormatError, InputError, InputWarning
 
@@ -29,6 +29,11 @@ app = typer.Typer(
 )
 
 File = Annotated[Path, typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .parquet .safetensors .pt")]
+Source = Annotated[
+    str,
+    typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .parquet .safetensors .pt; or larger than memory: a "
+                   "folder or pattern of Parquet files, an address such as s3://…, Zarr, a large .npy."),
+]  # fmt: skip
 Methods = Annotated[
     list[str] | None,
     typer.Option("--method", "--methods", "-m", help="A method, or several with commas; 'all' for every one. By "
@@ -86,10 +91,11 @@ def demo(
 @app.command(
     epilog="Examples:\n\nrefocal fit val.npz -o calibrator.json\n\n"
     "refocal fit val.csv --method fts --objective ece --tolerance 0.01\n\n"
-    "refocal fit logits.npy --labels labels.npy --method ts"
+    "refocal fit logits.npy --labels labels.npy --method ts\n\n"
+    "refocal fit 's3://bucket/val/*.parquet' --scheduler tcp://host:8786 --method fts-nll"
 )
 def fit(
-    validation: File,
+    validation: Source,
     method: Annotated[
         str, typer.Option("--method", "-m", help="ts, fts, focal, …", autocompletion=options.complete_method)
     ] = "fts",
@@ -103,6 +109,8 @@ def fit(
     labels: options.Labels = None,
     weights: options.Weights = None,
     first_label: options.FirstLabel = 0,
+    scheduler: large.Scheduler = None,
+    skip_bad_rows: large.SkipBadRows = False,
     json: options.Json = False,
 ) -> None:
     """Fit a calibrator on held-out rows and write it as JSON."""
@@ -112,14 +120,20 @@ def fit(
     options.check_output(output, ONLY_JSON)
     kind = "probabilities" if probabilities else "logits"
     calibrator = make(method, objective=objective, nll_tolerance=tolerance, input=kind)
-    with progress("reading", quiet=json) as update:
-        rows = options.read_file(validation, probabilities, values, labels, weight=weights, first_label=first_label)
-        update(0, 0, f"fitting {method} on {len(rows):,} rows")
+    reading: dict[str, Any] = {"probabilities": probabilities, "values": values, "labels": labels, "weight": weights,
+                               "first_label": first_label}  # fmt: skip
+    with progress("reading", quiet=json) as update, options.about(validation):
+        if large.is_large(validation, scheduler, skip_bad_rows):
+            reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows}
+            with large.open_rows(validation, f"fitting {method}", update, **reading) as blocks:
+                calibrator.fit(blocks)
+        else:
+            rows = options.read_file(Path(validation), **reading)
 
-        def tell(share: float) -> None:
-            update(share, 1, f"fitting {method} on {len(rows):,} rows")
+            def tell(share: float) -> None:
+                update(share, 1, f"fitting {method} on {len(rows):,} rows")
 
-        with options.about(validation):
+            tell(0.0)
             calibrator.fit_with_progress(rows.values, rows.labels, rows.weight, tell)
     calibrator.save(output)
     data = to_dict(calibrator)
@@ -130,13 +144,20 @@ def fit(
     out().print(f"Wrote {output}. Next: refocal apply {output} LOGITS -o probs.npz")
 
 
-@app.command(epilog="Example: refocal apply calibrator.json logits.npz -o probs.npz")
+@app.command(
+    epilog="Examples:\n\nrefocal apply calibrator.json logits.npz -o probs.npz\n\n"
+    "refocal apply calibrator.json 'logits/*.parquet' -o probs"
+)
 def apply(
     calibrator: Annotated[Path, typer.Argument(help="Made by refocal fit.")],
-    logits: Annotated[Path, typer.Argument(help="Logits, with or without labels.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help=".npz or .npy.")] = Path("probs.npz"),
+    logits: Annotated[str, typer.Argument(help="Logits, with or without labels: a file or a data set.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help=".npz, .npy, or a folder for a data set of Parquet files.")
+    ] = Path("probs.npz"),
     values: options.Values = None,
     labels: options.Labels = None,
+    scheduler: large.Scheduler = None,
+    skip_bad_rows: large.SkipBadRows = False,
     json: options.Json = False,
 ) -> None:
     """Turn logits into calibrated probabilities."""
@@ -145,8 +166,13 @@ def apply(
     from refocal.data import read_values
 
     options.check_calibrator_file(calibrator)
-    options.check_output(output, (".npz", ".npy"))
     fitted = load(calibrator)
+    if not output.suffix or large.is_large(logits, scheduler, skip_bad_rows):
+        reading = {"values": values, "labels": labels, "skip_bad_rows": skip_bad_rows}
+        with progress("reading", quiet=json) as update, options.about(logits):
+            large.apply_to_data_set(fitted, logits, output, update, json=json, scheduler=scheduler, **reading)
+        return
+    options.check_output(output, (".npz", ".npy"))
     with progress("reading", quiet=json) as update:
         try:
             found = read_values(logits, input=fitted.input, values=values, labels=labels)
@@ -171,7 +197,7 @@ def apply(
 
 @app.command(epilog="Example: refocal evaluate test.npz calibrator.json --report report.html")
 def evaluate(
-    test: File,
+    test: Source,
     calibrators: Annotated[
         list[Path] | None, typer.Argument(help="Made by refocal fit; none: the network alone.")
     ] = None,
@@ -184,6 +210,8 @@ def evaluate(
     first_label: options.FirstLabel = 0,
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
+    scheduler: large.Scheduler = None,
+    skip_bad_rows: large.SkipBadRows = False,
     json: options.Json = False,
 ) -> None:
     """Measure calibrators on test rows, beside the network as it is."""
@@ -197,10 +225,18 @@ def evaluate(
         if file.stem in fitted or file.stem == "none":
             raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
         fitted[file.stem] = load(file)
-    with progress("reading", quiet=json) as update:
-        rows = options.read_file(test, probabilities, values, labels, weight=weights, first_label=first_label)
-        chosen = next(iter(fitted)) if len(fitted) == 1 else None
-        found = measure(rows, fitted, chosen=chosen, title=test.stem, n_resamples=resamples, seed=seed, progress=update)
+    reading: dict[str, Any] = {"probabilities": probabilities, "values": values, "labels": labels, "weight": weights,
+                               "first_label": first_label}  # fmt: skip
+    chosen, title = next(iter(fitted)) if len(fitted) == 1 else None, Path(test).stem
+    with progress("reading", quiet=json) as update, options.about(test):
+        if large.is_large(test, scheduler, skip_bad_rows):
+            reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows}
+            with large.open_rows(test, "measuring", update, **reading) as blocks:
+                found = measure(blocks, fitted, chosen=chosen, title=title)
+        else:
+            rows = options.read_file(Path(test), **reading)
+            bootstrap: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
+            found = measure(rows, fitted, chosen=chosen, title=title, progress=update, **bootstrap)
     _finish(found, output, report, json)
 
 
@@ -284,41 +320,7 @@ def show(
         print_calibrator(data)
 
 
-@app.command(epilog="Example: refocal theory --gamma 2 --classes 3")
-def theory(
-    gamma: Annotated[float, typer.Option(help="γ of the focal loss, greater than -1.")] = 2.0,
-    classes: Annotated[int, typer.Option(min=2, max=4, help="Number of classes for the closest temperature.")] = 2,
-    json: options.Json = False,
-) -> None:
-    """What focal loss with a γ does: bounds, the closest temperature, the threshold of confidence."""
-    from refocal import theory as proven
-
-    with progress("searching the closest temperature", quiet=json):
-        bounds, tight = proven.temperature_bounds(gamma), proven.tight_temperature_bounds(gamma, 20.0)
-        closest = proven.closest_temperature(gamma, classes)
-        threshold = proven.confidence_threshold(gamma) if gamma > 0 else None
-    data: dict[str, Any] = {
-        "gamma": gamma,
-        "temperature_bounds": list(bounds),
-        "tight_temperature_bounds": list(tight),
-        "closest_temperature": {"classes": classes, **closest._asdict()},
-        "confidence_threshold": threshold,
-    }
-    if json:
-        print_json(data)
-        return
-    table = plain_table(f"γ = {gamma:g}", "")
-    table.add_row(
-        "two classes: focal calibration lies between temperatures", f"{bounds.lower:.4f} and {bounds.upper:.4f}"
-    )
-    table.add_row("  and for log-odds up to 20 between", f"{tight.lower:.4f} and {tight.upper:.4f}")
-    table.add_row(f"{classes} classes: the closest temperature", f"{closest.temperature:.4f}")
-    table.add_row("  and the largest difference of a probability that remains", f"{closest.error:.4f}")
-    if threshold is not None:
-        table.add_row("a top probability is never lowered from τ on", f"{threshold:.4f}")
-    out().print(table)
-
-
+app.command(epilog="Example: refocal theory --gamma 2 --classes 3")(proven.theory)
 app.command(
     epilog="Examples:\n\nrefocal reproduce all -o figures\n\n"
     "refocal reproduce bounds confidence\n\nrefocal reproduce tolerance --runs benchmarks/paper"

@@ -50,7 +50,7 @@ def read_file(file: Path, probabilities: bool, values: str | None, labels: str |
 
 
 @contextmanager
-def about(file: Path) -> Iterator[None]:
+def about(file: Path | str) -> Iterator[None]:
     """Name the file in complaints about what is in it; those about settings stay as they are."""
     try:
         yield

@@ -72,7 +72,7 @@ def read(
     found = read_values(path, input=input, values=values, labels=labels, weight=weight)
     if found.labels is None:
         contents = open_contents(Path(path))
-        held = "It holds one array" if contents.anonymous else f"It has {_listed(contents.names)}"
+        held = "It holds one array" if contents.anonymous else f"It has {listed(contents.names)}"
         raise FormatError(f"{path}: no labels. {held}; name theirs with labels=, also a .npy file that holds them.")
     make = Predictions.from_logits if input == "logits" else Predictions.from_probabilities
     names = found.class_names if class_names is None else class_names
@@ -118,28 +118,58 @@ def read_values(
     return Values(matrix, named_labels, named_weight, names)
 
 
+class Chosen(NamedTuple):
+    """The columns of a table that hold classes, or one column with all of them; the labels' column; class names."""
+
+    classes: list[str]
+    nested: bool
+    labels: str | None
+    names: tuple[str, ...] | None
+
+
+def choose_columns(
+    names: list[str],
+    nested: set[str],
+    file: str,
+    input: str,  # noqa: A002
+    values: str | None,
+    labels: str | None,
+    weight: str | None,
+) -> Chosen:
+    """What `read` would take from a table with these columns, for readers that never hold all of it."""
+    contents = Contents(names, lambda name: name)
+    contents.is_table = True
+    label_name = _label_name(contents, labels, file)
+    if weight is not None:
+        _known(contents, weight, file)
+    if (values or input) in nested:
+        return Chosen([values or input], True, label_name, None)
+    columns = _class_columns(contents, values, {label_name, weight}, file)
+    return Chosen(columns, False, label_name, _names_of(columns))
+
+
 def _default(contents: Contents, kind: Input) -> str:
     """A .npy file has one array without a name: it is what the caller says it is."""
     return contents.names[0] if contents.anonymous else kind
 
 
-def _label_name(contents: Contents, given: str | None, file: Path) -> str | None:
+def _label_name(contents: Contents, given: str | None, file: Path | str) -> str | None:
     if given is not None:
         return _known(contents, given, file)
     return next((name for name in LABELS if name in contents.names and not contents.anonymous), None)
 
 
-def _known(contents: Contents, name: str, file: Path) -> str:
+def _known(contents: Contents, name: str, file: Path | str) -> str:
     other = {"logits": "probabilities", "probabilities": "logits"}.get(name)
     if name not in contents.names and other in contents.names:
         raise FormatError(f"{file}: no {name!r} but {other!r}; if those are meant, say input={other!r}.")
     if name not in contents.names:
         what = "column" if contents.is_table else "array"
-        raise FormatError(f"{file}: no {what} {name!r}. It has {_listed(contents.names)}; say which one holds what.")
+        raise FormatError(f"{file}: no {what} {name!r}. It has {listed(contents.names)}; say which one holds what.")
     return name
 
 
-def _class_columns(contents: Contents, pattern: str | None, taken: set[str | None], file: Path) -> list[str]:
+def _class_columns(contents: Contents, pattern: str | None, taken: set[str | None], file: Path | str) -> list[str]:
     if pattern is not None:
         columns = [name for name in contents.names if fnmatchcase(name, pattern) and name not in taken]
     else:
@@ -152,7 +182,7 @@ def _class_columns(contents: Contents, pattern: str | None, taken: set[str | Non
             )
     if len(columns) < 2:
         sought = "besides the labels" if pattern is None else f"that match {pattern!r}"
-        raise FormatError(f"{file}: fewer than two columns {sought}. It has {_listed(contents.names)}.")
+        raise FormatError(f"{file}: fewer than two columns {sought}. It has {listed(contents.names)}.")
     return columns
 
 
@@ -171,9 +201,10 @@ def _names_of(columns: list[str]) -> tuple[str, ...] | None:
     return tuple(name[cut:] for name in columns)
 
 
-def _listed(names: Sequence[str], most: int = 8) -> str:
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """A few names, and how many more there are."""
     shown = ", ".join(repr(name) for name in names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
-__all__ = ["ENDINGS", "Values", "read", "read_values"]
+__all__ = ["ENDINGS", "Values", "choose_columns", "listed", "read", "read_values"]

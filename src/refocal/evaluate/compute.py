@@ -20,9 +20,10 @@ from refocal.data import Predictions
 from refocal.errors import ShapeError
 from refocal.evaluate._failures import Failures
 from refocal.evaluate.evaluation import ClassRow, Evaluation, Histogram, Measured, Reliability, SearchSurface
+from refocal.evaluate.streamed import StreamedLook
 from refocal.maps import log_softmax
 from refocal.metrics import Interval, Resamples
-from refocal.search import Problem, Surface
+from refocal.search import Problem, Rows, Surface
 from refocal.search.objective import as_objective
 
 Progress = Callable[[float, int, str], None]
@@ -123,7 +124,7 @@ def compare(
 
 
 def evaluate(
-    test: Predictions,
+    test: Predictions | Rows,
     calibrators: Mapping[str, Calibrator],
     *,
     chosen: str | None = None,
@@ -139,7 +140,8 @@ def evaluate(
     """Measure fitted calibrators on a test set, beside the network as it is.
 
     The arguments are those of `compare`; `calibrators` maps names to fitted calibrators, and `failures` holds what
-    went wrong before.
+    went wrong before. Rows of `refocal.scale` in place of Predictions are walked through in blocks: intervals are then
+    those of the normal approximation, and classes are not looked at one by one.
 
     >>> from refocal import TemperatureScaling
     >>> from refocal.data import load_sample
@@ -149,6 +151,8 @@ def evaluate(
     >>> found["mine"].measures["ece"].value < found.before.measures["ece"].value
     True
     """
+    if isinstance(test, Rows):
+        return _evaluate_rows(test, calibrators, chosen, title, n_validation, level)
     report = progress or _silent
     failures = failures or Failures()
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
@@ -162,7 +166,8 @@ def evaluate(
             _check_columns(test, name, calibrator)
             looks[name] = _look(test, calibrator, n_resamples, level, seed)
     draws = {name: look.draws for name, look in looks.items()}
-    picked = _recommended(draws) if chosen is None else chosen
+    scores = {name: (of["log_loss"].value, of["ece"].value) for name, of in draws.items()}
+    picked = _recommended(scores) if chosen is None else chosen
     report(len(everything), len(everything) + 1, "looking at classes")
     measured = [
         Measured(
@@ -197,6 +202,40 @@ def evaluate(
         surface=_surface(picked, calibrators),
         run=_run(n_resamples, seed),
         failed=failures.reasons(),
+    )
+
+
+def _evaluate_rows(
+    rows: Rows,
+    calibrators: Mapping[str, Calibrator],
+    chosen: str | None,
+    title: str,
+    n_validation: int | None,
+    level: float,
+) -> Evaluation:
+    everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
+    if chosen is not None:
+        check_option(chosen, tuple(everything), "chosen", "evaluate")
+    look = StreamedLook(rows, everything, N_BINS, level)
+    scores = {name: (look.value(name, "log_loss"), look.value(name, "ece")) for name in everything}
+    picked = _recommended(scores) if chosen is None else chosen
+    skipped = {"rows skipped": str(look.n_skipped)} if look.n_skipped else {}
+    return Evaluation(
+        title=title,
+        n_validation=_n_validation(calibrators) if n_validation is None else n_validation,
+        n_test=look.n_rows,
+        n_classes=rows.reading.n_classes,
+        class_names=None,
+        input=rows.reading.input,
+        level=level,
+        chosen=picked,
+        recommended=chosen is None,
+        methods=[
+            look.measured(name, picked, NONE, _described(calibrator, whole=name == picked))
+            for name, calibrator in everything.items()
+        ],
+        surface=_surface(picked, calibrators),
+        run={**_run(0, 0), **skipped},
     )
 
 
@@ -256,10 +295,11 @@ def _look(test: Predictions, calibrator: Calibrator | None, n_resamples: int, le
     return _Look(draws, values, _reliability(test, p, level, seed), _histogram(test, p), seconds)
 
 
-def _recommended(draws: Mapping[str, Mapping[str, Resamples]]) -> str:
-    limit = (1.0 + LOG_LOSS_SHARE) * min(of["log_loss"].value for of in draws.values())
-    good = [name for name, of in draws.items() if of["log_loss"].value <= limit]
-    return min(good, key=lambda name: draws[name]["ece"].value)
+def _recommended(scores: Mapping[str, tuple[float, float]]) -> str:
+    """The name of the least ECE among those whose log-loss is close to the best; `scores` are (log-loss, ECE)."""
+    limit = (1.0 + LOG_LOSS_SHARE) * min(log_loss for log_loss, _ in scores.values())
+    good = [name for name, (log_loss, _) in scores.items() if log_loss <= limit]
+    return min(good, key=lambda name: scores[name][1])
 
 
 def _interval(draws: Resamples, level: float, method: str) -> Interval:

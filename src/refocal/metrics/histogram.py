@@ -15,6 +15,7 @@ from refocal.metrics._ranked import Bins, Ranked, norm_of_gaps, quantile_starts
 from refocal.metrics.binned import ReliabilityCurve, curve_of
 
 _BLOCK = 1 << 19
+_WIDTHS = 20
 _FORMAT = "refocal.CalibrationHistogram"
 
 
@@ -34,6 +35,9 @@ class StreamedCalibration:
     count: int
     weight: float
     curve: ReliabilityCurve
+    right: list[float]
+    wrong: list[float]
+    """Weight between each two of 0, 0.05, …, 1 of confidence, of right and wrong rows; cells go where their mean is."""
 
 
 class CalibrationHistogram:
@@ -86,11 +90,18 @@ class CalibrationHistogram:
     def update(self, y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> CalibrationHistogram:
         """Count a block of rows and return self."""
         rows = read_probabilities(y_true, probabilities, sample_weight, "CalibrationHistogram.update")
-        confidence, correct = rows.confidence()
+        return self.count_rows(*rows.confidence(), rows.weight)
+
+    def count_rows(self, confidence: Vector, correct: Flags, weight: Vector | None = None) -> CalibrationHistogram:
+        """`update` for who has the top probabilities, float64 and at most 1, and whether they are right: unchecked."""
         for start in range(0, confidence.shape[0], _BLOCK):
             block = slice(start, start + _BLOCK)
-            self._add_block(confidence[block], correct[block], None if rows.weight is None else rows.weight[block])
+            self._add_block(confidence[block], correct[block], None if weight is None else weight[block])
         return self
+
+    def fresh(self) -> CalibrationHistogram:
+        """An empty histogram with the same cells."""
+        return self._with(self._cells)
 
     def merge(self, other: CalibrationHistogram) -> CalibrationHistogram:
         """Add the rows that `other` has seen and return self."""
@@ -121,6 +132,8 @@ class CalibrationHistogram:
             count=self.count,
             weight=total,
             curve=curve_of(bins, level),
+            right=_by_width(cells, cells.correct),
+            wrong=_by_width(cells, cells.weight - cells.correct),
         )
 
     def refined(self, *, n_bins: int = 15) -> CalibrationHistogram:
@@ -178,6 +191,17 @@ class CalibrationHistogram:
             raise DataError("text", function, expected=expected, got=f"{type(error).__name__}: {error}") from error
         return histogram
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Most cells are empty: between machines only the others travel.
+        used = np.flatnonzero(self._count)
+        arrays = {name: getattr(self, name)[..., used] for name in ("_count", "_sums", "_carry", "_low", "_high")}
+        return {"cells": self._cells.to_dict(), "used": used, "arrays": arrays}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._start(Cells.from_dict(state["cells"]))
+        for name, values in state["arrays"].items():
+            getattr(self, name)[..., state["used"]] = values
+
     @classmethod
     def _with(cls, cells: Cells) -> CalibrationHistogram:
         histogram = cls.__new__(cls)
@@ -233,6 +257,12 @@ def _join(cells: Bins, starts: Indices) -> Bins:
     starts = np.unique(starts[starts < cells.weight.shape[0]])
     sums = (cells.weight, cells.confidence, cells.correct, cells.squared_weight)
     return Bins(np.add.reduceat(cells.count, starts), *(np.add.reduceat(x, starts) for x in sums))
+
+
+def _by_width(cells: Bins, weight: Vector) -> list[float]:
+    """The weight of cells in intervals of equal width."""
+    found, _ = np.histogram(np.clip(cells.confidence / cells.weight, 0.0, 1.0), _WIDTHS, (0.0, 1.0), weights=weight)
+    return [float(max(each, 0.0)) for each in found]
 
 
 def _uncertain(cells: Bins, low: Vector, high: Vector, n_bins: int) -> tuple[Indices, Vector]:

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from refocal._arrays import check_option
 from refocal.errors import ParameterError
 from refocal.search.grid import best_index, scan_grid, scan_points
+from refocal.search.narrow import check_mergeable, look_at_all_rows
 from refocal.search.newton import newton, newton_temperature
 from refocal.search.objective import Objective, as_objective
 from refocal.search.problem import Problem
 from refocal.search.solution import Solution, Surface
+from refocal.search.streamed import StreamedProblem
 
 Vector = NDArray[np.float64]
 
@@ -34,7 +36,7 @@ SEARCHES = ("auto", "newton", "grid", "line")
 
 
 def find(
-    problem: Problem,
+    problem: Problem | StreamedProblem,
     *,
     objective: Any,
     search: str,
@@ -48,6 +50,8 @@ def find(
 
     `gammas` or `temperatures` with one value fix that parameter; None leaves the choice to the search. `progress` is
     called with the share of the work that a grid has behind it, from 0 to 1.
+
+    Of rows that are not in memory a sample shows where on a grid to look; what may be the best is measured on all.
 
     >>> rng = np.random.default_rng(0)
     >>> logits = 2.0 * rng.normal(size=(1000, 3))
@@ -75,11 +79,18 @@ def find(
     if search == "auto" and temperatures is None:
         all_temperatures = all_temperatures * newton_temperature(problem).temperature
     tolerance = goal.nll_tolerance if nll_tolerance is None else nll_tolerance
+    seen = problem.sample
+    if seen.n_rows < problem.n_rows:
+        check_mergeable(goal)
     if search == "line" and len(all_gammas) > 1 and len(all_temperatures) > 1:
-        surface = _scan_line(problem, goal, all_gammas, all_temperatures)
+        surface = _scan_line(seen, goal, all_gammas, all_temperatures)
     else:
-        surface = scan_grid(problem, goal, all_gammas, all_temperatures, tolerance, progress)
-    return _chosen(problem, surface, tolerance), surface
+        surface = scan_grid(seen, goal, all_gammas, all_temperatures, tolerance, progress)
+    if isinstance(problem, StreamedProblem) and seen.n_rows < problem.n_rows:
+        surface, at = look_at_all_rows(problem, goal, surface, tolerance)
+    else:
+        at = best_index(surface, tolerance)
+    return _chosen(surface, at, problem.passes), surface
 
 
 def _scan_line(problem: Problem, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
@@ -93,8 +104,7 @@ def _scan_line(problem: Problem, objective: Objective, gammas: Vector, temperatu
     return scan_points(problem, objective, along[inside], on_line[inside])
 
 
-def _chosen(problem: Problem, surface: Surface, nll_tolerance: float | None) -> Solution:
-    at = best_index(surface, nll_tolerance)
+def _chosen(surface: Surface, at: tuple[int, ...], passes: int) -> Solution:
     gamma, temperature = float(surface.gamma[at]), float(surface.temperature[at])
     lowest, highest = surface.temperature.min(), surface.temperature.max()
     on_edge = lowest < highest and temperature in (lowest, highest)
@@ -109,7 +119,7 @@ def _chosen(problem: Problem, surface: Surface, nll_tolerance: float | None) -> 
         float(surface.value[at]),
         "at a bound" if on_edge else "converged",
         message,
-        problem.passes,
+        passes,
     )
 
 

@@ -137,7 +137,7 @@ class _Scan:
             error[~seen] = low[~seen] + np.interp(at[~seen], at[seen], (error - low)[seen])
 
     def _interpolate(self, points: NDArray[np.int64]) -> None:
-        lowest = 1.0 / self.problem.logits.shape[-1]
+        lowest = 1.0 / self.problem.n_classes
         rows, columns = np.unravel_index(points, self.level.shape)
         for i in np.unique(rows):
             at = columns[rows == i]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal.search.problem import Problem
+from refocal.search.problem import LogLoss, Problem
 from refocal.search.solution import Solution, Status
 
 MAX_STEPS = 100
@@ -21,8 +21,8 @@ SMALL_STEP = 1e-5
 NO_LOSS = 1e-9
 # Where to start in γ.
 STARTS = (0.0, -0.85, -0.5, 1.0, 5.0)
-# On how many rows they are followed, and how closely. The best of their ends is chosen and followed on a share of the
-# rows, and from there on all.
+# On how many rows they are followed, and how closely. The best of their ends and γ = 0 are followed on a share of the
+# rows, and from the better one on all.
 PART = 300
 SHARE = 1 / 10
 CLOSE_ENOUGH = 3e-2
@@ -39,7 +39,7 @@ MESSAGES: dict[Status, str] = {
 }
 
 
-def newton_temperature(problem: Problem) -> Solution:
+def newton_temperature(problem: LogLoss) -> Solution:
     """The temperature of least log-loss; found once for each problem."""
     if "temperature" not in problem.memo:
         problem.memo["temperature"] = _newton_temperature(problem)
@@ -47,7 +47,7 @@ def newton_temperature(problem: Problem) -> Solution:
     return found
 
 
-def _newton_temperature(problem: Problem) -> Solution:
+def _newton_temperature(problem: LogLoss) -> Solution:
     """The loss is convex in 1/T, so a bracketed Newton method cannot miss its minimum."""
     scale = problem.typical_gap
     if scale == 0.0:
@@ -78,7 +78,7 @@ def _newton_temperature(problem: Problem) -> Solution:
     return _solution(problem, 0.0, 1.0 / slope, value, status)
 
 
-def _first_slope(problem: Problem) -> float:
+def _first_slope(problem: LogLoss) -> float:
     """Where to begin in 1/T: the optimum of a part of the rows, or where that is no help the scale of the logits."""
     if problem.n_rows >= 2 * PART:
         found = newton_temperature(_share(problem))
@@ -87,7 +87,7 @@ def _first_slope(problem: Problem) -> float:
     return 1.0 / float(problem.typical_gap)
 
 
-def newton(problem: Problem, *, fixed_gamma: float | None = None, fixed_temperature: float | None = None) -> Solution:
+def newton(problem: LogLoss, *, fixed_gamma: float | None = None, fixed_temperature: float | None = None) -> Solution:
     """Least log-loss over (γ, T), or over one of them.
 
     The log-loss is not known to be convex in γ, so several starts are followed on a part of the rows and the best of
@@ -117,19 +117,21 @@ def newton(problem: Problem, *, fixed_gamma: float | None = None, fixed_temperat
         ends = [_descend(part, near(gamma), free, limit, enough=CLOSE_ENOUGH) for gamma in STARTS]
         points = {round(end.gamma, 1): (end.gamma, end.temperature) for end in ends} | {0.0: near(0.0)}
         start = min(points.values(), key=lambda point: share.curvature(*point).value)
-        best = _descend(share, start, free, limit, enough=CLOSE_ENOUGH)
+        # From γ = 0 as well: a few rows can lead all starts into a far minimum that is not the least.
+        closer = [_descend(share, point, free, limit, enough=CLOSE_ENOUGH) for point in {start, near(0.0)}]
+        best = min(closer, key=lambda end: end.value)
         found = _descend(problem, (best.gamma, best.temperature), free, limit)
         if not found.value <= without:
             found = _descend(problem, near(0.0), free, limit)
     return _solution(problem, found.gamma, found.temperature, found.value, found.status)
 
 
-def _share(problem: Problem) -> Problem:
+def _share(problem: LogLoss) -> Problem:
     return problem.part(max(PART, int(SHARE * problem.n_rows)))
 
 
 def _descend(
-    problem: Problem,
+    problem: LogLoss,
     start: tuple[float, float],
     free: NDArray[np.bool_],
     limit: float,
@@ -179,7 +181,7 @@ def _newton_step(
     return step * min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-300))
 
 
-def _in_logs(problem: Problem, point: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+def _in_logs(problem: LogLoss, point: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
     """Value, gradient and Hessian in (log(1+γ), log T) by the chain rule from (γ, 1/T)."""
     gamma, slope = math.expm1(point[0]), math.exp(-point[1])
     found = problem.curvature(gamma, 1.0 / slope)
@@ -189,5 +191,5 @@ def _in_logs(problem: Problem, point: NDArray[np.float64]) -> tuple[float, NDArr
     return found.value, found.gradient * inner, hessian
 
 
-def _solution(problem: Problem, gamma: float, temperature: float, value: float, status: Status) -> Solution:
+def _solution(problem: LogLoss, gamma: float, temperature: float, value: float, status: Status) -> Solution:
     return Solution(gamma, temperature, value, status, MESSAGES[status], problem.passes)

@@ -44,12 +44,14 @@ NLL_TOLERANCE = 0.02
 class Objective:
     """How a point (γ, T) is scored; smaller is better.
 
-    The score is the log-loss; or an `error`, measured on (confidence, correct, weight), or a `metric`, measured on
-    (labels, probabilities); or, with `error_weight`, log-loss / best log-loss + error_weight · error.
+    The score is the log-loss; or an `error`, measured on (confidence, correct, weight), the mean ECE at `resolutions`;
+    or a `metric`, measured on (labels, probabilities); or, with `error_weight`, log-loss / best log-loss +
+    error_weight · error.
     """
 
     name: str
     error: Callable[[Vector, NDArray[np.bool_], Vector | None], float] | None = None
+    resolutions: tuple[int, ...] = ()
     metric: Metric | None = None
     error_weight: float | None = None
     nll_tolerance: float | None = None
@@ -69,7 +71,7 @@ def as_objective(objective: Any, n_rows: int, function: str) -> Objective:
     if objective == "nll":
         return Objective("nll")
     if objective == "ece":
-        return Objective("ece", error=partial(mean_error, resolutions=(15,)))
+        return Objective("ece", error=partial(mean_error, resolutions=(15,)), resolutions=(15,))
     if objective == "auto":
         return balanced(n_rows)
     if isinstance(objective, str) and objective in METRICS:
@@ -86,6 +88,7 @@ def balanced(n_rows: int) -> Objective:
     return Objective(
         "auto",
         error=partial(mean_error, resolutions=resolutions),
+        resolutions=resolutions,
         error_weight=ERROR_WEIGHT * min(1.0, n_rows / FULL_WEIGHT_ROWS) ** 0.5,
         nll_tolerance=NLL_TOLERANCE,
     )

@@ -6,8 +6,9 @@ import os
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from importlib.util import find_spec
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,12 @@ class Curvature(NamedTuple):
     gradient: Vector
     hessian: Vector
 
+    @classmethod
+    def of(cls, means: Vector) -> Curvature:
+        """From the value and its derivatives in the order of a pass."""
+        value, g, b, gg, gb, bb = means
+        return cls(float(value), np.array([g, b]), np.array([[gg, gb], [gb, bb]]))
+
 
 class Predictions(NamedTuple):
     """What calibration is measured on, for each row: log p of the label, p of the top class, the sum of all p²."""
@@ -43,6 +50,34 @@ class Predictions(NamedTuple):
     label_log_p: Vector
     confidence: Vector
     squares: Vector
+
+
+class LogLoss(Protocol):
+    """What Newton's method asks of the data; whether they are in memory makes no difference to it."""
+
+    passes: int
+    memo: dict[Any, Any]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def typical_gap(self) -> float:
+        """The scale of the logits."""
+
+    @property
+    def precision(self) -> float:
+        """The machine epsilon that rows are computed in."""
+
+    def part(self, n_rows: int) -> Problem:
+        """About so many of the rows, or fewer, in memory."""
+
+    def temperature_curvature(self, slope: float) -> tuple[float, float, float]:
+        """Mean log-loss and its derivatives in 1/T."""
+
+    def curvature(self, gamma: float, temperature: float) -> Curvature:
+        """Mean log-loss, gradient and Hessian in (γ, 1/T)."""
 
 
 class Problem:
@@ -92,15 +127,41 @@ class Problem:
         by_engine = {kernel: KERNEL_BLOCK, passes: GPU_BLOCK if on_gpu else CACHE_BLOCK}
         self._block_entries = by_engine.get(self._engine, int(logits.shape[0]) * int(logits.shape[1]))
         self._total = float(len(labels)) if weight is None else float(weight.sum())
-        found = self._map(lambda rows: self._engine.inspect(*self._block(rows)))
-        self.correct: NDArray[np.bool_] = np.concatenate([to_numpy(correct) for correct, _ in found])
-        # Mean distance from the top logit to the mean of the others: the scale of the logits, 0 if all are equal.
-        self.typical_gap: float = sum(float(distance) for _, distance in found) / self.n_rows / (logits.shape[-1] - 1)
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
         return int(self.logits.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return int(self.logits.shape[1])
+
+    @property
+    def sample(self) -> Problem:
+        """The rows that show where to look: all of them, since they are at hand."""
+        return self
+
+    @cached_property
+    def _inspected(self) -> tuple[NDArray[np.bool_], float]:
+        found = self._map(lambda rows: self._engine.inspect(*self._block(rows)))
+        return np.concatenate([to_numpy(correct) for correct, _ in found]), sum(float(far) for _, far in found)
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Whether the first largest logit of a row is its label's."""
+        return self._inspected[0]
+
+    @property
+    def total_gap(self) -> float:
+        """The sum of all distances from a row's top logit to its others."""
+        return self._inspected[1]
+
+    @property
+    def typical_gap(self) -> float:
+        """Mean distance from the top logit to the mean of the others: the scale of the logits, 0 if all are equal."""
+        return self.total_gap / self.n_rows / (self.n_classes - 1)
 
     @property
     def precision(self) -> float:
@@ -118,17 +179,22 @@ class Problem:
     def temperature_curvature(self, slope: float) -> tuple[float, float, float]:
         """Mean log-loss of temperature scaling with first and second derivative in 1/T = `slope`; convex in it."""
         self.passes += 1
-        sums = self._sum(lambda rows: self._engine.temperature(*self._block(rows), self._rows_weight(rows), slope))
-        value, first, second = sums
+        value, first, second = self.temperature_sums(slope) / self._total
         return float(value), float(first), float(second)
 
     def curvature(self, gamma: float, temperature: float) -> Curvature:
         """Mean log-loss of focal temperature scaling with gradient and Hessian."""
         self.passes += 1
+        return Curvature.of(self.focal_sums(gamma, temperature) / self._total)
+
+    def temperature_sums(self, slope: float) -> Vector:
+        """What `temperature_curvature` gives, summed over the rows."""
+        return self._sum(lambda rows: self._engine.temperature(*self._block(rows), self._rows_weight(rows), slope))
+
+    def focal_sums(self, gamma: float, temperature: float) -> Vector:
+        """What `curvature` gives, summed over the rows: the value and its derivatives γ, b, γγ, γb, bb; b = 1/T."""
         slope = 1.0 / temperature
-        sums = self._sum(lambda rows: self._engine.focal(*self._block(rows), self._rows_weight(rows), gamma, slope))
-        value, g, b, gg, gb, bb = sums
-        return Curvature(float(value), np.array([g, b]), np.array([[gg, gb], [gb, bb]]))
+        return self._sum(lambda rows: self._engine.focal(*self._block(rows), self._rows_weight(rows), gamma, slope))
 
     def predictions(self, gammas: tuple[float, ...], temperature: float) -> list[Predictions]:
         """The predictions at one temperature for several γ, which share the softmax."""
@@ -155,9 +221,9 @@ class Problem:
         return None if self._weight is None else self._weight[rows]
 
     def _sum(self, measured: Callable[[slice], Array]) -> Vector:
-        """The mean over all rows of what is summed up for each block; one word from the device for all of them."""
+        """The sum over all rows of what is summed up for each block; one word from the device for all of them."""
         parts = self._map(measured)
-        return np.asarray(to_numpy(sum(parts[1:], start=parts[0])) / self._total)
+        return np.asarray(to_numpy(sum(parts[1:], start=parts[0])))
 
     def _map(self, measured: Callable[[slice], T]) -> list[T]:
         """A measure of each block of rows: the same blocks, in the same order, whatever the number of threads."""

@@ -1,0 +1,44 @@
+"""`refocal theory`: what is proven about focal loss, for one γ."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from refocal.cli import options
+from refocal.cli.printing import out, plain_table, print_json, progress
+
+
+def theory(
+    gamma: Annotated[float, typer.Option(help="γ of the focal loss, greater than -1.")] = 2.0,
+    classes: Annotated[int, typer.Option(min=2, max=4, help="Number of classes for the closest temperature.")] = 2,
+    json: options.Json = False,
+) -> None:
+    """What focal loss with a γ does: bounds, the closest temperature, the threshold of confidence."""
+    from refocal import theory as known
+
+    with progress("searching the closest temperature", quiet=json):
+        bounds, tight = known.temperature_bounds(gamma), known.tight_temperature_bounds(gamma, 20.0)
+        closest = known.closest_temperature(gamma, classes)
+        threshold = known.confidence_threshold(gamma) if gamma > 0 else None
+    data: dict[str, Any] = {
+        "gamma": gamma,
+        "temperature_bounds": list(bounds),
+        "tight_temperature_bounds": list(tight),
+        "closest_temperature": {"classes": classes, **closest._asdict()},
+        "confidence_threshold": threshold,
+    }
+    if json:
+        print_json(data)
+        return
+    table = plain_table(f"γ = {gamma:g}", "")
+    table.add_row(
+        "two classes: focal calibration lies between temperatures", f"{bounds.lower:.4f} and {bounds.upper:.4f}"
+    )
+    table.add_row("  and for log-odds up to 20 between", f"{tight.lower:.4f} and {tight.upper:.4f}")
+    table.add_row(f"{classes} classes: the closest temperature", f"{closest.temperature:.4f}")
+    table.add_row("  and the largest difference of a probability that remains", f"{closest.error:.4f}")
+    if threshold is not None:
+        table.add_row("a top probability is never lowered from τ on", f"{threshold:.4f}")
+    out().print(table)

@@ -1,0 +1,133 @@
+"""Rows in blocks and calibrators → Evaluation, in walks over the rows and a memory that does not grow with them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal.calibrators import Calibrator
+from refocal.calibrators.registry import title_of
+from refocal.errors import DataError, ShapeError
+from refocal.evaluate.evaluation import Histogram, Measured, Reliability
+from refocal.metrics import Interval, PairedDifference, ReliabilityCurve
+from refocal.search import Problem, Rows, StreamedProblem
+from refocal.search.problem import Predictions
+from refocal.search.tally import ACCURACY, BRIER, LOG_LOSS, Measures
+
+Vector = NDArray[np.float64]
+
+MEANS = {"log_loss": LOG_LOSS, "brier_score": BRIER, "accuracy": ACCURACY}
+
+
+@dataclass(frozen=True)
+class _Predictors:
+    """The network as it is (None) and calibrators, as what a walk predicts with."""
+
+    calibrators: tuple[Calibrator | None, ...]
+
+    def __call__(self, problem: Problem) -> Iterator[tuple[Predictions, NDArray[np.bool_]]]:
+        for calibrator in self.calibrators:
+            if calibrator is None:
+                yield problem.predictions((0.0,), 1.0)[0], problem.correct
+            else:
+                yield calibrator.predictions_of(problem)
+
+
+class StreamedLook:
+    """Every method measured on rows in blocks; intervals by the normal approximation, which many rows justify."""
+
+    def __init__(self, rows: Rows, calibrators: Mapping[str, Calibrator | None], n_bins: int, level: float) -> None:
+        _check_inputs(rows, calibrators)
+        start = time.perf_counter()
+        problem = StreamedProblem(rows, look=False)
+        self.calibrators = dict(calibrators)
+        self.names = list(calibrators)
+        self.level = level
+        self.n_rows, self.n_skipped = problem.n_rows, problem.n_skipped
+        self.found: Measures = problem.measures(_Predictors(tuple(calibrators.values())), len(calibrators), n_bins)
+        self._seconds = (time.perf_counter() - start) / len(calibrators)
+        self._quantile = NormalDist().inv_cdf(0.5 + 0.5 * level)
+
+    def value(self, name: str, measure: str) -> float:
+        """One number."""
+        i = self.names.index(name)
+        if measure == "ece":
+            return self.found.calibration[i].ece
+        return float(self.found.means.values[MEANS[measure], i])
+
+    def measured(self, name: str, against: str, none: str, described: dict[str, Any] | None) -> Measured:
+        """What an evaluation says of one method."""
+        calibration = self.found.calibration[self.names.index(name)]
+        keys = ("ece", *MEANS)
+        edges = np.linspace(0.0, 1.0, len(calibration.right) + 1)
+        return Measured(
+            name=name,
+            title=title_of(name, self.calibrators[name]),
+            calibrator=described,
+            measures={key: self._interval(name, key) for key in keys},
+            values={"ece_error_bound": calibration.error_bound},
+            against_none={key: self._difference(name, none, key) for key in keys},
+            against_chosen={key: self._difference(name, against, key) for key in keys},
+            reliability=_reliability(calibration.curve, self._quantile),
+            histogram=Histogram(edges.tolist(), list(calibration.right), list(calibration.wrong)),
+            classes=None,
+            fit_seconds=None,
+            predict_seconds=self._seconds,
+        )
+
+    def _interval(self, name: str, key: str) -> Interval:
+        value, error = self.value(name, key), math.sqrt(self._variance(name, name, key))
+        low, high = value - self._quantile * error, value + self._quantile * error
+        return Interval(value, max(low, 0.0), high, self.level, error, 0.0, 0)
+
+    def _difference(self, name: str, other: str, key: str) -> PairedDifference:
+        first, second = self.value(name, key), self.value(other, key)
+        gap = first - second
+        squared = sum(
+            self._variance(a, b, key) * s for a, b, s in ((name, name, 1), (other, other, 1), (name, other, -2))
+        )
+        error = 0.0 if name == other else math.sqrt(max(squared, 0.0))
+        p_value = 2.0 * NormalDist().cdf(-abs(gap) / error) if error > 0 else float(gap == 0.0)
+        reach = self._quantile * error
+        return PairedDifference(gap, gap - reach, gap + reach, self.level, p_value, first, second, 0)
+
+    def _variance(self, name: str, other: str, key: str) -> float:
+        """The covariance of a measure of two methods; of two ECEs it is not known, and 0 makes intervals wider."""
+        i, j = self.names.index(name), self.names.index(other)
+        if key != "ece":
+            return max(float(self.found.means.covariance[MEANS[key], i, j]), 0.0 if i == j else -math.inf)
+        return _ece_variance(self.found.calibration[i].curve) if i == j else 0.0
+
+
+def _check_inputs(rows: Rows, calibrators: Mapping[str, Calibrator | None]) -> None:
+    for name, calibrator in calibrators.items():
+        if calibrator is None:
+            continue
+        if calibrator.n_features_in_ != rows.reading.n_classes:
+            expected = f"of {calibrator.n_features_in_} columns, as the calibrator {name!r} was fitted on"
+            raise ShapeError("test", "evaluate", expected=expected, got=f"{rows.reading.n_classes} columns")
+        if calibrator.input != rows.reading.input:
+            expected = f"{calibrator.input}, as the calibrator {name!r} takes"
+            raise DataError("test", "evaluate", expected=expected, got=rows.reading.input)
+
+
+def _ece_variance(curve: ReliabilityCurve) -> float:
+    """Of a sum of |accuracy - confidence| over bins whose sides of the diagonal are sure: that of the accuracies."""
+    weight, count, accuracy = (np.array(column) for column in (curve.weight, curve.count, curve.accuracy))
+    share = weight / weight.sum()
+    return float((share**2 * accuracy * (1.0 - accuracy) / count).sum())
+
+
+def _reliability(curve: ReliabilityCurve, quantile: float) -> Reliability:
+    """The curve, with the band in which a calibrated model's accuracies would lie."""
+    confidence = np.array(curve.confidence)
+    reach = quantile * np.sqrt(confidence * (1.0 - confidence) / np.array(curve.count))
+    low, high = np.maximum(confidence - reach, 0.0), np.minimum(confidence + reach, 1.0)
+    return Reliability(curve.count, curve.confidence, curve.accuracy, low.tolist(), high.tolist())

@@ -1,0 +1,192 @@
+"""Rows that Dask walks through: threads of this process, processes of this machine, or a cluster.
+
+A walk is a tree: each leaf reads its rows where they are and answers in a few numbers, answers are joined eight at a
+time, and the root comes back. A leaf or a join that is lost with its worker is done again by Dask; the tree is the same
+whoever computes it, so the answer is, to the last bit.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+
+from refocal.errors import ClusterError, RefocalError, ShapeError
+from refocal.scale.extras import need
+from refocal.scale.parts import Part
+from refocal.search.rows import Block, Job, Reading, Rows, Walked, finish_walked, join_walked, walk_blocks
+
+FAN_IN = 8
+# Leaves for each thread of the cluster: several, so that a slow one does not keep all others waiting.
+LEAVES_PER_THREAD = 4
+CONNECT_SECONDS = 10.0
+
+
+class DaskRows(Rows):
+    """Leaves that Dask computes; `client` is a distributed one, None takes what is in force or else threads."""
+
+    def __init__(self, leaves: Sequence[Callable[[Any], Any]], reading: Reading, client: Any = None) -> None:
+        self.leaves = list(leaves)
+        self.reading = reading
+        self.client = client if client is not None else current_client()
+        self.n_rows: int | None = None
+
+    def walk(self, job: Job) -> Walked:
+        """Do a job on all leaves."""
+        delayed = need("dask", "dask", "refocal.scale with Dask").delayed
+        # One task holds the job: the others name it, and are small.
+        shared = delayed(partial(_same, job), pure=False)()
+        level = leaves = [leaf(shared) for leaf in self.leaves]
+        while len(level) > 1:
+            groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
+            level = [delayed(join_walked, pure=False)(shared, *group) for group in groups]
+        root = delayed(finish_walked, pure=False)(shared, level[0])
+        walked: Walked = self._computed(root, leaves)
+        self.n_rows = walked.n_rows + walked.n_skipped
+        return walked
+
+    def _computed(self, root: Any, leaves: list[Any]) -> Any:
+        if self.client is None:
+            return root.compute()
+        future, *coming = self.client.compute([root, *leaves])
+        done = 0
+
+        def tell(_: Any) -> None:
+            nonlocal done
+            done += 1
+            if self.watch is not None and self.n_rows is not None:
+                self.watch(self.n_rows * done // len(coming), self.n_rows)
+
+        for each in coming:
+            each.add_done_callback(tell)
+        return result_of(future)
+
+    def __repr__(self) -> str:
+        kind = f"{self.reading.n_classes:,} classes, {self.reading.input}"
+        return f"Rows({len(self.leaves):,} leaves of a Dask tree, {kind})"
+
+
+def connect(scheduler: str) -> Any:
+    """A client of the scheduler at an address such as tcp://host:8786.
+
+    >>> from unittest.mock import patch
+    >>> with patch("distributed.Client") as client:  # stands for a cluster that is there
+    ...     _ = connect("tcp://host:8786")
+    >>> client.call_args.args
+    ('tcp://host:8786',)
+    """
+    distributed = need("distributed", "dask", "A scheduler")
+    try:
+        return distributed.Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ClusterError(f"{scheduler}: the scheduler cannot be reached: {reason}") from error
+
+
+def current_client() -> Any:
+    """The distributed client in force, if there is one."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        return distributed.get_client()
+    except ValueError:
+        return None
+
+
+def part_leaves(parts: Sequence[Part], reading: Reading, client: Any) -> list[Callable[[Any], Any]]:
+    """Parts in as many groups as keep the cluster busy; the groups are sent once, and later walks only name them."""
+    delayed = need("dask", "dask", "refocal.scale with Dask").delayed
+    threads = 8 if client is None else max(1, sum(client.nthreads().values()))
+    n_groups = min(len(parts), LEAVES_PER_THREAD * threads)
+    cuts = [len(parts) * i // n_groups for i in range(n_groups + 1)]
+    groups = [delayed(partial(_same, list(parts[a:b])), pure=False)() for a, b in pairwise(cuts)]
+    if client is not None:
+        groups = client.persist(groups)
+    walked = delayed(partial(_walk_parts, reading), pure=False)
+    return [partial(walked, group) for group in groups]
+
+
+def array_leaves(values: Any, labels: Any, weight: Any, reading: Reading) -> list[Callable[[Any], Any]]:
+    """One leaf for each chunk of rows of Dask arrays."""
+    delayed = need("dask", "dask", "refocal.scale with Dask").delayed
+    values = values.rechunk({1: -1})
+    columns = [values.to_delayed()[:, 0]]
+    for name, vector in (("y", labels), ("sample_weight", weight)):
+        if vector is not None:
+            columns.append(_aligned(vector, values, name, reading.function).to_delayed())
+    sizes = values.chunks[0]
+    firsts = np.cumsum([0, *sizes]) if not np.isnan(sizes).any() else [0] * (len(sizes) + 1)
+    leaves: list[Callable[[Any], Any]] = []
+    for i, chunk in enumerate(zip(*columns, strict=True)):
+        walked = delayed(partial(_walk_chunk, reading, f"chunk {i}", int(firsts[i])), pure=False)
+        leaves.append(partial(walked, *chunk) if len(chunk) == 3 else partial(walked, *chunk, None))
+    return leaves
+
+
+def frame_leaves(
+    frame: Any, classes: list[str], labels: str, weight: str | None, reading: Reading
+) -> list[Callable[[Any], Any]]:
+    """One leaf for each partition of a Dask DataFrame."""
+    delayed = need("dask", "dask", "refocal.scale with Dask").delayed
+    wanted = frame[[*classes, labels, *([] if weight is None else [weight])]]
+    return [
+        partial(
+            delayed(partial(_walk_frame, reading, f"partition {i}", classes, labels, weight), pure=False), partition
+        )
+        for i, partition in enumerate(wanted.to_delayed())
+    ]
+
+
+def _aligned(vector: Any, values: Any, name: str, function: str) -> Any:
+    """A vector in the chunks of the values' rows."""
+    da = need("dask.array", "dask", "refocal.scale with Dask")
+    vector = vector if isinstance(vector, da.Array) else da.from_array(np.asarray(vector))
+    if vector.ndim != 1:
+        raise ShapeError(name, function, expected="one-dimensional", got=f"shape {vector.shape}")
+    ours, theirs = values.chunks[0], vector.chunks[0]
+    if np.isnan([*ours, *theirs]).any():
+        if len(ours) != len(theirs):
+            expected = f"in {len(ours)} chunks, as X: the lengths of some are not known"
+            raise ShapeError(name, function, expected=expected, got=f"{len(theirs)} chunks")
+        return vector
+    if sum(ours) != sum(theirs):
+        raise ShapeError(name, function, expected=f"of {sum(ours)} rows, as X has", got=f"{sum(theirs)} rows")
+    return vector.rechunk((ours,))
+
+
+def _walk_parts(reading: Reading, parts: list[Part], job: Job) -> Walked:
+    return walk_blocks(chain.from_iterable(part.blocks() for part in parts), reading, job)
+
+
+def _walk_chunk(reading: Reading, where: str, first: int, values: Any, labels: Any, weight: Any, job: Job) -> Walked:
+    weights = None if weight is None else np.asarray(weight)
+    return walk_blocks([Block(np.asarray(values), np.asarray(labels), weights, where, first)], reading, job)
+
+
+def _walk_frame(
+    reading: Reading, where: str, classes: list[str], labels: str, weight: str | None, frame: Any, job: Job
+) -> Walked:
+    weights = None if weight is None else frame[weight].to_numpy()
+    return walk_blocks([Block(frame[classes].to_numpy(), frame[labels].to_numpy(), weights, where)], reading, job)
+
+
+def result_of(future: Any) -> Any:
+    """What a future holds; trouble of the cluster in one line."""
+    try:
+        return future.result()
+    except RefocalError:
+        raise
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "distributed":
+            raise
+        reason = " ".join(str(error).split())
+        raise ClusterError(f"the cluster gave no answer: {type(error).__name__}: {reason[:300]}") from error
+
+
+def _same(value: Any) -> Any:
+    return value

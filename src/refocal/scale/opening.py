@@ -1,0 +1,288 @@
+"""From a path, an address or an array to rows that can be walked through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refocal.data.readers import read_values
+from refocal.errors import DataError, FormatError, LabelError, ShapeError
+from refocal.scale import cluster
+from refocal.scale.extras import need
+from refocal.scale.local import LocalRows
+from refocal.scale.parquet import ParquetPart, parquet_parts
+from refocal.scale.parts import Mapped, PairsPart, Part, array_parts
+from refocal.search.rows import Reading, Rows
+
+# A file of arrays from so many bytes on is not read whole.
+LARGE_FILE = 1 << 30
+
+
+class Opened(NamedTuple):
+    """Parts, and what they hold; labels may be missing where only probabilities are to be made."""
+
+    parts: list[Part]
+    n_classes: int
+    class_names: tuple[str, ...] | None
+
+
+def open_rows(
+    path: str | os.PathLike[str],
+    *,
+    input: str = "logits",  # noqa: A002
+    values: str | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    weight: str | None = None,
+    first_label: int = 0,
+    skip_bad_rows: bool = False,
+    scheduler: str | None = None,
+    client: Any = None,
+) -> Rows:
+    """Rows of a file or a data set, for `fit` and `evaluate`, in constant memory.
+
+    Parameters
+    ----------
+    path : path or address
+        A folder of Parquet files, a pattern such as "logits/*.parquet", an address that fsspec knows (s3://…), a Zarr
+        group, or a file that `refocal.data.read` reads; .npy and uncompressed .npz files are mapped.
+    input, values, labels, weight, first_label
+        As for `refocal.data.read`.
+    skip_bad_rows : bool
+        Leave out rows that cannot be used, and count them; by default the first one is an error that names its place.
+    scheduler : str, optional
+        Address of a Dask scheduler that does the work, such as "tcp://host:8786". The files must be there for its
+        workers too.
+    client : distributed.Client, optional
+        The same, for who has one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from refocal import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(4000, 5))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/rows.npz", logits=1.5 * logits, labels=labels)
+    ...     fitted = TemperatureScaling().fit(open_rows(f"{folder}/rows.npz"))
+    >>> round(fitted.temperature_, 1)
+    1.5
+    """
+    function = "open_rows"
+    opened = open_parts(path, input=input, values=values, labels=labels, weight=weight)
+    reading = Reading(opened.n_classes, input, first_label, skip_bad_rows, function)
+    if scheduler is not None and client is None:
+        client = cluster.connect(scheduler)
+    return _rows(opened.parts, reading, client)
+
+
+def blocks(
+    pairs: Iterable[Any],
+    *,
+    input: str = "logits",  # noqa: A002
+    first_label: int = 0,
+    skip_bad_rows: bool = False,
+) -> Rows:
+    """Rows from any iterable of (logits, labels) or (logits, labels, weights) that can be walked again.
+
+    >>> import numpy as np
+    >>> from refocal import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> class Days:
+    ...     def __iter__(self):
+    ...         for day in range(3):
+    ...             rng = np.random.default_rng(day)
+    ...             logits = 2.0 * rng.normal(size=(4000, 5))
+    ...             yield 1.5 * logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> round(TemperatureScaling().fit(blocks(Days())).temperature_, 1)
+    1.5
+    """
+    if isinstance(pairs, Iterator):
+        expected = "walkable more than once: a list, or an object whose __iter__ begins again"
+        raise DataError("pairs", "scale.blocks", expected=expected, got=f"a {type(pairs).__name__}")
+    first = next((pair for pair in pairs if np.ndim(pair[0]) == 2), None)
+    if first is None:
+        raise ShapeError("pairs", "scale.blocks", expected="blocks of two-dimensional logits", got="none")
+    reading = Reading(int(np.shape(first[0])[1]), input, first_label, skip_bad_rows, "scale.blocks")
+    return LocalRows([PairsPart(pairs)], reading)
+
+
+def rows_of(
+    X: Any,  # noqa: N803
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    input: str = "logits",  # noqa: A002
+    skip_bad_rows: bool = False,
+    client: Any = None,
+) -> Rows:
+    """Rows of arrays that are not in memory: memory-mapped, Zarr, or Dask (arrays, or a DataFrame of the classes).
+
+    `y` and `sample_weight` of a DataFrame are names of its columns, or Dask Series of the same partitions.
+
+    >>> import dask.array
+    >>> from refocal import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(4000, 5))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> rows = rows_of(dask.array.from_array(1.5 * logits, chunks=(1000, 5)), dask.array.from_array(labels, chunks=1000))
+    >>> round(TemperatureScaling().fit(rows).temperature_, 1)
+    1.5
+    """
+    if y is None:
+        raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
+    if type(X).__module__.startswith("dask"):
+        return _rows_of_dask(X, y, sample_weight, input, skip_bad_rows, client)
+    if X.ndim != 2:
+        raise ShapeError("X", "rows_of", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
+    reading = Reading(int(X.shape[1]), input, 0, skip_bad_rows, "fit")
+    name = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
+    n_rows = int(X.shape[0])
+    labels, weight = _checked_vector(y, n_rows, "y"), _checked_vector(sample_weight, n_rows, "sample_weight")
+    rows_of_a_chunk = int(X.chunks[0]) if getattr(X, "chunks", None) else 1
+    return _rows(list(array_parts(_mapped(X), labels, weight, str(name), rows_of_a_chunk)), reading, client)
+
+
+def open_parts(
+    path: str | os.PathLike[str],
+    *,
+    input: str = "logits",  # noqa: A002
+    values: str | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    weight: str | None = None,
+    need_labels: bool = True,
+) -> Opened:
+    """The parts of a data set; the arguments are those of `open_rows`."""
+    place = os.fspath(path)
+    if is_zarr(place):
+        return _open_zarr(place, input, values, None if labels is None else os.fspath(labels), weight, need_labels)
+    if is_data_set(place):
+        names = None if labels is None else os.fspath(labels)
+        parts = parquet_parts(_files(place), input, values, names, weight, need_labels)
+        return Opened(list(parts), parts[0].columns.n_classes, parts[0].columns.class_names)
+    kind: Any = input
+    found = read_values(place, input=kind, values=values, labels=labels, weight=weight)
+    if found.values.ndim != 2:
+        raise FormatError(
+            f"{place}: the {input} must be two-dimensional. Got shape {tuple(found.values.shape)} instead."
+        )
+    if need_labels and found.labels is None:
+        raise FormatError(f"{place}: no labels; name theirs with labels=, also a .npy file that holds them.")
+    n_rows, n_classes = found.values.shape
+    y, w = _checked_vector(found.labels, n_rows, "labels"), _checked_vector(found.weight, n_rows, "weight")
+    return Opened(list(array_parts(_mapped(found.values), y, w, place)), int(n_classes), found.class_names)
+
+
+def is_data_set(place: str) -> bool:
+    """Whether a path stands for a set of Parquet files: a folder, a pattern, an address, one such file."""
+    return "://" in place or "*" in place or Path(place).is_dir() or place.endswith(".parquet")
+
+
+def is_zarr(place: str) -> bool:
+    """Whether a path is that of a Zarr store."""
+    marks = (".zgroup", ".zarray", "zarr.json")
+    return place.rstrip("/").endswith(".zarr") or any((Path(place) / mark).exists() for mark in marks)
+
+
+def is_large(place: str) -> bool:
+    """Whether a path is to be walked through in blocks rather than read."""
+    if is_zarr(place) or (is_data_set(place) and not Path(place).is_file()):
+        return True
+    file = Path(place)
+    return file.is_file() and file.stat().st_size >= LARGE_FILE and file.suffix.lower() in (".npy", ".npz", ".parquet")
+
+
+def _rows(parts: list[Part], reading: Reading, client: Any) -> Rows:
+    if client is None:
+        return LocalRows(parts, reading)
+    return cluster.DaskRows(cluster.part_leaves(parts, reading, client), reading, client)
+
+
+def _rows_of_dask(values: Any, y: Any, weight: Any, kind: str, skip: bool, client: Any) -> Rows:
+    if hasattr(values, "to_dask_array"):
+        # Series become columns: on its own each would be cut into partitions of its own.
+        series = {f"refocal {what}": v for what, v in (("y", y), ("weight", weight)) if hasattr(v, "to_dask_array")}
+        values = values.assign(**series) if series else values
+        y, weight = (
+            f"refocal {what}" if f"refocal {what}" in series else v for what, v in (("y", y), ("weight", weight))
+        )
+    if isinstance(y, str):
+        names = [name for name in (y, weight) if name is not None]
+        missing = [name for name in names if name not in values.columns]
+        if missing:
+            raise DataError("y", "fit", expected=f"a column of X: {list(values.columns)}", got=repr(missing[0]))
+        classes = [name for name in values.columns if name not in names]
+        reading = Reading(len(classes), kind, 0, skip, "fit")
+        return cluster.DaskRows(cluster.frame_leaves(values, classes, y, weight, reading), reading, client)
+    values = values.to_dask_array() if hasattr(values, "to_dask_array") else values
+    if values.ndim != 2:
+        raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(values.shape)}")
+    reading = Reading(int(values.shape[1]), kind, 0, skip, "fit")
+    return cluster.DaskRows(cluster.array_leaves(values, y, weight, reading), reading, client)
+
+
+def _open_zarr(
+    place: str, kind: str, values: str | None, labels: str | None, weight: str | None, need_labels: bool
+) -> Opened:
+    zarr = need("zarr", "zarr", "Zarr arrays")
+    try:
+        group = zarr.open_group(place, mode="r")
+    except Exception as error:  # its exceptions differ from version to version
+        raise FormatError(f"{place}: cannot be read as a Zarr group with arrays 'logits' and 'labels'.") from error
+    names = sorted(group.array_keys())
+    label_name = labels or next((name for name in ("labels", "label") if name in names), None)
+    for name in (values or kind, *([label_name] if label_name else []), *([weight] if weight else [])):
+        if name not in names:
+            raise FormatError(f"{place}: no array {name!r}. It has {', '.join(map(repr, names)) or 'none'}.")
+    if need_labels and label_name is None:
+        raise FormatError(f"{place}: no labels. It has {', '.join(map(repr, names))}; name theirs with labels=.")
+    matrix = group[values or kind]
+    n_rows, n_classes = matrix.shape
+    y, w = (
+        None if name is None else _checked_vector(group[name], n_rows, what)
+        for name, what in ((label_name, "labels"), (weight, "weight"))
+    )
+    return Opened(list(array_parts(matrix, y, w, place, int(matrix.chunks[0]))), int(n_classes), None)
+
+
+def _files(place: str) -> list[str]:
+    """The Parquet files of a folder, a pattern or an address, in the order of their names."""
+    if "://" in place:
+        filesystem, path = need("fsspec", "dask", "Addresses of files").core.url_to_fs(place)
+        if "*" not in path and not path.endswith(".parquet"):
+            path = path.rstrip("/") + "/**/*.parquet"
+        found = [filesystem.unstrip_protocol(file) for file in filesystem.glob(path)]
+    elif "*" in place:
+        before, _, _ = place.partition("*")
+        base = Path(before) if before.endswith("/") else Path(before).parent
+        found = [str(file) for file in base.glob(place[len(str(base)) + 1 :] if str(base) != "." else place)]
+    elif Path(place).is_dir():
+        found = [str(file) for file in Path(place).rglob("*.parquet")]
+    else:
+        found = [place]
+    files = sorted(file for file in found if not file.rpartition("/")[2].startswith((".", "_")))
+    if not files:
+        raise FileNotFoundError(f"{place}: no Parquet files there.")
+    return files
+
+
+def _mapped(array: Any) -> Any:
+    return Mapped.of(array) if isinstance(array, np.ndarray) else array
+
+
+def _checked_vector(vector: Any, n_rows: int, what: str) -> Any:
+    if vector is None:
+        return None
+    array = vector if hasattr(vector, "shape") else np.asarray(vector)
+    if tuple(array.shape) != (n_rows,):
+        raise ShapeError(
+            what, "fit", expected=f"of shape {(n_rows,)}, one for each row", got=f"shape {tuple(array.shape)}"
+        )
+    return _mapped(array)
+
+
+__all__ = ["Opened", "ParquetPart", "blocks", "is_large", "open_parts", "open_rows", "rows_of"]

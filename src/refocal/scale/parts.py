@@ -1,0 +1,130 @@
+"""Where rows lie: each part knows how to read itself in blocks, again and again, in this process or in another."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal.errors import DataError
+from refocal.search.rows import Block
+
+# Numbers of a block: large enough that Python's share of the time is small, small beside any memory.
+BLOCK_ENTRIES = 1 << 24
+
+
+class Part(Protocol):
+    """Some of the rows; small enough to be sent to another machine, where it reads them itself."""
+
+    @property
+    def where(self) -> str:
+        """What it is called in complaints."""
+
+    @property
+    def n_rows(self) -> int | None:
+        """How many rows, if that is known before they are read."""
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows, from the first on."""
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """An array in a file, of which only the rows asked for are mapped, and only for as long as they are needed.
+
+    A map of the whole file would keep every page that was ever looked at, until memory runs short.
+    """
+
+    file: str
+    dtype: np.dtype[Any]
+    offset: int
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, array: NDArray[Any]) -> Mapped | NDArray[Any]:
+        """A memory-mapped array by its place in the file; others, and views that skip some of it, stay as they are."""
+        if not isinstance(array, np.memmap) or array.filename is None or not array.flags.c_contiguous:
+            return array
+        held = getattr(array, "_mmap", None)
+        if not isinstance(held, mmap.mmap):
+            return array
+        start = np.frombuffer(held, dtype=np.uint8).ctypes.data
+        # A view keeps the offset of the array that it was cut from: only addresses tell where it begins.
+        mapped_from = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
+        offset = mapped_from + array.ctypes.data - start
+        return cls(str(array.filename), array.dtype, offset, array.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        first, last, _ = rows.indices(len(self))
+        row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
+        if last <= first:
+            return np.empty((0, *self.shape[1:]), dtype=self.dtype)
+        shape = (last - first, *self.shape[1:])
+        window = np.memmap(self.file, self.dtype, "r", self.offset + first * row_bytes, shape)
+        return np.asarray(window)
+
+
+@dataclass(frozen=True)
+class ArrayPart:
+    """Rows `first` to `last` of arrays that can be sliced: NumPy's, mapped files, Zarr."""
+
+    values: Any
+    labels: Any
+    weight: Any
+    where: str
+    first: int
+    last: int
+    step: int
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows."""
+        return self.last - self.first
+
+    def blocks(self) -> Iterator[Block]:
+        """Slices of `step` rows."""
+        for start in range(self.first, self.last, self.step):
+            rows = slice(start, min(start + self.step, self.last))
+            weight = None if self.weight is None else np.asarray(self.weight[rows])
+            labels = None if self.labels is None else np.asarray(self.labels[rows])
+            yield Block(np.asarray(self.values[rows]), labels, weight, self.where, start)
+
+
+@dataclass(frozen=True)
+class PairsPart:
+    """What a caller gives: (logits, labels) or (logits, labels, weights), block by block."""
+
+    pairs: Iterable[Any]
+    where: str = "block"
+    n_rows: int | None = None
+
+    def blocks(self) -> Iterator[Block]:
+        """One block for each pair; its rows are counted from 0."""
+        for i, pair in enumerate(self.pairs):
+            if not isinstance(pair, (tuple, list)) or len(pair) not in (2, 3):
+                got = f"{type(pair).__name__} as block {i}"
+                raise DataError(
+                    "blocks", "scale.blocks", expected="(logits, labels) or (logits, labels, weights)", got=got
+                )
+            weight = np.asarray(pair[2]) if len(pair) == 3 and pair[2] is not None else None
+            yield Block(np.asarray(pair[0]), np.asarray(pair[1]), weight, f"{self.where} {i}")
+
+
+def array_parts(values: Any, labels: Any, weight: Any, where: str, multiple_of: int = 1) -> list[ArrayPart]:
+    """Parts of about a block each, so that machines can share them; rows are cut where `multiple_of` allows it."""
+    n_rows, n_classes = values.shape
+    step = max(1, BLOCK_ENTRIES // max(1, n_classes) // multiple_of) * multiple_of
+    cut = range(0, n_rows, step)
+    return [ArrayPart(values, labels, weight, where, i, min(i + step, n_rows), step) for i in cut]

@@ -1,0 +1,225 @@
+"""Rows in blocks give what rows in memory give, however they are cut and ordered."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scale_rows import Pairs, make_rows
+
+from refocal import FocalCalibration, FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling, load
+from refocal.errors import DataError, InputWarning, LabelError, ShapeError, UnsupportedError
+from refocal.evaluate import Evaluation, evaluate
+from refocal.metrics import accuracy, brier_score, expected_calibration_error, log_loss
+from refocal.scale import blocks, rows_of
+from refocal.scale.parts import Mapped
+from refocal.search import streamed
+
+LOGITS, LABELS = make_rows(6000, 5)
+
+
+@pytest.fixture
+def small_sample(monkeypatch):
+    """A sample that is far smaller than the rows, so that searches must look at all of them."""
+    monkeypatch.setattr(streamed, "LOOK_ROWS", 700)
+
+
+@pytest.mark.parametrize(
+    "calibrator",
+    [
+        TemperatureScaling(),
+        FocalTemperatureScaling(objective="nll"),
+        FocalCalibration(objective="nll"),
+        FocalCalibration(gamma=0.5),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_fit_is_that_of_memory(calibrator, weighted):
+    weight = np.random.default_rng(1).uniform(0.0, 3.0, len(LABELS)) if weighted else None
+    arrays = (LOGITS, LABELS) if weight is None else (LOGITS, LABELS, weight)
+    expected = calibrator.fit(LOGITS, LABELS, weight).scaling()
+    report = calibrator.fit_report_
+    found = calibrator.fit(blocks(Pairs(*arrays, cuts=(1, 1000, 1000, 5900))))
+    np.testing.assert_allclose(found.scaling(), expected, rtol=1e-9, atol=1e-9)
+    assert found.fit_report_["n_samples"] == 6000
+    for when in ("before", "after"):
+        for measure, value in report[when].items():
+            tolerance = 1e-4 if measure == "ece" else 1e-8
+            assert found.fit_report_[when][measure] == pytest.approx(value, abs=tolerance), (when, measure)
+
+
+@pytest.mark.usefixtures("small_sample")
+@pytest.mark.parametrize("make", [TemperatureScaling, FocalTemperatureScaling])
+@pytest.mark.parametrize("objective", ["ece", "auto", "brier_score"])
+def test_a_search_of_a_grid_finds_what_memory_finds(make, objective):
+    logits, labels = make_rows(60_000, 4)
+    grid = {"temperatures": np.geomspace(0.8, 4.0, 8)} | ({} if make is TemperatureScaling else {"gammas": (0.0, 1.0)})
+    calibrator = make(objective=objective, search="grid", **grid)
+    expected = calibrator.fit(logits, labels).scaling()
+    value = calibrator.solution_.value
+    found = calibrator.fit(blocks(Pairs(logits, labels, cuts=(2500,))))
+    assert found.scaling() == expected
+    # Histograms leave a doubt of less than 1e-4 of ECE, which the default rule weighs five times.
+    assert found.solution_.value == pytest.approx(value, abs=5e-4 if objective == "auto" else 1e-4)
+
+
+@pytest.mark.usefixtures("small_sample")
+def test_the_line_search_and_the_automatic_grid_walk_too():
+    logits, labels = make_rows(60_000, 4, dtype=np.float64)
+    line = FocalTemperatureScaling(objective="ece", search="line", temperatures=np.geomspace(1.0, 3.0, 9))
+    auto = TemperatureScaling(objective="ece", temperatures=None)
+    for calibrator in (line, auto):
+        calibrator.fit(blocks(Pairs(logits, labels, cuts=(30_000,))))
+        ece = expected_calibration_error(labels, calibrator.predict_proba(logits))
+        assert calibrator.solution_.value == pytest.approx(ece, abs=1e-4)
+        assert calibrator.fit_report_["after"]["ece"] == pytest.approx(ece, abs=1e-4)
+
+
+@pytest.mark.parametrize("objective", ["nll", "ece"])
+def test_order_and_partition_do_not_matter(objective, monkeypatch):
+    monkeypatch.setattr(streamed, "LOOK_ROWS", 700)
+    calibrator = FocalTemperatureScaling(
+        objective=objective, **({} if objective == "nll" else {"temperatures": (1.5, 1.8, 2.1), "gammas": (0.0, 0.5)})
+    )
+    first = calibrator.fit(blocks(Pairs(LOGITS, LABELS))).scaling()
+    values = calibrator.fit_report_["after"]
+    for seed, cuts in enumerate([(3000,), (10, 20, 30, 5000), tuple(range(500, 6000, 500))]):
+        order = np.random.default_rng(seed).permutation(len(LABELS))
+        calibrator.fit(blocks(Pairs(LOGITS[order], LABELS[order], cuts=cuts)))
+        np.testing.assert_allclose(calibrator.scaling(), first, rtol=1e-9)
+        assert calibrator.fit_report_["after"] == pytest.approx(values, rel=1e-9)
+
+
+def test_a_mapped_file_is_read_in_windows(tmp_path, monkeypatch):
+    logits, labels = make_rows(9000, 7, dtype=np.float16)
+    np.save(tmp_path / "logits.npy", logits)
+    np.save(tmp_path / "labels.npy", labels.astype(np.uint8))
+    mapped = np.load(tmp_path / "logits.npy", mmap_mode="r")[1000:]
+    window = Mapped.of(mapped)
+    assert isinstance(window, Mapped)
+    np.testing.assert_array_equal(window[5:7777], logits[1005:8777])
+    assert window[8000:].shape == (0, 7)
+    assert not isinstance(Mapped.of(mapped[::2]), Mapped)
+
+    from refocal.calibrators import _rows
+    from refocal.scale import parts
+
+    monkeypatch.setattr(_rows, "LARGE_MAP", 1)
+    monkeypatch.setattr(parts, "BLOCK_ENTRIES", 7 * 1000)
+    expected = TemperatureScaling().fit(logits[1000:], labels[1000:]).temperature_
+    found = TemperatureScaling().fit(mapped, np.load(tmp_path / "labels.npy", mmap_mode="r")[1000:])
+    assert found.temperature_ == pytest.approx(expected, rel=1e-9)
+
+
+def test_probabilities_in_blocks():
+    p = np.exp(LOGITS - LOGITS.max(axis=1, keepdims=True)).astype(np.float64)
+    p /= p.sum(axis=1, keepdims=True)
+    expected = TemperatureScaling(input="probabilities").fit(p, LABELS)
+    found = TemperatureScaling(input="probabilities").fit(blocks(Pairs(p, LABELS, cuts=(70,)), input="probabilities"))
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+    with pytest.warns(InputWarning, match="sum to 1"):
+        TemperatureScaling().fit(blocks(Pairs(p, LABELS)))
+    with pytest.raises(DataError, match="rows of probabilities, as this calibrator takes"):
+        TemperatureScaling(input="probabilities").fit(blocks(Pairs(p, LABELS)))
+
+
+def test_evaluate_agrees_with_the_metrics_and_survives_json(tmp_path):
+    fitted = {"ts": TemperatureScaling().fit(LOGITS, LABELS), "isotonic": IsotonicCalibration().fit(LOGITS, LABELS)}
+    found = evaluate(blocks(Pairs(LOGITS, LABELS, cuts=(1000, 4000))), fitted)
+    assert found.n_test == 6000
+    for name, calibrator in fitted.items():
+        log_p = calibrator.predict_log_proba(LOGITS.astype(np.float64))
+        expected = {
+            "log_loss": log_loss(LABELS, log_p),
+            "brier_score": brier_score(LABELS, np.exp(log_p)),
+            "accuracy": accuracy(LABELS, np.exp(log_p)),
+        }
+        for key, value in expected.items():
+            assert found[name].measures[key].value == pytest.approx(value, rel=1e-5), (name, key)
+        ece = expected_calibration_error(LABELS, np.minimum(np.exp(log_p), 1.0))
+        assert found[name].measures["ece"].value == pytest.approx(ece, abs=1e-4)
+        assert sum(found[name].histogram.right) == pytest.approx(6000 * expected["accuracy"])
+        losses = -log_p[np.arange(6000), LABELS]
+        assert found[name].measures["log_loss"].standard_error == pytest.approx(losses.std() / np.sqrt(6000), rel=1e-3)
+    gap = found["ts"].against_none["log_loss"]
+    bootstrap = evaluate_in_memory(fitted["ts"])["ts"].against_none["log_loss"]
+    assert gap.difference == pytest.approx(bootstrap.difference, rel=1e-5)
+    assert gap.high - gap.low == pytest.approx(bootstrap.high - bootstrap.low, rel=0.2)
+    found.save(tmp_path / "e.json")
+    again = Evaluation.from_dict(json.loads((tmp_path / "e.json").read_text()))
+    assert again.methods == found.methods
+
+
+def evaluate_in_memory(calibrator):
+    from refocal.data import Predictions
+
+    return evaluate(Predictions.from_logits(LOGITS, LABELS), {"ts": calibrator}, n_resamples=300)
+
+
+def test_a_report_can_be_drawn_from_it(tmp_path):
+    from refocal.report import write_report
+
+    found = evaluate(blocks(Pairs(LOGITS, LABELS)), {"ts": TemperatureScaling().fit(LOGITS, LABELS)})
+    write_report(found, tmp_path / "r.html")
+    assert "temperature scaling" in (tmp_path / "r.html").read_text()
+
+
+def test_what_was_fitted_in_blocks_can_be_saved(tmp_path):
+    fitted = FocalTemperatureScaling(objective="nll").fit(blocks(Pairs(LOGITS, LABELS)))
+    fitted.save(tmp_path / "c.json")
+    np.testing.assert_array_equal(load(tmp_path / "c.json").predict_proba(LOGITS[:5]), fitted.predict_proba(LOGITS[:5]))
+
+
+def spoiled(row, column, value):
+    logits = LOGITS.copy()
+    logits[row, column] = value
+    return logits
+
+
+@pytest.mark.parametrize(
+    ("pairs", "kind", "words"),
+    [
+        (Pairs(spoiled(1234, 2, np.nan), LABELS, cuts=(1000,)), DataError, "NaN in row 234 of block 1"),
+        (Pairs(spoiled(5, 2, np.inf), LABELS), DataError, r"\+inf in row 5 of block 0"),
+        (Pairs(LOGITS, np.where(np.arange(6000) == 77, 5, LABELS)), LabelError, "from 0 to 4. Got 5 in row 77"),
+        (Pairs(LOGITS, LABELS, np.where(np.arange(6000) == 3, -1.0, 1.0)), DataError, "-1.0 in row 3"),
+        (Pairs(LOGITS, LABELS, np.zeros(6000)), DataError, "not all zero"),
+        (Pairs(LOGITS, np.zeros(6000, int)), LabelError, "at least two classes"),
+        (
+            [(LOGITS, LABELS), (LOGITS[:, :4], LABELS)],
+            ShapeError,
+            r"of 5 columns in every block.*\(6000, 4\) in block 1",
+        ),
+        ([(LOGITS, LABELS[:7])], ShapeError, "one for each row"),
+        ([(LOGITS[:0], LABELS[:0])], ShapeError, "at least one row"),
+        ([(LOGITS, LABELS), LOGITS], DataError, "ndarray as block 1"),
+    ],
+)
+def test_bad_blocks_are_named_and_leave_nothing_fitted(pairs, kind, words):
+    calibrator = TemperatureScaling()
+    with pytest.raises(kind, match=words):
+        calibrator.fit(blocks(pairs))
+    assert not hasattr(calibrator, "temperature_")
+
+
+def test_bad_rows_can_be_skipped_and_are_counted():
+    logits = spoiled([5, 4000], [2, 1], np.nan)
+    labels = np.where(np.arange(6000) == 77, -1, LABELS)
+    good = ~np.isin(np.arange(6000), [5, 77, 4000])
+    found = TemperatureScaling().fit(blocks(Pairs(logits, labels, cuts=(50,)), skip_bad_rows=True))
+    expected = TemperatureScaling().fit(LOGITS[good], LABELS[good])
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+    assert (found.fit_report_["n_samples"], found.fit_report_["n_skipped"]) == (5997, 3)
+
+
+def test_what_cannot_be_done_is_said_at_once(small_sample):
+    with pytest.raises(DataError, match="walkable more than once"):
+        blocks(pair for pair in [(LOGITS, LABELS)])
+    with pytest.raises(UnsupportedError, match="IsotonicCalibration needs all rows in memory"):
+        IsotonicCalibration().fit(blocks(Pairs(LOGITS, LABELS)))
+    with pytest.raises(UnsupportedError, match="smooth_ece"):
+        TemperatureScaling(objective="smooth_ece").fit(blocks(Pairs(LOGITS, LABELS)))
+    with pytest.raises(LabelError, match="one label for each row"):
+        rows_of(LOGITS, None)

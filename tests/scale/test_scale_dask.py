@@ -1,0 +1,181 @@
+"""Dask: threads, and a cluster of two processes of which one is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+from distributed.comm import tcp
+from distributed.utils import nbytes
+from scale_rows import make_rows
+
+from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal.cli.run import run
+from refocal.errors import ClusterError, DataError, ShapeError
+from refocal.evaluate import evaluate
+from refocal.scale import apply, connect, open_rows, rows_of
+
+LOGITS, LABELS = make_rows(24_000, 4, dtype=np.float64)
+EXACT = FocalTemperatureScaling(objective="nll")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def expected():
+    return EXACT.fit(LOGITS, LABELS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("rows")
+    for i, rows in enumerate(np.array_split(np.arange(len(LABELS)), 12)):
+        frame = pd.DataFrame(LOGITS[rows], columns=[f"logit_{k}" for k in range(4)])
+        frame.assign(label=LABELS[rows]).to_parquet(place / f"part{i:02d}.parquet")
+    return place
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    settings = {"distributed.worker.daemon": True, "distributed.comm.timeouts.connect": "20s"}
+    with (
+        dask.config.set(settings),
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as local,
+        Client(local, set_as_default=False) as client,
+    ):
+        client.wait_for_workers(2)
+        yield client
+
+
+@pytest.mark.parametrize("chunks", [(24_000,), (7000, 7000, 10_000), (1, 20_000, 3_999)])
+def test_arrays_by_threads(chunks, expected):
+    logits = da.from_array(LOGITS, chunks=(chunks, (2, 2)))
+    found = FocalTemperatureScaling(objective="nll").fit(logits, da.from_array(LABELS, chunks=5000))
+    np.testing.assert_allclose(found.scaling(), expected.scaling(), rtol=1e-9)
+    assert found.fit_report_["after"]["ece"] == pytest.approx(expected.fit_report_["after"]["ece"], abs=1e-4)
+
+
+def test_frames_by_threads(folder, expected):
+    frame = dd.read_parquet(folder)
+    found = FocalTemperatureScaling(objective="nll").fit(frame, "label")
+    np.testing.assert_allclose(found.scaling(), expected.scaling(), rtol=1e-9)
+    classes, labels = frame[[f"logit_{k}" for k in range(4)]], frame["label"]
+    assert TemperatureScaling().fit(classes, labels).fit_report_["n_samples"] == 24_000
+    with pytest.raises(DataError, match=r"a column of X.*Got 'truth'"):
+        TemperatureScaling().fit(frame, "truth")
+
+
+def test_arrays_that_do_not_belong_together():
+    logits = da.from_array(LOGITS, chunks=(6000, 4))
+    with pytest.raises(ShapeError, match=r"of 24000 rows, as X has\. Got 5 rows"):
+        TemperatureScaling().fit(logits, LABELS[:5])
+    spoiled = LOGITS.copy()
+    spoiled[13_000, 1] = np.nan
+    with pytest.raises(DataError, match="NaN in row 13000 of chunk 2"):
+        TemperatureScaling().fit(da.from_array(spoiled, chunks=(6000, 4)), LABELS)
+    rows = rows_of(da.from_array(spoiled, chunks=(6000, 4)), LABELS, skip_bad_rows=True)
+    assert TemperatureScaling().fit(rows).fit_report_["n_skipped"] == 1
+
+
+class Traffic:
+    """Bytes that this process, where client and scheduler live, sends and receives."""
+
+    def __init__(self, monkeypatch):
+        self.bytes = 0
+        for name in ("to_frames", "from_frames"):
+            monkeypatch.setattr(tcp, name, self.counting(getattr(tcp, name), name))
+
+    def counting(self, function, name):
+        async def counted(message, *arguments, **options):
+            found = await function(message, *arguments, **options)
+            frames = found if name == "to_frames" else message
+            self.bytes += sum(nbytes(frame) for frame in frames)
+            return found
+
+        return counted
+
+
+def test_a_cluster_gives_the_same_and_little_goes_through_the_scheduler(cluster, folder, expected, monkeypatch):
+    rows = open_rows(folder, client=cluster)
+    traffic, passes = Traffic(monkeypatch), []
+    walk = rows.walk
+    rows.walk = lambda job: (passes.append(traffic.bytes), walk(job))[1]
+    found = FocalTemperatureScaling(objective="nll").fit(rows)
+    passes.append(traffic.bytes)
+    np.testing.assert_allclose(found.scaling(), expected.scaling(), rtol=1e-9)
+    assert found.fit_report_["after"]["ece"] == pytest.approx(expected.fit_report_["after"]["ece"], abs=1e-4)
+    each = np.diff(passes)
+    assert len(each) >= 5
+    assert 0 < each.max() < 1e6
+
+
+def test_the_ece_by_histograms_on_a_cluster(cluster, folder, monkeypatch):
+    monkeypatch.setattr("refocal.search.streamed.LOOK_ROWS", 3000)
+    grid = {"objective": "ece", "search": "grid", "temperatures": (1.4, 1.7, 2.0), "gammas": (0.0, 1.0)}
+    expected = FocalTemperatureScaling(**grid).fit(LOGITS, LABELS)
+    found = FocalTemperatureScaling(**grid).fit(open_rows(folder, client=cluster))
+    assert found.scaling() == expected.scaling()
+    assert found.solution_.value == pytest.approx(expected.solution_.value, abs=1e-4)
+
+
+def test_a_worker_killed_in_the_middle_changes_nothing(cluster, folder, expected):
+    rows = open_rows(folder, client=cluster)
+    victim = next(iter(cluster.run(os.getpid).values()))
+    walked, walk = [], rows.walk
+
+    def walk_and_kill(job):
+        walked.append(job)
+        if len(walked) == 3:
+            threading.Timer(0.02, os.kill, (victim, signal.SIGKILL)).start()
+        found = walk(job)
+        if len(walked) == 3:
+            deadline = time.monotonic() + 10
+            while victim in cluster.run(os.getpid).values() and time.monotonic() < deadline:
+                time.sleep(0.05)
+        return found
+
+    rows.walk = walk_and_kill
+    found = FocalTemperatureScaling(objective="nll").fit(rows)
+    assert victim not in cluster.run(os.getpid).values()
+    assert len(walked) > 3
+    np.testing.assert_allclose(found.scaling(), expected.scaling(), rtol=1e-9)
+    cluster.wait_for_workers(2)
+
+
+def test_evaluate_and_apply_on_a_cluster(cluster, folder, expected, tmp_path):
+    found = evaluate(open_rows(folder, client=cluster), {"fts": expected})
+    assert found["fts"].measures["log_loss"].value == pytest.approx(expected.fit_report_["after"]["log_loss"], rel=1e-9)
+    written = apply(expected, folder, tmp_path / "probs", client=cluster)
+    assert sum(each.n_rows for each in written) == 24_000
+    table = pd.read_parquet(tmp_path / "probs" / "part03.parquet")
+    np.testing.assert_array_equal(np.stack(table["probabilities"]), expected.predict_proba(LOGITS[6000:8000]))
+    assert all(each.was_there for each in apply(expected, folder, tmp_path / "probs", client=cluster))
+
+
+def test_the_command_line_with_a_scheduler(cluster, folder, tmp_path, capsys):
+    command = ["fit", f"{folder}/*.parquet", "--scheduler", cluster.scheduler.address, "-m", "ts"]
+    assert run([*command, "-o", str(tmp_path / "c.json")]) == 0
+    assert "on its 24,000 rows" in capsys.readouterr().out
+
+
+def test_bad_rows_on_a_cluster_are_named(cluster, folder, tmp_path):
+    frame = pd.read_parquet(folder / "part05.parquet")
+    frame.loc[7, "logit_2"] = np.inf
+    frame.to_parquet(tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match=r"\+inf in row 7 of .*bad\.parquet"):
+        TemperatureScaling().fit(open_rows(tmp_path, client=cluster))
+
+
+def test_an_unreachable_scheduler_is_one_line(monkeypatch):
+    monkeypatch.setattr("refocal.scale.cluster.CONNECT_SECONDS", 0.5)
+    for address in ("tcp://127.0.0.1:1", "nonsense://x"):
+        with pytest.raises(ClusterError, match="the scheduler cannot be reached") as caught:
+            connect(address)
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,214 @@
+"""Data sets in files: what is read, what is complained about, and what is written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zarr
+from scale_rows import make_rows
+
+from refocal import FocalTemperatureScaling, TemperatureScaling, load
+from refocal.cli.run import run
+from refocal.errors import DataError, FormatError
+from refocal.scale import apply, cluster, open_rows, rows_of
+from refocal.scale import opening as opening_module
+
+LOGITS, LABELS = make_rows(3000, 4, dtype=np.float64)
+CUTS = (0, 700, 700, 1900, 3000)
+
+
+def frame_of(first, last, names=("cat", "dog", "cow", "hen")):
+    frame = pd.DataFrame(LOGITS[first:last], columns=[f"logit_{name}" for name in names])
+    return frame.assign(label=LABELS[first:last])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Four Parquet files, one of them without rows, beside files that mean nothing."""
+    place = tmp_path / "rows"
+    place.mkdir()
+    for i, (first, last) in enumerate(pairwise(CUTS)):
+        frame_of(first, last).to_parquet(place / f"part{i}.parquet")
+    (place / "_SUCCESS").write_text("")
+    return place
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return TemperatureScaling().fit(LOGITS, LABELS)
+
+
+def test_a_folder_a_pattern_and_an_address_are_the_same_rows(folder, fitted):
+    for place in (folder, f"{folder}/*.parquet", f"file://{folder}", f"file://{folder}/part*.parquet"):
+        found = TemperatureScaling().fit(open_rows(place))
+        assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+        assert found.fit_report_["n_samples"] == 3000
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_lists_in_half_precision_and_small_batches(tmp_path, dtype, monkeypatch):
+    monkeypatch.setattr("refocal.scale.parquet.BLOCK_ENTRIES", 400)
+    values = pa.array(LOGITS.astype(dtype).reshape(-1))
+    lists = pa.FixedSizeListArray.from_arrays(values, 4)
+    pq.write_table(pa.table({"logits": lists, "labels": LABELS}), tmp_path / "a.parquet")
+    found = TemperatureScaling().fit(open_rows(tmp_path / "a.parquet"))
+    expected = TemperatureScaling().fit(LOGITS.astype(dtype), LABELS)
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+
+
+def test_zarr_groups_and_arrays(tmp_path, fitted):
+    group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
+    for name, values, chunks in (("logits", LOGITS, (256, 4)), ("labels", LABELS, (1000,))):
+        array = group.create_array(name, shape=values.shape, chunks=chunks, dtype=values.dtype)
+        array[:] = values
+    found = TemperatureScaling().fit(open_rows(tmp_path / "rows.zarr"))
+    assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+    found = TemperatureScaling().fit(group["logits"], group["labels"])
+    assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+    with pytest.raises(FormatError, match=r"no array 'probabilities'. It has 'labels', 'logits'"):
+        open_rows(tmp_path / "rows.zarr", input="probabilities")
+
+
+def spoil(folder, name, **columns):
+    frame = pd.read_parquet(folder / name)
+    frame.assign(**columns).to_parquet(folder / name)
+
+
+def test_bad_rows_are_named_by_file_and_row(folder):
+    broken = pd.read_parquet(folder / "part2.parquet")
+    broken.loc[17, "logit_dog"] = np.nan
+    broken.to_parquet(folder / "part2.parquet")
+    with pytest.raises(DataError, match=r"NaN in row 17 of .*part2\.parquet"):
+        TemperatureScaling().fit(open_rows(folder))
+    found = TemperatureScaling().fit(open_rows(folder, skip_bad_rows=True))
+    assert found.fit_report_["n_skipped"] == 1
+    good = np.arange(3000) != 717
+    expected = TemperatureScaling().fit(LOGITS[good], LABELS[good])
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+
+
+def test_a_missing_label_is_a_bad_row(folder):
+    spoil(folder, "part0.parquet", label=pd.array([None, *LABELS[1:700]], dtype="Int64"))
+    with pytest.raises(ValueError, match=r"row 0 of .*part0\.parquet"):
+        TemperatureScaling().fit(open_rows(folder))
+
+
+def test_files_that_do_not_belong_together(folder):
+    spoil(folder, "part3.parquet", logit_pig=0.0)
+    with pytest.raises(FormatError, match=r"part3\.parquet: has a class 'logit_pig' more than the first file"):
+        TemperatureScaling().fit(open_rows(folder))
+    pd.read_parquet(folder / "part3.parquet").drop(columns=["logit_pig", "logit_hen"]).to_parquet(
+        folder / "part3.parquet"
+    )
+    with pytest.raises(FormatError, match=r"part3\.parquet: no column 'logit_hen', which the first file has"):
+        TemperatureScaling().fit(open_rows(folder))
+    pd.read_parquet(folder / "part0.parquet").drop(columns="label").to_parquet(folder / "part0.parquet")
+    with pytest.raises(FormatError, match=r"part0\.parquet: no labels"):
+        open_rows(folder)
+
+
+def test_places_without_rows(folder, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no Parquet files there"):
+        open_rows(f"{tmp_path}/nothing/*.parquet")
+    with pytest.raises(FormatError, match="none of the 1 files has any rows"):
+        open_rows(folder / "part1.parquet")
+    (folder / "part0.parquet").write_bytes(b"not Parquet at all")
+    with pytest.raises(FormatError, match=r"part0\.parquet: cannot be read as Parquet"):
+        open_rows(folder)
+
+
+def test_apply_writes_a_file_a_part_and_goes_on_where_it_was(folder, tmp_path, fitted):
+    output = tmp_path / "probs"
+    first = apply(fitted, folder, output)
+    assert [each.n_rows for each in first] == [700, 0, 1200, 1100]
+    assert not any(each.was_there for each in first)
+    table = pq.read_table(output / "part2.parquet")
+    found = np.array(table["probabilities"].to_pylist())
+    np.testing.assert_array_equal(found, fitted.predict_proba(LOGITS[700:1900]))
+    np.testing.assert_array_equal(table["label"], LABELS[700:1900])
+    (output / "part2.parquet").unlink()
+    shutil.copy(output / "part0.parquet", tmp_path / "kept")
+    assert [each.was_there for each in apply(fitted, folder, output)] == [True, True, False, True]
+    assert (output / "part0.parquet").read_bytes() == (tmp_path / "kept").read_bytes()
+    # Another calibrator, or another source, is another result.
+    other = FocalTemperatureScaling(objective="nll").fit(LOGITS, LABELS)
+    assert not any(each.was_there for each in apply(other, folder, output))
+    frame_of(0, 699).to_parquet(folder / "part0.parquet")
+    assert [each.was_there for each in apply(other, folder, output)] == [False, True, True, True]
+
+
+def test_apply_leaves_no_half_written_file(folder, tmp_path, fitted, monkeypatch):
+    monkeypatch.setattr("refocal.scale.parquet.BLOCK_ENTRIES", 400)
+    frame = frame_of(1900, 3000)
+    frame.loc[1050, "logit_cat"] = np.inf
+    frame.to_parquet(folder / "part3.parquet")
+    with pytest.raises(DataError, match=r"\+inf in row 1050 of .*part3\.parquet"):
+        apply(fitted, folder, tmp_path / "probs")
+    assert sorted(file.name for file in (tmp_path / "probs").iterdir()) == [f"part{i}.parquet" for i in range(3)]
+    written = apply(fitted, folder, tmp_path / "probs", skip_bad_rows=True)
+    assert sum(each.n_skipped for each in written) == 1
+    found = np.array(pq.read_table(tmp_path / "probs" / "part3.parquet")["probabilities"].to_pylist())
+    assert np.isnan(found[1050]).all()
+    assert np.isfinite(np.delete(found, 1050, axis=0)).all()
+
+
+def test_the_command_line_takes_data_sets(folder, tmp_path, fitted, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(["fit", f"{folder}/*.parquet", "--method", "ts", "-o", "c.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["fitted"]["temperature"] == pytest.approx(fitted.temperature_, rel=1e-9)
+    assert run(["evaluate", str(folder), "c.json", "-o", "e.json", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    loss = {method["name"]: method["measures"]["log_loss"]["value"] for method in found["methods"]}
+    assert loss["c"] == pytest.approx(fitted.fit_report_["after"]["log_loss"], rel=1e-9)
+    assert run(["apply", "c.json", str(folder), "-o", "probs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 3000
+    assert run(["apply", "c.json", str(folder), "-o", "probs"]) == 0
+    assert "in 4 files, 4 of them there before" in capsys.readouterr().out
+    assert run(["apply", "c.json", str(folder), "-o", "probs.npz"]) == 2
+    assert "name a folder" in capsys.readouterr().err
+
+
+def test_the_command_line_maps_large_files_and_skips_bad_rows(tmp_path, fitted, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(opening_module, "LARGE_FILE", 1)
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
+    spoiled = LOGITS.copy()
+    spoiled[5, 0] = np.nan
+    np.save("logits.npy", spoiled)
+    np.save("labels.npy", LABELS)
+    command = ["fit", "logits.npy", "--labels", "labels.npy", "--method", "ts", "-o", "c.json"]
+    assert run(command) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    assert run([*command, "--skip-bad-rows"]) == 0
+    assert load("c.json").fit_report_["n_skipped"] == 1
+    assert run(["fit", "logits.npy", "--method", "ts", "--scheduler", "tcp://127.0.0.1:1"]) == 1
+    assert "the scheduler cannot be reached" in capsys.readouterr().err
+
+
+def test_the_bar_tells_rows_a_second_and_the_time_left(monkeypatch):
+    from refocal.cli import large
+
+    clock = iter([0.0, 1.0, 2.0, 10.0, 12.0])
+    monkeypatch.setattr(large.time, "monotonic", lambda: next(clock))
+    told = []
+    watch = large.Watch(lambda done, total, words: told.append((done, total, words)), "fitting ts")
+    for done in (1_000_000, 3_000_000, 5_000_000, 1_000_000, 2_000_000):
+        watch(done, 5_000_000)
+    assert told[1] == (3_000_000, 5_000_000, "fitting ts: pass 1, 2.00 million rows/s, 1 s left of it")
+    assert told[4][2] == "fitting ts: pass 2, 0.50 million rows/s, 6 s left of it"
+
+
+def test_mapped_archives_are_not_copied(tmp_path):
+    np.savez(tmp_path / "rows.npz", logits=np.repeat(LOGITS, 20, axis=0), labels=np.repeat(LABELS, 20))
+    rows = open_rows(tmp_path / "rows.npz")
+    assert type(rows.parts[0].values).__name__ == "Mapped"
+    assert TemperatureScaling().fit(rows).fit_report_["n_samples"] == 60_000
+    with pytest.raises(ValueError, match="of shape"):
+        rows_of(LOGITS, LABELS[:-1])

@@ -129,7 +129,8 @@ def rows_of(
     >>> rng = np.random.default_rng(0)
     >>> logits = 2.0 * rng.normal(size=(4000, 5))
     >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
-    >>> rows = rows_of(dask.array.from_array(1.5 * logits, chunks=(1000, 5)), dask.array.from_array(labels, chunks=1000))
+    >>> X, y = dask.array.from_array(1.5 * logits, chunks=(1000, 5)), dask.array.from_array(labels, chunks=1000)
+    >>> rows = rows_of(X, y)
     >>> round(TemperatureScaling().fit(rows).temperature_, 1)
     1.5
     """

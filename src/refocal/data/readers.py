@@ -40,7 +40,7 @@ def read(
     class_names: Sequence[str] | None = None,
     first_label: int = 0,
 ) -> Predictions:
-    """Predictions from a file.
+    r"""Predictions from a file.
 
     Parameters
     ----------
@@ -59,6 +59,15 @@ def read(
         By default an array `class_names`, or the names of the columns.
     first_label : int
         1 where the labels count from 1.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "rows.csv"
+    ...     _ = file.write_text("cat,dog,label\n0.9,0.1,cat\n0.3,0.7,cat\n")
+    ...     read(file, input="probabilities").labels
+    array([0, 0])
     """
     found = read_values(path, input=input, values=values, labels=labels, weight=weight)
     if found.labels is None:
@@ -78,7 +87,15 @@ def read_values(
     labels: str | os.PathLike[str] | None = None,
     weight: str | None = None,
 ) -> Values:
-    """What a file holds, whether or not it has labels; the arguments are those of `read`."""
+    """What a file holds, whether or not it has labels; the arguments are those of `read`.
+
+    >>> import tempfile, numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(Path(folder) / "rows.npz", logits=np.zeros((5, 3)))
+    ...     found = read_values(Path(folder) / "rows.npz")
+    >>> found.values.shape, found.labels
+    ((5, 3), None)
+    """
     check_option(input, ("logits", "probabilities"), "input", "read")
     file = Path(path)
     contents = open_contents(file)

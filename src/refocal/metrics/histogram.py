@@ -21,7 +21,12 @@ _FORMAT = "refocal.CalibrationHistogram"
 
 @dataclass(frozen=True)
 class StreamedCalibration:
-    """What a `CalibrationHistogram` knows; the exact equal-mass ECE lies within `error_bound` of `ece`."""
+    """What a `CalibrationHistogram` knows; the exact equal-mass ECE lies within `error_bound` of `ece`.
+
+    >>> found = CalibrationHistogram().update([0, 1, 1, 1], [0.25, 0.75, 0.75, 1.0]).compute(n_bins=2)
+    >>> found.count, found.accuracy, found.confidence, found.error_bound
+    (4, 0.75, 0.6875, 0.0)
+    """
 
     ece: float
     error_bound: float

@@ -12,6 +12,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from refocal._arrays import check_option
 from refocal.data._formats import ENDINGS, Contents, open_contents
 from refocal.data.predictions import Input, Predictions
@@ -97,7 +99,7 @@ def read_values(
         matrix, names = contents.matrix(columns), _names_of(columns)
     else:
         matrix = contents.get(_known(contents, values or _default(contents, input), file))
-        names = tuple(map(str, contents.get("class_names"))) if "class_names" in contents.names else None
+        names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
     return Values(matrix, named_labels, named_weight, names)
 
 

@@ -1,5 +1,6 @@
 # make demo   calibrate a real network that comes along, and write report.html about it
 # make test   everything that CI runs: lint, types, architecture, tests
+# make docs   the site, strictly, into site/: every link and every reference must hold
 # make bench  the timing tables, beside the peers, which get an environment of their own
 # make lint   the checks without the tests
 # make format rewrite the sources in the house style
@@ -14,7 +15,7 @@ DEMO   ?= .venv-demo
 BENCH  ?= .venv-bench
 NEWER  ?= $(firstword $(foreach v,3.14 3.13 3.12,$(shell python$(v) -c 'import sys; print(sys.executable)' 2>/dev/null)))
 
-.PHONY: demo test bench bench-calibre lint format install clean
+.PHONY: demo test docs bench bench-calibre lint format install clean
 
 install: $(STAMP)
 
@@ -43,6 +44,10 @@ lint: $(STAMP)
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The site is in site/: open site/index.html"
+
 # The peers live in an environment of their own. calibre wants Python 3.12 and no torch, so it has another, where there is
 # such a Python; both runs time refocal and scikit-learn beside their peers.
 $(BENCH)/.installed: pyproject.toml
@@ -69,5 +74,5 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(DEMO) $(BENCH) $(BENCH)-calibre report.html build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO) $(BENCH) $(BENCH)-calibre report.html site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

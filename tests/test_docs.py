@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -10,22 +12,29 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BLOCKS = [
     pytest.param(block, id=f"{page.relative_to(ROOT)}-{i}")
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     for i, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
 ]
 
 
+NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+
+
 @pytest.mark.parametrize("block", BLOCKS)
-def test_block_runs(block, capsys, tmp_path, monkeypatch):
+def test_block_runs(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, "<docs>", "exec"), {})  # noqa: S102
-    printed = capsys.readouterr().out.split("\n")
-    for line in block.splitlines():
-        claim = re.match(r"print\(.*\)\s+# (.*)", line)
+    printed = defaultdict(str)  # line of the block → all that it printed
+
+    def note(*values):
+        printed[sys._getframe(1).f_lineno] += " ".join(map(str, values)) + "\n"
+
+    exec(compile(block, "<docs>", "exec"), {"print": note})  # noqa: S102
+    for number, line in enumerate(block.splitlines(), start=1):
+        claim = re.match(r"\s*print\(.*\)\s+# (.*)", line)
         if claim:
-            numbers = re.findall(r"-?\d+\.\d+(?:e-?\d+)?", claim[1])
-            shown = [float(v) for v in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", printed.pop(0))]
-            for claimed, value in zip(numbers, shown, strict=False):
+            claims, shown = NUMBER.findall(claim[1]), [float(v) for v in NUMBER.findall(printed[number])]
+            assert len(claims) <= len(shown), f"{line.strip()} printed {printed[number]}"
+            for claimed, value in zip(claims, shown, strict=False):
                 digits = len(claimed.split("e")[0].split(".")[1])
                 exponent = int(claimed.split("e")[1]) if "e" in claimed else 0
-                assert value == pytest.approx(float(claimed), abs=0.51 * 10.0 ** (exponent - digits))
+                assert value == pytest.approx(float(claimed), abs=0.51 * 10.0 ** (exponent - digits)), line

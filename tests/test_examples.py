@@ -1,4 +1,4 @@
-"""Every example runs as it is and makes the log-loss smaller."""
+"""Every example runs as it is and makes the loss that it prints smaller; the start page shows what they do."""
 
 from __future__ import annotations
 
@@ -8,15 +8,33 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def test_the_examples_are_found():
-    assert len(EXAMPLES) >= 4
+    assert len(EXAMPLES) >= 7
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs(path, capsys):
+def test_example_runs(path, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     runpy.run_path(str(path), run_name="__main__")
-    before, after = re.search(r"log-loss.*?: ([\d.]+) before, ([\d.]+) after", capsys.readouterr().out).groups()
+    before, after = re.search(
+        r"(?:log-loss|Brier score).*?: ([\d.]+) before, ([\d.]+) after", capsys.readouterr().out
+    ).groups()
     assert float(after) < float(before)
+
+
+def test_the_start_page_shows_the_examples_word_for_word():
+    """Every Python block of the page is a stretch of one of the scripts, and so are the commands."""
+    page = (ROOT / "docs" / "start.md").read_text()
+    scripts = [path.read_text() for path in EXAMPLES if path.stem.startswith("start_")]
+    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
+    assert len(blocks) >= 3
+    for block in blocks:
+        assert any(block in script for script in scripts), block
+    shown = re.findall(r"^refocal (compare|fit|apply) (.*?)\s*(?:#.*)?$", page, re.M)
+    assert len(shown) >= 3
+    for command, rest in shown:
+        assert any(f'"{command} {rest}"' in script for script in scripts), (command, rest)

@@ -1,22 +1,56 @@
 """The exceptions that refocal raises.
 
 Every complaint about what a caller passed in is an `InputError`, which is also a `ValueError`, and reads
-"The 'gamma' of focal must be greater than -1. Got -2.0 instead."
+"The 'gamma' of focal must be finite and greater than -1. Got -2.0 instead."
 """
 
 from __future__ import annotations
 
+__all__ = [
+    "ConvergenceError",
+    "DataError",
+    "FormatError",
+    "InputError",
+    "InputWarning",
+    "LabelError",
+    "MissingExtraError",
+    "ParameterError",
+    "RefocalError",
+    "ShapeError",
+    "UnsupportedError",
+]
+
 
 class RefocalError(Exception):
-    """The root of every exception that refocal raises on purpose."""
+    """The root of every exception that refocal raises on purpose.
+
+    >>> from refocal.maps import focal
+    >>> try:
+    ...     focal([0.0, 1.0], gamma=-2.0)
+    ... except RefocalError as error:
+    ...     print(type(error).__name__)
+    ParameterError
+    """
 
 
 class ConvergenceError(RefocalError, ArithmeticError):
-    """An iteration ended without an answer."""
+    """An iteration ended without an answer.
+
+    >>> issubclass(ConvergenceError, ArithmeticError)
+    True
+    """
 
 
 class InputError(RefocalError, ValueError):
-    """An argument is not what the function needs; knows which, what was expected and what came."""
+    """An argument is not what the function needs; knows which, what was expected and what came.
+
+    >>> from refocal.maps import focal
+    >>> try:
+    ...     focal([0.0, 1.0], gamma=-2.0)
+    ... except InputError as error:
+    ...     print(error.argument, "|", error)
+    gamma | The 'gamma' of focal must be finite and greater than -1. Got -2.0 instead.
+    """
 
     def __init__(self, argument: str, function: str, *, expected: str, got: str) -> None:
         self.argument = argument
@@ -33,31 +67,71 @@ class InputError(RefocalError, ValueError):
 
 
 class ParameterError(InputError):
-    """A setting lies outside its domain: gamma ≤ -1, a temperature ≤ 0, an unknown option."""
+    """A setting lies outside its domain: gamma ≤ -1, a temperature ≤ 0, an unknown option.
+
+    >>> from refocal.maps import log_softmax
+    >>> log_softmax([0.0, 1.0], temperature=0.0)
+    Traceback (most recent call last):
+    refocal.errors.ParameterError: The 'temperature' of log_softmax must be finite and greater than 0. Got 0.0 instead.
+    """
 
 
 class ShapeError(InputError):
-    """An array has the wrong number of axes, or sizes that do not match."""
+    """An array has the wrong number of axes, or sizes that do not match.
+
+    >>> from refocal.losses import cross_entropy
+    >>> cross_entropy([[0.0, 1.0]], [0, 1, 1])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    refocal.errors.ShapeError: The 'labels' of cross_entropy must be of shape (1,), ... Got shape (3,) instead.
+    """
 
 
 class DataError(InputError):
-    """An array holds values that cannot be used: NaN, +inf, the wrong kind of number."""
+    """An array holds values that cannot be used: NaN, +inf, the wrong kind of number.
+
+    >>> from refocal.maps import log_softmax
+    >>> log_softmax([0.0, float("nan")])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    refocal.errors.DataError: The 'logits' of log_softmax must be free of NaN and +inf, ... Got NaN in row 0 instead.
+    """
 
 
 class LabelError(InputError):
-    """Labels are not integers, or name a class that does not exist."""
+    """Labels are not integers, or name a class that does not exist.
+
+    >>> from refocal.losses import cross_entropy
+    >>> cross_entropy([[0.0, 1.0]], [2])
+    Traceback (most recent call last):
+    refocal.errors.LabelError: The 'labels' of cross_entropy must be between 0 and 1. Got labels from 2 to 2 instead.
+    """
 
 
 class FormatError(RefocalError, ValueError):
-    """A file is not what it should be: not a calibrator, cut short, of an unknown version, with impossible values."""
+    """A file is not what it should be: not a calibrator, cut short, of an unknown version, with impossible values.
+
+    >>> from refocal.evaluate import Evaluation
+    >>> Evaluation.from_dict({"format": "something else"})
+    Traceback (most recent call last):
+    refocal.errors.FormatError: not an evaluation: 'format' must be 'refocal-evaluation'.
+    """
 
 
 class UnsupportedError(RefocalError, TypeError):
-    """What was asked for does not exist for this kind of object; the message names what does."""
+    """What was asked for does not exist for this kind of object; the message names what does.
+
+    >>> from refocal import IsotonicCalibration
+    >>> IsotonicCalibration().fit([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [0, 1, 1]).to_torch()  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    refocal.errors.UnsupportedError: ...
+    """
 
 
 class MissingExtraError(RefocalError, ImportError):
-    """A room needs a library that is not installed; the message says what to install."""
+    """A room needs a library that is not installed; the message says what to install.
+
+    >>> print(MissingExtraError("refocal.nn", "torch", "torch"))
+    refocal.nn needs torch, which is not installed. Install it with: pip install 'refocal[torch]'
+    """
 
     def __init__(self, room: str, extra: str, missing: str) -> None:
         self.room, self.extra, self.missing = room, extra, missing
@@ -75,7 +149,16 @@ class ClusterError(RefocalError, ConnectionError):
 
 
 class InputWarning(UserWarning):
-    """What came in can be used, but is probably not what was meant."""
+    """What came in can be used, but is probably not what was meant.
+
+    >>> import warnings
+    >>> from refocal import TemperatureScaling
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = TemperatureScaling().fit([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], [0, 1, 1])  # probabilities, not logits
+    >>> caught[0].category is InputWarning
+    True
+    """
 
 
 def _rebuild(kind: type[InputError], argument: str, function: str, expected: str, got: str) -> InputError:

@@ -25,6 +25,7 @@ from refocal.maps.row import Row, gaps, normalise, softmax_row
 __all__ = ["Reduction", "brier", "cross_entropy", "focal", "proper_focal", "sample_dependent_focal"]
 
 Reduction = Literal["none", "mean", "sum"]
+"""How losses of rows become one: not at all, their mean, their sum."""
 
 
 @without_warnings
@@ -34,6 +35,8 @@ def cross_entropy(log_q: Array, labels: Array, *, reduction: Reduction = "none")
     >>> import numpy as np
     >>> cross_entropy(np.log([[0.5, 0.5], [0.9, 0.1]]), np.array([0, 1])).round(4)
     array([0.6931, 2.3026])
+    >>> float(cross_entropy(np.log([[0.5, 0.5], [0.9, 0.1]]), np.array([0, 1]), reduction="mean").round(4))
+    1.4979
     """
     x, dtype = check_logits(log_q, "log_q", "cross_entropy")
     y = check_labels(labels, x, "cross_entropy")

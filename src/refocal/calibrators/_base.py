@@ -58,6 +58,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Column j belongs to `classes_[j]`: labels with as many distinct values as there are columns are matched in sorted
     order, as scikit-learn's are; otherwise labels must be integers from 0 to C-1, and classes may be absent.
+
+    >>> import numpy as np
+    >>> from refocal import TemperatureScaling
+    >>> isinstance(TemperatureScaling(), Calibrator)
+    True
+    >>> logits, labels = np.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), ["cat", "dog", "dog"]
+    >>> fitted = TemperatureScaling().fit(logits, labels)
+    >>> fitted.classes_.tolist(), fitted.predict([[1.0, 3.0]]).tolist()
+    (['cat', 'dog'], ['dog'])
     """
 
     input: str

@@ -41,7 +41,14 @@ class UsageError(Exception):
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and leave with its exit code.
+
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["refocal", "show", "no-such-file.json"]):
+    ...     main()
+    Traceback (most recent call last):
+    SystemExit: 2
+    """
     sys.exit(run(sys.argv[1:]))
 
 

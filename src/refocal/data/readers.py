@@ -12,6 +12,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from refocal._arrays import check_option
 from refocal.data._formats import ENDINGS, Contents, open_contents
 from refocal.data.predictions import Input, Predictions
@@ -40,7 +42,7 @@ def read(
     class_names: Sequence[str] | None = None,
     first_label: int = 0,
 ) -> Predictions:
-    """Predictions from a file.
+    r"""Predictions from a file.
 
     Parameters
     ----------
@@ -59,6 +61,15 @@ def read(
         By default an array `class_names`, or the names of the columns.
     first_label : int
         1 where the labels count from 1.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "rows.csv"
+    ...     _ = file.write_text("cat,dog,label\n0.9,0.1,cat\n0.3,0.7,cat\n")
+    ...     read(file, input="probabilities").labels
+    array([0, 0])
     """
     found = read_values(path, input=input, values=values, labels=labels, weight=weight)
     if found.labels is None:
@@ -78,7 +89,15 @@ def read_values(
     labels: str | os.PathLike[str] | None = None,
     weight: str | None = None,
 ) -> Values:
-    """What a file holds, whether or not it has labels; the arguments are those of `read`."""
+    """What a file holds, whether or not it has labels; the arguments are those of `read`.
+
+    >>> import tempfile, numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(Path(folder) / "rows.npz", logits=np.zeros((5, 3)))
+    ...     found = read_values(Path(folder) / "rows.npz")
+    >>> found.values.shape, found.labels
+    ((5, 3), None)
+    """
     check_option(input, ("logits", "probabilities"), "input", "read")
     file = Path(path)
     contents = open_contents(file)
@@ -97,7 +116,7 @@ def read_values(
         matrix, names = contents.matrix(columns), _names_of(columns)
     else:
         matrix = contents.get(_known(contents, values or _default(contents, input), file))
-        names = tuple(map(str, contents.get("class_names"))) if "class_names" in contents.names else None
+        names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
     return Values(matrix, named_labels, named_weight, names)
 
 
@@ -120,7 +139,7 @@ def choose_columns(
     weight: str | None,
 ) -> Chosen:
     """What `read` would take from a table with these columns, for readers that never hold all of it."""
-    contents = Contents(names, lambda name: name)
+    contents = Contents(Path(file), names, lambda name: name)
     contents.is_table = True
     label_name = _label_name(contents, labels, file)
     if weight is not None:

@@ -7,21 +7,30 @@ import os
 import types
 import typing
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
 from refocal._files import write_atomically
+from refocal._json import read_json
 from refocal.calibrators.registry import NONE
 from refocal.errors import FormatError
 from refocal.metrics import Interval, PairedDifference
 
 FORMAT = "refocal-evaluation"
 VERSION = 1
+MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """Confidence and accuracy of each bin; `low` and `high` bound what calibrated predictions would show there."""
+    """Confidence and accuracy of each bin; `low` and `high` bound what calibrated predictions would show there.
+
+    >>> from refocal.data import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> curve = found.before.reliability
+    >>> len(curve.count), sum(curve.count)
+    (15, 10000)
+    """
 
     count: list[int]
     confidence: list[float]
@@ -32,7 +41,12 @@ class Reliability:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many predictions fell between each two `edges` of confidence, right and wrong ones (weights, if given)."""
+    """How many predictions fell between each two `edges` of confidence, right and wrong ones (weights, if given).
+
+    >>> shown = Histogram(edges=[0.0, 0.5, 1.0], right=[1.0, 6.0], wrong=[2.0, 1.0])
+    >>> shown.right[1] / (shown.right[1] + shown.wrong[1]) > 0.8
+    True
+    """
 
     edges: list[float]
     right: list[float]
@@ -41,7 +55,15 @@ class Histogram:
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class: how often it occurs and is predicted, how often rightly, how confidently, and its own ECE."""
+    """One class: how often it occurs and is predicted, how often rightly, how confidently, and its own ECE.
+
+    >>> from refocal.data import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> first = found.after.classes[0]
+    >>> found.name_of(first.label), first.n, first.predicted
+    ('airplane', 1000, 1038)
+    """
 
     label: int
     n: int
@@ -53,7 +75,17 @@ class ClassRow:
 
 @dataclass(frozen=True)
 class Measured:
-    """One method on the test set. `calibrator` is None for the network itself; `values` have no interval."""
+    """One method on the test set. `calibrator` is None for the network itself; `values` have no interval.
+
+    >>> from refocal.data import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> ts = found["ts"]
+    >>> ts.title, round(ts.parameters["temperature"], 2), ts.measures["ece"].low < ts.measures["ece"].value
+    ('temperature scaling', 0.96, True)
+    >>> ts.against_none["accuracy"].difference
+    0.0
+    """
 
     name: str
     title: str
@@ -76,7 +108,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class SearchSurface:
-    """Log-loss and objective on the validation set over `gammas` × `temperatures`, and the point that was chosen."""
+    """Log-loss and objective on the validation set over `gammas` × `temperatures`, and the point that was chosen.
+
+    >>> loss = [[0.5, 0.6], [0.4, 0.5]]
+    >>> surface = SearchSurface("fts", "nll", [0.0, 1.0], [1.0, 2.0], loss, loss, None, 1.0, 1.0)
+    >>> surface.value[surface.gammas.index(surface.gamma)][surface.temperatures.index(surface.temperature)]
+    0.4
+    """
 
     method: str
     objective: str
@@ -91,7 +129,16 @@ class SearchSurface:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Every method measured on one test set; the first is the network as it is, `chosen` the one to look at."""
+    """Every method measured on one test set; the first is the network as it is, `chosen` the one to look at.
+
+    >>> from refocal.data import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> [method.name for method in found.methods], found.chosen
+    (['none', 'ts'], 'ts')
+    >>> Evaluation.from_dict(found.to_dict()) == found
+    True
+    """
 
     title: str
     n_validation: int | None
@@ -161,14 +208,22 @@ class Evaluation:
 
 
 def load_evaluation(path: str | os.PathLike[str]) -> Evaluation:
-    """Read an evaluation from a JSON file; what does not fit is refused with its reason."""
-    file = Path(path)
+    """Read an evaluation from a JSON file; what does not fit is refused with its reason.
+
+    >>> from refocal.data import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found.save(f"{folder}/evaluation.json")
+    ...     load_evaluation(f"{folder}/evaluation.json") == found
+    True
+    """
+    data = read_json(path, what="an evaluation", max_bytes=MAX_BYTES)
     try:
-        return Evaluation.from_dict(json.loads(file.read_text(encoding="utf-8")))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise FormatError(f"{file}: not a JSON file that can be read: {error}.") from error
+        return Evaluation.from_dict(data)
     except FormatError as error:
-        raise FormatError(f"{file}: {error}") from error
+        raise FormatError(f"{path}: {error}") from error
 
 
 def _build(kind: Any, value: Any, where: str) -> Any:

@@ -26,7 +26,14 @@ def headers(evaluation: Evaluation) -> tuple[str, ...]:
 
 
 def comparison_table(evaluation: Evaluation) -> list[Row]:
-    """One row a method, the least ECE first."""
+    """One row a method, the least ECE first.
+
+    >>> from refocal.data import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> [row.name for row in comparison_table(found)]
+    ['ts', 'none']
+    """
     ranked = sorted(evaluation.methods, key=lambda method: method.measures["ece"].value)
     return [Row(method.name, _cells(method), method.name == evaluation.chosen) for method in ranked]
 
@@ -46,7 +53,14 @@ def _cells(method: Measured) -> tuple[str, ...]:
 
 
 def verdict(evaluation: Evaluation) -> str:
-    """What calibration did for this network, in one sentence."""
+    """What calibration did for this network, in one sentence.
+
+    >>> from refocal.data import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> verdict(found)[:63]
+    'Temperature scaling lowers the calibration error (ECE) from 1.1'
+    """
     after = evaluation.after
     if after.name == NONE:
         as_it_is = percent(after.measures["ece"].value)
@@ -60,7 +74,14 @@ def verdict(evaluation: Evaluation) -> str:
 
 
 def recommendation(evaluation: Evaluation) -> str:
-    """What to use and how sure that is."""
+    """What to use and how sure that is.
+
+    >>> from refocal.data import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> recommendation(found)[:43]
+    'Recommendation: ts (temperature scaling), t'
+    """
     best = evaluation.after
     if best.name == NONE:
         return "Recommendation: leave the network as it is; no method is better without a worse log-loss."

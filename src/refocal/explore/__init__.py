@@ -19,12 +19,22 @@ START = {"gamma": 2.0, "temperature": 0.5, "q": 0.35}
 
 
 def write_page(path: str | os.PathLike[str]) -> None:
-    """Write the page, whole or not at all."""
+    """Write the page, whole or not at all.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_page(f"{folder}/explore.html")
+    """
     write_atomically(path, render_page())
 
 
 def render_page() -> str:
-    """The page as text: no network, no other file."""
+    """The page as text: no network, no other file.
+
+    >>> page = render_page()
+    >>> page.startswith("<!doctype html>"), "http://" in page.replace("http://www.w3.org", "")
+    (True, False)
+    """
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 

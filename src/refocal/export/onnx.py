@@ -38,6 +38,8 @@ def to_onnx(
 ) -> onnx.ModelProto:
     """Write a fitted calibrator as an ONNX model from `logits` to `probabilities`, both float32, and return it.
 
+    The opset is `OPSET`. The file is written whole or not at all.
+
     Parameters
     ----------
     n_classes : int, optional
@@ -46,7 +48,15 @@ def to_onnx(
         Where the classes lie, and of how many axes: class_axis=1, n_axes=4 for images (N, C, H, W). All other axes
         may have any size.
 
-    The opset is `OPSET`. The file is written whole or not at all.
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from refocal import FocalCalibration
+    >>> fitted = FocalCalibration(gamma=2.0).fit(np.log([[0.6, 0.4], [0.3, 0.7]]), [0, 1])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = to_onnx(fitted, f"{folder}/calibrator.onnx")
+    >>> model.opset_import[0].version == OPSET
+    True
     """
     _need_onnx("to_onnx")
     import onnx
@@ -88,6 +98,10 @@ def append_to_onnx(
 ) -> onnx.ModelProto:
     """Put a fitted calibrator behind a classifier in ONNX: its logits output is replaced by `probabilities`.
 
+    The model keeps its opset, which must be 13 or newer, its other outputs and its weights. Weights in files beside the
+    model stay there if the result is written beside it too; otherwise they move into the result. The result has the
+    precision of the logits; half precision is computed in float32.
+
     Parameters
     ----------
     output : str, optional
@@ -95,9 +109,20 @@ def append_to_onnx(
     class_axis : int
         Where the classes lie in it.
 
-    The model keeps its opset, which must be 13 or newer, its other outputs and its weights. Weights in files beside the
-    model stay there if the result is written beside it too; otherwise they move into the result. The result has the
-    precision of the logits; half precision is computed in float32.
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from refocal import FocalCalibration
+    >>> fitted = FocalCalibration(gamma=2.0).fit(np.log([[0.6, 0.4], [0.3, 0.7]]), [0, 1])
+    >>> from onnx import TensorProto, helper, save
+    >>> x, z = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 2]) for name in ("x", "z"))
+    >>> graph = helper.make_graph([helper.make_node("Neg", ["x"], ["z"])], "classifier", [x], [z])
+    >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(model, f"{folder}/model.onnx")
+    ...     calibrated = append_to_onnx(f"{folder}/model.onnx", fitted, f"{folder}/calibrated.onnx")
+    >>> [output.name for output in calibrated.graph.output]
+    ['probabilities']
     """
     name = "append_to_onnx"
     _need_onnx(name)

@@ -26,6 +26,14 @@ def to_torch_export(
 
     It is written to `path`, whole or not at all, if one is given, and `torch.export.load` reads it. All axes but that
     of the classes may have any size.
+
+    >>> import numpy as np
+    >>> from refocal import FocalCalibration
+    >>> fitted = FocalCalibration(gamma=2.0).fit(np.log([[0.6, 0.4], [0.3, 0.7]]), [0, 1])
+    >>> program = to_torch_export(fitted)
+    >>> import torch
+    >>> program.module()(torch.tensor([[0.5, 0.0], [9.0, 0.0]])).exp().sum(1)
+    tensor([1., 1.])
     """
     layer = calibrator.to_torch(class_axis=class_axis)
     import torch

@@ -10,7 +10,13 @@ from refocal.maps.row import Row, softmax_row
 
 
 class LabelDerivatives(NamedTuple):
-    """log p of each row's label and its derivatives with respect to (γ, 1/T)."""
+    """log p of each row's label and its derivatives with respect to (γ, 1/T).
+
+    >>> import numpy as np
+    >>> found = label_derivatives(np.array([[2.0, 0.0]]), np.array([0]), gamma=0.0, temperature=1.0)
+    >>> np.exp(found.log_p).round(4), found.gradient.shape, found.hessian.shape
+    (array([0.8808]), (1, 2), (1, 2, 2))
+    """
 
     log_p: Array  # (...)
     gradient: Array  # (..., 2)

@@ -19,7 +19,12 @@ KINDS = ("confidence", "top_label")
 
 @dataclass(frozen=True)
 class ReliabilityCurve:
-    """One entry for each bin that is not empty; `low` and `high` bound the accuracy at `level`, bin by bin."""
+    """One entry for each bin that is not empty; `low` and `high` bound the accuracy at `level`, bin by bin.
+
+    >>> curve = reliability_curve([0, 1, 1, 1], [0.25, 0.75, 0.8, 1.0], n_bins=2)
+    >>> curve.count, curve.confidence, curve.accuracy
+    ([2, 2], [0.5, 0.9], [0.5, 1.0])
+    """
 
     count: list[int]
     weight: list[float]

@@ -33,7 +33,14 @@ _CHUNK = 1 << 21
 
 @dataclass(frozen=True)
 class Interval:
-    """A measure with its bootstrap interval; `bias` is how far the resamples lie above the value on average."""
+    """A measure with its bootstrap interval; `bias` is how far the resamples lie above the value on average.
+
+    >>> from refocal.metrics import brier_score
+    >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.75, 0.75, 1.0] * 25
+    >>> found = bootstrap_interval(brier_score, y, p, n_resamples=100)
+    >>> found.low < found.value < found.high, found.value
+    (True, 0.046875)
+    """
 
     value: float
     low: float
@@ -46,7 +53,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """First minus second, with its bootstrap interval and a two-sided p-value for no difference."""
+    """First minus second, with its bootstrap interval and a two-sided p-value for no difference.
+
+    >>> from refocal.metrics import brier_score
+    >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.75, 0.75, 1.0] * 25
+    >>> found = paired_bootstrap(brier_score, y, [0.5] * 100, p, n_resamples=100)
+    >>> found.first, found.second, found.difference, found.low > 0
+    (0.25, 0.046875, 0.203125, True)
+    """
 
     difference: float
     low: float
@@ -60,7 +74,14 @@ class PairedDifference:
 
 @dataclass(frozen=True, eq=False)
 class Resamples:
-    """A measure of the data and of every resample; those of the same rows, seed and number belong together in pairs."""
+    """A measure of the data and of every resample; those of the same rows, seed and number belong together in pairs.
+
+    >>> from refocal.metrics import brier_score
+    >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.75, 0.75, 1.0] * 25
+    >>> mine = resample(brier_score, y, p, n_resamples=100)
+    >>> len(mine.draws), mine.interval().value == mine.value, mine.minus(mine).difference
+    (100, True, 0.0)
+    """
 
     value: float
     draws: Vector
@@ -89,7 +110,12 @@ class Resamples:
 
 @dataclass(frozen=True)
 class ReliabilityBand:
-    """Where the accuracy of each bin of the curve may lie; see `reliability_band` for the two kinds."""
+    """Where the accuracy of each bin of the curve may lie; see `reliability_band` for the two kinds.
+
+    >>> band = reliability_band([0, 1, 1, 1] * 25, [0.25, 0.75, 0.75, 1.0] * 25, n_bins=2, kind="consistency")
+    >>> band.kind, len(band.confidence) == len(band.low)
+    ('consistency', True)
+    """
 
     confidence: list[float]
     accuracy: list[float]

@@ -27,6 +27,10 @@ class BrierDecomposition:
     """brier = calibration + refinement + within_bin, and refinement = uncertainty - resolution.
 
     `within_bin` is what bins cannot see (the spread of the probabilities inside each); it is 0 without bins.
+
+    >>> found = brier_decomposition([0, 1, 1, 1], [0.25, 0.75, 0.75, 1.0])
+    >>> found.brier == found.calibration + found.refinement, found.uncertainty
+    (True, 0.1875)
     """
 
     brier: float
@@ -39,7 +43,12 @@ class BrierDecomposition:
 
 @dataclass(frozen=True)
 class SpiegelhalterResult:
-    """The standardised excess of the Brier score over what the probabilities promise, and its two-sided p-value."""
+    """The standardised excess of the Brier score over what the probabilities promise, and its two-sided p-value.
+
+    >>> found = spiegelhalter_test([0, 1, 1, 1] * 10, [0.3, 0.6, 0.7, 0.9] * 10)  # right more often than they say
+    >>> round(found.z, 2), found.p_value < 0.001
+    (-3.45, True)
+    """
 
     z: float
     p_value: float

@@ -24,6 +24,12 @@ class CorpReliability:
     """The pools of the isotonic regression, of rising accuracy, and the parts of the Brier score.
 
     brier = miscalibration - discrimination + uncertainty.
+
+    >>> found = corp_reliability([0, 1, 1, 1], [0.25, 0.75, 0.75, 1.0])
+    >>> found.count, found.accuracy
+    ([1, 3], [0.0, 1.0])
+    >>> found.brier == found.miscalibration - found.discrimination + found.uncertainty
+    True
     """
 
     count: list[int]

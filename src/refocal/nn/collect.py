@@ -27,6 +27,9 @@ def collect_logits(
 ) -> Predictions:
     """Run `model` over `loader` in evaluation mode, without gradients; the model's own mode is put back after it.
 
+    The model may return logits, a mapping or an object with `logits`, or a sequence that begins with them. Each pixel
+    or token becomes a row; half precision becomes float32.
+
     Parameters
     ----------
     loader : iterable of batches
@@ -44,9 +47,8 @@ def collect_logits(
     keep_on : device
         Where the logits are gathered.
 
-    The model may return logits, a mapping or an object with `logits`, or a sequence that begins with them. Each pixel
-    or token becomes a row; half precision becomes float32.
-
+    Examples
+    --------
     >>> model = torch.nn.Linear(4, 3)
     >>> found = collect_logits(model, [(torch.zeros(2, 4), torch.tensor([0, 2]))], progress=False)
     >>> found, found.labels

@@ -36,6 +36,8 @@ class CalibrationLayer(nn.Module):
     dtype : torch.dtype, optional
         Of γ, T and the affine map: torch's default, float32 unless set otherwise, unless given.
 
+    Examples
+    --------
     >>> import torch
     >>> layer = CalibrationLayer(gamma=1.0, temperature=1.5)
     >>> layer(torch.tensor([[2.0, 1.0, 0.0]])).exp()

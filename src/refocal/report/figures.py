@@ -48,7 +48,12 @@ def plot_reliability(reliability: Reliability, ax: Axes | None = None, *, title:
 
 
 def plot_confidence(histogram: Histogram, ax: Axes | None = None, *, title: str = "") -> Axes:
-    """How confident the predictions are, the right ones below and the wrong ones on top of them."""
+    """How confident the predictions are, the right ones below and the wrong ones on top of them.
+
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> plot_confidence(Histogram([0.0, 0.5, 1.0], [1.0, 6.0], [2.0, 1.0])).get_ylabel()
+    'predictions (%)'
+    """
     ax = _axes(ax, title)
     left, width = histogram.edges[:-1], np.diff(histogram.edges)
     total = sum(histogram.right) + sum(histogram.wrong)
@@ -62,7 +67,14 @@ def plot_confidence(histogram: Histogram, ax: Axes | None = None, *, title: str 
 
 
 def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str = "") -> Axes:
-    """The objective over γ and T on the validation set, the chosen point, and the contour of the log-loss tolerance."""
+    """The objective over γ and T on the validation set, the chosen point, and the contour of the log-loss tolerance.
+
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> loss = [[0.50, 0.45, 0.60], [0.44, 0.40, 0.50], [0.50, 0.46, 0.55]]
+    >>> surface = SearchSurface("fts", "nll", [0.0, 1.0, 2.0], [0.5, 1.0, 2.0], loss, loss, None, 1.0, 1.0)
+    >>> plot_surface(surface).get_xlabel()
+    'temperature T'
+    """
     ax = _axes(ax, title)
     log_loss, value = np.array(surface.log_loss), np.array(surface.value)
     temperatures, height = np.array(surface.temperatures), np.log1p(surface.gammas)
@@ -99,7 +111,15 @@ def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str =
 
 
 def plot_comparison(evaluation: Evaluation, measure: str = "ece", ax: Axes | None = None, *, title: str = "") -> Axes:
-    """One measure of every method with its interval, the best on top; the chosen method is filled."""
+    """One measure of every method with its interval, the best on top; the chosen method is filled.
+
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> from refocal.data import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> [label.get_text() for label in plot_comparison(found, "ece").get_yticklabels()]
+    ['none', 'ts']
+    """
     check_option(measure, tuple(MEASURES), "measure", "plot_comparison")
     ax = _axes(ax, title)
     ranked = sorted(

@@ -44,12 +44,27 @@ class Snippet(NamedTuple):
 
 
 def write_report(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
-    """Write the page, whole or not at all."""
+    """Write the page, whole or not at all.
+
+    >>> from refocal.data import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_report(found, f"{folder}/report.html")
+    """
     write_atomically(path, render(evaluation))
 
 
 def render(evaluation: Evaluation) -> str:
-    """The page as text."""
+    """The page as text.
+
+    >>> from refocal.data import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> render(found).startswith("<!doctype html>")
+    True
+    """
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

@@ -57,6 +57,16 @@ def apply(
     where it was. Bad rows are errors; with `skip_bad_rows` theirs are NaN, so that rows keep their places.
 
     `progress` is told (parts done, all parts, rows done). The other arguments are those of `open_rows`.
+
+    >>> import tempfile
+    >>> from refocal import TemperatureScaling
+    >>> logits = np.array([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    >>> fitted = TemperatureScaling().fit(logits, [0, 1, 1])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/logits.npy", logits)
+    ...     written = apply(fitted, f"{folder}/logits.npy", f"{folder}/probabilities")
+    >>> sum(part.n_rows for part in written)
+    3
     """
     opened = open_parts(path, input=calibrator.input, values=values, labels=labels, need_labels=False)
     if opened.n_classes != calibrator.n_features_in_:

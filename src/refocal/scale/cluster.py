@@ -71,7 +71,14 @@ class DaskRows(Rows):
 
 
 def connect(scheduler: str) -> Any:
-    """A client of the scheduler at an address such as tcp://host:8786."""
+    """A client of the scheduler at an address such as tcp://host:8786.
+
+    >>> from unittest.mock import patch
+    >>> with patch("distributed.Client") as client:  # stands for a cluster that is there
+    ...     _ = connect("tcp://host:8786")
+    >>> client.call_args.args
+    ('tcp://host:8786',)
+    """
     distributed = need("distributed", "dask", "A scheduler")
     try:
         return distributed.Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)

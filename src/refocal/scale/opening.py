@@ -58,6 +58,19 @@ def open_rows(
         workers too.
     client : distributed.Client, optional
         The same, for who has one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from refocal import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(4000, 5))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/rows.npz", logits=1.5 * logits, labels=labels)
+    ...     fitted = TemperatureScaling().fit(open_rows(f"{folder}/rows.npz"))
+    >>> round(fitted.temperature_, 1)
+    1.5
     """
     function = "open_rows"
     opened = open_parts(path, input=input, values=values, labels=labels, weight=weight)
@@ -110,6 +123,16 @@ def rows_of(
     """Rows of arrays that are not in memory: memory-mapped, Zarr, or Dask (arrays, or a DataFrame of the classes).
 
     `y` and `sample_weight` of a DataFrame are names of its columns, or Dask Series of the same partitions.
+
+    >>> import dask.array
+    >>> from refocal import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(4000, 5))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> X, y = dask.array.from_array(1.5 * logits, chunks=(1000, 5)), dask.array.from_array(labels, chunks=1000)
+    >>> rows = rows_of(X, y)
+    >>> round(TemperatureScaling().fit(rows).temperature_, 1)
+    1.5
     """
     if y is None:
         raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")

@@ -20,9 +20,12 @@ from refocal.search.streamed import StreamedProblem
 
 Vector = NDArray[np.float64]
 
-# The grid of the paper's experiments.
 PAPER_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
+"""The values of γ that the paper's experiments try."""
+
 PAPER_TEMPERATURES = tuple(round(0.01 * i, 2) for i in range(1, 501))
+"""The temperatures that the paper's experiments try: 0.01, 0.02, … 5."""
+
 # Where search="auto" looks: temperatures are relative to the one of least log-loss, so that any scale of logits does.
 AUTO_GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)
 AUTO_TEMPERATURES = tuple(float(t) for t in np.geomspace(0.3, 6.0, 121))
@@ -49,6 +52,13 @@ def find(
     called with the share of the work that a grid has behind it, from 0 to 1.
 
     Of rows that are not in memory a sample shows where on a grid to look; what may be the best is measured on all.
+
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(1000, 3))
+    >>> labels = np.argmax(logits / 2.0 + rng.gumbel(size=logits.shape), axis=1)  # true T = 2
+    >>> solution, surface = find(Problem(logits, labels), objective="ece", search="grid")
+    >>> solution.gamma in PAPER_GAMMAS, solution.temperature in PAPER_TEMPERATURES, surface.value.shape
+    (True, True, (9, 500))
     """
     problem.passes = 0
     goal = as_objective(objective, problem.n_rows, function)

@@ -85,6 +85,14 @@ class Problem:
 
     `memo` keeps what several searches on the same data have in common. `Problem.of` gives the last problem again if it
     is still held by somebody and has the same arrays: whoever fits several methods on the same data holds one.
+
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(1000, 3))
+    >>> labels = np.argmax(logits / 2.0 + rng.gumbel(size=logits.shape), axis=1)  # true T = 2
+    >>> problem = Problem(logits, labels)
+    >>> (at_one,) = problem.predictions((0.0,), 1.0)
+    >>> problem.n_rows, at_one.confidence.shape
+    (1000, (1000,))
     """
 
     _last: ClassVar[Callable[[], Problem | None]] = lambda: None

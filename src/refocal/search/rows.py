@@ -150,7 +150,13 @@ class Reading:
 
 
 class Rows(ABC):
-    """Blocks that can be walked through as often as a search needs; made by `refocal.scale`."""
+    """Blocks that can be walked through as often as a search needs; made by `refocal.scale`.
+
+    >>> from refocal.scale import blocks
+    >>> rows = blocks([([[2.0, 0.0], [0.0, 1.0]], [0, 1]), ([[1.0, 0.0]], [1])])
+    >>> isinstance(rows, Rows), rows.reading.n_classes
+    (True, 2)
+    """
 
     reading: Reading
     watch: Callable[[int, int | None], None] | None = None

@@ -17,6 +17,13 @@ class Solution:
 
     `passes` counts evaluations of the whole data, not looks at a part of it; `message` names the cause of the status
     and, where something should be done about it, the remedy.
+
+    >>> from refocal import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(1000, 3))
+    >>> fitted = TemperatureScaling().fit(logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1))
+    >>> fitted.solution_.status, fitted.solution_.message
+    ('converged', 'the log-loss has a minimum here')
     """
 
     gamma: float
@@ -34,6 +41,14 @@ class Surface:
     The values of the best points and those of small grids are exact; the others are interpolated, to 1e-3 or so.
 
     On a grid all arrays have shape (len(gammas), len(temperatures)); along a line they have one axis.
+
+    >>> from refocal import FocalTemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(1000, 3))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> path = FocalTemperatureScaling().fit(logits, labels).path_
+    >>> path.value.shape == path.log_loss.shape == (9, 121)
+    True
     """
 
     gamma: NDArray[np.float64]

@@ -73,7 +73,14 @@ class Inspected:
 
 
 class StreamedProblem:
-    """Rows in blocks, checked by a first walk; `passes` counts the later ones."""
+    """Rows in blocks, checked by a first walk; `passes` counts the later ones.
+
+    >>> from refocal.scale import blocks
+    >>> rows = blocks([([[2.0, 0.0], [0.0, 1.0]], [0, 1]), ([[1.0, 0.0]], [1])])
+    >>> problem = StreamedProblem(rows, look=False)
+    >>> problem.n_rows, problem.n_skipped, problem.passes
+    (3, 0, 0)
+    """
 
     def __init__(self, rows: Rows, *, look: bool) -> None:
         self.rows = rows

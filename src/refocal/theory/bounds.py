@@ -20,7 +20,11 @@ from refocal.errors import ParameterError
 
 
 class TemperatureRange(NamedTuple):
-    """Focal calibration lies between temperature scaling with the `lower` and with the `upper` temperature."""
+    """Focal calibration lies between temperature scaling with the `lower` and with the `upper` temperature.
+
+    >>> temperature_bounds(1.0).lower
+    0.5
+    """
 
     lower: float
     upper: float

@@ -21,7 +21,11 @@ POINTS, MARGIN, WIDTH = 121, 0.1, 1e-13
 
 
 class ClosestTemperature(NamedTuple):
-    """The minimax temperature and the largest difference of a probability that remains."""
+    """The minimax temperature and the largest difference of a probability that remains.
+
+    >>> closest_temperature(0.0, n_classes=2).temperature  # γ = 0 changes nothing
+    1.0
+    """
 
     temperature: float
     error: float

@@ -1,4 +1,4 @@
-"""Draws docs/demo.svg, the picture of the README: `python docs/picture.py`."""
+"""Draws docs/demo.svg, the picture of the README: `python tools/readme_picture.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main() -> None:
     for ax, method, when in zip(figure.subplots(1, 2), (found.before, found.after), ("before", "after"), strict=True):
         ece = 100 * method.measures["ece"].value
         plot_reliability(method.reliability, ax, title=f"{when}: ECE {ece:.2f} %")
-    figure.savefig(Path(__file__).parent / "demo.svg", metadata={"Date": None})
+    figure.savefig(Path(__file__).parents[1] / "docs" / "demo.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

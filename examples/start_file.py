@@ -1,0 +1,29 @@
+"""Ten minutes, the way of files: logits and labels saved by any program, and the command `refocal`.
+
+python examples/start_file.py
+"""
+
+import subprocess
+import sys
+
+import numpy as np
+
+import refocal
+
+# Stands for your program: it saves the logits of held-out rows, with their labels, as two files.
+validation, test = refocal.data.load_sample("cifar10-cross-entropy")
+np.savez("val.npz", logits=validation.values, labels=validation.labels)
+np.savez("test.npz", logits=test.values, labels=test.labels)
+
+# What you type, after the word refocal.
+for command in (
+    "compare val.npz test.npz --methods ts,fts --report report.html",
+    "fit val.npz --method ts -o calibrator.json",
+    "apply calibrator.json test.npz -o probs.npz",
+):
+    subprocess.run([sys.executable, "-m", "refocal.cli", *command.split()], check=True)
+
+probabilities = np.load("probs.npz")["probabilities"]
+before = refocal.metrics.log_loss(test.labels, refocal.maps.log_softmax(test.values))
+after = refocal.metrics.log_loss(test.labels, np.log(probabilities))
+print(f"log-loss on test data: {before:.3f} before, {after:.3f} after")

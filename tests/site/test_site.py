@@ -1,0 +1,120 @@
+"""The site: built strictly, whole, and looked at in a browser, from the disk and without the network."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["index.html", "start.html", "concepts/measuring.html", "guide/choosing.html", "reference/metrics.html"]
+WIDEST = "return [document.documentElement.scrollWidth, window.innerWidth]"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of a fresh, strict build."""
+    folder = tmp_path_factory.mktemp("site")
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+class Links(HTMLParser):
+    """The addresses that a page loads, and those that it only links to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.linked: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        if tag == "a" and found.get("href"):
+            self.linked.append(found["href"])
+        elif tag == "link" and found.get("rel") in ("stylesheet", "icon", "preload", "preconnect", "modulepreload"):
+            self.loaded.append(found["href"])
+        elif tag in ("script", "img", "iframe") and found.get("src"):
+            self.loaded.append(found["src"])
+
+
+def links_of(page):
+    links = Links()
+    links.feed(page.read_text(encoding="utf-8"))
+    return links
+
+
+def test_every_page_of_the_docs_is_in_the_site_and_in_its_navigation(site):
+    front = links_of(site / "index.html").linked
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = page.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
+        assert (site / name).exists()
+        assert name in front, f"{name} cannot be reached from the front page"
+
+
+def test_what_pages_load_and_link_to_is_there_and_nothing_is_loaded_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        if page.name == "404.html":  # shown at any depth, so its addresses are those of a server
+            continue
+        links = links_of(page)
+        for address in links.loaded:
+            assert not urlsplit(address).scheme or address.startswith("data:"), f"{page.name} loads {address}"
+        for address in {*links.loaded, *links.linked}:
+            parts = urlsplit(address)
+            if parts.scheme or not parts.path:
+                continue
+            assert (page.parent / unquote(parts.path)).resolve().exists(), f"{page.name} → {address}"
+
+
+def remote_requests(driver):
+    messages = (json.loads(entry["message"])["message"] for entry in driver.get_log("performance"))
+    sent = (m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent")
+    return [url for url in sent if not url.startswith(("file:", "data:", "about:", "blob:"))]
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_the_screen_and_ask_nobody(browser, site, width, scheme):
+    for name in [*PAGES, "live/report.html", "live/explorer.html"]:
+        driver = browser(site / name, width=width, scheme=scheme)
+        time.sleep(0.3)
+        wide, window = driver.execute_script(WIDEST)
+        assert wide <= window, f"{name} is {wide} pixels wide"
+        shown = driver.execute_script("return document.body.dataset.mdColorScheme")
+        assert shown == {"light": "default", "dark": "slate"}[scheme]
+        assert remote_requests(driver) == []
+        assert [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_the_search_works_from_the_disk(browser, site):
+    driver = browser(site / "concepts" / "calibration.html")
+    field = driver.find_element("css selector", "input.md-search__input")
+    driver.execute_script("arguments[0].focus()", field)
+    field.send_keys("inverse_focal")
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        titles = [e.text for e in driver.find_elements("css selector", ".md-search-result__item :is(h1, h2)")]
+        if "Maps" in titles:
+            break
+        time.sleep(0.2)
+    assert "Maps" in titles
+    assert remote_requests(driver) == []
+
+
+@pytest.mark.parametrize(("page", "needle"), [("report", "calibration error"), ("explorer", "γ")])
+def test_the_live_pages_are_alive(browser, site, page, needle):
+    driver = browser(site / "live" / f"{page}.html")
+    driver.switch_to.frame(driver.find_element("css selector", "iframe.live"))
+    text = driver.find_element("css selector", "body").text
+    driver.switch_to.default_content()
+    assert re.search(needle, text)

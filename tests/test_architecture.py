@@ -1,0 +1,96 @@
+"""What docs/architecture.md says: the picture is the code's, and its worked examples work."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+
+import refocal
+from refocal import metrics
+from refocal.calibrators import registry, serialize
+from refocal.data import Predictions
+from refocal.evaluate import compare
+from refocal.metrics._resampled import EVALUATORS
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def from_page(name, wanted=None):
+    """The function or class of that name, as the page defines it; or another thing of the same block."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    (block,) = [block for block in blocks if re.search(rf"^(?:class|def) {name}\b", block, re.M)]
+    space: dict[str, object] = {"__name__": "page"}
+    exec(compile(block, "<architecture>", "exec"), space)  # noqa: S102
+    return space[wanted or name]
+
+
+@pytest.fixture
+def uniform_mixing(monkeypatch):
+    """The calibrator of the page, after its steps 2 and 3."""
+    kind = from_page("UniformMixing")
+    monkeypatch.setitem(registry.NAMED, "uniform", registry.Named("uniform mixing", kind))
+    monkeypatch.setitem(serialize.METHODS, "UniformMixing", kind)
+    return kind
+
+
+def make_rows(n, seed):
+    """Rows of a network whose labels are replaced by random ones in three cases out of ten."""
+    rng = np.random.default_rng(seed)
+    logits = 3.0 * rng.normal(size=(n, 4))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    return Predictions.from_logits(logits, np.where(rng.random(n) < 0.3, rng.integers(4, size=n), labels))
+
+
+def test_the_new_calibrator_is_compared_saved_and_loaded(uniform_mixing, tmp_path):
+    validation, test = make_rows(4000, 0), make_rows(4000, 1)
+    found = compare(validation, test, ["ts", "uniform"], n_resamples=20)
+    assert found["uniform"].title == "uniform mixing"
+    assert found["uniform"].parameters["weight"] == pytest.approx(0.3, abs=0.03)
+    assert found["uniform"].measures["log_loss"].value < found["ts"].measures["log_loss"].value
+    fitted = uniform_mixing().fit(validation.values, validation.labels)
+    fitted.save(tmp_path / "c.json")
+    again = refocal.load(tmp_path / "c.json")
+    np.testing.assert_array_equal(again.predict_proba(test.values), fitted.predict_proba(test.values))
+    assert clone(fitted).get_params() == {"input": "logits"}
+
+
+def test_the_new_calibrator_answers_in_kind(uniform_mixing):
+    rows = make_rows(500, 2)
+    logits = torch.tensor(rows.values, dtype=torch.float32)
+    p = uniform_mixing().fit(logits, rows.labels).predict_proba(logits)
+    assert isinstance(p, torch.Tensor)
+    assert p.dtype == torch.float32
+    torch.testing.assert_close(p.sum(1), torch.ones(500))
+
+
+def test_the_new_metric_is_what_it_says_and_serves_as_an_objective(monkeypatch):
+    (overconfidence, evaluator) = next(iter(from_page("overconfidence", "ENTRY").items()))
+    monkeypatch.setitem(EVALUATORS, overconfidence, evaluator)
+    rows = make_rows(2000, 3)
+    p = np.exp(refocal.maps.log_softmax(rows.values))
+    plain = np.mean([row.max() - (row.argmax() == y) for row, y in zip(p, rows.labels, strict=True)])
+    assert overconfidence(rows.labels, p) == pytest.approx(plain, abs=1e-12)
+    assert metrics.bootstrap_interval(overconfidence, rows.labels, p, n_resamples=20).low > 0.1
+    fitted = refocal.TemperatureScaling(objective=lambda y, p: abs(overconfidence(y, p))).fit(rows.values, rows.labels)
+    assert abs(overconfidence(rows.labels, fitted.predict_proba(rows.values))) < 0.02
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_code():
+    tool = runpy.run_path(str(ROOT / "tools" / "room_diagram.py"))
+    assert tool["PICTURE"].read_text(encoding="utf-8") == tool["drawing"](), "run python tools/room_diagram.py"
+    upward = {pair for pair in tool["imports"]() if rank(tool["layers"](), pair[0]) > rank(tool["layers"](), pair[1])}
+    contract = tool["contract"]()
+    allowed = (pair.split(" -> ") for pair in contract["ignore_imports"])
+    assert upward == {(who.split(".")[1], whom.split(".")[1]) for who, whom in allowed}
+
+
+def rank(layers, room):
+    """The place of a room's layer, counted from the top."""
+    return next(i for i, layer in enumerate(layers) if room in layer)

@@ -1,0 +1,71 @@
+"""The reference: every public name stands in it and has an example that runs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pkgutil
+import re
+import runpy
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import refocal
+from refocal.cli.experiments import app
+
+ROOT = Path(__file__).parents[1]
+ROOMS = [room.name for room in pkgutil.iter_modules(refocal.__path__) if not room.name.startswith("_")]
+UNLISTED = {"experiments"}  # the paper's trainings: a program rather than a library, with no names of its own to import
+NAMES = [
+    pytest.param(room, name, id=f"{room}.{name}")
+    for room in ROOMS
+    if room not in UNLISTED
+    for name in import_module(f"refocal.{room}").__all__
+]
+
+
+def examples_of(room: str) -> str:
+    """The lines of every doctest of a room."""
+    home = ROOT / "src" / "refocal" / room
+    files = home.rglob("*.py") if home.is_dir() else [home.with_suffix(".py")]
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docs = (ast.get_docstring(node) or "" for node in nodes if isinstance(node, documented))
+    return "\n".join(re.findall(r"^\s*(?:>>>|\.\.\.) (.*)", "\n".join(docs), re.M))
+
+
+@pytest.mark.parametrize(("room", "name"), NAMES)
+def test_every_public_name_has_an_example(room, name):
+    thing = getattr(import_module(f"refocal.{room}"), name)
+    if inspect.isclass(thing) or inspect.isfunction(thing):
+        assert ">>> " in (thing.__doc__ or ""), f"refocal.{room}.{name} has no example"
+    else:  # a constant has no docstring at run time; somewhere in its room an example uses it
+        assert re.search(rf"\b{name}\b", examples_of(room), re.I), f"no example of refocal.{room} uses {name}"
+
+
+@pytest.mark.parametrize("room", sorted(set(ROOMS) - UNLISTED - {"cli"}))
+def test_every_room_has_its_place_in_the_reference(room):
+    pages = (ROOT / "docs" / "reference").glob("*.md")
+    assert any(re.search(rf"^::: refocal\.{room}$", page.read_text(), re.M) for page in pages)
+
+
+def test_what_the_package_offers_is_what_its_rooms_offer():
+    offered = set(refocal.__all__) - {"__version__"} - set(ROOMS)
+    assert offered <= set(import_module("refocal.calibrators").__all__)
+
+
+def test_the_page_of_commands_is_what_the_program_says():
+    tool = runpy.run_path(str(ROOT / "tools" / "command_reference.py"))
+    assert tool["PAGE"].read_text(encoding="utf-8") == tool["page"](), "run python tools/command_reference.py"
+
+
+def test_the_page_of_commands_misses_nothing_that_help_shows():
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    sections = {part.split("\n", 1)[0]: part for part in page.split("\n## ")[1:]}
+    for name, section in sections.items():
+        asked = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+        shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", asked.output))
+        assert shown - {"--help"} <= set(re.findall(r"--[a-z][a-z-]+", section)), name

@@ -1,0 +1,100 @@
+"""Draws docs/rooms.svg, who imports whom, from the contract in pyproject.toml and from the code: `python tools/room_diagram.py`.
+
+Rooms stand in the order of the contract, the most basic at the bottom; an arc leads from a room down to one that it imports from.
+`errors`, `_files` and `_arrays` are left out of the arcs: nearly every room imports them.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import grimp
+
+ROOT = Path(__file__).parents[1]
+PICTURE = ROOT / "docs" / "rooms.svg"
+BASIC = {"errors", "_files", "_arrays"}
+WORDS = {
+    "cli": "parse, call one function, print",
+    "experiments": "the paper's trainings, table, figures",
+    "explore": "the page with sliders",
+    "report": "figures and HTML, from an Evaluation alone",
+    "evaluate": "Predictions + calibrators → Evaluation",
+    "export": "ONNX, exported programs",
+    "nn": "torch: losses, layer, collect_logits",
+    "scale": "Dask, blocks from many machines",
+    "data": "Predictions, files, samples",
+    "decomposition": "how much of a loss is miscalibration",
+    "calibrators": "logits → probabilities; JSON",
+    "search": "objectives, Newton, grid, line; C and Triton passes",
+    "metrics": "scores, errors, histograms, intervals",
+    "theory": "what the paper proves",
+    "losses": "per-sample losses",
+    "maps": "softmax, focal map, inverse",
+    "_arrays": "the one door to array libraries; checks",
+    "_files": "whole or not at all",
+    "errors": "every exception",
+}
+ROW, TOP, LEFT, WIDTH = 44, 16, 14, 410
+
+
+def contract() -> dict[str, list[str]]:
+    """The contract of the layers, as pyproject.toml has it."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    return next(found for found in contracts if found["type"] == "layers")
+
+
+def layers() -> list[list[str]]:
+    """The rooms of the contract, from the top layer to the bottom one."""
+    return [[room.strip().removeprefix("refocal.") for room in layer.split("|")] for layer in contract()["layers"]]
+
+
+def imports() -> set[tuple[str, str]]:
+    """The pairs of rooms (who, whom) that the code has, at the top of a file or inside a function."""
+    graph = grimp.build_graph("refocal")
+    rooms = {room for layer in layers() for room in layer}
+    pairs = {
+        (importer.split(".")[1], imported.split(".")[1])
+        for imported in graph.modules
+        for importer in graph.find_modules_that_directly_import(imported)
+        if importer.count(".") and imported.count(".")
+    }
+    return {(who, whom) for who, whom in pairs if who != whom and {who, whom} <= rooms}
+
+
+def drawing() -> str:
+    """The picture as SVG."""
+    order = [room for layer in layers() for room in layer]
+    middle = {room: TOP + ROW * i + 16 for i, room in enumerate(order)}
+    arcs = sorted((who, whom) for who, whom in imports() if not {who, whom} & BASIC)
+    reach = max((abs(middle[a] - middle[b]) for a, b in arcs), default=0)
+    wide, high = LEFT + WIDTH + int(0.42 * reach) + 20, TOP + ROW * len(order)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}" '
+        'font-family="system-ui, sans-serif" font-size="13">',
+        "<title>The rooms of refocal, and who imports whom</title>",
+        f'<rect width="{wide}" height="{high}" fill="#fff"/>',
+    ]
+    for who, whom in arcs:
+        start, end, x = middle[who], middle[whom], LEFT + WIDTH
+        bend = x + 0.56 * abs(end - start)
+        upward = ' stroke-dasharray="4 3"' if start > end else ""
+        color = f"hsl({360 * order.index(who) // len(order)} 55% 45%)"
+        parts.append(
+            f'<path d="M{x} {start}C{bend:.0f} {start} {bend:.0f} {end} {x + 6} {end}" fill="none" '
+            f'stroke="{color}" stroke-width="1.4" opacity="0.75"{upward}><title>{who} → {whom}</title></path>'
+            f'<path d="M{x + 7} {end - 3}l-6 3 6 3z" fill="{color}"/>'
+        )
+    for room in order:
+        y = middle[room]
+        parts.append(
+            f'<rect x="{LEFT}" y="{y - 15}" width="{WIDTH}" height="30" rx="5" fill="#eef4f3" stroke="#00695c"/>'
+            f'<text x="{LEFT + 10}" y="{y + 5}" font-weight="600" fill="#00463d">{room}</text>'
+            f'<text x="{LEFT + 128}" y="{y + 5}" font-size="10.5" fill="#33413f">{WORDS.get(room, "")}</text>'
+        )
+    return "\n".join([*parts, "</svg>", ""])
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(drawing(), encoding="utf-8")
+    print(f"Wrote {PICTURE}.")

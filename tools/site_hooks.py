@@ -1,0 +1,68 @@
+"""What the site needs beyond the pages in docs/: files from elsewhere in the repository, and the live report.
+
+A link in docs/ is written as it stands in the repository (`../benchmarks/results/real_logits.md`), so that it works
+where the files are read as they are. Here the linked files join the site and the links are turned to where they lie
+in it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+ELSEWHERE = ("*.md", "LICENSE", "CITATION.cff", "benchmarks/**/*", "examples/*")
+READABLE = {".md", ".json", ".txt", ".tex", ".py", ".cff", ""}
+LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
+LATER = "In depth"
+SAMPLE, REPORT = "cifar100-focal7", "demo-report.html"
+
+
+def on_config(config: Any) -> Any:
+    """Give every page of docs/ a place: those that the navigation does not name go to the end of its section LATER."""
+    named = set(re.findall(r"[\w/-]+\.md", str(config.nav)))
+    others = sorted(page.name for page in (ROOT / "docs").glob("*.md") if page.name not in named)
+    next(part[LATER] for part in config.nav if isinstance(part, dict) and LATER in part).extend(others)
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the files that pages link to, and the report of the embedded network, drawn now."""
+    for pattern in ELSEWHERE:
+        for path in sorted(ROOT.glob(pattern)):
+            if path.is_file() and path.suffix in READABLE and path.name != "README.md":
+                files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
+    files.append(File.generated(config, REPORT, content=_report()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Turn links from where the page lies in the repository to where it lies in the site."""
+    here = page.file.src_uri
+    home = f"docs/{here}" if (ROOT / "docs" / here).exists() else here
+
+    def turned(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(home), match[2]))
+        return match[1] + posixpath.relpath(_in_site(target), posixpath.dirname(here) or ".") + match[3]
+
+    return LINK.sub(turned, markdown)
+
+
+def _in_site(path: str) -> str:
+    if path == "README.md":
+        return "index.md"
+    return path.removeprefix("docs/")
+
+
+def _report() -> str:
+    from refocal.cli.commands import DEMO_METHODS
+    from refocal.data import SAMPLES, load_sample
+    from refocal.evaluate import compare
+    from refocal.report import render
+
+    validation, test = load_sample(SAMPLE)
+    return render(compare(validation, test, DEMO_METHODS, chosen="fts", title=SAMPLES[SAMPLE], n_resamples=200))

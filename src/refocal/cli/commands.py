@@ -152,7 +152,8 @@ def apply(
     calibrator: Annotated[Path, typer.Argument(help="Made by refocal fit.")],
     logits: Annotated[str, typer.Argument(help="Logits, with or without labels: a file or a data set.")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help=".npz, .npy, or a folder for a data set of Parquet files.")
+        Path,
+        typer.Option("-o", "--output", help=".npz, .npy, .csv, .tsv, or a folder for Parquet files."),
     ] = Path("probs.npz"),
     values: options.Values = None,
     labels: options.Labels = None,
@@ -162,7 +163,7 @@ def apply(
 ) -> None:
     """Turn logits into calibrated probabilities."""
     from refocal import load
-    from refocal.cli.apply import apply_blocks, write_arrays
+    from refocal.cli.apply import ENDINGS, apply_blocks, write_probabilities
     from refocal.data import read_values
 
     options.check_calibrator_file(calibrator)
@@ -172,7 +173,7 @@ def apply(
         with progress("reading", quiet=json) as update, options.about(logits):
             large.apply_to_data_set(fitted, logits, output, update, json=json, scheduler=scheduler, **reading)
         return
-    options.check_output(output, (".npz", ".npy"))
+    options.check_output(output, ENDINGS)
     with progress("reading", quiet=json) as update:
         try:
             found = read_values(logits, input=fitted.input, values=values, labels=labels)
@@ -187,7 +188,7 @@ def apply(
             raise FileProblem(f"{logits}: the rows {wanted}.") from error
         except InputError as error:
             raise FileProblem(f"{logits}: {explained(error)}") from error
-        write_arrays(output, result, found.labels)
+        write_probabilities(output, result, found.labels, found.class_names)
     shape = {"output": str(output), "rows": int(result.shape[0]), "classes": int(result.shape[1])}
     if json:
         print_json(shape)

@@ -199,3 +199,11 @@ def test_the_compiler_has_no_complaint(tmp_path):
     command = [shutil.which("cc"), *build.FLAGS, *warnings, str(build.SOURCE), "-o", str(tmp_path / "k.so"), "-lm"]
     made = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
     assert made.stderr == ""
+
+
+def test_every_half_precision_number_is_widened_exactly():
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    found, expected = kernel.widened(every), every.astype(np.float32)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+    np.testing.assert_array_equal(kernel.widened(every.reshape(256, 256)[::2, ::3]), every.reshape(256, 256)[::2, ::3])

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from scale_rows import Pairs, make_rows
 
-from refocal import FocalCalibration, FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling, load
+from refocal import (
+    FocalCalibration,
+    FocalTemperatureScaling,
+    IsotonicCalibration,
+    MatrixScaling,
+    StructuredVectorScaling,
+    TemperatureScaling,
+    VectorScaling,
+    load,
+)
 from refocal.errors import DataError, InputWarning, LabelError, ShapeError, UnsupportedError
 from refocal.evaluate import Evaluation, evaluate
 from refocal.metrics import accuracy, brier_score, expected_calibration_error, log_loss
@@ -48,6 +57,20 @@ def test_the_fit_is_that_of_memory(calibrator, weighted):
         for measure, value in report[when].items():
             tolerance = 1e-4 if measure == "ece" else 1e-8
             assert found.fit_report_[when][measure] == pytest.approx(value, abs=tolerance), (when, measure)
+
+
+@pytest.mark.parametrize("make", [VectorScaling, StructuredVectorScaling, MatrixScaling])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_affine_maps_in_blocks(make, weighted):
+    logits = LOGITS.astype(np.float64) + np.array([0.5, 0.0, 0.0, 0.0, -0.5])
+    weight = np.random.default_rng(1).uniform(0.5, 3.0, len(LABELS)) if weighted else None
+    arrays = (logits, LABELS) if weight is None else (logits, LABELS, weight)
+    expected = make(strength=1.0).fit(logits, LABELS, weight)
+    found = make().fit(blocks(Pairs(*arrays, cuts=(1000, 1000, 5900))))
+    assert found.fit_report_["after"]["log_loss"] == pytest.approx(expected.fit_report_["after"]["log_loss"], abs=1e-7)
+    np.testing.assert_allclose(found.predict_proba(logits), expected.predict_proba(logits), atol=1e-3)
+    with pytest.raises(UnsupportedError, match="with the focal map behind needs all rows in memory"):
+        make(focal=True).fit(blocks(Pairs(*arrays)))
 
 
 @pytest.mark.usefixtures("small_sample")

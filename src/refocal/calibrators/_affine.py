@@ -5,14 +5,18 @@ Whatever the number of classes, too few rows lead back to temperature scaling an
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from refocal._arrays import row_blocks
-from refocal.maps.affine import transform
+from refocal._arrays import as_floating, row_blocks
+from refocal.maps.affine import features, transform
+from refocal.search import StreamedProblem
+from refocal.search.rows import Block
 
 Vector = NDArray[np.float64]
 
@@ -51,29 +55,60 @@ def fit_affine(
     start: Affine | None = None,
     gain: float = SMALL_GAIN,
 ) -> Affine:
-    """The affine map of least penalised log-loss, from `start` or temperature scaling on; a convex problem.
+    """The affine map of least penalised log-loss, from `start` or temperature scaling on; a convex problem."""
+    share = np.full(len(z), 1.0 / len(z)) if weight is None else weight / weight.sum()
+    ridge = _ridge(penalty, z.shape[1], matrix)
+
+    def loss(parameters: Vector) -> tuple[float, Vector]:
+        return _loss(z, labels, share, parameters, matrix)
+
+    return _minimised(loss, _curvature(z, share, matrix), ridge, z.shape[1], matrix, start, gain)
+
+
+def fit_affine_in_blocks(
+    problem: StreamedProblem, kind: str, temperature: float, penalty: Penalty, *, matrix: bool
+) -> Affine:
+    """The same for rows in blocks: a walk sums up the loss and its gradient, a number for each parameter."""
+    scaled: dict[str, Any] = {"kind": kind, "temperature": temperature, "matrix": matrix}
+    ridge = _ridge(penalty, problem.n_classes, matrix)
+    curvature = problem.mean_of_blocks(partial(_block_curvature, **scaled))
+
+    def loss(parameters: Vector) -> tuple[float, Vector]:
+        value, *gradient = problem.mean_of_blocks(partial(_block_loss, parameters=parameters, **scaled))
+        return float(value), np.array(gradient)
+
+    return _minimised(loss, curvature, ridge, problem.n_classes, matrix, None, SMALL_GAIN)
+
+
+def _minimised(
+    loss: Callable[[Vector], tuple[float, Vector]],
+    curvature: Vector,
+    ridge: Vector,
+    n_classes: int,
+    matrix: bool,
+    start: Affine | None,
+    gain: float,
+) -> Affine:
+    """Least loss plus ridge.
 
     The parameters are scaled by the diagonal of the Hessian, after which L-BFGS needs some ten to a hundred passes.
     """
-    n_classes = z.shape[1]
     identity = np.eye(n_classes) if matrix else np.ones(n_classes)
-    share = np.full(len(z), 1.0 / len(z)) if weight is None else weight / weight.sum()
-    ridge = _ridge(penalty, n_classes, matrix)
-    scale = 1.0 / np.sqrt(_curvature(z, share, matrix) + 2.0 * ridge)
+    scale = 1.0 / np.sqrt(curvature + 2.0 * ridge)
 
     def objective(scaled: Vector) -> tuple[float, Vector]:
         parameters = scaled * scale
-        loss, gradient = _loss(z, labels, share, parameters, matrix)
-        loss += float(ridge @ parameters**2)
-        return loss, (gradient + 2.0 * ridge * parameters) * scale
+        found, gradient = loss(parameters)
+        found += float(ridge @ parameters**2)
+        return found, (gradient + 2.0 * ridge * parameters) * scale
 
     first = np.zeros_like(scale)
     if start is not None:
         first = np.concatenate([(start.weights - identity).ravel(), start.intercept]) / scale
     options = {"maxiter": MAX_STEPS, "gtol": SMALL_GRADIENT, "ftol": gain, "maxcor": 10}
-    found = minimize(objective, first, jac=True, method="L-BFGS-B", options=options)
-    weights, intercept = _unpack(found.x * scale, n_classes, matrix)
-    return Affine(weights + identity, intercept, bool(found.success), int(found.nfev))
+    end = minimize(objective, first, jac=True, method="L-BFGS-B", options=options)
+    weights, intercept = _unpack(end.x * scale, n_classes, matrix)
+    return Affine(weights + identity, intercept, bool(end.success), int(end.nfev))
 
 
 def _ridge(penalty: Penalty, n_classes: int, matrix: bool) -> Vector:
@@ -88,6 +123,22 @@ def _ridge(penalty: Penalty, n_classes: int, matrix: bool) -> Vector:
 def _unpack(parameters: Vector, n_classes: int, matrix: bool) -> tuple[Vector, Vector]:
     weights, intercept = parameters[:-n_classes], parameters[-n_classes:]
     return (weights.reshape(n_classes, n_classes) if matrix else weights), intercept
+
+
+def _block_loss(block: Block, parameters: Vector, kind: str, temperature: float, matrix: bool) -> Vector:
+    z, weight = _block_features(block, kind, temperature)
+    loss, gradient = _loss(z, block.labels, weight, parameters, matrix)
+    return np.concatenate([[loss], gradient])
+
+
+def _block_curvature(block: Block, kind: str, temperature: float, matrix: bool) -> Vector:
+    return _curvature(*_block_features(block, kind, temperature), matrix)
+
+
+def _block_features(block: Block, kind: str, temperature: float) -> tuple[NDArray[Any], Vector]:
+    """Z of a block, in float32 or float64, and the weights of its rows."""
+    values = as_floating(block.values, "logits", "fit")[0]
+    return features(np, values, kind, temperature), np.ones(len(values)) if block.weight is None else block.weight
 
 
 def _loss(

@@ -179,8 +179,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _fit_rows(self, rows: Rows) -> tuple[dict[str, Any], dict[str, Any]]:
         """The fitted attributes and the report, for rows in blocks; only sums over blocks can be had of them."""
         raise UnsupportedError(
-            f"{type(self).__name__} needs all rows in memory. TemperatureScaling, FocalCalibration and "
-            "FocalTemperatureScaling do not."
+            f"{type(self).__name__} needs all rows in memory. TemperatureScaling, FocalCalibration, "
+            "FocalTemperatureScaling, VectorScaling and MatrixScaling do not."
         )
 
     @abstractmethod

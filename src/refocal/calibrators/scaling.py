@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import Array, namespace
+from refocal.calibrators._affine import fit_affine_in_blocks
 from refocal.calibrators._base import Calibrator, checked_number
 from refocal.calibrators._crossfit import (
     MIN_ROWS,
@@ -21,10 +24,14 @@ from refocal.calibrators._crossfit import (
     out_of_fold,
     scores_of,
 )
-from refocal.errors import FormatError, ParameterError
+from refocal.calibrators._rows import report_of
+from refocal.errors import FormatError, ParameterError, UnsupportedError
 from refocal.maps import focal_temperature
 from refocal.maps.affine import Front
-from refocal.search import Problem, Solution, Surface, find
+from refocal.search import Problem, Solution, StreamedProblem, Surface, find
+from refocal.search import Rows as BlockRows
+from refocal.search.newton import newton_temperature
+from refocal.search.problem import Predictions
 from refocal.search.solution import Status
 
 Vector = NDArray[np.float64]
@@ -139,6 +146,22 @@ class AffineFamily(Calibrator):
         else:
             solution, path = untouched(rows, scaling), None
         return fitted_attributes(scaling, solution, path, recipes[chosen].describe(scaling))
+
+    def _fit_rows(self, rows: BlockRows) -> tuple[dict[str, Any], dict[str, Any]]:
+        # "auto" is 1 here: of rows in blocks no folds are made, and so many leave the ridge little to say.
+        check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)
+        if getattr(self, "focal", True):
+            raise UnsupportedError(f"{type(self).__name__} with the focal map behind needs all rows in memory.")
+        recipe, problem = self._recipe(self._checked_strength() or 1.0), StreamedProblem(rows, look=False)
+        temperature = newton_temperature(problem).temperature
+        penalty = recipe.penalty(problem.weight, problem.n_classes)
+        affine = fit_affine_in_blocks(problem, recipe.kind, temperature, penalty, matrix=self._matrix)
+        scaling = Scaling(recipe.kind, temperature, affine)
+        report = report_of(problem, problem.measures(_BeforeAndAfter(scaling.front()), 2))
+        report["accuracy_change"] = report["after"]["accuracy"] - report["before"]["accuracy"]
+        report["scaling"] = recipe.describe(scaling)
+        solution = _settled(report["after"]["log_loss"], scaling)
+        return fitted_attributes(scaling, solution, None, report["scaling"]), report
 
     def _checked_strength(self) -> float | None:
         """None if the data are to choose."""
@@ -289,9 +312,23 @@ def _checked_array(state: dict[str, Any], name: str, n_classes: int, axes: tuple
     return values.astype(np.float32)
 
 
+@dataclass(frozen=True)
+class _BeforeAndAfter:
+    """The network's predictions, and those behind an affine map."""
+
+    front: Front
+
+    def __call__(self, problem: Problem) -> Iterator[tuple[Predictions, NDArray[np.bool_]]]:
+        for each in (problem, Problem(scores_of(self.front, problem.logits), problem.labels)):
+            yield each.predictions((0.0,), 1.0)[0], each.correct
+
+
 def untouched(rows: Rows, scaling: Scaling) -> Solution:
     """γ = 0 and T = 1: the scaling as it is."""
-    value = rows.mean(losses(rows, scores_of(scaling.front(), rows.logits)))
+    return _settled(rows.mean(losses(rows, scores_of(scaling.front(), rows.logits))), scaling)
+
+
+def _settled(value: float, scaling: Scaling) -> Solution:
     if scaling.affine.converged:
         status: Status = "converged"
         message = "log-loss and ridge together have their minimum here"

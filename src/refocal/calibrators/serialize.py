@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import refocal
 from refocal._files import write_atomically
+from refocal._json import read_json
 from refocal.calibrators._base import Calibrator, checked_number
 from refocal.calibrators.beta import BetaCalibration
 from refocal.calibrators.binning import BayesianBinning, HistogramBinning
@@ -80,19 +80,11 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     ...     load(f"{folder}/c.json").temperature_ == fitted.temperature_
     True
     """
-    file = Path(path)
-    if file.stat().st_size > MAX_BYTES:
-        raise FormatError(f"{file}: a calibrator is a small JSON file; this one has {file.stat().st_size} bytes.")
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise FormatError(f"{file}: not a JSON file that can be read: {error}.") from error
-    except FormatError as error:
-        raise FormatError(f"{file}: {error}") from error
+    data = read_json(path, what="a calibrator", max_bytes=MAX_BYTES)
     try:
         return from_dict(data)
     except FormatError as error:
-        raise FormatError(f"{file}: {error}") from error
+        raise FormatError(f"{path}: {error}") from error
 
 
 def to_dict(calibrator: Calibrator) -> dict[str, Any]:
@@ -189,7 +181,3 @@ def _classes(values: list[Any]) -> Any:
     if len(values) < 2 or len(set(map(repr, values))) < len(values) or kinds not in ({int}, {float}, {str}, {bool}):
         raise FormatError("'classes' must be two or more distinct numbers or names.")
     return np.array(values)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise FormatError(f"{name} is not a number that a calibrator may hold.")

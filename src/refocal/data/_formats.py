@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal.data._npz import Archive
+from refocal.data._npz import Archive, check_expansion
 from refocal.errors import FormatError
+
+LONGEST_NAME = 1000
+"""Characters of the name of a class."""
+
+
+@contextmanager
+def refusing(file: Path, problem: str) -> Iterator[None]:
+    """Whatever a library raises over a damaged file becomes one typed line; what the system says of a path stays."""
+    try:
+        yield
+    except (FormatError, FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:  # each library has its own: SystemError, MemoryError, tokenize.TokenError, ArrowInvalid
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise FormatError(f"{file}: {problem}: {reason}") from error
 
 
 class Contents:
@@ -22,9 +39,15 @@ class Contents:
     is_table = False
     anonymous = False
 
-    def __init__(self, names: list[str], get: Callable[[str], Any]) -> None:
+    def __init__(self, file: Path, names: list[str], get: Callable[[str], Any]) -> None:
+        self.file = file
         self.names = names
-        self.get = get
+        self._get = get
+
+    def get(self, name: str) -> Any:
+        """One array or column; a FormatError that names the file and the array if it cannot be had."""
+        with refusing(self.file, f"the {'column' if self.is_table else 'array'} {name!r} cannot be read"):
+            return _checked_text(self._get(name))
 
     def is_nested(self, name: str) -> bool:
         """Whether a column holds a whole row of numbers in each cell."""
@@ -32,7 +55,8 @@ class Contents:
 
     def matrix(self, columns: list[str]) -> NDArray[Any]:
         """Several columns side by side."""
-        return np.stack([self.get(name) for name in columns], axis=1)
+        with refusing(self.file, "the columns do not make a matrix"):
+            return np.stack([self.get(name) for name in columns], axis=1)
 
 
 def open_contents(file: Path) -> Contents:
@@ -44,26 +68,20 @@ def open_contents(file: Path) -> Contents:
         raise FormatError(f"{file}: a .json file holds a calibrator or an evaluation, not logits: arguments swapped?")
     if ending not in READERS:
         raise FormatError(f"{file}: files that end in {file.suffix!r} are not known; known are {', '.join(ENDINGS)}.")
-    reader = READERS[ending]
-    try:
-        return reader(file)
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        if isinstance(error, FormatError):
-            raise
-        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FormatError(f"{file}: cannot be read as {file.suffix}: {first_line}") from error
+    with refusing(file, f"cannot be read as {file.suffix}"):
+        return READERS[ending](file)
 
 
 def _npz(file: Path) -> Contents:
     archive = Archive(file)
-    return Contents(archive.names, archive.get)
+    return Contents(file, archive.names, archive.get)
 
 
 def _npy(file: Path) -> Contents:
     array = np.load(file, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise FormatError(f"{file}: an archive of arrays; name the file .npz.")
-    contents = Contents([file.stem], lambda _: array)
+    contents = Contents(file, [file.stem], lambda _: array)
     contents.anonymous = True
     return contents
 
@@ -83,24 +101,28 @@ def _safetensors(file: Path) -> Contents:
             raise FormatError(f"{file}: {name!r} is of a type that NumPy cannot hold; save it as float32.") from error
         return tensor.astype(np.float32) if tensor.dtype.name == "bfloat16" else tensor
 
-    return Contents(names, get)
+    return Contents(file, names, get)
 
 
 def _torch(file: Path) -> Contents:
     torch = _optional("torch", "torch", file)
     zipped = zipfile.is_zipfile(file)
+    if zipped:
+        with zipfile.ZipFile(file) as archive:
+            check_expansion(sum(e.file_size for e in archive.infolist()), file.stat().st_size)
     try:
         loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=zipped)
     except Exception as error:  # torch raises pickle.UnpicklingError, RuntimeError and others
         message = "it holds more than tensors, and loading it could run code; save a dictionary of tensors"
         raise FormatError(f"{file}: cannot be read safely: {message}.") from error
     if isinstance(loaded, torch.Tensor):
-        contents = Contents([file.stem], lambda _: _from_torch(torch, loaded))
+        contents = Contents(file, [file.stem], lambda _: _from_torch(torch, loaded))
         contents.anonymous = True
         return contents
     if not isinstance(loaded, dict):
         raise FormatError(f"{file}: must hold a dictionary of tensors. Got {type(loaded).__name__} instead.")
-    return Contents(list(map(str, loaded)), lambda name: _from_torch(torch, loaded[name]))
+    named = {str(key): value for key, value in loaded.items()}
+    return Contents(file, list(named), lambda name: _from_torch(torch, named[name]))
 
 
 def _from_torch(torch: Any, value: Any) -> Any:
@@ -126,17 +148,21 @@ class _Text(Contents):
         if all(_is_number(name) for name in names):
             raise FormatError(f"{file}: the first line must hold the names of the columns; it holds numbers.")
         self._file, self._delimiter = file, delimiter
-        super().__init__(names, self._column)
+        super().__init__(file, names, self._column)
 
     def matrix(self, columns: list[str]) -> NDArray[Any]:
         return self._load([self.names.index(name) for name in columns], np.float64)
 
     def _column(self, name: str) -> NDArray[Any]:
-        text = self._load([self.names.index(name)], str)[:, 0]
+        # As objects: an array of text takes as much for each row as for the longest.
+        text = self._load([self.names.index(name)], object)[:, 0]
         try:
             return text.astype(np.float64)
         except ValueError:
-            return text
+            longest = max(map(len, text))
+        if longest > LONGEST_NAME:
+            raise FormatError(f"{self._file}: the column {name!r} holds a text of {longest:,} characters.")
+        return text.astype(str)
 
     def _load(self, columns: list[int], dtype: Any) -> NDArray[Any]:
         try:
@@ -165,8 +191,10 @@ class _Parquet(Contents):
         self._read: Any = parquet.read_table
         self._file = file
         self._types = _optional("pyarrow", "parquet", file).types
+        metadata = parquet.read_metadata(file)  # its row groups are not looked at: for damaged ones pyarrow aborts
+        check_expansion(8 * metadata.num_rows * metadata.num_columns, file.stat().st_size)
         self._schema = parquet.read_schema(file)
-        super().__init__(list(self._schema.names), self._column)
+        super().__init__(file, list(self._schema.names), self._column)
 
     def is_nested(self, name: str) -> bool:
         kind = self._schema.field(name).type
@@ -181,6 +209,15 @@ class _Parquet(Contents):
             return flat.reshape(len(column), -1)
         values: NDArray[Any] = column.to_numpy()
         return values.astype(str) if values.dtype.kind == "O" else values
+
+
+def _checked_text(values: Any) -> Any:
+    """An array of text whose every character exists: Python cannot even look at others."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "U" and values.nbytes:
+        codes = np.ascontiguousarray(values).view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
+        if codes.max() > sys.maxunicode:
+            raise ValueError("it holds characters that do not exist")
+    return values
 
 
 def _is_number(text: str) -> bool:

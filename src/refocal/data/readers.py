@@ -12,6 +12,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from refocal._arrays import check_option
 from refocal.data._formats import ENDINGS, Contents, open_contents
 from refocal.data.predictions import Input, Predictions
@@ -114,7 +116,7 @@ def read_values(
         matrix, names = contents.matrix(columns), _names_of(columns)
     else:
         matrix = contents.get(_known(contents, values or _default(contents, input), file))
-        names = tuple(map(str, contents.get("class_names"))) if "class_names" in contents.names else None
+        names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
     return Values(matrix, named_labels, named_weight, names)
 
 
@@ -137,7 +139,7 @@ def choose_columns(
     weight: str | None,
 ) -> Chosen:
     """What `read` would take from a table with these columns, for readers that never hold all of it."""
-    contents = Contents(names, lambda name: name)
+    contents = Contents(Path(file), names, lambda name: name)
     contents.is_table = True
     label_name = _label_name(contents, labels, file)
     if weight is not None:

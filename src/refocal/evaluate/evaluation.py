@@ -7,16 +7,17 @@ import os
 import types
 import typing
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
 from refocal._files import write_atomically
+from refocal._json import read_json
 from refocal.calibrators.registry import NONE
 from refocal.errors import FormatError
 from refocal.metrics import Interval, PairedDifference
 
 FORMAT = "refocal-evaluation"
 VERSION = 1
+MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -218,13 +219,11 @@ def load_evaluation(path: str | os.PathLike[str]) -> Evaluation:
     ...     load_evaluation(f"{folder}/evaluation.json") == found
     True
     """
-    file = Path(path)
+    data = read_json(path, what="an evaluation", max_bytes=MAX_BYTES)
     try:
-        return Evaluation.from_dict(json.loads(file.read_text(encoding="utf-8")))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise FormatError(f"{file}: not a JSON file that can be read: {error}.") from error
+        return Evaluation.from_dict(data)
     except FormatError as error:
-        raise FormatError(f"{file}: {error}") from error
+        raise FormatError(f"{path}: {error}") from error
 
 
 def _build(kind: Any, value: Any, where: str) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from refocal.errors import ParameterError
 from refocal.metrics._inputs import Indices, Vector
 
 _OCTAVES = 53
@@ -19,6 +20,8 @@ _FULL_OCTAVES = 32
 _MANTISSA_BITS = 52
 _HALF_EXPONENT = 1022
 _ZOOM_BITS = 14
+# Cells cut further, in all; each takes 1.4 MB. A stream of 15 bins cuts 14 in each of at most five passes.
+_MAX_ZOOMED = 1024
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,18 @@ class Cells:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Cells:
-        """The numbering that `to_dict` described."""
-        zooms = (
-            Zoom(*(np.array(z[name], dtype=np.int64) for name in ("cell", "origin", "shift"))) for z in state["zooms"]
-        )
-        return cls(state["bits"], tuple(zooms))
+        """The numbering that `to_dict` described; a ValueError for one that cannot have come from there."""
+        bits, cells = state["bits"], cls(check_bits(state["bits"], "CalibrationHistogram.from_json"))
+        for zoom in state["zooms"]:
+            cell, origin, shift = (np.array(zoom[name], dtype=np.int64) for name in ("cell", "origin", "shift"))
+            if not (cell.ndim == 1 and 0 < cell.size == origin.size == shift.size and are_cells(cell, cells.size)):
+                raise ValueError("cells that cannot be cut")
+            if shift.min() < 0 or shift.max() > _MANTISSA_BITS + 10:
+                raise ValueError("cells cut into parts of an impossible width")
+            cells = cls(bits, (*cells.zooms, Zoom(cell, origin, shift)))
+            if sum(len(zoom.cell) for zoom in cells.zooms) > _MAX_ZOOMED:
+                raise ValueError("more cells than a histogram has")
+        return cells
 
     def _grid_index(self, confidence: Vector) -> Indices:
         upper = confidence > 0.5
@@ -98,6 +108,18 @@ class Cells:
         away[octave >= _OCTAVES] = self._half
         cell: Indices = np.where(upper, self._half + away, self._half - away)
         return cell
+
+
+def check_bits(bits: Any, function: str) -> int:
+    """The fineness of the cells."""
+    if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 20:
+        raise ParameterError("bits", function, expected="a whole number from 1 to 20", got=repr(bits))
+    return bits
+
+
+def are_cells(cell: Indices, size: int) -> bool:
+    """Whether numbers rise and each names a cell."""
+    return cell[0] >= 0 and cell[-1] < size and bool(np.all(np.diff(cell) > 0))
 
 
 def _ordered_key(confidence: Vector) -> Indices:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from refocal._json import parse_json
 from refocal.errors import DataError, ParameterError
-from refocal.metrics._cells import Cells
+from refocal.metrics._cells import Cells, are_cells, check_bits
 from refocal.metrics._inputs import Flags, Indices, Vector, check_count, check_level, read_probabilities
 from refocal.metrics._ranked import Bins, Ranked, norm_of_gaps, quantile_starts
 from refocal.metrics.binned import ReliabilityCurve, curve_of
@@ -70,9 +72,7 @@ class CalibrationHistogram:
     """
 
     def __init__(self, *, bits: int = 12) -> None:
-        if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 20:
-            raise ParameterError("bits", "CalibrationHistogram", expected="a whole number from 1 to 20", got=repr(bits))
-        self._start(Cells(bits))
+        self._start(Cells(check_bits(bits, "CalibrationHistogram")))
 
     def _start(self, cells: Cells) -> None:
         self._cells = cells
@@ -177,18 +177,14 @@ class CalibrationHistogram:
         function = "CalibrationHistogram.from_json"
         expected = f"the JSON of a {_FORMAT}, version 1"
         try:
-            state = json.loads(text)
-            if state["format"] != _FORMAT or state["version"] != 1:
-                raise DataError("text", function, expected=expected, got=f"{state['format']} {state['version']}")
+            state = parse_json(text)
+            if (state["format"], state["version"]) != (_FORMAT, 1):
+                raise ValueError(f"{state['format']} {state['version']}")
             histogram = cls._with(Cells.from_dict(state))
-            used = np.array(state["cell"], dtype=np.int64)
-            histogram._count[used] = state["count"]
-            histogram._sums[:, used] = state["sums"]
-            histogram._carry[:, used] = state["carry"]
-            histogram._low[used] = state["low"]
-            histogram._high[used] = state["high"]
-        except (TypeError, KeyError, IndexError, json.JSONDecodeError) as error:
-            raise DataError("text", function, expected=expected, got=f"{type(error).__name__}: {error}") from error
+            histogram._restore(state)
+        except (TypeError, KeyError, ValueError, OverflowError, MemoryError) as error:
+            reason = str(error).splitlines()[0] if str(error) else ""
+            raise DataError("text", function, expected=expected, got=f"{type(error).__name__}: {reason}") from error
         return histogram
 
     def __getstate__(self) -> dict[str, Any]:
@@ -201,6 +197,23 @@ class CalibrationHistogram:
         self._start(Cells.from_dict(state["cells"]))
         for name, values in state["arrays"].items():
             getattr(self, name)[..., state["used"]] = values
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Fill the cells with what `to_json` wrote; a ValueError for what it cannot have written."""
+        used = np.array(state["cell"], dtype=np.int64)
+        count = np.array(state["count"], dtype=np.int64)
+        sums, carry = (np.array(state[name], dtype=np.float64).reshape(4, used.size) for name in ("sums", "carry"))
+        low, high = (np.array(state[name], dtype=np.float64) for name in ("low", "high"))
+        if not used.shape == count.shape == low.shape == high.shape == (used.size,):
+            raise ValueError("columns of different lengths")
+        if used.size == 0:
+            return
+        ordered = are_cells(used, self._cells.size) and bool(np.all((low >= 0.0) & (low <= high) & (high <= 1.0)))
+        if not (ordered and count.min() > 0 and sums.min() >= 0.0 and math.isfinite(sums.sum() + np.abs(carry).sum())):
+            raise ValueError("numbers that no histogram has")
+        self._count[used] = count
+        self._sums[:, used], self._carry[:, used] = sums, carry
+        self._low[used], self._high[used] = low, high
 
     @classmethod
     def _with(cls, cells: Cells) -> CalibrationHistogram:

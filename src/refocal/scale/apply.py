@@ -22,7 +22,8 @@ from refocal.scale.extras import need
 from refocal.scale.opening import open_parts
 from refocal.scale.parquet import ParquetPart
 from refocal.scale.parts import Part
-from refocal.search.rows import Block, Reading, widened
+from refocal.search.kernel import widened
+from refocal.search.rows import Block, Reading
 
 # Under this name a file tells what it was made from.
 MADE_FROM = b"refocal"

@@ -350,6 +350,20 @@ INLINE void inspect(const Data *data, V *scratch, uint8_t *correct, double *out)
     *out = total(distance);
 }
 
+/* Half precision → single, exactly: the exponent is moved by a product, which also makes subnormal numbers normal. */
+INLINE void widen(const uint16_t *half, float *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = half[i], magnitude = (bits & 0x7fffu) << 13, sign = (bits & 0x8000u) << 16;
+        float value;
+        memcpy(&value, &magnitude, sizeof value);
+        value *= 0x1p112f;
+        uint32_t found;
+        memcpy(&found, &value, sizeof found);
+        found |= sign | ((bits & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u); /* infinities and NaN stay so */
+        memcpy(out + i, &found, sizeof found);
+    }
+}
+
 /* --- what the library exports: each pass for processors with wide vectors and for all ----------------------------- */
 
 #if defined(__x86_64__)
@@ -364,6 +378,7 @@ INLINE void inspect(const Data *data, V *scratch, uint8_t *correct, double *out)
     EXPORT void refocal_##name parameters { name arguments; }
 #endif
 
+PASS(widen, (const uint16_t *half, float *out, int64_t n), (half, out, n))
 PASS(temperature, (const Data *data, double slope, void *scratch, double *out), (data, slope, scratch, out))
 PASS(focal, (const Data *data, double gamma, double slope, void *scratch, double *out),
      (data, gamma, slope, scratch, out))

@@ -45,7 +45,8 @@ def _library() -> ctypes.CDLL | None:
     library.refocal_focal.argtypes = (data, number, number, pointer, pointer)
     library.refocal_predict.argtypes = (data, pointer, ctypes.c_int64, number, *(pointer,) * 4, ctypes.c_int64)
     library.refocal_inspect.argtypes = (data, pointer, pointer, pointer)
-    for name in ("temperature", "focal", "predict", "inspect"):
+    library.refocal_widen.argtypes = (pointer, pointer, ctypes.c_int64)
+    for name in ("temperature", "focal", "predict", "inspect", "widen"):
         getattr(library, f"refocal_{name}").restype = None
     return library
 
@@ -55,10 +56,21 @@ def usable(logits: Any) -> bool:
     return isinstance(logits, np.ndarray) and _library() is not None
 
 
+def widened(x: NDArray[Any]) -> NDArray[Any]:
+    """Half precision as float32, several times faster than NumPy's own conversion; anything else as it is."""
+    if x.dtype != np.float16 or _library() is None:
+        return x.astype(np.float32) if x.dtype == np.float16 else x
+    half = np.ascontiguousarray(x)
+    out = np.empty(x.shape, dtype=np.float32)
+    _passes().refocal_widen(half.ctypes.data, out.ctypes.data, half.size)
+    return out
+
+
 class _Block:
     """One block of rows as kernel.c takes it; holds on to the arrays that it points into."""
 
     def __init__(self, x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None) -> None:
+        x = widened(x)
         size = x.dtype.itemsize
         if size < 4 or x.strides[1] != size or x.strides[0] % size or not x.flags.aligned or not x.dtype.isnative:
             x = np.ascontiguousarray(x, dtype=np.float64 if size > 4 else np.float32)

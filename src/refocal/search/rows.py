@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import check_option, log_probabilities, row_blocks, without_warnings
 from refocal.errors import DataError, InputError, LabelError, ShapeError
+from refocal.search.kernel import widened
 
 # How far from 1 a row of probabilities may sum.
 SUM_TOLERANCE = 1e-3
@@ -194,8 +195,3 @@ def join_walked(job: Job, *parts: Walked) -> Walked:
 def finish_walked(job: Job, total: Walked) -> Walked:
     """What of the answer is wanted."""
     return total if job.finish is None or total.answer is None else total._replace(answer=job.finish(total.answer))
-
-
-def widened(values: NDArray[Any]) -> NDArray[Any]:
-    """At least float32: NumPy is slow in half precision, and rounds to it."""
-    return values.astype(np.float32) if values.dtype == np.float16 else values

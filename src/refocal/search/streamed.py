@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -91,6 +92,7 @@ class StreamedProblem:
         walked = rows.walk(Job(partial(inspect, n_sample=n_sample), partial(_join, n_sample=n_sample), check=True))
         self.n_rows, self.n_skipped = walked.n_rows, walked.n_skipped
         self._inspected = self._checked(walked.answer)
+        self.weight = self._inspected.weight
         self.typical_gap = self._inspected.gap / self.n_rows / (self.n_classes - 1)
 
     @cached_property
@@ -111,13 +113,16 @@ class StreamedProblem:
 
     def temperature_curvature(self, slope: float) -> tuple[float, float, float]:
         """See `Problem.temperature_curvature`."""
-        value, first, second = self._walk(Job(partial(_temperature, slope=slope), np.add)) / self._inspected.weight
+        value, first, second = self.mean_of_blocks(partial(_temperature, slope=slope))
         return float(value), float(first), float(second)
 
     def curvature(self, gamma: float, temperature: float) -> Curvature:
         """See `Problem.curvature`."""
-        found = self._walk(Job(partial(_focal, gamma=gamma, temperature=temperature), np.add))
-        return Curvature.of(found / self._inspected.weight)
+        return Curvature.of(self.mean_of_blocks(partial(_focal, gamma=gamma, temperature=temperature)))
+
+    def mean_of_blocks(self, sums: Callable[[Block], Vector]) -> Vector:
+        """Weighted sums of blocks, added up and divided by the weight of all rows: one walk."""
+        return np.asarray(self._walk(Job(sums, np.add)) / self.weight)
 
     def scores(self, points: list[tuple[float, float]], resolutions: tuple[int, ...]) -> Scores:
         """Scores of points (γ, T), with the mean of the ECEs at these numbers of bins by histograms."""

@@ -167,13 +167,15 @@ def apply(
     from refocal.data import read_values
 
     options.check_calibrator_file(calibrator)
+    is_data_set = not output.suffix or large.is_large(logits, scheduler, skip_bad_rows)
+    if not is_data_set:
+        options.check_output(output, ENDINGS)
     fitted = load(calibrator)
-    if not output.suffix or large.is_large(logits, scheduler, skip_bad_rows):
+    if is_data_set:
         reading = {"values": values, "labels": labels, "skip_bad_rows": skip_bad_rows}
         with progress("reading", quiet=json) as update, options.about(logits):
             large.apply_to_data_set(fitted, logits, output, update, json=json, scheduler=scheduler, **reading)
         return
-    options.check_output(output, ENDINGS)
     with progress("reading", quiet=json) as update:
         try:
             found = read_values(logits, input=fitted.input, values=values, labels=labels)

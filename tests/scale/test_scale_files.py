@@ -54,7 +54,7 @@ def test_a_folder_a_pattern_and_an_address_are_the_same_rows(folder, fitted):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_lists_in_half_precision_and_small_batches(tmp_path, dtype, monkeypatch):
-    monkeypatch.setattr("refocal.scale.parquet.BLOCK_ENTRIES", 400)
+    monkeypatch.setattr("refocal.scale.parts.BLOCK_ENTRIES", 400)
     values = pa.array(LOGITS.astype(dtype).reshape(-1))
     lists = pa.FixedSizeListArray.from_arrays(values, 4)
     pq.write_table(pa.table({"logits": lists, "labels": LABELS}), tmp_path / "a.parquet")
@@ -145,7 +145,7 @@ def test_apply_writes_a_file_a_part_and_goes_on_where_it_was(folder, tmp_path, f
 
 
 def test_apply_leaves_no_half_written_file(folder, tmp_path, fitted, monkeypatch):
-    monkeypatch.setattr("refocal.scale.parquet.BLOCK_ENTRIES", 400)
+    monkeypatch.setattr("refocal.scale.parts.BLOCK_ENTRIES", 400)
     frame = frame_of(1900, 3000)
     frame.loc[1050, "logit_cat"] = np.inf
     frame.to_parquet(folder / "part3.parquet")

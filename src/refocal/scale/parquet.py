@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from refocal.data.readers import LABELS, choose_columns, listed
 from refocal.errors import FormatError
 from refocal.scale.extras import need
-from refocal.scale.parts import BLOCK_ENTRIES
+from refocal.scale.parts import rows_of_a_block
 from refocal.search.rows import Block
 
 
@@ -47,7 +47,7 @@ class ParquetPart:
         wanted = [*columns.classes, *(c for c in (columns.labels, columns.weight) if c is not None)]
         with open_file(self.file) as source:
             self._check(source.schema_arrow)
-            first_row, size = 0, max(1, BLOCK_ENTRIES // columns.n_classes)
+            first_row, size = 0, rows_of_a_block(columns.n_classes)
             for batch in source.iter_batches(batch_size=size, columns=wanted):
                 labels = None if columns.labels is None else self._vector(batch, columns.labels)
                 weight = None if columns.weight is None else self._vector(batch, columns.weight)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from refocal.errors import DataError
 from refocal.search.rows import Block
 
-# Numbers of a block: large enough that Python's share of the time is small, small beside any memory.
-BLOCK_ENTRIES = 1 << 24
+# Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
+BLOCK_ENTRIES, BLOCK_ROWS = 1 << 24, 1 << 20
 
 
 class Part(Protocol):
@@ -122,9 +122,14 @@ class PairsPart:
             yield Block(np.asarray(pair[0]), np.asarray(pair[1]), weight, f"{self.where} {i}")
 
 
+def rows_of_a_block(n_classes: int) -> int:
+    """How many rows are read at a time."""
+    return max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // n_classes))
+
+
 def array_parts(values: Any, labels: Any, weight: Any, where: str, multiple_of: int = 1) -> list[ArrayPart]:
     """Parts of about a block each, so that machines can share them; rows are cut where `multiple_of` allows it."""
     n_rows, n_classes = values.shape
-    step = max(1, BLOCK_ENTRIES // max(1, n_classes) // multiple_of) * multiple_of
+    step = max(1, rows_of_a_block(n_classes) // multiple_of) * multiple_of
     cut = range(0, n_rows, step)
     return [ArrayPart(values, labels, weight, where, i, min(i + step, n_rows), step) for i in cut]

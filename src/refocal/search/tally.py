@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._arrays import row_blocks
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 from refocal.search.problem import Predictions, Problem
 from refocal.search.rows import Block
 
 Vector = NDArray[np.float64]
 Predict = Callable[[Problem], Iterable[tuple[Predictions, NDArray[np.bool_]]]]
+
+# So many rows at a time: a few numbers of each, for every predictor, are held.
+PART_ROWS = 1 << 18
 
 LOG_LOSS, BRIER, ACCURACY = range(3)
 
@@ -49,14 +53,26 @@ class Tally:
 
 def tally(block: Block, predict: Predict, cells: tuple[CalibrationHistogram, ...]) -> Tally:
     """Count a block; `cells` are empty histograms, one for each predictor or none."""
-    problem = problem_of(block)
-    rows, histograms = [], []
+    histograms = [each.fresh() for each in cells]
+    total: Tally | None = None
+    for rows in row_blocks(len(block.labels), 1, entries=PART_ROWS):
+        weight = None if block.weight is None else block.weight[rows]
+        part = block._replace(values=block.values[rows], labels=block.labels[rows], weight=weight)
+        found = _tally_part(problem_of(part), predict, histograms)
+        total = found if total is None else join_tallies(total, found)
+    if total is None:
+        raise ValueError("a block without rows has no tally")
+    return replace(total, histograms=histograms)
+
+
+def _tally_part(problem: Problem, predict: Predict, histograms: list[CalibrationHistogram]) -> Tally:
+    rows = []
     for i, (found, correct) in enumerate(predict(problem)):
         squares = found.squares - 2.0 * np.exp(found.label_log_p) + 1.0
         rows.append((-found.label_log_p, squares, correct.astype(np.float64)))
-        if cells:
+        if histograms:
             confidence = np.minimum(found.confidence, 1.0)  # rounding may leave a little more
-            histograms.append(cells[i].fresh().count_rows(confidence, correct, problem.weight))
+            histograms[i].count_rows(confidence, correct, problem.weight)
     terms = np.array(rows).transpose(1, 0, 2)
     weight = np.ones(problem.n_rows) if problem.weight is None else problem.weight
     squared = weight * weight
@@ -66,7 +82,7 @@ def tally(block: Block, predict: Predict, cells: tuple[CalibrationHistogram, ...
         terms @ weight,
         terms @ squared,
         (terms * squared) @ terms.transpose(0, 2, 1),
-        histograms,
+        [],
     )
 
 

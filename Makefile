@@ -2,6 +2,9 @@
 # make test   everything that CI runs: lint, types, architecture, tests
 # make docs   the site, strictly, into site/: every link and every reference must hold
 # make bench  the timing tables, beside the peers, which get an environment of their own
+# make stress every stress case on refocal and its peers, the huge ones too: writes docs/stress.md
+# make fuzz   mutated files against every reader, RUNS executions each
+# make dist   the source archive and the wheel, the same bytes each time, checked and tried in an empty environment
 # make lint   the checks without the tests
 # make format rewrite the sources in the house style
 # make clean  forget the virtual environment and every cache
@@ -14,8 +17,11 @@ STAMP  := $(VENV)/.installed
 DEMO   ?= .venv-demo
 BENCH  ?= .venv-bench
 NEWER  ?= $(firstword $(foreach v,3.14 3.13 3.12,$(shell python$(v) -c 'import sys; print(sys.executable)' 2>/dev/null)))
+RUNS   ?= 100000
+# The date of the last commit: what is built from the same sources is the same file.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1700000000)
 
-.PHONY: demo test docs bench bench-calibre lint format install clean
+.PHONY: demo test docs bench bench-calibre stress fuzz dist lint format install clean
 
 install: $(STAMP)
 
@@ -69,10 +75,25 @@ bench: $(BENCH)/.installed
 bench-calibre: $(BENCH)-calibre/.installed
 	OMP_NUM_THREADS=1 $(BENCH)-calibre/bin/python benchmarks/fit_speed.py --name fit_speed_calibre -o benchmarks/results
 
+stress: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stress.py
+
+fuzz: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzz.py --plain --runs $(RUNS)
+
+dist: $(STAMP)
+	rm -rf dist .venv-dist
+	$(BIN)/python -m pip install --quiet build twine
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	cd .venv-dist && bin/refocal demo --output report.html
+
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(DEMO) $(BENCH) $(BENCH)-calibre report.html site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO) .venv-dist $(BENCH) $(BENCH)-calibre report.html site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

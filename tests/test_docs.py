@@ -38,3 +38,16 @@ def test_block_runs(block, tmp_path, monkeypatch):
                 digits = len(claimed.split("e")[0].split(".")[1])
                 exponent = int(claimed.split("e")[1]) if "e" in claimed else 0
                 assert value == pytest.approx(float(claimed), abs=0.51 * 10.0 ** (exponent - digits)), line
+
+
+def test_what_the_readme_names_as_its_proof_is_there():
+    """Every row of the comparison names a test, a benchmark or a page, and all of them exist."""
+    table = (ROOT / "README.md").read_text().split("## Beside other packages")[1].split("\n\n")[1]
+    rows = table.strip().split("\n")[2:]
+    assert len(rows) >= 10
+    for row in rows:
+        proof = row.rsplit("|", 2)[1]
+        named = re.findall(r"`([\w/.]+)`|\]\(([\w/.-]+)", proof)
+        assert named or "the same" in proof, row
+        for path in ("".join(pair) for pair in named):
+            assert (ROOT / path).exists(), path

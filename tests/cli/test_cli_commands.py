@@ -40,6 +40,27 @@ def test_apply_writes_what_the_api_computes(refocal, folder, monkeypatch):
     np.testing.assert_array_equal(np.load("probs.npy"), whole)
 
 
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_a_table_in_gives_a_table_out(refocal, folder, ending):
+    rows = read("val.npz")
+    p = np.exp(rows.values) / np.exp(rows.values).sum(axis=1, keepdims=True)
+    names = ["cat", "dog", "bird", "fish, large"]
+    separator = {".csv": ",", ".tsv": "\t"}[ending]
+    frame = pd.DataFrame(p, columns=names).assign(label=[names[y] for y in rows.labels])
+    frame.to_csv(f"p{ending}", index=False, sep=separator)
+    assert refocal("fit", f"p{ending}", "--probabilities", "-m", "ts", "-o", "c.json")[0] == 0
+    assert refocal("apply", "c.json", f"p{ending}", "-o", f"out{ending}")[0] == 0
+    written = pd.read_csv(f"out{ending}", sep=separator)
+    assert list(written) == [*names, "label"]
+    assert list(written["label"]) == list(frame["label"])
+    read_again = read(f"p{ending}", input="probabilities")
+    np.testing.assert_array_equal(written[names], load("c.json").predict_proba(read_again.values))
+    assert refocal("evaluate", f"out{ending}", "--probabilities")[0] == 0
+    np.save("unnamed.npy", p)
+    assert refocal("apply", "c.json", "unnamed.npy", "-o", f"out{ending}")[0] == 0
+    assert list(pd.read_csv(f"out{ending}", sep=separator)) == [f"class_{i}" for i in range(4)]
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_apply_to_the_sample_is_bit_for_bit(refocal, dtype):
     test = load_sample("cifar10-focal3").test.take(np.arange(0, 10_000, 7))

@@ -74,7 +74,7 @@ CASES = [
     Case("polars", "fit", frame(pl.DataFrame), BEST + "a data frame and a series."),
     Case("2 classes", "fit", changed(lambda x: x, c=2), BEST + "the binary problem is no other one."),
     Case("1,000 classes", "fit", changed(lambda x: x, c=1000), BEST + "T = 1.8."),
-    Case("100,000 classes", "fit", changed(lambda x: x.astype(np.float32), n=300, c=100_000), BEST + "a vocabulary of words.", huge=True),
+    Case("100,000 classes", "fit", changed(lambda x: x.astype(np.float32), n=20, c=100_000), BEST + "a vocabulary of words.", huge=True),
     Case("8 rows", "fit", changed(lambda x: x, n=8, c=3), BEST + "few rows have a best temperature too."),
     Case("a class that never occurs", "fit", absent_class, BEST + "columns are classes, seen or not."),
     Case("99.99 % one class", "fit", imbalanced, BEST + "rare classes are what calibration is for."),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import csv
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from refocal._arrays import row_blocks
 from refocal._files import replace_atomically
 from refocal.calibrators import Calibrator
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+ENDINGS = (".npz", ".npy", *SEPARATORS)
 
 
 def apply_blocks(
@@ -27,8 +31,13 @@ def apply_blocks(
     return np.concatenate(parts)
 
 
-def write_arrays(output: Path, probabilities: NDArray[Any], labels: Any) -> None:
+def write_probabilities(
+    output: Path, probabilities: NDArray[Any], labels: Any, class_names: Sequence[str] | None
+) -> None:
     """The probabilities, with the labels if there are any; whole or not at all."""
+    if output.suffix.lower() in SEPARATORS:
+        _write_table(output, probabilities, labels, class_names)
+        return
     with replace_atomically(output) as part, part.open("wb") as file:
         if output.suffix.lower() == ".npy":
             np.save(file, probabilities)
@@ -36,3 +45,14 @@ def write_arrays(output: Path, probabilities: NDArray[Any], labels: Any) -> None
             np.savez(file, probabilities=probabilities)
         else:
             np.savez(file, probabilities=probabilities, labels=np.asarray(labels))
+
+
+def _write_table(output: Path, probabilities: NDArray[Any], labels: Any, class_names: Sequence[str] | None) -> None:
+    """A column a class, with the digits that give the same numbers again; a column `label` if there are labels."""
+    names = list(class_names or (f"class_{i}" for i in range(probabilities.shape[1])))
+    with replace_atomically(output) as part, part.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, delimiter=SEPARATORS[output.suffix.lower()], lineterminator="\n")
+        table.writerow(names if labels is None else [*names, "label"])
+        for i, row in enumerate(probabilities):
+            cells = [str(value) for value in row]
+            table.writerow(cells if labels is None else [*cells, labels[i]])

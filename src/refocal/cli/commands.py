@@ -152,7 +152,8 @@ def apply(
     calibrator: Annotated[Path, typer.Argument(help="Made by refocal fit.")],
     logits: Annotated[str, typer.Argument(help="Logits, with or without labels: a file or a data set.")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help=".npz, .npy, or a folder for a data set of Parquet files.")
+        Path,
+        typer.Option("-o", "--output", help=".npz, .npy, .csv, .tsv, or a folder for Parquet files."),
     ] = Path("probs.npz"),
     values: options.Values = None,
     labels: options.Labels = None,
@@ -162,15 +163,15 @@ def apply(
 ) -> None:
     """Turn logits into calibrated probabilities."""
     from refocal import load
-    from refocal.cli.apply import apply_blocks, write_arrays
+    from refocal.cli.apply import ENDINGS, apply_blocks, write_probabilities
     from refocal.data import read_values
 
     options.check_calibrator_file(calibrator)
-    as_data_set = not output.suffix or large.is_large(logits, scheduler, skip_bad_rows)
-    if not as_data_set:
-        options.check_output(output, (".npz", ".npy"))
+    is_data_set = not output.suffix or large.is_large(logits, scheduler, skip_bad_rows)
+    if not is_data_set:
+        options.check_output(output, ENDINGS)
     fitted = load(calibrator)
-    if as_data_set:
+    if is_data_set:
         reading = {"values": values, "labels": labels, "skip_bad_rows": skip_bad_rows}
         with progress("reading", quiet=json) as update, options.about(logits):
             large.apply_to_data_set(fitted, logits, output, update, json=json, scheduler=scheduler, **reading)
@@ -189,7 +190,7 @@ def apply(
             raise FileProblem(f"{logits}: the rows {wanted}.") from error
         except InputError as error:
             raise FileProblem(f"{logits}: {explained(error)}") from error
-        write_arrays(output, result, found.labels)
+        write_probabilities(output, result, found.labels, found.class_names)
     shape = {"output": str(output), "rows": int(result.shape[0]), "classes": int(result.shape[1])}
     if json:
         print_json(shape)

@@ -209,7 +209,9 @@ class CalibrationHistogram:
         if used.size == 0:
             return
         ordered = are_cells(used, self._cells.size) and bool(np.all((low >= 0.0) & (low <= high) & (high <= 1.0)))
-        if not (ordered and count.min() > 0 and sums.min() >= 0.0 and math.isfinite(sums.sum() + np.abs(carry).sum())):
+        held = sums + carry
+        weights = held.min() >= 0.0 and math.isfinite(sums.sum() + np.abs(carry).sum())
+        if not (ordered and weights and count.min() > 0):
             raise ValueError("numbers that no histogram has")
         self._count[used] = count
         self._sums[:, used], self._carry[:, used] = sums, carry
@@ -223,7 +225,7 @@ class CalibrationHistogram:
 
     def _filled(self, function: str) -> tuple[Indices, Bins]:
         """The cells that hold weight, by rising confidence, and their sums."""
-        used = np.flatnonzero(self._sums[0] > 0)
+        used = np.flatnonzero(self._sums[0] + self._carry[0] > 0)
         if used.size == 0:
             raise DataError("self", function, expected="a histogram that has seen rows", got="an empty one")
         used = used[np.argsort(self._low[used], kind="stable")]

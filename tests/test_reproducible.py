@@ -1,0 +1,171 @@
+"""The same numbers on any number of threads, in any blocks, in any process, and as they were when they were written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+
+from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal.calibrators.registry import NAMED, make
+from refocal.metrics import bootstrap_interval, expected_calibration_error
+from refocal.search import problem
+
+sys.path.insert(0, str(Path(__file__).parent / "golden"))
+import make as golden
+
+rng = np.random.default_rng(0)
+LOGITS = 2.0 * rng.normal(size=(3000, 8))
+LABELS = np.argmax(LOGITS / 1.5 + rng.gumbel(size=LOGITS.shape), axis=1)
+
+
+def fit(name: str) -> tuple[float, ...]:
+    """What a method predicts for a few rows, after a fit on all."""
+    return tuple(np.ravel(make(name).fit(LOGITS, LABELS).predict_log_proba(LOGITS[:20])))
+
+
+@pytest.mark.parametrize("case", json.loads(golden.FILE.read_text()).items(), ids=lambda case: case[0])
+def test_golden_fits(case):
+    name, kept = case
+    found = golden._fit(*name.rsplit(" ", 1))
+    for what, values in kept.items():
+        np.testing.assert_allclose(found[what], values, rtol=1e-9, atol=1e-9, err_msg=f"{name} {what}")
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_blocks_and_threads_change_nothing(name, monkeypatch):
+    monkeypatch.setattr(problem, "THREADS_FROM", 0)
+    fits = []
+    for block, threads in ((1 << 18, "1"), (1 << 18, "2"), (997, "1"), (64, "2"), (8, "2")):
+        monkeypatch.setattr(problem, "KERNEL_BLOCK", block)
+        monkeypatch.setattr(problem, "CACHE_BLOCK", block)
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        fits.append(fit(name))
+    for other in fits[1:]:
+        np.testing.assert_allclose(other, fits[0], rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(fits[1], fits[0])  # the same blocks on two threads: bit for bit
+
+
+def test_seeds_repeat_and_differ():
+    p = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+
+    def interval(seed):
+        found = bootstrap_interval(expected_calibration_error, LABELS, p, n_resamples=50, seed=seed)
+        return found.low, found.high
+
+    assert interval(1) == interval(1)
+    assert interval(1) != interval(2)
+
+
+@pytest.mark.parametrize("name", ["ts", "fts", "isotonic", "bbq"])
+def test_threads_fit_side_by_side(name):
+    expected = fit(name)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(found == expected for found in pool.map(fit, [name] * 8))
+
+
+def test_one_fitted_calibrator_serves_many_threads():
+    calibrator = FocalTemperatureScaling().fit(LOGITS, LABELS)
+    expected = calibrator.predict_proba(LOGITS)
+    wrong = []
+
+    def work():
+        for _ in range(5):
+            if not np.array_equal(calibrator.predict_proba(LOGITS), expected):
+                wrong.append(threading.get_ident())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+PROCESSES = """
+import sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 dislikes to fork beside threads, which is the point
+sys.path.insert(0, sys.argv[2])
+import test_reproducible as module
+from concurrent.futures import ProcessPoolExecutor
+import multiprocessing
+if __name__ == "__main__":
+    expected = module.fit("fts")  # the parent has fitted, on threads, before it forks
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(sys.argv[1])) as pool:
+        assert all(found == expected for found in pool.map(module.fit, ["fts"] * 4))
+    print("same")
+"""
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_processes_find_the_same(how, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(PROCESSES)
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "PYTHONPATH": os.pathsep.join(sys.path)}
+    made = subprocess.run(  # noqa: S603
+        [sys.executable, str(script), how, str(Path(__file__).parent)],
+        capture_output=True, text=True, timeout=120, env=environment,
+    )  # fmt: skip
+    assert made.stdout == "same\n", made.stderr
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_joblib_keeps_a_fitted_calibrator(name, tmp_path):
+    calibrator = make(name).fit(LOGITS, LABELS)
+    joblib.dump(calibrator, tmp_path / "c.joblib")
+    again = joblib.load(tmp_path / "c.joblib")
+    np.testing.assert_array_equal(again.predict_proba(LOGITS), calibrator.predict_proba(LOGITS))
+
+
+def test_joblib_fits_in_workers():
+    found = joblib.Parallel(n_jobs=2)(joblib.delayed(TemperatureScaling().fit)(LOGITS, LABELS) for _ in range(2))
+    expected = TemperatureScaling().fit(LOGITS, LABELS).temperature_
+    assert [calibrator.temperature_ for calibrator in found] == [expected, expected]
+
+
+INTERRUPTED = """
+import sys, numpy as np
+from sklearn.utils.validation import check_is_fitted
+from sklearn.exceptions import NotFittedError
+from refocal import FocalTemperatureScaling
+rng = np.random.default_rng(0)
+logits = rng.normal(size=(4000, 20))
+labels = rng.integers(20, size=4000)
+grid = {"gammas": list(np.linspace(0, 5, 60)), "temperatures": list(np.linspace(0.5, 3, 300))}
+calibrator = FocalTemperatureScaling(objective="ece", search="grid", **grid)
+print("fitting", flush=True)
+try:
+    calibrator.fit_with_progress(logits, labels, None, lambda share: print(share, flush=True))
+except KeyboardInterrupt:
+    try:
+        check_is_fitted(calibrator)
+    except NotFittedError:
+        small = FocalTemperatureScaling(objective="nll").fit(logits[:500], labels[:500])
+        print("stopped, unfitted, and fits again", small.temperature_ > 0, flush=True)
+"""
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_ctrl_c_during_a_fit(threads):
+    environment = {**os.environ, "OMP_NUM_THREADS": threads}
+    child = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", textwrap.dedent(INTERRUPTED)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    assert child.stdout.readline() == "fitting\n"
+    child.stdout.readline()  # it is on its way
+    child.send_signal(signal.SIGINT)
+    out, error = child.communicate(timeout=60)
+    assert child.returncode == 0, error
+    assert out.endswith("stopped, unfitted, and fits again True\n")
+    assert error == ""

@@ -43,7 +43,8 @@ refocal and to the peers that are installed, through the call that each document
 that belongs to none of them: the least log-loss over all temperatures by a bounded search in float64, the ECE by its
 definition, bin after bin. A fit is right if its log-loss is within 0.1 % of the best one, an ECE within 1e-5. Where
 there is no answer an error is right. **no** is a wrong answer, or an error where there is an answer; – is nothing on
-offer. A case that takes longer than {limit} s is wrong. `make test` runs all but the huge cases on refocal.
+offer. A case that takes longer than {limit} s is wrong, which alone of all this depends on the machine and its load.
+`make test` runs all but the huge cases on refocal.
 
 The cases were chosen by refocal's authors, from what is known to break; they are no ranking of the packages. Each is
 good at what it is made for: netcal and probcal take probabilities, so logits on a large scale have lost their tail

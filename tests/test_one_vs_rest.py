@@ -227,7 +227,7 @@ HOSTILE = [
     (IsotonicCalibration(), ("curves", 1, "score", 0), True, "'score' of curve 1 must be a list of numbers"),
     (IsotonicCalibration(), ("curves", 1, "score", 0), [1.0], "'score' of curve 1 must be a list of numbers"),
     (IsotonicCalibration(), ("curves", 1, "log_odds", 0), 1e300, "numbers of curve 1"),
-    (IsotonicCalibration(), ("curves", 1, "score", 0), -(10**400), "numbers of curve 1"),
+    (IsotonicCalibration(), ("curves", 1, "score", 0), -(10**400), "not a number that such a file may hold"),
     (HistogramBinning(), ("curves", 2, "edges"), [0.0], "numbers of curve 2 do not make a curve of HistogramBinning"),
     (BayesianBinning(), ("curves", 0, "value"), [], "numbers of curve 0"),
     (BetaCalibration(), ("curves", 0, "coefficients"), [1.0, -1.0, 0.0], "numbers of curve 0"),

@@ -19,6 +19,9 @@ from refocal.calibrators import FocalTemperatureScaling, TemperatureScaling
 from refocal.errors import FormatError
 from refocal.experiments.recipe import from_dict
 from refocal.maps import focal, log_softmax
+from refocal.search import PAPER_GAMMAS, PAPER_TEMPERATURES, Problem
+from refocal.search.grid import scan_grid
+from refocal.search.objective import as_objective
 
 # The paper's two rows for each training, and our default beside them; criterion → calibrator.
 ROWS: dict[str, dict[str, Any]] = {
@@ -81,7 +84,7 @@ def measure(data: dict[str, NDArray[Any]], gamma: float) -> dict[str, Any]:
         for row, of_nll, of_ece in (("fts", "nll", "ece"), ("default", "auto", "auto"))
         for name, criterion, of in (("log_loss", "nll", of_nll), ("ece", "ece", of_ece))
     }
-    result["pairs"] = {name: _pairs(fits["ts"][name], fits["fts"][name]) for name in ("nll", "ece")}
+    result["pairs"] = {name: _pairs(val, y_val, name) for name in ("nll", "ece")}
     result["map_temperature"] = map_temperature(val, gamma) if gamma > 0.0 else None
     return result
 
@@ -99,12 +102,14 @@ def map_temperature(logits: NDArray[Any], gamma: float) -> float:
     return math.exp(found.x)
 
 
-def _pairs(ts: Any, fts: Any) -> list[list[float]]:
-    """The best T for each γ on the paper's grid, and for γ = 0, as the two fits saw them."""
-    surface = fts.path_
+def _pairs(logits: Any, labels: Any, criterion: str) -> list[list[float]]:
+    """The best T for each γ of the paper's grid, and for γ = 0."""
+    gammas = np.sort([*PAPER_GAMMAS, 0.0])
+    problem = Problem(logits, labels.astype(np.int64))
+    goal = as_objective(criterion, problem.n_rows, "measure")
+    surface = scan_grid(problem, goal, gammas, np.array(PAPER_TEMPERATURES), each_gamma=True)
     best = np.argmin(surface.value, axis=1)
-    found = [[float(surface.gamma[i, j]), float(surface.temperature[i, j])] for i, j in enumerate(best)]
-    return sorted([*found, [0.0, ts.temperature_]])
+    return [[float(gamma), float(surface.temperature[i, best[i]])] for i, gamma in enumerate(gammas)]
 
 
 def _scores(y: Any, log_p: Any) -> dict[str, float]:

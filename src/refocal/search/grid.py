@@ -29,8 +29,10 @@ def scan_grid(
     temperatures: Vector,
     nll_tolerance: float | None = None,
     progress: Callable[[float], None] | None = None,
+    *,
+    each_gamma: bool = False,
 ) -> Surface:
-    """Log-loss and score on the whole grid, and for certain the best point within the tolerance.
+    """Log-loss and score on the whole grid, and for certain the best point within the tolerance, or that of each γ.
 
     Each row's confidence is smooth in log T, so it is computed at a few Chebyshev nodes and interpolated to the grid.
     No calibration error is smaller than |mean confidence - accuracy|, which is cheap to know everywhere; only where
@@ -39,7 +41,9 @@ def scan_grid(
     if objective.metric is not None:
         return _scan_exactly(problem, objective, gammas, temperatures)
     scan = _Scan(problem, objective, gammas, temperatures, progress)
-    scan.settle(nll_tolerance)
+    every = np.ones(scan.level.shape, dtype=bool)
+    for among in every * np.eye(len(gammas), dtype=bool)[:, :, None] if each_gamma else [every]:
+        scan.settle(nll_tolerance, among)
     scan.fill()
     gamma, temperature = np.meshgrid(gammas, temperatures, indexing="ij")
     return Surface(gamma, temperature, scan.log_loss, scan.score)
@@ -101,11 +105,11 @@ class _Scan:
     def _on_nodes(self) -> bool:
         return len(self.nodes) == len(self.temperatures)
 
-    def settle(self, nll_tolerance: float | None) -> None:
-        """Look closer at points until no other can be the best of those within the tolerance."""
+    def settle(self, nll_tolerance: float | None, among: NDArray[np.bool_]) -> None:
+        """Look closer at points until no other can be the best of those asked for and within the tolerance."""
         slack = 0.0
         while True:
-            score = np.where(within(self.log_loss, nll_tolerance), self.score, np.inf).ravel()
+            score = np.where(among & within(self.log_loss, nll_tolerance), self.score, np.inf).ravel()
             level = self.level.ravel()
             best = np.min(score[level == self.EXACT], initial=np.inf)
             unsure = np.flatnonzero((level < self.EXACT) & (score <= best + 2.0 * slack) & (score < np.inf))

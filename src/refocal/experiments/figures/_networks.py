@@ -13,13 +13,12 @@ import numpy as np
 from refocal.data import Predictions, load_sample
 from refocal.errors import FormatError
 from refocal.search import Problem, Surface
-from refocal.search.grid import evaluate, scan_grid
+from refocal.search.grid import scan_grid
 from refocal.search.objective import Objective, as_objective
 
 GAMMAS = np.array([-0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0])
 # The paper's step. Its range begins at 0.01, far below where any of these networks has its optimum.
 TEMPERATURES = np.round(np.arange(0.3, 5.005, 0.01), 2)
-CANDIDATES = 5
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tinyimagenet": "TinyImageNet"}
 EMBEDDED = {
     "cifar100-focal7": ("cifar100", "focal-7"),
@@ -38,21 +37,20 @@ class Network:
     validation: Predictions
     test: Predictions
 
+    def surface(self, nll_tolerance: float | None = None, *, each_gamma: bool = False) -> Surface:
+        """ECE and log-loss on the validation set over all pairs of γ and T, exact at the best of them."""
+        return scan_grid(
+            self._problem, self._objective, GAMMAS, TEMPERATURES, nll_tolerance, each_gamma=each_gamma
+        )  # the tables at its nodes are kept by the problem
+
     @cached_property
-    def surface(self) -> Surface:
-        """ECE and log-loss on the validation set over all pairs of γ and T."""
-        return scan_grid(self._problem, self._objective, GAMMAS, TEMPERATURES)
+    def _by_gamma(self) -> Surface:
+        return self.surface(each_gamma=True)
 
     def least_ece(self, row: int) -> tuple[float, float]:
-        """The temperature of least ECE for one γ, and that ECE.
-
-        The surface is interpolated, and an ECE jumps where two rows change places: the best few are computed exactly.
-        """
-        few = np.sort(np.argsort(self.surface.value[row], kind="stable")[:CANDIDATES])
-        gamma = float(GAMMAS[row])
-        exact = [evaluate(self._problem, self._objective, gamma, float(TEMPERATURES[i]))[1] for i in few]
-        best = int(np.argmin(exact))
-        return float(TEMPERATURES[few[best]]), exact[best]
+        """The temperature of least ECE for one γ, and that ECE."""
+        best = int(np.argmin(self._by_gamma.value[row]))
+        return float(TEMPERATURES[best]), float(self._by_gamma.value[row, best])
 
     @cached_property
     def _problem(self) -> Problem:

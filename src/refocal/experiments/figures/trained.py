@@ -94,7 +94,7 @@ def compute_tolerance(networks: Networks) -> Tables:
 
 
 def _chosen(network: Network, tolerance: float | None) -> tuple[float, ...]:
-    surface = network.surface
+    surface = network.surface(tolerance)
     at = best_index(surface, tolerance)
     gamma, temperature = float(surface.gamma[at]), float(surface.temperature[at])
     validation = (100.0 * float(surface.value[at]), float(surface.log_loss[at]))

@@ -56,7 +56,7 @@ def test_a_fit_is_not_slower_than_it_was(fit, of_scikit_learn, of_a_pass, monkey
     pytest.fail(f"slower than both limits, in each of {TRIES} tries: {found}")
 
 
-def test_the_grid_is_a_hundredth_of_the_work_point_by_point(monkeypatch):
+def test_the_grid_stays_far_below_the_work_point_by_point(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     module = benchmark()
     logits, labels = module.data(5000, 100)
@@ -66,5 +66,5 @@ def test_the_grid_is_a_hundredth_of_the_work_point_by_point(monkeypatch):
         point_by_point = module.brute_force(logits, labels, points=15, clock=time.process_time)
         ratios.append(point_by_point / least(lambda: model.fit(logits, labels), repeats=1))
         if ratios[-1] > 100.0 / 1.5:
-            return
-    pytest.fail(f"the search on the paper's grid is only {ratios} times faster than point by point")
+            break
+    assert max(ratios) > 100.0 / 1.5

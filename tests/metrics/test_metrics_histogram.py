@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from refocal.errors import DataError, InputError, ParameterError
-from refocal.metrics import CalibrationHistogram, expected_calibration_error, reliability_curve
+from refocal.metrics import CalibrationHistogram, expected_calibration_error, ks_calibration_error, reliability_curve
 from refocal.metrics._cells import Cells
 from refocal.metrics.histogram import _compensated_add
 
@@ -57,6 +57,21 @@ def crowds(n):
         "below every octave": (1e-30 * flat**20, rng.random(n) < flat),
         "ends": (np.where(flat < 0.5, 1e-12 * flat, 1 - 1e-12 * flat), rng.random(n) < 0.5),
     }
+
+
+@pytest.mark.parametrize("bits", [1, 3, 12])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_largest_gap_and_the_ks_error_lie_within_their_bounds(bits, weighted):
+    doubted = 0
+    for name, (p, correct) in {**models(3000), **crowds(3000)}.items():
+        y, weight = correct.astype(int), np.random.default_rng(0).random(3000) if weighted else None
+        found = CalibrationHistogram(bits=bits).update(y, p, sample_weight=weight).compute()
+        largest = expected_calibration_error(y, p, norm="max", sample_weight=weight)
+        ks = ks_calibration_error(y, p, sample_weight=weight)
+        assert abs(found.largest_gap - largest) <= found.largest_gap_bound + 1e-9, name
+        assert found.ks - 1e-9 <= ks <= found.ks + found.ks_bound + 1e-9, name
+        doubted += 0.0 < found.largest_gap_bound < 1.0
+    assert doubted >= 1  # a bound of 0 or 1 everywhere would be no test
 
 
 MODELS = models(400_000)

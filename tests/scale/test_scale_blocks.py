@@ -18,6 +18,7 @@ from refocal import (
     VectorScaling,
     load,
 )
+from refocal.data import Predictions
 from refocal.errors import DataError, InputWarning, LabelError, ShapeError, UnsupportedError
 from refocal.evaluate import Evaluation, evaluate
 from refocal.metrics import accuracy, brier_score, expected_calibration_error, log_loss
@@ -176,9 +177,32 @@ def test_evaluate_agrees_with_the_metrics_and_survives_json(tmp_path):
 
 
 def evaluate_in_memory(calibrator):
-    from refocal.data import Predictions
-
     return evaluate(Predictions.from_logits(LOGITS, LABELS), {"ts": calibrator}, n_resamples=300)
+
+
+@pytest.mark.parametrize("n_classes", [2, 7, 60])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_value_of_an_evaluation_is_that_of_memory_within_its_bound(n_classes, weighted):
+    logits, labels = make_rows(9000, n_classes, seed=3)
+    labels[labels == n_classes - 1] = 0  # a class that never occurs is measured too
+    weight = np.random.default_rng(1).uniform(0.0, 3.0, 9000) if weighted else None
+    fitted = {"ts": TemperatureScaling().fit(logits, labels, weight)}
+    arrays = (logits, labels) if weight is None else (logits, labels, weight)
+    found = evaluate(blocks(Pairs(*arrays, cuts=(1, 1000, 1000, 5900))), fitted, chosen="ts")
+    expected = evaluate(Predictions.from_logits(logits, labels, weight=weight), fitted, chosen="ts", n_resamples=1)
+    for name in ("none", "ts"):
+        values, exact = found[name].values, expected[name].values
+        assert set(values) == {*exact, "ece_bound", *(f"{key}_bound" for key in set(exact) - {"smooth_ece"})}
+        assert values["smooth_ece"] == pytest.approx(exact["smooth_ece"], abs=1e-7)
+        for key in set(exact) - {"smooth_ece"}:
+            # Memory computes these rows in single precision.
+            assert abs(values[key] - exact[key]) <= values[f"{key}_bound"] + 1e-6, key
+        assert values["classwise_ece_bound"] < 1e-3
+        for mine, other in zip(found[name].classes, expected[name].classes, strict=True):
+            assert (mine.label, mine.n, mine.predicted) == (other.label, other.n, other.predicted)
+            for key in ("precision", "confidence"):
+                assert getattr(mine, key) == pytest.approx(getattr(other, key), rel=1e-5)
+            assert mine.ece == pytest.approx(other.ece, abs=1e-3)
 
 
 def test_a_report_can_be_drawn_from_it(tmp_path):

@@ -251,6 +251,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "after": _measures(*self.predictions_of(problem), weight),
         }
 
+    def log_proba_of(self, logits: Array) -> Array:
+        """Log-probabilities of checked logits; of log-probabilities where the calibrator takes probabilities."""
+        return self._log_proba(logits)
+
     def predictions_of(self, problem: Problem) -> tuple[Predictions, NDArray[np.bool_]]:
         """The fitted calibrator's predictions, and which of them are correct."""
         return _predictions(self._log_proba, problem.logits, problem.labels)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-import refocal
 from refocal import metrics
 from refocal._arrays import as_floating, check_option, to_numpy
 from refocal.calibrators import Calibrator
@@ -19,12 +18,12 @@ from refocal.calibrators.serialize import to_dict
 from refocal.data import Predictions
 from refocal.errors import ShapeError
 from refocal.evaluate._failures import Failures
-from refocal.evaluate.evaluation import ClassRow, Evaluation, Histogram, Measured, Reliability, SearchSurface
+from refocal.evaluate._origin import N_BINS, n_validation_of, run_of, surface_of
+from refocal.evaluate.evaluation import ClassRow, Evaluation, Histogram, Measured, Reliability
 from refocal.evaluate.streamed import StreamedLook
 from refocal.maps import log_softmax
 from refocal.metrics import Interval, Resamples
-from refocal.search import Problem, Rows, Surface
-from refocal.search.objective import as_objective
+from refocal.search import Problem, Rows
 
 Progress = Callable[[float, int, str], None]
 Vector = NDArray[np.float64]
@@ -37,11 +36,15 @@ MEASURES: dict[str, tuple[Callable[..., Any], str]] = {
     "accuracy": (metrics.accuracy, "percentile"),
 }
 # Measures whose resamples would take longer than all else.
-VALUES: dict[str, Callable[..., float]] = {"classwise_ece": metrics.classwise_ece, "smooth_ece": metrics.smooth_ece}
+VALUES: dict[str, Callable[..., float]] = {
+    "classwise_ece": metrics.classwise_ece,
+    "smooth_ece": metrics.smooth_ece,
+    "max_calibration_error": partial(metrics.expected_calibration_error, norm="max"),
+    "ks_calibration_error": metrics.ks_calibration_error,
+}
 # A method is recommended for its ECE among those that give up at most this share of the best log-loss.
 LOG_LOSS_SHARE = 0.01
 HISTOGRAM_BINS = 20
-N_BINS = 15
 
 
 def compare(
@@ -141,7 +144,7 @@ def evaluate(
 
     The arguments are those of `compare`; `calibrators` maps names to fitted calibrators, and `failures` holds what
     went wrong before. Rows of `refocal.scale` in place of Predictions are walked through in blocks: intervals are then
-    those of the normal approximation, and classes are not looked at one by one.
+    those of the normal approximation, and `values` says how far an error that histograms count may be off.
 
     >>> from refocal import TemperatureScaling
     >>> from refocal.data import load_sample
@@ -190,7 +193,7 @@ def evaluate(
     report(len(everything) + 1, len(everything) + 1, "done")
     return Evaluation(
         title=title,
-        n_validation=_n_validation(calibrators) if n_validation is None else n_validation,
+        n_validation=n_validation_of(calibrators) if n_validation is None else n_validation,
         n_test=len(test),
         n_classes=test.n_classes,
         class_names=None if test.class_names is None else list(test.class_names),
@@ -199,8 +202,8 @@ def evaluate(
         chosen=picked,
         recommended=chosen is None,
         methods=measured,
-        surface=_surface(picked, calibrators),
-        run=_run(n_resamples, seed),
+        surface=surface_of(picked, calibrators),
+        run=run_of(n_resamples, seed),
         failed=failures.reasons(),
     )
 
@@ -222,7 +225,7 @@ def _evaluate_rows(
     skipped = {"rows skipped": str(look.n_skipped)} if look.n_skipped else {}
     return Evaluation(
         title=title,
-        n_validation=_n_validation(calibrators) if n_validation is None else n_validation,
+        n_validation=n_validation_of(calibrators) if n_validation is None else n_validation,
         n_test=look.n_rows,
         n_classes=rows.reading.n_classes,
         class_names=None,
@@ -234,8 +237,8 @@ def _evaluate_rows(
             look.measured(name, picked, NONE, _described(calibrator, whole=name == picked))
             for name, calibrator in everything.items()
         ],
-        surface=_surface(picked, calibrators),
-        run={**_run(0, 0), **skipped},
+        surface=surface_of(picked, calibrators),
+        run={**run_of(0, 0), **skipped},
     )
 
 
@@ -348,57 +351,6 @@ def _classes(test: Predictions, p: NDArray[Any]) -> list[ClassRow]:
             )
         )
     return rows
-
-
-def _surface(chosen: str, calibrators: Mapping[str, Calibrator]) -> SearchSurface | None:
-    """The surface that the chosen method's search looked at, or else that of focal temperature scaling."""
-    first = [name for name in (chosen, "fts", *calibrators) if name in calibrators]
-    name = next((name for name in first if _has_surface(calibrators[name])), None)
-    if name is None:
-        return None
-    calibrator: Any = calibrators[name]
-    path, parameters = calibrator.path_, calibrator.get_params(deep=False)
-    goal = as_objective(parameters.get("objective", "auto"), int(calibrator.fit_report_["n_samples"]), "evaluate")
-    given = parameters.get("nll_tolerance")
-    return SearchSurface(
-        method=name,
-        objective=goal.name,
-        gammas=path.gamma[:, 0].tolist(),
-        temperatures=path.temperature[0].tolist(),
-        log_loss=_rounded(path.log_loss),
-        value=_rounded(path.value),
-        tolerance=goal.nll_tolerance if given is None else given,
-        gamma=calibrator.gamma_,
-        temperature=calibrator.temperature_,
-    )
-
-
-def _has_surface(calibrator: Calibrator) -> bool:
-    """Whether a grid in both parameters was looked at; a calibrator that was read from a file has none."""
-    path = getattr(calibrator, "path_", None)
-    return isinstance(path, Surface) and path.value.ndim == 2 and min(path.value.shape) > 1
-
-
-def _rounded(values: Vector) -> list[list[float]]:
-    """Six digits are more than a drawing shows, and keep the file small."""
-    return [[float(f"{value:.6g}") for value in row] for row in values]
-
-
-def _n_validation(calibrators: Mapping[str, Calibrator]) -> int | None:
-    sizes = {int(c.fit_report_.get("n_samples", 0)) for c in calibrators.values()}
-    return sizes.pop() if len(sizes) == 1 else None
-
-
-def _run(n_resamples: int, seed: int) -> dict[str, str]:
-    return {
-        "refocal": refocal.__version__,
-        "Python": platform.python_version(),
-        "NumPy": np.__version__,
-        "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-        "resamples": str(n_resamples),
-        "seed": str(seed),
-        "bins": f"{N_BINS} of equal mass",
-    }
 
 
 def _silent(done: float, total: int, words: str) -> None:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -15,11 +16,14 @@ from numpy.typing import NDArray
 from refocal.calibrators import Calibrator
 from refocal.calibrators.registry import title_of
 from refocal.errors import DataError, ShapeError
+from refocal.evaluate._details import Detailed, Details, details, finished, join_details
 from refocal.evaluate.evaluation import Histogram, Measured, Reliability
 from refocal.metrics import Interval, PairedDifference, ReliabilityCurve
 from refocal.search import Problem, Rows, StreamedProblem
 from refocal.search.problem import Predictions
-from refocal.search.tally import ACCURACY, BRIER, LOG_LOSS, Measures
+from refocal.search.rows import Block, Job
+from refocal.search.streamed import is_settled, measure_rows, report_cells
+from refocal.search.tally import ACCURACY, BRIER, LOG_LOSS, Measures, Tally, join_tallies, measures, tally
 
 Vector = NDArray[np.float64]
 
@@ -51,7 +55,7 @@ class StreamedLook:
         self.names = list(calibrators)
         self.level = level
         self.n_rows, self.n_skipped = problem.n_rows, problem.n_skipped
-        self.found: Measures = problem.measures(_Predictors(tuple(calibrators.values())), len(calibrators), n_bins)
+        self.found, self.details = _walk(rows, tuple(calibrators.values()), n_bins)
         self._seconds = (time.perf_counter() - start) / len(calibrators)
         self._quantile = NormalDist().inv_cdf(0.5 + 0.5 * level)
 
@@ -64,7 +68,8 @@ class StreamedLook:
 
     def measured(self, name: str, against: str, none: str, described: dict[str, Any] | None) -> Measured:
         """What an evaluation says of one method."""
-        calibration = self.found.calibration[self.names.index(name)]
+        i = self.names.index(name)
+        calibration, detailed = self.found.calibration[i], self.details[i]
         keys = ("ece", *MEANS)
         edges = np.linspace(0.0, 1.0, len(calibration.right) + 1)
         return Measured(
@@ -72,12 +77,19 @@ class StreamedLook:
             title=title_of(name, self.calibrators[name]),
             calibrator=described,
             measures={key: self._interval(name, key) for key in keys},
-            values={"ece_error_bound": calibration.error_bound},
+            values={
+                **detailed.values,
+                "max_calibration_error": calibration.largest_gap,
+                "max_calibration_error_bound": calibration.largest_gap_bound,
+                "ks_calibration_error": calibration.ks,
+                "ks_calibration_error_bound": calibration.ks_bound,
+                "ece_bound": calibration.error_bound,
+            },
             against_none={key: self._difference(name, none, key) for key in keys},
             against_chosen={key: self._difference(name, against, key) for key in keys},
             reliability=_reliability(calibration.curve, self._quantile),
             histogram=Histogram(edges.tolist(), list(calibration.right), list(calibration.wrong)),
-            classes=None,
+            classes=detailed.classes if name in (none, against) else None,
             fit_seconds=None,
             predict_seconds=self._seconds,
         )
@@ -104,6 +116,28 @@ class StreamedLook:
         if key != "ece":
             return max(float(self.found.means.covariance[MEANS[key], i, j]), 0.0 if i == j else -math.inf)
         return _ece_variance(self.found.calibration[i].curve) if i == j else 0.0
+
+
+def _walk(rows: Rows, calibrators: tuple[Calibrator | None, ...], n_bins: int) -> tuple[Measures, list[Detailed]]:
+    """All measures in one walk, and in more where the ECE needs finer cells."""
+    predict = _Predictors(calibrators)
+    count = partial(_counted, predict=predict, cells=report_cells(len(calibrators)))
+    found, detailed = rows.walk(Job(count, _joined, partial(_finished, n_bins=n_bins))).answer
+    if not is_settled(found):
+        found, _ = measure_rows(rows, predict, n_bins, found.finer)
+    return found, detailed
+
+
+def _counted(block: Block, predict: _Predictors, cells: Any) -> tuple[Tally, list[Details]]:
+    return tally(block, predict, cells), details(block, predict.calibrators)
+
+
+def _joined(first: tuple[Tally, list[Details]], second: tuple[Tally, list[Details]]) -> tuple[Tally, list[Details]]:
+    return join_tallies(first[0], second[0]), join_details(first[1], second[1])
+
+
+def _finished(found: tuple[Tally, list[Details]], n_bins: int) -> tuple[Measures, list[Detailed]]:
+    return measures(found[0], n_bins), [finished(each, n_bins) for each in found[1]]
 
 
 def _check_inputs(rows: Rows, calibrators: Mapping[str, Calibrator | None]) -> None:

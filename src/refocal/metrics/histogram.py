@@ -12,6 +12,7 @@ import numpy as np
 from refocal._json import parse_json
 from refocal.errors import DataError, ParameterError
 from refocal.metrics._cells import Cells, are_cells, check_bits
+from refocal.metrics._doubt import bound_of_largest_gap, cumulative_gap, doubt_of
 from refocal.metrics._inputs import Flags, Indices, Vector, check_count, check_level, read_probabilities
 from refocal.metrics._ranked import Bins, Ranked, norm_of_gaps, quantile_starts
 from refocal.metrics.binned import ReliabilityCurve, curve_of
@@ -25,6 +26,9 @@ _FORMAT = "refocal.CalibrationHistogram"
 class StreamedCalibration:
     """What a `CalibrationHistogram` knows; the exact equal-mass ECE lies within `error_bound` of `ece`.
 
+    So do the largest gap of a bin (`norm="max"`) within `largest_gap_bound` of `largest_gap`, and the
+    Kolmogorov-Smirnov error, which is never less than `ks`, within `ks_bound` of it.
+
     >>> found = CalibrationHistogram().update([0, 1, 1, 1], [0.25, 0.75, 0.75, 1.0]).compute(n_bins=2)
     >>> found.count, found.accuracy, found.confidence, found.error_bound
     (4, 0.75, 0.6875, 0.0)
@@ -32,6 +36,10 @@ class StreamedCalibration:
 
     ece: float
     error_bound: float
+    largest_gap: float
+    largest_gap_bound: float
+    ks: float
+    ks_bound: float
     accuracy: float
     confidence: float
     count: int
@@ -122,11 +130,19 @@ class CalibrationHistogram:
         check_count(n_bins, "n_bins", function)
         check_level(level, function)
         used, cells = self._filled(function)
-        bins = _join(cells, quantile_starts(Ranked(self._low[used], cells.correct, cells.weight), n_bins))
+        low, high = self._low[used], self._high[used]
+        starts = quantile_starts(Ranked(low, cells.correct, cells.weight), n_bins)
+        starts = np.unique(starts[starts < cells.weight.shape[0]])
+        bins, ends = _join(cells, starts), np.append(starts[1:], cells.weight.shape[0]) - 1
+        doubt, (ks, ks_reach) = doubt_of(cells, low, high, n_bins), cumulative_gap(cells, low, high)
         total = float(cells.weight.sum())
         return StreamedCalibration(
             ece=norm_of_gaps(bins, "l1"),
-            error_bound=float(_uncertain(cells, self._low[used], self._high[used], n_bins)[1].sum()) / total,
+            error_bound=float(doubt.all_bins.sum()) / total,
+            largest_gap=norm_of_gaps(bins, "max"),
+            largest_gap_bound=bound_of_largest_gap(bins, ends, doubt),
+            ks=ks / total,
+            ks_bound=ks_reach / total,
             accuracy=float(cells.correct.sum() / total),
             confidence=float(cells.confidence.sum() / total),
             count=self.count,
@@ -151,7 +167,7 @@ class CalibrationHistogram:
         function = "CalibrationHistogram.refined"
         check_count(n_bins, "n_bins", function)
         used, cells = self._filled(function)
-        doubtful = used[_uncertain(cells, self._low[used], self._high[used], n_bins)[0]]
+        doubtful = used[doubt_of(cells, self._low[used], self._high[used], n_bins).cell]
         grid = self._cells
         return self._with(grid.zoomed(doubtful, self._low[doubtful], self._high[doubtful]) if doubtful.size else grid)
 
@@ -269,7 +285,6 @@ def _compensated_add(total: Vector, carry: Vector, columns: Indices | slice, val
 
 def _join(cells: Bins, starts: Indices) -> Bins:
     """Cells put together into bins."""
-    starts = np.unique(starts[starts < cells.weight.shape[0]])
     sums = (cells.weight, cells.confidence, cells.correct, cells.squared_weight)
     return Bins(np.add.reduceat(cells.count, starts), *(np.add.reduceat(x, starts) for x in sums))
 
@@ -278,18 +293,3 @@ def _by_width(cells: Bins, weight: Vector) -> list[float]:
     """The weight of cells in intervals of equal width."""
     found, _ = np.histogram(np.clip(cells.confidence / cells.weight, 0.0, 1.0), _WIDTHS, (0.0, 1.0), weights=weight)
     return [float(max(each, 0.0)) for each in found]
-
-
-def _uncertain(cells: Bins, low: Vector, high: Vector, n_bins: int) -> tuple[Indices, Vector]:
-    """Cells of several values that hold an equal-mass boundary, and 2g of each; see `CalibrationHistogram`."""
-    below = np.cumsum(cells.weight)
-    targets = np.arange(1, n_bins) / n_bins * below[-1]
-    held = np.minimum(np.searchsorted(below, targets), below.shape[0] - 1)
-    # Several boundaries in one cell part it into several bins: the first one leaves the most weight beyond it.
-    held, first, times = np.unique(held, return_index=True, return_counts=True)
-    beyond = below[held] - targets[first]
-    right = np.minimum(beyond, cells.correct[held]) * (1.0 - low[held])
-    wrong = np.minimum(beyond, (cells.weight - cells.correct)[held]) * high[held]
-    gap = np.maximum(right, wrong) + np.where(times > 1, right + wrong, np.maximum(right, wrong))
-    doubtful = (low[held] < high[held]) & (gap > 0)
-    return held[doubtful], gap[doubtful]

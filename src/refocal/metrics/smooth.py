@@ -65,7 +65,13 @@ def smooth_error(
     confidence: Vector, correct: Vector | Flags, weight: Vector | None, *, bandwidth: float | None = None
 ) -> float:
     """`smooth_ece` of checked vectors."""
-    cosines = _cosine_transform(_residuals_on_grid(confidence, correct, weight))
+    total = confidence.shape[0] if weight is None else float(weight.sum())
+    return smooth_error_of(residuals_on_grid(confidence, correct, weight) / total, bandwidth=bandwidth)
+
+
+def smooth_error_of(residuals: Vector, *, bandwidth: float | None = None) -> float:
+    """The smooth error of residuals on the grid, divided by the weight of their rows."""
+    cosines = _cosine_transform(residuals)
     guess: float | None = None
     for cells in (1 << 12, 1 << 14, _CELLS):
         smoothed = _smoother(cosines, cells)
@@ -131,8 +137,8 @@ def corp_of(confidence: Vector, correct: Vector | Flags, weight: Vector | None) 
     )
 
 
-def _residuals_on_grid(confidence: Vector, correct: Vector | Flags, weight: Vector | None) -> Vector:
-    """Σ w(c - y) / Σ w, each sample shared between its two nearest grid points in proportion."""
+def residuals_on_grid(confidence: Vector, correct: Vector | Flags, weight: Vector | None) -> Vector:
+    """Σ w(c - y), each sample shared between its two nearest grid points in proportion: what blocks can add up."""
     whole, shifted = np.zeros(_CELLS), np.zeros(_CELLS)
     for start in range(0, confidence.shape[0], _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -147,7 +153,6 @@ def _residuals_on_grid(confidence: Vector, correct: Vector | Flags, weight: Vect
         np.add.at(shifted, cell, position)
     grid = np.append(whole - shifted, 0.0)
     grid[1:] += shifted
-    grid /= confidence.shape[0] if weight is None else weight.sum()
     return grid
 
 

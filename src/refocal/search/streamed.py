@@ -136,7 +136,7 @@ class StreamedProblem:
 
     def measures(self, predict: Predict, n_predictors: int, n_bins: int = 15) -> Measures:
         """See `measure_rows`."""
-        found, walks = measure_rows(self.rows, predict, n_predictors, n_bins)
+        found, walks = measure_rows(self.rows, predict, n_bins, report_cells(n_predictors))
         self.passes += walks
         return found
 
@@ -163,17 +163,28 @@ class StreamedProblem:
         return replace(found, sample=found.sample.smallest(len(found.sample.keys)))
 
 
-def measure_rows(rows: Rows, predict: Predict, n_predictors: int, n_bins: int) -> tuple[Measures, int]:
+def measure_rows(
+    rows: Rows, predict: Predict, n_bins: int, cells: tuple[CalibrationHistogram, ...]
+) -> tuple[Measures, int]:
     """Means and ECE of predictors, walking again with finer cells until the ECE is known to 1e-4; and the walks."""
-    cells = (CalibrationHistogram(bits=REPORT_BITS),) * n_predictors
     walks = 0
     while True:
         job = Job(partial(tally, predict=predict, cells=cells), join_tallies, partial(measures, n_bins=n_bins))
         found: Measures = rows.walk(job).answer
         walks += 1
-        if walks > MAX_REFINEMENTS or max(each.error_bound for each in found.calibration) <= ECE_BOUND:
+        if walks > MAX_REFINEMENTS or is_settled(found):
             return found, walks
         cells = found.finer
+
+
+def report_cells(n_predictors: int) -> tuple[CalibrationHistogram, ...]:
+    """Empty histograms for a first walk."""
+    return (CalibrationHistogram(bits=REPORT_BITS),) * n_predictors
+
+
+def is_settled(found: Measures) -> bool:
+    """Whether every ECE is known well enough."""
+    return max(each.error_bound for each in found.calibration) <= ECE_BOUND
 
 
 def inspect(block: Block, n_sample: int) -> Inspected:

@@ -1,0 +1,74 @@
+"""What an evaluation says of how it came about: the surface of a search, the rows of the fit, the run itself."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import refocal
+from refocal.calibrators import Calibrator
+from refocal.evaluate.evaluation import SearchSurface
+from refocal.search import Surface
+from refocal.search.objective import as_objective
+
+Vector = NDArray[np.float64]
+
+N_BINS = 15
+
+
+def surface_of(chosen: str, calibrators: Mapping[str, Calibrator]) -> SearchSurface | None:
+    """The surface that the chosen method's search looked at, or else that of focal temperature scaling."""
+    first = [name for name in (chosen, "fts", *calibrators) if name in calibrators]
+    name = next((name for name in first if _has_surface(calibrators[name])), None)
+    if name is None:
+        return None
+    calibrator: Any = calibrators[name]
+    path, parameters = calibrator.path_, calibrator.get_params(deep=False)
+    goal = as_objective(parameters.get("objective", "auto"), int(calibrator.fit_report_["n_samples"]), "evaluate")
+    given = parameters.get("nll_tolerance")
+    return SearchSurface(
+        method=name,
+        objective=goal.name,
+        gammas=path.gamma[:, 0].tolist(),
+        temperatures=path.temperature[0].tolist(),
+        log_loss=_rounded(path.log_loss),
+        value=_rounded(path.value),
+        tolerance=goal.nll_tolerance if given is None else given,
+        gamma=calibrator.gamma_,
+        temperature=calibrator.temperature_,
+    )
+
+
+def _has_surface(calibrator: Calibrator) -> bool:
+    """Whether a grid in both parameters was looked at; a calibrator that was read from a file has none."""
+    path = getattr(calibrator, "path_", None)
+    return isinstance(path, Surface) and path.value.ndim == 2 and min(path.value.shape) > 1
+
+
+def _rounded(values: Vector) -> list[list[float]]:
+    """Six digits are more than a drawing shows, and keep the file small."""
+    return [[float(f"{value:.6g}") for value in row] for row in values]
+
+
+def n_validation_of(calibrators: Mapping[str, Calibrator]) -> int | None:
+    """How many rows the calibrators were fitted on, if that is the same number for all."""
+    sizes = {int(c.fit_report_.get("n_samples", 0)) for c in calibrators.values()}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def run_of(n_resamples: int, seed: int) -> dict[str, str]:
+    """What the numbers were made with."""
+    return {
+        "refocal": refocal.__version__,
+        "Python": platform.python_version(),
+        "NumPy": np.__version__,
+        "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "resamples": str(n_resamples),
+        "seed": str(seed),
+        "bins": f"{N_BINS} of equal mass",
+    }

@@ -1,0 +1,78 @@
+"""What the cells of a `CalibrationHistogram` cannot tell: bounds on the distance from the exact measures."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from refocal.metrics._inputs import Indices, Vector
+from refocal.metrics._ranked import Bins
+
+
+class Doubt(NamedTuple):
+    """Cells of several values that hold an equal-mass boundary, and for each what may be on its wrong side.
+
+    `beyond` is the weight of the cell beyond its first boundary, `right` and `wrong` the most that correct and wrong
+    rows of that weight can add to the gap of a bin, `times` how many boundaries the cell holds.
+    """
+
+    cell: Indices
+    beyond: Vector
+    right: Vector
+    wrong: Vector
+    times: Indices
+
+    @property
+    def one_bin(self) -> Vector:
+        """How far the gap of a bin beside the cell can be off."""
+        return np.maximum(self.right, self.wrong)
+
+    @property
+    def all_bins(self) -> Vector:
+        """How far the sum of all absolute gaps can be off: two bins, or several that the cell holds whole."""
+        return self.one_bin + np.where(self.times > 1, self.right + self.wrong, self.one_bin)
+
+
+def doubt_of(cells: Bins, low: Vector, high: Vector, n_bins: int) -> Doubt:
+    """The boundaries that are not exact; see `CalibrationHistogram`."""
+    below = np.cumsum(cells.weight)
+    targets = np.arange(1, n_bins) / n_bins * below[-1]
+    held = np.minimum(np.searchsorted(below, targets), below.shape[0] - 1)
+    # Several boundaries in one cell part it into several bins: the first one leaves the most weight beyond it.
+    held, first, times = np.unique(held, return_index=True, return_counts=True)
+    beyond = below[held] - targets[first]
+    right = np.minimum(beyond, cells.correct[held]) * (1.0 - low[held])
+    wrong = np.minimum(beyond, (cells.weight - cells.correct)[held]) * high[held]
+    kept = (low[held] < high[held]) & (np.maximum(right, wrong) > 0)
+    return Doubt(held[kept], beyond[kept], right[kept], wrong[kept], times[kept])
+
+
+def bound_of_largest_gap(bins: Bins, ends: Indices, doubt: Doubt) -> float:
+    """How far the largest |gap| / weight of the bins can be off; `ends` is the last cell of each bin.
+
+    With m of weight and δ of gap more, G / W becomes (G + δ) / (W + m): a change of (δ - m G/W) / (W + m).
+    """
+    if np.any(doubt.times > 1):
+        return 1.0  # a bin inside a cell was not seen at all
+    mean_gap = np.abs(bins.gap) / bins.weight
+    off, lost = np.zeros_like(mean_gap), np.zeros_like(mean_gap)
+    left = np.searchsorted(ends, doubt.cell)
+    for side in (left, np.minimum(left + 1, len(ends) - 1)):
+        np.add.at(off, side, doubt.one_bin + doubt.beyond * mean_gap[side])
+    np.add.at(lost, left, doubt.beyond)
+    return min(1.0, float(np.max(off / np.maximum(bins.weight - lost, np.finfo(float).tiny), initial=0.0)))
+
+
+def cumulative_gap(cells: Bins, low: Vector, high: Vector) -> tuple[float, float]:
+    """Largest |Σ gap| up to the end of a cell, and how much farther it can reach inside of one; not divided by weight.
+
+    Inside a cell the sum rises by `wrong` at most above where it began, and by `right` above where it ends: beyond the
+    higher of both ends by the smaller of the two, and downwards likewise. A single value is never parted.
+    """
+    sums = np.append(0.0, np.cumsum(cells.gap))
+    higher = np.maximum(np.abs(sums[:-1]), np.abs(sums[1:]))
+    largest = float(higher.max())
+    wrong, right = (cells.weight - cells.correct) * high, cells.correct * (1.0 - low)
+    reach = np.where(low < high, higher + np.minimum(wrong, right), higher)
+    return largest, float(reach.max()) - largest

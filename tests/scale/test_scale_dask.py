@@ -18,7 +18,7 @@ from distributed.comm import tcp
 from distributed.utils import nbytes
 from scale_rows import make_rows
 
-from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal import FocalTemperatureScaling, TemperatureScaling, VectorScaling
 from refocal.cli.run import run
 from refocal.errors import ClusterError, DataError, ShapeError
 from refocal.evaluate import evaluate
@@ -102,27 +102,44 @@ class Traffic:
         return counted
 
 
+def traffic_of(rows, monkeypatch):
+    """Count from now on; what is returned gives the bytes of each walk, the last one up to then."""
+    traffic, before = Traffic(monkeypatch), []
+    walk = rows.walk_and_keep
+    rows.walk_and_keep = lambda job: (before.append(traffic.bytes), walk(job))[1]
+    return lambda: np.diff([*before, traffic.bytes])
+
+
 def test_a_cluster_gives_the_same_and_little_goes_through_the_scheduler(cluster, folder, expected, monkeypatch):
     rows = open_rows(folder, client=cluster)
-    traffic, passes = Traffic(monkeypatch), []
-    walk = rows.walk
-    rows.walk = lambda job: (passes.append(traffic.bytes), walk(job))[1]
+    passes = traffic_of(rows, monkeypatch)
     found = FocalTemperatureScaling(objective="nll").fit(rows)
-    passes.append(traffic.bytes)
     np.testing.assert_allclose(found.scaling(), expected.scaling(), rtol=1e-9)
     assert found.fit_report_["after"]["ece"] == pytest.approx(expected.fit_report_["after"]["ece"], abs=1e-4)
-    each = np.diff(passes)
+    each = passes()
     assert len(each) >= 5
     assert 0 < each.max() < 1e6
 
 
 def test_the_ece_by_histograms_on_a_cluster(cluster, folder, monkeypatch):
-    monkeypatch.setattr("refocal.search.streamed.LOOK_ROWS", 3000)
+    monkeypatch.setattr("refocal.search.streamed.LOOK_ROWS", 20_000)  # more than a megabyte, which stays with a worker
     grid = {"objective": "ece", "search": "grid", "temperatures": (1.4, 1.7, 2.0), "gammas": (0.0, 1.0)}
     expected = FocalTemperatureScaling(**grid).fit(LOGITS, LABELS)
-    found = FocalTemperatureScaling(**grid).fit(open_rows(folder, client=cluster))
+    rows = open_rows(folder, client=cluster)
+    passes = traffic_of(rows, monkeypatch)
+    found = FocalTemperatureScaling(**grid).fit(rows)
     assert found.scaling() == expected.scaling()
     assert found.solution_.value == pytest.approx(expected.solution_.value, abs=1e-4)
+    assert found.fit_report_["after"]["ece"] == pytest.approx(expected.fit_report_["after"]["ece"], abs=1e-4)
+    each = passes()
+    assert len(each) >= 4
+    assert 0 < each.max() < 5e5
+
+
+def test_vector_scaling_on_a_cluster(cluster, folder):
+    expected = VectorScaling(strength=1.0).fit(LOGITS, LABELS)
+    found = VectorScaling(strength=1.0).fit(open_rows(folder, client=cluster))
+    np.testing.assert_allclose(found.predict_proba(LOGITS), expected.predict_proba(LOGITS), atol=1e-6)
 
 
 def test_a_worker_killed_in_the_middle_changes_nothing(cluster, folder, expected):

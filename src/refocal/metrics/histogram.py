@@ -117,11 +117,13 @@ class CalibrationHistogram:
             raise ParameterError(
                 "other", "CalibrationHistogram.merge", expected="a histogram with the same cells", got=repr(other)
             )
-        self._count += other._count
-        self._carry += other._carry
-        _compensated_add(self._sums, self._carry, slice(None), other._sums)
-        np.minimum(self._low, other._low, out=self._low)
-        np.maximum(self._high, other._high, out=self._high)
+        filled = np.flatnonzero(other._count)
+        used: Indices | slice = filled if 4 * filled.shape[0] < other._count.shape[0] else slice(None)
+        self._count[used] += other._count[used]
+        self._carry[:, used] += other._carry[:, used]
+        _compensated_add(self._sums, self._carry, used, other._sums[:, used])
+        self._low[used] = np.minimum(self._low[used], other._low[used])
+        self._high[used] = np.maximum(self._high[used], other._high[used])
         return self
 
     def compute(self, *, n_bins: int = 15, level: float = 0.95) -> StreamedCalibration:

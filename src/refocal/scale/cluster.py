@@ -18,7 +18,7 @@ import numpy as np
 from refocal.errors import ClusterError, RefocalError, ShapeError
 from refocal.scale.extras import need
 from refocal.scale.parts import Part
-from refocal.search.rows import Block, Job, Reading, Rows, Walked, finish_walked, join_walked, walk_blocks
+from refocal.search.rows import Ask, Block, Job, Reading, Rows, Walked, finish_walked, join_walked, walk_blocks
 
 FAN_IN = 8
 # Leaves for each thread of the cluster: several, so that a slow one does not keep all others waiting.
@@ -37,33 +37,52 @@ class DaskRows(Rows):
 
     def walk(self, job: Job) -> Walked:
         """Do a job on all leaves."""
+        return self.walk_and_keep(job)[0]
+
+    def walk_and_keep(self, job: Job) -> tuple[Walked, Ask]:
+        """The same; the whole answer stays with the worker that joined it, and questions go there."""
+        root, leaves = self._tree(job)
+        if self.client is None:
+            whole = root.compute()
+            return self._counted(finish_walked(job, whole)), lambda question: question(whole.answer)
+        finished = need("dask", "dask", "refocal.scale with Dask").delayed(finish_walked, pure=False)(job, root)
+        # Should the worker die that keeps the root, Dask makes it again.
+        future, kept, *coming = self.client.compute([finished, root, *leaves])
+        self._watch(coming)
+        return self._counted(result_of(future)), partial(self._ask, kept)
+
+    def _tree(self, job: Job) -> tuple[Any, list[Any]]:
+        """The root, not yet finished, and the leaves."""
         delayed = need("dask", "dask", "refocal.scale with Dask").delayed
         # One task holds the job: the others name it, and are small.
         shared = delayed(partial(_same, job), pure=False)()
         level = leaves = [leaf(shared) for leaf in self.leaves]
-        while len(level) > 1:
+        while True:
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
             level = [delayed(join_walked, pure=False)(shared, *group) for group in groups]
-        root = delayed(finish_walked, pure=False)(shared, level[0])
-        walked: Walked = self._computed(root, leaves)
-        self.n_rows = walked.n_rows + walked.n_skipped
-        return walked
+            if len(level) == 1:
+                return level[0], leaves
 
-    def _computed(self, root: Any, leaves: list[Any]) -> Any:
-        if self.client is None:
-            return root.compute()
-        future, *coming = self.client.compute([root, *leaves])
+    def _watch(self, leaves: list[Any]) -> None:
+        """Tell how many leaves are done; once joined they need not be kept."""
         done = 0
 
-        def tell(_: Any) -> None:
+        def tell(leaf: Any) -> None:
             nonlocal done
             done += 1
+            leaf.release()
             if self.watch is not None and self.n_rows is not None:
-                self.watch(self.n_rows * done // len(coming), self.n_rows)
+                self.watch(self.n_rows * done // len(leaves), self.n_rows)
 
-        for each in coming:
-            each.add_done_callback(tell)
-        return result_of(future)
+        for leaf in leaves:
+            leaf.add_done_callback(tell)
+
+    def _ask(self, kept: Any, question: Callable[[Any], Any]) -> Any:
+        return result_of(self.client.submit(_asked, question, kept, pure=False))
+
+    def _counted(self, walked: Walked) -> Walked:
+        self.n_rows = walked.n_rows + walked.n_skipped
+        return walked
 
     def __repr__(self) -> str:
         kind = f"{self.reading.n_classes:,} classes, {self.reading.input}"
@@ -190,3 +209,7 @@ def result_of(future: Any) -> Any:
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _asked(question: Callable[[Any], Any], kept: Walked) -> Any:
+    return question(kept.answer)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
 from refocal.scale.parts import PairsPart, Part
-from refocal.search.rows import Block, Job, Reading, Rows, Walked, finish_walked, walk_blocks
+from refocal.search.rows import Ask, Block, Job, Reading, Rows, Walked, finish_walked, walk_blocks
 
 
 class LocalRows(Rows):
@@ -21,6 +21,10 @@ class LocalRows(Rows):
 
     def walk(self, job: Job) -> Walked:
         """Do a job on all blocks; the next one is read while a block is worked on."""
+        return self.walk_and_keep(job)[0]
+
+    def walk_and_keep(self, job: Job) -> tuple[Walked, Ask]:
+        """The same, and the answer for questions to come."""
         done = 0
 
         def tell(n_rows: int) -> None:
@@ -34,7 +38,7 @@ class LocalRows(Rows):
             blocks = _ahead(blocks)
         walked = walk_blocks(blocks, self.reading, job, tell)
         self.n_rows = done
-        return finish_walked(job, walked)
+        return finish_walked(job, walked), lambda question: question(walked.answer)
 
     def __repr__(self) -> str:
         size = "rows" if self.n_rows is None else f"{self.n_rows:,} rows"

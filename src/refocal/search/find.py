@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from refocal._arrays import check_option
 from refocal.errors import ParameterError
 from refocal.search.grid import best_index, scan_grid, scan_points
-from refocal.search.narrow import check_mergeable, look_at_all_rows
+from refocal.search.narrow import search_rows
 from refocal.search.newton import newton, newton_temperature
 from refocal.search.objective import Objective, as_objective
 from refocal.search.problem import Problem
@@ -79,18 +80,30 @@ def find(
     if search == "auto" and temperatures is None:
         all_temperatures = all_temperatures * newton_temperature(problem).temperature
     tolerance = goal.nll_tolerance if nll_tolerance is None else nll_tolerance
-    seen = problem.sample
-    if seen.n_rows < problem.n_rows:
-        check_mergeable(goal)
-    if search == "line" and len(all_gammas) > 1 and len(all_temperatures) > 1:
-        surface = _scan_line(seen, goal, all_gammas, all_temperatures)
-    else:
-        surface = scan_grid(seen, goal, all_gammas, all_temperatures, tolerance, progress)
-    if isinstance(problem, StreamedProblem) and seen.n_rows < problem.n_rows:
-        surface, at = look_at_all_rows(problem, goal, surface, tolerance)
-    else:
+    on_line = search == "line" and len(all_gammas) > 1 and len(all_temperatures) > 1
+    scan = partial(
+        _scan, objective=goal, gammas=all_gammas, temperatures=all_temperatures, tolerance=tolerance, on_line=on_line
+    )
+    if isinstance(problem, Problem):
+        surface = scan(problem, progress=progress)
         at = best_index(surface, tolerance)
+    else:
+        surface, at = search_rows(problem, goal, scan, tolerance)
     return _chosen(surface, at, problem.passes), surface
+
+
+def _scan(
+    problem: Problem,
+    objective: Objective,
+    gammas: Vector,
+    temperatures: Vector,
+    tolerance: float | None,
+    on_line: bool,
+    progress: Callable[[float], None] | None = None,
+) -> Surface:
+    if on_line:
+        return _scan_line(problem, objective, gammas, temperatures)
+    return scan_grid(problem, objective, gammas, temperatures, tolerance, progress)
 
 
 def _scan_line(problem: Problem, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:

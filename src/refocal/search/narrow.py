@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,59 +13,109 @@ from refocal import metrics
 from refocal.errors import UnsupportedError
 from refocal.search.grid import best_index, within
 from refocal.search.objective import Objective
+from refocal.search.problem import Problem
 from refocal.search.solution import Surface
-from refocal.search.streamed import POINTS, StreamedProblem
+from refocal.search.streamed import FINE_BITS, POINTS, SEARCH_BITS, StreamedProblem
 
 Vector = NDArray[np.float64]
 Index = tuple[int, ...]
 
+# So many of the best points are measured with finer histograms.
+CONTENDERS = 4
 
-def look_at_all_rows(
-    problem: StreamedProblem, objective: Objective, surface: Surface, nll_tolerance: float | None
+
+def search_rows(
+    problem: StreamedProblem,
+    objective: Objective,
+    scan: Callable[[Problem], Surface],
+    nll_tolerance: float | None,
 ) -> tuple[Surface, Index]:
-    """The surface with the points that matter measured on all rows, and the best of these.
-
-    The points that the sample finds best come first; then the neighbours of what is best on all rows, by score and by
-    log-loss, until all of them are known: the chosen point is better than everything around it.
-    """
-    log_loss, error = surface.log_loss.copy(), np.zeros_like(surface.value)
-    known = np.zeros(surface.value.shape, dtype=bool)
-    wanted = _first_points(surface, nll_tolerance)
-    while wanted:
-        at = tuple(np.array(wanted).T)
-        points = list(zip(surface.gamma[at].tolist(), surface.temperature[at].tolist(), strict=True))
-        found = problem.scores(points, objective.resolutions)
-        log_loss[at], error[at] = found.log_loss, found.brier if objective.metric is not None else found.ece
-        known[at] = True
-        seen = Surface(
-            surface.gamma[known],
-            surface.temperature[known],
-            log_loss[known],
-            objective.score(log_loss[known], error[known]),
-        )
-        where = np.argwhere(known)
-        best = tuple(int(i) for i in where[best_index(seen, nll_tolerance)[0]])
-        least = tuple(int(i) for i in where[int(np.argmin(seen.log_loss))])
-        wanted = [point for point in _around(known.shape, best, least) if not known[point]]
-    value = surface.value.copy()
-    value[known] = seen.value
-    return Surface(surface.gamma, surface.temperature, np.where(known, log_loss, surface.log_loss), value), best
-
-
-def check_mergeable(objective: Objective) -> None:
-    """Complain about an objective that is no sum over blocks."""
+    """What `scan` sees on a sample, with the points that matter measured on all rows, and the best of these."""
+    if problem.n_look == problem.n_rows:
+        surface = problem.look(scan)
+        return surface, best_index(surface, nll_tolerance)
     if objective.metric is not None and objective.metric is not metrics.brier_score:
         raise UnsupportedError(
             f"The objective {objective.name!r} needs all rows in memory. 'nll', 'ece', 'auto' and 'brier_score' do not."
         )
+    return _look_at_all_rows(problem, objective, problem.look(scan), nll_tolerance)
+
+
+class _Known:
+    """A surface of which ever more points are measured on all rows."""
+
+    def __init__(self, problem: StreamedProblem, objective: Objective, surface: Surface) -> None:
+        self.problem, self.objective, self.surface = problem, objective, surface
+        self.log_loss, self.error = surface.log_loss.copy(), np.zeros_like(surface.value)
+        self.known, self.fine = np.zeros((2, *surface.value.shape), dtype=bool)
+
+    def measure(self, points: list[Index], bits: int) -> None:
+        """Measure points on all rows."""
+        at = tuple(np.array(points).T)
+        pairs = list(zip(self.surface.gamma[at].tolist(), self.surface.temperature[at].tolist(), strict=True))
+        found = self.problem.scores(pairs, self.objective.resolutions, bits)
+        self.log_loss[at] = found.log_loss
+        self.error[at] = found.ece if self.objective.metric is None else found.brier
+        self.known[at] = True
+        # What has no histogram is as exact as it will be.
+        self.fine[at] = bits == FINE_BITS or not self.objective.resolutions
+
+    def score(self) -> Vector:
+        """The objective of the known points, inf elsewhere."""
+        score = np.full(self.known.shape, np.inf)
+        score[self.known] = self.objective.score(self.log_loss[self.known], self.error[self.known])
+        return score
+
+    def ranked(self, nll_tolerance: float | None) -> list[Index]:
+        """The known points within the tolerance, the best first; equal scores are decided by the log-loss."""
+        allowed = np.zeros_like(self.known)
+        allowed[self.known] = within(self.log_loss[self.known], nll_tolerance)
+        order = np.lexsort((self.log_loss.ravel(), np.where(allowed, self.score(), np.inf).ravel()))
+        return _indices(order[: int(allowed.sum())], self.known.shape)
+
+    def least(self) -> Index:
+        """The known point of the least log-loss."""
+        return _indices([int(np.argmin(np.where(self.known, self.log_loss, np.inf)))], self.known.shape)[0]
+
+
+def _look_at_all_rows(
+    problem: StreamedProblem, objective: Objective, surface: Surface, nll_tolerance: float | None
+) -> tuple[Surface, Index]:
+    """The points that the sample finds best come first; then the neighbours of what is best on all rows.
+
+    These are the two best by score and the best by log-loss, until all of their neighbours are known: the chosen point
+    is better than everything around it. The few best are measured once more, with finer histograms, before one is
+    chosen.
+    """
+    seen = _Known(problem, objective, surface)
+    seen.measure(_first_points(surface, nll_tolerance), SEARCH_BITS)
+    while True:
+        ranked = seen.ranked(nll_tolerance)
+        near = [point for point in _around(seen.known.shape, *ranked[:2], seen.least()) if not seen.known[point]]
+        rough = [point for point in ranked[:CONTENDERS] if not seen.fine[point]]
+        if near:
+            seen.measure(near, SEARCH_BITS)
+        elif rough:
+            seen.measure(rough, FINE_BITS)
+        else:
+            break
+    value = np.where(seen.known, seen.score(), surface.value)
+    return Surface(surface.gamma, surface.temperature, seen.log_loss, value), ranked[0]
 
 
 def _first_points(surface: Surface, nll_tolerance: float | None) -> list[Index]:
-    """What the sample finds best, and its least log-loss: one walk."""
-    score = np.where(within(surface.log_loss, nll_tolerance), surface.value, np.inf).ravel()
-    order = np.argsort(score, kind="stable")[: POINTS - 1]
-    chosen = dict.fromkeys([int(surface.log_loss.argmin()), *(int(i) for i in order if score[i] < np.inf)])
-    return [tuple(int(i) for i in np.unravel_index(at, surface.value.shape)) for at in chosen]
+    """The sample's least log-loss, the best of each γ, and what else it finds best: one walk."""
+    score = np.where(within(surface.log_loss, nll_tolerance), surface.value, np.inf)
+    order = np.argsort(score, axis=None, kind="stable").tolist()
+    of_gamma = {float(surface.gamma.flat[at]): at for at in reversed(order)}
+    each = sorted(of_gamma.values(), key=order.index)[: POINTS // 2]
+    wanted = [int(surface.log_loss.argmin()), *each, *order]
+    allowed = dict.fromkeys(at for at in wanted if score.flat[at] < np.inf)
+    return _indices(list(allowed)[:POINTS], score.shape)
+
+
+def _indices(flat: Any, shape: tuple[int, ...]) -> list[Index]:
+    return [tuple(int(i) for i in np.unravel_index(at, shape)) for at in flat]
 
 
 def _around(shape: tuple[int, ...], *points: Index) -> list[Index]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,10 @@ class Walked(NamedTuple):
     answer: Any
     n_rows: int
     n_skipped: int
+
+
+Ask: TypeAlias = Callable[[Callable[[Any], Any]], Any]
+"""What a function says of an answer, computed where that answer lies."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,10 @@ class Rows(ABC):
     @abstractmethod
     def walk(self, job: Job) -> Walked:
         """Do a job on all blocks."""
+
+    @abstractmethod
+    def walk_and_keep(self, job: Job) -> tuple[Walked, Ask]:
+        """The same, with a way to ask more of the whole answer, which stays where it is however large."""
 
 
 def walk_blocks(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,13 @@ from refocal.search.tally import (
 Vector = NDArray[np.float64]
 Keys = NDArray[np.uint64]
 
-# Rows and numbers of the sample: enough to begin a Newton method; enough to see where on a grid to look.
-START_ROWS, START_ENTRIES = 4_000, 1 << 16
-LOOK_ROWS, LOOK_ENTRIES = 100_000, 20_000_000
-MIN_ROWS = 600
-# Cells of the histograms of a search and of a report; the latter are refined until the bound is small enough.
-SEARCH_BITS, REPORT_BITS = 10, 12
+# Rows and numbers of a sample: enough to begin a Newton method, and little to send; enough to see where on a grid to
+# look, which stays where it was made.
+START_ROWS, START_ENTRIES, FEWEST_START_ROWS = 4_000, 1 << 16, 200
+LOOK_ROWS, LOOK_ENTRIES, FEWEST_LOOK_ROWS = 100_000, 5_000_000, 600
+# Cells of the histograms of a search, of its last look and of a report; the latter are refined until the bound is small
+# enough.
+SEARCH_BITS, FINE_BITS, REPORT_BITS = 10, 12, 12
 ECE_BOUND, MAX_REFINEMENTS = 1e-4, 3
 # So many points are measured in one walk.
 POINTS = 16
@@ -58,6 +59,11 @@ class Sample:
         weight = None if self.weight is None else self.weight[order]
         return Sample(self.keys[order], self.values[order], self.labels[order], weight)
 
+    @property
+    def problem(self) -> Problem:
+        """These rows as a problem of their own."""
+        return Problem(self.values, self.labels, self.weight)
+
 
 @dataclass
 class Inspected:
@@ -69,6 +75,7 @@ class Inspected:
     lowest: int
     highest: int
     like_probabilities: bool
+    precision: float
     sample: Sample
 
 
@@ -87,29 +94,23 @@ class StreamedProblem:
         self.n_classes = rows.reading.n_classes
         self.passes = 0
         self.memo: dict[Any, Any] = {}
-        most, entries = (LOOK_ROWS, LOOK_ENTRIES) if look else (START_ROWS, START_ENTRIES)
-        n_sample = max(MIN_ROWS, min(most, entries // self.n_classes))
-        walked = rows.walk(Job(partial(inspect, n_sample=n_sample), partial(_join, n_sample=n_sample), check=True))
+        n_start = max(FEWEST_START_ROWS, min(START_ROWS, START_ENTRIES // self.n_classes))
+        n_look = max(FEWEST_LOOK_ROWS, min(LOOK_ROWS, LOOK_ENTRIES // self.n_classes)) if look else n_start
+        job = Job(partial(inspect, n_sample=n_look), partial(_join, n_sample=n_look), partial(_start, n_start), True)
+        walked, self._ask = rows.walk_and_keep(job)
         self.n_rows, self.n_skipped = walked.n_rows, walked.n_skipped
         self._inspected = self._checked(walked.answer)
-        self.weight = self._inspected.weight
+        self.weight, self.precision = self._inspected.weight, self._inspected.precision
         self.typical_gap = self._inspected.gap / self.n_rows / (self.n_classes - 1)
+        self.n_look = min(n_look, self.n_rows)
 
-    @cached_property
-    def sample(self) -> Problem:
-        """The rows that show where to look; all of them if they are few."""
-        found = self._inspected.sample
-        return Problem(found.values, found.labels, found.weight)
-
-    @property
-    def precision(self) -> float:
-        """The machine epsilon that rows are computed in."""
-        return self.sample.precision
+    def look(self, question: Callable[[Problem], Any]) -> Any:
+        """What a function says of the `n_look` rows that show where to look, computed where they lie."""
+        return self._ask(partial(_of_sample, question))
 
     def part(self, n_rows: int) -> Problem:
-        """At most `n_rows` of the sample."""
-        found = self._inspected.sample.smallest(n_rows)
-        return Problem(found.values, found.labels, found.weight)
+        """At most `n_rows` of the rows to begin with."""
+        return self._inspected.sample.smallest(n_rows).problem
 
     def temperature_curvature(self, slope: float) -> tuple[float, float, float]:
         """See `Problem.temperature_curvature`."""
@@ -124,12 +125,14 @@ class StreamedProblem:
         """Weighted sums of blocks, added up and divided by the weight of all rows: one walk."""
         return np.asarray(self._walk(Job(sums, np.add)) / self.weight)
 
-    def scores(self, points: list[tuple[float, float]], resolutions: tuple[int, ...]) -> Scores:
+    def scores(
+        self, points: list[tuple[float, float]], resolutions: tuple[int, ...], bits: int = SEARCH_BITS
+    ) -> Scores:
         """Scores of points (γ, T), with the mean of the ECEs at these numbers of bins by histograms."""
         parts: list[Scores] = []
         for first in range(0, len(points), POINTS):
             some = tuple(points[first : first + POINTS])
-            cells = (CalibrationHistogram(bits=SEARCH_BITS),) * len(some) if resolutions else ()
+            cells = (CalibrationHistogram(bits=bits),) * len(some) if resolutions else ()
             finish = partial(scores, resolutions=resolutions)
             parts.append(self._walk(Job(partial(tally, predict=FocalPoints(some), cells=cells), join_tallies, finish)))
         return Scores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -160,7 +163,7 @@ class StreamedProblem:
                 InputWarning,
                 stacklevel=5,
             )
-        return replace(found, sample=found.sample.smallest(len(found.sample.keys)))
+        return found
 
 
 def measure_rows(
@@ -201,6 +204,7 @@ def inspect(block: Block, n_sample: int) -> Inspected:
         lowest=int(block.labels.min()),
         highest=int(block.labels.max()),
         like_probabilities=_like_probabilities(values),
+        precision=problem.precision,
         sample=Sample(
             keys[chosen],
             values.astype(np.float32) if values.dtype == np.float16 else np.array(values),
@@ -226,8 +230,19 @@ def _join(first: Inspected, second: Inspected, n_sample: int) -> Inspected:
         min(first.lowest, second.lowest),
         max(first.highest, second.highest),
         first.like_probabilities and second.like_probabilities,
+        max(first.precision, second.precision),
         both.smallest(n_sample),
     )
+
+
+def _start(n_start: int, found: Inspected) -> Inspected:
+    """What the client gets: few rows, by rising key, in single precision, since they only show where to begin."""
+    few = found.sample.smallest(n_start)
+    return replace(found, sample=replace(few, values=few.values.astype(np.float32)))
+
+
+def _of_sample(question: Callable[[Problem], Any], found: Inspected) -> Any:
+    return question(found.sample.smallest(len(found.sample.keys)).problem)
 
 
 def _keys(block: Block) -> Keys:

@@ -6,6 +6,8 @@ import json
 import shutil
 from itertools import pairwise
 
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -16,8 +18,9 @@ from scale_rows import make_rows
 
 from refocal import FocalTemperatureScaling, TemperatureScaling, load
 from refocal.cli.run import run
-from refocal.errors import DataError, FormatError
-from refocal.scale import apply, cluster, open_rows, rows_of
+from refocal.errors import DataError, FormatError, LabelError, ShapeError
+from refocal.evaluate import evaluate
+from refocal.scale import apply, blocks, cluster, open_rows, rows_of
 from refocal.scale import opening as opening_module
 
 LOGITS, LABELS = make_rows(3000, 4, dtype=np.float64)
@@ -98,6 +101,50 @@ def test_a_missing_label_is_a_bad_row(folder):
     spoil(folder, "part0.parquet", label=pd.array([None, *LABELS[1:700]], dtype="Int64"))
     with pytest.raises(ValueError, match=r"row 0 of .*part0\.parquet"):
         TemperatureScaling().fit(open_rows(folder))
+
+
+NAMES = np.array(["cat", "dog", "cow", "hen"], dtype=object)
+
+
+@pytest.mark.parametrize("kind", ["text", "category"])
+def test_labels_may_be_names_of_classes(folder, fitted, kind, capsys):
+    for i, (first, last) in enumerate(pairwise(CUTS)):
+        frame = frame_of(first, last).assign(label=NAMES[LABELS[first:last]])
+        (frame if kind == "text" else frame.astype({"label": "category"})).to_parquet(folder / f"part{i}.parquet")
+    found = TemperatureScaling().fit(open_rows(folder))
+    assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+    assert evaluate(open_rows(folder), {"ts": found}).class_names == list(NAMES)
+    other = open_rows(folder, class_names=["cat", "dog", "cow", "pig"])
+    with pytest.raises(LabelError, match=r"among the class names\. Got 'hen' in row \d+ of .*part0\.parquet"):
+        TemperatureScaling().fit(other)
+    with pytest.raises(ShapeError, match="4 different names, one for each column"):
+        open_rows(folder, class_names=["cat", "dog"])
+    spoil(folder, "part2.parquet", label=[None, *NAMES[LABELS[701:1900]]])
+    assert run(["fit", str(folder), "-m", "ts", "-o", str(folder / "c.json")]) == 1
+    assert "among the class names. Got None in row 0 of" in capsys.readouterr().err.replace("\n", " ")
+    assert TemperatureScaling().fit(open_rows(folder, skip_bad_rows=True)).fit_report_["n_skipped"] == 1
+    written = apply(fitted, folder, folder.parent / "probs")
+    assert pq.read_table(written[0].file)["label"].to_pylist() == NAMES[LABELS[:700]].tolist()
+
+
+def test_names_of_classes_in_blocks_zarr_and_dask(tmp_path, fitted):
+    order = np.argsort(NAMES.astype(str))  # in memory text stands for the columns in sorted order
+    logits, names = LOGITS[:, order], NAMES[LABELS].astype(str)
+    expected = TemperatureScaling().fit(logits, names)
+    group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
+    group.create_array("logits", shape=logits.shape, chunks=(256, 4), dtype=logits.dtype)[:] = logits
+    lazy, lazy_names = da.from_array(logits, chunks=(1000, 4)), da.from_array(names, chunks=700)
+    frame = dd.from_pandas(pd.DataFrame(logits).assign(what=names), npartitions=3)
+    for X, y in ((group["logits"], names), (lazy, lazy_names), (frame, "what")):
+        found = TemperatureScaling().fit(X, y)
+        assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+        np.testing.assert_array_equal(found.predict(logits[:50]), expected.predict(logits[:50]))
+    rows = blocks([(LOGITS[:1000], NAMES[LABELS[:1000]]), (LOGITS[1000:], LABELS[1000:])], class_names=NAMES)
+    assert TemperatureScaling().fit(rows).temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+    with pytest.raises(LabelError, match=r"integers, or names with class_names\. Got dtype object in block 0"):
+        TemperatureScaling().fit(blocks([(LOGITS, NAMES[LABELS])]))
+    with pytest.raises(LabelError, match=r"of 4 distinct classes.*Got 2 distinct labels from 'cow' to 'hen'"):
+        TemperatureScaling().fit(lazy, np.where(names == "cow", "cow", "hen"))
 
 
 def test_files_that_do_not_belong_together(folder):

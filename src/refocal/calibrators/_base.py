@@ -116,7 +116,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError("X", function, expected=expected, got=f"rows of {rows.reading.input}")
         fitted, report = self._fit_rows(rows)
         self.n_features_in_ = rows.reading.n_classes
-        self.classes_ = np.arange(rows.reading.n_classes)
+        names = rows.reading.classes
+        self.classes_ = np.arange(rows.reading.n_classes) if names is None else np.array(names)
         for key, value in fitted.items():
             setattr(self, key, value)
         self.fit_report_ = report

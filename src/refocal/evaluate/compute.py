@@ -228,7 +228,7 @@ def _evaluate_rows(
         n_validation=n_validation_of(calibrators) if n_validation is None else n_validation,
         n_test=look.n_rows,
         n_classes=rows.reading.n_classes,
-        class_names=None,
+        class_names=None if rows.reading.class_names is None else list(rows.reading.class_names),
         input=rows.reading.input,
         level=level,
         chosen=picked,

@@ -24,6 +24,8 @@ FAN_IN = 8
 # Leaves for each thread of the cluster: several, so that a slow one does not keep all others waiting.
 LEAVES_PER_THREAD = 4
 CONNECT_SECONDS = 10.0
+# So many labels are looked at together.
+SLICE = 1 << 20
 
 
 class DaskRows(Rows):
@@ -159,6 +161,25 @@ def frame_leaves(
         )
         for i, partition in enumerate(wanted.to_delayed())
     ]
+
+
+def distinct(labels: Any, client: Any) -> set[str]:
+    """The different labels that are text, of a Dask array or Series or of anything that can be sliced."""
+    if type(labels).__module__.startswith("dask"):
+        parts = [need("dask", "dask", "refocal.scale with Dask").delayed(_texts_of)(part) for part in _parts_of(labels)]
+        client = client if client is not None else current_client()
+        if client is not None:
+            return set().union(*client.gather(client.compute(parts)))
+        return set().union(*need("dask", "dask", "refocal.scale with Dask").compute(*parts))
+    return set().union(*(_texts_of(labels[i : i + SLICE]) for i in range(0, len(labels), SLICE)))
+
+
+def _parts_of(labels: Any) -> list[Any]:
+    return list(np.ravel(labels.to_delayed()))
+
+
+def _texts_of(labels: Any) -> set[str]:
+    return {label for label in set(np.asarray(labels).tolist()) if isinstance(label, str)}
 
 
 def _aligned(vector: Any, values: Any, name: str, function: str) -> Any:

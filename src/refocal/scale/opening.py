@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ def open_rows(
     values: str | None = None,
     labels: str | os.PathLike[str] | None = None,
     weight: str | None = None,
+    class_names: Sequence[str] | None = None,
     first_label: int = 0,
     skip_bad_rows: bool = False,
     scheduler: str | None = None,
@@ -49,8 +50,8 @@ def open_rows(
     path : path or address
         A folder of Parquet files, a pattern such as "logits/*.parquet", an address that fsspec knows (s3://…), a Zarr
         group, or a file that `refocal.data.read` reads; .npy and uncompressed .npz files are mapped.
-    input, values, labels, weight, first_label
-        As for `refocal.data.read`.
+    input, values, labels, weight, class_names, first_label
+        As for `refocal.data.read`; labels may be names of classes.
     skip_bad_rows : bool
         Leave out rows that cannot be used, and count them; by default the first one is an error that names its place.
     scheduler : str, optional
@@ -74,7 +75,8 @@ def open_rows(
     """
     function = "open_rows"
     opened = open_parts(path, input=input, values=values, labels=labels, weight=weight)
-    reading = Reading(opened.n_classes, input, first_label, skip_bad_rows, function)
+    names = opened.class_names if class_names is None else class_names
+    reading = Reading(opened.n_classes, input, first_label, skip_bad_rows, function, _texts(names))
     if scheduler is not None and client is None:
         client = cluster.connect(scheduler)
     return _rows(opened.parts, reading, client)
@@ -84,10 +86,13 @@ def blocks(
     pairs: Iterable[Any],
     *,
     input: str = "logits",  # noqa: A002
+    class_names: Sequence[str] | None = None,
     first_label: int = 0,
     skip_bad_rows: bool = False,
 ) -> Rows:
     """Rows from any iterable of (logits, labels) or (logits, labels, weights) that can be walked again.
+
+    With `class_names`, one for each column, labels may be these names.
 
     >>> import numpy as np
     >>> from refocal import TemperatureScaling
@@ -107,7 +112,8 @@ def blocks(
     first = next((pair for pair in pairs if np.ndim(pair[0]) == 2), None)
     if first is None:
         raise ShapeError("pairs", "scale.blocks", expected="blocks of two-dimensional logits", got="none")
-    reading = Reading(int(np.shape(first[0])[1]), input, first_label, skip_bad_rows, "scale.blocks")
+    n_classes = int(np.shape(first[0])[1])
+    reading = Reading(n_classes, input, first_label, skip_bad_rows, "scale.blocks", _texts(class_names))
     return LocalRows([PairsPart(pairs)], reading)
 
 
@@ -117,12 +123,14 @@ def rows_of(
     sample_weight: Any = None,
     *,
     input: str = "logits",  # noqa: A002
+    class_names: Sequence[str] | None = None,
     skip_bad_rows: bool = False,
     client: Any = None,
 ) -> Rows:
     """Rows of arrays that are not in memory: memory-mapped, Zarr, or Dask (arrays, or a DataFrame of the classes).
 
-    `y` and `sample_weight` of a DataFrame are names of its columns, or Dask Series of the same partitions.
+    `y` and `sample_weight` of a DataFrame are names of its columns, or Dask Series of the same partitions. Labels that
+    are text stand for the columns in their sorted order, as in memory, unless `class_names` gives another.
 
     >>> import dask.array
     >>> from refocal import TemperatureScaling
@@ -137,10 +145,11 @@ def rows_of(
     if y is None:
         raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
     if type(X).__module__.startswith("dask"):
-        return _rows_of_dask(X, y, sample_weight, input, skip_bad_rows, client)
+        return _rows_of_dask(X, y, sample_weight, _texts(class_names), input, skip_bad_rows, client)
     if X.ndim != 2:
         raise ShapeError("X", "rows_of", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
-    reading = Reading(int(X.shape[1]), input, 0, skip_bad_rows, "fit")
+    names = _names(y, int(X.shape[1]), _texts(class_names), client)
+    reading = Reading(int(X.shape[1]), input, 0, skip_bad_rows, "fit", *names)
     name = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
     n_rows = int(X.shape[0])
     labels, weight = _checked_vector(y, n_rows, "y"), _checked_vector(sample_weight, n_rows, "sample_weight")
@@ -203,7 +212,9 @@ def _rows(parts: list[Part], reading: Reading, client: Any) -> Rows:
     return cluster.DaskRows(cluster.part_leaves(parts, reading, client), reading, client)
 
 
-def _rows_of_dask(values: Any, y: Any, weight: Any, kind: str, skip: bool, client: Any) -> Rows:
+def _rows_of_dask(
+    values: Any, y: Any, weight: Any, given: tuple[str, ...] | None, kind: str, skip: bool, client: Any
+) -> Rows:
     if hasattr(values, "to_dask_array"):
         # Series become columns: on its own each would be cut into partitions of its own.
         series = {f"refocal {what}": v for what, v in (("y", y), ("weight", weight)) if hasattr(v, "to_dask_array")}
@@ -217,13 +228,35 @@ def _rows_of_dask(values: Any, y: Any, weight: Any, kind: str, skip: bool, clien
         if missing:
             raise DataError("y", "fit", expected=f"a column of X: {list(values.columns)}", got=repr(missing[0]))
         classes = [name for name in values.columns if name not in names]
-        reading = Reading(len(classes), kind, 0, skip, "fit")
+        names_of = _names(values[y], len(classes), given, client)
+        reading = Reading(len(classes), kind, 0, skip, "fit", *names_of)
         return cluster.DaskRows(cluster.frame_leaves(values, classes, y, weight, reading), reading, client)
     values = values.to_dask_array() if hasattr(values, "to_dask_array") else values
     if values.ndim != 2:
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(values.shape)}")
-    reading = Reading(int(values.shape[1]), kind, 0, skip, "fit")
+    reading = Reading(int(values.shape[1]), kind, 0, skip, "fit", *_names(y, int(values.shape[1]), given, client))
     return cluster.DaskRows(cluster.array_leaves(values, y, weight, reading), reading, client)
+
+
+def _names(
+    y: Any, n_classes: int, given: tuple[str, ...] | None, client: Any
+) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+    """Names of the columns, and what `classes_` will be: text labels stand for the columns in sorted order."""
+    dtype = getattr(y, "dtype", None) or np.asarray(y).dtype
+    if getattr(dtype, "kind", "O") in "biuf":
+        return given, None
+    if given is not None:
+        return given, given
+    found = tuple(sorted(cluster.distinct(y, client)))
+    if len(found) != n_classes:
+        expected = f"of {n_classes} distinct classes, as X has columns, or names with class_names"
+        got = f"{len(found)} distinct labels" + (f" from {found[0]!r} to {found[-1]!r}" if found else "")
+        raise LabelError("y", "fit", expected=expected, got=got)
+    return found, found
+
+
+def _texts(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(str(name) for name in names)
 
 
 def _open_zarr(

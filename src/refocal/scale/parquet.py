@@ -85,8 +85,11 @@ class ParquetPart:
         return flat.reshape(len(column), self.columns.n_classes)
 
     def _vector(self, batch: Any, name: str) -> NDArray[Any]:
-        values: NDArray[Any] = batch.column(name).to_numpy(zero_copy_only=False)
-        return values.astype(np.float64) if values.dtype.kind == "O" and batch.column(name).null_count else values
+        column = batch.column(name)
+        values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        if values.dtype.kind != "O" or not column.null_count or _is_text(column.type):
+            return values
+        return values.astype(np.float64)
 
 
 def parquet_parts(
@@ -135,6 +138,12 @@ def _columns_of(
         n_classes = len(first.column(0)[0])
     names = None if chosen.nested else chosen.names
     return Columns(tuple(chosen.classes), chosen.nested, chosen.labels, weight, n_classes, names)
+
+
+def _is_text(kind: Any) -> bool:
+    types = need("pyarrow", "parquet", "Parquet files").types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
 
 
 def _shared_prefix(names: tuple[str, ...]) -> str:

@@ -63,20 +63,30 @@ class Reading:
     first_label: int = 0
     skip_bad_rows: bool = False
     function: str = "fit"
+    class_names: tuple[str, ...] | None = None
+    """What the columns are called; labels may be these names."""
+    classes: tuple[str, ...] | None = None
+    """What `classes_` of a calibrator will be; None: the numbers of the columns."""
 
     def __post_init__(self) -> None:
         check_option(self.input, ("logits", "probabilities"), "input", self.function)
+        distinct = self.n_classes if self.class_names is None else len(set(self.class_names))
+        if self.class_names is not None and not distinct == len(self.class_names) == self.n_classes:
+            expected = f"{self.n_classes} different names, one for each column"
+            raise ShapeError("class_names", self.function, expected=expected, got=f"{distinct} different ones")
 
     def prepared(self, block: Block, check: bool) -> Block:
         """Logits and labels from 0 on, without bad rows if those are to be skipped; complains about the first else."""
         self._check_shapes(block)
+        given = block.labels
         labels = self._numbers(block) - self.first_label
         weight = None if block.weight is None else np.asarray(block.weight, dtype=np.float64)
         block = block._replace(labels=labels, weight=weight)
         if check or self.skip_bad_rows:
             bad = self._bad_rows(block)
             if bad.any() and not self.skip_bad_rows:
-                raise self.complaint(block, int(np.argmax(bad)))
+                row = int(np.argmax(bad))
+                raise self.complaint(block, row, given[row])
             if bad.any():
                 good = ~bad
                 kept = None if weight is None else weight[good]
@@ -104,10 +114,21 @@ class Reading:
             whole = np.isfinite(labels) & (labels == np.round(labels))
             # A label that is no number is a bad row, and -1 - first_label lies outside of every range.
             return np.where(whole, labels, self.first_label - 1).astype(np.int64)
+        if labels.dtype.kind in "USTO":
+            return self._numbers_of_names(labels, block.where)
         if labels.dtype.kind not in "iub":
             got = f"dtype {labels.dtype} in {block.where}"
             raise LabelError("y", self.function, expected="integers from 0 to C-1 in every block", got=got)
         return labels.astype(np.int64)
+
+    def _numbers_of_names(self, labels: NDArray[Any], where: str) -> NDArray[np.int64]:
+        if self.class_names is None:
+            got = f"dtype {labels.dtype} in {where}"
+            raise LabelError("y", self.function, expected="integers, or names with class_names", got=got)
+        known = {name: i + self.first_label for i, name in enumerate(self.class_names)}
+        names = (labels.astype(str) if labels.dtype.kind == "S" else labels).tolist()
+        # A name that no class has, or none at all, makes a bad row.
+        return np.array([known.get(name, self.first_label - 1) for name in names], dtype=np.int64)
 
     @without_warnings
     def bad_values(self, values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -130,13 +151,14 @@ class Reading:
             bad |= ~((block.weight >= 0.0) & (block.weight < np.inf))
         return bad
 
-    def complaint(self, block: Block, row: int) -> InputError:
-        """What is wrong with one row, and where it is."""
+    def complaint(self, block: Block, row: int, given: Any = None) -> InputError:
+        """What is wrong with one row, and where it is; `given` is its label as it was read."""
         place = f"row {block.first_row + row} of {block.where}"
         values, label = widened(block.values[row]), int(block.labels[row])
         if not 0 <= label < self.n_classes:
-            given, first = label + self.first_label, self.first_label
-            expected = f"whole numbers from {first} to {first + self.n_classes - 1}"
+            if self.class_names is not None and not isinstance(given, (int, float, np.number)):
+                return LabelError("y", self.function, expected="among the class names", got=f"{given!r} in {place}")
+            expected = f"whole numbers from {self.first_label} to {self.first_label + self.n_classes - 1}"
             return LabelError("y", self.function, expected=expected, got=f"{given} in {place}")
         if block.weight is not None and not 0.0 <= block.weight[row] < np.inf:
             got = f"{block.weight[row]} in {place}"

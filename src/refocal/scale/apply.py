@@ -18,6 +18,7 @@ from refocal.calibrators import Calibrator
 from refocal.calibrators.serialize import to_dict
 from refocal.errors import ParameterError, ShapeError
 from refocal.scale import cluster
+from refocal.scale.addresses import Options, state_of
 from refocal.scale.extras import need
 from refocal.scale.opening import open_parts
 from refocal.scale.parquet import ParquetPart
@@ -46,6 +47,7 @@ def apply(
     values: str | None = None,
     labels: str | None = None,
     skip_bad_rows: bool = False,
+    storage_options: Options = None,
     scheduler: str | None = None,
     client: Any = None,
     progress: Callable[[int, int, int], None] | None = None,
@@ -68,7 +70,8 @@ def apply(
     >>> sum(part.n_rows for part in written)
     3
     """
-    opened = open_parts(path, input=calibrator.input, values=values, labels=labels, need_labels=False)
+    reading_of: dict[str, Any] = {"input": calibrator.input, "values": values, "labels": labels, "need_labels": False}
+    opened = open_parts(path, **reading_of, storage_options=storage_options)
     if opened.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
         raise ShapeError("path", "scale.apply", expected=expected, got=f"{opened.n_classes} columns")
@@ -160,6 +163,8 @@ def _fingerprint(part: Part) -> str:
     """What changes when the source of a part does."""
     file = Path(getattr(getattr(part, "values", None), "file", part.where))
     place = f"{part.where}:{getattr(part, 'first', 0)}:{part.n_rows}"
+    if isinstance(part, ParquetPart) and "://" in part.file:
+        return f"{place}:{state_of(part.file, part.options)}"
     if not file.is_file():
         return place
     state = file.stat()

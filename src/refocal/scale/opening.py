@@ -12,6 +12,7 @@ import numpy as np
 from refocal.data.readers import read_values
 from refocal.errors import DataError, FormatError, LabelError, ShapeError
 from refocal.scale import cluster
+from refocal.scale.addresses import Options, files_of
 from refocal.scale.extras import need
 from refocal.scale.local import LocalRows
 from refocal.scale.parquet import ParquetPart, parquet_parts
@@ -40,6 +41,7 @@ def open_rows(
     class_names: Sequence[str] | None = None,
     first_label: int = 0,
     skip_bad_rows: bool = False,
+    storage_options: Options = None,
     scheduler: str | None = None,
     client: Any = None,
 ) -> Rows:
@@ -54,6 +56,8 @@ def open_rows(
         As for `refocal.data.read`; labels may be names of classes.
     skip_bad_rows : bool
         Leave out rows that cannot be used, and count them; by default the first one is an error that names its place.
+    storage_options : dict, optional
+        For fsspec, where the address is that of a store: endpoint, keys. By default these are in the environment.
     scheduler : str, optional
         Address of a Dask scheduler that does the work, such as "tcp://host:8786". The files must be there for its
         workers too.
@@ -74,7 +78,8 @@ def open_rows(
     1.5
     """
     function = "open_rows"
-    opened = open_parts(path, input=input, values=values, labels=labels, weight=weight)
+    reading_of: dict[str, Any] = {"input": input, "values": values, "labels": labels, "weight": weight}
+    opened = open_parts(path, **reading_of, storage_options=storage_options)
     names = opened.class_names if class_names is None else class_names
     reading = Reading(opened.n_classes, input, first_label, skip_bad_rows, function, _texts(names))
     if scheduler is not None and client is None:
@@ -165,14 +170,18 @@ def open_parts(
     labels: str | os.PathLike[str] | None = None,
     weight: str | None = None,
     need_labels: bool = True,
+    storage_options: Options = None,
 ) -> Opened:
     """The parts of a data set; the arguments are those of `open_rows`."""
     place = os.fspath(path)
     if is_zarr(place):
-        return _open_zarr(place, input, values, None if labels is None else os.fspath(labels), weight, need_labels)
+        names = None if labels is None else os.fspath(labels)
+        return _open_zarr(place, input, values, names, weight, need_labels, storage_options)
     if is_data_set(place):
         names = None if labels is None else os.fspath(labels)
-        parts = parquet_parts(_files(place), input, values, names, weight, need_labels)
+        parts = parquet_parts(
+            files_of(place, storage_options), input, values, names, weight, need_labels, storage_options
+        )
         return Opened(list(parts), parts[0].columns.n_classes, parts[0].columns.class_names)
     kind: Any = input
     found = read_values(place, input=kind, values=values, labels=labels, weight=weight)
@@ -260,11 +269,18 @@ def _texts(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _open_zarr(
-    place: str, kind: str, values: str | None, labels: str | None, weight: str | None, need_labels: bool
+    place: str,
+    kind: str,
+    values: str | None,
+    labels: str | None,
+    weight: str | None,
+    need_labels: bool,
+    storage_options: Options,
 ) -> Opened:
     zarr = need("zarr", "zarr", "Zarr arrays")
+    options = {"storage_options": dict(storage_options or {})} if "://" in place else {}
     try:
-        group = zarr.open_group(place, mode="r")
+        group = zarr.open_group(place, mode="r", **options)
     except Exception as error:  # its exceptions differ from version to version
         raise FormatError(f"{place}: cannot be read as a Zarr group with arrays 'logits' and 'labels'.") from error
     names = sorted(group.array_keys())
@@ -281,27 +297,6 @@ def _open_zarr(
         for name, what in ((label_name, "labels"), (weight, "weight"))
     )
     return Opened(list(array_parts(matrix, y, w, place, int(matrix.chunks[0]))), int(n_classes), None)
-
-
-def _files(place: str) -> list[str]:
-    """The Parquet files of a folder, a pattern or an address, in the order of their names."""
-    if "://" in place:
-        filesystem, path = need("fsspec", "dask", "Addresses of files").core.url_to_fs(place)
-        if "*" not in path and not path.endswith(".parquet"):
-            path = path.rstrip("/") + "/**/*.parquet"
-        found = [filesystem.unstrip_protocol(file) for file in filesystem.glob(path)]
-    elif "*" in place:
-        before, _, _ = place.partition("*")
-        base = Path(before) if before.endswith("/") else Path(before).parent
-        found = [str(file) for file in base.glob(place[len(str(base)) + 1 :] if str(base) != "." else place)]
-    elif Path(place).is_dir():
-        found = [str(file) for file in Path(place).rglob("*.parquet")]
-    else:
-        found = [place]
-    files = sorted(file for file in found if not file.rpartition("/")[2].startswith((".", "_")))
-    if not files:
-        raise FileNotFoundError(f"{place}: no Parquet files there.")
-    return files
 
 
 def _mapped(array: Any) -> Any:

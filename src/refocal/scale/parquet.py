@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from refocal.data.readers import LABELS, choose_columns, listed
 from refocal.errors import FormatError
+from refocal.scale.addresses import Options, filesystem_of
 from refocal.scale.extras import need
 from refocal.scale.parts import rows_of_a_block
 from refocal.search.rows import Block
@@ -35,6 +36,7 @@ class ParquetPart:
     file: str
     columns: Columns
     n_rows: int | None
+    options: Options = None
 
     @property
     def where(self) -> str:
@@ -45,7 +47,7 @@ class ParquetPart:
         """Batches of rows; labels and weight are None where no column holds them."""
         columns = self.columns
         wanted = [*columns.classes, *(c for c in (columns.labels, columns.weight) if c is not None)]
-        with open_file(self.file) as source:
+        with open_file(self.file, self.options) as source:
             self._check(source.schema_arrow)
             first_row, size = 0, rows_of_a_block(columns.n_classes)
             for batch in source.iter_batches(batch_size=size, columns=wanted):
@@ -93,12 +95,18 @@ class ParquetPart:
 
 
 def parquet_parts(
-    files: list[str], input_name: str, values: str | None, labels: str | None, weight: str | None, need_labels: bool
+    files: list[str],
+    input_name: str,
+    values: str | None,
+    labels: str | None,
+    weight: str | None,
+    need_labels: bool,
+    options: Options = None,
 ) -> list[ParquetPart]:
     """One part a file; the columns are those of the first that has rows."""
     sizes, columns = [], None
     for file in files:
-        with open_file(file) as source:
+        with open_file(file, options) as source:
             sizes.append(int(source.metadata.num_rows))
             if columns is None and sizes[-1] > 0:
                 columns = _columns_of(source, file, input_name, values, labels, weight)
@@ -108,16 +116,16 @@ def parquet_parts(
         raise FormatError(
             f"{files[0]}: no labels: no column {' or '.join(map(repr, LABELS))}; name theirs with labels=."
         )
-    return [ParquetPart(file, columns, size) for file, size in zip(files, sizes, strict=True)]
+    return [ParquetPart(file, columns, size, options) for file, size in zip(files, sizes, strict=True)]
 
 
-def open_file(file: str) -> Any:
+def open_file(file: str, options: Options = None) -> Any:
     """A Parquet file here or at an address; a context manager."""
     parquet = need("pyarrow.parquet", "parquet", "Parquet files")
     arrow = need("pyarrow", "parquet", "Parquet files")
     try:
         if "://" in file:
-            filesystem, path = need("fsspec", "dask", "Addresses of files").core.url_to_fs(file)
+            filesystem, path = filesystem_of(file, options)
             return parquet.ParquetFile(filesystem.open(path, "rb"))
         return parquet.ParquetFile(file)
     except (arrow.ArrowInvalid, ValueError) as error:

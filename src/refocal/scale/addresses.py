@@ -1,0 +1,65 @@
+"""Files by path, pattern or address: an object store is one of the file systems that fsspec knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from refocal.errors import FormatError, MissingExtraError
+from refocal.scale.extras import need
+
+Options = Mapping[str, Any] | None
+"""What a file system is told beside the address, such as the endpoint and keys of an object store."""
+
+
+def files_of(place: str, options: Options = None) -> list[str]:
+    """The Parquet files of a folder, a pattern or an address, in the order of their names."""
+    if "://" in place:
+        filesystem, path = filesystem_of(place, options)
+        if "*" not in path and not path.endswith(".parquet"):
+            path = path.rstrip("/") + "/**/*.parquet"
+        found = [filesystem.unstrip_protocol(file) for file in _globbed(filesystem, path, place)]
+    elif "*" in place:
+        before, _, _ = place.partition("*")
+        base = Path(before) if before.endswith("/") else Path(before).parent
+        found = [str(file) for file in base.glob(place[len(str(base)) + 1 :] if str(base) != "." else place)]
+    elif Path(place).is_dir():
+        found = [str(file) for file in Path(place).rglob("*.parquet")]
+    else:
+        found = [place]
+    files = sorted(file for file in found if not file.rpartition("/")[2].startswith((".", "_")))
+    if not files:
+        raise FileNotFoundError(f"{place}: no Parquet files there.")
+    return files
+
+
+def filesystem_of(address: str, options: Options = None) -> tuple[Any, str]:
+    """The file system of an address, and the path in it."""
+    url_to_fs = need("fsspec", "dask", "Addresses of files").core.url_to_fs
+    protocol = address.partition("://")[0]
+    try:
+        filesystem, path = url_to_fs(address, **(options or {}))
+    except ImportError as error:
+        if protocol in ("s3", "s3a"):
+            raise MissingExtraError(f"{protocol}://", "s3", "s3fs") from error
+        raise FormatError(f"{address}: {str(error).splitlines()[0]}") from error
+    except ValueError as error:
+        raise FormatError(f"{address}: {str(error).splitlines()[0]}") from error
+    return filesystem, path
+
+
+def state_of(address: str, options: Options = None) -> str:
+    """What changes when the file at an address does: size, time or checksum, as the store has them."""
+    filesystem, path = filesystem_of(address, options)
+    return str(filesystem.ukey(path))
+
+
+def _globbed(filesystem: Any, path: str, place: str) -> list[str]:
+    try:
+        found: list[str] = filesystem.glob(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # no such bucket, no permission
+        raise OSError(f"{place}: {' '.join(str(error).split())[:300] or type(error).__name__}") from error
+    return found

@@ -3,10 +3,11 @@
     python benchmarks/scale.py make FOLDER --rows 6e7 --classes 100    a float16 file of logits and one of labels
     python benchmarks/scale.py fit FOLDER --method ts                  fitted as a memory map
     python benchmarks/scale.py fit FOLDER --method ts --rows 4e6 --in-memory
+    python benchmarks/scale.py evaluate FOLDER --rows 4e6              temperature scaling, beside the network as it is
 
-Each fit prints a line of JSON. `seconds` is what a clock shows and `cpu_seconds` what the processor spent, which other
-programs on the machine do not change; `peak_mb` is the process's largest resident set (VmHWM: private memory and mapped
-pages), `peak_private_mb` its private memory alone (RssAnon, looked at every 50 ms), `start_mb` what it had before.
+Each of them prints a line of JSON. `seconds` is what a clock shows and `cpu_seconds` what the processor spent, which
+other programs on the machine do not change; `peak_mb` is the process's largest resident set (VmHWM: private memory and
+mapped pages), `peak_private_mb` its private memory alone (RssAnon, looked at every 50 ms), `start_mb` that before.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import json
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from refocal.calibrators.registry import make as calibrator_of
+from refocal.evaluate import evaluate
 from refocal.scale import rows_of
 
 BASE = 500_000
@@ -47,47 +50,64 @@ def memory() -> dict[str, int]:
     return {line.split(":")[0]: int(line.split()[1]) // 1024 for line in lines if line.startswith(("Vm", "Rss"))}
 
 
+class Meter:
+    """Clock, processor and memory from where it is made to where it is read."""
+
+    def __init__(self) -> None:
+        self.start_mb, self.peak_private_mb, self._done = memory()["VmRSS"], 0, threading.Event()
+        threading.Thread(target=self._look, daemon=True).start()
+        self._clock, self._cpu = time.perf_counter(), time.process_time()
+
+    def _look(self) -> None:
+        while not self._done.wait(0.05):
+            self.peak_private_mb = max(self.peak_private_mb, memory()["RssAnon"])
+
+    def read(self, n_rows: int) -> dict[str, float]:
+        """What it shows, for so many rows."""
+        seconds, cpu_seconds = time.perf_counter() - self._clock, time.process_time() - self._cpu
+        self._done.set()
+        return {
+            "seconds": round(seconds, 1),
+            "cpu_seconds": round(cpu_seconds, 1),
+            "rows_per_cpu_second": round(n_rows / cpu_seconds),
+            "start_mb": self.start_mb,
+            "peak_mb": memory()["VmHWM"],
+            "peak_private_mb": self.peak_private_mb,
+        }
+
+
+def opened(folder: Path, rows: int | None) -> tuple[Any, Any, dict[str, Any]]:
+    """Logits and labels as maps, and how large they are."""
+    logits, labels = (np.load(folder / f"{name}.npy", mmap_mode="r")[:rows] for name in ("logits", "labels"))
+    size = {"rows": len(labels), "classes": int(logits.shape[1]), "gigabytes": round(logits.size * 2 / 1e9, 2)}
+    return logits, labels, size
+
+
 def fit(folder: Path, method: str, rows: int | None, in_memory: bool) -> None:
-    logits = np.load(folder / "logits.npy", mmap_mode="r")[:rows]
-    labels = np.load(folder / "labels.npy", mmap_mode="r")[:rows]
+    logits, labels, size = opened(folder, rows)
     if in_memory:
         logits, labels = np.array(logits), np.array(labels)
-    calibrator, peak, done = calibrator_of(method), [0], threading.Event()
-
-    def look() -> None:
-        while not done.wait(0.05):
-            peak[0] = max(peak[0], memory()["RssAnon"])
-
-    start_mb = memory()["VmRSS"]
-    threading.Thread(target=look, daemon=True).start()
-    clock, cpu = time.perf_counter(), time.process_time()
+    calibrator, meter = calibrator_of(method), Meter()
     if in_memory:
         calibrator.fit(logits, labels)
     else:
         calibrator.fit(rows_of(logits, labels))
-    seconds, cpu_seconds = time.perf_counter() - clock, time.process_time() - cpu
-    done.set()
-    found = {
-        "rows": len(labels),
-        "classes": int(logits.shape[1]),
-        "gigabytes": round(logits.size * 2 / 1e9, 2),
-        "method": method,
-        "in_memory": in_memory,
-        "seconds": round(seconds, 1),
-        "cpu_seconds": round(cpu_seconds, 1),
-        "rows_per_cpu_second": round(len(labels) / cpu_seconds),
-        "passes": calibrator.solution_.passes,
-        "start_mb": start_mb,
-        "peak_mb": memory()["VmHWM"],
-        "peak_private_mb": peak[0],
-        "fitted": [float(x) for x in calibrator.scaling()],
-    }
-    print(json.dumps(found), flush=True)
+    found = {"method": method, "in_memory": in_memory, **meter.read(len(labels)), "passes": calibrator.solution_.passes}
+    print(json.dumps({**size, **found, "fitted": [float(x) for x in calibrator.scaling()]}), flush=True)
+
+
+def measure(folder: Path, rows: int | None) -> None:
+    logits, labels, size = opened(folder, rows)
+    few = slice(0, 100_000)
+    fitted, meter = calibrator_of("ts").fit(np.array(logits[few]), np.array(labels[few])), Meter()
+    found = evaluate(rows_of(logits, labels), {"ts": fitted})
+    said = {"method": "evaluate", **meter.read(len(labels)), "values": found["ts"].values}
+    print(json.dumps({**size, **said}), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("make", "fit"))
+    parser.add_argument("what", choices=("make", "fit", "evaluate"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=lambda text: int(float(text)))
     parser.add_argument("--classes", type=int, default=100)
@@ -96,6 +116,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.what == "make":
         make(given.folder, given.rows or 60_000_000, given.classes)
+    elif given.what == "evaluate":
+        measure(given.folder, given.rows)
     else:
         fit(given.folder, given.method, given.rows, given.in_memory)
 

@@ -32,7 +32,7 @@ Keys = NDArray[np.uint64]
 
 # Rows and numbers of a sample: enough to begin a Newton method, and little to send; enough to see where on a grid to
 # look, which stays where it was made.
-START_ROWS, START_ENTRIES, FEWEST_START_ROWS = 4_000, 1 << 16, 200
+START_ROWS, START_ENTRIES, FEWEST_START_ROWS = 2_000, 1 << 15, 64
 LOOK_ROWS, LOOK_ENTRIES, FEWEST_LOOK_ROWS = 100_000, 5_000_000, 600
 # Cells of the histograms of a search, of its last look and of a report; the latter are refined until the bound is small
 # enough.

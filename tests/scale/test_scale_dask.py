@@ -22,6 +22,7 @@ from refocal import FocalTemperatureScaling, TemperatureScaling, VectorScaling
 from refocal.cli.run import run
 from refocal.errors import ClusterError, DataError, ShapeError
 from refocal.evaluate import evaluate
+from refocal.metrics import classwise_ece, smooth_ece
 from refocal.scale import apply, connect, open_rows, rows_of
 
 LOGITS, LABELS = make_rows(24_000, 4, dtype=np.float64)
@@ -169,6 +170,10 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, folder, expected
 def test_evaluate_and_apply_on_a_cluster(cluster, folder, expected, tmp_path):
     found = evaluate(open_rows(folder, client=cluster), {"fts": expected})
     assert found["fts"].measures["log_loss"].value == pytest.approx(expected.fit_report_["after"]["log_loss"], rel=1e-9)
+    values, p = found["fts"].values, expected.predict_proba(LOGITS)
+    assert values["smooth_ece"] == pytest.approx(smooth_ece(LABELS, p), abs=1e-9)
+    assert abs(values["classwise_ece"] - classwise_ece(LABELS, p)) <= values["classwise_ece_bound"] < 1e-3
+    assert [row.n for row in found["fts"].classes] == np.bincount(LABELS).tolist()
     written = apply(expected, folder, tmp_path / "probs", client=cluster)
     assert sum(each.n_rows for each in written) == 24_000
     table = pd.read_parquet(tmp_path / "probs" / "part03.parquet")

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from helpers import to_numpy
 from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling, metrics
-from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError
+from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ParameterError, ShapeError
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
 
 ALL = [TemperatureScaling(), FocalCalibration(), FocalCalibration(2.0), FocalTemperatureScaling()]
@@ -239,3 +239,44 @@ def test_logits_in_a_mapped_file_are_never_copied_whole(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 80e6 < 2 * logits.nbytes
+
+
+def test_names_as_objects_series_and_categories():
+    pd = pytest.importorskip("pandas")
+    logits, labels = make(n_classes=3)
+    names = np.array(["cat", "dog", "emu"])[labels]
+    expected = TemperatureScaling().fit(logits, names)
+    for same in (names.astype(object), pd.Series(names), pd.Series(names, dtype="category")):
+        found = TemperatureScaling().fit(logits, same)
+        assert found.temperature_ == expected.temperature_
+        assert found.classes_.tolist() == ["cat", "dog", "emu"]
+
+
+def test_names_belong_to_the_columns_that_are_called_so():
+    pd = pytest.importorskip("pandas")
+    logits, labels = make(n_classes=3)
+    names = np.array(["zebra", "ant", "bee"])  # not in alphabetical order
+    frame = pd.DataFrame(logits, columns=names)
+    found = TemperatureScaling().fit(frame, names[labels])
+    assert found.temperature_ == TemperatureScaling().fit(logits, labels).temperature_
+    assert found.classes_.tolist() == names.tolist()
+    np.testing.assert_array_equal(found.predict(frame), names[np.argmax(logits, axis=1)])
+    two = labels < 2  # a class that does not occur keeps its column
+    assert TemperatureScaling().fit(frame[two], names[labels[two]]).classes_.tolist() == names.tolist()
+
+
+def test_labels_that_have_nothing_to_do_with_the_values_are_said_to():
+    logits, labels = make(n_classes=3)
+    with pytest.warns(FitWarning, match="the values tell nothing about the labels"):
+        TemperatureScaling().fit(logits, 2 - labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TemperatureScaling().fit(logits, labels)
+
+
+def test_one_hot_labels_and_single_scores_have_a_hint():
+    logits, labels = make(n_classes=3)
+    with pytest.raises(ShapeError, match="of one-hot labels take the argmax first"):
+        TemperatureScaling().fit(logits, np.eye(3)[labels])
+    with pytest.raises(ShapeError, match="0 and s for a single score s of two"):
+        TemperatureScaling().fit(logits[:, 0], labels)

@@ -153,3 +153,11 @@ def test_weights_reach_the_classifier_and_the_calibrator(digits):
     a, b = plain.calibrated_classifiers_[0], weighted.calibrated_classifiers_[0]
     assert a.calibrator.temperature_ != b.calibrator.temperature_
     assert not np.allclose(a.estimator.theta_, b.estimator.theta_)
+
+
+def test_a_calibrator_by_its_name_and_logarithms(digits):
+    X, X_test, y, _ = digits
+    named = CalibratedClassifier(GaussianNB(), "ts", cv=2).fit(X, y)
+    expected = CalibratedClassifier(GaussianNB(), TemperatureScaling(), cv=2).fit(X, y).predict_proba(X_test)
+    np.testing.assert_array_equal(named.predict_proba(X_test), expected)
+    np.testing.assert_array_equal(named.predict_log_proba(X_test), np.log(expected))

@@ -205,7 +205,7 @@ def test_what_does_not_fit_is_refused_with_its_reason(tmp_path):
     linear(tmp_path / "old.onnx", opset=11)
     with pytest.raises(ShapeError, match=r"'n_classes' of to_onnx must be 5, as the calibrator was fitted with. Got 6"):
         to_onnx(good, out, 6)
-    with pytest.raises(ShapeError, match="'n_classes' of append_to_onnx must be 3"):
+    with pytest.raises(ShapeError, match="'calibrator' of append_to_onnx must be fitted on 5 classes"):
         append_to_onnx(tmp_path / "model.onnx", fitted(1.0, 0.7, 3), out)
     with pytest.raises(ShapeError, match="'class_axis'"):
         to_onnx(good, out, class_axis=2)
@@ -240,3 +240,15 @@ except MissingExtraError as error:
     assert f"needs {missing}" in shown
     assert f"pip install 'refocal[{extra}]'" in shown
     assert issubclass(MissingExtraError, ImportError)
+
+
+def test_what_a_newcomer_gets_wrong(tmp_path):
+    linear(tmp_path / "model.onnx")
+    append_to_onnx(tmp_path / "model.onnx", fitted(1.0, 0.7, 5), tmp_path / "once.onnx")
+    with pytest.raises(ParameterError, match="which a calibrator has made"):
+        append_to_onnx(tmp_path / "once.onnx", fitted(1.0, 0.7, 5), tmp_path / "twice.onnx")
+    with pytest.raises(ParameterError, match=r"refocal.load\('calibrator.json'\) reads one"):
+        append_to_onnx(tmp_path / "model.onnx", "calibrator.json", tmp_path / "x.onnx")
+    with pytest.raises(ShapeError, match=r"must be fitted on 5 classes. Got one of 4"):
+        append_to_onnx(tmp_path / "model.onnx", fitted(1.0, 0.7, 4), tmp_path / "x.onnx")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "once.onnx"]

@@ -23,6 +23,8 @@ Array = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+NUMBERS = "an array of numbers (of names of classes: np.searchsorted(classes, names), where classes are sorted)"
+
 
 def namespace(*arrays: Array) -> Any:
     """The functions of the library that these arrays come from."""
@@ -79,7 +81,7 @@ def as_array(values: Any, argument: str, function: str) -> Array:
     if array.dtype.kind == "c":
         raise DataError(argument, function, expected="real", got=f"dtype {array.dtype}. Complex data not supported")
     if array.dtype.kind not in "biuf":
-        raise DataError(argument, function, expected="an array of numbers", got=f"dtype {array.dtype}")
+        raise DataError(argument, function, expected=NUMBERS, got=f"dtype {array.dtype}")
     return array
 
 
@@ -88,7 +90,7 @@ def _from_objects(array: Any, argument: str, function: str) -> Any:
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(argument, function, expected="an array of numbers", got=f"dtype object: {error}") from error
+        raise DataError(argument, function, expected=NUMBERS, got=f"dtype object: {error}") from error
 
 
 def as_floating(values: Any, argument: str, function: str) -> tuple[Array, Any]:
@@ -254,7 +256,8 @@ def check_probabilities(values: Any, argument: str, function: str, tolerance: fl
     if is_traced(p):
         return p
     if not bool(xp.all(p >= 0.0)):  # NaN fails this comparison too
-        raise DataError(argument, function, expected="free of NaN and at least 0", got="an array with other values")
+        got = "NaN" if bool(xp.any(xp.isnan(p))) else f"{float(xp.min(p)):g} among them; are these logits?"
+        raise DataError(argument, function, expected="free of NaN and at least 0", got=got)
     off = xp.max(xp.abs(xp.sum(p, axis=-1) - 1.0)) if math.prod(p.shape) else xp.asarray(0.0)
     if float(off) > tolerance:
         raise DataError(

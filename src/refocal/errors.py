@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = [
     "ConvergenceError",
     "DataError",
+    "FitWarning",
     "FormatError",
     "InputError",
     "InputWarning",
@@ -157,6 +158,20 @@ class InputWarning(UserWarning):
     ...     warnings.simplefilter("always")
     ...     _ = TemperatureScaling().fit([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], [0, 1, 1])  # probabilities, not logits
     >>> caught[0].category is InputWarning
+    True
+    """
+
+
+class FitWarning(UserWarning):
+    """A fit that ended where it should not: mostly the labels are not those of the rows, or classes are out of order.
+
+    >>> import warnings
+    >>> from refocal import TemperatureScaling
+    >>> logits = [[3.0, 1.0], [0.0, 2.0], [4.0, 1.0]]
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = TemperatureScaling().fit(logits, ["yes", "no", "yes"])
+    >>> caught[0].category is FitWarning
     True
     """
 

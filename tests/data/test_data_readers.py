@@ -195,7 +195,7 @@ def test_values_without_labels(tmp_path):
     [
         ("a.csv", "0.1,0.2\n0.3,0.4\n", "it holds numbers"),
         ("a.csv", "a,a,label\n1,2,0\n", "none twice"),
-        ("a.csv", "a,b,label\n1,2,0\n3,x,1\n", "could not convert string 'x'"),
+        ("a.csv", "a,b,label\n1,2,0\n3,x,1\n", "line 3 has 'x' in the column 'b'"),
         ("a.csv", "a,b,label\n1,2,0\n3,1\n", "a.csv"),
         ("a.csv", ",a,b,label\n0,1,2,0\n", "does not look like a class"),
         ("a.csv", "a,b,weight,label\n0,1,2,0\n", "'weight' does not look like a class"),

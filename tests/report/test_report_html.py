@@ -119,7 +119,8 @@ def test_a_network_alone_and_two_classes():
     logits = rng.normal(size=(300, 2))
     test = Predictions.from_logits(logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1))
     text = render(evaluate(test, {}, n_resamples=5))
-    assert "needs no calibration" in text
+    assert "No calibrator was tried" in text
+    assert "needs no calibration" not in text
     assert 'id="h-surface"' not in text
     assert 'id="h-use"' not in text
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -23,7 +21,6 @@ from refocal._arrays import (
     check_probabilities,
     check_rows,
     check_weight,
-    is_torch,
     log_probabilities,
     namespace,
     row_blocks,
@@ -31,9 +28,10 @@ from refocal._arrays import (
     to_numpy,
     warn_of_probabilities,
 )
+from refocal.calibrators._labels import column_names, encode
 from refocal.calibrators._rows import rows_of
-from refocal.calibrators._words import html_of_fit
-from refocal.errors import DataError, FormatError, LabelError, ShapeError, UnsupportedError
+from refocal.calibrators._words import html_of_fit, warn_of_guessing
+from refocal.errors import DataError, FormatError, ShapeError, UnsupportedError
 from refocal.metrics._ranked import equal_mass_ece
 from refocal.search import Problem, Rows
 from refocal.search.problem import Predictions
@@ -94,7 +92,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if rows is not None:
             return self._fit_all_rows(rows, name)
         logits = self._logits(X, name)
-        labels, classes = _encode(y, logits, name)
+        labels, classes = encode(y, logits, name, column_names(X))
         weight = None if sample_weight is None else check_weight(sample_weight, tuple(labels.shape), name)
         flat = namespace(logits).reshape(logits, (-1, logits.shape[-1]))
         y_flat = namespace(labels).reshape(labels, (-1,))
@@ -108,6 +106,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             setattr(self, key, value)
         self.fit_report_ = self._report(flat, y_flat, weight)
         del held
+        warn_of_guessing(self.fit_report_, name)
         return self
 
     def _fit_all_rows(self, rows: Rows, function: str) -> Self:
@@ -207,7 +206,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ShapeError(
                 "X",
                 function,
-                expected="two-dimensional, one row a sample and one column a class. Reshape your data",
+                expected="two-dimensional, one row a sample and one column a class (0 and s for a single score s of "
+                "two). Reshape your data",
                 got=f"shape {tuple(values.shape)}",
             )
         if 0 in values.shape[:-1]:
@@ -288,77 +288,6 @@ def checked_number(state: dict[str, Any], name: str, above: float = 0.0, below: 
         domain = f"greater than {above:g}" + (f" and less than {below:g}" if below < math.inf else "")
         raise FormatError(f"{name!r} must be a finite number {domain}. Got {value!r} instead.")
     return float(value)
-
-
-def _encode(y: Array, logits: Array, function: str) -> tuple[Array, NDArray[Any]]:
-    """Labels as integers 0 … C-1 of the logits' library, and the classes that the columns stand for."""
-    if y is None:
-        raise LabelError("y", function, expected="given: requires y to be passed, but the target y is None", got="None")
-    labels = y if array_api_compat.is_array_api_obj(y) else np.asarray(y)
-    if labels.ndim == logits.ndim and labels.shape[-1] == 1 and logits.ndim == 2:
-        from sklearn.exceptions import DataConversionWarning
-
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected. Please change the shape of y to (n_samples,).",
-            DataConversionWarning,
-            stacklevel=4,
-        )
-        labels = labels[:, 0]
-    if tuple(labels.shape) != tuple(logits.shape[:-1]):
-        raise ShapeError(
-            "y",
-            function,
-            expected=f"of shape {tuple(logits.shape[:-1])}, one label for each row of X",
-            got=f"shape {tuple(labels.shape)}",
-        )
-    n_classes = int(logits.shape[-1])
-    if _are_columns(labels, n_classes, function):
-        return _beside(logits, labels), np.arange(n_classes)
-    values = to_numpy(labels)
-    if values.dtype.kind == "f":
-        if not np.isfinite(values).all():
-            raise LabelError("y", function, expected="free of NaN and inf", got="Input y contains NaN or infinity")
-        if not np.array_equal(values, np.round(values)):
-            raise LabelError("y", function, expected="class labels", got="Unknown label type: continuous numbers")
-        values = values.astype(np.int64)
-    distinct, index = np.unique(values, return_inverse=True)
-    _check_two_classes(len(distinct), distinct[0].item(), function)
-    if len(distinct) == n_classes:
-        return _beside(logits, index.reshape(values.shape)), distinct
-    if values.dtype.kind == "i" and distinct[0] >= 0 and distinct[-1] < n_classes:  # they came as floats
-        return _beside(logits, values), np.arange(n_classes)
-    raise LabelError(
-        "y",
-        function,
-        expected=f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}",
-        got=f"{len(distinct)} distinct labels from {distinct[0].item()!r} to {distinct[-1].item()!r}",
-    )
-
-
-def _are_columns(labels: Array, n_classes: int, function: str) -> bool:
-    """Whether labels are integers from 0 to C-1, which need not be sorted to be understood."""
-    xp = namespace(labels)
-    if not xp.isdtype(labels.dtype, "integral"):
-        return False
-    lowest, highest = int(xp.min(labels)), int(xp.max(labels))
-    _check_two_classes(1 if lowest == highest else 2, lowest, function)
-    return lowest >= 0 and highest < n_classes
-
-
-def _check_two_classes(n_distinct: int, first: Any, function: str) -> None:
-    if n_distinct < 2:
-        raise LabelError("y", function, expected="of at least two classes", got=f"only one class, {first!r}")
-
-
-def _beside(logits: Array, labels: Array) -> Array:
-    """Integer labels as an array of the logits' library, on their device."""
-    if isinstance(logits, np.ndarray):
-        return to_numpy(labels).astype(np.int64, copy=False)
-    xp = namespace(logits)
-    if not is_torch(logits) or not is_torch(labels):
-        labels = to_numpy(labels)
-    found = xp.asarray(labels, device=array_api_compat.device(logits))
-    return found if array_api_compat.is_jax_array(found) else xp.astype(found, xp.int64)
 
 
 def _predictions(

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from html import escape
 from typing import Any
+
+from refocal.errors import FitWarning
+
+# A log-loss of this share of guessing's, log C, is none better.
+AS_GUESSING = 0.999
 
 
 def short(value: Any) -> str:
@@ -23,6 +30,27 @@ def describe_state(state: dict[str, Any]) -> str:
     'gamma = 0.5000, temperature = 1.2500, curves = 10 fitted'
     """
     return ", ".join(f"{key} = {short(value)}" for key, value in state.items())
+
+
+def is_guessing(log_loss: float, n_classes: int) -> bool:
+    """Whether a log-loss is that of saying 1/C for every class.
+
+    >>> is_guessing(0.6931, 2), is_guessing(0.6, 2)
+    (True, False)
+    """
+    return log_loss >= AS_GUESSING * math.log(n_classes)
+
+
+def warn_of_guessing(report: dict[str, Any], function: str) -> None:
+    """Say so if the best that could be done on the rows of the fit was to guess."""
+    if is_guessing(report["after"]["log_loss"], report["n_classes"]):
+        warnings.warn(
+            f"{function}: the values tell nothing about the labels, as if one guessed. Check that the labels belong to "
+            "these rows, and that the classes come in the order of the columns (names of classes are taken to be in "
+            "alphabetical order, unless the columns are called so).",
+            FitWarning,
+            stacklevel=3,
+        )
 
 
 def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]]:

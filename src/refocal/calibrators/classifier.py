@@ -58,8 +58,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     estimator : classifier, optional
         Logits come from its `decision_function`, else its `predict_log_proba`, else its `predict_proba`.
         By default a linear support vector machine.
-    calibrator : Calibrator, optional
-        By default `FocalTemperatureScaling()`.
+    calibrator : Calibrator or str, optional
+        Or a name such as "ts", as the command line has them. By default `FocalTemperatureScaling()`.
     cv : int, splitter, iterable or "prefit"
         How to hold data out. With "prefit" the estimator is fitted already, and all data given to `fit` calibrates it.
     ensemble : bool
@@ -77,7 +77,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     """
 
     def __init__(
-        self, estimator: Any = None, calibrator: Calibrator | None = None, *, cv: Any = 5, ensemble: bool = True
+        self, estimator: Any = None, calibrator: Calibrator | str | None = None, *, cv: Any = 5, ensemble: bool = True
     ) -> None:
         self.estimator = estimator
         self.calibrator = calibrator
@@ -126,6 +126,10 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         p: Matrix = np.mean([member.predict_proba(X, len(self.classes_)) for member in members], axis=0)
         return np.asarray(p / p.sum(axis=1, keepdims=True))
 
+    def predict_log_proba(self, X: Any) -> Matrix:
+        """The logarithms of `predict_proba`."""
+        return np.asarray(np.log(self.predict_proba(X)))
+
     def predict(self, X: Any) -> Any:
         """The class of the largest probability."""
         check_is_fitted(self)
@@ -157,6 +161,10 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         return self._new_calibrator().fit(fold.logits, fold.codes, fold.weight)
 
     def _new_calibrator(self) -> Calibrator:
+        if isinstance(self.calibrator, str):
+            from refocal.calibrators.registry import make
+
+            return make(self.calibrator)
         new: Calibrator = FocalTemperatureScaling() if self.calibrator is None else clone(self.calibrator)
         new.set_params(input="logits")
         return new

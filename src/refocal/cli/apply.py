@@ -13,21 +13,39 @@ from numpy.typing import NDArray
 from refocal._arrays import row_blocks
 from refocal._files import replace_atomically
 from refocal.calibrators import Calibrator
+from refocal.data.predictions import column_order
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 ENDINGS = (".npz", ".npy", *SEPARATORS)
 
 
+def named_classes(calibrator: Calibrator) -> list[str] | None:
+    """The names of the classes that a calibrator was fitted on, if it was told any."""
+    names = np.asarray(calibrator.classes_)
+    return names.tolist() if names.dtype.kind == "U" else None
+
+
 def apply_blocks(
-    calibrator: Calibrator, values: Any, update: Callable[[float, int, str], None], entries: int = 1 << 22
+    calibrator: Calibrator,
+    values: Any,
+    update: Callable[[float, int, str], None],
+    class_names: Sequence[str] | None = None,
+    entries: int = 1 << 22,
 ) -> NDArray[Any]:
-    """`calibrator.predict_proba(values)`, bit for bit, in blocks of rows."""
+    """`calibrator.predict_proba(values)`, bit for bit, in blocks of rows.
+
+    Where the columns have names and so have the calibrator's classes, each column is taken for what it is called.
+    """
     if values.ndim != 2 or len(values) == 0:
         return np.asarray(calibrator.predict_proba(values))  # says what is wrong
+    wanted = named_classes(calibrator)
+    order = None if class_names is None or wanted is None else column_order(class_names, wanted, "apply")
     parts = []
     for rows in row_blocks(values.shape[0], values.shape[1], entries=entries):
         update(rows.start, values.shape[0], f"applying to {values.shape[0]:,} rows")
-        parts.append(np.asarray(calibrator.predict_proba(values[rows])))
+        block = values[rows] if order is None else values[rows][:, order]
+        found = np.asarray(calibrator.predict_proba(block))
+        parts.append(found if order is None else found[:, np.argsort(order)])
     return np.concatenate(parts)
 
 

@@ -114,6 +114,8 @@ def fit(
     json: options.Json = False,
 ) -> None:
     """Fit a calibrator on held-out rows and write it as JSON."""
+    import numpy as np
+
     from refocal.calibrators.registry import make
     from refocal.calibrators.serialize import to_dict
 
@@ -135,13 +137,15 @@ def fit(
 
             tell(0.0)
             calibrator.fit_with_progress(rows.values, rows.labels, rows.weight, tell)
+            if rows.class_names is not None:
+                calibrator.classes_ = np.array(rows.class_names)
     calibrator.save(output)
     data = to_dict(calibrator)
     if json:
         print_json(data)
         return
     print_calibrator(data)
-    out().print(f"Wrote {output}. Next: refocal apply {output} LOGITS -o probs.npz")
+    out().print(f"Wrote {output}. Next: refocal apply {output} {kind.upper()} -o probs.npz")
 
 
 @app.command(
@@ -184,7 +188,7 @@ def apply(
                 raise
             raise FileProblem(f"{logits}: holds no {fitted.input}, which this calibrator takes.") from error
         try:
-            result = apply_blocks(fitted, found.values, update)
+            result = apply_blocks(fitted, found.values, update, found.class_names)
         except InputWarning as error:
             wanted = "sum to 1, as probabilities do, but this calibrator takes logits; fit one with --probabilities"
             raise FileProblem(f"{logits}: the rows {wanted}.") from error
@@ -219,6 +223,7 @@ def evaluate(
 ) -> None:
     """Measure calibrators on test rows, beside the network as it is."""
     from refocal import load
+    from refocal.cli.apply import named_classes
     from refocal.evaluate import evaluate as measure
 
     _check_outputs(output, report)
@@ -238,6 +243,8 @@ def evaluate(
                 found = measure(blocks, fitted, chosen=chosen, title=title)
         else:
             rows = options.read_file(Path(test), **reading)
+            for calibrator in fitted.values():  # in the order of the columns that they were fitted on
+                rows = rows.in_order_of(named_classes(calibrator))
             bootstrap: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
             found = measure(rows, fitted, chosen=chosen, title=title, progress=update, **bootstrap)
     _finish(found, output, report, json)
@@ -268,6 +275,9 @@ def compare(
                "first_label": first_label}  # fmt: skip
     found = _compared(validation, test, methods, resamples, seed, json, reading)
     _finish(found, output, report, json)
+    if not json and found.chosen != "none":
+        more = " --probabilities" if probabilities else ""
+        out().print(f"Next: refocal fit {validation} --method {found.chosen}{more} -o calibrator.json", soft_wrap=True)
 
 
 @app.command(epilog="Examples:\n\nrefocal report evaluation.json -o report.html\n\nrefocal report val.npz test.npz")
@@ -350,7 +360,8 @@ def _compared(
         if test is None:
             first, second = split(first, seed=seed)
         else:
-            second = options.read_file(test, **reading)
+            with options.about(test):
+                second = options.read_file(test, **reading).in_order_of(first.class_names)
         if first.n_classes != second.n_classes:
             raise UsageError(
                 f"{validation} has {first.n_classes} classes and {test} has {second.n_classes}; "

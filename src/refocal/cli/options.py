@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Probabilities = Annotated[bool, typer.Option("--probabilities", help="The numbers are probabilities, not logits.")]
 Values = Annotated[
     str | None,
-    typer.Option("--values", metavar="NAME", help="Array with the logits; for columns a pattern such as 'logit_*'."),
+    typer.Option("--values", metavar="NAME", help="Array with the logits; for columns 'logit_*' or cat,dog,…."),
 ]
 Labels = Annotated[
     str | None, typer.Option("--labels", metavar="NAME", help="Array or column with the labels, or a .npy file.")

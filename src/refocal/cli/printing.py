@@ -46,7 +46,7 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, 
 def print_evaluation(evaluation: Evaluation) -> None:
     """The comparison as a table, with what it says in words."""
     from refocal.evaluate import comparison_table, recommendation, verdict
-    from refocal.evaluate.words import failures, headers
+    from refocal.evaluate.words import headers, remarks
 
     table = plain_table(*headers(evaluation))
     for row in comparison_table(evaluation):
@@ -55,7 +55,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
     console.print(table)
     console.print(verdict(evaluation))
     console.print(recommendation(evaluation))
-    for line in failures(evaluation):
+    for line in remarks(evaluation):
         console.print(line, markup=False)
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 
-from refocal.errors import InputError, InputWarning, ParameterError, RefocalError
+from refocal.errors import FitWarning, InputError, InputWarning, ParameterError, RefocalError
 
 USAGE, FAILURE, STOPPED = 2, 1, 130
 # What the Python interface calls by its own names is called by its option here.
@@ -23,8 +23,10 @@ SAY = {
     "'nll_tolerance' must be": "--tolerance must be",
     "'objective' must be left": "--objective must be left",
     "say which one holds what": "say which holds what with --values and --labels",
-    "Name the classes' columns by a pattern such as 'logit_*', or name the weights": "Name the classes' columns with "
-    "--values 'logit_*', or the weights with --weights",
+    "Name the classes' columns by a pattern such as 'logit_*' or a list such as 'cat,dog', or name the weights": "Name "
+    "the classes' columns with --values 'logit_*' or --values cat,dog, or the weights with --weights",
+    "name the labels' column with labels= or the classes' with values=": "name the labels' column with --labels or the "
+    "classes' with --values",
 }
 
 
@@ -58,6 +60,7 @@ def run(arguments: list[str]) -> int:
         # Probabilities given as logits would be calibrated without a complaint: here that is an error.
         warnings.simplefilter("error", InputWarning)
         warnings.filterwarnings("ignore", category=ResourceWarning)
+        warnings.filterwarnings("ignore", category=FitWarning)  # said in the text that is printed
         try:
             from refocal.cli.experiments import app  # takes a moment, in which Ctrl-C may come
 

@@ -151,7 +151,30 @@ class _Text(Contents):
         super().__init__(file, names, self._column)
 
     def matrix(self, columns: list[str]) -> NDArray[Any]:
-        return self._load([self.names.index(name) for name in columns], np.float64)
+        try:
+            return self._load([self.names.index(name) for name in columns], np.float64)
+        except FormatError:
+            self._find_text(columns)
+            raise
+
+    def _find_text(self, columns: list[str]) -> None:
+        """Say in which line and column there is something else than a number."""
+        with self._file.open(encoding="utf-8-sig", newline="") as lines:
+            rows = csv.reader(lines, delimiter=self._delimiter)
+            next(rows)
+            for row in rows:
+                for name in columns:
+                    at = self.names.index(name)
+                    if len(row) <= at:
+                        got = f"{len(row)} of {len(self.names)} cells"
+                    elif not _reads_as_number(row[at]):
+                        got = f"{row[at][:40]!r} in the column {name!r}"
+                    else:
+                        continue
+                    raise FormatError(
+                        f"{self._file}: line {rows.line_num} has {got}, where a number of a class was expected. If "
+                        "that column holds no class, name the labels' column with labels= or the classes' with values=."
+                    )
 
     def _column(self, name: str) -> NDArray[Any]:
         # As objects: an array of text takes as much for each row as for the longest.
@@ -220,13 +243,17 @@ def _checked_text(values: Any) -> Any:
     return values
 
 
-def _is_number(text: str) -> bool:
+def _reads_as_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:
         return False
+    return True
+
+
+def _is_number(text: str) -> bool:
     # 0, 1, 2 are names of classes; 0.73 is a value.
-    return not text.strip().isdigit()
+    return _reads_as_number(text) and not text.strip().isdigit()
 
 
 def _optional(module: str, extra: str, file: Path) -> Any:

@@ -140,9 +140,42 @@ class Predictions:
         weight = None if self.weight is None else self.weight[rows]
         return Predictions(self.values[rows], self.labels[rows], self.input, weight, self.class_names)
 
+    def in_order_of(self, class_names: Sequence[str] | None) -> Predictions:
+        """The same rows with the columns in the order of these names; as they are where either has none.
+
+        >>> rows = Predictions.from_logits([[2.0, 0.5]], ["dog"], class_names=["dog", "cat"])
+        >>> other = rows.in_order_of(["cat", "dog"])
+        >>> other.values, other.labels
+        (array([[0.5, 2. ]]), array([1]))
+        """
+        if class_names is None or self.class_names is None:
+            return self
+        order = column_order(self.class_names, class_names, "Predictions.in_order_of")
+        if order is None:
+            return self
+        labels = np.argsort(order)[self.labels]
+        return Predictions(self.values[:, order], labels, self.input, self.weight, tuple(class_names))
+
     def name_of(self, label: int) -> str:
         """The name of a class; its number where there is none."""
         return str(label) if self.class_names is None else self.class_names[label]
+
+
+def column_order(names: Sequence[str], wanted: Sequence[str], function: str) -> NDArray[np.int64] | None:
+    """Where the columns called `wanted` lie among those called `names`; None if they lie so already.
+
+    >>> column_order(("dog", "cat"), ("cat", "dog"), "f")
+    array([1, 0])
+    """
+    here, there = list(map(str, names)), list(map(str, wanted))
+    if here == there:
+        return None
+    if sorted(here) != sorted(there):
+        strangers = [name for name in here if name not in there] or [name for name in there if name not in here]
+        expected = "the same in both"
+        raise ShapeError("class_names", function, expected=expected, got=f"{strangers[0]!r} in one of them only")
+    at = {name: i for i, name in enumerate(here)}
+    return np.array([at[name] for name in there])
 
 
 def _matrix(values: Any, labels: Any, argument: str, function: str) -> Array:
@@ -169,13 +202,16 @@ def _matrix(values: Any, labels: Any, argument: str, function: str) -> Array:
 def _numbers(labels: Any, names: tuple[str, ...] | None, function: str) -> NDArray[Any]:
     """Labels as integers; names of classes become their numbers, whole floats are taken as integers."""
     array: NDArray[Any] = np.asarray(to_numpy(labels))
+    if array.dtype.kind == "O" and all(isinstance(label, str) for label in array.ravel()):
+        array = array.astype(np.str_)
     if array.dtype.kind in "US":
         if names is None:
             raise LabelError("labels", function, expected="integers, or names with class_names", got="text")
         known = {name: i for i, name in enumerate(names)}
         strangers = [str(label) for label in np.unique(array) if str(label) not in known]
         if strangers:
-            raise LabelError("labels", function, expected="among the class names", got=repr(strangers[0]))
+            few = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
+            raise LabelError("labels", function, expected=f"among the class names ({few})", got=repr(strangers[0]))
         return np.array([known[str(label)] for label in array], dtype=np.int64)
     if array.dtype.kind == "f":
         if not (np.isfinite(array).all() and np.array_equal(array, np.round(array))):

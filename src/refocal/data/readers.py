@@ -52,7 +52,7 @@ def read(
         What the numbers are; never guessed.
     values : str, optional
         Name of the matrix, by default `logits` or `probabilities` as `input` says; for columns a pattern such as
-        "logit_*", by default every column but those of labels and weights.
+        "logit_*" or several with commas, by default every column but those of labels and weights.
     labels : str or path, optional
         Name of the array or column, by default `labels` or `label`; or the path of a second file, .npy, with them.
     weight : str, optional
@@ -173,14 +173,16 @@ def _known(contents: Contents, name: str, file: Path | str) -> str:
 
 def _class_columns(contents: Contents, pattern: str | None, taken: set[str | None], file: Path | str) -> list[str]:
     if pattern is not None:
-        columns = [name for name in contents.names if fnmatchcase(name, pattern) and name not in taken]
+        patterns = pattern.split(",")
+        columns = [name for name in contents.names if name not in taken and any(fnmatchcase(name, p) for p in patterns)]
     else:
         columns = [name for name in contents.names if name not in taken]
         doubtful = [name for name in columns if name in NOT_CLASSES]
         if doubtful:
             raise FormatError(
                 f"{file}: the column {doubtful[0]!r} does not look like a class. "
-                "Name the classes' columns by a pattern such as 'logit_*', or name the weights."
+                "Name the classes' columns by a pattern such as 'logit_*' or a list such as 'cat,dog', or name the "
+                "weights."
             )
     if len(columns) < 2:
         sought = "besides the labels" if pattern is None else f"that match {pattern!r}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import NamedTuple
 
+from refocal.calibrators._words import is_guessing
 from refocal.calibrators.registry import NONE
 from refocal.evaluate.evaluation import Evaluation, Measured
 from refocal.metrics import Interval, PairedDifference
@@ -63,8 +64,11 @@ def verdict(evaluation: Evaluation) -> str:
     """
     after = evaluation.after
     if after.name == NONE:
-        as_it_is = percent(after.measures["ece"].value)
-        return f"The network needs no calibration: its calibration error is {as_it_is} % as it is."
+        error = after.measures["ece"]
+        as_it_is = f"{percent(error.value)} % ({interval_percent(error)})"
+        if len(evaluation.methods) == 1:
+            return f"The calibration error (ECE) of the predictions as they are is {as_it_is}."
+        return f"The network needs no calibration: its calibration error (ECE) is {as_it_is} as it is."
     ece, loss = after.against_none["ece"], after.against_none["log_loss"]
     ece_change = _change(ece, "calibration error (ECE)", f"{percent(ece.second)} %", f"{percent(ece.first)} %")
     loss_change = _change(loss, "log-loss", f"{loss.second:.3f}", f"{loss.first:.3f}")
@@ -83,6 +87,8 @@ def recommendation(evaluation: Evaluation) -> str:
     'Recommendation: ts (temperature scaling), t'
     """
     best = evaluation.after
+    if best.name == NONE and len(evaluation.methods) == 1:
+        return "No calibrator was tried; refocal compare fits the usual ones and says which to use."
     if best.name == NONE:
         return "Recommendation: leave the network as it is; no method is better without a worse log-loss."
     others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
@@ -104,9 +110,24 @@ def recommendation(evaluation: Evaluation) -> str:
     return f"{said} (difference {points(gap)})."
 
 
-def failures(evaluation: Evaluation) -> list[str]:
-    """What went wrong with the methods that are missing from the table, a line each."""
-    return [f"{name} failed and was left out: {reason}" for name, reason in evaluation.failed.items()]
+def remarks(evaluation: Evaluation) -> list[str]:
+    """What is wrong with the whole or went wrong with the methods that are missing from the table, a line each."""
+    said = [f"{name} failed and was left out: {reason}" for name, reason in evaluation.failed.items()]
+    if all(is_guessing(method.measures["log_loss"].value, evaluation.n_classes) for method in evaluation.methods):
+        said.insert(
+            0,
+            "No method is better than guessing: the values tell nothing about the labels. Check that the labels belong "
+            "to these rows, and that the classes come in the order of the columns.",
+        )
+    if any(method.measures["ece"].value >= method.measures["ece"].high for method in evaluation.methods):
+        said.append(INTERVALS)
+    return said
+
+
+INTERVALS = (
+    "ECE is measured too high on few rows, and its intervals allow for that: the measured value may lie at their upper "
+    "end or above it."
+)
 
 
 def points(difference: PairedDifference) -> str:
@@ -136,7 +157,7 @@ def html_table(evaluation: Evaluation) -> str:
         + "</tr>"
         for row in comparison_table(evaluation)
     )
-    missing = "".join(f"<p>{escape(line)}</p>" for line in failures(evaluation))
+    missing = "".join(f"<p>{escape(line)}</p>" for line in remarks(evaluation))
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f"<p>{escape(verdict(evaluation))}</p>{missing}{table}"
 

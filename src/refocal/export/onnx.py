@@ -227,6 +227,9 @@ def _need_onnx(function: str) -> None:
 
 
 def _n_classes(calibrator: Any, given: int | None, function: str) -> int:
+    if isinstance(calibrator, (str, os.PathLike)):
+        expected = f"a fitted calibrator: refocal.load({os.fspath(calibrator)!r}) reads one"
+        raise ParameterError("calibrator", function, expected=expected, got="a path")
     if not isinstance(calibrator, Calibrator):
         raise UnsupportedError(
             f"{type(calibrator).__name__} has no form as an ONNX graph: {function} takes a calibrator of logits. "
@@ -235,6 +238,8 @@ def _n_classes(calibrator: Any, given: int | None, function: str) -> int:
     calibrator.scaling()  # refuses what is not fitted, or has no such form
     fitted = int(calibrator.n_features_in_)
     if given is not None and given != fitted:
+        if function == "append_to_onnx":  # where the model says how many
+            raise ShapeError("calibrator", function, expected=f"fitted on {given} classes", got=f"one of {fitted}")
         raise ShapeError("n_classes", function, expected=f"{fitted}, as the calibrator was fitted with", got=str(given))
     return fitted
 
@@ -257,7 +262,10 @@ def _logits_output(
         raise ParameterError("output", function, expected=f"one of {names}", got=repr(output))
     if not known[name].type.tensor_type.HasField("shape"):
         raise ParameterError("output", function, expected="of a known number of axes", got=f"{name!r} without a shape")
-    maker = next((node.op_type for node in model.graph.node if name in node.output), "")
+    made = next((node for node in model.graph.node if name in node.output), None)
+    if made is not None and all(value.startswith("refocal_") for value in made.input):
+        raise ParameterError("output", function, expected="logits", got=f"{name!r}, which a calibrator has made")
+    maker = "" if made is None else made.op_type
     if maker in ("Softmax", "Sigmoid") and getattr(calibrator, "input", "logits") == "logits":
         raise ParameterError(
             "output",

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from refocal._files import write_atomically
 from refocal.calibrators.registry import NAMED, NONE
 from refocal.evaluate import ClassRow, Evaluation, Measured, comparison_table, recommendation, verdict
-from refocal.evaluate.words import headers, interval_percent, percent, points
+from refocal.evaluate.words import headers, interval_percent, percent, points, remarks
 from refocal.report import figures
 from refocal.report._svg import inline_svg
 
 FROM_FILE = """import refocal
 
 calibrator = refocal.load("calibrator.json")
-probabilities = calibrator.predict_proba(logits)  # NumPy, torch or JAX, on its own device"""
+calibrated = calibrator.predict_proba({input})  # NumPy, torch or JAX, on its own device"""
 IN_TORCH = """import torch
 from refocal.maps import focal_temperature
 
@@ -30,7 +30,7 @@ from refocal.maps import focal_temperature
 
 probabilities = np.exp({call})"""
 IN_SHELL = """refocal fit val.npz{option} -o calibrator.json
-refocal apply calibrator.json logits.npz -o probs.npz"""
+refocal apply calibrator.json {input}.npz -o calibrated.npz"""
 LONGEST_SNIPPET = 20_000
 SQUARE, WIDE, MARGINS = (4.0, 3.8), (4.6, 3.6), (0.55, 0.5)
 
@@ -77,6 +77,7 @@ def render(evaluation: Evaluation) -> str:
         unchanged=after.name == NONE,
         verdict=_unbroken(verdict(evaluation)),
         recommendation=_unbroken(recommendation(evaluation)),
+        remarks=[_unbroken(line) for line in remarks(evaluation)],
         facts=_facts(evaluation),
         headers=headers(evaluation),
         rows=comparison_table(evaluation),
@@ -94,13 +95,14 @@ def snippets(method: Measured) -> list[Snippet]:
     """How to use the calibrator: from its file, from its numbers alone, in torch and on the command line."""
     if method.calibrator is None:
         return []
-    found = method.parameters
-    made = [Snippet("file", "Python", FROM_FILE)]
-    if {"gamma", "temperature"} == set(found) and method.calibrator["parameters"]["input"] == "logits":
+    found, kind = method.parameters, method.calibrator["parameters"]["input"]
+    made = [Snippet("file", "Python", FROM_FILE.format(input=kind))]
+    if {"gamma", "temperature"} == set(found) and kind == "logits":
         call = f"focal_temperature(logits, gamma={found['gamma']!r}, temperature={found['temperature']!r})"
         made.append(Snippet("torch", "torch", IN_TORCH.format(call=call)))
         made.append(Snippet("numbers", "the numbers alone", FROM_NUMBERS.format(call=call)))
-    shell = IN_SHELL.format(option=f" --method {method.name}" if method.name in NAMED else "")
+    option = f" --method {method.name}" if method.name in NAMED else ""
+    shell = IN_SHELL.format(option=option + (" --probabilities" if kind == "probabilities" else ""), input=kind)
     made.append(Snippet("shell", "command line", shell))
     content = json.dumps(method.calibrator, indent=2)
     if len(content) < LONGEST_SNIPPET:  # thousands of numbers are of no use on a page

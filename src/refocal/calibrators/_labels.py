@@ -1,0 +1,105 @@
+"""Labels of any kind → integers of the logits' library, and the classes that the columns stand for."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import array_api_compat
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import Array, is_torch, namespace, to_numpy
+from refocal.errors import LabelError, ShapeError
+
+
+def column_names(X: Any) -> NDArray[np.str_] | None:
+    """What the columns of a DataFrame are called, if all of it is text."""
+    names = list(getattr(X, "columns", ()))
+    return np.array(names, dtype=np.str_) if names and all(isinstance(name, str) for name in names) else None
+
+
+def encode(
+    y: Array, logits: Array, function: str, columns: NDArray[np.str_] | None = None
+) -> tuple[Array, NDArray[Any]]:
+    """Labels as integers 0 … C-1 of the logits' library, and the classes that the columns stand for.
+
+    Names of classes belong to the columns that are called so, or else to the columns in alphabetical order.
+    """
+    if y is None:
+        raise LabelError("y", function, expected="given: requires y to be passed, but the target y is None", got="None")
+    labels = y if array_api_compat.is_array_api_obj(y) else np.asarray(y)
+    if labels.ndim == logits.ndim and labels.shape[-1] == 1 and logits.ndim == 2:
+        from sklearn.exceptions import DataConversionWarning
+
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Please change the shape of y to (n_samples,).",
+            DataConversionWarning,
+            stacklevel=4,
+        )
+        labels = labels[:, 0]
+    if tuple(labels.shape) != tuple(logits.shape[:-1]):
+        raise ShapeError(
+            "y",
+            function,
+            expected=f"of shape {tuple(logits.shape[:-1])}, one label for each row of X{_one_hot_hint(labels, logits)}",
+            got=f"shape {tuple(labels.shape)}",
+        )
+    n_classes = int(logits.shape[-1])
+    if _are_columns(labels, n_classes, function):
+        return _beside(logits, labels), np.arange(n_classes)
+    values = to_numpy(labels)
+    if values.dtype.kind == "O" and all(isinstance(value, str) for value in values.ravel()):
+        values = values.astype(np.str_)
+    if values.dtype.kind == "U" and columns is not None and np.isin(values, columns).all():
+        order = np.argsort(columns)
+        _check_two_classes(len(np.unique(values)), values.ravel()[0], function)
+        return _beside(logits, order[np.searchsorted(columns[order], values)]), columns
+    if values.dtype.kind == "f":
+        if not np.isfinite(values).all():
+            raise LabelError("y", function, expected="free of NaN and inf", got="Input y contains NaN or infinity")
+        if not np.array_equal(values, np.round(values)):
+            raise LabelError("y", function, expected="class labels", got="Unknown label type: continuous numbers")
+        values = values.astype(np.int64)
+    distinct, index = np.unique(values, return_inverse=True)
+    _check_two_classes(len(distinct), distinct.tolist()[0], function)
+    if len(distinct) == n_classes:
+        return _beside(logits, index.reshape(values.shape)), distinct
+    if values.dtype.kind == "i" and distinct[0] >= 0 and distinct[-1] < n_classes:  # they came as floats
+        return _beside(logits, values), np.arange(n_classes)
+    raise LabelError(
+        "y",
+        function,
+        expected=f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}",
+        got=f"{len(distinct)} distinct labels from {distinct.tolist()[0]!r} to {distinct.tolist()[-1]!r}",
+    )
+
+
+def _one_hot_hint(labels: Array, logits: Array) -> str:
+    return "; of one-hot labels take the argmax first" if tuple(labels.shape) == tuple(logits.shape) else ""
+
+
+def _are_columns(labels: Array, n_classes: int, function: str) -> bool:
+    """Whether labels are integers from 0 to C-1, which need not be sorted to be understood."""
+    xp = namespace(labels)
+    if not xp.isdtype(labels.dtype, "integral"):
+        return False
+    lowest, highest = int(xp.min(labels)), int(xp.max(labels))
+    _check_two_classes(1 if lowest == highest else 2, lowest, function)
+    return lowest >= 0 and highest < n_classes
+
+
+def _check_two_classes(n_distinct: int, first: Any, function: str) -> None:
+    if n_distinct < 2:
+        raise LabelError("y", function, expected="of at least two classes", got=f"only one class, {first!r}")
+
+
+def _beside(logits: Array, labels: Array) -> Array:
+    """Integer labels as an array of the logits' library, on their device."""
+    if isinstance(logits, np.ndarray):
+        return to_numpy(labels).astype(np.int64, copy=False)
+    xp = namespace(logits)
+    if not is_torch(logits) or not is_torch(labels):
+        labels = to_numpy(labels)
+    found = xp.asarray(labels, device=array_api_compat.device(logits))
+    return found if array_api_compat.is_jax_array(found) else xp.astype(found, xp.int64)

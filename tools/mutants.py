@@ -47,9 +47,9 @@ ROOMS = {
     "metrics": ("metrics/*.py", "tests/metrics tests/test_properties.py src/refocal/metrics", 30),
     "search": (
         "search/*.py",
-        "tests/test_search.py tests/test_kernel.py tests/scale/test_scale_blocks.py tests/test_properties.py "
-        "src/refocal/search",
-        20,
+        "tests/test_search.py tests/test_search_rows.py tests/test_kernel.py tests/scale/test_scale_blocks.py "
+        "tests/test_properties.py src/refocal/search",
+        12,
     ),
 }
 # NumPy and torch run the same lines as the other libraries, which compile for seconds.

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 ROOM = Path(__file__).parent / "src" / "refocal" / "search"
-SOURCE, LIBRARY = ROOM / "kernel.c", ROOM / "libkernel.so"
+SOURCES, LIBRARY = (ROOM / "kernel.c", ROOM / "kernel_single.c"), ROOM / "libkernel.so"
 # Without -ffast-math: NaN and infinities keep their meaning. What is given up is errno and exception flags.
 FLAGS = ["-O3", "-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden", "-ffp-contract=fast",
          "-fno-math-errno", "-fno-trapping-math"]  # fmt: skip
@@ -32,7 +32,7 @@ def compile_kernel() -> str | None:
     with tempfile.TemporaryDirectory(dir=ROOM) as folder:
         made = Path(folder) / LIBRARY.name
         try:
-            command = [*compiler, *FLAGS, str(SOURCE), "-o", str(made), "-lm"]
+            command = [*compiler, *FLAGS, *map(str, SOURCES), "-o", str(made), "-lm"]
             subprocess.run(command, check=True, capture_output=True)  # noqa: S603
         except FileNotFoundError:
             return f"there is no C compiler {compiler[0]!r}"

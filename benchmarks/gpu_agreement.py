@@ -68,7 +68,9 @@ class Table:
 
 
 def apart(on_gpu: torch.Tensor, on_cpu: torch.Tensor) -> float:
-    return float((on_gpu.cpu().to(torch.float64) - on_cpu.to(torch.float64)).abs().max())
+    """The largest difference, relative where numbers are larger than 1."""
+    here, there = on_gpu.cpu().to(torch.float64), on_cpu.to(torch.float64)
+    return float(((here - there).abs() / there.abs().clamp(min=1.0)).max())
 
 
 def maps(table: Table, logits: torch.Tensor) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 from sklearn.exceptions import NotFittedError
 
@@ -151,6 +152,27 @@ def test_the_precision_is_the_models(kind, tolerance, tmp_path):
     assert p.dtype == x.dtype
     want = np.exp(focal_temperature(logits.astype(np.float64), 1.0, 0.7))
     np.testing.assert_allclose(p, want, rtol=0, atol=tolerance)
+
+
+def test_bfloat16_logits_give_bfloat16_probabilities(tmp_path):
+    x, z = (
+        helper.make_tensor_value_info(name, kind, ["n", 5])
+        for name, kind in (("x", TensorProto.FLOAT), ("z", TensorProto.BFLOAT16))
+    )
+    graph = helper.make_graph([helper.make_node("Cast", ["x"], ["z"], to=TensorProto.BFLOAT16)], "half", [x], [z])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "model.onnx"
+    )
+    model = append_to_onnx(tmp_path / "model.onnx", fitted(1.0, 0.7, 5), tmp_path / "calibrated.onnx")
+    assert model.graph.output[0].type.tensor_type.elem_type == TensorProto.BFLOAT16
+    # NumPy has no bfloat16: what comes out is read through one more node.
+    model.graph.node.append(helper.make_node("Cast", [model.graph.output[0].name], ["seen"], to=TensorProto.FLOAT))
+    model.graph.output.append(helper.make_tensor_value_info("seen", TensorProto.FLOAT, ["n", 5]))
+    onnx.save(model, tmp_path / "seen.onnx")
+    x = torch.tensor(np.random.default_rng(2).normal(scale=3.0, size=(20, 5)), dtype=torch.float32)
+    (p,) = session(tmp_path / "seen.onnx").run(["seen"], {"x": x.numpy()})
+    want = focal_temperature(x.bfloat16().double(), 1.0, 0.7).exp()
+    torch.testing.assert_close(torch.tensor(p), want.bfloat16().float(), rtol=2**-7, atol=0)  # the last of its bits
 
 
 def test_weights_in_a_file_beside_the_model_are_found(tmp_path):

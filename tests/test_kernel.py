@@ -79,6 +79,53 @@ def test_every_dtype_is_computed_in_double(dtype):
     assert_same_passes(x, y, None, 1.5, 0.7)
 
 
+@pytest.mark.parametrize("gamma", GAMMAS)
+@pytest.mark.parametrize("slope", SLOPES)
+@pytest.mark.parametrize(("n_rows", "n_classes"), [(1, 2), (7, 3), (8, 8), (9, 10), (50, 101)])
+def test_single_precision_gives_six_digits(n_rows, n_classes, gamma, slope):
+    x, y = make(n_rows, n_classes, dtype=np.float32)
+    weight = np.random.default_rng(1).uniform(size=n_rows)
+    scale = n_rows * float(np.ptp(x))
+    for w in (None, weight):
+        np.testing.assert_allclose(
+            kernel.temperature(x, y, w, slope, rough=True),
+            kernel.temperature(x, y, w, slope),
+            rtol=1e-6,
+            atol=1e-7 * scale,
+        )
+        np.testing.assert_allclose(
+            kernel.focal(x, y, w, gamma, slope, rough=True),
+            kernel.focal(x, y, w, gamma, slope),
+            rtol=2e-6,
+            atol=1e-6 * scale * max(1.0, gamma) / (1.0 + min(gamma, 0.0)) ** 2,
+        )
+    found, exact = (kernel.predict(x, y, (gamma, 0.0), slope, rough=rough) for rough in (True, False))
+    np.testing.assert_allclose(found[1:], exact[1:], rtol=0, atol=2e-6)
+    np.testing.assert_allclose(found[0], exact[0], rtol=2e-6, atol=2e-6 * max(1.0, gamma))
+
+
+def test_single_precision_keeps_what_rows_mean():
+    inf = np.inf
+    x = np.array(
+        [[0.0, 0.0, 0.0], [5.0, 5.0, -inf], [700.0, -700.0, 0.0], [-inf, 2.0, -inf], [1e30, -1e30, 0.0]],
+        dtype=np.float32,
+    )
+    y = np.array([1, 0, 0, 1, 0])
+    for gamma in GAMMAS:
+        for slope in SLOPES:
+            found, exact = (kernel.predict(x, y, (gamma, 0.0), slope, rough=rough) for rough in (True, False))
+            np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-6)
+    assert kernel.temperature(x, np.array([0, 2, 0, 1, 0]), None, 1.0, rough=True)[0] == np.inf
+
+
+def test_a_rough_way_leads_to_the_same_end():
+    x, y = make(4000, 20, dtype=np.float32)
+    y = np.argmax(x / 1.7 + np.random.default_rng(2).gumbel(size=x.shape), axis=1)
+    for model in (TemperatureScaling(), FocalTemperatureScaling(objective="nll"), FocalTemperatureScaling()):
+        in_double = model.fit(x.astype(np.float64), y).scaling()
+        assert model.fit(x, y).scaling() == pytest.approx(in_double, rel=1e-8, abs=1e-8)
+
+
 @pytest.mark.parametrize(
     "view",
     [
@@ -196,7 +243,15 @@ def test_the_build_says_why_there_is_no_kernel(monkeypatch, tmp_path):
 def test_the_compiler_has_no_complaint(tmp_path):
     build = build_script()
     warnings = ["-Wall", "-Wextra", "-Wno-psabi"]  # psabi: vectors are passed to inlined functions alone
-    command = [shutil.which("cc"), *build.FLAGS, *warnings, str(build.SOURCE), "-o", str(tmp_path / "k.so"), "-lm"]
+    command = [
+        shutil.which("cc"),
+        *build.FLAGS,
+        *warnings,
+        *map(str, build.SOURCES),
+        "-o",
+        str(tmp_path / "k.so"),
+        "-lm",
+    ]
     made = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
     assert made.stderr == ""
 

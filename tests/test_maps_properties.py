@@ -140,28 +140,35 @@ def test_no_rows_are_no_error():
     assert inverse_focal(np.zeros((2, 0, 3)), 1.0).shape == (2, 0, 3)
 
 
-def test_jax_compiles_and_differentiates():
-    logits = jnp.asarray(np.random.default_rng(4).normal(scale=5.0, size=(6, 4)))
-    for function in (
-        lambda x, g: log_softmax(x, 1.0 + g),
-        focal,
-        lambda x, g: focal_temperature(x, g, 1.7),
-        inverse_focal,
-    ):
-        np.testing.assert_allclose(jax.jit(function)(logits, 1.3), function(logits, 1.3), atol=1e-12)
-        weights = jnp.arange(24.0).reshape(6, 4) / 24.0
+@pytest.mark.parametrize(
+    "function",
+    [lambda x, g: log_softmax(x, 1.0 + g), focal, lambda x, g: focal_temperature(x, g, 1.7), inverse_focal],
+    ids=["log_softmax", "focal", "focal_temperature", "inverse_focal"],
+)
+def test_jax_compiles_and_differentiates(function):
+    logits = np.random.default_rng(4).normal(scale=5.0, size=(6, 4))
+    weights = np.arange(24.0).reshape(6, 4) / 24.0
 
-        def total(x, g, function=function, weights=weights):
-            return jnp.sum(weights * function(x, g))
+    def total(x, g):
+        values = function(x, g)
+        return jnp.sum(weights * values), values
 
-        direct = jax.grad(total, argnums=(0, 1))(logits, 1.3)
-        compiled = jax.jit(jax.grad(total, argnums=(0, 1)))(logits, 1.3)
-        x = torch.tensor(np.asarray(logits), requires_grad=True)
-        g = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
-        (torch.as_tensor(np.array(weights)) * function(x, g)).sum().backward()
-        for ours, jitted, other in zip(direct, compiled, (x.grad, g.grad), strict=True):
-            np.testing.assert_allclose(ours, jitted, atol=1e-10)
-            np.testing.assert_allclose(ours, other.numpy(), atol=1e-10)
+    gradients, values = jax.jit(jax.grad(total, argnums=(0, 1), has_aux=True))(jnp.asarray(logits), 1.3)
+    np.testing.assert_allclose(values, function(logits, 1.3), atol=1e-12)
+    x = torch.tensor(logits, requires_grad=True)
+    g = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
+    (torch.as_tensor(weights) * function(x, g)).sum().backward()
+    for ours, other in zip(gradients, (x.grad, g.grad), strict=True):
+        np.testing.assert_allclose(ours, other.numpy(), atol=1e-10)
+
+
+def test_jax_differentiates_without_compilation():
+    logits = jnp.asarray([[1.0, 0.5, -2.0]])
+    direct, compiled = (
+        jax.grad(lambda x: focal(x, 1.3)[0, 1])(logits),
+        jax.jit(jax.grad(lambda x: focal(x, 1.3)[0, 1]))(logits),
+    )
+    np.testing.assert_allclose(direct, compiled, atol=1e-12)
 
 
 @pytest.mark.parametrize("gamma", [-0.5, 0.5, 2.0, 20.0])

@@ -70,7 +70,7 @@ def probmetrics_calibrators():
 
 @pytest.mark.parametrize("n_classes", [10, 100, 1000])
 def test_temperature_equals_other_libraries_and_brute_force(n_classes):
-    logits, labels = make(10_000 if n_classes < 1000 else 5_000, n_classes)
+    logits, labels = make(10_000 if n_classes < 1000 else 2_000, n_classes)
     logits *= 1.8
     labels[:n_classes] = np.arange(n_classes)  # every class occurs, as scikit-learn needs
     ours = newton_temperature(Problem(logits, labels))
@@ -113,7 +113,7 @@ def test_newton_finds_the_minimum_in_both_parameters(gamma, temperature, n_class
     ours = newton(Problem(logits, labels))
     assert ours.status == "converged"
     assert ours.value == pytest.approx(log_loss(logits, labels, ours.gamma, ours.temperature), rel=1e-12)
-    starts = [(np.log1p(g), np.log(temperature * t)) for g in (-0.7, 0.0, 3.0) for t in (0.5, 1.0, 2.0)]
+    starts = [(np.log1p(g), np.log(temperature * t)) for g in (-0.7, 0.5, 3.0) for t in (0.7, 1.5)]
     found = [
         minimize(
             lambda u: log_loss(logits, labels, max(np.expm1(u[0]), GAMMA_BOUNDS[0]), np.exp(u[1])),
@@ -137,6 +137,27 @@ def test_newton_is_never_worse_than_temperature_scaling_or_nothing(seed):
     both = newton(Problem(logits, labels))
     assert both.value <= newton_temperature(Problem(logits, labels)).value + 1e-12
     assert both.value <= log_loss(logits, labels, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("seed", [1, 14, 26, 45, 97, 102])  # each with two or three valleys
+def test_newton_finds_the_deepest_of_several_valleys(seed):
+    rng = np.random.default_rng(seed)
+    n, c = int(rng.integers(300, 4000)), int(rng.integers(2, 30))
+    x = (rng.normal(size=(n, c)) * rng.uniform(1, 6)).astype(np.float32)
+    y = np.argmax(x / rng.uniform(0.5, 3) + rng.gumbel(size=x.shape), axis=1)
+    if seed % 4 == 1:
+        y = np.where(rng.uniform(size=n) < 0.05, rng.integers(c, size=n), y)
+    else:
+        y = np.where(rng.uniform(size=n) < 0.3, np.argmax(x, axis=1), y)
+    problem = Problem(x, y)
+    temperatures = np.geomspace(0.02, 50.0, 60)
+    gammas = (-0.9, -0.5, 0.0, 1.0, 3.0, 10.0, 30.0, 60.0, 100.0)
+    lowest = min(
+        -float(found.label_log_p.mean())
+        for temperature in temperatures
+        for found in problem.predictions(gammas, float(temperature))
+    )
+    assert newton(problem).value < lowest
 
 
 def test_one_parameter_can_be_fixed():

@@ -127,41 +127,21 @@ def append_to_onnx(
     name = "append_to_onnx"
     _need_onnx(name)
     import onnx
-    from onnx import TensorProto, helper
-
-    from refocal.export.graph import TYPES, Graph
+    from onnx import helper
 
     source, target = Path(model_path), Path(out_path)
     model = onnx.load(source, load_external_data=False)
     if source.resolve().parent != target.resolve().parent:
         onnx.load_external_data_for_model(model, str(source.parent))
     logits = _logits_output(model, output, calibrator, name)
-    kind = logits.type.tensor_type.elem_type
-    if kind not in (*TYPES, TensorProto.BFLOAT16):
-        raise ParameterError(
-            "output", name, expected="an output of floating-point numbers", got=TensorProto.DataType.Name(kind)
-        )
+    kind = _floating_kind(logits, name)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
     if opset < OLDEST_OPSET:
         raise FormatError(f"{source}: opset {opset} is too old; {name} needs {OLDEST_OPSET} or newer.")
     dims = [d.dim_value if d.HasField("dim_value") else d.dim_param for d in logits.type.tensor_type.shape.dim]
     axis = _axis(class_axis, len(dims), name)
     classes = _n_classes(calibrator, dims[axis] if isinstance(dims[axis], int) else None, name)
-
-    taken = {value for node in model.graph.node for value in (*node.input, *node.output)}
-    taken |= {value.name for value in (*model.graph.input, *model.graph.initializer, *model.graph.output)}
-    result, prefix = _free("probabilities", taken), _free_prefix("refocal_", taken)
-    graph = Graph(opset, len(dims), prefix, np.float64 if kind == TensorProto.DOUBLE else np.float32)
-    source_name, target_name = logits.name, result
-    half = kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    if half:
-        source_name = graph.node("Cast", [source_name], to=TensorProto.FLOAT)
-        target_name = f"{prefix}result"
-    _build(graph, calibrator, source_name, target_name, classes, axis, len(dims))
-    if half:
-        graph.node("Cast", [target_name], result, to=kind)
-    model.graph.node.extend(graph.nodes)
-    model.graph.initializer.extend(graph.constants)
+    result = _append(model, logits.name, kind, opset, calibrator, classes, axis, len(dims))
     outputs = [
         helper.make_tensor_value_info(result, kind, dims) if value.name == logits.name else value
         for value in model.graph.output
@@ -170,6 +150,36 @@ def append_to_onnx(
     model.graph.output.extend(outputs)
     _write(model, target)
     return model
+
+
+def _append(
+    model: onnx.ModelProto,
+    logits: str,
+    kind: int,
+    opset: int,
+    calibrator: Calibrator,
+    n_classes: int,
+    axis: int,
+    n_axes: int,
+) -> str:
+    """Add the nodes from logits to probabilities to a model, under names that it has not; how the result is called."""
+    from onnx import TensorProto
+
+    from refocal.export.graph import Graph
+
+    taken = {value for node in model.graph.node for value in (*node.input, *node.output)}
+    taken |= {value.name for value in (*model.graph.input, *model.graph.initializer, *model.graph.output)}
+    result, prefix = _free("probabilities", taken), _free_prefix("refocal_", taken)
+    graph = Graph(opset, n_axes, prefix, np.float64 if kind == TensorProto.DOUBLE else np.float32)
+    if kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
+        inside = f"{prefix}result"
+        _build(graph, calibrator, graph.node("Cast", [logits], to=TensorProto.FLOAT), inside, n_classes, axis, n_axes)
+        graph.node("Cast", [inside], result, to=kind)
+    else:
+        _build(graph, calibrator, logits, result, n_classes, axis, n_axes)
+    model.graph.node.extend(graph.nodes)
+    model.graph.initializer.extend(graph.constants)
+    return result
 
 
 def _build(
@@ -257,6 +267,19 @@ def _logits_output(
             "input='probabilities'",
         )
     return known[name]
+
+
+def _floating_kind(logits: onnx.ValueInfoProto, function: str) -> int:
+    from onnx import TensorProto
+
+    from refocal.export.graph import TYPES
+
+    kind: int = logits.type.tensor_type.elem_type
+    if kind not in (*TYPES, TensorProto.BFLOAT16):
+        raise ParameterError(
+            "output", function, expected="an output of floating-point numbers", got=TensorProto.DataType.Name(kind)
+        )
+    return kind
 
 
 def _free(name: str, taken: set[str]) -> str:

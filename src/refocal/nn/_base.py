@@ -66,15 +66,6 @@ class Loss(nn.Module):
         self.reduction = reduction
         self.validate = validate
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch."""
-        batch = self._batch(logits, labels)
-        return self._reduce(self._values(batch), batch)
-
-    def _values(self, batch: Batch) -> Tensor:
-        """The loss of every label, before weights and reduction."""
-        raise NotImplementedError
-
     def extra_repr(self) -> str:
         """What `print` shows."""
         return f"ignore_index={self.ignore_index}, reduction={self.reduction!r}"

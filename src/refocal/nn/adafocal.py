@@ -14,7 +14,7 @@ from refocal.errors import ParameterError, ShapeError
 from refocal.losses import focal_of_row
 from refocal.maps.row import gaps, normalise
 from refocal.metrics._ranked import quantile_starts, rank
-from refocal.nn._base import Batch, Loss
+from refocal.nn._base import Loss
 
 
 class AdaFocalLoss(Loss):
@@ -107,7 +107,9 @@ class AdaFocalLoss(Loss):
         self.gammas.copy_(torch.as_tensor(after))
         self.edges.copy_(torch.as_tensor(starts))
 
-    def _values(self, batch: Batch) -> Tensor:
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch."""
+        batch = self._batch(logits, labels)
         row = batch.row()
         log_q = take_label(row.log_q, batch.labels)
         q = log_q.exp()
@@ -115,7 +117,7 @@ class AdaFocalLoss(Loss):
         gamma = self.gammas.to(q.dtype)[at]
         focal = focal_of_row(xp, row, batch.labels, gamma.clamp(min=0.0))
         inverse = -torch.exp(-gamma.clamp(max=0.0) * torch.log1p(q)) * log_q
-        return torch.where(gamma >= 0.0, focal, inverse)
+        return self._reduce(torch.where(gamma >= 0.0, focal, inverse), batch)
 
     def extra_repr(self) -> str:
         """What `print` shows."""

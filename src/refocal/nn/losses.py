@@ -113,11 +113,13 @@ class SampleDependentFocalLoss(Loss):
         self.gamma_below = _above(gamma_below, -1.0, "gamma_below", name)
         self.gamma_above = _above(gamma_above, -1.0, "gamma_above", name)
 
-    def _values(self, batch: Batch) -> Tensor:
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch."""
+        batch = self._batch(logits, labels)
         row = batch.row()
         gamma = gamma_by_label(xp, row, batch.labels, self.threshold, self.gamma_below, self.gamma_above)
         values: Tensor = focal_of_row(xp, row, batch.labels, gamma)
-        return values
+        return self._reduce(values, batch)
 
 
 class BrierLoss(Loss):
@@ -128,9 +130,11 @@ class BrierLoss(Loss):
     tensor([0.5000, 1.6200])
     """
 
-    def _values(self, batch: Batch) -> Tensor:
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch."""
+        batch = self._batch(logits, labels)
         values: Tensor = brier_of_row(xp, batch.row(), batch.labels)
-        return values
+        return self._reduce(values, batch)
 
 
 class LabelSmoothing(Loss):

@@ -88,7 +88,7 @@ class _Scan:
         losses, means = np.empty((2, *shape))
         some = tuple(float(gamma) for gamma in self.gammas)
         for k, node in enumerate(self.nodes):
-            for i, found in enumerate(problem.predictions(some, math.exp(node))):
+            for i, found in enumerate(problem.predictions(some, math.exp(node), rough=not self._on_nodes)):
                 losses[i, k], means[i, k] = _log_loss(problem, found), problem.mean(found.confidence)
                 if tables is not None:
                     tables[i, k] = found.confidence
@@ -157,7 +157,8 @@ class _Scan:
             return np.asarray(self._tables[i])
         if self._table_of is None or self._table_of[0] != i:
             gamma = (float(self.gammas[i]),)
-            rows = [self.problem.predictions(gamma, math.exp(node))[0].confidence for node in self.nodes]
+            looks = (self.problem.predictions(gamma, math.exp(node), rough=not self._on_nodes) for node in self.nodes)
+            rows = [look.confidence for (look,) in looks]
             self._table_of = i, np.array(rows)
         return self._table_of[1]
 

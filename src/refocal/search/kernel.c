@@ -1,10 +1,13 @@
 /* The passes of refocal.search over rows of logits, in plain C.
  *
- * Four rows go side by side, one in each lane of a vector, so that a formula is written once and as it is read; the
- * loops are over classes. All is added up in double, whatever the logits are stored in. The formulas are those of
- * refocal/maps (row.py, forward.py, derivatives.py), which the tests hold this file to; read them there first. As
- * there, the top class stands apart: every other class has q <= 1/2, where log(1-q) loses nothing, and the top's own
- * 1-q is the sum of the others.
+ * Rows go side by side, one in each lane of a vector, so that a formula is written once and as it is read; the loops
+ * are over classes. The formulas are those of refocal/maps (row.py, forward.py, derivatives.py), which the tests hold
+ * this file to; read them there first. As there, the top class stands apart: every other class has q <= 1/2, where
+ * log(1-q) loses nothing, and the top's own 1-q is the sum of the others.
+ *
+ * The file is compiled twice: in double, four rows at a time, whatever the logits are stored in; and by
+ * kernel_single.c in float, eight at a time, for float logits and for looks that need six digits. Rows are added up in
+ * double by both.
  *
  * It is compiled without fast-math, so NaN and infinities mean what they always do. Callers check the logits: no NaN,
  * no +inf, a finite one in every row.
@@ -13,61 +16,97 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef SINGLE
+typedef float real;
+typedef int32_t whole;
+#define LANES 8
+#define NAMED(name) refocal_##name##_single
+#define MANTISSA 23            /* bits of a number behind its point */
+#define SQRT_HALF 0x3f3504f3   /* the bits of sqrt(1/2) */
+#define LOWEST (-87.0)         /* where exp loses its digits */
+#define LN2_LOW 0x1.7f7d1cp-20 /* log 2 in two pieces */
+#define LN2_HIGH 0x1.62e4p-1
+#define IMPOSSIBLE (-0x1p100) /* logits that lie this far below the top belong to classes that cannot occur */
+#define TINY 0x1p-9           /* below it three terms of log(1+r)/r are enough */
+#else
+typedef double real;
+typedef int64_t whole;
 #define LANES 4
-typedef double V __attribute__((vector_size(8 * LANES)));
-typedef int64_t I __attribute__((vector_size(8 * LANES)));
+#define NAMED(name) refocal_##name
+#define MANTISSA 52
+#define SQRT_HALF 0x3fe6a09e667f3bcd
+#define LOWEST (-708.0)
+#define LN2_LOW 0x1.abc9e3b39803fp-56
+#define LN2_HIGH 0x1.62e42fefa39efp-1
+#define IMPOSSIBLE (-0x1p500)
+#define TINY 0x1p-17
+#endif
+
+typedef real V __attribute__((vector_size(sizeof(real) * LANES)));
+typedef whole I __attribute__((vector_size(sizeof(real) * LANES)));
+typedef double Sum __attribute__((vector_size(8 * LANES)));
 
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
-
-/* Logits that lie this far below the top, -inf above all, belong to classes that cannot occur. */
-#define IMPOSSIBLE (-1e150)
-#define LN2 0x1.62e42fefa39efp-1
+#define LN2 ((real)0x1.62e42fefa39efp-1)
 
 INLINE V pick(I mask, V yes, V no) { return (V)((mask & (I)yes) | (~mask & (I)no)); }
 INLINE V keep(I mask, V value) { return (V)(mask & (I)value); }
 INLINE V larger(V a, V b) { return pick(a > b, a, b); }
-INLINE V same(double x) { return x + (V){0}; }
+INLINE V same(real x) { return x + (V){0}; }
+INLINE Sum wide(V v) { return __builtin_convertvector(v, Sum); }
 
-/* exp(x) for x <= 700; 0 below -708, where doubles lose their digits. */
-INLINE V exp_(V x) {
-    const double magic = 0x1.8p52;
-    V t = larger(x, same(-708.0)) * 0x1.71547652b82fep0 + magic, n = t - magic;
-    V r = larger(x, same(-708.0)) - n * LN2 - n * 0x1.abc9e3b39803fp-56;
-    /* The terms r^k / k! in pairs, pairs of pairs and so on: a chain of 5 steps, where Horner's has 12. */
-    V r2 = r * r, r4 = r2 * r2;
-    V a = 1.0 + r, b = 0.5 + r * (1.0 / 6.0), c = 1.0 / 24.0 + r * (1.0 / 120.0), d = 1.0 / 720.0 + r * (1.0 / 5040.0);
+/* exp(r) for |r| <= log(2) / 2: the terms r^k / k! in pairs, pairs of pairs and so on, a shorter chain than Horner's. */
+INLINE V exp_near_0(V r) {
+    V r2 = r * r, r4 = r2 * r2, a = 1.0 + r, b = 0.5 + r * (real)(1.0 / 6.0);
+    V c = (real)(1.0 / 24.0) + r * (real)(1.0 / 120.0), d = (real)(1.0 / 720.0) + r * (real)(1.0 / 5040.0);
+    V p = (a + b * r2) + (c + d * r2) * r4;
+#ifndef SINGLE
     V e = 1.0 / 40320.0 + r * (1.0 / 362880.0), f = 1.0 / 3628800.0 + r * (1.0 / 39916800.0);
-    V p = ((a + b * r2) + (c + d * r2) * r4) + ((e + f * r2) + r4 * (1.0 / 479001600.0)) * (r4 * r4);
-    return keep(x >= -708.0, (V)((I)p + ((I)t << 52)));
+    p += ((e + f * r2) + r4 * (1.0 / 479001600.0)) * (r4 * r4);
+#endif
+    return p;
 }
 
 /* 2 atanh(s) for |s| <= 0.172, which is log(1+f) at s = f / (2+f). */
 INLINE V twice_atanh(V s) {
-    V z = s * s, z2 = z * z, z4 = z2 * z2;
-    V a = 2.0 / 3.0 + z * (2.0 / 5.0), b = 2.0 / 7.0 + z * (2.0 / 9.0);
-    V c = 2.0 / 11.0 + z * (2.0 / 13.0), d = 2.0 / 15.0 + z * (2.0 / 17.0);
-    V p = ((a + b * z2) + (c + d * z2) * z4) + (2.0 / 19.0) * (z4 * z4);
+    V z = s * s, z2 = z * z;
+    V a = (real)(2.0 / 3.0) + z * (real)(2.0 / 5.0), b = (real)(2.0 / 7.0) + z * (real)(2.0 / 9.0), p = a + b * z2;
+#ifndef SINGLE
+    V z4 = z2 * z2, c = 2.0 / 11.0 + z * (2.0 / 13.0), d = 2.0 / 15.0 + z * (2.0 / 17.0);
+    p += (c + d * z2) * z4 + (2.0 / 19.0) * (z4 * z4);
+#endif
     return 2.0 * s + s * z * p;
+}
+
+/* Added to a number, it leaves the nearest integer in the last bits. */
+#define ROUND (3.0 * ((whole)1 << (MANTISSA - 1)))
+
+/* exp(x) for x <= -LOWEST; 0 below LOWEST. */
+INLINE V exp_(V x) {
+    const real round = ROUND;
+    V in = larger(x, same(LOWEST)), t = in * (real)0x1.71547652b82fep0 + round, n = t - round;
+    V r = in - n * (real)LN2_HIGH - n * (real)LN2_LOW;
+    return keep(x >= (real)LOWEST, (V)((I)exp_near_0(r) + ((I)t << MANTISSA)));
 }
 
 /* log(1+r) for finite r > -1: 1+r = 2^k (1+f) with 1+f between sqrt(1/2) and sqrt(2). */
 INLINE V log1p_(V r) {
-    const double magic = 0x1.8p52;
+    const real round = ROUND;
     V u = 1.0 + r, lost = pick(r > 1.0, 1.0 - (u - r), r - (u - 1.0)); /* what the sum rounded off */
-    I k = ((I)u - 0x3fe6a09e667f3bcd) >> 52;
-    V whole = (V)((I)same(magic) + k) - magic;
-    V f = pick(k == 0, r, (V)((I)u - (k << 52)) - 1.0);
-    return twice_atanh(f / (2.0 + f)) + keep(k != 0, lost / u) + whole * LN2;
+    I k = ((I)u - (whole)SQRT_HALF) >> MANTISSA;
+    V power = (V)((I)same(round) + k) - round;
+    V f = pick(k == 0, r, (V)((I)u - (k << MANTISSA)) - 1.0);
+    return twice_atanh(f / (2.0 + f)) + keep(k != 0, lost / u) + power * LN2;
 }
 
 /* log(1+r)/r, which is h(q) of the top class at r = (1-q)/q. */
 INLINE V log1p_ratio(V r) {
-    I small = r < 6e-6;
+    I small = r < (real)TINY;
     return pick(small, 1.0 - r * (0.5 - r / 3.0), log1p_(r) / pick(small, same(1.0), r));
 }
 
-/* --- four rows ------------------------------------------------------------------------------------------------- */
+/* --- rows, side by side ------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     const void *logits;
@@ -87,7 +126,47 @@ typedef struct {
     V weight;      /* 0 in lanes behind the last row */
 } Rows;
 
-/* The logits of four rows, class by class, into d: squares of four by four are turned over in registers. */
+/* The logits of LANES rows, class by class, into d: squares of them are turned over in registers. */
+#define SHUFFLE __builtin_shufflevector
+
+#ifdef SINGLE
+INLINE V load(const float *x) {
+    V eight;
+    memcpy(&eight, x, sizeof eight);
+    return eight;
+}
+
+/* Two by two, then four by four, then the halves: low and high pairs of a and b, from each half of them. */
+#define LOW(a, b) SHUFFLE(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
+#define HIGH(a, b) SHUFFLE(a, b, 2, 10, 3, 11, 6, 14, 7, 15)
+#define LOW2(a, b) SHUFFLE(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
+#define HIGH2(a, b) SHUFFLE(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
+#define FRONT(a, b) SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
+#define BACK(a, b) SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
+
+INLINE void gather(const Data *data, int64_t first, V *d) {
+    const float *x[LANES];
+    int64_t j = 0;
+    for (int r = 0; r < LANES; r++)
+        x[r] = (const float *)data->logits + (first + r < data->n_rows ? first + r : data->n_rows - 1) * data->stride;
+    for (; j + LANES <= data->n_classes; j += LANES) {
+        V q[2][4];
+        for (int half = 0; half < 2; half++) {
+            V a = load(x[4 * half] + j), b = load(x[4 * half + 1] + j);
+            V c = load(x[4 * half + 2] + j), e = load(x[4 * half + 3] + j);
+            V ab = LOW(a, b), ab_ = HIGH(a, b), ce = LOW(c, e), ce_ = HIGH(c, e);
+            q[half][0] = LOW2(ab, ce), q[half][1] = HIGH2(ab, ce);
+            q[half][2] = LOW2(ab_, ce_), q[half][3] = HIGH2(ab_, ce_);
+        }
+        for (int k = 0; k < 4; k++) {
+            d[j + k] = FRONT(q[0][k], q[1][k]);
+            d[j + k + 4] = BACK(q[0][k], q[1][k]);
+        }
+    }
+    for (; j < data->n_classes; j++)
+        for (int r = 0; r < LANES; r++) d[j][r] = x[r][j];
+}
+#else
 typedef float F __attribute__((vector_size(4 * LANES)));
 
 INLINE V floats(const float *x) {
@@ -107,12 +186,12 @@ INLINE V doubles(const double *x) {
         const TYPE *x = data->logits, *x0 = x + row[0], *x1 = x + row[1], *x2 = x + row[2], *x3 = x + row[3];          \
         for (; j + LANES <= data->n_classes; j += LANES) {                                                             \
             V a = LOAD(x0 + j), b = LOAD(x1 + j), c = LOAD(x2 + j), e = LOAD(x3 + j);                                  \
-            V ab = __builtin_shufflevector(a, b, 0, 4, 2, 6), ab_ = __builtin_shufflevector(a, b, 1, 5, 3, 7);         \
-            V ce = __builtin_shufflevector(c, e, 0, 4, 2, 6), ce_ = __builtin_shufflevector(c, e, 1, 5, 3, 7);         \
-            d[j] = __builtin_shufflevector(ab, ce, 0, 1, 4, 5);                                                        \
-            d[j + 1] = __builtin_shufflevector(ab_, ce_, 0, 1, 4, 5);                                                  \
-            d[j + 2] = __builtin_shufflevector(ab, ce, 2, 3, 6, 7);                                                    \
-            d[j + 3] = __builtin_shufflevector(ab_, ce_, 2, 3, 6, 7);                                                  \
+            V ab = SHUFFLE(a, b, 0, 4, 2, 6), ab_ = SHUFFLE(a, b, 1, 5, 3, 7);                                         \
+            V ce = SHUFFLE(c, e, 0, 4, 2, 6), ce_ = SHUFFLE(c, e, 1, 5, 3, 7);                                         \
+            d[j] = SHUFFLE(ab, ce, 0, 1, 4, 5);                                                                        \
+            d[j + 1] = SHUFFLE(ab_, ce_, 0, 1, 4, 5);                                                                  \
+            d[j + 2] = SHUFFLE(ab, ce, 2, 3, 6, 7);                                                                    \
+            d[j + 3] = SHUFFLE(ab_, ce_, 2, 3, 6, 7);                                                                  \
         }                                                                                                              \
         for (; j < data->n_classes; j++) d[j] = (V){x0[j], x1[j], x2[j], x3[j]};                                       \
     } while (0)
@@ -124,22 +203,23 @@ INLINE void gather(const Data *data, int64_t first, V *d) {
     if (data->is_double) GATHER(double, doubles);
     else GATHER(float, floats);
 }
+#endif
 
-/* Rows first ... first+3: d_j = s_j - s_top and e_j of every class; both say "impossible" of the top itself. */
-INLINE Rows weigh(const Data *data, int64_t first, double slope, V *d, V *e) {
+/* The rows from `first` on: d_j = s_j - s_top and e_j of every class; both say "impossible" of the top itself. */
+INLINE Rows weigh(const Data *data, int64_t first, real slope, V *d, V *e) {
     const int64_t n = data->n_classes;
     gather(data, first, d);
     V top = d[0], second = same(-INFINITY), at = {0};
     for (int64_t j = 1; j < n; j++) { /* the first of the largest is the top */
         I higher = d[j] > top;
         second = pick(higher, top, larger(d[j], second));
-        at = pick(higher, same((double)j), at);
+        at = pick(higher, same((real)j), at);
         top = pick(higher, d[j], top);
     }
     V below = larger(second - top, same(IMPOSSIBLE)), sum = {0}, squares = {0}, d1 = {0}, d2 = {0};
     for (int64_t j = 0; j < n; j++) {
-        V raw = pick(at == (double)j, same(IMPOSSIBLE), larger(d[j] - top, same(IMPOSSIBLE)));
-        V lower = raw - below, weight = keep(raw > IMPOSSIBLE, exp_(lower * slope));
+        V raw = pick(at == (real)j, same(IMPOSSIBLE), larger(d[j] - top, same(IMPOSSIBLE)));
+        V lower = raw - below, weight = keep(raw > (real)IMPOSSIBLE, exp_(lower * slope));
         d[j] = raw;
         e[j] = weight;
         sum += weight;
@@ -152,27 +232,32 @@ INLINE Rows weigh(const Data *data, int64_t first, double slope, V *d, V *e) {
     Rows rows = {below, sum, squares, mean, d2 / some - (d1 / some) * (d1 / some), {0}, {0}, {0}};
     for (int r = 0; r < LANES && first + r < data->n_rows; r++) {
         int64_t y = data->labels[first + r];
-        rows.is_top[r] = -(at[r] == (double)y);
+        rows.is_top[r] = -(at[r] == (real)y);
         rows.at_label[r] = rows.is_top[r] ? 0.0 : d[y][r];
         rows.weight[r] = data->weights ? data->weights[first + r] : 1.0;
     }
     return rows;
 }
 
-INLINE double total(V v) { return v[0] + v[1] + v[2] + v[3]; }
+INLINE double total(Sum v) {
+    double sum = 0.0;
+    for (int r = 0; r < LANES; r++) sum += v[r];
+    return sum;
+}
 
 /* weight * value, where a weight of 0 outweighs even infinity. */
-INLINE V weighted(V weight, V value) { return keep(weight > 0.0, weight * value); }
+INLINE Sum weighted(V weight, V value) { return wide(keep(weight > 0.0, weight * value)); }
 
 /* --- temperature scaling --------------------------------------------------------------------------------------- */
 
 /* Log-loss at 1/T = slope: out = sums of the value and of its first and second derivative in slope. */
-INLINE void temperature(const Data *data, double slope, V *scratch, double *out) {
-    V *d = scratch, *e = scratch + data->n_classes, value = {0}, first = {0}, second = {0};
+INLINE void temperature(const Data *data, real slope, V *scratch, double *out) {
+    V *d = scratch, *e = scratch + data->n_classes;
+    Sum value = {0}, first = {0}, second = {0};
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
         Rows rows = weigh(data, i, slope, d, e);
         V rest = exp_(rows.below * slope) * rows.sum, top = 1.0 / (1.0 + rest), others = rest * top;
-        V label = pick(rows.at_label <= IMPOSSIBLE, same(-INFINITY), rows.at_label);
+        V label = pick(rows.at_label <= (real)IMPOSSIBLE, same(-INFINITY), rows.at_label);
         value += weighted(rows.weight, log1p_(rest) - label * slope);
         first += weighted(rows.weight, others * rows.mean - label);
         second += weighted(rows.weight, others * (rows.spread + rows.mean * rows.mean * top));
@@ -187,7 +272,7 @@ INLINE void temperature(const Data *data, double slope, V *scratch, double *out)
 /* The top class: rest = (1-q)/q, log(1+rest), log(1-q), h(q). Where no other class can occur log(1-q) reads 0. */
 typedef struct { V rest, log_norm, log_not_q, h; } Top;
 
-INLINE Top top_of(Rows rows, double slope) {
+INLINE Top top_of(Rows rows, real slope) {
     I some = rows.sum > 0.0;
     V log_rest = rows.below * slope + log1p_(keep(some, rows.sum - 1.0)), rest = keep(some, exp_(log_rest));
     V log_norm = log1p_(rest);
@@ -198,7 +283,7 @@ INLINE Top top_of(Rows rows, double slope) {
 typedef struct { V log_not_q, odds, h; } Other;
 
 INLINE Other other(V q, V log_q) {
-    I doubled = q > 0.29289321881345254; /* 1-q below sqrt(1/2) */
+    I doubled = q > (real)0.29289321881345254; /* 1-q below sqrt(1/2) */
     V f = pick(doubled, 1.0 - 2.0 * q, -q);
     V inverse = 1.0 / ((2.0 + f) * (1.0 - q)); /* one division for two quotients */
     V odds = q * (2.0 + f) * inverse, log_ = twice_atanh(f * (1.0 - q) * inverse);
@@ -211,15 +296,15 @@ INLINE V scale_of(Rows rows, Top top) { return top.rest / (1.0 + top.rest) / pic
 /* The label as if it were not the top; `possible` where it can occur. */
 typedef struct { V raw; Other o; I possible; } Label;
 
-INLINE Label label_of(Rows rows, Top top, double slope) {
-    I possible = rows.at_label > IMPOSSIBLE;
+INLINE Label label_of(Rows rows, Top top, real slope) {
+    I possible = rows.at_label > (real)IMPOSSIBLE;
     V raw = keep(possible, rows.at_label);
     V q = keep(possible & ~rows.is_top, exp_((raw - rows.below) * slope) * scale_of(rows, top));
     return (Label){raw, other(q, raw * slope - top.log_norm), possible};
 }
 
 /* log p_label - log p_top: 0 at the top and at ties with it, and never above. */
-INLINE V focal_gap(Rows rows, Top top, Label label, double gamma, double slope) {
+INLINE V focal_gap(Rows rows, Top top, Label label, real gamma, real slope) {
     V gap = label.raw * slope, bent = log1p_(gamma * label.o.h) - log1p_(gamma * top.h);
     V found = gap - gamma * (label.o.log_not_q - top.log_not_q) - bent;
     found = keep((gap != 0.0) & (found < 0.0) & ~rows.is_top, found);
@@ -229,7 +314,7 @@ INLINE V focal_gap(Rows rows, Top top, Label label, double gamma, double slope) 
 /* First and second derivatives of the log-weight with respect to gamma (g) and 1/T (b). */
 typedef struct { V g, b, gg, gb, bb; } Curve;
 
-INLINE Curve others_curve(Other o, V damp, double gamma, V slope, V curvature) {
+INLINE Curve others_curve(Other o, V damp, real gamma, V slope, V curvature) {
     V bend = o.odds * (o.h - 1.0), h_1 = o.h + bend;
     V part = gamma * damp, turn = part * h_1, lost = o.h * damp;
     V x_1 = 1.0 + gamma * o.odds - turn;
@@ -238,12 +323,12 @@ INLINE Curve others_curve(Other o, V damp, double gamma, V slope, V curvature) {
                    x_2 * slope * slope + x_1 * curvature};
 }
 
-INLINE Curve top_curve(Top top, double gamma, V mean, V variance) {
+INLINE Curve top_curve(Top top, real gamma, V mean, V variance) {
     V q = 1.0 / (1.0 + top.rest), not_q = top.rest * q;
     V h_1 = q - top.h, h_2 = -not_q * q - h_1, damp = 1.0 / (1.0 + gamma * top.h);
     V turn = gamma * damp * h_1, lost = top.h * damp;
     V x_1 = -not_q - gamma * q - turn;
-    V x_2 = (gamma - 1.0) * not_q * q - gamma * damp * h_2 + turn * turn;
+    V x_2 = (gamma - (real)1.0) * not_q * q - gamma * damp * h_2 + turn * turn;
     return (Curve){-top.log_not_q - lost, x_1 * mean, lost * lost, -(q + h_1 * damp * damp) * mean,
                    x_2 * mean * mean + x_1 * variance};
 }
@@ -253,8 +338,9 @@ INLINE Curve minus(Curve a, Curve b) {
 }
 
 /* Log-loss at (gamma, 1/T = slope): out = sums of the value and of its derivatives g, b, gg, gb, bb. */
-INLINE void focal(const Data *data, double gamma, double slope, V *scratch, double *out) {
-    V *d = scratch, *e = scratch + data->n_classes, sums[6] = {{0}};
+INLINE void focal(const Data *data, real gamma, real slope, V *scratch, double *out) {
+    V *d = scratch, *e = scratch + data->n_classes;
+    Sum sums[6] = {{0}};
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
         Rows rows = weigh(data, i, slope, d, e);
         Top top = top_of(rows, slope);
@@ -291,7 +377,7 @@ INLINE void focal(const Data *data, double gamma, double slope, V *scratch, doub
 }
 
 /* For each gamma and row: log p of the label, p of the top, the sum of all p^2; each (n_gammas, out_stride). */
-INLINE void predict(const Data *data, const double *gammas, int64_t n_gammas, double slope, V *scratch, double *log_p,
+INLINE void predict(const Data *data, const double *gammas, int64_t n_gammas, real slope, V *scratch, double *log_p,
                     double *confidence, double *squares, int64_t out_stride) {
     const int64_t n = data->n_classes;
     V *gap = scratch, *apart = scratch + n, *h = scratch + 2 * n;
@@ -311,7 +397,7 @@ INLINE void predict(const Data *data, const double *gammas, int64_t n_gammas, do
         }
         Label label = label_of(rows, top, slope);
         for (int64_t k = 0; k < n_gammas; k++) {
-            const double gamma = gammas[k];
+            const real gamma = gammas[k];
             V w = {0}, ww = {0}, damp = 1.0 + gamma * top.h;
             for (int64_t j = 0; gamma != 0.0 && j < n; j++) {
                 V p = exp_(gap[j] - gamma * apart[j]) * (damp / (1.0 + gamma * h[j]));
@@ -330,20 +416,22 @@ INLINE void predict(const Data *data, const double *gammas, int64_t n_gammas, do
     }
 }
 
+#ifndef SINGLE /* two passes that are always exact */
+
 /* Whether each row's first largest logit is its label's; out = the sum of all distances to the top. */
 INLINE void inspect(const Data *data, V *scratch, uint8_t *correct, double *out) {
-    V distance = {0};
+    Sum distance = {0};
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
         gather(data, i, scratch);
         V top = scratch[0], at = {0}, here = {0};
         for (int64_t j = 1; j < data->n_classes; j++) {
             I higher = scratch[j] > top;
-            at = pick(higher, same((double)j), at);
+            at = pick(higher, same((real)j), at);
             top = pick(higher, scratch[j], top);
         }
         for (int64_t j = 0; j < data->n_classes; j++) here += keep(scratch[j] > -INFINITY, top - scratch[j]);
         for (int r = 0; r < LANES && i + r < data->n_rows; r++) {
-            correct[i + r] = at[r] == (double)data->labels[i + r];
+            correct[i + r] = at[r] == (real)data->labels[i + r];
             distance[r] += here[r];
         }
     }
@@ -364,21 +452,22 @@ INLINE void widen(const uint16_t *half, float *out, int64_t n) {
     }
 }
 
+#endif
+
 /* --- what the library exports: each pass for processors with wide vectors and for all ----------------------------- */
 
 #if defined(__x86_64__)
 #define PASS(name, parameters, arguments)                                                                              \
     __attribute__((target("avx2,fma"))) static void name##_wide parameters { name arguments; }                         \
-    EXPORT void refocal_##name parameters {                                                                            \
+    EXPORT void NAMED(name) parameters {                                                                            \
         if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) name##_wide arguments;                    \
         else name arguments;                                                                                           \
     }
 #else
 #define PASS(name, parameters, arguments)                                                                              \
-    EXPORT void refocal_##name parameters { name arguments; }
+    EXPORT void NAMED(name) parameters { name arguments; }
 #endif
 
-PASS(widen, (const uint16_t *half, float *out, int64_t n), (half, out, n))
 PASS(temperature, (const Data *data, double slope, void *scratch, double *out), (data, slope, scratch, out))
 PASS(focal, (const Data *data, double gamma, double slope, void *scratch, double *out),
      (data, gamma, slope, scratch, out))
@@ -386,4 +475,7 @@ PASS(predict,
      (const Data *data, const double *gammas, int64_t n_gammas, double slope, void *scratch, double *log_p,
       double *confidence, double *squares, int64_t out_stride),
      (data, gammas, n_gammas, slope, scratch, log_p, confidence, squares, out_stride))
+#ifndef SINGLE
 PASS(inspect, (const Data *data, void *scratch, uint8_t *correct, double *out), (data, scratch, correct, out))
+PASS(widen, (const uint16_t *half, float *out, int64_t n), (half, out, n))
+#endif

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 
-# Numbers of a row's scratch memory: LANES of kernel.c, three arrays of them, and room to align.
-LANES, ARRAYS, ALIGNMENT = 4, 3, 64
+# The scratch memory of a pass, in bytes: for each class three vectors of kernel.c, and room to align.
+VECTORS, ALIGNMENT = 3 * 32, 64
 
 
 class _Data(ctypes.Structure):
@@ -41,13 +41,18 @@ def _library() -> ctypes.CDLL | None:
     except OSError:
         return None
     data, number, pointer = ctypes.POINTER(_Data), ctypes.c_double, ctypes.c_void_p
-    library.refocal_temperature.argtypes = (data, number, pointer, pointer)
-    library.refocal_focal.argtypes = (data, number, number, pointer, pointer)
-    library.refocal_predict.argtypes = (data, pointer, ctypes.c_int64, number, *(pointer,) * 4, ctypes.c_int64)
-    library.refocal_inspect.argtypes = (data, pointer, pointer, pointer)
-    library.refocal_widen.argtypes = (pointer, pointer, ctypes.c_int64)
-    for name in ("temperature", "focal", "predict", "inspect", "widen"):
-        getattr(library, f"refocal_{name}").restype = None
+    taken = {
+        "temperature": (data, number, pointer, pointer),
+        "focal": (data, number, number, pointer, pointer),
+        "predict": (data, pointer, ctypes.c_int64, number, *(pointer,) * 4, ctypes.c_int64),
+        "inspect": (data, pointer, pointer, pointer),
+        "widen": (pointer, pointer, ctypes.c_int64),
+    }
+    for single in ("temperature", "focal", "predict"):
+        taken[f"{single}_single"] = taken[single]
+    for name, types in taken.items():
+        function = getattr(library, f"refocal_{name}")
+        function.argtypes, function.restype = types, None
     return library
 
 
@@ -62,7 +67,7 @@ def widened(x: NDArray[Any]) -> NDArray[Any]:
         return x.astype(np.float32) if x.dtype == np.float16 else x
     half = np.ascontiguousarray(x)
     out = np.empty(x.shape, dtype=np.float32)
-    _passes().refocal_widen(half.ctypes.data, out.ctypes.data, half.size)
+    _pass("widen")(half.ctypes.data, out.ctypes.data, half.size)
     return out
 
 
@@ -76,7 +81,7 @@ class _Block:
             x = np.ascontiguousarray(x, dtype=np.float64 if size > 4 else np.float32)
         y = np.ascontiguousarray(y, dtype=np.int64)
         weight = None if weight is None else np.ascontiguousarray(weight, dtype=np.float64)
-        room = np.empty(ARRAYS * LANES * x.shape[1] + ALIGNMENT // 8)
+        room = np.empty(VECTORS * x.shape[1] + ALIGNMENT, dtype=np.uint8)
         self.scratch = room.ctypes.data + -room.ctypes.data % ALIGNMENT
         self.kept = (x, y, weight, room)
         self.data = _Data(
@@ -89,38 +94,44 @@ class _Block:
         )
 
 
-def temperature(x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, slope: float) -> Vector:
-    """See `passes.temperature`."""
+def temperature(
+    x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, slope: float, *, rough: bool = False
+) -> Vector:
+    """See `passes.temperature`; `rough`: in single precision, for float32 logits and some six digits."""
     block, out = _Block(x, y, weight), np.empty(3)
-    _passes().refocal_temperature(block.data, slope, block.scratch, out.ctypes.data)
+    _pass("temperature", rough)(block.data, slope, block.scratch, out.ctypes.data)
     return out
 
 
-def focal(x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, gamma: float, slope: float) -> Vector:
-    """See `passes.focal`."""
+def focal(
+    x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, gamma: float, slope: float, *, rough: bool = False
+) -> Vector:
+    """See `passes.focal`, and `temperature` for `rough`."""
     block, out = _Block(x, y, weight), np.empty(6)
-    _passes().refocal_focal(block.data, gamma, slope, block.scratch, out.ctypes.data)
+    _pass("focal", rough)(block.data, gamma, slope, block.scratch, out.ctypes.data)
     return out
 
 
-def predict(x: NDArray[Any], y: NDArray[np.int64], gammas: tuple[float, ...], slope: float) -> Vector:
-    """See `passes.predict`."""
+def predict(
+    x: NDArray[Any], y: NDArray[np.int64], gammas: tuple[float, ...], slope: float, *, rough: bool = False
+) -> Vector:
+    """See `passes.predict`, and `temperature` for `rough`."""
     block, some = _Block(x, y, None), np.array(gammas, dtype=np.float64)
     out = np.empty((3, len(some), x.shape[0]))
     places = [part.ctypes.data for part in out]
-    _passes().refocal_predict(block.data, some.ctypes.data, len(some), slope, block.scratch, *places, x.shape[0])
+    _pass("predict", rough)(block.data, some.ctypes.data, len(some), slope, block.scratch, *places, x.shape[0])
     return out
 
 
 def inspect(x: NDArray[Any], y: NDArray[np.int64]) -> tuple[NDArray[np.bool_], float]:
     """See `passes.inspect`."""
     block, correct, out = _Block(x, y, None), np.empty(x.shape[0], dtype=np.bool_), np.empty(1)
-    _passes().refocal_inspect(block.data, block.scratch, correct.ctypes.data, out.ctypes.data)
+    _pass("inspect")(block.data, block.scratch, correct.ctypes.data, out.ctypes.data)
     return correct, float(out[0])
 
 
-def _passes() -> ctypes.CDLL:
+def _pass(name: str, rough: bool = False) -> Any:
     library = _library()
     if library is None:
         raise RuntimeError("refocal was installed without its compiled kernel; ask usable() first.")
-    return library
+    return getattr(library, f"refocal_{name}_single" if rough else f"refocal_{name}")

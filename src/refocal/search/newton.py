@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from refocal.search.problem import LogLoss, Problem
 from refocal.search.solution import Solution, Status
@@ -15,17 +16,40 @@ MAX_STEPS = 100
 REACH = 1e6
 # Close to γ = -1 the map loses its inverse and the log-loss has minima that gain nothing on other data.
 GAMMA_BOUNDS = (-0.9, 100.0)
-# Newton converges quadratically: after a relative step of this size the error is about that size squared.
-SMALL_STEP = 1e-5
 # A log-loss this small is that of separable data on its way to T = 0.
 NO_LOSS = 1e-9
 # Where to start in γ.
-STARTS = (0.0, -0.85, -0.5, 1.0, 5.0)
-# On how many rows they are followed, and how closely. The best of their ends and γ = 0 are followed on a share of the
-# rows, and from the better one on all.
+STARTS = (0.0, -0.85, 1.0, 5.0, 40.0)
+# The few rows on which they are followed, and the share of all.
 PART = 300
-SHARE = 1 / 10
-CLOSE_ENOUGH = 3e-2
+SHARE = 1 / 5
+# A point as close as this in log(1+γ) and log T to the end of another start would end there too.
+APART = 0.3
+# A valley is left if its log-loss is higher than that of the deepest by so many standard errors.
+CLEARLY = 4.0
+# A curvature below this is none.
+FLAT = 1e-12
+# Longer steps in log(1+γ) or log T than this are not to be trusted.
+LONGEST = 1.0
+# The rounding of a rough pass.
+ROUGH_PRECISION = float(np.finfo(np.float32).eps)
+
+Pair = tuple[float, float]
+Triple = tuple[float, float, float]  # a symmetric matrix: both ends of its diagonal, what is off it in between
+Free = tuple[bool, bool]
+
+
+class Care(NamedTuple):
+    """How far to go: to a step as small as `step`, and whether six digits are enough on the way."""
+
+    step: float
+    rough: bool
+
+
+# Newton converges quadratically: after a relative step of this size the error is about that size squared.
+CLOSE = Care(1e-5, rough=False)
+ROUGH = Care(3e-3, rough=True)
+LOOK = Care(3e-2, rough=True)
 
 MESSAGES: dict[Status, str] = {
     "converged": "the log-loss has a minimum here",
@@ -52,17 +76,25 @@ def _newton_temperature(problem: LogLoss) -> Solution:
     scale = problem.typical_gap
     if scale == 0.0:
         return _solution(problem, 0.0, 1.0, problem.temperature_curvature(1.0)[0], "flat")
-    ends = (1.0 / scale / REACH, REACH / scale)
+    start = _first_slope(problem)
+    roughly, _, status = _bracketed(problem, start, ROUGH)
+    slope, value, status = _bracketed(problem, roughly if status == "converged" else start)
+    return _solution(problem, 0.0, 1.0 / slope, value, status)
+
+
+def _bracketed(problem: LogLoss, slope: float, care: Care = CLOSE) -> tuple[float, float, Status]:
+    """Newton steps from a first 1/T: the last 1/T, its log-loss, how it ended."""
+    ends = (1.0 / problem.typical_gap / REACH, REACH / problem.typical_gap)
     low, high = ends
-    slope = _first_slope(problem)
+    value = math.inf
     status: Status = "not converged"
     for _ in range(MAX_STEPS):
-        value, first, second = problem.temperature_curvature(slope)
+        value, first, second = problem.temperature_curvature(slope, rough=care.rough)
         if value < NO_LOSS:
             status = "at a bound"
             break
         target = slope - first / second if second > 0.0 else math.inf
-        if abs(target - slope) <= SMALL_STEP * slope:  # the last step is taken unseen
+        if abs(target - slope) <= care.step * slope:  # the last step is taken unseen
             slope, value, status = target, value - 0.5 * first * first / second, "converged"
             break
         low, high = (slope, high) if first < 0.0 else (low, slope)
@@ -75,23 +107,24 @@ def _newton_temperature(problem: LogLoss) -> Solution:
             if target in (low, high) and target not in ends:
                 target = math.sqrt(low * high)
         slope = target
-    return _solution(problem, 0.0, 1.0 / slope, value, status)
+    return slope, value, status
 
 
 def _first_slope(problem: LogLoss) -> float:
     """Where to begin in 1/T: the optimum of a part of the rows, or where that is no help the scale of the logits."""
-    if problem.n_rows >= 2 * PART:
-        found = newton_temperature(_share(problem))
-        if found.status == "converged":
-            return 1.0 / found.temperature
-    return 1.0 / float(problem.typical_gap)
+    share = _share(problem) if problem.n_rows >= 2 * PART else problem
+    if share.n_rows < problem.n_rows and share.typical_gap > 0.0:
+        slope, _, status = _bracketed(share, _first_slope(share), LOOK)
+        if status == "converged":
+            return slope
+    return 1.0 / problem.typical_gap
 
 
 def newton(problem: LogLoss, *, fixed_gamma: float | None = None, fixed_temperature: float | None = None) -> Solution:
     """Least log-loss over (γ, T), or over one of them.
 
-    The log-loss is not known to be convex in γ, so several starts are followed on a part of the rows and the best of
-    their ends is followed on all. Should that end above temperature scaling's optimum (γ = 0), the search begins again
+    The log-loss is not convex in γ, so several starts are followed on some of the rows, and on all from the deepest
+    valley that they lead to. Should that end above temperature scaling's optimum (γ = 0), the search begins again
     from there: the result is never worse.
     """
     if fixed_gamma == 0.0 and fixed_temperature is None:
@@ -103,7 +136,7 @@ def newton(problem: LogLoss, *, fixed_gamma: float | None = None, fixed_temperat
         centre, without = base.temperature, base.value
     else:
         centre, without = fixed_temperature, problem.temperature_curvature(1.0 / fixed_temperature)[0]
-    free = np.array([fixed_gamma is None, fixed_temperature is None])
+    free = (fixed_gamma is None, fixed_temperature is None)
     limit = problem.typical_gap * REACH
 
     def near(gamma: float) -> tuple[float, float]:
@@ -113,17 +146,52 @@ def newton(problem: LogLoss, *, fixed_gamma: float | None = None, fixed_temperat
     if fixed_gamma is not None:
         found = _descend(problem, near(fixed_gamma), free, limit)
     else:
-        part, share = problem.part(PART), _share(problem)
-        ends = [_descend(part, near(gamma), free, limit, enough=CLOSE_ENOUGH) for gamma in STARTS]
-        points = {round(end.gamma, 1): (end.gamma, end.temperature) for end in ends} | {0.0: near(0.0)}
-        start = min(points.values(), key=lambda point: share.curvature(*point).value)
-        # From γ = 0 as well: a few rows can lead all starts into a far minimum that is not the least.
-        closer = [_descend(share, point, free, limit, enough=CLOSE_ENOUGH) for point in {start, near(0.0)}]
-        best = min(closer, key=lambda end: end.value)
-        found = _descend(problem, (best.gamma, best.temperature), free, limit)
+        found = _descend(problem, _valley(problem, near, free, limit), free, limit)
         if not found.value <= without:
             found = _descend(problem, near(0.0), free, limit)
     return _solution(problem, found.gamma, found.temperature, found.value, found.status)
+
+
+def _valley(problem: LogLoss, near: Callable[[float], Pair], free: Free, limit: float) -> Pair:
+    """Close to the bottom of the deepest valley that several starts lead to.
+
+    They are followed on a few rows, the valleys that they end in on a share of the rows, and those that may still be
+    the deepest on all.
+    """
+    points = [near(gamma) for gamma in STARTS]
+    for rows in (problem.part(PART), _share(problem)):
+        ends = _ends(rows, points, free, limit, LOOK)
+        points = [(end.gamma, end.temperature) for end in ends if not _clearly_worse(rows, end, ends[0])]
+    (best, *_) = _ends(problem, points, free, limit, ROUGH)
+    return best.gamma, best.temperature
+
+
+def _ends(problem: LogLoss, points: list[Pair], free: Free, limit: float, care: Care) -> list[Solution]:
+    """Where the points lead to, each end once, the lowest first."""
+    ends: list[Solution] = []
+    for point in points:
+        end = _descend(problem, point, free, limit, care, ends)
+        if not _joins((end.gamma, end.temperature), ends):
+            ends.append(end)
+    return sorted(ends, key=lambda end: end.value)
+
+
+def _clearly_worse(rows: Problem, end: Solution, best: Solution) -> bool:
+    """Whether rows like these would hardly ever make `end` the better of two."""
+    if end is best:
+        return False
+    here, there = (rows.predictions((at.gamma,), at.temperature, rough=True)[0].label_log_p for at in (end, best))
+    lost = there - here
+    return rows.mean(lost) > CLEARLY * math.sqrt(rows.mean(lost * lost) / rows.n_rows)
+
+
+def _joins(point: Pair, ends: Sequence[Solution]) -> bool:
+    """Whether a point is so close to one of the ends that it would lead there."""
+    return any(
+        abs(math.log((1.0 + point[0]) / (1.0 + end.gamma))) <= APART
+        and abs(math.log(point[1] / end.temperature)) <= APART
+        for end in ends
+    )
 
 
 def _share(problem: LogLoss) -> Problem:
@@ -131,64 +199,78 @@ def _share(problem: LogLoss) -> Problem:
 
 
 def _descend(
-    problem: LogLoss,
-    start: tuple[float, float],
-    free: NDArray[np.bool_],
-    limit: float,
-    *,
-    enough: float = SMALL_STEP,
+    problem: LogLoss, start: Pair, free: Free, limit: float, care: Care = CLOSE, ends: Sequence[Solution] = ()
 ) -> Solution:
-    """Damped Newton steps in (log(1+γ), log T), which keep γ > -1 and T > 0, until one is as small as `enough`."""
-    bounds = np.log([[1.0 + GAMMA_BOUNDS[0], 1.0 + GAMMA_BOUNDS[1]], [limit / REACH**2, limit]])
-    point = np.array([math.log1p(start[0]), math.log(start[1])])
-    bounds[~free] = point[~free, None]
-    point = np.clip(point, bounds[:, 0], bounds[:, 1])
-    value, gradient, hessian = _in_logs(problem, point)
+    """Damped Newton steps in (log(1+γ), log T), which keep γ > -1 and T > 0.
+
+    No further than to one of the `ends` of others; and on all rows, where the start is close to the bottom of a valley,
+    no further than is needed to see that the first of them lies deeper.
+    """
+    first = (math.log1p(start[0]), math.log(start[1]))
+    ranges = ((math.log1p(GAMMA_BOUNDS[0]), math.log1p(GAMMA_BOUNDS[1])), (math.log(limit / REACH**2), math.log(limit)))
+    bounds = [ends if moves else (at, at) for ends, moves, at in zip(ranges, free, first, strict=True)]
+    point = _inside(first, bounds)
+    value, gradient, hessian = _in_logs(problem, point, care.rough)
     status: Status = "not converged"
-    rounding = 20.0 * problem.precision
+    rounding = 20.0 * max(problem.precision, ROUGH_PRECISION if care.rough else 0.0)
     for _ in range(MAX_STEPS):
-        stuck = ((point <= bounds[:, 0]) & (gradient > 0)) | ((point >= bounds[:, 1]) & (gradient < 0))
-        step = _newton_step(gradient, hessian, free & ~stuck)
-        gain = -float(gradient @ step)
-        if float(np.abs(step).max()) <= enough:  # here too
-            point, value = np.clip(point + step, bounds[:, 0], bounds[:, 1]), value - 0.5 * gain
-            status = "at a bound" if bool((stuck & free).any()) else "converged"
+        if ends and _joins((math.expm1(point[0]), math.exp(point[1])), ends):
+            break
+        stuck = [
+            moves and ((at <= low and slope > 0.0) or (at >= high and slope < 0.0))
+            for moves, at, (low, high), slope in zip(free, point, bounds, gradient, strict=True)
+        ]
+        step = _newton_step(gradient, hessian, (free[0] and not stuck[0], free[1] and not stuck[1]))
+        gain = -gradient[0] * step[0] - gradient[1] * step[1]
+        if care is ROUGH and ends and value - 2.0 * gain > ends[0].value:  # twice what a parabola promises
+            break
+        if max(abs(step[0]), abs(step[1])) <= care.step:  # here too
+            point, value = _inside((point[0] + step[0], point[1] + step[1]), bounds), value - 0.5 * gain
+            status = "at a bound" if any(stuck) else "converged"
             break
         # A gain below the rounding of the data cannot be seen in the value; the gradient still shows the way.
         highest = value if gain > rounding * max(1.0, value) else value + rounding
         for shrink in (1.0, 0.25, 0.05, 0.01, 1e-3):
-            trial = np.clip(point + shrink * step, bounds[:, 0], bounds[:, 1])
-            new = _in_logs(problem, trial)
+            trial = _inside((point[0] + shrink * step[0], point[1] + shrink * step[1]), bounds)
+            new = _in_logs(problem, trial, care.rough)
             if new[0] < highest:
                 point, (value, gradient, hessian) = trial, new
                 break
         else:
-            status = "at a bound" if bool((stuck & free).any()) else "converged"
+            status = "at a bound" if any(stuck) else "converged"
             break
     return _solution(problem, math.expm1(point[0]), math.exp(point[1]), value, status)
 
 
-def _newton_step(
-    gradient: NDArray[np.float64], hessian: NDArray[np.float64], moving: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    """A descent direction: Newton's, with the Hessian's eigenvalues made positive, at most a factor e² a step."""
-    step = np.zeros(2)
-    if not moving.any():
-        return step
-    curvature, axes = np.linalg.eigh(hessian[np.ix_(moving, moving)])
-    curvature = np.maximum(np.abs(curvature), 1e-12)
-    step[moving] = -axes @ ((axes.T @ gradient[moving]) / curvature)
-    return step * min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-300))
+def _inside(point: Pair, bounds: list[Pair]) -> Pair:
+    (x, y), ((x0, x1), (y0, y1)) = point, bounds
+    return min(max(x, x0), x1), min(max(y, y0), y1)
 
 
-def _in_logs(problem: LogLoss, point: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+def _newton_step(gradient: Pair, hessian: Triple, moving: Free) -> Pair:
+    """A descent direction: Newton's, with the Hessian's eigenvalues made positive, no longer than LONGEST.
+
+    For two numbers all is written out: array functions would take longer than a pass over a thousand rows.
+    """
+    (g, t), (gg, gt, tt) = gradient, hessian
+    if not all(moving):
+        g, t, gt = g * moving[0], t * moving[1], 0.0
+    middle, radius, angle = 0.5 * (gg + tt), math.hypot(0.5 * (gg - tt), gt), 0.5 * math.atan2(2.0 * gt, gg - tt)
+    cos, sin = math.cos(angle), math.sin(angle)
+    along = -(cos * g + sin * t) / max(abs(middle + radius), FLAT)
+    across = -(cos * t - sin * g) / max(abs(middle - radius), FLAT)
+    step = cos * along - sin * across, sin * along + cos * across
+    shrink = min(1.0, LONGEST / max(abs(step[0]), abs(step[1]), 1e-300))
+    return shrink * step[0], shrink * step[1]
+
+
+def _in_logs(problem: LogLoss, point: Pair, rough: bool) -> tuple[float, Pair, Triple]:
     """Value, gradient and Hessian in (log(1+γ), log T) by the chain rule from (γ, 1/T)."""
     gamma, slope = math.expm1(point[0]), math.exp(-point[1])
-    found = problem.curvature(gamma, 1.0 / slope)
-    inner = np.array([1.0 + gamma, -slope])  # d(γ, 1/T) / d(log(1+γ), log T)
-    bend = np.array([1.0 + gamma, slope])  # and the second derivatives
-    hessian = found.hessian * np.outer(inner, inner) + np.diag(found.gradient * bend)
-    return found.value, found.gradient * inner, hessian
+    value, (g, b), ((gg, gb), (_, bb)) = problem.curvature(gamma, 1.0 / slope, rough=rough)
+    first = (1.0 + gamma) * float(g), -slope * float(b)
+    second = (1.0 + gamma) ** 2 * float(gg) + first[0], -(1.0 + gamma) * slope * float(gb)
+    return value, first, (*second, slope**2 * float(bb) - first[1])
 
 
 def _solution(problem: LogLoss, gamma: float, temperature: float, value: float, status: Status) -> Solution:

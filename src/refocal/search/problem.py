@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -73,10 +73,10 @@ class LogLoss(Protocol):
     def part(self, n_rows: int) -> Problem:
         """About so many of the rows, or fewer, in memory."""
 
-    def temperature_curvature(self, slope: float) -> tuple[float, float, float]:
-        """Mean log-loss and its derivatives in 1/T."""
+    def temperature_curvature(self, slope: float, *, rough: bool = False) -> tuple[float, float, float]:
+        """Mean log-loss and its derivatives in 1/T; `rough`: six digits are enough, if that is faster."""
 
-    def curvature(self, gamma: float, temperature: float) -> Curvature:
+    def curvature(self, gamma: float, temperature: float, *, rough: bool = False) -> Curvature:
         """Mean log-loss, gradient and Hessian in (γ, 1/T)."""
 
 
@@ -127,6 +127,7 @@ class Problem:
         by_engine = {kernel: KERNEL_BLOCK, passes: GPU_BLOCK if on_gpu else CACHE_BLOCK}
         self._block_entries = by_engine.get(self._engine, int(logits.shape[0]) * int(logits.shape[1]))
         self._total = float(len(labels)) if weight is None else float(weight.sum())
+        self._has_rough = self._engine is kernel and logits.dtype.itemsize <= 4
 
     @property
     def n_rows(self) -> int:
@@ -176,30 +177,32 @@ class Problem:
         weight = None if self.weight is None else self.weight[::step]
         return Problem(self.logits[::step, :], self.labels[::step], weight)
 
-    def temperature_curvature(self, slope: float) -> tuple[float, float, float]:
+    def temperature_curvature(self, slope: float, *, rough: bool = False) -> tuple[float, float, float]:
         """Mean log-loss of temperature scaling with first and second derivative in 1/T = `slope`; convex in it."""
         self.passes += 1
-        value, first, second = self.temperature_sums(slope) / self._total
+        value, first, second = self.temperature_sums(slope, rough=rough) / self._total
         return float(value), float(first), float(second)
 
-    def curvature(self, gamma: float, temperature: float) -> Curvature:
+    def curvature(self, gamma: float, temperature: float, *, rough: bool = False) -> Curvature:
         """Mean log-loss of focal temperature scaling with gradient and Hessian."""
         self.passes += 1
-        return Curvature.of(self.focal_sums(gamma, temperature) / self._total)
+        return Curvature.of(self.focal_sums(gamma, temperature, rough=rough) / self._total)
 
-    def temperature_sums(self, slope: float) -> Vector:
+    def temperature_sums(self, slope: float, *, rough: bool = False) -> Vector:
         """What `temperature_curvature` gives, summed over the rows."""
-        return self._sum(lambda rows: self._engine.temperature(*self._block(rows), self._rows_weight(rows), slope))
+        walk = self._pass(self._engine.temperature, rough)
+        return self._sum(lambda rows: walk(*self._block(rows), self._rows_weight(rows), slope))
 
-    def focal_sums(self, gamma: float, temperature: float) -> Vector:
+    def focal_sums(self, gamma: float, temperature: float, *, rough: bool = False) -> Vector:
         """What `curvature` gives, summed over the rows: the value and its derivatives γ, b, γγ, γb, bb; b = 1/T."""
-        slope = 1.0 / temperature
-        return self._sum(lambda rows: self._engine.focal(*self._block(rows), self._rows_weight(rows), gamma, slope))
+        slope, walk = 1.0 / temperature, self._pass(self._engine.focal, rough)
+        return self._sum(lambda rows: walk(*self._block(rows), self._rows_weight(rows), gamma, slope))
 
-    def predictions(self, gammas: tuple[float, ...], temperature: float) -> list[Predictions]:
+    def predictions(self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False) -> list[Predictions]:
         """The predictions at one temperature for several γ, which share the softmax."""
         self.passes += len(gammas)
-        parts = self._map(lambda rows: self._engine.predict(*self._block(rows), gammas, 1.0 / temperature))
+        walk = self._pass(self._engine.predict, rough)
+        parts = self._map(lambda rows: walk(*self._block(rows), gammas, 1.0 / temperature))
         table = np.concatenate([to_numpy(part) for part in parts], axis=-1).astype(np.float64, copy=False)
         return [Predictions(*table[:, i]) for i in range(len(gammas))]
 
@@ -212,6 +215,10 @@ class Problem:
     def mean(self, values: Vector) -> float:
         """The weighted mean of one number a row."""
         return float(values.mean()) if self.weight is None else float(values @ self.weight) / self._total
+
+    def _pass(self, function: Callable[..., Array], rough: bool) -> Callable[..., Array]:
+        """A function of the engine, in single precision where that was asked for and can be had."""
+        return partial(function, rough=True) if rough and self._has_rough else function
 
     def _block(self, rows: slice) -> tuple[Array, Array]:
         x = self.logits[rows, :]
@@ -227,13 +234,14 @@ class Problem:
 
     def _map(self, measured: Callable[[slice], T]) -> list[T]:
         """A measure of each block of rows: the same blocks, in the same order, whatever the number of threads."""
-        blocks = row_blocks(self.n_rows, self.logits.shape[1], self._block_entries)
-        quietly = without_warnings(measured)
-        threads = min(n_threads(), len(blocks)) if self._engine is kernel else 1
-        if threads == 1 or self.n_rows * self.logits.shape[1] < THREADS_FROM:
-            return [quietly(rows) for rows in blocks]
+        blocks = row_blocks(self.n_rows, self.n_classes, self._block_entries)
+        if self._engine is not kernel:
+            return [without_warnings(measured)(rows) for rows in blocks]
+        threads = min(n_threads(), len(blocks)) if self.n_rows * self.n_classes >= THREADS_FROM else 1
+        if threads == 1:
+            return [measured(rows) for rows in blocks]
         with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(quietly, blocks))
+            return list(pool.map(measured, blocks))
 
 
 def _same_memory(a: Array, b: Array) -> bool:

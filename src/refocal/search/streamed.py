@@ -111,14 +111,15 @@ class StreamedProblem:
         found = self._inspected.sample.smallest(n_rows)
         return Problem(found.values, found.labels, found.weight)
 
-    def temperature_curvature(self, slope: float) -> tuple[float, float, float]:
+    def temperature_curvature(self, slope: float, *, rough: bool = False) -> tuple[float, float, float]:
         """See `Problem.temperature_curvature`."""
-        value, first, second = self.mean_of_blocks(partial(_temperature, slope=slope))
+        value, first, second = self.mean_of_blocks(partial(_temperature, slope=slope, rough=rough))
         return float(value), float(first), float(second)
 
-    def curvature(self, gamma: float, temperature: float) -> Curvature:
+    def curvature(self, gamma: float, temperature: float, *, rough: bool = False) -> Curvature:
         """See `Problem.curvature`."""
-        return Curvature.of(self.mean_of_blocks(partial(_focal, gamma=gamma, temperature=temperature)))
+        sums = partial(_focal, gamma=gamma, temperature=temperature, rough=rough)
+        return Curvature.of(self.mean_of_blocks(sums))
 
     def mean_of_blocks(self, sums: Callable[[Block], Vector]) -> Vector:
         """Weighted sums of blocks, added up and divided by the weight of all rows: one walk."""
@@ -236,9 +237,9 @@ def _like_probabilities(values: NDArray[Any]) -> bool:
     return bool(rows.min() >= 0.0) and bool(np.abs(rows.sum(axis=1) - 1.0).max() <= 1e-3)
 
 
-def _temperature(block: Block, slope: float) -> Vector:
-    return problem_of(block).temperature_sums(slope)
+def _temperature(block: Block, slope: float, rough: bool) -> Vector:
+    return problem_of(block).temperature_sums(slope, rough=rough)
 
 
-def _focal(block: Block, gamma: float, temperature: float) -> Vector:
-    return problem_of(block).focal_sums(gamma, temperature)
+def _focal(block: Block, gamma: float, temperature: float, rough: bool) -> Vector:
+    return problem_of(block).focal_sums(gamma, temperature, rough=rough)

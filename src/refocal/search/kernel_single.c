@@ -1,0 +1,3 @@
+/* The passes once more, in float. */
+#define SINGLE
+#include "kernel.c"

@@ -240,8 +240,8 @@ def test_forty_million_rows_in_one_bin_are_counted():
 
 def test_sweep_of_few_rows_by_its_definition():
     """Every outcome of up to five rows, with a row of weight 0 among them and without."""
-    for n in range(1, 6):
-        p = np.linspace(0.1, 0.9, n)
+    for n, lowest in itertools.product(range(1, 6), (0.1, 0.8)):
+        p = np.linspace(lowest, 0.9, n)
         for y in itertools.product([0, 1], repeat=n):
             best = 1
             for n_bins in range(2, n + 1):

@@ -4,6 +4,9 @@
 # make bench  the timing tables, beside the peers, which get an environment of their own
 # make stress every stress case on refocal and its peers, the huge ones too: writes docs/stress.md
 # make fuzz   mutated files against every reader, RUNS executions each
+# make coverage  the branches that the tests of maps, losses, metrics and searches run: at least 95 %
+# make mutants   small faults in those rooms, which the tests must notice: writes docs/mutants.md
+# make test-lowest  the tests of the core with the lowest versions that pyproject.toml allows
 # make dist   the source archive and the wheel, the same bytes each time, checked and tried in an empty environment
 # make lint   the checks without the tests
 # make format rewrite the sources in the house style
@@ -18,10 +21,23 @@ DEMO   ?= .venv-demo
 BENCH  ?= .venv-bench
 NEWER  ?= $(firstword $(foreach v,3.14 3.13 3.12,$(shell python$(v) -c 'import sys; print(sys.executable)' 2>/dev/null)))
 RUNS   ?= 100000
+LOWEST ?= .venv-lowest
+# What needs none of the peers, and no browser; fused.py needs a newer triton than torch may bring.
+CORE   := tests/cli/test_cli_commands.py tests/cli/test_cli_errors.py tests/data tests/report/test_report_html.py \
+          tests/scale/test_scale_blocks.py tests/scale/test_scale_files.py \
+          $(filter-out %_peers.py,$(wildcard tests/metrics/test_*.py)) \
+          $(patsubst %,tests/test_%.py,calibrators classifier errors evaluate export import kernel losses \
+            maps_accuracy maps_affine maps_gradients maps_properties one_vs_rest properties scaling_export search search_rows \
+            serialize)
+# The rooms whose every branch is to be run, and the tests that run them.
+ROOMS  := --cov=refocal.maps --cov=refocal.losses --cov=refocal.metrics --cov=refocal.search
+COVER  := $(filter-out %_peers.py,$(wildcard tests/metrics/test_*.py)) tests/scale/test_scale_blocks.py tests/fuzz/test_fuzz.py \
+          $(patsubst %,tests/test_%.py,fused kernel losses maps_accuracy maps_affine maps_gradients maps_properties \
+            properties scaling search search_rows)
 # The date of the last commit: what is built from the same sources is the same file.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1700000000)
 
-.PHONY: demo test docs bench bench-calibre stress fuzz dist lint format install clean
+.PHONY: demo test test-lowest coverage mutants docs bench bench-calibre stress fuzz dist lint format install clean
 
 install: $(STAMP)
 
@@ -81,6 +97,29 @@ stress: $(STAMP)
 fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzz.py --plain --runs $(RUNS)
 
+coverage: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --cov-branch $(ROOMS) --cov-fail-under=95 \
+		--cov-report=term-missing:skip-covered $(COVER)
+
+mutants: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py
+
+# uv can ask for the lowest versions. torch alone stays: its older builds for the CPU are not on the package index.
+# What old libraries warn of is no error here. The estimator checks of scikit-learn 1.6 hand sparse matrices to all, and it
+# has no temperature scaling to compare with: those two tests are left out.
+$(LOWEST)/.installed: pyproject.toml Makefile
+	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	$(LOWEST)/bin/uv pip compile --quiet --resolution lowest-direct --only-binary :all: --extra test pyproject.toml \
+		--output-file $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $(LOWEST)/.installed
+
+test-lowest: $(LOWEST)/.installed
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -W default -k "not scikit_learn_checks and not out_of_fold" $(CORE)
+
 dist: $(STAMP)
 	rm -rf dist .venv-dist
 	$(BIN)/python -m pip install --quiet build twine
@@ -95,5 +134,5 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(DEMO) .venv-dist $(BENCH) $(BENCH)-calibre report.html site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO) $(LOWEST) .venv-dist $(BENCH) $(BENCH)-calibre report.html site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

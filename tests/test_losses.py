@@ -13,7 +13,8 @@ from torch.autograd import gradcheck
 
 import reference
 from helpers import to_numpy
-from refocal import losses
+from refocal import losses, maps
+from refocal.errors import ParameterError
 from refocal.maps import focal as focal_map
 from refocal.maps import log_softmax
 from refocal.theory import conditional_risk, focal_minimizer
@@ -159,3 +160,46 @@ def test_the_proper_part_is_proper_and_focal_loss_is_not(n_classes, gamma):
 def test_unknown_reductions_are_refused(sample):
     with pytest.raises(ValueError, match=r"The 'reduction' of brier must be one of 'none', 'mean', 'sum'. Got 'max'"):
         losses.brier(*sample, reduction="max")
+
+
+@pytest.mark.parametrize("loss", [losses.focal, losses.proper_focal])
+def test_a_large_gamma_in_single_precision_spoils_no_gradient(loss):
+    """What the branch that is not taken computes must stay finite too: exp(γ) overflows at γ = 100."""
+    logits = torch.tensor([[3.0, 0.0, -1.0], [0.0, 2.0, 0.5]], requires_grad=True)
+    loss(logits, torch.tensor([0, 2]), 100.0).sum().backward()
+    assert torch.isfinite(logits.grad).all()
+
+
+X, Y = np.array([[0.5, 0.2, -0.3], [2.0, 0.0, 1.0]]), np.array([0, 1])
+GAMMAS = {
+    "maps.focal": lambda g: maps.focal(X, g),
+    "maps.focal_temperature": lambda g: maps.focal_temperature(X, g, 2.0),
+    "maps.inverse_focal": lambda g: maps.inverse_focal(X, g),
+    "maps.label_derivatives": lambda g: maps.label_derivatives(X, Y, g, 2.0).log_p,
+    "losses.focal": lambda g: losses.focal(X, Y, g),
+    "losses.proper_focal": lambda g: losses.proper_focal(X, Y, g),
+    "gamma_below": lambda g: losses.sample_dependent_focal(X, Y, gamma_below=g),
+    "gamma_above": lambda g: losses.sample_dependent_focal(X, Y, gamma_above=g),
+}
+ABOVE_ZERO = {
+    "maps.log_softmax": lambda t: maps.log_softmax(X, t),
+    "maps.focal_temperature": lambda t: maps.focal_temperature(X, 1.0, t),
+    "maps.label_derivatives": lambda t: maps.label_derivatives(X, Y, 1.0, t).log_p,
+    "threshold": lambda t: losses.sample_dependent_focal(X, Y, threshold=t),
+}
+
+
+@pytest.mark.parametrize("name", GAMMAS)
+def test_every_gamma_above_minus_one_and_no_other(name):
+    assert np.isfinite(GAMMAS[name](np.nextafter(-1.0, 0.0) + 1e-3)).all()
+    for bad in (-1.0, -1.5, np.nan, np.inf):
+        with pytest.raises(ParameterError, match="finite and greater than -1"):
+            GAMMAS[name](bad)
+
+
+@pytest.mark.parametrize("name", ABOVE_ZERO)
+def test_every_temperature_and_threshold_above_zero_and_no_other(name):
+    assert np.isfinite(ABOVE_ZERO[name](0.25)).all()
+    for bad in (0.0, -0.5, np.nan, np.inf):
+        with pytest.raises(ParameterError, match="finite and greater than 0"):
+            ABOVE_ZERO[name](bad)

@@ -10,7 +10,9 @@ from torch.autograd import gradcheck
 
 import reference
 from helpers import to_numpy
+from refocal._arrays import namespace
 from refocal.maps import focal, focal_temperature, inverse_focal, label_derivatives, log_softmax
+from refocal.maps.row import log1p_ratio
 
 
 def tensor(a):
@@ -96,3 +98,18 @@ def test_label_derivatives_of_impossible_classes():
     without = label_derivatives(logits[:1, [0, 2]], np.array([0]), 0.5, 2.0)
     for a, b in zip(seen, without, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_value_and_slope_of_log1p_ratio_hold_down_to_zero(dtype):
+    """(r/(1+r) - log(1+r)) / r² loses every digit where r is small; the series takes over before."""
+    r = torch.cat([torch.zeros(1), torch.logspace(-40, 2, 300)]).to(dtype).requires_grad_()
+    value = log1p_ratio(namespace(r), r)
+    (slope,) = torch.autograd.grad(value.sum(), r)
+    exact = [mp.mpf(x) for x in r.tolist()]
+    with mp.workdps(100):
+        expected = [mp.log1p(x) / x if x else mp.mpf(1) for x in exact]
+        slopes = [(x / (1 + x) - mp.log1p(x)) / x**2 if x else mp.mpf(-0.5) for x in exact]
+    eps = torch.finfo(dtype).eps
+    np.testing.assert_allclose(value.detach().numpy(), np.array(expected, dtype=float), rtol=4 * eps)
+    np.testing.assert_allclose(slope.numpy(), np.array(slopes, dtype=float), rtol=20 * eps ** (1 / 3))

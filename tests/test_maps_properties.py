@@ -169,3 +169,16 @@ def test_jax_differentiates_without_compilation():
         jax.jit(jax.grad(lambda x: focal(x, 1.3)[0, 1]))(logits),
     )
     np.testing.assert_allclose(direct, compiled, atol=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [-0.5, 0.5, 2.0, 20.0])
+def test_ties_and_neighbours_on_top_keep_their_order_to_the_last_bit(gamma):
+    rng = np.random.default_rng(5)
+    for n_classes in (2, 4):
+        logits = rng.normal(size=(2000, n_classes)) * rng.choice([0.1, 1.0, 5.0], size=(2000, 1))
+        logits[:, 2:] = logits[:, :1] - np.abs(logits[:, 2:])  # the two lie on top
+        for at, same in ((logits.copy(), True), (logits.copy(), False)):
+            at[:, 1] = at[:, 0] if same else np.nextafter(at[:, 0], np.inf)
+            log_p = focal(at, gamma)
+            assert np.all((log_p[:, 1] == log_p[:, 0]) if same else (log_p[:, 1] >= log_p[:, 0]))
+            np.testing.assert_allclose(log_p[:, 1], log_p[:, 0], rtol=1e-9, atol=1e-9)

@@ -334,3 +334,18 @@ def test_a_problem_is_known_by_its_memory_in_torch_too():
     held = Problem.of(logits, labels)
     assert Problem.of(logits.reshape(-1, 3), labels) is held
     assert Problem.of(logits.clone(), labels) is not held
+
+
+def test_the_papers_grid_is_the_papers():
+    assert PAPER_GAMMAS == (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
+    assert (len(PAPER_TEMPERATURES), PAPER_TEMPERATURES[0], PAPER_TEMPERATURES[-1]) == (500, 0.01, 5.0)
+    np.testing.assert_allclose(np.diff(PAPER_TEMPERATURES), 0.01, rtol=1e-9)
+
+
+def test_the_line_runs_through_small_temperatures_too():
+    logits, labels = make(2000, 4)
+    found, path = find(Problem(0.1 * logits, labels), objective="ece", search="line")
+    assert 0.0 < path.temperature.min() < found.temperature < 0.5
+    first, second = (np.interp(g, path.gamma, path.temperature) for g in (0.0, 1.0))
+    np.testing.assert_allclose(path.temperature, first + (second - first) * path.gamma, atol=1e-9)
+    assert path.to_dict()["value"] == path.value.tolist()

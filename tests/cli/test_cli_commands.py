@@ -50,7 +50,7 @@ def test_a_table_in_gives_a_table_out(refocal, folder, ending):
     frame.to_csv(f"p{ending}", index=False, sep=separator)
     assert refocal("fit", f"p{ending}", "--probabilities", "-m", "ts", "-o", "c.json")[0] == 0
     assert refocal("apply", "c.json", f"p{ending}", "-o", f"out{ending}")[0] == 0
-    written = pd.read_csv(f"out{ending}", sep=separator)
+    written = pd.read_csv(f"out{ending}", sep=separator, float_precision="round_trip")
     assert list(written) == [*names, "label"]
     assert list(written["label"]) == list(frame["label"])
     read_again = read(f"p{ending}", input="probabilities")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -235,3 +236,19 @@ def test_forty_million_rows_in_one_bin_are_counted():
     p = np.full(40_000_000, 0.75, dtype=np.float32)
     y = np.zeros(40_000_000, dtype=np.int8)
     assert expected_calibration_error(y, p, strategy="uniform") == pytest.approx(0.75, abs=1e-12)
+
+
+def test_sweep_of_few_rows_by_its_definition():
+    """Every outcome of up to five rows, with a row of weight 0 among them and without."""
+    for n, lowest in itertools.product(range(1, 6), (0.1, 0.8)):
+        p = np.linspace(lowest, 0.9, n)
+        for y in itertools.product([0, 1], repeat=n):
+            best = 1
+            for n_bins in range(2, n + 1):
+                if np.any(np.diff(reliability_curve(y, p, n_bins=n_bins).accuracy) < 0):
+                    break
+                best = n_bins
+            expected = expected_calibration_error(y, p, n_bins=best)
+            assert ece_sweep(y, p) == pytest.approx(expected, abs=1e-12)
+            padded = ([1, *y, 0], [0.05, *p, 0.95])
+            assert ece_sweep(*padded, sample_weight=[0, *[1] * n, 0]) == pytest.approx(expected, abs=1e-12)

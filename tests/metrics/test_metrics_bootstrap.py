@@ -40,7 +40,7 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("metric", "options"), OPTIONS)
+@pytest.mark.parametrize(("metric", "options"), [*OPTIONS, (rm.brier_decomposition, {"method": "binned"})])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_every_resample_is_the_metric_of_the_drawn_rows(metric, options, weighted):
     y, p = data()
@@ -153,3 +153,32 @@ def test_bad_use_is_a_typed_error():
         rm.paired_bootstrap(rm.accuracy, y, p, p[:-1])
     with pytest.raises(DataError, match="log_loss is finite"):
         rm.bootstrap_interval(rm.log_loss, [1], np.array([[0.0, -np.inf]]))
+
+
+def test_a_p_value_counts_the_resamples_on_the_other_side_of_zero():
+    zero = rm.Resamples(0.0, np.zeros(19))
+    for negative, expected in ((0, 0.1), (1, 0.2), (4, 0.5), (9, 1.0), (10, 1.0), (17, 0.3), (19, 0.1)):
+        draws = np.where(np.arange(19) < negative, -1.0, 1.0)
+        assert rm.Resamples(0.5, draws).minus(zero).p_value == pytest.approx(expected)
+
+
+def test_the_spread_of_one_resample_is_nothing_and_of_two_their_deviation():
+    assert rm.Resamples(1.0, np.array([3.0])).interval().standard_error == 0.0
+    assert rm.Resamples(1.0, np.array([3.0, 5.0])).interval().standard_error == pytest.approx(math.sqrt(2.0))
+    assert rm.Resamples(1.0, np.array([3.0, 5.0])).interval().bias == 3.0
+
+
+def test_a_band_has_the_level_and_the_bins_that_it_says():
+    y, p = data(5000)
+    assert len(rm.reliability_band([0, 1] * 50, np.linspace(0, 1, 100), n_resamples=10).low) == 15
+    for level in (0.5, 0.8):
+        band = rm.reliability_band(y, p, n_bins=8, level=level)
+        curve = rm.reliability_curve(y, p, n_bins=8, level=level)
+        width, wilson = (np.sum(np.subtract(each.high, each.low)) for each in (band, curve))
+        assert width == pytest.approx(wilson, rel=0.06)
+
+
+def test_an_unknown_kind_of_interval_is_refused():
+    y, p = data(20)
+    with pytest.raises(ParameterError, match="'method' of bootstrap_interval"):
+        rm.bootstrap_interval(rm.brier_score, y, p, method="bca")

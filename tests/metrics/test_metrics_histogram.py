@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import resource
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from refocal.errors import DataError, InputError, ParameterError
 from refocal.metrics import CalibrationHistogram, expected_calibration_error, ks_calibration_error, reliability_curve
-from refocal.metrics._cells import Cells
+from refocal.metrics._cells import Cells, _ordered_key
 from refocal.metrics.histogram import _compensated_add
 
 
@@ -247,6 +248,8 @@ def test_bad_use_is_a_typed_error():
         CalibrationHistogram().merge(CalibrationHistogram(bits=8))
     with pytest.raises(ParameterError, match="'n_bins'"):
         CalibrationHistogram().update([0], [0.5]).compute(n_bins=0)
+    with pytest.raises(ParameterError, match="'level'"):
+        CalibrationHistogram().update([0], [0.5]).compute(level=95.0)
     with pytest.raises(ParameterError, match="'bits'"):
         CalibrationHistogram(bits=0)
     with pytest.raises(DataError, match=r"CalibrationHistogram\.update"):
@@ -267,3 +270,101 @@ def test_twenty_million_rows_in_flat_memory():
     assert result.count == 20 << 20
     assert result.accuracy == y.mean()
     assert abs(result.ece - expected_calibration_error(y, p)) <= result.error_bound <= 1e-4
+
+
+@pytest.mark.parametrize("bits", [4, 7])
+def test_an_octave_has_as_many_cells_as_is_promised(bits):
+    for octave, more in enumerate([3, 2, 1, 0, 0]):
+        inside = 2.0 ** -(octave + 2) * np.linspace(1.0, 2.0, 1 << 14, endpoint=False)
+        for p in (inside, 1.0 - inside):
+            assert len(np.unique(Cells(bits).index(p))) in (1 << bits + more, (1 << bits + more) + 1)
+    deep = 2.0**-40 * np.linspace(1.0, 2.0, 1000, endpoint=False)
+    assert len(np.unique(Cells(bits).index(deep))) == 1 << bits - 4
+    shallow = 2.0**-33 * np.linspace(1.0, 2.0, 1000, endpoint=False)
+    assert len(np.unique(Cells(bits).index(shallow))) == 1 << bits
+
+
+def test_rows_beyond_what_a_cell_had_seen_stay_in_it():
+    cells = Cells(4)
+    p = np.array([0.2505, 0.25051, 0.2515, 0.4, 0.40001])
+    first, other = cells.index(p[[0, 3]])
+    assert first == cells.index(p[2:3])[0]
+    zoomed = cells.zoomed(np.array([first, other]), p[[0, 3]], p[[1, 4]])
+    assert np.all(np.diff(zoomed.index(p[:3])) > 0)
+    # The third lies above all that was seen: it gets the last part of its cell, which is not the next cell's first.
+    assert zoomed.index(p[2:3])[0] == cells.size + (1 << 14) - 1
+    assert zoomed.index(p[3:4])[0] == cells.size + (1 << 14)
+
+
+def test_keys_rise_with_the_confidence():
+    p = np.sort(np.concatenate([np.random.default_rng(0).random(1000), [0.0, 0.25, 0.5, 0.75, 1.0, 1e-300]]))
+    assert np.all(np.diff(_ordered_key(p)) > 0)
+
+
+def zoom_of(**changes):
+    return {"bits": 4, "zooms": [{"cell": [1, 2], "origin": [0, 0], "shift": [0, 62], **changes}]}
+
+
+def test_cells_come_back_and_impossible_ones_are_refused():
+    assert Cells.from_dict(zoom_of()).to_dict() == zoom_of()
+    many = list(range(1024))
+    assert Cells.from_dict({**zoom_of(cell=many, origin=many, shift=[0] * 1024), "bits": 12}).zooms[0].cell.size == 1024
+    more = list(range(1025))
+    for state in (
+        {**zoom_of(cell=more, origin=more, shift=[0] * 1025), "bits": 12},
+        zoom_of(cell=[2, 1]),
+        zoom_of(cell=[-1, 2]),
+        zoom_of(cell=[1, Cells(4).size]),
+        zoom_of(cell=[[1], [2]]),
+        zoom_of(cell=[], origin=[], shift=[]),
+        zoom_of(origin=[0]),
+        zoom_of(shift=[0]),
+        zoom_of(shift=[0, 63]),
+        zoom_of(shift=[0, -1]),
+    ):
+        with pytest.raises(ValueError, match="cell"):
+            Cells.from_dict(state)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"count": [1]}, {"count": [1, 0]}, {"cell": [5, 3]}, {"low": [0.2]}, {"low": [-0.1, 0.8]}, {"high": [0.2, 1.1]},
+        {"low": [0.3, 0.8]}, {"sums": [[1.0, 1.0], [0.2, 0.8], [-1.0, 1.0], [1.0, 1.0]]},
+        {"carry": [[1e400, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_numbers_that_no_histogram_has_are_refused(damage):
+    state = json.loads(CalibrationHistogram().update([0, 1], [0.2, 0.8]).to_json())
+    assert CalibrationHistogram.from_json(json.dumps(state)).count == 2
+    with pytest.raises(DataError, match=r"'text' of CalibrationHistogram\.from_json"):
+        CalibrationHistogram.from_json(json.dumps({**state, **damage}))
+
+
+def test_what_rounding_lost_counts_like_the_sums():
+    """All that was seen may stand in the carry: small rows beside large ones that were taken away again."""
+    histogram = CalibrationHistogram().update([0, 1, 1], [0.2, 0.8, 0.8])
+    state = json.loads(histogram.to_json())
+    moved = CalibrationHistogram.from_json(json.dumps({**state, "sums": state["carry"], "carry": state["sums"]}))
+    assert moved.compute() == histogram.compute()
+
+
+def test_a_histogram_without_rows_travels():
+    empty = CalibrationHistogram(bits=5)
+    assert CalibrationHistogram.from_json(empty.to_json()).count == 0
+    full = pickle.loads(pickle.dumps(empty.fresh().update([0, 1], [0.2, 0.8])))  # noqa: S301
+    assert full.compute() == CalibrationHistogram(bits=5).update([0, 1], [0.2, 0.8]).compute()
+
+
+def test_weights_reach_the_curve_and_the_widths():
+    rng = np.random.default_rng(3)
+    p, y, w = rng.random(4000).astype(np.float16), rng.integers(0, 2, 4000), rng.random(4000) + 0.1
+    p[p * 4 % 1 == 0] = 0.3  # none lies on an edge
+    found = CalibrationHistogram().update(y, p, sample_weight=w).compute(n_bins=10)
+    expected = reliability_curve(y, p, n_bins=10, sample_weight=w)
+    for name in ("count", "weight", "confidence", "accuracy", "low", "high"):
+        np.testing.assert_allclose(getattr(found.curve, name), getattr(expected, name), rtol=1e-9)
+    for flags, widths in ((y == 1, found.right), (y == 0, found.wrong)):
+        counted, _ = np.histogram(p[flags].astype(np.float64), 20, (0.0, 1.0), weights=w[flags])
+        np.testing.assert_allclose(widths, counted, rtol=1e-9)

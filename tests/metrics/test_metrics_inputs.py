@@ -13,6 +13,7 @@ import torch
 
 import refocal.metrics as rm
 from refocal.errors import DataError, InputError, LabelError, ParameterError, ShapeError
+from refocal.metrics._inputs import SUM_TOLERANCE
 
 MEASURES = [
     rm.accuracy,
@@ -79,6 +80,20 @@ def test_log_loss_wants_log_probabilities(log_p):
         rm.log_loss(Y, log_p)
 
 
+@pytest.mark.parametrize(("log_p", "got"), [([-1.0, 0.5], "a value of 0.5"), ([-1.0, np.nan], "NaN")])
+def test_what_was_wrong_is_said(log_p, got):
+    with pytest.raises(DataError, match=f"free of NaN and at most 0. Got {got} instead"):
+        rm.log_loss([0, 1], log_p)
+    with pytest.raises(DataError, match=r"Got a value of -0\.5 instead"):
+        rm.brier_score([0, 1], [0.5, -0.5])
+
+
+def test_the_tolerance_of_one_probability_is_what_is_said():
+    assert rm.brier_score([1], [1.0 + SUM_TOLERANCE]) == 0.0
+    with pytest.raises(DataError, match="at most 1"):
+        rm.brier_score([1], [np.nextafter(1.0 + SUM_TOLERANCE, 2.0)])
+
+
 @pytest.mark.parametrize(
     ("measure", "option"),
     [
@@ -91,6 +106,8 @@ def test_log_loss_wants_log_probabilities(log_p):
         (rm.classwise_ece, {"n_bins": -1}),
         (rm.debiased_ece, {"norm": "max"}),
         (rm.ece_sweep, {"norm": "linf"}),
+        (rm.reliability_curve, {"n_bins": 0}),
+        (rm.reliability_curve, {"strategy": "kmeans"}),
         (rm.reliability_curve, {"level": 1.0}),
         (rm.reliability_curve, {"level": 95}),
         (rm.reliability_band, {"kind": "both"}),

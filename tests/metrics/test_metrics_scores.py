@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
+from refocal.errors import ParameterError
 from refocal.metrics import (
     accuracy,
     brier_decomposition,
     brier_score,
     error_rate,
     log_loss,
+    reliability_curve,
     spiegelhalter_test,
 )
 
@@ -108,3 +110,32 @@ def test_spiegelhalter_without_chance():
     assert spiegelhalter_test([0, 1], [0.0, 1.0]).z == 0.0
     assert spiegelhalter_test([1, 1], [0.0, 1.0]) == spiegelhalter_test([1, 0], [0.0, 1.0])
     assert spiegelhalter_test([1, 1], [0.0, 1.0]).p_value == 0.0
+
+
+def test_log_loss_of_one_probability_is_that_of_two_columns(binary):
+    y, p = binary
+    p = np.clip(p, 1e-6, 1.0 - 1e-6)
+    two = log_loss(y, np.log(np.stack([1.0 - p, p], axis=1)))
+    assert log_loss(y, np.log(p)) == pytest.approx(two, rel=1e-9)
+
+
+def test_spiegelhalter_by_loop(multiclass):
+    y, p = multiclass
+    excess = variance = 0.0
+    for label, row in zip(y, p, strict=True):
+        brier = np.sum((row - (np.arange(len(row)) == label)) ** 2)
+        each = 1.0 - 2.0 * row + np.sum(row**2)  # the Brier score, were this class the label
+        mean = row @ each
+        excess, variance = excess + brier - mean, variance + row @ (each - mean) ** 2
+    assert spiegelhalter_test(y, p).z == pytest.approx(excess / np.sqrt(variance), rel=1e-6)
+
+
+def test_a_binned_decomposition_has_fifteen_bins_and_a_known_strategy(binary):
+    y, p = binary
+    assert brier_decomposition(y, p, method="binned") == brier_decomposition(y, p, method="binned", n_bins=15)
+    curve = reliability_curve(y, p)
+    share = np.array(curve.count) / len(y)
+    gap = np.array(curve.confidence) - np.array(curve.accuracy)
+    assert brier_decomposition(y, p, method="binned").calibration == pytest.approx(share @ gap**2, abs=1e-12)
+    with pytest.raises(ParameterError, match="'strategy' of brier_decomposition"):
+        brier_decomposition(y, p, strategy="kmeans")

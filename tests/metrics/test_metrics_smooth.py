@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.integrate import trapezoid
 
 from refocal.metrics import corp_reliability, ks_calibration_error, smooth_ece
 
@@ -15,7 +16,7 @@ def smooth_by_kernel(y, p, sigma, weight=None, points=20_001):
         for mirrored in (p, -p):
             kernel = np.exp(-((t - 2 * shift - mirrored) ** 2) / (2 * sigma**2)) / (sigma * np.sqrt(2 * np.pi))
             density += kernel @ (weight * (p - y))
-    return np.trapezoid(np.abs(density), t[:, 0]) / weight.sum()
+    return trapezoid(np.abs(density), t[:, 0]) / weight.sum()
 
 
 def small(binary):
@@ -90,3 +91,9 @@ def test_corp_adds_up_and_rises(binary):
     assert corp.discrimination >= -1e-15
     assert np.all(np.diff(corp.accuracy) > 0)
     assert sum(corp.count) == len(p)
+
+
+@pytest.mark.parametrize("p", [0.0, 1 / 65536, 2 / 65536, 0.5, 1 - 1 / 65536, 1.0])
+def test_smooth_at_the_ends_of_the_grid_is_the_integral(p):
+    y, p = np.array([0, 1, 1]), np.full(3, p)
+    assert smooth_ece(y, p, bandwidth=0.1) == pytest.approx(smooth_by_kernel(y, p, 0.1), abs=1e-7)

@@ -203,7 +203,7 @@ def is_rising(values: Vector) -> bool:
 def log_odds(logits: Array, temperature: float = 1.0) -> Vector:
     """log(q / (1-q)) of every class in float64, with all digits where q is close to 1; ±inf where q is 0 or 1."""
     x = to_numpy(as_floating(logits, "logits", "fit")[0]).astype(np.float64, copy=False)
-    row = softmax_row(np, x, temperature)
+    row = softmax_row(namespace(x), x, temperature)
     found: Vector = np.where(row.gap == -np.inf, -np.inf, row.log_q - row.log_not_q)
     return found
 

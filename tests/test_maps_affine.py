@@ -1,0 +1,65 @@
+"""The affine front: its levels, its floor, rows on any leading axes, and the class that is kept on top."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from refocal._arrays import namespace
+from refocal.errors import ConvergenceError
+from refocal.maps import affine, inverse, inverse_focal
+from refocal.maps.affine import KINDS, Front, features, keep_top
+
+rng = np.random.default_rng(0)
+LOGITS = 3.0 * rng.normal(size=(2, 3, 4))
+XP = namespace(LOGITS)
+
+
+def log_softmax(x):
+    return x - np.log(np.sum(np.exp(x), axis=-1, keepdims=True))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_the_levels_of_the_features_are_what_is_said(temperature):
+    expected = {
+        "logits": LOGITS / temperature - np.mean(LOGITS / temperature, axis=-1, keepdims=True),
+        "tempered": log_softmax(LOGITS / temperature),
+        "log-probabilities": log_softmax(LOGITS) / temperature,
+    }
+    assert set(expected) == set(KINDS)
+    for kind, z in expected.items():
+        np.testing.assert_allclose(features(XP, LOGITS, kind, temperature), z, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stray_logit_counts_as_the_logarithm_of_the_smallest_single_number(kind):
+    floor = np.log(np.finfo(np.float32).tiny)
+    assert pytest.approx(floor, abs=0.5) == -affine.FLOOR
+    at_floor = features(XP, np.array([[0.0, -1.0, -affine.FLOOR]]), kind, 1.0)
+    for stray in (-1e4, -np.inf):
+        np.testing.assert_array_equal(features(XP, np.array([[0.0, -1.0, stray]]), kind, 1.0), at_floor)
+    above = features(XP, np.array([[0.0, -1.0, -affine.FLOOR + 1.0]]), kind, 1.0)
+    np.testing.assert_allclose(np.diff(above)[0, 1] - np.diff(at_floor)[0, 1], 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("order_preserving", [False, True])
+def test_rows_may_lie_on_any_leading_axes(order_preserving):
+    front = Front("logits", 1.3, rng.normal(size=(4, 4)), rng.normal(size=4), order_preserving)
+    found = front.scores(XP, LOGITS)
+    for i, j in np.ndindex(2, 3):
+        np.testing.assert_allclose(found[i, j], front.scores(XP, LOGITS[i, j][None])[0], rtol=1e-12)
+    if order_preserving:
+        np.testing.assert_array_equal(np.argmax(found, axis=-1), np.argmax(LOGITS, axis=-1))
+
+
+def test_what_is_on_top_already_is_only_normalised():
+    log_p = np.log(np.array([[0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.2, 0.4, 0.4]]))
+    kept = keep_top(XP, log_p, np.array([0, 0, 2]))
+    np.testing.assert_array_equal(kept, keep_top(XP, log_p, np.array([0, 1, 1])))  # a tie is on top whoever is named
+    np.testing.assert_allclose(kept, log_p, rtol=0.0, atol=1e-15)
+
+
+def test_a_newton_method_that_does_not_end_says_so(monkeypatch):
+    monkeypatch.setattr(inverse, "MAX_STEPS", 1)
+    with pytest.raises(ConvergenceError, match="inverse_focal did not converge in 1 Newton steps"):
+        inverse_focal(LOGITS, 20.0)

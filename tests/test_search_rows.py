@@ -1,0 +1,108 @@
+"""Blocks of rows as a search reads them: what is understood, what is skipped, what is complained about and how."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+import pytest
+
+from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal.search.problem import n_threads
+from refocal.search.rows import Block, Job, Reading, finish_walked, walk_blocks
+
+LOGITS = np.array([[1.0, 0.0, -1.0], [0.5, 0.5, 0.0], [0.0, -np.inf, 2.0], [3.0, 1.0, 2.0]])
+LABELS = np.array([0, 1, 2, 1])
+P = np.array([[0.5, 0.25, 0.25], [0.0, 0.5, 0.5], [0.2, 0.2, 0.6], [1.0, 0.0, 0.0]])
+
+
+def changed(array, at, value):
+    array = np.array(array, dtype=np.float64)
+    array[at] = value
+    return array
+
+
+LOGIT_FAULTS = [
+    (changed(LOGITS, (1, 0), np.nan), LABELS, None, DataError, "free of NaN and .inf.*Got NaN in row 11 of here"),
+    (changed(LOGITS, (1, 0), np.inf), LABELS, None, DataError, r"Got \+inf in row 11 of here"),
+    (changed(LOGITS, 3, -np.inf), LABELS, None, DataError, "Got only -inf in row 13 of here"),
+    (LOGITS, np.array([0, 1, 1, 1]), None, DataError, "Got -inf at the label of row 12 of here"),
+    (LOGITS, np.array([0, 1, 2, 3]), None, LabelError, "from 0 to 2. Got 3 in row 13 of here"),
+    (LOGITS, np.array([-1, 1, 2, 1]), None, LabelError, "from 0 to 2. Got -1 in row 10 of here"),
+    (LOGITS, np.array([0.0, 1.0, 2.0, 1.5]), None, LabelError, "from 0 to 2. Got -1 in row 13 of here"),
+    (LOGITS, np.array([np.nan, 1.0, 2.0, 1.0]), None, LabelError, "Got -1 in row 10 of here"),
+    (LOGITS, LABELS, np.array([1.0, -0.5, 1.0, 1.0]), DataError, "finite and not negative. Got -0.5 in row 11 of here"),
+    (LOGITS, LABELS, np.array([1.0, 1.0, np.inf, 1.0]), DataError, "Got inf in row 12 of here"),
+]
+
+
+@pytest.mark.parametrize(("values", "labels", "weight", "kind", "words"), LOGIT_FAULTS)
+def test_the_first_bad_row_is_named_and_bad_rows_are_skipped(values, labels, weight, kind, words):
+    block = Block(values, labels, weight, "here", 10)
+    with pytest.raises(kind, match=words):
+        Reading(3).prepared(block, check=True)
+    kept = Reading(3, skip_bad_rows=True).prepared(block, check=False)
+    assert len(kept.labels) == len(kept.values) == 3
+    assert weight is None or len(kept.weight) == 3
+
+
+@pytest.mark.parametrize(
+    ("block", "kind", "words"),
+    [
+        (Block(LOGITS[:, :2], LABELS), ShapeError, r"of 3 columns in every block.*shape \(4, 2\) in the rows"),
+        (Block(LOGITS[0], LABELS), ShapeError, "of 3 columns"),
+        (Block(LOGITS, LABELS[:3]), ShapeError, r"'y' of fit must be of shape \(4,\).*shape \(3,\)"),
+        (Block(LOGITS, LABELS, np.ones(5)), ShapeError, "'sample_weight' of fit"),
+        (Block(LOGITS.astype(complex), LABELS), DataError, "an array of numbers. Got dtype complex128"),
+        (Block(LOGITS, np.array(list("abca"))), LabelError, "integers from 0 to C-1 in every block. Got dtype <U1"),
+    ],
+)
+def test_what_is_no_block_of_rows_is_refused_unchecked_too(block, kind, words):
+    with pytest.raises(kind, match=words):
+        Reading(3).prepared(block, check=False)
+
+
+def test_labels_may_be_whole_floats_and_count_from_one():
+    block = Block(LOGITS, np.array([1.0, 2.0, 3.0, 2.0]))
+    np.testing.assert_array_equal(Reading(3, first_label=1).prepared(block, check=True).labels, LABELS)
+    with pytest.raises(LabelError, match=r"from 1 to 3\. Got 0 in row 0"):
+        Reading(3, first_label=1).prepared(Block(LOGITS, LABELS), check=True)
+
+
+@pytest.mark.parametrize(
+    ("at", "value"), [((0, 0), 0.502), ((0, 0), -0.5), ((2, 1), np.nan)], ids=["sum", "negative", "NaN"]
+)
+def test_rows_of_probabilities(at, value):
+    reading = Reading(3, input="probabilities")
+    found = reading.prepared(Block(P, np.array([0, 1, 2, 0])), check=True)
+    np.testing.assert_allclose(np.exp(found.values), np.maximum(P, np.finfo(float).eps), rtol=1e-12)
+    near = changed(P, (0, 0), 0.5009)  # within the tolerance
+    assert len(reading.prepared(Block(near, np.array([0, 1, 2, 0])), check=True).labels) == 4
+    with pytest.raises(DataError, match=f"rows of probabilities: .* Got row {at[0]} of the rows, which sums to"):
+        reading.prepared(Block(changed(P, at, value), np.array([0, 1, 2, 0])), check=True)
+    with pytest.raises(ParameterError, match="'input' of fit"):
+        Reading(3, input="odds")
+
+
+def test_a_walk_adds_up_and_tells_how_far_it_is():
+    job, seen = Job(lambda block: block.values.sum(), operator.add, finish=lambda total: -total), []
+    bad = Block(changed(P, 0, -1.0)[:1], LABELS[:1])
+    parts = [Block(P, LABELS), bad, Block(P[:2], LABELS[:2])]
+    reading = Reading(3, skip_bad_rows=True)
+    found = walk_blocks(parts, reading, job, seen.append)
+    assert (found.n_rows, found.n_skipped, seen) == (7, 0, [4, 1, 2])
+    found = walk_blocks(parts, Reading(3, input="probabilities", skip_bad_rows=True), job)
+    expected = np.log(np.maximum(np.concatenate([P, P[:2]]), np.finfo(float).eps)).sum()
+    assert (found.n_rows, found.n_skipped) == (6, 1)
+    assert finish_walked(job, found).answer == pytest.approx(-expected)
+    nothing = walk_blocks([], reading, job)
+    assert finish_walked(job, nothing) == nothing == (None, 0, 0)
+
+
+def test_threads_are_those_that_were_asked_for(monkeypatch):
+    for asked, expected in (("3", 3), ("1", 1)):
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+        assert n_threads() == expected
+    for asked in ("", "0", "many"):
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+        assert n_threads() >= 1

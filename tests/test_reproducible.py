@@ -140,7 +140,7 @@ from sklearn.exceptions import NotFittedError
 from refocal import FocalTemperatureScaling
 rng = np.random.default_rng(0)
 logits = rng.normal(size=(4000, 20))
-labels = rng.integers(20, size=4000)
+labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
 grid = {"gammas": list(np.linspace(0, 5, 60)), "temperatures": list(np.linspace(0.5, 3, 300))}
 calibrator = FocalTemperatureScaling(objective="ece", search="grid", **grid)
 print("fitting", flush=True)

@@ -6,7 +6,7 @@ import csv
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -154,7 +154,8 @@ class _Text(Contents):
         try:
             return self._load([self.names.index(name) for name in columns], np.float64)
         except FormatError:
-            self._find_text(columns)
+            with suppress(UnicodeDecodeError, csv.Error):  # then what NumPy said is said
+                self._find_text(columns)
             raise
 
     def _find_text(self, columns: list[str]) -> None:

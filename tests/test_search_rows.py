@@ -29,8 +29,8 @@ LOGIT_FAULTS = [
     (LOGITS, np.array([0, 1, 1, 1]), None, DataError, "Got -inf at the label of row 12 of here"),
     (LOGITS, np.array([0, 1, 2, 3]), None, LabelError, "from 0 to 2. Got 3 in row 13 of here"),
     (LOGITS, np.array([-1, 1, 2, 1]), None, LabelError, "from 0 to 2. Got -1 in row 10 of here"),
-    (LOGITS, np.array([0.0, 1.0, 2.0, 1.5]), None, LabelError, "from 0 to 2. Got -1 in row 13 of here"),
-    (LOGITS, np.array([np.nan, 1.0, 2.0, 1.0]), None, LabelError, "Got -1 in row 10 of here"),
+    (LOGITS, np.array([0.0, 1.0, 2.0, 1.5]), None, LabelError, "whole numbers from 0 to 2. Got 1.5 in row 13 of here"),
+    (LOGITS, np.array([np.nan, 1.0, 2.0, 1.0]), None, LabelError, "Got nan in row 10 of here"),
     (LOGITS, LABELS, np.array([1.0, -0.5, 1.0, 1.0]), DataError, "finite and not negative. Got -0.5 in row 11 of here"),
     (LOGITS, LABELS, np.array([1.0, 1.0, np.inf, 1.0]), DataError, "Got inf in row 12 of here"),
 ]
@@ -54,7 +54,7 @@ def test_the_first_bad_row_is_named_and_bad_rows_are_skipped(values, labels, wei
         (Block(LOGITS, LABELS[:3]), ShapeError, r"'y' of fit must be of shape \(4,\).*shape \(3,\)"),
         (Block(LOGITS, LABELS, np.ones(5)), ShapeError, "'sample_weight' of fit"),
         (Block(LOGITS.astype(complex), LABELS), DataError, "an array of numbers. Got dtype complex128"),
-        (Block(LOGITS, np.array(list("abca"))), LabelError, "integers from 0 to C-1 in every block. Got dtype <U1"),
+        (Block(LOGITS, np.array(list("abca"))), LabelError, "integers, or names with class_names. Got dtype <U1"),
     ],
 )
 def test_what_is_no_block_of_rows_is_refused_unchecked_too(block, kind, words):

@@ -38,7 +38,7 @@ def least(function, repeats=5):
 
 @pytest.mark.parametrize(
     ("fit", "of_scikit_learn", "of_a_pass"),
-    [("with_refocal", 1.5 * 0.12, 1.5 * 6.5), ("with_refocal_fts", 1.5 * 0.46, 1.5 * 25.0)],
+    [("with_refocal", 1.5 * 0.10, 1.5 * 4.9), ("with_refocal_fts", 1.5 * 0.30, 1.5 * 15.0)],
 )
 def test_a_fit_is_not_slower_than_it_was(fit, of_scikit_learn, of_a_pass, monkeypatch):
     assert kernel.usable(benchmark().data(2, 2)[0])
@@ -65,6 +65,6 @@ def test_the_grid_stays_far_below_the_work_point_by_point(monkeypatch):
     for _ in range(TRIES):
         point_by_point = module.brute_force(logits, labels, points=15, clock=time.process_time)
         ratios.append(point_by_point / least(lambda: model.fit(logits, labels), repeats=1))
-        if ratios[-1] > 100.0 / 1.5:
+        if ratios[-1] > 170.0 / 1.5:
             break
-    assert max(ratios) > 100.0 / 1.5
+    assert max(ratios) > 170.0 / 1.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import sys
@@ -61,10 +60,6 @@ def test_what_is_not_there_is_said_in_one_line(memory, monkeypatch):
         open_rows("s3://bucket/val/*.parquet")
 
 
-@pytest.mark.skipif(
-    not all(importlib.util.find_spec(name) for name in ("s3fs", "moto", "flask_cors")),
-    reason="A server that speaks S3 takes half a minute to install: pip install s3fs 'moto[s3]' flask flask-cors",
-)
 def test_a_bucket_of_an_s3_server(tmp_path, monkeypatch, capsys):
     from moto.server import ThreadedMotoServer
 

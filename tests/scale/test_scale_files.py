@@ -48,6 +48,11 @@ def fitted():
     return TemperatureScaling().fit(LOGITS, LABELS)
 
 
+def create(group):
+    """The function of a group that makes an array, as Zarr 3 and Zarr 2 call it."""
+    return getattr(group, "create_array" if hasattr(type(group), "create_array") else "create_dataset")
+
+
 def test_a_folder_a_pattern_and_an_address_are_the_same_rows(folder, fitted):
     for place in (folder, f"{folder}/*.parquet", f"file://{folder}", f"file://{folder}/part*.parquet"):
         found = TemperatureScaling().fit(open_rows(place))
@@ -69,7 +74,7 @@ def test_lists_in_half_precision_and_small_batches(tmp_path, dtype, monkeypatch)
 def test_zarr_groups_and_arrays(tmp_path, fitted):
     group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
     for name, values, chunks in (("logits", LOGITS, (256, 4)), ("labels", LABELS, (1000,))):
-        array = group.create_array(name, shape=values.shape, chunks=chunks, dtype=values.dtype)
+        array = create(group)(name, shape=values.shape, chunks=chunks, dtype=values.dtype)
         array[:] = values
     found = TemperatureScaling().fit(open_rows(tmp_path / "rows.zarr"))
     assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
@@ -132,7 +137,7 @@ def test_names_of_classes_in_blocks_zarr_and_dask(tmp_path, fitted):
     logits, names = LOGITS[:, order], NAMES[LABELS].astype(str)
     expected = TemperatureScaling().fit(logits, names)
     group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
-    group.create_array("logits", shape=logits.shape, chunks=(256, 4), dtype=logits.dtype)[:] = logits
+    create(group)("logits", shape=logits.shape, chunks=(256, 4), dtype=logits.dtype)[:] = logits
     lazy, lazy_names = da.from_array(logits, chunks=(1000, 4)), da.from_array(names, chunks=700)
     frame = dd.from_pandas(pd.DataFrame(logits).assign(what=names), npartitions=3)
     for X, y in ((group["logits"], names), (lazy, lazy_names), (frame, "what")):

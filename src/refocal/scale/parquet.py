@@ -151,7 +151,8 @@ def _columns_of(
 def _is_text(kind: Any) -> bool:
     types = need("pyarrow", "parquet", "Parquet files").types
     kind = kind.value_type if types.is_dictionary(kind) else kind
-    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
+    known = ("is_string", "is_large_string", "is_string_view")  # the last since pyarrow 16
+    return any(getattr(types, name)(kind) for name in known if hasattr(types, name))
 
 
 def _shared_prefix(names: tuple[str, ...]) -> str:

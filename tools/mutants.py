@@ -70,7 +70,7 @@ class Profile:
     modules: list[str]
     environ: dict[str, str]
 
-    def tests_of(self, module: str, lines: range) -> list[str]:
+    def touching(self, module: str, lines: range) -> list[str]:
         """Those that run one of the lines, quickest first; for what runs at the import, any."""
         seen = self.lines.get(module, {})
         touched = {test for test, ran in seen.items() if not set(ran).isdisjoint(lines)}
@@ -214,7 +214,7 @@ def profile_of(tree: Path, room: str) -> Profile:
 
 def survives(tree: Path, module: str, mutation: Mutation, profile: Profile) -> bool:
     """Whether every test that runs the mutant's line passes; a mutant that hangs is killed."""
-    tests = profile.tests_of(module, mutation.lines)
+    tests = profile.touching(module, mutation.lines)
     if not tests:
         return True
     path = tree / "src" / "refocal" / module

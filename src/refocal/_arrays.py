@@ -81,7 +81,8 @@ def as_array(values: Any, argument: str, function: str) -> Array:
     if array.dtype.kind == "c":
         raise DataError(argument, function, expected="real", got=f"dtype {array.dtype}. Complex data not supported")
     if array.dtype.kind not in "biuf":
-        raise DataError(argument, function, expected=NUMBERS, got=f"dtype {array.dtype}")
+        expected = NUMBERS if array.dtype.kind in "US" else "an array of numbers"
+        raise DataError(argument, function, expected=expected, got=f"dtype {array.dtype}")
     return array
 
 

@@ -269,6 +269,20 @@ def test_columns_are_taken_for_what_they_are_called(refocal, folder):
         ]
         losses = [[method["measures"]["log_loss"]["value"] for method in one["methods"]] for one in said]
         np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
+    assert refocal("fit", "b.csv", "--probabilities", "-m", "beta", "-o", "d.json")[0] == 0
+    code, out, _ = refocal("evaluate", "a.csv", "c.json", "d.json", "--probabilities", "--resamples", "5")
+    assert code == 0
+    assert "d failed and was left out" in out  # its columns came in another order
+    for file in ("a", "b"):
+        (folder / file).mkdir()
+        pd.read_csv(f"{file}.csv").to_parquet(folder / file / "rows.parquet")
+    assert refocal("fit", "a", "--probabilities", "-m", "ts", "-o", "large.json")[0] == 0
+    assert load("large.json").classes_.tolist() == names
+    assert refocal("apply", "large.json", "a", "-o", "probs")[0] == 0
+    for command in (("apply", "large.json", "b", "-o", "others"), ("evaluate", "b", "large.json", "--probabilities")):
+        code, _, err = refocal(*command)
+        assert code == 1
+        assert "in the order that the calibrator was fitted on: ['dog'] at 0. Got ['emu']" in err
     named_table("other.csv", ["dog", "cat", "emu", "bee"], [0, 1, 2, 3])
     code, _, err = refocal("apply", "c.json", "other.csv", "-o", "x.csv")
     assert (code, "'bee' in one of them only" in err) == (1, True)
@@ -283,7 +297,9 @@ def test_columns_by_a_list_and_labels_under_another_name(refocal, folder):
     _, _, err = refocal("evaluate", "truth.csv", "--probabilities")
     assert "in the column 'truth'" in err
     assert "--labels" in err
-    assert refocal("evaluate", "truth.csv", "--probabilities", "--labels", "truth", "--resamples", "5")[0] == 0
+    _, out, _ = refocal("compare", "truth.csv", "--probabilities", "--labels", "truth", "-m", "ts", "--resamples", "5")
+    told = out.splitlines()[-1].removeprefix("Next: refocal ").split()
+    assert refocal(*told)[0] == 0
 
 
 def test_the_words_of_an_evaluation_that_tried_nothing_and_of_labels_out_of_order(refocal, folder):

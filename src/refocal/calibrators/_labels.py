@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import array_api_compat
@@ -103,3 +105,19 @@ def _beside(logits: Array, labels: Array) -> Array:
         labels = to_numpy(labels)
     found = xp.asarray(labels, device=array_api_compat.device(logits))
     return found if array_api_compat.is_jax_array(found) else xp.astype(found, xp.int64)
+
+
+def named_classes(calibrator: Any) -> list[str] | None:
+    """The names of the classes that a calibrator was fitted on, if it was told any."""
+    names = np.asarray(calibrator.classes_)
+    return list(map(str, names)) if names.dtype.kind == "U" else None
+
+
+def check_class_order(calibrator: Any, class_names: Sequence[str] | None, argument: str, function: str) -> None:
+    """Columns that have names must come in the order of the calibrator's classes, where those have names too."""
+    wanted = named_classes(calibrator)
+    if wanted is None or class_names is None or list(class_names) == wanted:
+        return
+    at = next(i for i, (here, there) in enumerate(zip_longest(class_names, wanted)) if here != there)
+    expected = f"of columns in the order that the calibrator was fitted on: {wanted[at : at + 1]} at {at}"
+    raise ShapeError(argument, function, expected=expected, got=f"{list(class_names)[at : at + 1]}")

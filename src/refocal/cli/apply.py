@@ -13,16 +13,11 @@ from numpy.typing import NDArray
 from refocal._arrays import row_blocks
 from refocal._files import replace_atomically
 from refocal.calibrators import Calibrator
+from refocal.calibrators._labels import named_classes
 from refocal.data.predictions import column_order
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 ENDINGS = (".npz", ".npy", *SEPARATORS)
-
-
-def named_classes(calibrator: Calibrator) -> list[str] | None:
-    """The names of the classes that a calibrator was fitted on, if it was told any."""
-    names = np.asarray(calibrator.classes_)
-    return names.tolist() if names.dtype.kind == "U" else None
 
 
 def apply_blocks(

@@ -129,6 +129,7 @@ def fit(
             reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows}
             with large.open_rows(validation, f"fitting {method}", update, **reading) as blocks:
                 calibrator.fit(blocks)
+                names = blocks.reading.class_names
         else:
             rows = options.read_file(Path(validation), **reading)
 
@@ -137,8 +138,9 @@ def fit(
 
             tell(0.0)
             calibrator.fit_with_progress(rows.values, rows.labels, rows.weight, tell)
-            if rows.class_names is not None:
-                calibrator.classes_ = np.array(rows.class_names)
+            names = rows.class_names
+    if names is not None:
+        calibrator.classes_ = np.array(names)
     calibrator.save(output)
     data = to_dict(calibrator)
     if json:
@@ -223,7 +225,7 @@ def evaluate(
 ) -> None:
     """Measure calibrators on test rows, beside the network as it is."""
     from refocal import load
-    from refocal.cli.apply import named_classes
+    from refocal.calibrators._labels import named_classes
     from refocal.evaluate import evaluate as measure
 
     _check_outputs(output, report)
@@ -243,8 +245,8 @@ def evaluate(
                 found = measure(blocks, fitted, chosen=chosen, title=title)
         else:
             rows = options.read_file(Path(test), **reading)
-            for calibrator in fitted.values():  # in the order of the columns that they were fitted on
-                rows = rows.in_order_of(named_classes(calibrator))
+            # In the order of the columns that the first one was fitted on; a calibrator of another order is refused.
+            rows = rows.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
             bootstrap: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
             found = measure(rows, fitted, chosen=chosen, title=title, progress=update, **bootstrap)
     _finish(found, output, report, json)
@@ -271,12 +273,12 @@ def compare(
 ) -> None:
     """Fit every method on VALIDATION, rank them on TEST, and say which to use."""
     _check_outputs(output, report)
-    reading = {"probabilities": probabilities, "values": values, "labels": labels, "weight": weights,
-               "first_label": first_label}  # fmt: skip
+    reading: dict[str, Any] = {"probabilities": probabilities, "values": values, "labels": labels, "weight": weights,
+                               "first_label": first_label}  # fmt: skip
     found = _compared(validation, test, methods, resamples, seed, json, reading)
     _finish(found, output, report, json)
     if not json and found.chosen != "none":
-        more = " --probabilities" if probabilities else ""
+        more = options.as_given(**reading)
         out().print(f"Next: refocal fit {validation} --method {found.chosen}{more} -o calibrator.json", soft_wrap=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +48,17 @@ def read_file(file: Path, probabilities: bool, values: str | None, labels: str |
         return read(file, input=kind, values=values, labels=labels, **options)
     except (InputError, InputWarning) as error:
         raise FileProblem(f"{file}: {explained(error)}") from error
+
+
+def as_given(probabilities: bool, values: str | None, labels: str | None, weight: str | None, first_label: int) -> str:
+    """How the file was read, as options to paste behind another command.
+
+    >>> as_given(True, None, "the truth", None, 0)
+    " --probabilities --labels 'the truth'"
+    """
+    said = {"--values": values, "--labels": labels, "--weights": weight, "--first-label": first_label or None}
+    named = (f" {name} {shlex.quote(str(value))}" for name, value in said.items() if value is not None)
+    return (" --probabilities" if probabilities else "") + "".join(named)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from refocal import metrics
 from refocal._arrays import as_floating, check_option, to_numpy
 from refocal.calibrators import Calibrator
+from refocal.calibrators._labels import check_class_order
 from refocal.calibrators.registry import NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.data import Predictions
@@ -90,23 +91,8 @@ def compare(
     if chosen is not None:
         check_option(chosen, (NONE, *names), "chosen", "compare")
     report = progress or _silent
-    fitted, seconds = {}, {}
     failures = Failures()
-    values = _wide(validation.values)
-    # Held while the methods are fitted, so that they share their passes over the rows.
-    held = Problem.of(values, validation.labels, validation.weight) if validation.input == "logits" else None
-    for i, name in enumerate(names):
-        start = time.perf_counter()
-
-        def tell(share: float, before: int = i, what: str = f"fitting {name}") -> None:
-            report(before + share, 2 * len(names) + 2, what)
-
-        tell(0.0)
-        with failures.of(name, needed=name == chosen or len(failures.errors) == len(names) - 1):
-            calibrator = make(name, input=validation.input)
-            calibrator.fit_with_progress(values, validation.labels, validation.weight, tell)
-            fitted[name], seconds[name] = calibrator, time.perf_counter() - start
-    del held
+    fitted, seconds = _fit_all(validation, names, chosen, report, failures)
 
     def later(done: float, total: int, words: str) -> None:
         report(len(names) + done, len(names) + total, words)
@@ -124,6 +110,29 @@ def compare(
         progress=later,
         failures=failures,
     )
+
+
+def _fit_all(
+    validation: Predictions, names: Sequence[str], chosen: str | None, report: Progress, failures: Failures
+) -> tuple[dict[str, Calibrator], dict[str, float]]:
+    """The calibrators that could be fitted, and the seconds that each took."""
+    fitted, seconds = {}, {}
+    values = _wide(validation.values)
+    # Held while the methods are fitted, so that they share their passes over the rows.
+    held = Problem.of(values, validation.labels, validation.weight) if validation.input == "logits" else None
+    for i, name in enumerate(names):
+        start = time.perf_counter()
+
+        def tell(share: float, before: int = i, what: str = f"fitting {name}") -> None:
+            report(before + share, 2 * len(names) + 2, what)
+
+        tell(0.0)
+        with failures.of(name, needed=name == chosen or len(failures.errors) == len(names) - 1):
+            calibrator = make(name, input=validation.input)
+            calibrator.fit_with_progress(values, validation.labels, validation.weight, tell)
+            fitted[name], seconds[name] = calibrator, time.perf_counter() - start
+    del held
+    return fitted, seconds
 
 
 def evaluate(
@@ -161,13 +170,8 @@ def evaluate(
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
-    looks: dict[str, _Look] = {}
-    for i, (name, calibrator) in enumerate(everything.items()):
-        report(i, len(everything) + 1, f"measuring {name}")
-        last_hope = i == len(everything) - 1 and len(looks) <= 1 and len(everything) > 1
-        with failures.of(name, needed=name in (NONE, chosen) or last_hope):
-            _check_columns(test, name, calibrator)
-            looks[name] = _look(test, calibrator, n_resamples, level, seed)
+    bootstrap = {"n_resamples": n_resamples, "level": level, "seed": seed}
+    looks = _look_at_all(test, everything, chosen, report, failures, bootstrap)
     draws = {name: look.draws for name, look in looks.items()}
     scores = {name: (of["log_loss"].value, of["ece"].value) for name, of in draws.items()}
     picked = _recommended(scores) if chosen is None else chosen
@@ -208,6 +212,25 @@ def evaluate(
     )
 
 
+def _look_at_all(
+    test: Predictions,
+    everything: Mapping[str, Calibrator | None],
+    chosen: str | None,
+    report: Progress,
+    failures: Failures,
+    bootstrap: Mapping[str, Any],
+) -> dict[str, _Look]:
+    """A look at every method that can be measured."""
+    looks: dict[str, _Look] = {}
+    for i, (name, calibrator) in enumerate(everything.items()):
+        report(i, len(everything) + 1, f"measuring {name}")
+        last_hope = i == len(everything) - 1 and len(looks) <= 1 and len(everything) > 1
+        with failures.of(name, needed=name in (NONE, chosen) or last_hope):
+            _check_columns(test, name, calibrator)
+            looks[name] = _look(test, calibrator, **bootstrap)
+    return looks
+
+
 def _evaluate_rows(
     rows: Rows,
     calibrators: Mapping[str, Calibrator],
@@ -219,6 +242,8 @@ def _evaluate_rows(
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
+    for calibrator in calibrators.values():
+        check_class_order(calibrator, rows.reading.class_names, "test", "evaluate")
     look = StreamedLook(rows, everything, N_BINS, level)
     scores = {name: (look.value(name, "log_loss"), look.value(name, "ece")) for name in everything}
     picked = _recommended(scores) if chosen is None else chosen
@@ -272,6 +297,8 @@ def _check_columns(test: Predictions, name: str, calibrator: Calibrator | None) 
     if needed != test.n_classes:
         expected = f"of {needed} columns, as the calibrator {name!r} was fitted on"
         raise ShapeError("test", "evaluate", expected=expected, got=f"{test.n_classes} columns")
+    if calibrator is not None:
+        check_class_order(calibrator, test.class_names, "test", "evaluate")
 
 
 class _Look(NamedTuple):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from refocal._files import replace_atomically
 from refocal.calibrators import Calibrator
+from refocal.calibrators._labels import check_class_order
 from refocal.calibrators.serialize import to_dict
 from refocal.errors import ParameterError, ShapeError
 from refocal.scale import cluster
@@ -75,6 +76,7 @@ def apply(
     if opened.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
         raise ShapeError("path", "scale.apply", expected=expected, got=f"{opened.n_classes} columns")
+    check_class_order(calibrator, opened.class_names, "path", "scale.apply")
     folder = Path(output)
     if "://" in os.fspath(output):
         raise ParameterError("output", "scale.apply", expected="a folder of a mounted disk", got=repr(output))

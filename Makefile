@@ -7,6 +7,7 @@
 # make coverage  the branches that the tests of maps, losses, metrics and searches run: at least 95 %
 # make mutants   small faults in those rooms, which the tests must notice: writes docs/mutants.md
 # make test-lowest  the tests of the core with the lowest versions that pyproject.toml allows
+# make lock   write requirements-dev.lock: the versions of this environment, with the hashes of their files
 # make dist   the source archive and the wheel, the same bytes each time, checked and tried in an empty environment
 # make lint   the checks without the tests
 # make format rewrite the sources in the house style
@@ -27,17 +28,17 @@ CORE   := tests/cli/test_cli_commands.py tests/cli/test_cli_errors.py tests/data
           tests/scale/test_scale_blocks.py tests/scale/test_scale_files.py \
           $(filter-out %_peers.py,$(wildcard tests/metrics/test_*.py)) \
           $(patsubst %,tests/test_%.py,calibrators classifier errors evaluate export import kernel losses \
-            maps_accuracy maps_affine maps_gradients maps_properties one_vs_rest properties scaling_export search search_rows \
-            serialize)
+            maps_accuracy maps_affine maps_gradients maps_properties one_vs_rest properties scaling_export search search_blocks \
+            search_grid search_rows serialize)
 # The rooms whose every branch is to be run, and the tests that run them.
 ROOMS  := --cov=refocal.maps --cov=refocal.losses --cov=refocal.metrics --cov=refocal.search
 COVER  := $(filter-out %_peers.py,$(wildcard tests/metrics/test_*.py)) tests/scale/test_scale_blocks.py tests/fuzz/test_fuzz.py \
           $(patsubst %,tests/test_%.py,fused kernel losses maps_accuracy maps_affine maps_gradients maps_properties \
-            properties scaling search search_rows)
+            properties scaling search search_blocks search_grid search_rows)
 # The date of the last commit: what is built from the same sources is the same file.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1700000000)
 
-.PHONY: demo test test-lowest coverage mutants docs bench bench-calibre stress fuzz dist lint format install clean
+.PHONY: demo test test-lowest coverage mutants docs bench bench-calibre stress fuzz lock dist lint format install clean
 
 install: $(STAMP)
 
@@ -119,6 +120,16 @@ $(LOWEST)/.installed: pyproject.toml Makefile
 
 test-lowest: $(LOWEST)/.installed
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -W default -k "not scikit_learn_checks and not out_of_fold and not other_libraries" $(CORE)
+
+# Every file of each version that the package index has, so that the lock holds on other machines. torch is named above:
+# its build for the CPU is another file than the index's.
+lock: $(STAMP)
+	$(BIN)/python -m pip freeze --exclude-editable --exclude torch --exclude uv > $(VENV)/frozen.txt
+	$(BIN)/python -m pip install --quiet uv
+	{ echo "# The versions that refocal is developed with, but torch, which the Makefile names: written by make lock. To install them:"; \
+	  echo "# pip install --require-hashes --no-deps -r requirements-dev.lock, then pip install --no-deps --editable ."; \
+	  $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-annotate --no-header $(VENV)/frozen.txt; } > $(VENV)/lock.txt
+	mv $(VENV)/lock.txt requirements-dev.lock
 
 dist: $(STAMP)
 	rm -rf dist .venv-dist

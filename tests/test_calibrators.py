@@ -14,6 +14,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from helpers import to_numpy
 from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling, metrics
+from refocal.calibrators.registry import NAMED
+from refocal.calibrators.registry import make as make_method
 from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ParameterError, ShapeError
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
 
@@ -139,6 +141,8 @@ def test_probabilities_when_said_so():
     )
     with pytest.warns(InputWarning, match=r"sum to 1, as probabilities do.*input='probabilities'"):
         TemperatureScaling().fit(p, labels)
+    with pytest.warns(InputWarning, match=r"sum to 100, as percentages do.*divide them by 100 and say so with input="):
+        TemperatureScaling().fit(100.0 * p, labels)
     zero = np.array([[1.0, 0.0], [0.3, 0.7], [1.0, 0.0], [0.6, 0.4]])
     assert np.isfinite(TemperatureScaling(input="probabilities").fit(zero, [0, 1, 1, 0]).temperature_)
 
@@ -272,6 +276,15 @@ def test_labels_that_have_nothing_to_do_with_the_values_are_said_to():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         TemperatureScaling().fit(logits, labels)
+
+
+@pytest.mark.parametrize("method", NAMED)
+def test_extended_precision_is_computed_in_double(method):
+    logits, labels = make(n_classes=3)
+    expected = make_method(method).fit(logits, labels).predict_proba(logits)
+    found = make_method(method).fit(logits.astype(np.longdouble), labels).predict_proba(logits.astype(np.longdouble))
+    assert found.dtype == np.longdouble
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=1e-12)
 
 
 def test_one_hot_labels_and_single_scores_have_a_hint():

@@ -73,7 +73,7 @@ def test_passes_agree(n_rows, n_classes, gamma, slope):
     assert_same_passes(x, y, weight, gamma, slope)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble, np.int8, np.int32, np.int64])
 def test_every_dtype_is_computed_in_double(dtype):
     x, y = make(37, 11, dtype=dtype)
     assert_same_passes(x, y, None, 1.5, 0.7)

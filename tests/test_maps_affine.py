@@ -48,8 +48,8 @@ def test_rows_may_lie_on_any_leading_axes(order_preserving):
     found = front.scores(XP, LOGITS)
     for i, j in np.ndindex(2, 3):
         np.testing.assert_allclose(found[i, j], front.scores(XP, LOGITS[i, j][None])[0], rtol=1e-12)
-    if order_preserving:
-        np.testing.assert_array_equal(np.argmax(found, axis=-1), np.argmax(LOGITS, axis=-1))
+    same_top = np.argmax(found, axis=-1) == np.argmax(LOGITS, axis=-1)
+    assert same_top.all() == order_preserving
 
 
 def test_what_is_on_top_already_is_only_normalised():
@@ -61,5 +61,5 @@ def test_what_is_on_top_already_is_only_normalised():
 
 def test_a_newton_method_that_does_not_end_says_so(monkeypatch):
     monkeypatch.setattr(inverse, "MAX_STEPS", 1)
-    with pytest.raises(ConvergenceError, match="inverse_focal did not converge in 1 Newton steps"):
+    with pytest.raises(ConvergenceError, match=r"did not converge in 1 Newton steps.*Got γ from 20 to 20"):
         inverse_focal(LOGITS, 20.0)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from helpers import to_numpy
-from refocal.maps import focal, focal_temperature, inverse_focal, log_softmax
+from refocal.errors import ConvergenceError
+from refocal.maps import focal, focal_temperature, inverse, inverse_focal, log_softmax
 
 quiet = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 any_logits = arrays(
@@ -182,3 +183,33 @@ def test_ties_and_neighbours_on_top_keep_their_order_to_the_last_bit(gamma):
             log_p = focal(at, gamma)
             assert np.all((log_p[:, 1] == log_p[:, 0]) if same else (log_p[:, 1] >= log_p[:, 0]))
             np.testing.assert_allclose(log_p[:, 1], log_p[:, 0], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("gamma", [inverse.MADE_FOR[0], -0.9, 0.5, 3.0, 30.0, inverse.MADE_FOR[1]])
+def test_the_inverse_takes_few_steps(gamma, monkeypatch):
+    steps, newton = [], inverse._newton
+    monkeypatch.setattr(inverse, "_newton", lambda *arguments: steps.append(1) or newton(*arguments))
+    rng = np.random.default_rng(0)
+    taken = {}
+    for n_classes in (2, 10, 1000):
+        for scale in (0.03, 1.0, 3.0, 10.0, 100.0, 1e4):
+            for dtype in (np.float64, np.float32):
+                steps.clear()
+                inverse_focal((scale * rng.normal(size=(20, n_classes))).astype(dtype), gamma)
+                taken[n_classes, scale, dtype] = len(steps)
+    assert max(taken.values()) <= (9 if gamma <= 3.0 else 18)
+    assert np.mean(list(taken.values())) <= (6.0 if gamma <= 3.0 else 9.0)
+
+
+def test_the_inverse_of_an_absurd_gamma_is_an_error_or_in_traced_code_nan():
+    logits = np.array([[3.0, 1.0, 0.0], [100.0, 0.0, -50.0]])
+    many = 100.0 * np.random.default_rng(0).normal(size=(20, 1000))
+    with pytest.raises(ConvergenceError, match=r"known to do for γ from -0.99 to 200\. Got γ from 10000 to 10000"):
+        inverse_focal(many, 1e4)
+    traced = jax.jit(inverse_focal, static_argnums=1)
+    np.testing.assert_allclose(traced(logits, 3.0), inverse_focal(logits, 3.0), atol=1e-12)
+    found = np.asarray(traced(many, 1e4))
+    broken = np.isnan(found).any(axis=1)
+    assert broken.any()
+    back = np.asarray(focal(found[~broken], 1e4))  # what is not NaN is right
+    np.testing.assert_allclose(np.exp(back), np.exp(log_softmax(many[~broken])), atol=1e-6)

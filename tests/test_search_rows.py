@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
-from refocal.search.problem import n_threads
+from refocal.search.problem import Problem, n_threads
 from refocal.search.rows import Block, Job, Reading, finish_walked, walk_blocks
 
 LOGITS = np.array([[1.0, 0.0, -1.0], [0.5, 0.5, 0.0], [0.0, -np.inf, 2.0], [3.0, 1.0, 2.0]])
@@ -106,3 +107,18 @@ def test_threads_are_those_that_were_asked_for(monkeypatch):
     for asked in ("", "0", "many"):
         monkeypatch.setenv("OMP_NUM_THREADS", asked)
         assert n_threads() >= 1
+
+
+def test_how_far_from_one_a_row_may_sum():
+    reading = Reading(3, input="probabilities")
+    assert not reading.bad_values(P * 1.0005).any()
+    assert reading.bad_values(P * 1.0015).all()
+
+
+def test_the_precision_that_rows_are_computed_in():
+    eps = {name: np.finfo(name).eps for name in ("float32", "float64")}
+    for name in ("float16", "float32", "float64"):
+        logits = np.array([[1.0, 0.0], [0.0, 2.0]], dtype=name)
+        assert Problem(logits, np.array([0, 1])).precision == eps["float64"]  # the compiled passes add up in double
+        by_arrays = Problem(jnp.asarray(logits), jnp.array([0, 1]))
+        assert by_arrays.precision == eps["float64" if name == "float64" else "float32"]

@@ -47,9 +47,10 @@ ROOMS = {
     "metrics": ("metrics/*.py", "tests/metrics tests/test_properties.py src/refocal/metrics", 30),
     "search": (
         "search/*.py",
-        "tests/test_search.py tests/test_search_rows.py tests/test_kernel.py tests/scale/test_scale_blocks.py "
-        "tests/test_properties.py src/refocal/search",
-        6,
+        "tests/test_search.py tests/test_search_grid.py tests/test_search_rows.py tests/test_search_blocks.py "
+        "tests/test_kernel.py tests/test_reproducible.py tests/scale/test_scale_blocks.py tests/test_properties.py "
+        "src/refocal/search",
+        20,
     ),
 }
 # NumPy and torch run the same lines as the other libraries, which compile for seconds.
@@ -58,7 +59,7 @@ WITHOUT = "not jax and not array_api_strict"
 LONGEST, IN_ALL = 2.0, 8.0
 # fused.py is GPU code, which the CPU only interprets, slowly: tests/test_fused.py compares it number by number.
 LEFT_OUT = {"__init__.py", "fused.py"}
-START_SECONDS, SLACK = 60.0, 20.0
+START_SECONDS, SLACK = 30.0, 10.0
 
 
 @dataclass

@@ -97,8 +97,8 @@ def _from_objects(array: Any, argument: str, function: str) -> Any:
 def as_floating(values: Any, argument: str, function: str) -> tuple[Array, Any]:
     """`values` in the precision to compute in, and the dtype that the result should have.
 
-    float32 and float64 stay, float16 and bfloat16 are computed in float32, integers become the library's default
-    floating dtype.
+    float32 and float64 stay, float16 and bfloat16 are computed in float32, what is longer than float64 in float64;
+    integers become the library's default floating dtype.
     """
     array = as_array(values, argument, function)
     xp = namespace(array)
@@ -107,8 +107,9 @@ def as_floating(values: Any, argument: str, function: str) -> tuple[Array, Any]:
             raise DataError(argument, function, expected="an array of real numbers", got=f"dtype {array.dtype}")
         default = xp.asarray(0.0).dtype
         return xp.astype(array, default), default
-    if xp.finfo(array.dtype).bits < 32:
-        return xp.astype(array, xp.float32), array.dtype
+    bits = xp.finfo(array.dtype).bits
+    if bits not in (32, 64):
+        return xp.astype(array, xp.float32 if bits < 32 else xp.float64), array.dtype
     return array, array.dtype
 
 
@@ -277,22 +278,37 @@ def log_probabilities(probabilities: Array) -> Array:
     return xp.log(xp.clip(p, float(xp.finfo(p.dtype).eps), None))
 
 
+def sum_of_parts(rows: Array) -> int | None:
+    """1 if every row looks like probabilities, 100 if like percentages, None if like neither.
+
+    >>> import numpy as np
+    >>> sum_of_parts(np.array([[20.0, 80.0], [99.5, 0.5]])), sum_of_parts(np.array([[0.2, 0.7]]))
+    (100, None)
+    """
+    xp = namespace(rows)
+    if not bool(xp.min(rows) >= 0.0):
+        return None
+    sums = xp.sum(rows, axis=-1)
+    return next((whole for whole in (1, 100) if float(xp.max(xp.abs(sums / whole - 1.0))) <= 1e-3), None)
+
+
+def like_probabilities(whole: int, argument: str, function: str, remedy: str) -> str:
+    """What to say of rows that are hardly logits."""
+    like, so = ("probabilities", remedy) if whole == 1 else ("percentages", f"divide them by 100 and {remedy}")
+    return (
+        f"All rows of the '{argument}' of {function} sum to {whole}, as {like} do; logits were expected. "
+        f"If they are {like}, {so}."
+    )
+
+
 def warn_of_probabilities(values: Array, argument: str, function: str, *, remedy: str) -> None:
-    """Rows that all sum to 1 and lie in [0, 1] are hardly logits; the first rows tell at once."""
-
-    def like_probabilities(some: slice) -> bool:
-        rows, _ = as_floating(values[some], argument, function)
-        xp = namespace(rows)
-        return bool(xp.min(rows) >= 0.0) and float(xp.max(xp.abs(xp.sum(rows, axis=-1) - 1.0))) <= 1e-3
-
+    """Rows that all sum to 1, or to 100, and are never negative are hardly logits; the first rows tell at once."""
+    whole = sum_of_parts(as_floating(values[:64], argument, function)[0])
+    if whole is None:
+        return
     blocks = row_blocks(values.shape[0], math.prod(values.shape[1:]), entries=1 << 22)
-    if like_probabilities(slice(64)) and all(like_probabilities(rows) for rows in blocks):
-        warnings.warn(
-            f"All rows of the '{argument}' of {function} sum to 1, as probabilities do; logits were expected. "
-            f"If they are probabilities, {remedy}.",
-            InputWarning,
-            stacklevel=4,
-        )
+    if all(sum_of_parts(as_floating(values[rows], argument, function)[0]) == whole for rows in blocks):
+        warnings.warn(like_probabilities(whole, argument, function, remedy), InputWarning, stacklevel=4)
 
 
 def check_weight(values: Any, shape: tuple[int, ...], function: str) -> Any:

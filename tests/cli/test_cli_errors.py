@@ -74,7 +74,7 @@ WRONG = [
     # data that are not what they are said to be
     ("fit p.npz", 1, "add --probabilities"),
     ("compare val.npz p.npz", 1, "p.npz: "),
-    ("apply fitted.json p.npz", 1, "p.npz: the rows sum to 1"),
+    ("apply fitted.json p.npz", 1, "p.npz: the rows look like probabilities"),
     ("apply fitted.json wide.npz", 1, "wide.npz: 'X' must be of 4 columns"),
     ("apply fitted.json nan.npz", 1, "nan.npz: "),
     ("apply fitted.json y.npy", 1, "y.npy: "),

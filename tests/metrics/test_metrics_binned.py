@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refocal.metrics import (
+    CalibrationHistogram,
     classwise_ece,
     debiased_ece,
     ece_sweep,
@@ -203,6 +204,27 @@ def test_debiasing_removes_most_of_the_bias_of_a_calibrated_model():
         plain.append(expected_calibration_error(y, p, norm="l2") ** 2)
         debiased.append(debiased_ece(y, p) ** 2)
     assert np.mean(debiased) < 0.3 * np.mean(plain)
+
+
+@pytest.mark.parametrize("n_rows", [1000, 10_000])
+def test_the_noise_of_a_calibrated_model_is_what_the_guide_says(n_rows):
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(100):
+        p = rng.uniform(0.8, 1.0, n_rows)
+        found.append(expected_calibration_error(rng.random(n_rows) < p, p))
+    limit = np.sqrt(2.0 / np.pi) * np.sqrt(15 * 0.9 * 0.1 / n_rows)  # E|normal| in each of 15 bins of n / 15 rows
+    assert 0.9 * limit < np.mean(found) < limit
+
+
+def test_the_size_of_a_histogram_is_what_the_guide_says():
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.5, 1.0, 1_000_000)
+    y = rng.random(len(p)) < p
+    for bits, megabytes, bound in ((8, 0.75, 1.5e-3), (12, 9.5, 1.5e-4)):
+        found = CalibrationHistogram(bits=bits).update(y, p)
+        assert len(found.to_json()) < megabytes * 1e6
+        assert found.compute().error_bound < bound
 
 
 def test_sweep_by_its_definition(binary):

@@ -36,6 +36,12 @@ Y = np.array([1, 0, 1])
 
 
 @pytest.mark.parametrize("measure", MEASURES)
+def test_extended_precision_is_computed_in_double(measure):
+    expected, found = measure(Y, P), measure(Y, P.astype(np.longdouble))
+    assert repr(found) == repr(expected)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize(
     ("y", "p", "weight", "error"),
     [

@@ -19,7 +19,7 @@ from refocal import (
     load,
 )
 from refocal.data import Predictions, load_sample
-from refocal.errors import DataError, InputWarning, LabelError, ShapeError, UnsupportedError
+from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ShapeError, UnsupportedError
 from refocal.evaluate import Evaluation, evaluate
 from refocal.metrics import accuracy, brier_score, expected_calibration_error, log_loss
 from refocal.scale import blocks, rows_of
@@ -161,10 +161,17 @@ def test_probabilities_in_blocks():
     expected = TemperatureScaling(input="probabilities").fit(p, LABELS)
     found = TemperatureScaling(input="probabilities").fit(blocks(Pairs(p, LABELS, cuts=(70,)), input="probabilities"))
     assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
-    with pytest.warns(InputWarning, match="sum to 1"):
-        TemperatureScaling().fit(blocks(Pairs(p, LABELS)))
+    for whole, what in ((1, "probabilities"), (100, "percentages")):
+        with pytest.warns(InputWarning, match=f"sum to {whole}, as {what} do"):
+            TemperatureScaling().fit(blocks(Pairs(whole * p, LABELS)))
     with pytest.raises(DataError, match="rows of probabilities, as this calibrator takes"):
         TemperatureScaling(input="probabilities").fit(blocks(Pairs(p, LABELS)))
+
+
+def test_labels_that_have_nothing_to_do_with_the_values_are_said_to():
+    shuffled = np.random.default_rng(0).permutation(LABELS)
+    with pytest.warns(FitWarning, match="the values tell nothing about the labels"):
+        TemperatureScaling().fit(blocks(Pairs(LOGITS, shuffled, cuts=(70,))))
 
 
 def test_evaluate_agrees_with_the_metrics_and_survives_json(tmp_path):

@@ -90,7 +90,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name = f"{type(self).__name__}.fit"
         rows = rows_of(X, y, sample_weight, self.input)
         if rows is not None:
-            return self._fit_all_rows(rows, name)
+            warn_of_guessing(self._fit_all_rows(rows, name), name)
+            return self
         logits = self._logits(X, name)
         labels, classes = encode(y, logits, name, column_names(X))
         weight = None if sample_weight is None else check_weight(sample_weight, tuple(labels.shape), name)
@@ -109,7 +110,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         warn_of_guessing(self.fit_report_, name)
         return self
 
-    def _fit_all_rows(self, rows: Rows, function: str) -> Self:
+    def _fit_all_rows(self, rows: Rows, function: str) -> dict[str, Any]:
+        """Fit on rows in blocks; the report of the fit."""
         if rows.reading.input != self.input:
             expected = f"rows of {self.input}, as this calibrator takes"
             raise DataError("X", function, expected=expected, got=f"rows of {rows.reading.input}")
@@ -120,7 +122,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for key, value in fitted.items():
             setattr(self, key, value)
         self.fit_report_ = report
-        return self
+        return report
 
     def predict_log_proba(self, X: Array) -> Array:
         """Log-probabilities: exact where probabilities round to 0 or 1."""

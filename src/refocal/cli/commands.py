@@ -192,7 +192,7 @@ def apply(
         try:
             result = apply_blocks(fitted, found.values, update, found.class_names)
         except InputWarning as error:
-            wanted = "sum to 1, as probabilities do, but this calibrator takes logits; fit one with --probabilities"
+            wanted = "look like probabilities, but this calibrator takes logits; fit one with --probabilities"
             raise FileProblem(f"{logits}: the rows {wanted}.") from error
         except InputError as error:
             raise FileProblem(f"{logits}: {explained(error)}") from error

@@ -69,5 +69,4 @@ def focal_gaps(xp: Any, row: Row, gamma: Any) -> Array:
         - (xp.log1p(gamma * row.h) - xp.log1p(gamma * row.top_h))
     )  # fmt: skip
     # The map keeps the order of the classes; keep it against the last bit of rounding too, ties included.
-    gap = gap - stop_gradient(xp.where((row.gap == 0.0) | (gap > 0.0), gap, 0.0))
-    return xp.where(row.gap == -xp.inf, -xp.inf, gap)
+    return gap - stop_gradient(xp.where((row.gap == 0.0) | (gap > 0.0), gap, 0.0))

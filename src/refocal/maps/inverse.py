@@ -18,8 +18,9 @@ from refocal._arrays import (
 from refocal.errors import ConvergenceError
 from refocal.maps.row import gaps, log1p_ratio, shares
 
-# Newton took at most 13 steps on every row tried: γ from -0.99 to 100, 2 to 1000 classes, logit gaps up to 1e4.
+# For γ within these bounds Newton's method has ended on every row tried, of 2 to 20,000 classes, in at most 18 steps.
 MAX_STEPS = 20
+MADE_FOR = (-0.99, 200.0)
 
 
 @without_warnings
@@ -49,16 +50,20 @@ class State(NamedTuple):
 
 
 def solve(xp: Any, target: Array, possible: Array, gamma: Array) -> State:
-    """The unknowns of every row, by Newton steps until none moves."""
+    """The unknowns of every row, by Newton steps until none moves; in traced code, NaN for rows that move still."""
     state = _start(xp, target, possible, gamma)
     tolerance = math.sqrt(xp.finfo(target.dtype).eps)
     for _ in range(MAX_STEPS):
         state, change = _newton(xp, state, target, possible, gamma)
         if not is_traced(target) and not bool(xp.any(change > tolerance)):
             return state
-    if not is_traced(target):
-        raise ConvergenceError(f"inverse_focal did not converge in {MAX_STEPS} Newton steps; please report the input")
-    return state
+    if is_traced(target):
+        return State(state.log_q, xp.where(change > tolerance, xp.nan, state.log_rest))
+    known = " to ".join(f"{bound:g}" for bound in MADE_FOR)
+    raise ConvergenceError(
+        f"inverse_focal did not converge in {MAX_STEPS} Newton steps, as it is known to do for γ from {known}. "
+        f"Got γ from {float(xp.min(gamma)):g} to {float(xp.max(gamma)):g}; if that is within, please report the input."
+    )
 
 
 Solver = Callable[[Any, Array, Array, Array], State]

@@ -71,14 +71,19 @@ def widened(x: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
+# The numbers that kernel.c knows; those of another byte order or width are converted.
+TAKEN = (np.dtype(np.float32), np.dtype(np.float64))
+
+
 class _Block:
     """One block of rows as kernel.c takes it; holds on to the arrays that it points into."""
 
     def __init__(self, x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None) -> None:
         x = widened(x)
         size = x.dtype.itemsize
-        if size < 4 or x.strides[1] != size or x.strides[0] % size or not x.flags.aligned or not x.dtype.isnative:
-            x = np.ascontiguousarray(x, dtype=np.float64 if size > 4 else np.float32)
+        if x.dtype not in TAKEN or x.strides[1] != size or x.strides[0] % size or not x.flags.aligned:
+            single = x.dtype.kind == "f" and size <= 4
+            x = np.ascontiguousarray(x, dtype=np.float32 if single else np.float64)
         y = np.ascontiguousarray(y, dtype=np.int64)
         weight = None if weight is None else np.ascontiguousarray(weight, dtype=np.float64)
         room = np.empty(VECTORS * x.shape[1] + ALIGNMENT, dtype=np.uint8)

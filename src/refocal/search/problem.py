@@ -139,11 +139,6 @@ class Problem:
         """Number of classes."""
         return int(self.logits.shape[1])
 
-    @property
-    def sample(self) -> Problem:
-        """The rows that show where to look: all of them, since they are at hand."""
-        return self
-
     @cached_property
     def _inspected(self) -> tuple[NDArray[np.bool_], float]:
         found = self._map(lambda rows: self._engine.inspect(*self._block(rows)))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._arrays import like_probabilities, sum_of_parts
 from refocal.errors import DataError, InputWarning, LabelError, ShapeError
 from refocal.metrics.histogram import CalibrationHistogram
 from refocal.search.problem import Curvature, Problem
@@ -70,11 +71,11 @@ class Inspected:
     """What the first walk finds out."""
 
     weight: float
-    correct: float
     gap: float
     lowest: int
     highest: int
-    like_probabilities: bool
+    sum_of_parts: int | None
+    """What every row that was looked at sums to, if it may be made of probabilities or percentages."""
     precision: float
     sample: Sample
 
@@ -157,13 +158,9 @@ class StreamedProblem:
             raise DataError("sample_weight", function, expected="not all zero", got="a sum of 0")
         if found.lowest == found.highest:
             raise LabelError("y", function, expected="of at least two classes", got=f"only one class, {found.lowest}")
-        if found.like_probabilities:
-            warnings.warn(
-                f"All rows of the 'X' of {function} sum to 1, as probabilities do; logits were expected. "
-                "If they are probabilities, say so with input='probabilities'.",
-                InputWarning,
-                stacklevel=5,
-            )
+        if found.sum_of_parts is not None:
+            remedy = "say so with input='probabilities'"
+            warnings.warn(like_probabilities(found.sum_of_parts, "X", function, remedy), InputWarning, stacklevel=5)
         return found
 
 
@@ -200,11 +197,10 @@ def inspect(block: Block, n_sample: int) -> Inspected:
     weight = block.weight
     return Inspected(
         weight=float(len(keys) if weight is None else weight.sum()),
-        correct=float(problem.correct.sum() if weight is None else problem.correct @ weight),
         gap=problem.total_gap,
         lowest=int(block.labels.min()),
         highest=int(block.labels.max()),
-        like_probabilities=_like_probabilities(values),
+        sum_of_parts=sum_of_parts(values.astype(np.float64)),
         precision=problem.precision,
         sample=Sample(
             keys[chosen],
@@ -226,11 +222,10 @@ def _join(first: Inspected, second: Inspected, n_sample: int) -> Inspected:
     )
     return Inspected(
         first.weight + second.weight,
-        first.correct + second.correct,
         first.gap + second.gap,
         min(first.lowest, second.lowest),
         max(first.highest, second.highest),
-        first.like_probabilities and second.like_probabilities,
+        first.sum_of_parts if first.sum_of_parts == second.sum_of_parts else None,
         max(first.precision, second.precision),
         both.smallest(n_sample),
     )
@@ -255,12 +250,6 @@ def _keys(block: Block) -> Keys:
         keys = (keys ^ (bits >> np.uint64(32)) ^ bits) * np.uint64(0x9E3779B97F4A7C15)
         keys ^= keys >> np.uint64(29)
     return keys
-
-
-def _like_probabilities(values: NDArray[Any]) -> bool:
-    """Of the sampled rows of a block: all in [0, 1] with a sum of 1."""
-    rows = values.astype(np.float64)
-    return bool(rows.min() >= 0.0) and bool(np.abs(rows.sum(axis=1) - 1.0).max() <= 1e-3)
 
 
 def _temperature(block: Block, slope: float, rough: bool) -> Vector:

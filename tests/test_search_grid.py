@@ -1,0 +1,165 @@
+"""The grid search against a plain loop over its points, and what it costs."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from refocal import metrics
+from refocal.maps import focal_temperature
+from refocal.search import Problem, find, grid
+from refocal.search.objective import Objective, as_objective
+
+GAMMAS = np.array([-0.5, 0.0, 1.0, 4.0])
+TEMPERATURES = np.geomspace(0.2, 4.0, 80)
+ECE = as_objective("ece", 0, "tests")
+
+
+@cache
+def make(seed, n_rows=250, n_classes=4):
+    rng = np.random.default_rng(seed)
+    logits = 3.0 * rng.normal(size=(n_rows, n_classes))
+    return logits, np.argmax(logits / 1.7 + rng.gumbel(size=logits.shape), axis=1)
+
+
+@cache
+def by_loop(seed):
+    """Log-loss and ECE of every point of the grid, one at a time."""
+    return every_point(*make(seed), TEMPERATURES)
+
+
+def every_point(logits, labels, temperatures):
+    found = np.empty((2, len(GAMMAS), len(temperatures)))
+    for i, gamma in enumerate(GAMMAS):
+        for j, temperature in enumerate(temperatures):
+            log_p = focal_temperature(logits, gamma, temperature)
+            found[0, i, j] = -log_p[np.arange(len(labels)), labels].mean()
+            found[1, i, j] = metrics.expected_calibration_error(labels, np.exp(log_p))
+    return found
+
+
+@pytest.mark.parametrize("room", [grid.TABLE, 0], ids=["in memory", "one γ at a time"])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_best_point_is_that_of_a_loop(seed, room, monkeypatch):
+    monkeypatch.setattr(grid, "TABLE", room)
+    logits, labels = make(seed)
+    log_loss, error = by_loop(seed)
+    every = grid.scan_grid(Problem(logits, labels), ECE, GAMMAS, TEMPERATURES, each_gamma=True)
+    np.testing.assert_allclose(every.value.min(axis=1), error.min(axis=1), atol=1e-12)
+    np.testing.assert_array_equal(every.value.argmin(axis=1), error.argmin(axis=1))
+    found = grid.scan_grid(Problem(logits, labels), ECE, GAMMAS, TEMPERATURES)
+    assert np.unravel_index(found.value.argmin(), error.shape) == np.unravel_index(error.argmin(), error.shape)
+    np.testing.assert_allclose(found.log_loss, log_loss, rtol=1e-6)
+    # Points that were ruled out are filled in: near to what they are, and never below what they must be.
+    assert np.abs(found.value - error).mean() < 2e-3
+    assert (found.value >= error.min() - 1e-12).all()
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.003, 0.1])
+def test_a_tolerance_picks_among_the_points_within_it(tolerance):
+    logits, labels = make(3)
+    log_loss, error = np.copy(by_loop(3))
+    error[log_loss > (1.0 + tolerance) * log_loss.min()] = np.inf
+    i, j = np.unravel_index(error.argmin(), error.shape)
+    solution, _ = find(
+        Problem(logits, labels),
+        objective="ece",
+        search="grid",
+        gammas=GAMMAS,
+        temperatures=TEMPERATURES,
+        nll_tolerance=tolerance,
+    )
+    assert (solution.gamma, solution.temperature) == (GAMMAS[i], TEMPERATURES[j])
+
+
+def test_the_default_rule_weighs_log_loss_against_error():
+    logits, labels = make(4, n_rows=1300)
+    log_loss, _ = every_point(logits, labels, TEMPERATURES)
+    goal = as_objective("auto", len(labels), "tests")
+    assert goal.resolutions == (5, 8, 12)  # 100 rows for each bin
+    error = np.zeros_like(log_loss)
+    for i, gamma in enumerate(GAMMAS):
+        for j, temperature in enumerate(TEMPERATURES):
+            p = np.exp(focal_temperature(logits, gamma, temperature))
+            error[i, j] = np.mean([metrics.expected_calibration_error(labels, p, n_bins=n) for n in goal.resolutions])
+    score = log_loss / log_loss.min() + 5.0 * np.sqrt(1300 / 2000) * error
+    score[log_loss > 1.02 * log_loss.min()] = np.inf
+    i, j = np.unravel_index(score.argmin(), score.shape)
+    options = {"gammas": GAMMAS, "temperatures": TEMPERATURES}
+    solution, _ = find(Problem(logits, labels), objective="auto", search="grid", **options)
+    assert (solution.gamma, solution.temperature) == (GAMMAS[i], TEMPERATURES[j])
+    assert solution.value == pytest.approx(score[i, j], rel=1e-6)
+    assert as_objective("auto", 400, "tests").resolutions == (5,)
+    assert as_objective("auto", 500, "tests").resolutions == (5,)
+    assert as_objective("auto", 5000, "tests").resolutions == (5, 8, 12, 15, 20, 30, 50)
+    assert as_objective("auto", 5000, "tests").error_weight == as_objective("auto", 2000, "tests").error_weight == 5.0
+    separable = goal.score(np.array([1e-12, 1e-9]), np.array([0.1, 0.1]))
+    np.testing.assert_allclose(separable, 5.0 * np.sqrt(0.65) * 0.1, rtol=1e-2)  # no ratio to nothing
+
+
+@pytest.mark.parametrize("objective", ["ece", "nll"])
+def test_few_temperatures_are_all_exact(objective):
+    logits, labels = make(5)
+    temperatures = TEMPERATURES[::8]
+    loop = dict(zip(("nll", "ece"), every_point(logits, labels, temperatures), strict=True))
+    found = grid.scan_grid(Problem(logits, labels), as_objective(objective, 0, "tests"), GAMMAS, temperatures)
+    np.testing.assert_allclose(found.value, loop[objective], rtol=1e-10)
+    np.testing.assert_allclose(found.log_loss, loop["nll"], rtol=1e-10)
+    # Float32 logits too: what is not interpolated is not looked at roughly either.
+    single = logits.astype(np.float32)
+    found = grid.scan_grid(Problem(single, labels), as_objective("nll", 0, "tests"), GAMMAS, temperatures)
+    exact, _ = every_point(single.astype(np.float64), labels, temperatures)
+    np.testing.assert_allclose(found.value, exact, rtol=1e-10)
+
+
+def test_a_fine_grid_costs_little_more_than_its_nodes():
+    logits, labels = make(6)
+    fine = np.geomspace(0.2, 4.0, 2000)
+    told = []
+    problem = Problem(logits, labels)
+    solution, _ = find(problem, objective="ece", search="grid", gammas=GAMMAS, temperatures=fine, progress=told.append)
+    nodes, _ = grid._interpolation(np.log(fine))
+    assert len(nodes) == 12 + int(np.ceil(6.0 * np.log(20.0)))
+    np.testing.assert_allclose(told, np.arange(1, len(nodes) + 1) / len(nodes))
+    assert solution.passes <= len(GAMMAS) * len(nodes) + 50  # of 8000 points
+    known = dict(problem.memo)
+    again, _ = find(problem, objective="nll", search="grid", gammas=GAMMAS, temperatures=fine)
+    assert problem.memo.keys() == known.keys()
+    assert again.passes < solution.passes
+
+
+def test_interpolation_is_exact_for_polynomials():
+    points = np.append(np.linspace(-1.0, 2.0, 50), 0.5)  # the middle of the range is a node of an odd number of them
+    nodes, weights = grid._interpolation(points)
+    assert len(nodes) == 30
+    assert nodes.min() > -1.0
+    assert nodes.max() < 2.0
+    shifted = (nodes - 0.5) / 1.5
+    for degree in (0, 1, 7, 29):
+        np.testing.assert_allclose(weights @ shifted**degree, ((points - 0.5) / 1.5) ** degree, atol=1e-11)
+    on_a_node = np.append(points, nodes[3])
+    np.testing.assert_array_equal(grid._interpolation(on_a_node)[1][-1], np.eye(30)[3])
+    few = np.linspace(0.0, 1.0, 18)
+    np.testing.assert_array_equal(grid._interpolation(few)[1], np.eye(18))
+    assert grid._interpolation(np.linspace(0.0, 1.0, 19))[1].shape == (19, 18)
+
+
+def test_the_edge_of_the_grid_is_said():
+    logits, labels = make(7)
+    options = {"objective": "nll", "search": "grid", "gammas": [0.0]}
+    for temperatures in ([0.1, 0.2, 0.3], [5.0, 10.0, 20.0]):
+        solution, _ = find(Problem(logits, labels), temperatures=temperatures, **options)
+        assert solution.status == "at a bound"
+        assert "give a wider range of temperatures" in solution.message
+    for temperatures in ([1.0, 1.7, 4.0], [1.7]):
+        solution, _ = find(Problem(logits, labels), temperatures=temperatures, **options)
+        assert (solution.status, solution.temperature) == ("converged", 1.7)
+
+
+def test_equal_scores_are_decided_by_the_log_loss():
+    surface = grid.Surface(np.zeros((1, 3)), np.ones((1, 3)), np.array([[0.5, 0.3, 0.4]]), np.array([[0.1, 0.1, 0.2]]))
+    assert grid.best_index(surface, None) == (0, 1)
+    assert grid.best_index(surface, 0.5) == (0, 1)
+    assert Objective("none").score(surface.log_loss, surface.value) is surface.log_loss

@@ -49,6 +49,24 @@ def test_sums_and_predictions_agree(dtype, tolerance, n_rows, n_classes, gamma):
     np.testing.assert_allclose(ours, kernel.predict(x, y, (gamma, 0.0), 0.7), rtol=10 * tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("mask", [-1e9, -1e25, float(np.finfo(np.float32).min)])
+def test_a_mask_of_finite_logits_is_one_of_infinite_ones(mask):
+    x, y, _ = make(9, 6, np.float32)
+    hidden = np.isinf(x) | (np.random.default_rng(0).random(x.shape) < 0.3)
+    hidden[np.arange(len(y)), y] = False
+    hidden[5] = np.arange(6) != y[5]  # all but the label
+    expected = on_device(np.where(hidden, -np.inf, x).astype(np.float32), y)
+    found = on_device(np.where(hidden, mask, x).astype(np.float32), y)
+    for function, settings in (
+        ("temperature", (None, 0.7)),
+        ("focal", (None, 0.8, 0.7)),
+        ("predict", ((0.8, 0.0), 0.7)),
+    ):
+        ours, theirs = (getattr(fused, function)(*rows, *settings).cpu().numpy() for rows in (found, expected))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
+    assert np.isfinite(float(fused.inspect(*found)[1]))
+
+
 def test_rows_are_looked_at():
     x, y, _ = make(11, 6, np.float32)
     correct, distance = fused.inspect(*on_device(x, y))

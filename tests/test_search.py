@@ -14,7 +14,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
 from refocal import FocalTemperatureScaling, TemperatureScaling, metrics
-from refocal.errors import ParameterError
+from refocal.errors import DataError, ParameterError
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
 from refocal.search import PAPER_GAMMAS, PAPER_TEMPERATURES, Problem, find
 from refocal.search.newton import GAMMA_BOUNDS, newton, newton_temperature
@@ -158,6 +158,56 @@ def test_newton_finds_the_deepest_of_several_valleys(seed):
         for found in problem.predictions(gammas, float(temperature))
     )
     assert newton(problem).value < lowest
+
+
+@pytest.mark.parametrize("share", [0.05, 0.95])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_mask_of_finite_logits_is_one_of_infinite_ones(dtype, share):
+    logits, labels = make(1500, 20)
+    rng = np.random.default_rng(3)
+    hidden = rng.random(logits.shape) < share
+    hidden[np.arange(len(labels)), labels] = False
+    found = []
+    for value in (-np.inf, -1e4, -1e9, -1e20, float(np.finfo(np.float32).min), -1e90):
+        if value > -1e39 or value == -np.inf or dtype == np.float64:
+            masked = np.where(hidden, value, 1.6 * logits).astype(dtype)
+            alone, both = newton_temperature(Problem(masked, labels)), newton(Problem(masked, labels))
+            found.append((alone.temperature, alone.value, both.value))
+            assert (alone.status, both.status) == ("converged", "converged")
+    np.testing.assert_allclose(found, np.broadcast_to(found[0], (len(found), 3)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_a_mask_in_half_precision(kind):
+    logits, labels = make(400, 6)
+    hidden = np.random.default_rng(3).random(logits.shape) < 0.4
+    hidden[np.arange(len(labels)), labels] = False
+    found = []
+    for value in (-torch.inf, torch.finfo(kind).min):
+        masked = torch.tensor(logits).masked_fill(torch.tensor(hidden), value).to(kind)
+        at = newton(Problem(masked, torch.tensor(labels)))  # by array functions, in single precision
+        found.append((at.value, at.temperature))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e-101, 1e101, 1e300])
+def test_a_scale_that_cannot_be_squared_is_refused(factor):
+    logits, labels = make(100, 3)
+    for search in (newton_temperature, newton):
+        with pytest.raises(DataError, match=r"distances lie between 1e-100 and 1e\+100.*Got a mean distance of"):
+            search(Problem(factor * logits, labels))
+
+
+def test_of_constant_rows_nothing_is_searched():
+    flat = Problem(np.ones((20, 3)), np.arange(20) % 3)
+    for fixed in ({}, {"fixed_gamma": 2.0}, {"fixed_temperature": 1.5}):
+        found = newton(flat, **fixed)
+        assert (found.status, found.gamma, found.temperature) == (
+            "flat",
+            fixed.get("fixed_gamma", 0.0),
+            fixed.get("fixed_temperature", 1.0),
+        )
+        assert found.value == pytest.approx(np.log(3.0), rel=1e-12)
 
 
 def test_one_parameter_can_be_fixed():

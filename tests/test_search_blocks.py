@@ -94,7 +94,7 @@ def test_the_first_walk_finds_what_memory_finds():
     )
     assert (found.n_rows, found.n_classes, found.n_skipped, found.passes) == (400, 4, 0, 0)
     assert found.weight == pytest.approx(weight.sum(), rel=1e-12)
-    assert found.typical_gap == pytest.approx(here.typical_gap, rel=1e-12)
+    assert found.mean_gap == pytest.approx(here.mean_gap, rel=1e-12)
     assert found.precision == here.precision
     assert found.n_look == 400
     np.testing.assert_allclose(found.temperature_curvature(0.8), here.temperature_curvature(0.8), rtol=1e-9)

@@ -23,7 +23,8 @@ Array = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-NUMBERS = "an array of numbers (of names of classes: np.searchsorted(classes, names), where classes are sorted)"
+# Squares of numbers between the two, and their products with one another, neither vanish nor overflow.
+SMALL, LARGE = 1e-100, 1e100
 
 
 def namespace(*arrays: Array) -> Any:
@@ -67,10 +68,13 @@ def is_traced(x: Array) -> bool:
 
 def as_array(values: Any, argument: str, function: str) -> Array:
     """`values` itself if it is an array of a known library, else as a NumPy array."""
-    if is_torch(values) or (array_api_compat.is_array_api_obj(values) and not isinstance(values, np.ndarray)):
+    if is_torch(values):
+        return _plain_tensor(values, argument, function)
+    if array_api_compat.is_array_api_obj(values) and not isinstance(values, np.ndarray):
         return values
     if hasattr(values, "tocsr"):
         raise DataError(argument, function, expected="a dense array", got="a sparse one; call .toarray()")
+    refuse_masked(values, argument, function)
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -81,9 +85,29 @@ def as_array(values: Any, argument: str, function: str) -> Array:
     if array.dtype.kind == "c":
         raise DataError(argument, function, expected="real", got=f"dtype {array.dtype}. Complex data not supported")
     if array.dtype.kind not in "biuf":
-        expected = NUMBERS if array.dtype.kind in "US" else "an array of numbers"
-        raise DataError(argument, function, expected=expected, got=f"dtype {array.dtype}")
+        raise DataError(argument, function, expected=_numbers(argument), got=f"dtype {array.dtype}")
     return array
+
+
+def _plain_tensor(tensor: Array, argument: str, function: str) -> Array:
+    """A torch tensor that can be computed with: dense, with values, and of eight bits only after widening."""
+    if tensor.layout is not sys.modules["torch"].strided:
+        raise DataError(argument, function, expected="a dense array", got="a sparse one; call .to_dense()")
+    if tensor.device.type == "meta":
+        raise DataError(argument, function, expected="an array of numbers", got="a tensor on 'meta', which has none")
+    return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 2 else tensor
+
+
+def refuse_masked(values: Any, argument: str, function: str) -> None:
+    """NumPy would forget the mask and take what lies below it for numbers."""
+    if np.ma.is_masked(values):
+        got = f"{np.count_nonzero(np.ma.getmaskarray(values))} of them; leave those rows out"
+        raise DataError(argument, function, expected="an array without masked entries", got=got)
+
+
+def _numbers(argument: str) -> str:
+    hint = " (of names of classes: np.searchsorted(classes, names), where classes are sorted)"
+    return "an array of numbers" + (hint if argument in ("y_true", "labels") else "")
 
 
 def _from_objects(array: Any, argument: str, function: str) -> Any:
@@ -91,7 +115,7 @@ def _from_objects(array: Any, argument: str, function: str) -> Any:
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(argument, function, expected=NUMBERS, got=f"dtype object: {error}") from error
+        raise DataError(argument, function, expected=_numbers(argument), got=f"dtype object: {error}") from error
 
 
 def as_floating(values: Any, argument: str, function: str) -> tuple[Array, Any]:
@@ -312,17 +336,18 @@ def warn_of_probabilities(values: Array, argument: str, function: str, *, remedy
 
 
 def check_weight(values: Any, shape: tuple[int, ...], function: str) -> Any:
-    """Sample weights as a float64 NumPy vector: one for each label, finite, none negative, not all 0."""
+    """Sample weights as a float64 NumPy vector: one for each label, none negative, of a sum that leaves room."""
     array, _ = as_floating(values, "sample_weight", function)
     weight = to_numpy(array).astype(np.float64, copy=False)
     if weight.shape != shape:
         raise ShapeError("sample_weight", function, expected=f"of shape {shape}", got=f"shape {weight.shape}")
-    lowest, total = float(weight.min()), float(weight.sum())
-    if not (lowest >= 0 and 0 < total < np.inf):
+    with np.errstate(over="ignore"):
+        lowest, total = float(weight.min()), float(weight.sum())
+    if not (lowest >= 0.0 and SMALL <= total <= LARGE):
         raise DataError(
             "sample_weight",
             function,
-            expected="finite, free of negative values and not all zero",
-            got=f"weights with minimum {lowest} and sum {total}",
+            expected=f"free of negative values and of a sum between {SMALL:g} and {LARGE:g}",
+            got=f"weights with minimum {lowest:g} and sum {total:g}",
         )
     return weight.reshape(-1)

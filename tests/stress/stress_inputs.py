@@ -135,11 +135,16 @@ def random_labels():
     return given(logits, np.random.default_rng(9).integers(10, size=len(logits)))
 
 
-def masked():
-    logits, labels = draw()
-    hidden = np.random.default_rng(5).random(logits.shape) < 0.3
-    hidden[np.arange(len(labels)), labels] = False
-    return given(np.where(hidden, -np.inf, logits), labels)
+def masked(value, dtype=np.float64):
+    """Three of ten classes of a row cannot be, and their logits say so by this value."""
+
+    def make():
+        logits, labels = draw()
+        hidden = np.random.default_rng(5).random(logits.shape) < 0.3
+        hidden[np.arange(len(labels)), labels] = False
+        return given(np.where(hidden, value, logits).astype(dtype), labels)
+
+    return make
 
 
 def weighted():
@@ -198,6 +203,13 @@ def one_bin(n, share=0.75):
 def many_classes_measured():
     p, labels = probabilities(n=100, c=100_000, dtype=np.float32)
     return given(p, labels, p, labels)
+
+
+def mask(values):
+    """The same with a mask over every seventh row."""
+    hidden = np.zeros(np.shape(values), dtype=bool)
+    hidden[::7] = True
+    return np.ma.masked_array(values, mask=hidden)
 
 
 def broken(task, change_X=None, change_y=None, c=10):

@@ -11,7 +11,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, is_torch, namespace, to_numpy
+from refocal._arrays import Array, is_torch, namespace, refuse_masked, to_numpy
 from refocal.errors import LabelError, ShapeError
 
 
@@ -30,6 +30,7 @@ def encode(
     """
     if y is None:
         raise LabelError("y", function, expected="given: requires y to be passed, but the target y is None", got="None")
+    refuse_masked(y, "y", function)
     labels = y if array_api_compat.is_array_api_obj(y) else np.asarray(y)
     if labels.ndim == logits.ndim and labels.shape[-1] == 1 and logits.ndim == 2:
         from sklearn.exceptions import DataConversionWarning
@@ -63,7 +64,12 @@ def encode(
         if not np.array_equal(values, np.round(values)):
             raise LabelError("y", function, expected="class labels", got="Unknown label type: continuous numbers")
         values = values.astype(np.int64)
-    distinct, index = np.unique(values, return_inverse=True)
+    try:
+        distinct, index = np.unique(values, return_inverse=True)
+    except TypeError as error:
+        kinds = " and ".join(sorted({type(value).__name__ for value in values.ravel()}))
+        expected = "of one kind, all numbers or all text, and none missing"
+        raise LabelError("y", function, expected=expected, got=f"labels of the types {kinds}") from error
     _check_two_classes(len(distinct), distinct.tolist()[0], function)
     if len(distinct) == n_classes:
         return _beside(logits, index.reshape(values.shape)), distinct

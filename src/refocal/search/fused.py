@@ -58,6 +58,8 @@ def _load(logits, labels, stride, n_rows, n_classes, ROWS: tl.constexpr, CLASSES
     top = tl.max(x, axis=1)
     y = tl.load(labels + row, mask=row < n_rows, other=0).to(tl.int32)
     raw = x - top[:, None]
+    reach = 1e100 if raw.dtype == tl.float64 else 1e17  # as in passes.within_reach
+    raw = tl.where((raw < -reach) & (raw > float("-inf")), -reach, raw)
     at_label = tl.max(tl.where(j == y[:, None], raw, float("-inf")), axis=1)
     return row, tl.where(j == at[:, None], float("-inf"), raw), at_label, y == at
 

@@ -8,12 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refocal._arrays import LARGE, SMALL
+from refocal.errors import DataError
 from refocal.search.problem import LogLoss, Problem
 from refocal.search.solution import Solution, Status
 
 MAX_STEPS = 100
-# How far from the scale of the logits a temperature is looked for; on both sides probabilities have long saturated.
+# How far beyond the distances between logits a temperature is looked for; there probabilities have long saturated.
 REACH = 1e6
+# A mean distance of so many typical ones is that of classes which are ruled out by logits like -1e9.
+OUTLYING = 1e3
 # Close to γ = -1 the map loses its inverse and the log-loss has minima that gain nothing on other data.
 GAMMA_BOUNDS = (-0.9, 100.0)
 # A log-loss this small is that of separable data on its way to T = 0.
@@ -39,6 +43,14 @@ Triple = tuple[float, float, float]  # a symmetric matrix: both ends of its diag
 Free = tuple[bool, bool]
 
 
+class Scale(NamedTuple):
+    """Distances between the logits of a row: where to begin, and from where to where a temperature is looked for."""
+
+    typical: float
+    lowest: float
+    highest: float
+
+
 class Care(NamedTuple):
     """How far to go: to a step as small as `step`, and whether six digits are enough on the way."""
 
@@ -59,7 +71,7 @@ MESSAGES: dict[Status, str] = {
         f"the range is {GAMMA_BOUNDS[0]} to {GAMMA_BOUNDS[1]:g}"
     ),
     "not converged": f"no minimum after {MAX_STEPS} steps; try search='grid', and please report the data",
-    "flat": "every row of logits is constant, so no temperature matters; T = 1 was kept",
+    "flat": "every row of logits is constant, so no temperature matters; it was kept",
 }
 
 
@@ -73,18 +85,37 @@ def newton_temperature(problem: LogLoss) -> Solution:
 
 def _newton_temperature(problem: LogLoss) -> Solution:
     """The loss is convex in 1/T, so a bracketed Newton method cannot miss its minimum."""
-    scale = problem.typical_gap
-    if scale == 0.0:
+    scale = _scale(problem)
+    if scale is None:
         return _solution(problem, 0.0, 1.0, problem.temperature_curvature(1.0)[0], "flat")
-    start = _first_slope(problem)
-    roughly, _, status = _bracketed(problem, start, ROUGH)
-    slope, value, status = _bracketed(problem, roughly if status == "converged" else start)
+    start = _first_slope(problem, scale)
+    roughly, _, status = _bracketed(problem, start, scale, ROUGH)
+    slope, value, status = _bracketed(problem, roughly if status == "converged" else start, scale)
     return _solution(problem, 0.0, 1.0 / slope, value, status)
 
 
-def _bracketed(problem: LogLoss, slope: float, care: Care = CLOSE) -> tuple[float, float, Status]:
+def _scale(problem: LogLoss) -> Scale | None:
+    """The scale of the logits; None if all of each row are equal.
+
+    Below the mean distance to the top there may be much smaller ones that matter, since a class that is far below
+    hardly counts, however far: so the runner-ups are looked at, in a part of the rows.
+    """
+    mean = problem.mean_gap
+    if mean == 0.0:
+        return None
+    if not SMALL <= mean <= LARGE:
+        expected = f"of logits whose distances lie between {SMALL:g} and {LARGE:g} (impossible classes may be -inf)"
+        raise DataError("X", "fit", expected=expected, got=f"a mean distance of {mean:g}")
+    near = problem.part(PART).runner_up_gaps()
+    if len(near) == 0:
+        near = np.array([mean])
+    typical = min(mean, OUTLYING * float(np.median(near)))
+    return Scale(typical, min(mean, float(near.min())) / REACH, mean * REACH)
+
+
+def _bracketed(problem: LogLoss, slope: float, scale: Scale, care: Care = CLOSE) -> tuple[float, float, Status]:
     """Newton steps from a first 1/T: the last 1/T, its log-loss, how it ended."""
-    ends = (1.0 / problem.typical_gap / REACH, REACH / problem.typical_gap)
+    ends = (1.0 / scale.highest, 1.0 / scale.lowest)
     low, high = ends
     value = math.inf
     status: Status = "not converged"
@@ -110,14 +141,14 @@ def _bracketed(problem: LogLoss, slope: float, care: Care = CLOSE) -> tuple[floa
     return slope, value, status
 
 
-def _first_slope(problem: LogLoss) -> float:
+def _first_slope(problem: LogLoss, scale: Scale) -> float:
     """Where to begin in 1/T: the optimum of a part of the rows, or where that is no help the scale of the logits."""
     share = _share(problem) if problem.n_rows >= 2 * PART else problem
-    if share.n_rows < problem.n_rows and share.typical_gap > 0.0:
-        slope, _, status = _bracketed(share, _first_slope(share), LOOK)
+    if share.n_rows < problem.n_rows and share.mean_gap > 0.0:
+        slope, _, status = _bracketed(share, _first_slope(share, scale), scale, LOOK)
         if status == "converged":
             return slope
-    return 1.0 / problem.typical_gap
+    return 1.0 / scale.typical
 
 
 def newton(problem: LogLoss, *, fixed_gamma: float | None = None, fixed_temperature: float | None = None) -> Solution:
@@ -131,28 +162,28 @@ def newton(problem: LogLoss, *, fixed_gamma: float | None = None, fixed_temperat
         return newton_temperature(problem)
     if fixed_temperature is None:
         base = newton_temperature(problem)
-        if base.status == "flat":
-            return base
         centre, without = base.temperature, base.value
     else:
         centre, without = fixed_temperature, problem.temperature_curvature(1.0 / fixed_temperature)[0]
     free = (fixed_gamma is None, fixed_temperature is None)
-    limit = problem.typical_gap * REACH
+    scale = _scale(problem)
+    if scale is None:  # no γ matters either
+        return _solution(problem, fixed_gamma or 0.0, centre, without, "flat")
 
     def near(gamma: float) -> tuple[float, float]:
         # The focal map with γ is close to temperature scaling with 1/T = 0.64 γ + 0.9: undo it.
         return gamma, centre * (0.64 * gamma + 0.9 if free[1] and gamma else 1.0)
 
     if fixed_gamma is not None:
-        found = _descend(problem, near(fixed_gamma), free, limit)
+        found = _descend(problem, near(fixed_gamma), free, scale)
     else:
-        found = _descend(problem, _valley(problem, near, free, limit), free, limit)
+        found = _descend(problem, _valley(problem, near, free, scale), free, scale)
         if not found.value <= without:
-            found = _descend(problem, near(0.0), free, limit)
+            found = _descend(problem, near(0.0), free, scale)
     return _solution(problem, found.gamma, found.temperature, found.value, found.status)
 
 
-def _valley(problem: LogLoss, near: Callable[[float], Pair], free: Free, limit: float) -> Pair:
+def _valley(problem: LogLoss, near: Callable[[float], Pair], free: Free, scale: Scale) -> Pair:
     """Close to the bottom of the deepest valley that several starts lead to.
 
     They are followed on a few rows, the valleys that they end in on a share of the rows, and those that may still be
@@ -160,17 +191,17 @@ def _valley(problem: LogLoss, near: Callable[[float], Pair], free: Free, limit: 
     """
     points = [near(gamma) for gamma in STARTS]
     for rows in (problem.part(PART), _share(problem)):
-        ends = _ends(rows, points, free, limit, LOOK)
+        ends = _ends(rows, points, free, scale, LOOK)
         points = [(end.gamma, end.temperature) for end in ends if not _clearly_worse(rows, end, ends[0])]
-    (best, *_) = _ends(problem, points, free, limit, ROUGH)
+    (best, *_) = _ends(problem, points, free, scale, ROUGH)
     return best.gamma, best.temperature
 
 
-def _ends(problem: LogLoss, points: list[Pair], free: Free, limit: float, care: Care) -> list[Solution]:
+def _ends(problem: LogLoss, points: list[Pair], free: Free, scale: Scale, care: Care) -> list[Solution]:
     """Where the points lead to, each end once, the lowest first."""
     ends: list[Solution] = []
     for point in points:
-        end = _descend(problem, point, free, limit, care, ends)
+        end = _descend(problem, point, free, scale, care, ends)
         if not _joins((end.gamma, end.temperature), ends):
             ends.append(end)
     return sorted(ends, key=lambda end: end.value)
@@ -199,7 +230,7 @@ def _share(problem: LogLoss) -> Problem:
 
 
 def _descend(
-    problem: LogLoss, start: Pair, free: Free, limit: float, care: Care = CLOSE, ends: Sequence[Solution] = ()
+    problem: LogLoss, start: Pair, free: Free, scale: Scale, care: Care = CLOSE, ends: Sequence[Solution] = ()
 ) -> Solution:
     """Damped Newton steps in (log(1+γ), log T), which keep γ > -1 and T > 0.
 
@@ -207,7 +238,10 @@ def _descend(
     no further than is needed to see that the first of them lies deeper.
     """
     first = (math.log1p(start[0]), math.log(start[1]))
-    ranges = ((math.log1p(GAMMA_BOUNDS[0]), math.log1p(GAMMA_BOUNDS[1])), (math.log(limit / REACH**2), math.log(limit)))
+    ranges = (
+        (math.log1p(GAMMA_BOUNDS[0]), math.log1p(GAMMA_BOUNDS[1])),
+        (math.log(scale.lowest), math.log(scale.highest)),
+    )
     bounds = [ends if moves else (at, at) for ends, moves, at in zip(ranges, free, first, strict=True)]
     point = _inside(first, bounds)
     value, gradient, hessian = _in_logs(problem, point, care.rough)

@@ -8,10 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from refocal._arrays import Array, is_torch, namespace, take_label, to_numpy
+from refocal._arrays import LARGE, Array, is_torch, namespace, take_label, to_numpy
 from refocal.maps.derivatives import derivatives
 from refocal.maps.forward import focal_gaps
 from refocal.maps.row import gaps, softmax_row
+
+# What LARGE is to double precision.
+LARGE_SINGLE = 1e17
+
+
+def within_reach(x: Array) -> Array:
+    """Logits absurdly far below the top of their row, as a mask leaves them, raised until their squares are finite.
+
+    Their class has no probability either way; -inf stays.
+    """
+    xp = namespace(x)
+    lowest = xp.max(x, axis=-1, keepdims=True) - (LARGE if xp.finfo(x.dtype).bits > 32 else LARGE_SINGLE)
+    return xp.where((x < lowest) & (x > -xp.inf), lowest, x)
 
 
 def temperature(x: Array, y: Array, weight: Array, slope: float) -> Array:

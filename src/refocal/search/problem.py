@@ -26,6 +26,10 @@ T = TypeVar("T")
 KERNEL_BLOCK = 1 << 18
 CACHE_BLOCK = 1 << 16
 GPU_BLOCK = 1 << 24
+# Squares of distances up to this fit into single precision.
+ROUGH_GAP = 1e18
+# Runner-ups are looked for among so many entries.
+GAP_ENTRIES = 1 << 20
 # From how many entries on a second thread is worth its start.
 THREADS_FROM = 1 << 19
 
@@ -63,8 +67,8 @@ class LogLoss(Protocol):
         """Number of rows."""
 
     @property
-    def typical_gap(self) -> float:
-        """The scale of the logits."""
+    def mean_gap(self) -> float:
+        """Mean distance from the top logit to the others."""
 
     @property
     def precision(self) -> float:
@@ -155,9 +159,17 @@ class Problem:
         return self._inspected[1]
 
     @property
-    def typical_gap(self) -> float:
-        """Mean distance from the top logit to the mean of the others: the scale of the logits, 0 if all are equal."""
+    def mean_gap(self) -> float:
+        """Mean distance from the top logit to the others; 0 if all are equal."""
         return self.total_gap / self.n_rows / (self.n_classes - 1)
+
+    def runner_up_gaps(self) -> Vector:
+        """How far the second largest logit of a row lies below the largest, where that is more than rounding."""
+        some, given = as_floating(self.logits[: max(1, GAP_ENTRIES // self.n_classes), :], "logits", "fit")
+        second, top = np.partition(to_numpy(some).astype(np.float64), -2, axis=1)[:, -2:].T
+        gap = top - second
+        rounding = 64.0 * float(namespace(some).finfo(given).eps) * np.abs(top)
+        return np.asarray(gap[np.isfinite(gap) & (gap > rounding)])
 
     @property
     def precision(self) -> float:
@@ -213,11 +225,13 @@ class Problem:
 
     def _pass(self, function: Callable[..., Array], rough: bool) -> Callable[..., Array]:
         """A function of the engine, in single precision where that was asked for and can be had."""
-        return partial(function, rough=True) if rough and self._has_rough else function
+        return partial(function, rough=True) if rough and self._has_rough and self.total_gap < ROUGH_GAP else function
 
     def _block(self, rows: slice) -> tuple[Array, Array]:
         x = self.logits[rows, :]
-        return as_floating(x, "logits", "fit")[0] if self._engine is passes else x, self.labels[rows]
+        if self._engine is passes:
+            x = passes.within_reach(as_floating(x, "logits", "fit")[0])
+        return x, self.labels[rows]
 
     def _rows_weight(self, rows: slice) -> Array:
         return None if self._weight is None else self._weight[rows]

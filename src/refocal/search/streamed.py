@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import like_probabilities, sum_of_parts
+from refocal._arrays import LARGE, SMALL, like_probabilities, sum_of_parts
 from refocal.errors import DataError, InputWarning, LabelError, ShapeError
 from refocal.metrics.histogram import CalibrationHistogram
 from refocal.search.problem import Curvature, Problem
@@ -102,7 +102,7 @@ class StreamedProblem:
         self.n_rows, self.n_skipped = walked.n_rows, walked.n_skipped
         self._inspected = self._checked(walked.answer)
         self.weight, self.precision = self._inspected.weight, self._inspected.precision
-        self.typical_gap = self._inspected.gap / self.n_rows / (self.n_classes - 1)
+        self.mean_gap = self._inspected.gap / self.n_rows / (self.n_classes - 1)
         self.n_look = min(n_look, self.n_rows)
 
     def look(self, question: Callable[[Problem], Any]) -> Any:
@@ -154,8 +154,9 @@ class StreamedProblem:
         if found is None:
             skipped = f"none, and {self.n_skipped} bad ones" if self.n_skipped else "none"
             raise ShapeError("X", function, expected="at least one row in all blocks together", got=skipped)
-        if not found.weight > 0.0:
-            raise DataError("sample_weight", function, expected="not all zero", got="a sum of 0")
+        if not SMALL <= found.weight <= LARGE:
+            expected = f"of a sum between {SMALL:g} and {LARGE:g}"
+            raise DataError("sample_weight", function, expected=expected, got=f"a sum of {found.weight:g}")
         if found.lowest == found.highest:
             raise LabelError("y", function, expected="of at least two classes", got=f"only one class, {found.lowest}")
         if found.sum_of_parts is not None:

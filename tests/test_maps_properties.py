@@ -213,3 +213,16 @@ def test_the_inverse_of_an_absurd_gamma_is_an_error_or_in_traced_code_nan():
     assert broken.any()
     back = np.asarray(focal(found[~broken], 1e4))  # what is not NaN is right
     np.testing.assert_allclose(np.exp(back), np.exp(log_softmax(many[~broken])), atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("far", [1e4, 1e9, 1e20, 3e38])
+@pytest.mark.parametrize("gamma", [-0.9, 0.5, 2.0, 100.0])
+def test_far_below_the_top_nothing_is_lost(far, gamma, dtype):
+    """A mask of finite logits is one of infinite ones, also where it leaves a single class."""
+    rows = np.array([[0.0, -far, -far], [2.0, 1.0, -far], [-far, 0.5, 1.0], [0.0, -far, -0.5 * far]], dtype=dtype)
+    without = np.where(rows < -1e3, -np.inf, rows).astype(dtype)
+    for function in (focal, inverse_focal):
+        found = function(rows, gamma)
+        assert not np.isnan(found).any()  # a logarithm that no float32 can hold is -inf
+        np.testing.assert_allclose(np.exp(found), np.exp(function(without, gamma)), atol=1e-6)

@@ -278,3 +278,14 @@ def test_tables_of_classes_make_no_difference(monkeypatch):
     monkeypatch.setattr("refocal.calibrators._one_vs_rest.TABLE", 700)
     parts = IsotonicCalibration().fit(logits, labels)
     np.testing.assert_array_equal(parts.predict_proba(logits), whole.predict_proba(logits))
+
+
+@pytest.mark.parametrize("within", ["shift", "constant"])
+def test_a_class_that_never_may_occur_has_a_curve(within):
+    logits, labels = make(300, 3)
+    kept = labels != 2
+    logits[:, 2] = -np.inf
+    fitted = IsotonicCalibration(within=within).fit(logits[kept], labels[kept])
+    p = fitted.predict_proba(logits)
+    np.testing.assert_array_equal(p[:, 2], 0.0)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)

@@ -347,7 +347,7 @@ def check_weight(values: Any, shape: tuple[int, ...], function: str) -> Any:
         raise DataError(
             "sample_weight",
             function,
-            expected=f"free of negative values and of a sum between {SMALL:g} and {LARGE:g}",
+            expected=f"free of negative values, not all zero, and of a sum between {SMALL:g} and {LARGE:g}",
             got=f"weights with minimum {lowest:g} and sum {total:g}",
         )
     return weight.reshape(-1)

@@ -23,6 +23,8 @@ Curve = Mapping[str, Vector]
 
 # So many log-odds are held at once while curves are fitted, in numbers of float64.
 TABLE = 1 << 24
+# Log-odds farther from 0 than this count as this: between a mask of finite logits and the rest no curve has any digits.
+FARTHEST = 1e8
 
 
 class Rows:
@@ -146,8 +148,7 @@ class OneVsRest(Calibrator):
     @without_warnings
     def _log_p(self, score: Vector) -> Vector:
         possible = score > -np.inf
-        largest = 0.5 * np.finfo(np.float64).max
-        finite = np.clip(score, -largest, largest)
+        finite = np.clip(score, -FARTHEST, FARTHEST)
         if score.shape[1] == 2:
             z = self._log_odds(self.curves_[0], finite[:, 1])
             log_p = np.stack([-softplus(z), -softplus(-z)], axis=1)
@@ -204,8 +205,8 @@ def log_odds(logits: Array, temperature: float = 1.0) -> Vector:
     """log(q / (1-q)) of every class in float64, with all digits where q is close to 1; ±inf where q is 0 or 1."""
     x = to_numpy(as_floating(logits, "logits", "fit")[0]).astype(np.float64, copy=False)
     row = softmax_row(namespace(x), x, temperature)
-    found: Vector = np.where(row.gap == -np.inf, -np.inf, row.log_q - row.log_not_q)
-    return found
+    found: Vector = row.log_q - row.log_not_q
+    return np.where(np.isfinite(found), np.clip(found, -FARTHEST, FARTHEST), found)
 
 
 def _temperature(logits: Array, labels: Array, weight: Vector | None) -> float:

@@ -69,7 +69,8 @@ class IsotonicCalibration(OneVsRest):
         hits, total = points.hits.copy(), points.total.copy()
         if self.within == "constant":
             hits[0] += self.smoothing
-            total[[0, -1]] += self.smoothing
+            total[0] += self.smoothing
+            total[-1] += self.smoothing
         # Points without weight, of which there are any only where a class has no rows, do not matter.
         pools = isotonic_regression(hits / np.maximum(total, 1e-300), weights=np.maximum(total, 1e-300)).blocks
         first, last = pools[:-1], pools[1:] - 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from refocal._arrays import Array, take
+from refocal._arrays import Array, take, without_warnings
 from refocal.maps.row import gaps, normalise
 
 # Lowest z below the top class: the logarithm of float32's smallest number. One stray logit of -10,000 or -inf would
@@ -38,6 +38,7 @@ class Front(NamedTuple):
         return xp.where(logits == -xp.inf, -xp.inf, found)
 
 
+@without_warnings
 def features(xp: Any, logits: Array, kind: str, temperature: Any) -> Array:
     """z: the gaps to the top class divided by T, brought to a common level.
 

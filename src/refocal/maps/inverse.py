@@ -55,10 +55,10 @@ def solve(xp: Any, target: Array, possible: Array, gamma: Array) -> State:
     tolerance = math.sqrt(xp.finfo(target.dtype).eps)
     for _ in range(MAX_STEPS):
         state, change = _newton(xp, state, target, possible, gamma)
-        if not is_traced(target) and not bool(xp.any(change > tolerance)):
+        if not is_traced(target) and bool(xp.all(change <= tolerance)):
             return state
     if is_traced(target):
-        return State(state.log_q, xp.where(change > tolerance, xp.nan, state.log_rest))
+        return State(state.log_q, xp.where(change <= tolerance, state.log_rest, xp.nan))
     known = " to ".join(f"{bound:g}" for bound in MADE_FOR)
     raise ConvergenceError(
         f"inverse_focal did not converge in {MAX_STEPS} Newton steps, as it is known to do for γ from {known}. "
@@ -72,8 +72,9 @@ Solver = Callable[[Any, Array, Array, Array], State]
 def invert(xp: Any, x: Array, gamma: Array, solver: Solver = solve) -> Array:
     """`inverse_focal` of checked arrays; `gamma` has the shape (..., 1)."""
     gap, is_top = gaps(xp, x, 1.0)
-    possible = (gap > -xp.inf) & ~is_top
-    # Impossible classes stay so; a finite stand-in keeps them from making NaN on the way.
+    # Impossible classes stay so, and what comes close to the largest number becomes so: log q would lie beyond it. A
+    # finite stand-in keeps them from making NaN on the way.
+    possible = (gap > -1e-4 * float(xp.finfo(gap.dtype).max)) & ~is_top
     target = xp.where(possible, gap, 0.0)
 
     state = solver(xp, stop_gradient(target), possible, stop_gradient(gamma))
@@ -135,4 +136,4 @@ def _top_weight(xp: Any, log_rest: Array, gamma: Any) -> tuple[Array, Array]:
 
 def _at_most(xp: Any, x: Array, limit: float) -> Array:
     """Clip from above while letting gradients through: at the solution the limit is touched only by exact ties."""
-    return x - stop_gradient(xp.where(x > limit, x - limit, 0.0))
+    return xp.where(x > limit, limit + (x - stop_gradient(x)), x)

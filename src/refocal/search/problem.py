@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Array, as_floating, is_torch, namespace, row_blocks, to_numpy, without_warnings
 from refocal.maps.forward import focal_temperature
+from refocal.maps.row import gaps
 from refocal.search import kernel, passes
 
 Vector = NDArray[np.float64]
@@ -165,11 +166,12 @@ class Problem:
 
     def runner_up_gaps(self) -> Vector:
         """How far the second largest logit of a row lies below the largest, where that is more than rounding."""
-        some, given = as_floating(self.logits[: max(1, GAP_ENTRIES // self.n_classes), :], "logits", "fit")
-        second, top = np.partition(to_numpy(some).astype(np.float64), -2, axis=1)[:, -2:].T
-        gap = top - second
-        rounding = 64.0 * float(namespace(some).finfo(given).eps) * np.abs(top)
-        return np.asarray(gap[np.isfinite(gap) & (gap > rounding)])
+        x, given = as_floating(self.logits[: max(1, GAP_ENTRIES // self.n_classes), :], "logits", "fit")
+        xp = namespace(x)
+        gap, is_top = gaps(xp, x, 1.0)
+        second = -xp.max(xp.where(is_top, -xp.inf, gap), axis=-1)
+        rounding = 64.0 * float(xp.finfo(given).eps) * xp.abs(xp.max(x, axis=-1))
+        return np.asarray(to_numpy(second[(second < xp.inf) & (second > rounding)]), dtype=np.float64)
 
     @property
     def precision(self) -> float:

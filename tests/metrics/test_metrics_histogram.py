@@ -75,6 +75,38 @@ def test_the_largest_gap_and_the_ks_error_lie_within_their_bounds(bits, weighted
     assert doubted >= 1  # a bound of 0 or 1 everywhere would be no test
 
 
+@pytest.mark.parametrize("n_bins", [1, 2, 3, 5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bounds_hold_and_are_reached_on_few_rows_in_wide_cells(n_bins, weighted):
+    """Tens of rows in a handful of cells: whatever the cells cannot tell occurs in some of these data sets."""
+    used = {"ece": [], "largest_gap": [], "ks": []}
+    for seed in range(250):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(2, 30))
+        p = np.sort(rng.beta(rng.uniform(0.3, 3.0), rng.uniform(0.3, 3.0), n))
+        y = np.arange(n) >= rng.integers(n + 1) if seed % 3 == 0 else rng.random(n) < rng.random()
+        y = np.asarray(~y if seed % 2 else y, dtype=int)
+        weight = rng.uniform(0.1, 2.0, n) if weighted else None
+        found = CalibrationHistogram(bits=1).update(y, p, sample_weight=weight).compute(n_bins=n_bins)
+        exact = {
+            "ece": expected_calibration_error(y, p, n_bins=n_bins, sample_weight=weight),
+            "largest_gap": expected_calibration_error(y, p, n_bins=n_bins, norm="max", sample_weight=weight),
+            "ks": ks_calibration_error(y, p, sample_weight=weight),
+        }
+        for name, value in exact.items():
+            bound = getattr(found, "error_bound" if name == "ece" else f"{name}_bound")
+            off = abs(value - getattr(found, name))
+            assert off <= bound + 1e-12, (seed, name)
+            assert bound <= (2.0 if name == "ece" else 1.0)
+            used[name].append(off / bound if bound > 1e-12 else 0.0)
+        assert found.ks - 1e-12 <= exact["ks"]
+    for name, shares in used.items():
+        if n_bins == 1 and name != "ks":
+            assert max(shares) == 0.0  # one bin holds all cells
+        else:
+            assert max(shares) > 0.4, name
+
+
 MODELS = models(400_000)
 
 
@@ -348,6 +380,30 @@ def test_what_rounding_lost_counts_like_the_sums():
     state = json.loads(histogram.to_json())
     moved = CalibrationHistogram.from_json(json.dumps({**state, "sums": state["carry"], "carry": state["sums"]}))
     assert moved.compute() == histogram.compute()
+
+
+def test_what_rounding_lost_is_merged_too():
+    parts = [CalibrationHistogram().update([1], [0.75], sample_weight=[w]) for w in (1e16, 1.0, 1.0, 3.0, 1e16)]
+    large = parts[0].merge(parts[1])  # whose 1 stands in the carry
+    small = parts[2].merge(parts[3])
+    both = small.merge(large).merge(parts[4])
+    (at,) = np.flatnonzero(both._count)
+    assert int(both._sums[0, at]) + int(both._carry[0, at]) == 2 * 10**16 + 5
+
+
+def test_other_formats_and_versions_are_refused(monkeypatch):
+    state = json.loads(CalibrationHistogram().update([0, 1], [0.0, 1.0]).to_json())
+    assert CalibrationHistogram.from_json(json.dumps(state)).count == 2  # 0 and 1 are confidences
+    for other in ({"format": "other"}, {"version": 2}):
+        with pytest.raises(DataError, match=r"Got ValueError: (other 1|refocal.CalibrationHistogram 2)"):
+            CalibrationHistogram.from_json(json.dumps({**state, **other}))
+
+    def without_words(text):
+        raise MemoryError
+
+    monkeypatch.setattr("refocal.metrics.histogram.parse_json", without_words)
+    with pytest.raises(DataError, match="Got MemoryError: "):
+        CalibrationHistogram.from_json("{}")
 
 
 def test_a_histogram_without_rows_travels():

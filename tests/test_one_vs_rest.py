@@ -289,3 +289,13 @@ def test_a_class_that_never_may_occur_has_a_curve(within):
     p = fitted.predict_proba(logits)
     np.testing.assert_array_equal(p[:, 2], 0.0)
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_logits_that_say_nothing_do_no_harm(calibrator):
+    logits, labels = make(400, 4)
+    logits = 4.0 * logits
+    worst_first = np.argsort(logits[np.arange(400), labels])  # labels as wrong as can be: no temperature helps
+    wrong = np.argmin(logits, axis=1)
+    wrong[worst_first[:20]] = labels[worst_first[:20]]
+    report = calibrator.fit(logits, wrong).fit_report_
+    assert report["after"]["log_loss"] < np.log(4.0) * 1.01 < report["before"]["log_loss"]

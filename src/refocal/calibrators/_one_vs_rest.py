@@ -14,6 +14,7 @@ from scipy.special import logsumexp
 from refocal._arrays import Array, as_floating, check_option, namespace, row_blocks, to_numpy, without_warnings
 from refocal.calibrators._base import FLOOR, Calibrator, checked_number
 from refocal.calibrators._logistic import softplus
+from refocal.calibrators._words import is_guessing
 from refocal.errors import FormatError, ParameterError
 from refocal.maps.row import softmax_row
 from refocal.search import Problem, find
@@ -210,9 +211,13 @@ def log_odds(logits: Array, temperature: float = 1.0) -> Vector:
 
 
 def _temperature(logits: Array, labels: Array, weight: Vector | None) -> float:
-    """The temperature of least log-loss; 1 where there is none, as on rows that are all right."""
+    """The temperature of least log-loss; 1 where there is none, as on rows that are all right.
+
+    Where the logits say nothing about the labels it is the largest that was tried, and no curve starts from them.
+    """
     found, _ = find(Problem.of(logits, labels, weight), objective="nll", search="newton", gammas=0.0)
-    return found.temperature if found.status == "converged" else 1.0
+    says_nothing = is_guessing(found.value, int(logits.shape[-1]))
+    return found.temperature if found.status == "converged" or says_nothing else 1.0
 
 
 def _columns(logits: Array, temperature: float, classes: list[int]) -> Iterator[tuple[int, Vector]]:

@@ -268,6 +268,16 @@ def spoiled(row, column, value):
         (Pairs(spoiled(5, 2, np.inf), LABELS), DataError, r"\+inf in row 5 of block 0"),
         (Pairs(LOGITS, np.where(np.arange(6000) == 77, 5, LABELS)), LabelError, "from 0 to 4. Got 5 in row 77"),
         (Pairs(LOGITS, LABELS, np.where(np.arange(6000) == 3, -1.0, 1.0)), DataError, "-1.0 in row 3"),
+        (
+            Pairs(np.ma.masked_less(LOGITS, -3.0), LABELS),
+            DataError,
+            "'X' of scale.blocks must be .* without masked",
+        ),
+        (
+            Pairs(LOGITS, np.ma.masked_equal(LABELS, 2)),
+            DataError,
+            "'y' of scale.blocks must be .* without masked",
+        ),
         (Pairs(LOGITS, LABELS, np.zeros(6000)), DataError, "of a sum between 1e-100 and 1e.100. Got a sum of 0"),
         (Pairs(LOGITS, np.zeros(6000, int)), LabelError, "at least two classes"),
         (

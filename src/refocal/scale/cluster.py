@@ -17,7 +17,7 @@ import numpy as np
 
 from refocal.errors import ClusterError, RefocalError, ShapeError
 from refocal.scale.extras import need
-from refocal.scale.parts import Part
+from refocal.scale.parts import Part, plain_block
 from refocal.search.rows import Ask, Block, Job, Reading, Rows, Walked, finish_walked, join_walked, walk_blocks
 
 FAN_IN = 8
@@ -204,8 +204,7 @@ def _walk_parts(reading: Reading, parts: list[Part], job: Job) -> Walked:
 
 
 def _walk_chunk(reading: Reading, where: str, first: int, values: Any, labels: Any, weight: Any, job: Job) -> Walked:
-    weights = None if weight is None else np.asarray(weight)
-    return walk_blocks([Block(np.asarray(values), np.asarray(labels), weights, where, first)], reading, job)
+    return walk_blocks([plain_block(values, labels, weight, where, first, function=reading.function)], reading, job)
 
 
 def _walk_frame(

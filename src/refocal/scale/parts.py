@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._arrays import refuse_masked
 from refocal.errors import DataError
 from refocal.search.rows import Block
 
@@ -118,8 +119,16 @@ class PairsPart:
                 raise DataError(
                     "blocks", "scale.blocks", expected="(logits, labels) or (logits, labels, weights)", got=got
                 )
-            weight = np.asarray(pair[2]) if len(pair) == 3 and pair[2] is not None else None
-            yield Block(np.asarray(pair[0]), np.asarray(pair[1]), weight, f"{self.where} {i}")
+            values, labels, weight = pair if len(pair) == 3 else (*pair, None)
+            yield plain_block(values, labels, weight, f"{self.where} {i}", function="scale.blocks")
+
+
+def plain_block(values: Any, labels: Any, weight: Any, where: str, first_row: int = 0, *, function: str) -> Block:
+    """A block of NumPy arrays; what a mask hides is no number."""
+    for argument, array in (("X", values), ("y", labels), ("sample_weight", weight)):
+        refuse_masked(array, argument, function)
+    weights = None if weight is None else np.asarray(weight)
+    return Block(np.asarray(values), np.asarray(labels), weights, where, first_row)
 
 
 def rows_of_a_block(n_classes: int) -> int:

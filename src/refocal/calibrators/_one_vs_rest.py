@@ -213,11 +213,14 @@ def log_odds(logits: Array, temperature: float = 1.0) -> Vector:
 def _temperature(logits: Array, labels: Array, weight: Vector | None) -> float:
     """The temperature of least log-loss; 1 where there is none, as on rows that are all right.
 
-    Where the logits say nothing about the labels it is the largest that was tried, and no curve starts from them.
+    Where the logits say nothing about the labels, it is so large that no curve starts from them.
     """
     found, _ = find(Problem.of(logits, labels, weight), objective="nll", search="newton", gammas=0.0)
-    says_nothing = is_guessing(found.value, int(logits.shape[-1]))
-    return found.temperature if found.status == "converged" or says_nothing else 1.0
+    if found.status == "at a bound" and is_guessing(found.value, int(logits.shape[-1])):
+        x = to_numpy(as_floating(logits, "logits", "fit")[0]).astype(np.float64)
+        lowest = np.min(x, axis=1, where=x > -np.inf, initial=np.inf)
+        return 1e6 * float(np.max(np.max(x, axis=1) - lowest))
+    return found.temperature if found.status == "converged" else 1.0
 
 
 def _columns(logits: Array, temperature: float, classes: list[int]) -> Iterator[tuple[int, Vector]]:

@@ -17,7 +17,8 @@ from refocal import FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.errors import DataError, ParameterError
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
 from refocal.search import PAPER_GAMMAS, PAPER_TEMPERATURES, Problem, find
-from refocal.search.newton import GAMMA_BOUNDS, newton, newton_temperature
+from refocal.search.newton import GAMMA_BOUNDS, _clearly_worse, _joins, newton, newton_temperature
+from refocal.search.solution import Solution
 
 
 def make(n_rows, n_classes, seed=0, scale=2.0):
@@ -208,6 +209,44 @@ def test_of_constant_rows_nothing_is_searched():
             fixed.get("fixed_temperature", 1.0),
         )
         assert found.value == pytest.approx(np.log(3.0), rel=1e-12)
+
+
+def test_the_end_of_the_range_of_gamma_is_said():
+    logits, labels = make(3000, 6, seed=2, scale=6.0)
+    found = newton(Problem(inverse_focal(logits, 100.0), labels))
+    assert (found.status, round(found.gamma, 9)) == ("at a bound", GAMMA_BOUNDS[1])
+    assert "For γ: the range is -0.9 to 100" in found.message
+
+
+def test_a_temperature_is_found_once():
+    problem = Problem(*make(500, 4))
+    newton_temperature(problem)
+    passes = problem.passes
+    assert newton_temperature(problem).passes == problem.passes == passes
+
+
+def test_which_points_lead_to_the_same_valley():
+    end = Solution(1.0, 2.0, 0.5, "converged", "", 1)
+    for point, joins in (
+        ((1.0, 2.0), True),
+        ((1.2, 2.2), True),
+        ((1.0, 4.0), False),
+        ((1.0, 1.0), False),
+        ((5.0, 2.0), False),
+    ):
+        assert _joins(point, [end]) == joins
+        assert _joins(point, [Solution(60.0, 90.0, 0.4, "converged", "", 1), end]) == joins
+    assert not _joins((1.0, 2.0), [])
+
+
+def test_a_valley_is_left_only_where_it_is_clearly_higher():
+    problem = Problem(*make(2000, 4))
+    best, near, far = (Solution(0.0, t, 0.0, "converged", "", 1) for t in (1.0, 1.01, 5.0))
+    assert not _clearly_worse(problem, best, best)
+    assert not _clearly_worse(problem, near, best)
+    assert _clearly_worse(problem, far, best)
+    assert not _clearly_worse(problem, best, far)
+    assert not _clearly_worse(problem.part(3), far, best)  # three rows say little
 
 
 def test_one_parameter_can_be_fixed():

@@ -76,27 +76,33 @@ def test_a_tolerance_picks_among_the_points_within_it(tolerance):
 
 def test_the_default_rule_weighs_log_loss_against_error():
     logits, labels = make(4, n_rows=1300)
-    log_loss, _ = every_point(logits, labels, TEMPERATURES)
+    temperatures = np.geomspace(0.8, 3.0, 12)
+    log_loss, _ = every_point(logits, labels, temperatures)
     goal = as_objective("auto", len(labels), "tests")
     assert goal.resolutions == (5, 8, 12)  # 100 rows for each bin
     error = np.zeros_like(log_loss)
     for i, gamma in enumerate(GAMMAS):
-        for j, temperature in enumerate(TEMPERATURES):
+        for j, temperature in enumerate(temperatures):
             p = np.exp(focal_temperature(logits, gamma, temperature))
             error[i, j] = np.mean([metrics.expected_calibration_error(labels, p, n_bins=n) for n in goal.resolutions])
     score = log_loss / log_loss.min() + 5.0 * np.sqrt(1300 / 2000) * error
     score[log_loss > 1.02 * log_loss.min()] = np.inf
     i, j = np.unravel_index(score.argmin(), score.shape)
-    options = {"gammas": GAMMAS, "temperatures": TEMPERATURES}
+    options = {"gammas": GAMMAS, "temperatures": temperatures}
     solution, _ = find(Problem(logits, labels), objective="auto", search="grid", **options)
-    assert (solution.gamma, solution.temperature) == (GAMMAS[i], TEMPERATURES[j])
+    assert (solution.gamma, solution.temperature) == (GAMMAS[i], temperatures[j])
     assert solution.value == pytest.approx(score[i, j], rel=1e-6)
-    assert as_objective("auto", 400, "tests").resolutions == (5,)
-    assert as_objective("auto", 500, "tests").resolutions == (5,)
-    assert as_objective("auto", 5000, "tests").resolutions == (5, 8, 12, 15, 20, 30, 50)
-    assert as_objective("auto", 5000, "tests").error_weight == as_objective("auto", 2000, "tests").error_weight == 5.0
-    separable = goal.score(np.array([1e-12, 1e-9]), np.array([0.1, 0.1]))
-    np.testing.assert_allclose(separable, 5.0 * np.sqrt(0.65) * 0.1, rtol=1e-2)  # no ratio to nothing
+
+
+def test_the_default_rule_is_the_documented_one():
+    rules = {n: as_objective("auto", n, "tests") for n in (400, 500, 799, 800, 1300, 2000, 5000)}
+    bins = {400: 1, 500: 1, 799: 1, 800: 2, 1300: 3, 2000: 5, 5000: 7}
+    for n, rule in rules.items():
+        assert rule.resolutions == (5, 8, 12, 15, 20, 30, 50)[: bins[n]]
+        assert rule.nll_tolerance == 0.02
+        assert rule.error_weight == pytest.approx(5.0 * min(1.0, n / 2000) ** 0.5, rel=1e-12)
+    separable = rules[5000].score(np.array([1e-12, 1e-6]), np.array([0.1, 0.1]))  # no ratio to nothing
+    np.testing.assert_allclose(separable, [0.5 + 1e-6, 0.5 + 1.0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("objective", ["ece", "nll"])

@@ -72,11 +72,11 @@ class Profile:
     environ: dict[str, str]
 
     def touching(self, module: str, lines: range) -> list[str]:
-        """Those that run one of the lines, quickest first; for what runs at the import, any."""
+        """Those that run one of the lines, quickest first; for what runs at the import, one of the module's lines."""
         seen = self.lines.get(module, {})
         touched = {test for test, ran in seen.items() if not set(ran).isdisjoint(lines)}
         if "" in touched:
-            return self.quickest(self.seconds)
+            touched = set(seen)
         return self.quickest([test for test in self.seconds if test in touched or test.split("::")[0] in touched])
 
     def quickest(self, tests: Iterable[str]) -> list[str]:

@@ -209,7 +209,7 @@ def test_weights():
         np.repeat(logits, weight.astype(int), axis=0), np.repeat(labels, weight.astype(int))
     )
     np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), atol=1e-7)
-    with pytest.raises(DataError, match=r"'sample_weight' of TemperatureScaling.fit must be finite, free of negative"):
+    with pytest.raises(DataError, match=r"'sample_weight' of TemperatureScaling.fit must be free of negative"):
         TemperatureScaling().fit(logits, labels, sample_weight=-weight)
 
 

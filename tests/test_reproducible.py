@@ -134,7 +134,8 @@ def test_joblib_fits_in_workers():
 
 
 INTERRUPTED = """
-import sys, numpy as np
+import signal, sys, numpy as np
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from sklearn.utils.validation import check_is_fitted
 from sklearn.exceptions import NotFittedError
 from refocal import FocalTemperatureScaling

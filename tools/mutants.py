@@ -53,8 +53,8 @@ ROOMS = {
         20,
     ),
 }
-# NumPy and torch run the same lines as the other libraries, which compile for seconds; signals do not reach a fork.
-WITHOUT = "not jax and not array_api_strict and not ctrl_c"
+# NumPy and torch run the same lines as the other libraries, which compile for seconds.
+WITHOUT = "not jax and not array_api_strict"
 # A test that takes longer than this is not asked; and of the others, the quickest first, so many seconds in all.
 LONGEST, IN_ALL = 2.0, 8.0
 # fused.py is GPU code, which the CPU only interprets, slowly: tests/test_fused.py compares it number by number.

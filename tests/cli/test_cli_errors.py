@@ -198,7 +198,8 @@ def test_a_full_disk_leaves_the_old_file(folder, refocal, monkeypatch):
 
 # A real process, stopped while it fits: the fit says that it has begun and then takes its time.
 SLOW = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from refocal.calibrators import FocalTemperatureScaling
 def wait(*_):
     open("begun", "w").close()

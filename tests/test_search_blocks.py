@@ -155,6 +155,24 @@ def test_an_error_that_is_in_doubt_is_measured_again(monkeypatch):
     assert problem.passes == walks + 1 + streamed.MAX_REFINEMENTS
 
 
+def test_an_error_that_is_known_is_measured_once():
+    logits, labels, weight = make(3000)
+    problem = streamed.StreamedProblem(blocks([(logits, labels, weight)]), look=False)
+    (calibration,) = problem.measures(tally.FocalPoints(((1.0, 1.5),)), 1).calibration
+    assert problem.passes == 1
+    p = np.exp(focal_temperature(logits, 1.0, 1.5))
+    exact = metrics.expected_calibration_error(labels, p, n_bins=15, sample_weight=weight)
+    assert calibration.ece == pytest.approx(exact, abs=calibration.error_bound + 1e-12)
+    assert calibration.error_bound < 1e-4
+
+
+def test_one_block_that_looks_like_probabilities_is_no_reason_to_warn():
+    logits, labels, _ = make()
+    p = np.exp(focal_temperature(logits, 0.0, 1.0))
+    for pairs in ([(p, labels), (logits, labels)], [(logits, labels), (p, labels)], [(p, labels), (100.0 * p, labels)]):
+        assert streamed.StreamedProblem(blocks(pairs), look=False).n_rows == 800  # a warning would be an error here
+
+
 class Shown:
     """A problem whose rows are a surface; what is asked of them is noted."""
 

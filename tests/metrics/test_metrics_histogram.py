@@ -382,6 +382,11 @@ def test_what_rounding_lost_counts_like_the_sums():
     assert moved.compute() == histogram.compute()
 
 
+def test_a_single_value_leaves_no_doubt():
+    found = CalibrationHistogram(bits=1).update([0, 1, 1, 0, 1], [0.7] * 5).compute(n_bins=3)
+    assert (found.error_bound, found.largest_gap_bound, found.ks_bound) == (0.0, 0.0, 0.0)
+
+
 def test_what_rounding_lost_is_merged_too():
     parts = [CalibrationHistogram().update([1], [0.75], sample_weight=[w]) for w in (1e16, 1.0, 1.0, 3.0, 1e16)]
     large = parts[0].merge(parts[1])  # whose 1 stands in the carry

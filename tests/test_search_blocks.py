@@ -156,7 +156,7 @@ def test_an_error_that_is_in_doubt_is_measured_again(monkeypatch):
 
 
 def test_an_error_that_is_known_is_measured_once():
-    logits, labels, _ = make(20_000)
+    logits, labels, _ = make(3000)
     problem = streamed.StreamedProblem(blocks([(logits, labels)]), look=False)
     (calibration,) = problem.measures(tally.FocalPoints(((1.0, 1.5),)), 1).calibration
     assert problem.passes == 1

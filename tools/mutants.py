@@ -290,7 +290,7 @@ HEAD = """# Mutants: do the tests notice?
 A mutant is refocal with one small fault: a `<` for a `<=`, a `+` for a `-`, a constant doubled or one off, a sign
 lost, a branch always or never taken, a result dropped, a check removed. Tests that prove something fail on it.
 `make mutants` makes a seeded sample of such faults in the maps, losses, metrics and searches, and runs the quick tests
-that touch the line. The table has the rooms that were measured; `python tools/mutants.py maps search` adds others.
+that touch the line; `python tools/mutants.py maps search` looks at some rooms alone, `--again` at what survived before.
 
 **{tried} mutants: {killed} killed, {survived} survived, {explained} of those explained below.**
 

@@ -172,28 +172,17 @@ def evaluate(
         check_option(chosen, tuple(everything), "chosen", "evaluate")
     bootstrap = {"n_resamples": n_resamples, "level": level, "seed": seed}
     looks = _look_at_all(test, everything, chosen, report, failures, bootstrap)
-    draws = {name: look.draws for name, look in looks.items()}
-    scores = {name: (of["log_loss"].value, of["ece"].value) for name, of in draws.items()}
+    scores = {name: (look.draws["log_loss"].value, look.draws["ece"].value) for name, look in looks.items()}
     picked = _recommended(scores) if chosen is None else chosen
     report(len(everything), len(everything) + 1, "looking at classes")
     measured = [
-        Measured(
-            name=name,
-            title=title_of(name, calibrator),
-            calibrator=_described(calibrator, whole=name == picked),
-            measures={key: _interval(draws[name][key], level, method) for key, (_, method) in MEASURES.items()},
-            values=looks[name].values,
-            against_none={key: draws[name][key].minus(draws[NONE][key], level=level) for key in MEASURES},
-            against_chosen={key: draws[name][key].minus(draws[picked][key], level=level) for key in MEASURES},
-            reliability=looks[name].reliability,
-            histogram=looks[name].histogram,
-            classes=_classes(test, np.exp(log_proba(test, calibrator))) if name in (NONE, picked) else None,
+        _measured(
+            name, everything[name], looks, picked, level,
+            classes=_classes(test, np.exp(log_proba(test, everything[name]))) if name in (NONE, picked) else None,
             fit_seconds=(fit_seconds or {}).get(name),
-            predict_seconds=looks[name].seconds,
         )
-        for name, calibrator in everything.items()
-        if name in looks
-    ]
+        for name in looks
+    ]  # fmt: skip
     report(len(everything) + 1, len(everything) + 1, "done")
     return Evaluation(
         title=title,
@@ -229,6 +218,26 @@ def _look_at_all(
             _check_columns(test, name, calibrator)
             looks[name] = _look(test, calibrator, **bootstrap)
     return looks
+
+
+def _measured(
+    name: str, calibrator: Calibrator | None, looks: Mapping[str, _Look], picked: str, level: float, **also: Any
+) -> Measured:
+    """What a look has found, beside the network as it is and the method that was picked."""
+    look, before, best = looks[name], looks[NONE].draws, looks[picked].draws
+    return Measured(
+        name=name,
+        title=title_of(name, calibrator),
+        calibrator=_described(calibrator, whole=name == picked),
+        measures={key: _interval(look.draws[key], level, method) for key, (_, method) in MEASURES.items()},
+        values=look.values,
+        against_none={key: look.draws[key].minus(before[key], level=level) for key in MEASURES},
+        against_chosen={key: look.draws[key].minus(best[key], level=level) for key in MEASURES},
+        reliability=look.reliability,
+        histogram=look.histogram,
+        predict_seconds=look.seconds,
+        **also,
+    )
 
 
 def _evaluate_rows(

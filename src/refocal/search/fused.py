@@ -13,12 +13,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from refocal._arrays import LARGE
+from refocal.search.passes import LARGE_SINGLE
+
 # Rows longer than this no longer fit the registers of a program.
 MAX_CLASSES = 1 << 14
 # Entries of a tile, several rows where rows are short.
 TILE = 1 << 11
 
 LN2 = tl.constexpr(0.6931471805599453)
+FAR, FAR_SINGLE = tl.constexpr(LARGE), tl.constexpr(LARGE_SINGLE)
 
 
 @triton.jit
@@ -58,7 +62,7 @@ def _load(logits, labels, stride, n_rows, n_classes, ROWS: tl.constexpr, CLASSES
     top = tl.max(x, axis=1)
     y = tl.load(labels + row, mask=row < n_rows, other=0).to(tl.int32)
     raw = x - top[:, None]
-    reach = 1e100 if raw.dtype == tl.float64 else 1e17  # as in passes.within_reach
+    reach = FAR if raw.dtype == tl.float64 else FAR_SINGLE  # as in passes.within_reach
     raw = tl.where((raw < -reach) & (raw > float("-inf")), -reach, raw)
     at_label = tl.max(tl.where(j == y[:, None], raw, float("-inf")), axis=1)
     return row, tl.where(j == at[:, None], float("-inf"), raw), at_label, y == at

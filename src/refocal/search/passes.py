@@ -13,7 +13,7 @@ from refocal.maps.derivatives import derivatives
 from refocal.maps.forward import focal_gaps
 from refocal.maps.row import gaps, softmax_row
 
-# What LARGE is to double precision.
+# What LARGE is to double precision: squares of such distances, a thousand times over, fit into single precision.
 LARGE_SINGLE = 1e17
 
 

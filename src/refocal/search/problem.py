@@ -27,8 +27,6 @@ T = TypeVar("T")
 KERNEL_BLOCK = 1 << 18
 CACHE_BLOCK = 1 << 16
 GPU_BLOCK = 1 << 24
-# Squares of distances up to this fit into single precision.
-ROUGH_GAP = 1e18
 # Runner-ups are looked for among so many entries.
 GAP_ENTRIES = 1 << 20
 # From how many entries on a second thread is worth its start.
@@ -227,7 +225,8 @@ class Problem:
 
     def _pass(self, function: Callable[..., Array], rough: bool) -> Callable[..., Array]:
         """A function of the engine, in single precision where that was asked for and can be had."""
-        return partial(function, rough=True) if rough and self._has_rough and self.total_gap < ROUGH_GAP else function
+        fits = rough and self._has_rough and self.total_gap < passes.LARGE_SINGLE
+        return partial(function, rough=True) if fits else function
 
     def _block(self, rows: slice) -> tuple[Array, Array]:
         x = self.logits[rows, :]

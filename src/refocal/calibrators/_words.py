@@ -11,6 +11,10 @@ from refocal.errors import FitWarning
 
 # A log-loss of this share of guessing's, log C, is none better.
 AS_GUESSING = 0.999
+GUESSED = (
+    "the values tell nothing about the labels, as if one guessed. Check that the labels belong to these rows, and that "
+    "the classes come in the order of the columns"
+)
 
 
 def short(value: Any) -> str:
@@ -44,13 +48,8 @@ def is_guessing(log_loss: float, n_classes: int) -> bool:
 def warn_of_guessing(report: dict[str, Any], function: str) -> None:
     """Say so if the best that could be done on the rows of the fit was to guess."""
     if is_guessing(report["after"]["log_loss"], report["n_classes"]):
-        warnings.warn(
-            f"{function}: the values tell nothing about the labels, as if one guessed. Check that the labels belong to "
-            "these rows, and that the classes come in the order of the columns (names of classes are taken to be in "
-            "alphabetical order, unless the columns are called so).",
-            FitWarning,
-            stacklevel=3,
-        )
+        names = "(names of classes are taken to be in alphabetical order, unless the columns are called so)"
+        warnings.warn(f"{function}: {GUESSED} {names}.", FitWarning, stacklevel=3)
 
 
 def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]]:

@@ -61,7 +61,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
 
 def print_calibrator(data: dict[str, Any]) -> None:
     """What a calibrator is and how it was fitted."""
-    from refocal.calibrators._words import describe_state, report_rows
+    from refocal.calibrators._words import GUESSED, describe_state, is_guessing, report_rows
 
     settings = ", ".join(f"{key}={value!r}" for key, value in data["parameters"].items() if value is not None)
     search = f"; search {data['search']['status']}: {data['search']['message']}" if "search" in data else ""
@@ -73,6 +73,8 @@ def print_calibrator(data: dict[str, Any]) -> None:
     for row in rows:
         table.add_row(*row)
     console.print(table)
+    if is_guessing(data["fit"]["after"]["log_loss"], data["fit"]["n_classes"]):
+        console.print(f"Beware: {GUESSED}.", markup=False)
 
 
 def plain_table(*heads: str) -> Table:

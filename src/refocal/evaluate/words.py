@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import NamedTuple
 
-from refocal.calibrators._words import is_guessing
+from refocal.calibrators._words import GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
 from refocal.evaluate.evaluation import Evaluation, Measured
 from refocal.metrics import Interval, PairedDifference
@@ -114,11 +114,7 @@ def remarks(evaluation: Evaluation) -> list[str]:
     """What is wrong with the whole or went wrong with the methods that are missing from the table, a line each."""
     said = [f"{name} failed and was left out: {reason}" for name, reason in evaluation.failed.items()]
     if all(is_guessing(method.measures["log_loss"].value, evaluation.n_classes) for method in evaluation.methods):
-        said.insert(
-            0,
-            "No method is better than guessing: the values tell nothing about the labels. Check that the labels belong "
-            "to these rows, and that the classes come in the order of the columns.",
-        )
+        said.insert(0, f"No method helps: {GUESSED}.")
     if any(method.measures["ece"].value >= method.measures["ece"].high for method in evaluation.methods):
         said.append(INTERVALS)
     return said

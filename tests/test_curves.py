@@ -11,12 +11,22 @@ from netcal.scaling import BetaCalibration as NetcalBeta
 from scipy.integrate import quad
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit, log_softmax, logsumexp
+from sklearn.calibration import _SigmoidCalibration
 
-from refocal import BetaCalibration, EnsembleTemperatureScaling, SplineCalibration, TemperatureScaling, metrics
+from refocal import (
+    BetaCalibration,
+    EnsembleTemperatureScaling,
+    LogisticCalibration,
+    SplineCalibration,
+    TemperatureScaling,
+    metrics,
+)
 from refocal.calibrators._logistic import fit_logistic
 from test_calibrators import make
 
 NOTHING = 1e-9
+# What every probability is mixed with at most, so that none is 0: a thousandth of a row.
+FLOOR = 1e-3
 
 
 def skewed(n=3000, seed=0):
@@ -25,6 +35,39 @@ def skewed(n=3000, seed=0):
     s = 3.0 * rng.normal(size=n)
     labels = (rng.random(n) < expit(np.where(s > 0, 0.4 * s, 1.3 * s) + 0.3)).astype(int)
     return np.stack([-s / 2, s / 2], axis=1), labels, s
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e5])
+def test_logistic_is_scikit_learns_sigmoid(weighted, scale):
+    logits, labels, s = skewed(400)
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, 400) if weighted else None
+    theirs = _SigmoidCalibration().fit(scale * s, labels, weight).predict(scale * s)
+    ours = LogisticCalibration().fit(scale * logits, labels, weight).predict_proba(scale * logits)[:, 1]
+    np.testing.assert_allclose(ours, theirs, atol=FLOOR / 400 + 2e-6)
+
+
+def test_logistic_of_rows_told_apart_without_error_is_scikit_learns_sigmoid():
+    s = np.array([-3.0, -2.0, -1.0, 1.0, 2.5])
+    labels = (s > 0).astype(int)
+    ours = LogisticCalibration().fit(np.stack([0 * s, s], axis=1), labels).predict_proba(np.stack([0 * s, s], axis=1))
+    np.testing.assert_allclose(ours[:, 1], _SigmoidCalibration().fit(s, labels).predict(s), atol=FLOOR / 5 + 1e-6)
+
+
+def test_logistic_of_many_classes_is_the_minimum_for_each():
+    logits, labels = make(300, 4)
+    q = np.exp(log_softmax(logits, axis=1))
+    curves = LogisticCalibration(base="softmax").fit(logits, labels).curves_
+    for k, curve in enumerate(curves):
+        s, n = np.log(q[:, k]) - np.log1p(-q[:, k]), np.count_nonzero(labels == k)
+        t = np.where(labels == k, (n + 1) / (n + 2), 1 / (300 - n + 2))
+
+        def loss(ab, s=s, t=t):
+            z = ab[0] * s + ab[1]
+            return -np.sum(t * log_expit(z) + (1 - t) * log_expit(-z))
+
+        best = minimize(loss, [0.0, 0.0], tol=1e-12)
+        np.testing.assert_allclose(curve["coefficients"], best.x, atol=1e-5)
 
 
 def test_beta_is_that_of_betacal():

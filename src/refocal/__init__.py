@@ -45,6 +45,7 @@ _CALIBRATORS = (
     "StructuredVectorScaling",
     "HistogramBinning",
     "IsotonicCalibration",
+    "LogisticCalibration",
     "SplineCalibration",
     "TemperatureScaling",
     "VectorScaling",

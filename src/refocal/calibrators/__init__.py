@@ -8,6 +8,7 @@ from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.focal_structured import FocalStructuredScaling
 from refocal.calibrators.isotonic import IsotonicCalibration
+from refocal.calibrators.logistic import LogisticCalibration
 from refocal.calibrators.scaling import (
     DirichletCalibration,
     MatrixScaling,
@@ -30,6 +31,7 @@ __all__ = [
     "FocalTemperatureScaling",
     "HistogramBinning",
     "IsotonicCalibration",
+    "LogisticCalibration",
     "MatrixScaling",
     "SplineCalibration",
     "StructuredMatrixScaling",

@@ -9,6 +9,7 @@ from refocal.errors import ConvergenceError
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+Target = NDArray[np.bool_] | NDArray[np.float64]
 
 MAX_STEPS = 200
 # A step that promises less than this share of the loss is the last one.
@@ -21,9 +22,11 @@ def softplus(x: Vector) -> Vector:
 
 
 def fit_logistic(
-    features: Matrix, target: NDArray[np.bool_], weight: Vector, prior: Vector, penalty: Matrix, lower: Vector
+    features: Matrix, target: Target, weight: Vector, prior: Vector, penalty: Matrix, lower: Vector
 ) -> Vector:
     """The θ ≥ lower that minimises Σ w·(log(1+exp(η)) - y·η) + ½(θ-prior)ᵀ·penalty·(θ-prior), η = features·θ.
+
+    Targets y are 0 or 1, or shares between the two.
 
     By Newton's method on the coefficients that are not held by their bound (projected Newton, Bertsekas 1982), with
     steps halved until the loss falls. The loss is convex, and strictly so where the penalty is positive definite.
@@ -55,9 +58,7 @@ def fit_logistic(
     raise ConvergenceError(f"The coefficients of a calibration curve did not settle in {MAX_STEPS} steps.")
 
 
-def _loss(
-    theta: Vector, features: Matrix, target: NDArray[np.bool_], weight: Vector, prior: Vector, penalty: Matrix
-) -> float:
+def _loss(theta: Vector, features: Matrix, target: Target, weight: Vector, prior: Vector, penalty: Matrix) -> float:
     eta = features @ theta
     off = theta - prior
-    return float(weight @ np.where(target, softplus(-eta), softplus(eta)) + 0.5 * off @ penalty @ off)
+    return float(weight @ (target * softplus(-eta) + (1 - target) * softplus(eta)) + 0.5 * off @ penalty @ off)

@@ -13,6 +13,7 @@ from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.focal_structured import FocalStructuredScaling
 from refocal.calibrators.isotonic import IsotonicCalibration
+from refocal.calibrators.logistic import LogisticCalibration
 from refocal.calibrators.scaling import (
     DirichletCalibration,
     MatrixScaling,
@@ -55,6 +56,7 @@ NAMED = {
         usual=False,
     ),
     "ets": Named("ensemble temperature scaling", EnsembleTemperatureScaling),
+    "logistic": Named("logistic calibration", LogisticCalibration, usual=False),
     "beta": Named("beta calibration", BetaCalibration),
     "spline": Named("spline calibration", SplineCalibration),
     "isotonic": Named("isotonic calibration", IsotonicCalibration),

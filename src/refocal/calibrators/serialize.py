@@ -20,6 +20,7 @@ from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.focal_structured import FocalStructuredScaling
 from refocal.calibrators.isotonic import IsotonicCalibration
+from refocal.calibrators.logistic import LogisticCalibration
 from refocal.calibrators.scaling import (
     DirichletCalibration,
     MatrixScaling,
@@ -50,6 +51,7 @@ METHODS: dict[str, type[Calibrator]] = {
         FocalStructuredScaling,
         EnsembleTemperatureScaling,
         IsotonicCalibration,
+        LogisticCalibration,
         HistogramBinning,
         BayesianBinning,
         BetaCalibration,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import resource
 import time
 import warnings
@@ -194,6 +195,13 @@ def stream(total: int = 200_000_000, block: int = 1_000_000) -> None:
           f"+{(peaks[-1] - peaks[0]) / 1024:.0f} MB after the first block")  # fmt: skip
 
 
+def adaptive_ece(y: Any, p: Any, n_bins: int = 15) -> float:
+    """AdaptiveECE as focal_calibration and others publish it: bins (low, high], so that the lowest row is in none."""
+    edges = np.interp(np.linspace(0, len(p), n_bins + 1), np.arange(len(p)), np.sort(p))
+    inside = [(p > low) & (p <= high) for low, high in itertools.pairwise(edges)]
+    return float(sum(abs(p[rows].mean() - y[rows].mean()) * rows.mean() for rows in inside if rows.any()))
+
+
 def peers() -> None:
     """Confidence ~ Beta(5, 1), the event has probability c^1.3; N = 1007 is no multiple of 15."""
     netcal, probcal, relplot = peer("netcal.metrics"), peer("probcal.metrics"), peer("relplot.metrics")
@@ -209,6 +217,18 @@ def peers() -> None:
     print(f"| smooth, probcal | {rm.smooth_ece(y, p):.5f} | {probcal.smooth_ece(y, p):.5f} |")
     print(f"| debiased, probcal | {rm.debiased_ece(y, p):.5f} | {probcal.ece_debiased(y, p):.5f} |")
     print(f"| sweep, probcal | {rm.ece_sweep(y, p):.5f} | {probcal.ece_sweep(y, p):.5f} |")
+    near_one = 1 - 10 ** -rng.uniform(1, 5, 10_000)
+    for power in (1.0, 1.3, 2.0):
+        hit = (rng.random(10_000) < near_one**power).astype(int)
+        name = f"smooth, relplot, N = 10,000, c = 1 - 10^-U(1, 5), P(y = 1) = c^{power}"
+        print(f"| {name} | {rm.smooth_ece(hit, near_one):.5f} | {relplot.smECE(near_one, hit):.5f} |")
+    for n in (1000, 10_000):
+        off = []
+        for _ in range(200):
+            c = rng.beta(4, 1, n)
+            hit = (rng.random(n) < c).astype(int)
+            off.append(abs(adaptive_ece(hit, c) - rm.expected_calibration_error(hit, c, strategy="interpolated")))
+        print(f"| published AdaptiveECE, N = {n:,}, 200 draws: largest distance | {max(off):.5f} | |")
     many, none = torch.full((40_000_000,), 0.75), torch.zeros(40_000_000, dtype=torch.int64)
     theirs = float(torchmetrics.binary_calibration_error(many, none, n_bins=15))
     ours = rm.expected_calibration_error(none, many, strategy="uniform")

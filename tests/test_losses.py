@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import torch
 from scipy.optimize import minimize
@@ -32,6 +36,28 @@ ALL = {
 def sample():
     rng = np.random.default_rng(0)
     return rng.normal(scale=3.0, size=(40, 6)), rng.integers(0, 6, size=40)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("of_labels", ["numpy", "torch", "jax", "pandas", "polars", "list"])
+@pytest.mark.parametrize("of_logits", ["numpy", "torch", "jax", "pandas", "polars", "list"])
+def test_logits_and_labels_of_different_libraries(sample, name, of_logits, of_labels):
+    logits, labels = sample
+    vectors = {"numpy": np.asarray, "torch": torch.asarray, "jax": jnp.asarray, "pandas": pd.Series,
+               "polars": pl.Series, "list": np.ndarray.tolist}  # fmt: skip
+    tables = {**vectors, "pandas": pd.DataFrame, "polars": pl.DataFrame}
+    found = ALL[name](tables[of_logits](logits), vectors[of_labels](labels))
+    assert isinstance(found, {"torch": torch.Tensor, "jax": jax.Array}.get(of_logits, np.ndarray))
+    np.testing.assert_allclose(to_numpy(found), ALL[name](logits, labels), rtol=1e-4 if of_logits == "jax" else 1e-12)
+
+
+@pytest.mark.parametrize("make", [torch.asarray, jnp.asarray, np.asarray])
+def test_one_gamma_for_each_row_from_any_library(sample, make):
+    logits, labels = sample
+    gamma = np.arange(40) / 8
+    expected = losses.focal(logits, labels, gamma)
+    for as_logits in (np.asarray, torch.asarray):
+        np.testing.assert_allclose(losses.focal(as_logits(logits), labels, make(gamma)), expected, rtol=1e-12)
 
 
 def test_cross_entropy_and_brier_agree_with_other_libraries(sample):

@@ -180,10 +180,8 @@ def _describe_bad_row(xp: Any, logits: Array) -> str:
 
 def check_labels(values: Any, logits: Array, function: str, argument: str = "labels") -> Array:
     """Integer class labels, one for each row of `logits`, as an array of the same library and device."""
-    labels = as_array(values, argument, function)
+    labels = in_library_of(logits, as_array(values, argument, function))
     xp = namespace(logits)
-    if isinstance(labels, np.ndarray) and not isinstance(logits, np.ndarray):
-        labels = xp.asarray(labels, device=array_api_compat.device(logits))
     if not xp.isdtype(labels.dtype, "integral"):
         raise LabelError(argument, function, expected="integers", got=f"dtype {labels.dtype}")
     if tuple(labels.shape) != tuple(logits.shape[:-1]):
@@ -216,9 +214,10 @@ def check_parameter(value: Any, argument: str, function: str, *, above: float, l
         raise ParameterError(argument, function, expected=f"a number {_domain(above)}", got=repr(value))
     if not is_torch(value) and (not array_api_compat.is_array_api_obj(value) or isinstance(value, np.ndarray)):
         try:
-            value = xp.asarray(np.asarray(value, dtype=np.float64), device=array_api_compat.device(like))
+            value = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise ParameterError(argument, function, expected=f"a number {_domain(above)}", got=repr(value)) from error
+    value = in_library_of(like, value)
     rows = tuple(like.shape[:-1])
     if value.ndim > 0 and tuple(value.shape) != rows:
         raise ShapeError(
@@ -241,6 +240,15 @@ def to_numpy(array: Array) -> Any:
     if is_torch(array):
         array = stop_gradient(array).cpu()
     return np.asarray(array)
+
+
+def in_library_of(other: Array, values: Array) -> Array:
+    """`values` as an array of the library of `other`; where that is another one, on the device of `other`."""
+    xp = namespace(other)
+    if namespace(values) is xp:
+        return values
+    # torch warns of arrays that cannot be written to, as those of JAX are.
+    return xp.asarray(np.require(to_numpy(values), requirements="W"), device=array_api_compat.device(other))
 
 
 def row_blocks(n_rows: int, n_columns: int, entries: int = 1 << 16) -> list[slice]:

@@ -274,3 +274,23 @@ def test_sweep_of_few_rows_by_its_definition():
             assert ece_sweep(y, p) == pytest.approx(expected, abs=1e-12)
             padded = ([1, *y, 0], [0.05, *p, 0.95])
             assert ece_sweep(*padded, sample_weight=[0, *[1] * n, 0]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_sweep_with_weights_is_that_of_repeated_rows():
+    assert ece_sweep([1, 1, 0], [0.6, 0.8, 0.7], sample_weight=[1, 3, 1]) == pytest.approx(0.18, abs=1e-12)
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        n = int(rng.integers(2, 12))
+        y, p, w = rng.integers(0, 2, n), rng.random(n).round(1), rng.integers(0, 5, n)
+        if w.sum() == 0:
+            continue
+        expected = ece_sweep(np.repeat(y, w), np.repeat(p, w))
+        assert ece_sweep(y, p, sample_weight=w) == pytest.approx(expected, abs=1e-12)
+        assert ece_sweep(y, p, sample_weight=0.1 * w) == pytest.approx(expected, abs=1e-12)
+
+
+def test_sweep_ends_with_weights_of_any_size():
+    y, p = [1, 0, 1], [0.2, 0.4, 0.9]
+    # Only some 1e9 bins would part the first two rows.
+    expected = expected_calibration_error(y, p, n_bins=2, sample_weight=[1e-9, 1, 1])
+    assert ece_sweep(y, p, sample_weight=[1e-9, 1, 1]) == pytest.approx(expected, abs=1e-12)

@@ -8,6 +8,8 @@ from dataclasses import asdict
 import array_api_strict as strict
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import torch
 
@@ -175,6 +177,50 @@ def test_arrays_of_every_kind(measure, kind):
             assert got[name] == value
         else:
             np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-12)
+
+
+VECTORS = {
+    "numpy": np.asarray,
+    "torch": torch.asarray,
+    "jax": jnp.asarray,
+    "pandas": pd.Series,
+    "polars": pl.Series,
+    "list": np.ndarray.tolist,
+}
+TABLES = {**VECTORS, "pandas": pd.DataFrame, "polars": pl.DataFrame}
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("vector", VECTORS)
+def test_labels_probabilities_and_weights_of_different_libraries(vector, table):
+    """Sixteenths are exact in every library, so that all must agree to the last digits."""
+    rng = np.random.default_rng(0)
+    p, y = 1 + rng.multinomial(13, np.full(3, 1 / 3), 60), rng.integers(0, 3, 60)
+    p, w = p / 16, rng.integers(1, 4, 60).astype(float)
+    mixed = VECTORS[vector](y), TABLES[table](p)
+    for measure in MEASURES:
+        for weight in (None, *(VECTORS[name](w) for name in ("torch", vector))):
+            expected = measure(y, p, sample_weight=None if weight is None else w)
+            assert repr(measure(*mixed, sample_weight=weight)) == repr(expected)
+    for values in (TABLES[table](p), VECTORS[vector](p[:, 0])):
+        labels = VECTORS[vector](y if np.ndim(values) == 2 else (y == 0).astype(int))
+        expected = (y, p) if np.ndim(values) == 2 else ((y == 0).astype(int), p[:, 0])
+        found = rm.CalibrationHistogram().update(labels, values, sample_weight=VECTORS[vector](w)).compute()
+        assert found == rm.CalibrationHistogram().update(*expected, sample_weight=w).compute()
+    interval = rm.bootstrap_interval(rm.brier_score, *mixed, n_resamples=20, sample_weight=torch.asarray(w))
+    assert interval == rm.bootstrap_interval(rm.brier_score, y, p, n_resamples=20, sample_weight=w)
+    paired = rm.paired_bootstrap(rm.brier_score, *mixed, np.full_like(p, 1 / 3), n_resamples=20)
+    assert paired == rm.paired_bootstrap(rm.brier_score, y, p, np.full_like(p, 1 / 3), n_resamples=20)
+    assert rm.log_loss(mixed[0], TABLES[table](np.log(p))) == pytest.approx(rm.log_loss(y, np.log(p)), abs=1e-6)
+
+
+def test_log_loss_given_probabilities_says_which_function_is_missing():
+    for p in (P, P[:, 1], torch.asarray(P)):
+        with pytest.raises(DataError, match=r"pass np\.log\(probabilities\)"):
+            rm.log_loss(Y, p)
+    with pytest.raises(DataError) as caught:
+        rm.log_loss(Y, 10 * P)
+    assert "np.log" not in str(caught.value)
 
 
 def test_binary_arrays_with_leading_axes():

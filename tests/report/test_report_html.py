@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from refocal import metrics
 from refocal.data import Predictions
 from refocal.errors import ParameterError
 from refocal.evaluate import comparison_table, evaluate, load_evaluation, verdict
@@ -162,3 +163,17 @@ def test_what_is_drawn_is_what_was_measured(evaluation):
     with pytest.raises(ParameterError, match="'measure'"):
         plot_comparison(evaluation, "beauty")
     plt.close("all")
+
+
+def test_reliability_of_every_kind_is_drawn():
+    rng = np.random.default_rng(0)
+    p = rng.random(500)
+    y = (rng.random(500) < p).astype(int)
+    histogram = metrics.CalibrationHistogram().update(y, p)
+    for shown in (
+        histogram.compute(),
+        metrics.reliability_curve(y, p),
+        metrics.reliability_band(y, p, n_resamples=10),
+    ):
+        _, curve = plot_reliability(shown).lines
+        np.testing.assert_allclose(curve.get_ydata(), metrics.reliability_curve(y, p).accuracy)

@@ -102,7 +102,10 @@ def read_log_probabilities(y_true: Any, log_probabilities: Any, sample_weight: A
     values = rows.probabilities
     highest = float(values.max())
     if not highest <= tolerance:
-        raise DataError("log_probabilities", function, expected="free of NaN and at most 0", got=_describe(highest))
+        got = _describe(highest)
+        if highest <= 1.0 + tolerance and values.min() >= 0.0:
+            got = f"values from {values.min():.3g} to {highest:.3g}, as probabilities are: pass np.log(probabilities)"
+        raise DataError("log_probabilities", function, expected="free of NaN and at most 0", got=got)
     if not rows.binary:
         for rows_of_block in row_blocks(values.shape[0], values.shape[1], entries=1 << 20):
             sums: Vector = np.sum(np.exp(values[rows_of_block]), axis=1, dtype=np.float64)
@@ -134,35 +137,35 @@ def mean(terms: Vector, weight: Vector | None) -> float:
 
 
 def _read(y_true: Any, values: Any, sample_weight: Any, function: str, argument: str) -> tuple[Rows, float]:
-    array, given = as_floating(values, argument, function)
-    labels = as_array(y_true, "y_true", function)
+    given, dtype = as_floating(values, argument, function)
+    # Rounding moves a sum of probabilities by eps/2 at most, of exponentials by eps/2 times the entropy.
+    rounding = float(namespace(given).finfo(dtype).eps)
+    array, labels = to_numpy(given), to_numpy(as_array(y_true, "y_true", function))
     if array.ndim == 0 or 0 in array.shape:
         raise ShapeError(argument, function, expected="an array with at least one row", got=f"shape {array.shape}")
     if labels.ndim == array.ndim:
         flat_labels = _binary_labels(labels, array, function)
-        rows: Matrix = to_numpy(array).reshape(-1)
+        rows: Matrix = array.reshape(-1)
     else:
         if array.ndim < 2 or array.shape[-1] < 2:
             raise ShapeError(
                 argument,
                 function,
                 expected="of the shape of y_true, or with two or more classes on one more axis",
-                got=f"shape {tuple(array.shape)}",
+                got=f"shape {array.shape}",
             )
-        flat_labels = to_numpy(check_labels(labels, array, function, "y_true")).astype(np.int64, copy=False)
-        rows = to_numpy(array).reshape(-1, array.shape[-1])
-    weight = None if sample_weight is None else check_weight(sample_weight, tuple(labels.shape), function)
-    # Rounding moves a sum of probabilities by eps/2 at most, of exponentials by eps/2 times the entropy.
-    rounding = float(namespace(array).finfo(given).eps) * max(1.0, math.log(1 if rows.ndim == 1 else rows.shape[1]))
+        flat_labels = check_labels(labels, array, function, "y_true")
+        rows = array.reshape(-1, array.shape[-1])
+        rounding *= max(1.0, math.log(rows.shape[1]))
+    weight = None if sample_weight is None else check_weight(sample_weight, labels.shape, function)
     return Rows(flat_labels.reshape(-1), rows, weight), max(SUM_TOLERANCE, rounding)
 
 
-def _binary_labels(labels: Any, array: Any, function: str) -> Indices:
-    flat: NDArray[Any] = to_numpy(labels)
+def _binary_labels(flat: NDArray[Any], array: Matrix, function: str) -> Indices:
     if flat.dtype.kind not in "biu":
         raise LabelError("y_true", function, expected="integers", got=f"dtype {flat.dtype}")
-    if flat.shape != tuple(array.shape):
-        raise ShapeError("y_true", function, expected=f"of shape {tuple(array.shape)}", got=f"shape {flat.shape}")
+    if flat.shape != array.shape:
+        raise ShapeError("y_true", function, expected=f"of shape {array.shape}", got=f"shape {flat.shape}")
     flat = flat.astype(np.int64, copy=False)
     lowest, highest = int(flat.min()), int(flat.max())
     if lowest < 0 or highest > 1:

@@ -15,6 +15,7 @@ from refocal.metrics._ranked import STRATEGIES, Bins, make_bins, norm_of_gaps, q
 
 NORMS = ("l1", "l2", "max")
 KINDS = ("confidence", "top_label")
+_MOST_SWEPT = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,8 @@ def ece_sweep(y_true: Any, probabilities: Any, *, norm: str = "l1", sample_weigh
     """Equal-mass calibration error with as many bins as keep the accuracy rising (Roelofs et al. 2022).
 
     The number of bins grows from 1 until the accuracy of the bins first fails to be non-decreasing; the last
-    number before that is used.
+    number before that is used. A weight of 2 is a row given twice. Weights so unequal that only thousands of bins
+    would part two rows leave them together.
 
     >>> ece_sweep([0, 1, 0, 1], [0.1, 0.2, 0.6, 0.9])
     0.3
@@ -161,13 +163,16 @@ def sweep_error(confidence: Vector, correct: Any, weight: Vector | None, *, norm
         return norm_of_gaps(finest, norm)
     hits = ranked.correct if ranked.weight is None else ranked.correct * ranked.weight
     hits, shares = (np.append(0.0, x) for x in (np.cumsum(hits), ranked.shares))
-    best = starts = quantile_starts(ranked, 1)
-    for n_bins in range(2, ranked.size + 1):
-        best, starts = starts, quantile_starts(ranked, n_bins)
+    best = quantile_starts(ranked, 1)
+    # As many bins as rows part all values; with weights, as many as the least weight goes into their sum.
+    most = ranked.size if ranked.weight is None else max(ranked.size, _MOST_SWEPT)
+    for n_bins in range(2, most + 1):
+        starts = quantile_starts(ranked, n_bins)
         edges = np.unique(np.append(starts, ranked.size))
         mass = np.diff(shares[edges])
         if not _is_rising(np.diff(hits[edges])[mass > 0] / mass[mass > 0]):
             break
+        best = starts
     return norm_of_gaps(sum_bins(ranked, best), norm)
 
 

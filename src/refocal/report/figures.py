@@ -11,6 +11,7 @@ from refocal._arrays import check_option
 from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
 from refocal.evaluate.compute import MEASURES
 from refocal.evaluate.words import percent
+from refocal.metrics import ReliabilityBand, ReliabilityCurve, StreamedCalibration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +23,16 @@ NAMES = {"ece": "ECE (%)", "log_loss": "log-loss", "brier_score": "Brier score",
 DEFAULT_TOLERANCE = 0.02
 
 
-def plot_reliability(reliability: Reliability, ax: Axes | None = None, *, title: str = "") -> Axes:
-    """Accuracy against confidence, bin by bin; the band is where calibrated predictions would lie.
+def plot_reliability(
+    reliability: Reliability | ReliabilityBand | ReliabilityCurve | StreamedCalibration,
+    ax: Axes | None = None,
+    *,
+    title: str = "",
+) -> Axes:
+    """Accuracy against confidence, bin by bin, over the band from `low` to `high`.
+
+    The band of an evaluation is where calibrated predictions would lie; that of `metrics.reliability_curve` and of
+    `CalibrationHistogram.compute` is where the accuracy may lie.
 
     >>> import matplotlib; matplotlib.use("agg")
     >>> curve = Reliability([10, 10], [0.4, 0.9], [0.3, 0.8], [0.1, 0.7], [0.7, 1.0])
@@ -31,6 +40,8 @@ def plot_reliability(reliability: Reliability, ax: Axes | None = None, *, title:
     'confidence'
     """
     ax = _axes(ax, title)
+    if isinstance(reliability, StreamedCalibration):
+        reliability = reliability.curve
     ax.plot([0, 1], [0, 1], color=MUTED, linewidth=1.0, linestyle=(0, (4, 3)))
     ax.fill_between(reliability.confidence, reliability.low, reliability.high, color=BAND, linewidth=0)
     ax.plot(

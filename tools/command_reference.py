@@ -1,4 +1,4 @@
-"""Writes docs/reference/commands.md from the program itself: `python tools/command_reference.py`."""
+"""Writes the pages of commands from the programs themselves: `python tools/command_reference.py`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,39 @@ from pathlib import Path
 import typer
 from typer.models import ArgumentInfo, CommandInfo, OptionInfo
 
-from refocal.cli.experiments import app
+from refocal.cli.commands import app
+from refocal_paper.cli.commands import app as paper_app
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "commands.md"
-HEAD = """# Commands
+ROOT = Path(__file__).parents[1]
+HEAD = """# {title}
 
-Written by `python tools/command_reference.py` from the program itself, and held to it by a test. Files, formats and how
-the commands go together: [the command line](../command-line.md). Every command also has `-h` and `--help`.
-"""
+Written by `python tools/command_reference.py` from the program itself, and held to it by a test. {more} Every command also has `-h` and `--help`.
+"""  # noqa: E501
+
+
+class Program(typing.NamedTuple):
+    """A program, and the page of its commands."""
+
+    app: typer.Typer
+    page: Path
+    title: str
+    more: str
+
+
+PROGRAMS = {
+    "refocal": Program(
+        app,
+        ROOT / "docs" / "reference" / "commands.md",
+        "Commands",
+        "Files, formats and how\nthe commands go together: [the command line](../command-line.md).",
+    ),
+    "refocal-paper": Program(
+        paper_app,
+        ROOT / "paper" / "docs" / "commands.md",
+        "Commands of the paper's experiments",
+        "How\nthey go together: [reproducing the paper's table](reproduction.md).",
+    ),
+}
 
 
 class Parameter(typing.NamedTuple):
@@ -30,12 +55,14 @@ class Parameter(typing.NamedTuple):
     default: str
 
 
-def page() -> str:
-    """The whole page."""
-    return "\n".join([HEAD, *(_command(command) for command in app.registered_commands)])
+def page(name: str) -> str:
+    """The whole page of a program."""
+    program = PROGRAMS[name]
+    head = HEAD.format(title=program.title, more=program.more)
+    return "\n".join([head, *(_command(name, command) for command in program.app.registered_commands)])
 
 
-def _command(command: CommandInfo) -> str:
+def _command(program: str, command: CommandInfo) -> str:
     callback = command.callback
     if callback is None:
         raise TypeError("a command without a function")
@@ -51,7 +78,7 @@ def _command(command: CommandInfo) -> str:
             "",
             inspect.getdoc(callback) or "",
             "",
-            f"    {' '.join(part for part in ('refocal', name, arguments, '[OPTIONS]') if part)}",
+            f"    {' '.join(part for part in (program, name, arguments, '[OPTIONS]') if part)}",
             "",
             "| | | by default |",
             "|---|---|---|",
@@ -94,5 +121,6 @@ def _shown(default: typing.Any) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    typer.echo(f"Wrote {PAGE}.")
+    for name, program in PROGRAMS.items():
+        program.page.write_text(page(name), encoding="utf-8")
+        typer.echo(f"Wrote {program.page}.")

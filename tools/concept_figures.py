@@ -21,11 +21,11 @@ from matplotlib.figure import Figure
 from refocal import FocalTemperatureScaling, metrics
 from refocal.data import load_sample
 from refocal.evaluate import compare
-from refocal.experiments.figures._base import BLUE, GREEN, SKY, STYLE, VERMILION
 from refocal.losses import brier, cross_entropy, focal
 from refocal.maps import focal_temperature, inverse_focal
 from refocal.report import plot_reliability
 from refocal.report.figures import MUTED
+from refocal_paper.figures._base import BLUE, GREEN, SKY, STYLE, VERMILION
 
 ROOT = Path(__file__).parents[1]
 FIRST, SECOND, THIRD, FOURTH = BLUE, VERMILION, GREEN, SKY

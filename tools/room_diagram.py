@@ -16,7 +16,6 @@ PICTURE = ROOT / "docs" / "rooms.svg"
 BASIC = {"errors", "_files", "_arrays"}
 WORDS = {
     "cli": "parse, call one function, print",
-    "experiments": "the paper's trainings, table, figures",
     "explore": "the page with sliders",
     "report": "figures and HTML, from an Evaluation alone",
     "evaluate": "Predictions + calibrators → Evaluation",

@@ -1,4 +1,4 @@
-"""What the site needs beyond the pages in docs/: files from elsewhere in the repository, and the live report.
+"""What the site needs beyond docs/: the paper's pages, other files of the repository, and the live report.
 
 A link in docs/ is written as it stands in the repository (`../benchmarks/results/real_logits.md`), so that it works
 where the files are read as they are. Here the linked files join the site and the links are turned to where they lie
@@ -15,8 +15,16 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-ELSEWHERE = ("*.md", "LICENSE", "CITATION.cff", "benchmarks/**/*", "examples/*")
-READABLE = {".md", ".json", ".txt", ".tex", ".py", ".cff", ""}
+ELSEWHERE = (
+    "*.md",
+    "LICENSE",
+    "CITATION.cff",
+    "benchmarks/**/*",
+    "examples/*",
+    "paper/docs/**/*",
+    "paper/results/**/*",
+)
+READABLE = {".md", ".json", ".txt", ".tex", ".py", ".cff", ".svg", ""}
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 LATER = "In depth"
 SAMPLE, REPORT = "cifar100-focal7", "demo-report.html"

@@ -187,26 +187,6 @@ def test_theory(refocal):
     assert json.loads(refocal("theory", "--gamma", "-0.5", "--json")[1])["confidence_threshold"] is None
 
 
-def test_reproduce(refocal, folder):
-    code, out, err = refocal("reproduce", "arrows", "arrows", "-o", "deep/figures")
-    assert (code, err) == (0, "")
-    assert {path.name for path in (folder / "deep" / "figures").iterdir()} == {"arrows.svg", "arrows.pdf", "arrows.csv"}
-    assert "0.81 (caption)" in out
-    assert out.count("Wrote") == 1
-    (made,) = json.loads(refocal("reproduce", "arrows", "--json")[1])
-    assert made["files"] == ["figures/arrows.svg", "figures/arrows.pdf", "figures/arrows.csv"]
-    assert {"what": "closest T for γ = 1", "ours": f"{theory.closest_temperature(1.0, 3).temperature:.3f}",
-            "paper": "0.81 (caption)"} in made["readings"]  # fmt: skip
-
-
-def test_reproduce_knows_its_figures(refocal):
-    from refocal.cli.pictures import _complete_figure
-    from refocal.experiments.figures import NAMES
-
-    assert _complete_figure("b") == ["binary-fit", "bounds"]
-    assert set(_complete_figure("")) == {"all", *NAMES}
-
-
 @pytest.mark.parametrize(("option", "opened"), [("--open", 1), ("--no-open", 0), (None, 0)])
 def test_explore_writes_the_page_and_opens_it_when_asked(refocal, folder, monkeypatch, option, opened):
     import webbrowser
@@ -222,7 +202,7 @@ def test_explore_writes_the_page_and_opens_it_when_asked(refocal, folder, monkey
     assert json.loads(refocal("explore", "--json")[1]) == {"output": "explore.html"}
 
 
-COMMANDS = ["", "demo", "fit", "apply", "evaluate", "compare", "report", "show", "theory", "reproduce", "explore"]
+COMMANDS = ["", "demo", "fit", "apply", "evaluate", "compare", "report", "show", "theory", "explore"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

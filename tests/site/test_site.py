@@ -56,8 +56,10 @@ def links_of(page):
 
 def test_every_page_of_the_docs_is_in_the_site_and_in_its_navigation(site):
     front = links_of(site / "index.html").linked
-    for page in (ROOT / "docs").rglob("*.md"):
-        name = page.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
+    pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
+    pages += [page.relative_to(ROOT) for page in (ROOT / "paper" / "docs").glob("*.md")]
+    for page in pages:
+        name = page.with_suffix(".html").as_posix()
         assert (site / name).exists()
         assert name in front, f"{name} cannot be reached from the front page"
 

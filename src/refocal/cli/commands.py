@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refocal.cli import large, options, pictures, proven
+from refocal.cli import large, options
+from refocal.cli.explore import explore
 from refocal.cli.printing import out, print_calibrator, print_evaluation, print_json, progress
 from refocal.cli.run import FileProblem, UsageError, explained
+from refocal.cli.theory import theory
 from refocal.errors import FormatError, InputError, InputWarning
 
 if TYPE_CHECKING:
@@ -335,12 +337,8 @@ def show(
         print_calibrator(data)
 
 
-app.command(epilog="Example: refocal theory --gamma 2 --classes 3")(proven.theory)
-app.command(
-    epilog="Examples:\n\nrefocal reproduce all -o figures\n\n"
-    "refocal reproduce bounds confidence\n\nrefocal reproduce tolerance --runs benchmarks/paper"
-)(pictures.reproduce)
-app.command(epilog="Example: refocal explore -o explore.html --no-open")(pictures.explore)
+app.command(epilog="Example: refocal theory --gamma 2 --classes 3")(theory)
+app.command(epilog="Example: refocal explore -o explore.html --no-open")(explore)
 
 
 def _compared(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from importlib import import_module
 
 from refocal.errors import FitWarning, InputError, InputWarning, ParameterError, RefocalError
 
@@ -56,27 +57,31 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command; returns the exit code."""
+    return run_program("refocal", "refocal.cli.commands", arguments)
+
+
+def run_program(name: str, module: str, arguments: list[str]) -> int:
+    """Run one command of a program, whose commands are the `app` of a module; returns the exit code."""
     with warnings.catch_warnings():
         # Probabilities given as logits would be calibrated without a complaint: here that is an error.
         warnings.simplefilter("error", InputWarning)
         warnings.filterwarnings("ignore", category=ResourceWarning)
         warnings.filterwarnings("ignore", category=FitWarning)  # said in the text that is printed
         try:
-            from refocal.cli.experiments import app  # takes a moment, in which Ctrl-C may come
-
-            code = app(arguments, standalone_mode=False, prog_name="refocal")
+            app = import_module(module).app  # takes a moment, in which Ctrl-C may come
+            code = app(arguments, standalone_mode=False, prog_name=name)
             # Ctrl-C comes back as an exit code from some versions of typer and as an exception from others.
-            return _explain(KeyboardInterrupt()) if code == STOPPED else int(code or 0)
+            return _explain(KeyboardInterrupt(), name) if code == STOPPED else int(code or 0)
         except BaseException as error:
-            return _explain(error)
+            return _explain(error, name)
 
 
-def _explain(error: BaseException) -> int:
+def _explain(error: BaseException, program: str) -> int:
     """Print the one line, and name the exit code."""
     if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
-        return _say("stopped, nothing was written.", STOPPED)
+        return _say(program, "stopped, nothing was written.", STOPPED)
     if isinstance(error, Stopped):
-        return _say(str(error), STOPPED)
+        return _say(program, str(error), STOPPED)
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else FAILURE
     if isinstance(error, BrokenPipeError):
@@ -87,19 +92,19 @@ def _explain(error: BaseException) -> int:
         sys.stderr.write(f"{error}\n")
         return USAGE
     if hasattr(error, "format_message"):  # typer's own: a missing argument, an unknown option
-        return _say(f"{error.format_message().rstrip('.')}. See refocal --help.", USAGE)
+        return _say(program, f"{error.format_message().rstrip('.')}. See {program} --help.", USAGE)
     if type(error).__name__ == "Exit":
         return int(getattr(error, "exit_code", 0))
     if isinstance(error, (UsageError, ParameterError, FileNotFoundError, IsADirectoryError)):
-        return _say(explained(error), USAGE)
+        return _say(program, explained(error), USAGE)
     if isinstance(error, (RefocalError, InputWarning, OSError)):
-        return _say(explained(error), FAILURE)
+        return _say(program, explained(error), FAILURE)
     if isinstance(error, MemoryError):
-        return _say("not enough memory; give fewer rows.", FAILURE)
+        return _say(program, "not enough memory; give fewer rows.", FAILURE)
     if os.environ.get("REFOCAL_TRACEBACK"):
         raise error
-    name = type(error).__name__
-    return _say(f"{name}: {error}. This is a fault of refocal; REFOCAL_TRACEBACK=1 shows where.", FAILURE)
+    kind = type(error).__name__
+    return _say(program, f"{kind}: {error}. This is a fault of {program}; REFOCAL_TRACEBACK=1 shows where.", FAILURE)
 
 
 def explained(error: BaseException) -> str:
@@ -114,6 +119,6 @@ def explained(error: BaseException) -> str:
     return text
 
 
-def _say(text: str, code: int) -> int:
-    sys.stderr.write("refocal: " + " ".join(text.split()) + "\n")
+def _say(program: str, text: str, code: int) -> int:
+    sys.stderr.write(f"{program}: {' '.join(text.split())}\n")
     return code

@@ -1,0 +1,1 @@
+"""The experiments of the paper on focal temperature scaling: networks trained, its table, its claims, its figures."""

@@ -1,0 +1,64 @@
+"""Every figure of the paper and two of our own: computed, drawn, written, and read off. None of it needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from refocal._arrays import check_option
+from refocal_paper.figures._base import PaperFigure, Reading, draw, write
+from refocal_paper.figures._networks import Networks
+from refocal_paper.figures.binary import BINARY
+from refocal_paper.figures.multiclass import MULTICLASS
+from refocal_paper.figures.simplex import SIMPLEX
+from refocal_paper.figures.trained import trained_figures
+
+__all__ = ["NAMES", "PaperFigure", "Reading", "Reproduced", "draw", "make_figures", "reproduce", "write"]
+
+# In the order of the paper; the last two are ours.
+NAMES = (
+    "loss-and-link",
+    "binary-fit",
+    "bounds",
+    "isolines",
+    "arrows",
+    "multiclass-fit",
+    "difference",
+    "gamma-temperature-line",
+    "confidence",
+    "tolerance",
+)
+
+
+class Reproduced(NamedTuple):
+    """A figure that was written: its files, and the numbers read off it."""
+
+    figure: PaperFigure
+    files: list[Path]
+    readings: list[Reading]
+
+
+def make_figures(runs: Path | None = None) -> dict[str, PaperFigure]:
+    """The figures by name; `runs` is a folder with the cells of a sweep, drawn beside the embedded networks."""
+    known = {figure.name: figure for figure in (*BINARY, *SIMPLEX, *MULTICLASS, *trained_figures(Networks(runs)))}
+    return {name: known[name] for name in NAMES}
+
+
+def reproduce(
+    names: Sequence[str],
+    folder: Path,
+    runs: Path | None = None,
+    progress: Callable[[int, int, str], None] = lambda done, total, words: None,
+) -> list[Reproduced]:
+    """Compute figures, write them with their data into a folder, and read them off."""
+    for name in names:
+        check_option(name, NAMES, "names", "reproduce")
+    figures = make_figures(runs)
+    folder.mkdir(parents=True, exist_ok=True)
+    done = []
+    for i, name in enumerate(names):
+        progress(i, len(names), name)
+        tables = figures[name].compute()
+        done.append(Reproduced(figures[name], write(figures[name], tables, folder), figures[name].read(tables)))
+    return done

@@ -1,0 +1,234 @@
+"""The table and the claims in writing: Markdown, LaTeX, JSON, and a part of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from refocal._files import write_atomically
+from refocal.errors import FormatError
+from refocal_paper import claims
+from refocal_paper.printed import Printed
+from refocal_paper.table import Cell, Difference, Row, Score, Spread, build_differences, build_rows
+
+BEGIN, END = "<!-- refocal-paper table: begin -->", "<!-- refocal-paper table: end -->"
+CHOSEN = {"log_loss": "nll", "ece": "ece"}  # the paper scores each measure where it was also the criterion
+
+
+def markdown(cells: list[Cell]) -> str:
+    """The table, both criteria, and FTS against TS in every cell."""
+    rows = build_rows(cells)
+    return (
+        "### Beside the paper's\n\nLog-loss where the parameters were chosen by log-loss, ECE where they were chosen "
+        f"by ECE, as in the paper; mean ± standard deviation over the seeds.\n\n{_main_table(rows)}\n"
+        f"### Both criteria\n\n{_criteria_table(rows)}\n"
+        "### FTS against TS in every cell\n\nFTS minus TS on the same test images, with paired 95 % intervals: "
+        "log-loss where both were chosen by log-loss, ECE in points of a per cent where both were chosen by ECE.\n\n"
+        f"{_difference_table(build_differences(cells))}"
+    )
+
+
+def claims_markdown(cells: list[Cell]) -> str:
+    """The paper's other claims, as tables."""
+    return "\n".join([_changes(cells), _temperatures(cells), _lines(cells), _compositions(cells), _equivalents(cells)])
+
+
+def latex(cells: list[Cell]) -> str:
+    """The table beside the paper's as LaTeX, for a tabular environment."""
+    heads = r"Training & Method & Recipe & Seeds & Accuracy & Log-loss & ECE & Accuracy & Log-loss & ECE & $\gamma$ \\"
+    lines = [r"\begin{tabular}{lllrrrrrrrr}", r"\hline"]
+    lines += [r"\multicolumn{7}{l}{} & \multicolumn{4}{l}{paper} \\", heads]
+    for dataset, rows in groupby(build_rows(cells), lambda row: row.dataset):
+        lines += [r"\hline", rf"\multicolumn{{11}}{{l}}{{{_tex(dataset)}}} \\", r"\hline"]
+        for row in rows:
+            texts = (f"{row.network}, {row.loss}", row.method, row.recipe, str(len(row.seeds)), *_ours(row))
+            lines.append(" & ".join(_tex(text) for text in (*texts, *_theirs(row.paper))) + r" \\")
+    return "\n".join([*lines, r"\hline", r"\end{tabular}"]) + "\n"
+
+
+def as_json(cells: list[Cell]) -> dict[str, Any]:
+    """Everything as numbers."""
+    return {
+        "rows": [_plain(row) for row in build_rows(cells)],
+        "differences": [{**_plain(d), "verdict": d.verdict} for d in build_differences(cells)],
+        "claims": {name: [_plain(item) for item in items] for name, items in claims.all_claims(cells).items()},
+    }
+
+
+def update_page(page: Path, text: str) -> None:
+    """Replace what stands between the two marks of a page."""
+    try:
+        content = page.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{page}: not a page of text.") from error
+    if content.count(BEGIN) != 1 or content.count(END) != 1 or content.index(BEGIN) > content.index(END):
+        raise FormatError(f"{page}: must hold the line {BEGIN} and after it {END}, once each.")
+    before, after = content.split(BEGIN)[0], content.split(END)[1]
+    write_atomically(page, f"{before}{BEGIN}\n\n{text.strip()}\n\n{END}{after}")
+
+
+def _main_table(rows: list[Row]) -> str:
+    heads = ("training", "method", "recipe", "seeds", "accuracy, %", "log-loss (γ, T)", "ECE, % (γ, T)",
+             "paper: accuracy", "log-loss (T)", "ECE (T)", "γ")  # fmt: skip
+    return _table(heads, [(_training(r), r.method, r.recipe, len(r.seeds), *_ours(r), *_theirs(r.paper)) for r in rows])
+
+
+def _criteria_table(rows: list[Row]) -> str:
+    heads = ("training", "method", "recipe", "log-loss, chosen by log-loss", "by ECE", "ECE, %, chosen by log-loss",
+             "by ECE")  # fmt: skip
+    return _table(
+        heads,
+        [
+            (_training(r), r.method, r.recipe, *(_score(r, m, c) for m in ("log_loss", "ece") for c in ("nll", "ece")))
+            for r in rows
+        ],
+    )
+
+
+def _difference_table(found: list[Difference]) -> str:
+    rows = []
+    for cell, pair in groupby(found, lambda difference: difference.cell):
+        loss, ece = pair
+        texts = (_interval(loss, 1.0, 4), loss.verdict, _interval(ece, 100.0, 2), ece.verdict)
+        rows.append((cell, *texts))
+    heads = ("cell", "log-loss, FTS - TS", "says", "ECE, FTS - TS", "says")
+    counts = []
+    for measure in ("log_loss", "ece"):
+        some = [d for d in found if d.measure == measure]
+        lower, below, above = (
+            sum(test(d) for d in some)
+            for test in (lambda d: d.difference < 0.0, lambda d: d.verdict == "lower", lambda d: d.verdict == "higher")
+        )
+        counts.append(f"lower in {lower} of {len(some)} cells, intervals below 0: {below}, above: {above}")
+    return _table(heads, rows) + f"\nLog-loss: {counts[0]}. ECE: {counts[1]}.\n"
+
+
+def _changes(cells: list[Cell]) -> str:
+    rows = [(c.setting, c.what, f"{100.0 * c.mean:+.1f} %", f"{c.smaller} of {c.cells}") for c in claims.changes(cells)]
+    return "### What choosing by ECE and a second parameter do\n\n" + _table(
+        ("setting", "relative change", "mean over the cells", "smaller in"), rows
+    )
+
+
+def _temperatures(cells: list[Cell]) -> str:
+    text = "### The optimal temperature by γ of training\n\n"
+    found = claims.trainings(cells)
+    heads = ("setting", "γ of training", "T by log-loss", "T by ECE", "accuracy, %", "ECE after TS, %")
+    text += _table(
+        heads,
+        [
+            (t.setting, f"{t.gamma:g}", f"{t.temperature_nll:.2f}", f"{t.temperature_ece:.2f}",
+             f"{100.0 * t.accuracy:.1f}", f"{100.0 * t.ece:.2f}")
+            for t in found
+        ],
+    )  # fmt: skip
+    for setting, some in groupby(found, lambda training: training.setting):
+        group = list(some)
+        if len(group) > 1:
+            steps = [claims.falls([getattr(t, f"temperature_{c}") for t in group]) for c in ("nll", "ece")]
+            words = " and ".join(
+                f"by {c} in {a} of {b} steps" for c, (a, b) in zip(("log-loss", "ECE"), steps, strict=True)
+            )
+            text += f"\n{setting}: T falls {words}.\n"
+    return text
+
+
+def _lines(cells: list[Cell]) -> str:
+    found = claims.lines(cells)
+    text = "### The best T for each γ of the map: how near to a line\n\n"
+    if not found:
+        return text + "No cell kept its pairs.\n"
+    heads = ("cell", "chosen by", "T =", "R², γ ≤ 1", "R² with γ = 5")
+    names = {"nll": "log-loss", "ece": "ECE"}
+    rows = [
+        (line.cell, names[line.criterion], f"{line.intercept:.2f} {line.slope:+.2f} γ", f"{line.r_squared:.3f}",
+         f"{line.r_squared_with_5:.3f}")
+        for line in found
+    ]  # fmt: skip
+    text += _table(heads, rows)
+    for criterion, name in names.items():
+        values = sorted(line.r_squared for line in found if line.criterion == criterion)
+        text += (
+            f"\nBy {name}: R² from {values[0]:.3f} to {values[-1]:.3f}, {values[len(values) // 2]:.3f} in the middle.\n"
+        )
+    return text
+
+
+def _compositions(cells: list[Cell]) -> str:
+    text = "### The map's temperature times the gap of cross-entropy\n\n"
+    heads = ("setting", "γ of training", "T of cross-entropy", "map: 3 classes", "product", "map: on the network",
+             "product", "T found")  # fmt: skip
+    rows = []
+    for c in claims.compositions(cells):
+        measured = ("–", "–") if c.map_measured is None else (f"{c.map_measured:.2f}", f"{c.gap * c.map_measured:.2f}")
+        theory = (f"{c.map_theory:.2f}", f"{c.gap * c.map_theory:.2f}")
+        rows.append((c.setting, f"{c.gamma:g}", f"{c.gap:.2f}", *theory, *measured, f"{c.found:.2f}"))
+    return text + (_table(heads, rows) if rows else "Needs cells of cross-entropy and of focal loss in one setting.\n")
+
+
+def _equivalents(cells: list[Cell]) -> str:
+    heads = ("cell", "γ", "T", "map's T (3 classes) × T", "T of TS")
+    rows = [
+        (e.cell, f"{e.gamma:g}", f"{e.temperature:.2f}", f"{e.product:.2f}", f"{e.ts:.2f}")
+        for e in claims.equivalents(cells)
+    ]
+    return "### FTS chosen by log-loss, as one temperature\n\n" + _table(heads, rows)
+
+
+def _training(row: Row) -> str:
+    return f"{row.dataset}, {row.network}, {row.loss}"
+
+
+def _ours(row: Row) -> tuple[str, str, str]:
+    accuracy = _spread(row.accuracy, 100.0, 1)
+    return accuracy, _score(row, "log_loss", CHOSEN["log_loss"]), _score(row, "ece", CHOSEN["ece"])
+
+
+def _theirs(p: Printed | None) -> tuple[str, ...]:
+    if p is None:
+        return ("–",) * 4
+    return (
+        f"{p.accuracy} ± {p.accuracy_sd}",
+        f"{p.log_loss:.2f} ± {p.log_loss_sd:.2f} ({p.log_loss_temperature:.2f})",
+        f"{p.ece:.2f} ± {p.ece_sd:.2f} ({p.ece_temperature:.2f})",
+        "" if p.gamma is None else f"{p.gamma:g}",
+    )
+
+
+def _score(row: Row, measure: str, criterion: str) -> str:
+    score: Score = row.scores[measure][criterion]
+    gamma = f"{score.gamma:.2f}, " if row.method == "FTS" else ""
+    scale, digits = (100.0, 2) if measure == "ece" else (1.0, 3)
+    return f"{_spread(Spread(score.mean, score.sd), scale, digits)} ({gamma}{score.temperature:.2f})"
+
+
+def _spread(value: Spread, scale: float, digits: int) -> str:
+    mean = f"{scale * value.mean:.{digits}f}"
+    return mean if value.sd is None else f"{mean} ± {scale * value.sd:.{digits}f}"
+
+
+def _interval(d: Difference, scale: float, digits: int) -> str:
+    value, low, high = (f"{scale * number:+.{digits}f}" for number in (d.difference, d.low, d.high))
+    return f"{value} [{low}, {high}]"
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
+
+
+def _tex(text: str) -> str:
+    for plain, tex in (("_", r"\_"), ("%", r"\%"), ("±", r"$\pm$"), ("–", "--")):
+        text = text.replace(plain, tex)
+    return text
+
+
+def _plain(value: Any) -> Any:
+    """Named tuples as dictionaries, all the way down."""
+    if hasattr(value, "_asdict"):
+        return {name: _plain(item) for name, item in value._asdict().items()}
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

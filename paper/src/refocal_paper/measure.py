@@ -1,0 +1,146 @@
+"""What a finished cell shows: temperature against focal temperature scaling, chosen and scored as in the paper."""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from refocal import metrics
+from refocal._files import write_atomically
+from refocal.calibrators import FocalTemperatureScaling, TemperatureScaling
+from refocal.errors import FormatError
+from refocal.maps import focal, log_softmax
+from refocal.search import PAPER_GAMMAS, PAPER_TEMPERATURES, Problem
+from refocal.search.grid import scan_grid
+from refocal.search.objective import as_objective
+from refocal_paper.recipe import from_dict
+
+# The paper's two rows for each training, and our default beside them; criterion → calibrator.
+ROWS: dict[str, dict[str, Any]] = {
+    "ts": {name: TemperatureScaling(objective=name, search="grid") for name in ("nll", "ece")},
+    "fts": {name: FocalTemperatureScaling(objective=name, search="grid") for name in ("nll", "ece")},
+    "default": {"auto": FocalTemperatureScaling()},
+}
+# What metrics.json holds, beside the recipe.
+PARTS = ("accuracy", "raw", *ROWS, "differences")
+
+
+def find_cells(runs: Path) -> tuple[list[Path], list[Path]]:
+    """The folders of finished cells, which can be measured or were, and those of unfinished ones."""
+    folders = sorted({path.parent for name in ("recipe.json", "metrics.json") for path in runs.glob(f"*/{name}")})
+    finished = [f for f in folders if (f / "metrics.json").is_file() or (f / "logits.npz").is_file()]
+    return finished, [f for f in folders if f not in finished]
+
+
+def measure_cell(folder: Path) -> dict[str, Any]:
+    """The measures of a cell, from its logits; kept in metrics.json and read from there the next time.
+
+    The logits may be gone by then. Where they are not, measures from before `pairs` and `map_temperature` were kept are
+    taken again.
+    """
+    kept, logits = folder / "metrics.json", folder / "logits.npz"
+    if kept.is_file():
+        found = _read_json(kept)
+        missing = [part for part in ("recipe", *PARTS) if part not in found]
+        if missing:
+            raise FormatError(f"{kept}: holds no {missing[0]!r}; remove it to have the cell measured again.")
+        if "pairs" in found or not logits.is_file():
+            return found
+    if not logits.is_file():
+        raise FormatError(f"{folder}: no logits.npz; the cell has not been trained to its end.")
+    recipe = _read_json(folder / "recipe.json")
+    result = {"recipe": recipe, **measure(_read_logits(logits), from_dict(recipe, str(folder)).gamma)}
+    write_atomically(kept, json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def measure(data: dict[str, NDArray[Any]], gamma: float) -> dict[str, Any]:
+    """The measures of logits `val`, `test` with labels `yv`, `yt` of a network trained with focal loss of a γ."""
+    val, test, y_val, y_test = (data[name] for name in ("val", "test", "yv", "yt"))
+    log_p = {"raw": log_softmax(test)}
+    result: dict[str, Any] = {"accuracy": metrics.accuracy(y_test, np.exp(log_p["raw"]))}
+    result["raw"] = _scores(y_test, log_p["raw"])
+    fits: dict[str, dict[str, Any]] = {}
+    for row, criteria in ROWS.items():
+        fits[row] = {criterion: clone(calibrator).fit(val, y_val) for criterion, calibrator in criteria.items()}
+        result[row] = {}
+        for criterion, fitted in fits[row].items():
+            log_p[f"{row} {criterion}"] = fitted.predict_log_proba(test)
+            result[row][criterion] = {
+                "gamma": fitted.gamma_,
+                "temperature": fitted.temperature_,
+                **_scores(y_test, log_p[f"{row} {criterion}"]),
+            }
+    result["differences"] = {
+        f"{row} - ts, {name}": _difference(y_test, log_p[f"{row} {of}"], log_p[f"ts {criterion}"], name)
+        for row, of_nll, of_ece in (("fts", "nll", "ece"), ("default", "auto", "auto"))
+        for name, criterion, of in (("log_loss", "nll", of_nll), ("ece", "ece", of_ece))
+    }
+    result["pairs"] = {name: _pairs(val, y_val, name) for name in ("nll", "ece")}
+    result["map_temperature"] = map_temperature(val, gamma) if gamma > 0.0 else None
+    return result
+
+
+def map_temperature(logits: NDArray[Any], gamma: float) -> float:
+    """The temperature that does to these logits most nearly what the focal map with γ does, in mean KL divergence."""
+    from scipy.optimize import minimize_scalar
+
+    target = np.exp(focal(log_softmax(logits), gamma))
+
+    def divergence(log_t: float) -> float:
+        return -float((target * log_softmax(logits, math.exp(log_t))).sum(axis=1).mean())
+
+    found = minimize_scalar(divergence, bounds=(-math.log1p(gamma) - 0.5, 0.5), method="bounded")
+    return math.exp(found.x)
+
+
+def _pairs(logits: Any, labels: Any, criterion: str) -> list[list[float]]:
+    """The best T for each γ of the paper's grid, and for γ = 0."""
+    gammas = np.sort([*PAPER_GAMMAS, 0.0])
+    problem = Problem(logits, labels.astype(np.int64))
+    goal = as_objective(criterion, problem.n_rows, "measure")
+    surface = scan_grid(problem, goal, gammas, np.array(PAPER_TEMPERATURES), each_gamma=True)
+    best = np.argmin(surface.value, axis=1)
+    return [[float(gamma), float(surface.temperature[i, best[i]])] for i, gamma in enumerate(gammas)]
+
+
+def _scores(y: Any, log_p: Any) -> dict[str, float]:
+    p = np.exp(log_p)
+    return {
+        "log_loss": metrics.log_loss(y, log_p),
+        "ece": metrics.expected_calibration_error(y, p),
+        "brier_score": metrics.brier_score(y, p),
+    }
+
+
+def _difference(y: Any, first: Any, second: Any, name: str) -> dict[str, Any]:
+    if name == "log_loss":
+        return asdict(metrics.paired_bootstrap(metrics.log_loss, y, first, second))
+    return asdict(metrics.paired_bootstrap(metrics.expected_calibration_error, y, np.exp(first), np.exp(second)))
+
+
+def _read_logits(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            logits = {name: file[name].astype(np.float32) for name in ("val", "test")}
+            return {**logits, **{name: file[name].astype(np.int64) for name in ("yv", "yt")}}
+    except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise FormatError(f"{path}: must hold the arrays 'val', 'test', 'yv' and 'yt': {error}.") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FormatError(f"{path}: not a JSON file that can be read: {error}.") from error
+    if not isinstance(found, dict):
+        raise FormatError(f"{path}: must hold a JSON object.")
+    return found

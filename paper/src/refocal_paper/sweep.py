@@ -1,0 +1,194 @@
+"""A grid of runs, filled in over time: finished cells are skipped, broken ones continue.
+
+python -m refocal_paper.sweep --data IMAGES --out RUNS --dataset cifar100 --recipe short --time-budget 25m
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refocal._files import replace_atomically, write_atomically
+from refocal.errors import ParameterError, RefocalError
+from refocal_paper.datasets import Dataset, load_dataset
+from refocal_paper.ranks import current_ranks, joined_ranks, share
+from refocal_paper.recipe import LOSSES, Recipe, grid, make_recipe
+from refocal_paper.training import Trainer
+
+
+class Swept(NamedTuple):
+    """The cells of a sweep by name: trained now, done before, left for another time."""
+
+    trained: list[str]
+    skipped: list[str]
+    left: list[str]
+
+
+class Watch:
+    """What a sweep tells while it runs; this one keeps silent. The command line draws a bar, a log prints lines."""
+
+    def begin(self, recipe: Recipe, start_epoch: int, batches: int) -> None:
+        """A cell begins, or goes on after `start_epoch` epochs; an epoch has so many batches."""
+
+    def batch(self, epochs: int, batches: int) -> None:
+        """So many epochs are finished, and so many batches of the next one."""
+
+    def epoch(self, log: dict[str, Any]) -> None:
+        """An epoch is finished."""
+
+    def say(self, text: str) -> None:
+        """A cell is finished, skipped or left."""
+
+
+def run_cell(
+    recipe: Recipe,
+    data: Dataset,
+    out: Path,
+    *,
+    checkpoint_every: int = 10,
+    watch: Watch | None = None,
+    device: str | None = None,
+) -> bool:
+    """Train one cell and keep its logits; False if that was done before.
+
+    The cell's folder holds recipe.json, log.jsonl, logits.npz (float16 `val` and `test`, labels `yv` and `yt`) and,
+    last of all, `done`.
+    """
+    folder = out / recipe.key
+    if share(b"done" if (folder / "done").exists() else b""):
+        return False
+    trainer = Trainer(recipe, data, folder, device)
+    first = trainer.ranks.is_first
+    watch = watch if watch is not None and first else Watch()
+    watch.begin(recipe, trainer.epoch, len(trainer.batches))
+    if first:
+        write_atomically(folder / "recipe.json", recipe.to_json())
+    trainer.run(checkpoint_every=checkpoint_every, on_epoch=watch.epoch, on_batch=watch.batch)
+    if first:
+        _keep_logits(trainer, data, folder)
+    return True
+
+
+def _keep_logits(trainer: Trainer, data: Dataset, folder: Path) -> None:
+    held_out = trainer.split.validation
+    arrays = {
+        "val": trainer.logits(data.train[held_out]).astype(np.float16),
+        "yv": data.train_labels[held_out].astype(np.int16),
+        "test": trainer.logits(data.test).astype(np.float16),
+        "yt": data.test_labels.astype(np.int16),
+    }
+    with trainer.disk():
+        with replace_atomically(folder / "logits.npz") as part, part.open("wb") as file:
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+        write_atomically(folder / "done", "")
+        (folder / "checkpoint.pt").unlink(missing_ok=True)
+
+
+def run_sweep(
+    recipes: Sequence[Recipe],
+    data: Dataset,
+    out: Path,
+    *,
+    seconds: float = float("inf"),
+    checkpoint_every: int = 10,
+    watch: Watch | None = None,
+    device: str | None = None,
+) -> Swept:
+    """Run cells in order until all are done or the time is up, on the GPU if there is one and no `device` is named.
+
+    A cell is not begun if the longest one's time would not fit any more.
+    """
+    watch = watch if watch is not None and current_ranks().is_first else Watch()
+    start, longest, swept = time.monotonic(), 0.0, Swept([], [], [])
+    for i, recipe in enumerate(recipes):
+        began = time.monotonic()
+        if share(b"late" if began - start + longest > seconds else b""):
+            swept.left.extend(other.key for other in recipes[i:])
+            watch.say(f"stopped before {recipe.key}: the time budget is spent")
+            break
+        if run_cell(recipe, data, out, checkpoint_every=checkpoint_every, watch=watch, device=device):
+            swept.trained.append(recipe.key)
+            longest = max(longest, time.monotonic() - began)
+            watch.say(f"finished {recipe.key} in {time.monotonic() - began:.0f} s")
+        else:
+            swept.skipped.append(recipe.key)
+            watch.say(f"skipped {recipe.key}: done before")
+    return swept
+
+
+def part_of(recipes: Sequence[Recipe], text: str) -> list[Recipe]:
+    """The share of one of several machines: "2/8" is every eighth cell from the second on."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise ParameterError("part", "sweep", expected="a share such as 1/8 … 8/8", got=repr(text))
+    return list(recipes)[int(match[1]) - 1 :: int(match[2])]
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of "90", "90s", "25m" or "2h"."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        seconds = math.nan
+    if not seconds > 0.0:
+        expected = "a positive number of seconds, or one with s, m or h"
+        raise ParameterError("time-budget", "sweep", expected=expected, got=repr(text))
+    return seconds
+
+
+class Lines(Watch):
+    """A line for each epoch, for logs and for machines without the command line's libraries."""
+
+    def begin(self, recipe: Recipe, start_epoch: int, batches: int) -> None:
+        """Remember the cell's name."""
+        self.key = recipe.key
+
+    def epoch(self, log: dict[str, Any]) -> None:
+        """One line."""
+        loss, accuracy = f"{log['loss']:.4f}", f"{log['accuracy']:.4f}"
+        self.say(f"{self.key}: epoch {log['epoch']}, loss {loss}, accuracy {accuracy}, {log['seconds']:.2f} s")
+
+    def say(self, text: str) -> None:
+        """One line, at once."""
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a sweep with nothing but torch and NumPy installed; otherwise use `refocal-paper sweep`."""
+    parser = argparse.ArgumentParser(prog="python -m refocal_paper.sweep", description="Run a grid of trainings.")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="the folder that holds the data sets")
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="where the runs' folders go")
+    parser.add_argument("--dataset")
+    parser.add_argument("--network")
+    parser.add_argument("--losses", nargs="+", default=list(LOSSES), choices=LOSSES)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--recipe", default="paper", help="paper, short or a .toml file")
+    parser.add_argument("--epochs", type=int, help="instead of the recipe's own number; the drops move along")
+    parser.add_argument("--time-budget", default="inf", help="such as 25m: stop between cells")
+    parser.add_argument("--part", default="1/1", help="such as 2/8: the share of one of several machines")
+    options = parser.parse_args(arguments)
+    try:
+        recipe = make_recipe(options.recipe, options.dataset, network=options.network, epochs=options.epochs)
+        cells = part_of(grid(recipe, options.losses, options.seeds), options.part)
+        seconds = parse_duration(options.time_budget)
+        with joined_ranks():
+            run_sweep(cells, load_dataset(recipe.dataset, options.data), options.out, seconds=seconds, watch=Lines())
+    except (RefocalError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""The paper's table from the cells there are, as numbers; `layout` writes them down."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refocal_paper.printed import PRINTED, Printed
+from refocal_paper.recipe import LOSSES, Recipe, from_dict, paper, short
+
+Cell = dict[str, Any]
+
+CRITERIA = ("nll", "ece")
+MEASURES = ("log_loss", "ece")
+
+
+class Spread(NamedTuple):
+    """Mean over the seeds and their standard deviation, which one seed does not have."""
+
+    mean: float
+    sd: float | None
+
+
+class Score(NamedTuple):
+    """A measure on the test set over the seeds, with the mean of the chosen parameters."""
+
+    mean: float
+    sd: float | None
+    gamma: float
+    temperature: float
+
+
+class Row(NamedTuple):
+    """One line of the table: a training, a recipe and a method. `scores` is by measure, then by criterion of choice."""
+
+    dataset: str
+    network: str
+    loss: str
+    recipe: str
+    method: str
+    seeds: list[int]
+    accuracy: Spread
+    scores: dict[str, dict[str, Score]]
+    paper: Printed | None
+
+
+class Difference(NamedTuple):
+    """Focal temperature scaling minus temperature scaling in one cell, on the same images, with a 95 % interval."""
+
+    cell: str
+    measure: str
+    difference: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """What the interval says."""
+        return "lower" if self.high < 0.0 else "higher" if self.low > 0.0 else "either"
+
+
+def recipe_of(cell: Cell) -> Recipe:
+    """The recipe of a measured cell."""
+    return from_dict(cell["recipe"], "metrics.json")
+
+
+def recipe_name(recipe: Recipe) -> str:
+    """The recipe but for network, loss and seed: the paper's, the short one, or one's own with a mark to know it by."""
+    same: dict[str, Any] = {"network": recipe.network, "loss": recipe.loss, "seed": recipe.seed}
+    if recipe == paper(recipe.dataset, **same):
+        return f"paper, {recipe.epochs} epochs"
+    if recipe == short(recipe.dataset, **same):
+        return f"short, {recipe.epochs} epochs"
+    rest = json.dumps(json.loads(replace(recipe, seed=0, loss=LOSSES[0]).to_json()), sort_keys=True)
+    return f"own {hashlib.sha256(rest.encode()).hexdigest()[:4]}, {recipe.epochs} epochs"
+
+
+def group_cells(cells: list[Cell]) -> dict[tuple[str, str, str, str], list[Cell]]:
+    """Cells that differ in nothing but the seed, by data set, network, loss and recipe; in the paper's order."""
+    groups: dict[tuple[str, str, str, str], list[Cell]] = defaultdict(list)
+    for cell in cells:
+        recipe = recipe_of(cell)
+        groups[recipe.dataset, recipe.network, recipe.loss, recipe_name(recipe)].append(cell)
+    order = sorted(groups, key=lambda key: (key[0], key[1], LOSSES.index(key[2]), key[3]))
+    return {key: sorted(groups[key], key=lambda cell: int(cell["recipe"]["seed"])) for key in order}
+
+
+def named_cells(cells: list[Cell]) -> list[tuple[str, Cell]]:
+    """Every cell with its name, in the paper's order."""
+    groups = group_cells(cells).items()
+    return [(f"{', '.join(key)}, seed {cell['recipe']['seed']}", cell) for key, group in groups for cell in group]
+
+
+def build_rows(cells: list[Cell]) -> list[Row]:
+    """Two lines for each training and recipe, temperature scaling and focal temperature scaling."""
+    rows = []
+    for (dataset, network, loss, recipe), group in group_cells(cells).items():
+        for method in ("TS", "FTS"):
+            scores = {
+                measure: {criterion: _score(group, method.lower(), measure, criterion) for criterion in CRITERIA}
+                for measure in MEASURES
+            }
+            seeds = [int(cell["recipe"]["seed"]) for cell in group]
+            accuracy = spread([cell["accuracy"] for cell in group])
+            printed = PRINTED.get((dataset, loss, method)) if network == "resnet50" else None
+            rows.append(Row(dataset, network, loss, recipe, method, seeds, accuracy, scores, printed))
+    return rows
+
+
+def build_differences(cells: list[Cell]) -> list[Difference]:
+    """FTS against TS in every cell: log-loss where both were chosen by it, then ECE where both were chosen by that."""
+    found = []
+    for name, cell in named_cells(cells):
+        for measure in MEASURES:
+            pair = cell["differences"][f"fts - ts, {measure}"]
+            found.append(Difference(name, measure, pair["difference"], pair["low"], pair["high"]))
+    return found
+
+
+def spread(values: list[float]) -> Spread:
+    """Mean and, of two or more, the standard deviation."""
+    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
+
+
+def _score(group: list[Cell], method: str, measure: str, criterion: str) -> Score:
+    found = [cell[method][criterion] for cell in group]
+    gamma, temperature = (float(np.mean([f[name] for f in found])) for name in ("gamma", "temperature"))
+    return Score(*spread([f[measure] for f in found]), gamma, temperature)

@@ -1,0 +1,286 @@
+"""The paper's figures: what is computed agrees with independent references, what is drawn is the same on every run."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import mpmath as mp
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from refocal.data import load_sample
+from refocal.errors import FormatError, ParameterError
+from refocal.maps import focal, focal_temperature
+from refocal_paper.figures import NAMES, _networks, draw, make_figures, reproduce, trained, write
+from refocal_paper.figures._base import fit_line, to_csv
+from refocal_paper.figures._networks import GAMMAS, TEMPERATURES
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory):
+    """A folder with one finished cell of a sweep, made of the embedded logits."""
+    runs = tmp_path_factory.mktemp("runs")
+    folder = runs / "cifar10-resnet18-focal-1-1-x"
+    folder.mkdir()
+    validation, test = load_sample("cifar10-focal3")
+    np.savez(
+        folder / "logits.npz",
+        val=(1.3 * validation.values[:2000]).astype(np.float16),
+        yv=validation.labels[:2000].astype(np.uint8),
+        test=(1.3 * test.values[:2000]).astype(np.float16),
+        yt=test.labels[:2000].astype(np.uint8),
+    )
+    (folder / "recipe.json").write_text(json.dumps({"dataset": "cifar10", "loss": "focal-1", "seed": 1, "epochs": 9}))
+    (runs / "unfinished").mkdir()
+    (runs / "unfinished" / "recipe.json").write_text("{}")
+    return runs
+
+
+@pytest.fixture(scope="module")
+def figures():
+    return make_figures()
+
+
+@pytest.fixture(scope="module")
+def tables(figures):
+    return {name: figure.compute() for name, figure in figures.items()}
+
+
+def rows(table):
+    return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+
+
+# What is computed ----------------------------------------------------------------------------------------------------
+
+
+def proper_by_search(p, gamma):
+    """The proper part of focal loss at p, through the inverse of the paper's binary closed form, by bisection."""
+    g = mp.mpf(gamma)
+
+    def after(q):
+        ratio = ((1 - q) / q) ** g * ((1 - q) - g * q * mp.log(q)) / (q - g * (1 - q) * mp.log(1 - q))
+        return 1 / (1 + ratio)
+
+    low, high = mp.mpf("1e-30"), 1 - mp.mpf("1e-30")
+    with mp.workdps(50):
+        for _ in range(120):
+            middle = (low + high) / 2
+            low, high = (middle, high) if after(middle) < p else (low, middle)
+        return float(-((1 - low) ** g) * mp.log(low))
+
+
+def test_loss_and_link_follow_the_papers_formulas(tables):
+    for row in rows(tables["loss-and-link"]["loss"])[::57]:
+        q = row["probability"]
+        assert row["cross-entropy"] == pytest.approx(-np.log(q), rel=1e-12)
+        for gamma in (0.5, 3):
+            assert row[f"focal {gamma}"] == pytest.approx(-((1 - q) ** gamma) * np.log(q), rel=1e-12)
+            assert row[f"proper {gamma}"] == pytest.approx(proper_by_search(q, gamma), rel=1e-9)
+    for row in rows(tables["loss-and-link"]["link"])[::40]:
+        q = row["probability"]
+        for name, value in row.items():
+            if name.startswith("gamma"):
+                g = float(name.split()[1])
+                ratio = ((1 - q) / q) ** g * ((1 - q) - g * q * np.log(q)) / (q - g * (1 - q) * np.log(1 - q))
+                assert value == pytest.approx(1 / (1 + ratio), rel=1e-9)
+
+
+def test_the_bounds_hold_and_the_tight_ones_are_what_trying_finds(tables):
+    for row in rows(tables["bounds"]["bounds"])[1:]:
+        assert row["paper low"] <= row["tight for all s low"] < row["tight low"] <= row["tried low"] * (1 + 1e-12)
+        assert row["tried high"] <= row["tight high"] * (1 + 1e-9)
+        assert row["tight high"] < row["paper high"]
+        assert row["tight high"] == pytest.approx(row["tight for all s high"], rel=1e-12)
+        assert row["tried low"] == pytest.approx(row["tight low"], rel=1e-6)
+        assert row["tried high"] == pytest.approx(row["tight high"], rel=1e-6)
+
+
+def test_the_risks_are_least_at_the_truth_and_those_of_their_definition(tables):
+    table = tables["isolines"]["isolines"]
+    q = np.stack([table[name] for name in ("q1", "q2", "q3")], axis=-1)
+    p = np.array([0.55, 0.3, 0.15])
+    np.testing.assert_allclose(table["cross-entropy"], -(p * np.log(q)).sum(axis=1), rtol=1e-10)
+    np.testing.assert_allclose(table["Brier score"], ((q - p) ** 2).sum(axis=1) + (p * (1 - p)).sum(), rtol=1e-10)
+    for name in table:
+        if name[0] != "q":
+            np.testing.assert_allclose(q[np.argmin(table[name])], p, atol=1e-12)
+
+
+def test_arrows_and_differences_are_those_of_the_maps(tables):
+    for row in rows(tables["arrows"]["arrows"])[::17]:
+        q = np.array([row["q1"], row["q2"], row["q3"]])
+        power = q ** (1 / row["temperature"])
+        expected = np.exp(focal(np.log(q), row["gamma"])) if row["map"] == "focal" else power / power.sum()
+        np.testing.assert_allclose([row["p1"], row["p2"], row["p3"]], expected, rtol=1e-12)
+    for row in rows(tables["difference"]["difference"])[::997]:
+        q = np.array([row["q1"], row["q2"], row["q3"]])
+        for gamma, temperature in ((0.5, 0.8), (2.0, 0.46)):
+            power = q ** (1 / temperature)
+            change = np.exp(focal(np.log(q), gamma)) - power / power.sum()
+            assert row[f"top class, gamma {gamma:g}"] == pytest.approx(change[q.argmax()], abs=1e-12)
+            assert row[f"largest, gamma {gamma:g}"] == pytest.approx(np.abs(change).max(), abs=1e-12)
+
+
+def plain_ece(log_p, labels, n_bins=15):
+    """Equal-mass ECE in a loop, for confidences without ties."""
+    p = np.exp(log_p.astype(np.float64))
+    confidence, correct = p.max(axis=1), p.argmax(axis=1) == labels
+    bins = np.array_split(np.argsort(confidence, kind="stable"), n_bins)
+    return sum(abs(confidence[b].mean() - correct[b].mean()) * len(b) for b in bins) / len(labels)
+
+
+def test_no_other_temperature_has_a_lower_ece(tables):
+    validation = load_sample("cifar10-focal3").validation
+    found = [
+        row for row in rows(tables["gamma-temperature-line"]["line"]) if row["network"] == "cifar10 focal-3, embedded"
+    ]
+    assert [row["gamma"] for row in found] == GAMMAS.tolist()
+    for row in found[::4]:
+        at = plain_ece(focal_temperature(validation.values, row["gamma"], row["temperature"]), validation.labels)
+        assert row["ECE, %"] == pytest.approx(100 * at, abs=0.01)
+        others = [
+            plain_ece(focal_temperature(validation.values, row["gamma"], t), validation.labels)
+            for t in TEMPERATURES[::25]
+        ]
+        assert at <= min(others) + 2e-4
+
+
+def test_a_tolerance_bounds_the_log_loss_and_buys_calibration(tables):
+    for network in dict.fromkeys(tables["tolerance"]["tolerance"]["network"]):
+        found = [row for row in rows(tables["tolerance"]["tolerance"]) if row["network"] == network]
+        best = found[0]["validation log-loss"]
+        for row in found[:-1]:
+            assert row["validation log-loss"] <= best * (1 + row["tolerance"]) * (1 + 1e-9)
+        errors = [row["validation ECE, %"] for row in found]
+        assert all(a >= b for a, b in pairwise(errors))
+        assert errors[0] > errors[-1]
+
+
+def test_the_line_is_the_one_of_least_squares():
+    x, y = np.array([0.0, 1.0, 3.0, 4.0]), np.array([1.0, 2.5, 2.0, 6.0])
+    line = fit_line(x, y)
+    design = np.stack([x, np.ones(4)], axis=1)
+    slope, intercept = np.linalg.solve(design.T @ design, design.T @ y)
+    assert (line.slope, line.intercept) == pytest.approx((slope, intercept))
+    assert line.r_squared == pytest.approx(np.corrcoef(x, y)[0, 1] ** 2)
+
+
+# What is drawn -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_axis_is_named_and_no_words_overlap(figures, tables, name):
+    canvas = draw(figures[name], tables[name])
+    renderer = FigureCanvasAgg(canvas).get_renderer()
+    canvas.draw(renderer)
+    for ax in canvas.axes:
+        if not ax.axison or ax.get_label() == "<colorbar>":
+            continue
+        assert ax.get_xlabel()
+        assert ax.get_ylabel() or ax.get_subplotspec().colspan.start > 0
+        labels = [t for t in ax.get_xticklabels() if t.get_text() and ax.get_xlim()[0] <= t.get_position()[0]]
+        boxes = [t.get_window_extent(renderer) for t in labels if t.get_position()[0] <= ax.get_xlim()[1]]
+        assert all(a.x1 <= b.x0 for a, b in pairwise(boxes))
+        # Legends and labels keep inside the picture.
+        frame = canvas.bbox
+        for artist in (ax.xaxis.label, ax.yaxis.label, ax.title, ax.get_legend()):
+            if artist is not None and (not hasattr(artist, "get_text") or artist.get_text()):
+                box = artist.get_window_extent(renderer)
+                assert box.x0 >= frame.x0 - 1
+                assert box.x1 <= frame.x1 + 1
+
+
+def test_two_runs_write_the_same_bytes(tmp_path, figures, tables):
+    """In two processes: all that can differ from run to run differs."""
+    slow = ("gamma-temperature-line", "tolerance", "multiclass-fit", "confidence")  # drawn by the same functions
+    quick = [name for name in NAMES if name not in slow]
+    script = "import sys; from pathlib import Path; from refocal_paper.figures import reproduce\n"
+    script += "reproduce(sys.argv[2:], Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "a"), *quick], check=True)  # noqa: S603
+    (tmp_path / "b").mkdir()
+    for name in quick:
+        write(figures[name], tables[name], tmp_path / "b")
+    first, second = ({path.name: path.read_bytes() for path in (tmp_path / x).iterdir()} for x in "ab")
+    assert first == second
+    assert {Path(name).suffix for name in first} == {".svg", ".pdf", ".csv"}
+    for name in quick:
+        assert len(first[f"{name}.svg"]) < 300_000
+        assert b"<dc:date>" not in first[f"{name}.svg"]
+        assert b"CreationDate" not in first[f"{name}.pdf"]
+
+
+def test_figures_of_networks_are_the_same_twice_and_read_the_cells_of_a_sweep(tmp_path, cell, monkeypatch):
+    monkeypatch.setattr(_networks, "GAMMAS", np.array([0.0, 1.0]))
+    monkeypatch.setattr(_networks, "TEMPERATURES", np.round(np.arange(0.7, 2.3, 0.05), 2))
+    monkeypatch.setattr(trained, "GAMMAS", _networks.GAMMAS)
+    for folder in ("a", "b"):
+        done = reproduce(["gamma-temperature-line", "tolerance"], tmp_path / folder, cell)
+    first, second = ({path.name: path.read_bytes() for path in (tmp_path / x).iterdir()} for x in "ab")
+    assert first == second
+    with (tmp_path / "a" / "gamma-temperature-line.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert {line["network"] for line in lines} == {
+        "cifar100 focal-7, embedded",
+        "cifar10 focal-3, embedded",
+        "cifar10 cross-entropy, embedded",
+        "cifar10 focal-1, seed 1, 9 epochs",
+    }
+    # The cell's logits are the sample's times 1.3, of fewer rows: so are its temperatures.
+    temperature = {
+        loss: [float(line["temperature"]) for line in lines if (line["dataset"], line["loss"]) == ("cifar10", loss)]
+        for loss in ("focal-3", "focal-1")
+    }
+    assert np.median(np.divide(temperature["focal-1"], temperature["focal-3"])) == pytest.approx(1.3, abs=0.12)
+    assert any("focal-1, seed 1" in reading.what for reading in done[0].readings)
+
+
+def test_no_torch_is_needed(tmp_path):
+    script = "import sys\nfrom pathlib import Path\nfrom refocal_paper.figures import reproduce\n"
+    script += "reproduce(['arrows'], Path(sys.argv[1])); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)  # noqa: S603
+    assert (tmp_path / "arrows.svg").is_file()
+
+
+def test_what_is_wrong_is_named(tmp_path):
+    with pytest.raises(ParameterError, match=r"'names' of reproduce must be one of 'loss-and-link'.* Got 'mona-lisa'"):
+        reproduce(["mona-lisa"], tmp_path)
+    with pytest.raises(FormatError, match="no finished cell"):
+        reproduce(["bounds"], tmp_path, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tables_become_csv():
+    table = {"a": [1.0, float("nan")], "b": ["x,y", None], "c": np.array([1 / 3, 2.0])}
+    assert to_csv(table) == 'a,b,c\n1,"x,y",0.33333333\n,,2\n'
+
+
+# What the docs say ---------------------------------------------------------------------------------------------------
+
+
+def test_the_page_says_what_the_figures_say(figures, tables):
+    """Every reading of the figures that need no sweep stands in docs/figures.md as it is."""
+    text = (DOCS / "figures.md").read_text(encoding="utf-8")
+    for name in NAMES:
+        assert f"(figures/{name}.svg)" in text
+        assert (DOCS / "figures" / f"{name}.svg").stat().st_size < 300_000
+        if name in ("gamma-temperature-line", "tolerance"):
+            continue  # drawn there with the cells of the sweep
+        for reading in figures[name].read(tables[name]):
+            line = f"| {reading.what} | {reading.ours} | {reading.paper} |"
+            assert line in text.replace("\\|", "|"), line
+
+
+def test_the_page_says_of_every_network_what_its_figure_says(tables, figures):
+    """The embedded networks are drawn there too, with the same numbers."""
+    text = (DOCS / "figures.md").read_text(encoding="utf-8")
+    for reading in figures["gamma-temperature-line"].read(tables["gamma-temperature-line"]):
+        assert re.search(re.escape(f"| {reading.what} | {reading.ours} |"), text)

@@ -1,0 +1,263 @@
+"""Measures of cells, the table, the claims: against plain loops, on logits made for the purpose."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refocal.errors import FormatError
+from refocal.theory import closest_temperature
+from refocal_paper import claims, layout
+from refocal_paper.measure import find_cells, map_temperature, measure_cell
+from refocal_paper.printed import PRINTED
+from refocal_paper.recipe import Recipe, paper, short
+from refocal_paper.table import build_differences, build_rows, recipe_name
+
+CE = short("cifar100")
+RECIPES = [CE, replace(CE, seed=2), replace(CE, loss="focal-3"), paper("cifar100", loss="focal-3"),
+           replace(CE, loss="adafocal")]  # fmt: skip
+
+
+def write_cell(runs, recipe, scale):
+    """A finished cell of a network whose logits are `scale` times too sharp."""
+    folder = runs / recipe.key
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng([recipe.seed, recipe.epochs, len(recipe.loss)])
+    logits = 2.0 * rng.normal(size=(900, 5))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1).astype(np.int16)
+    sharp = (scale * logits).astype(np.float16)
+    np.savez(folder / "logits.npz", val=sharp[:400], yv=labels[:400], test=sharp[400:], yt=labels[400:])
+    (folder / "recipe.json").write_text(recipe.to_json())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    runs = tmp_path_factory.mktemp("runs")
+    for recipe, scale in zip(RECIPES, (2.0, 2.2, 1.1, 0.9, 1.3), strict=True):
+        write_cell(runs, recipe, scale)
+    return runs
+
+
+@pytest.fixture(scope="module")
+def cells(runs):
+    return [measure_cell(folder) for folder in find_cells(runs)[0]]
+
+
+def log_loss_at(logits, labels, temperature):
+    scaled = logits.astype(np.float64) / temperature
+    top = scaled.max(axis=1, keepdims=True)
+    log_p = scaled - top - np.log(np.exp(scaled - top).sum(axis=1, keepdims=True))
+    return -log_p[np.arange(len(labels)), labels].mean()
+
+
+def test_a_cells_numbers_are_those_of_a_plain_search(runs):
+    folder = runs / CE.key
+    cell, data = measure_cell(folder), np.load(folder / "logits.npz")
+    grid = np.arange(1, 501) / 100.0
+    best = min(grid, key=lambda t: log_loss_at(data["val"], data["yv"], t))
+    assert cell["ts"]["nll"]["temperature"] == pytest.approx(best)
+    assert cell["ts"]["nll"]["log_loss"] == pytest.approx(log_loss_at(data["test"], data["yt"], best), rel=1e-5)
+    assert cell["raw"]["log_loss"] == pytest.approx(log_loss_at(data["test"], data["yt"], 1.0), rel=1e-5)
+    assert cell["accuracy"] == pytest.approx((data["test"].argmax(axis=1) == data["yt"]).mean())
+    for measure, criterion in (("log_loss", "nll"), ("ece", "ece")):
+        apart = cell["differences"][f"fts - ts, {measure}"]
+        assert apart["difference"] == pytest.approx(cell["fts"][criterion][measure] - cell["ts"][criterion][measure])
+        assert apart["low"] <= apart["difference"] <= apart["high"]
+    pairs = dict(map(tuple, cell["pairs"]["nll"]))
+    assert sorted(pairs) == [-0.5, -0.25, 0.0, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0]
+    assert pairs[0.0] == cell["ts"]["nll"]["temperature"]
+    assert pairs[cell["fts"]["nll"]["gamma"]] == cell["fts"]["nll"]["temperature"]
+
+
+def test_rows_are_means_over_the_seeds(runs, cells):
+    rows = build_rows(cells)
+    assert [(row.loss, row.recipe, row.method, row.seeds) for row in rows[::2]] == [
+        ("cross-entropy", "short, 60 epochs", "TS", [1, 2]),
+        ("focal-3", "paper, 350 epochs", "TS", [1]),
+        ("focal-3", "short, 60 epochs", "TS", [1]),
+        ("adafocal", "short, 60 epochs", "TS", [1]),
+    ]
+    assert [row.method for row in rows] == ["TS", "FTS"] * 4
+    pair = [json.loads((runs / recipe.key / "metrics.json").read_text()) for recipe in RECIPES[:2]]
+    for row, method in zip(rows[:2], ("ts", "fts"), strict=True):
+        for measure in ("log_loss", "ece"):
+            for criterion in ("nll", "ece"):
+                a, b = (cell[method][criterion][measure] for cell in pair)
+                score = row.scores[measure][criterion]
+                assert score.mean == pytest.approx((a + b) / 2)
+                assert score.sd == pytest.approx(abs(a - b) / 2**0.5)
+        assert row.paper == PRINTED["cifar100", "cross-entropy", row.method]
+    assert rows[2].accuracy.sd is None
+    assert rows[2].scores["ece"]["ece"].sd is None
+
+
+def test_the_papers_own_numbers():
+    assert len(PRINTED) == 36
+    row = PRINTED["cifar10", "adafocal", "FTS"]
+    assert (row.gamma, row.accuracy, row.log_loss_temperature, row.ece, row.ece_sd) == (5.0, 94.9, 3.70, 0.95, 0.10)
+    row = PRINTED["tinyimagenet", "flsd-53", "TS"]
+    assert (row.gamma, row.accuracy, row.log_loss, row.ece_temperature) == (None, 52.1, 2.02, 0.98)
+    # "could noticeably improve ECE among all baseline models"
+    assert all(row.ece < PRINTED[key[0], key[1], "TS"].ece for key, row in PRINTED.items() if key[2] == "FTS")
+
+
+def test_recipes_are_told_apart():
+    assert recipe_name(paper("tinyimagenet", loss="focal-7", seed=3)) == "paper, 100 epochs"
+    assert recipe_name(short("cifar10", network="resnet18")) == "short, 60 epochs"
+    own = Recipe("cifar100", weight_decay=1e-4)
+    assert recipe_name(own).startswith("own ")
+    assert recipe_name(own) == recipe_name(replace(own, seed=4, loss="adafocal"))
+    assert recipe_name(own) != recipe_name(replace(own, momentum=0.8))
+
+
+def test_the_table_in_writing(cells):
+    text = layout.markdown(cells)
+    tables = [block for block in text.split("\n\n") if block.startswith("|")]
+    for block, columns, rows in zip(tables, (11, 7, 5), (8, 8, 5), strict=True):
+        lines = [line.split("|")[1:-1] for line in block.strip().split("\n")]
+        assert {len(line) for line in lines} == {columns}
+        assert len(lines) == rows + 2
+    first = build_rows(cells)[0]
+    score = first.scores["ece"]["ece"]
+    assert f"{100 * score.mean:.2f} ± {100 * score.sd:.2f} ({score.temperature:.2f})" in tables[0]
+    assert "| 77.6 ± 0.6 | 0.88 ± 0.02 (1.31) | 3.01 ± 0.43 (1.45) |" in tables[0]
+    for difference in build_differences(cells):
+        assert difference.cell in tables[2]
+    tex = layout.latex(cells)
+    rows = [line for line in tex.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+    assert {line.count("&") for line in rows} == {10}
+    assert tex.count("FTS") == 4
+    assert not set("±–_%") & set(tex)
+    data = json.loads(json.dumps(layout.as_json(cells), allow_nan=False))
+    assert data["rows"][0]["scores"]["ece"]["ece"]["temperature"] == score.temperature
+    assert data["rows"][0]["paper"]["ece"] == 3.01
+    assert [d["verdict"] for d in data["differences"]] == [d.verdict for d in build_differences(cells)]
+
+
+def test_the_claims_are_what_the_cells_say(cells):
+    for epochs, name, n in ((350, "paper", 1), (60, "short", 4)):
+        setting = f"cifar100, resnet50, {name}, {epochs} epochs"
+        some = [cell for cell in cells if cell["recipe"]["epochs"] == epochs]
+        ratios = [cell["ts"]["ece"]["ece"] / cell["ts"]["nll"]["ece"] for cell in some]
+        change = next(change for change in claims.changes(cells) if change.setting == setting)
+        assert change.what == "test ECE, TS chosen by ECE against by log-loss"
+        assert change.mean == pytest.approx(np.mean(ratios) - 1.0)
+        assert (change.smaller, change.cells) == (sum(r < 1.0 for r in ratios), n)
+    found = claims.trainings(cells)
+    assert [(t.setting[-16:], t.gamma) for t in found] == [
+        ("paper, 350 epochs"[-16:], 3.0), ("short, 60 epochs", 0.0), ("short, 60 epochs", 3.0)
+    ]  # fmt: skip
+    assert claims.falls([t.temperature_nll for t in found[1:]]) == (1, 1)
+    assert claims.falls([3.0, 2.0, 2.5, 1.0]) == (2, 3)
+    for line, pairs in zip(
+        (line for line in claims.lines(cells) if line.criterion == "nll"),
+        (cell["pairs"]["nll"] for cell in sorted_as_in_the_table(cells)),
+        strict=True,
+    ):
+        gamma, temperature = np.array(pairs).T
+        assert line.r_squared_with_5 == pytest.approx(np.corrcoef(gamma, temperature)[0, 1] ** 2)
+        near = gamma <= 1.0
+        assert line.r_squared == pytest.approx(np.corrcoef(gamma[near], temperature[near])[0, 1] ** 2)
+        assert line.slope > 0.0
+    # One setting has both cross-entropy and focal loss; its products are of the temperatures there.
+    (composition,) = claims.compositions(cells)
+    assert composition.gap == pytest.approx(
+        np.mean([c["ts"]["nll"]["temperature"] for c in by_loss(cells, "cross-entropy")])
+    )
+    assert composition.map_theory == closest_temperature(3.0, 3).temperature
+    assert composition.map_measured is not None
+    text = layout.claims_markdown(cells)
+    assert f"{composition.gap * composition.map_theory:.2f}" in text
+    assert "T falls by log-loss in 1 of 1 steps" in text
+
+
+def by_loss(cells, loss):
+    return [cell for cell in cells if cell["recipe"]["loss"] == loss]
+
+
+def sorted_as_in_the_table(cells):
+    losses = ["cross-entropy", "focal-3", "adafocal"]
+    return sorted(cells, key=lambda c: (losses.index(c["recipe"]["loss"]), -c["recipe"]["epochs"], c["recipe"]["seed"]))
+
+
+def test_the_temperature_of_the_map_on_a_network():
+    """The nearest temperature in KL divergence, by brute force, with the map in its plain form."""
+    logits, gamma = np.random.default_rng(0).normal(size=(300, 4)) * 2.0, 3.0
+    q = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    weight = 1.0 / ((1 - q) ** gamma / q - gamma * (1 - q) ** (gamma - 1) * np.log(q))
+    p = weight / weight.sum(axis=1, keepdims=True)
+
+    def divergence(t):
+        scaled = np.exp(logits / t)
+        return -(p * np.log(scaled / scaled.sum(axis=1, keepdims=True))).sum()
+
+    best = min(np.arange(0.2, 1.0, 0.0005), key=divergence)
+    assert map_temperature(logits, gamma) == pytest.approx(best, abs=0.0006)
+
+
+def test_cells_without_logits_and_cells_from_before(tmp_path):
+    folder = write_cell(tmp_path, CE, 2.0)
+    first = measure_cell(folder)
+    old = {name: value for name, value in first.items() if name not in ("pairs", "map_temperature")}
+    (folder / "metrics.json").write_text(json.dumps(old))
+    assert measure_cell(folder) == first  # the logits are there: what is missing is measured
+    (folder / "metrics.json").write_text(json.dumps(old))
+    (folder / "logits.npz").unlink()
+    (folder / "recipe.json").unlink()
+    assert measure_cell(folder) == old  # they are not: what is there is used
+    assert find_cells(tmp_path) == ([folder], [])
+    assert claims.lines([old]) == []
+    assert "No cell kept its pairs" in layout.claims_markdown([old])
+    assert layout.markdown([old]).count("| FTS |") == 2
+
+
+def test_what_is_no_cell(tmp_path):
+    folder = write_cell(tmp_path, CE, 2.0)
+    (folder / "metrics.json").write_text("{}")
+    with pytest.raises(FormatError, match="holds no 'recipe'; remove it to have the cell measured again"):
+        measure_cell(folder)
+    for text in ("{", "[]"):
+        (folder / "metrics.json").write_text(text)
+        with pytest.raises(FormatError, match=r"metrics\.json: (not a JSON file|must hold a JSON object)"):
+            measure_cell(folder)
+    (folder / "metrics.json").unlink()
+    (folder / "logits.npz").write_bytes(b"nonsense")
+    with pytest.raises(FormatError, match="must hold the arrays 'val', 'test', 'yv' and 'yt'"):
+        measure_cell(folder)
+    (folder / "logits.npz").unlink()
+    assert find_cells(tmp_path) == ([], [folder])
+    with pytest.raises(FormatError, match="not been trained to its end"):
+        measure_cell(folder)
+
+
+def test_a_part_of_a_page_is_replaced(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n\n{layout.BEGIN}\nold\n{layout.END}\n\nafter\n")
+    for _ in range(2):
+        layout.update_page(page, "new\n")
+        assert page.read_text() == f"before\n\n{layout.BEGIN}\n\nnew\n\n{layout.END}\n\nafter\n"
+    for text in ("no marks", f"{layout.END}\n{layout.BEGIN}", layout.BEGIN):
+        page.write_text(text)
+        with pytest.raises(FormatError, match="must hold the line"):
+            layout.update_page(page, "new")
+        assert page.read_text() == text
+
+
+PAPER = Path(__file__).parents[1]
+
+
+@pytest.mark.skipif(not (PAPER / "results").is_dir(), reason="the cells are in the repository only")
+def test_the_page_shows_what_the_cells_say():
+    cells = [measure_cell(folder) for folder in find_cells(PAPER / "results")[0]]
+    page = (PAPER / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    shown = page.split(layout.BEGIN)[1].split(layout.END)[0].strip()
+    whole = f"{layout.markdown(cells)}\n{layout.claims_markdown(cells)}"
+    assert shown == whole.strip(), (
+        "run: refocal-paper table paper/results -o paper/results --page paper/docs/reproduction.md"
+    )
+    assert (PAPER / "results" / "table.md").read_text(encoding="utf-8") == whole

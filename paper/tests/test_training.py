@@ -1,0 +1,163 @@
+"""The training loop on tiny data and the CPU: batches, steps, losses, checkpoints, a full disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from refocal import losses
+from refocal.errors import FormatError
+from refocal_paper.batches import Batches
+from refocal_paper.datasets import synthetic
+from refocal_paper.networks import make_network
+from refocal_paper.recipe import LOSSES, short
+from refocal_paper.training import CheckpointError, Trainer, make_loss
+
+TINY = short("synthetic", epochs=4, network="tiny")
+CPU = torch.device("cpu")
+
+
+def test_batches_are_crops_and_flips_of_the_images():
+    data = synthetic(n_train=96)
+    batches = Batches(data.train, data.train_labels, replace(TINY, batch_size=32), CPU)
+    padded = np.pad(data.train, ((0, 0), (4, 4), (4, 4), (0, 0)))
+    seen = []
+    for x, y in batches:
+        pixels = (x.permute(0, 2, 3, 1) * batches.std + batches.mean).round().to(torch.uint8).numpy()
+        for image, label in zip(pixels[:4], y[:4], strict=True):
+            windows = np.lib.stride_tricks.sliding_window_view(padded, (32, 32), axis=(1, 2))
+            windows = windows.transpose(0, 1, 2, 4, 5, 3)
+            hits = [
+                (k, i, j, flip)
+                for flip, candidate in enumerate((image, image[:, ::-1]))
+                for k, i, j in np.argwhere((windows[..., :4, :4, :] == candidate[:4, :4]).all(axis=(3, 4, 5)))
+                if (windows[k, i, j] == candidate).all()
+            ]
+            assert len(hits) == 1
+            assert data.train_labels[hits[0][0]] == label
+            seen.append(hits[0])
+    assert {flip for *_, flip in seen} == {0, 1}
+    assert len({(i, j) for _, i, j, _ in seen}) > 5
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_training_losses(loss):
+    logits, labels = torch.randn(20, 5, dtype=torch.float64) * 3, torch.randint(0, 5, (20,))
+    recipe = replace(TINY, loss=loss)
+    expected = {
+        "cross-entropy": lambda: losses.cross_entropy(logits, labels),
+        "flsd-53": lambda: losses.sample_dependent_focal(logits, labels),
+        "adafocal": lambda: losses.focal(logits, labels, 1.0),  # where every bin begins
+    }.get(loss, lambda: losses.focal(logits, labels, recipe.gamma))()
+    torch.testing.assert_close(make_loss(recipe)(logits, labels), expected)
+
+
+def test_adafocal_follows_the_validation_set_and_continues(tmp_path):
+    recipe, data = replace(TINY, loss="adafocal"), synthetic()
+    whole = Trainer(recipe, data, tmp_path / "whole", CPU)
+    whole.run()
+    assert whole.loss.gammas.unique().numel() > 1
+    first = Trainer(recipe, data, tmp_path / "broken", CPU)
+    for _ in range(2):
+        first._train_epoch()
+    first._save()
+    second = Trainer(recipe, data, tmp_path / "broken", CPU)
+    second.run()
+    assert torch.equal(second.loss.gammas, whole.loss.gammas)
+    np.testing.assert_array_equal(second.logits(data.test), whole.logits(data.test))
+
+
+def test_a_step_is_clipped_sgd_on_the_summed_loss(tmp_path):
+    data = synthetic()
+    trainer = Trainer(TINY, data, tmp_path, CPU)
+    twin = make_network("tiny", 4, TINY.seed)
+    plain = torch.optim.SGD(twin.parameters(), 0.1, momentum=0.9, weight_decay=5e-4)
+    batches = Batches(data.train[trainer.split.train], data.train_labels[trainer.split.train], TINY, CPU)
+    for x, y in batches:
+        plain.zero_grad()
+        torch.nn.functional.cross_entropy(twin(x), y, reduction="sum").backward()
+        torch.nn.utils.clip_grad_norm_(twin.parameters(), 2.0)
+        plain.step()
+    trainer._train_epoch()
+    for ours, theirs in zip(trainer.network.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
+    trainer = Trainer(TINY, synthetic(), tmp_path, CPU)
+    trainer._save()
+    with pytest.raises(FormatError, match="belongs to another recipe"):
+        Trainer(replace(TINY, seed=2), synthetic(), tmp_path, CPU)
+
+
+def test_images_are_standardised_by_the_training_images():
+    data = synthetic(n_train=1500)
+    batches = Batches(data.train, data.train_labels, TINY, CPU)
+    np.testing.assert_allclose(batches.mean, data.train.astype(float).mean(axis=(0, 1, 2)), rtol=1e-6)
+    np.testing.assert_allclose(batches.std, data.train.astype(float).std(axis=(0, 1, 2)), rtol=1e-6)
+    grey = Batches(np.full_like(data.train, 7), data.train_labels, TINY, CPU)
+    assert all(torch.isfinite(x).all() for x, _ in grey)
+
+
+def test_a_checkpoint_that_cannot_be_read(tmp_path):
+    (tmp_path / "checkpoint.pt").write_bytes(b"nonsense")
+    with pytest.raises(FormatError, match="not a checkpoint that can be read; remove it"):
+        Trainer(TINY, synthetic(), tmp_path, CPU)
+
+
+def test_a_full_disk_stops_the_run_in_one_line_and_leaves_the_last_checkpoint(tmp_path, monkeypatch):
+    data = synthetic()
+    whole = Trainer(TINY, data, tmp_path / "whole", CPU)
+    whole.run(checkpoint_every=1)
+    trainer = Trainer(TINY, data, tmp_path / "full", CPU)
+    sync, synced = os.fsync, []
+
+    def full(descriptor):
+        synced.append(descriptor)
+        if len(synced) > 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(CheckpointError) as caught:
+            trainer.run(checkpoint_every=1)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'full'}: No space left on device; the run stopped after epoch 3.")
+    assert "same command goes on from the last checkpoint, which is whole" in message
+    assert "\n" not in message
+    assert sorted(path.name for path in (tmp_path / "full").iterdir()) == ["checkpoint.pt", "log.jsonl"]
+    again = Trainer(TINY, data, tmp_path / "full", CPU)
+    assert again.epoch == 2
+    again.run(checkpoint_every=1)
+    np.testing.assert_array_equal(again.logits(data.test), whole.logits(data.test))
+
+
+def test_a_disk_that_is_full_from_the_start(tmp_path, monkeypatch):
+    trainer = Trainer(TINY, synthetic(), tmp_path, CPU)
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(CheckpointError, match="begins anew: there was no checkpoint"):
+            trainer.run(checkpoint_every=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
+    assert Trainer(TINY, synthetic(), tmp_path, CPU).epoch == 0
+    assert (tmp_path / "log.jsonl").read_text() == ""
+
+
+def test_every_batch_is_told(tmp_path):
+    steps, logs = [], []
+    trainer = Trainer(TINY, synthetic(), tmp_path, CPU)
+    trainer.run(on_epoch=logs.append, on_batch=lambda epoch, batch: steps.append((epoch, batch)))
+    per_epoch = len(trainer.batches)
+    assert steps == [(epoch, batch) for epoch in range(4) for batch in range(1, per_epoch + 1)]
+    assert [log["epoch"] for log in logs] == [1, 2, 3, 4]
+    assert set(logs[0]) == {"epoch", "loss", "accuracy", "learning_rate", "seconds"}

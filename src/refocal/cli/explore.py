@@ -1,0 +1,33 @@
+"""`refocal explore`: the page to explore the maps with."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from refocal.cli import options
+from refocal.cli.printing import out, print_json
+
+
+def explore(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")] = Path("explore.html"),
+    show: Annotated[
+        bool | None, typer.Option("--open/--no-open", help="Open it in a browser; by default where a terminal is.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Write a page with sliders for γ and T: the map, the loss, the closest temperature, live."""
+    from refocal.explore import write_page
+
+    options.check_output(output, (".html", ".htm"))
+    write_page(output)
+    if json:
+        print_json({"output": str(output)})
+    else:
+        out().print(f"Wrote {output}.")
+    if (sys.stdout.isatty() and not json) if show is None else show:
+        webbrowser.open(output.resolve().as_uri())

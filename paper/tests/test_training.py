@@ -30,7 +30,7 @@ def test_batches_are_crops_and_flips_of_the_images():
     for x, y in batches:
         pixels = (x.permute(0, 2, 3, 1) * batches.std + batches.mean).round().to(torch.uint8).numpy()
         for image, label in zip(pixels[:4], y[:4], strict=True):
-            windows = np.lib.stride_tricks.sliding_window_view(padded, (32, 32), axis=(1, 2))
+            windows = np.lib.stride_tricks.sliding_window_view(padded, (16, 16), axis=(1, 2))
             windows = windows.transpose(0, 1, 2, 4, 5, 3)
             hits = [
                 (k, i, j, flip)

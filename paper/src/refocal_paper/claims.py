@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal.theory import closest_temperature
+from refocal_paper.line import fit_line
 from refocal_paper.table import Cell, group_cells, named_cells, recipe_of
 
 # The paper's 0.4–0.5 for the focal map comes from three classes.
@@ -41,7 +42,7 @@ class Training(NamedTuple):
     ece: float
 
 
-class Line(NamedTuple):
+class MapLine(NamedTuple):
     """The best T as a line in γ of the map, in one cell: fitted to γ ≤ 1; R² also with γ = 5, which pulls at it."""
 
     cell: str
@@ -120,15 +121,15 @@ def falls(values: list[float]) -> tuple[int, int]:
     return int((np.diff(values) < 0.0).sum()), len(values) - 1
 
 
-def lines(cells: list[Cell]) -> list[Line]:
+def lines(cells: list[Cell]) -> list[MapLine]:
     """Straight lines through the best T of each γ, for the cells that kept them."""
     found = []
     for name, cell in named_cells(cells):
         for criterion, pairs in cell.get("pairs", {}).items():
             gamma, temperature = np.array(pairs).T
             near = gamma <= 1.0
-            slope, intercept, r_squared = _fit_line(gamma[near], temperature[near])
-            found.append(Line(name, criterion, slope, intercept, r_squared, _fit_line(gamma, temperature)[2]))
+            line, whole = fit_line(gamma[near], temperature[near]), fit_line(gamma, temperature)
+            found.append(MapLine(name, criterion, *line, whole.r_squared))
     return found
 
 
@@ -175,9 +176,3 @@ def _at(cell: Cell, choice: tuple[str, str], name: str) -> float:
 @cache
 def _map_temperature(gamma: float) -> float:
     return closest_temperature(gamma, CLASSES).temperature
-
-
-def _fit_line(x: Any, y: Any) -> tuple[float, float, float]:
-    slope, intercept = np.polyfit(x, y, 1)
-    rest, total = np.sum((y - intercept - slope * x) ** 2), np.sum((y - y.mean()) ** 2)
-    return float(slope), float(intercept), float(1.0 - rest / total) if total > 0.0 else 1.0

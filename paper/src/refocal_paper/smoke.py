@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from refocal_paper.datasets import synthetic
 from refocal_paper.measure import measure_cell
@@ -51,7 +52,7 @@ def smoke(out: Path, on_check: OnCheck = lambda _: None, losses: tuple[str, ...]
 
     cell = next(cell for cell in cells if cell.loss == KILLED)
     folder = broken / cell.key
-    code = _kill_in_the_middle(broken)
+    code = kill_in_the_middle(broken)
     check(f"{KILLED} was killed with SIGKILL in its second epoch", code == -signal.SIGKILL)
     left = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     check("it left a checkpoint, and neither logits nor 'done'", left == ["checkpoint.pt", "log.jsonl", "recipe.json"])
@@ -75,10 +76,8 @@ def _finite_and_different(logits: list[list[np.ndarray]]) -> bool:
     return all(np.isfinite(part).all() for part in parts) and len({p.tobytes() for p in parts}) == len(parts)
 
 
-def _kill_in_the_middle(out: Path) -> int:
+def kill_in_the_middle(out: Path) -> int:
     """Train the cell in another process, kill that once it is in its second epoch, and return how it ended."""
-    import torch  # not above: without torch, refocal_paper.ranks is to say so
-
     # The same number of threads, since sums of floats depend on it.
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     command = [sys.executable, "-m", "refocal_paper.smoke", str(out)]

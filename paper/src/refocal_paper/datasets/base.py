@@ -59,10 +59,10 @@ def split_rows(n_rows: int, n_validation: int, seed: int) -> Split:
 
 
 def synthetic(n_train: int = 640, n_test: int = 320, n_classes: int = 4, seed: int = 0) -> Dataset:
-    """Noisy 32 × 32 images of a few patterns: enough to see a network learn, in seconds."""
+    """Noisy 16 × 16 images of a few patterns: enough to see a network learn, in seconds."""
     rng = np.random.default_rng(seed)
-    patterns = rng.integers(0, 256, size=(n_classes, 8, 8, 3)).repeat(4, axis=1).repeat(4, axis=2)
+    patterns = rng.integers(0, 256, size=(n_classes, 4, 4, 3)).repeat(4, axis=1).repeat(4, axis=2)
     labels = rng.integers(0, n_classes, size=n_train + n_test)
-    noisy = 0.35 * patterns[labels] + 0.65 * rng.integers(0, 256, size=(n_train + n_test, 32, 32, 3))
+    noisy = 0.35 * patterns[labels] + 0.65 * rng.integers(0, 256, size=(n_train + n_test, 16, 16, 3))
     images = noisy.astype(np.uint8)
     return Dataset(images[:n_train], labels[:n_train], images[n_train:], labels[n_train:], n_classes)

@@ -119,34 +119,6 @@ def column(table: Table, name: str) -> Vector:
     return np.array([np.nan if value is None else value for value in table[name]], dtype=np.float64)
 
 
-class Line(NamedTuple):
-    """A straight line by least squares, and the share of the variance that it explains."""
-
-    slope: float
-    intercept: float
-    r_squared: float
-
-    def at(self, x: Vector) -> Vector:
-        """Its height."""
-        return self.slope * x + self.intercept
-
-    def __str__(self) -> str:
-        sign = "-" if self.intercept < 0 else "+"
-        return f"{self.slope:.3f} γ {sign} {abs(self.intercept):.3f}"
-
-
-def fit_line(x: Vector, y: Vector) -> Line:
-    """The line through the points.
-
-    >>> fit_line(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 5.0])).slope.round(12)
-    np.float64(2.0)
-    """
-    slope, intercept = np.polyfit(x, y, 1)
-    residual = y - (slope * x + intercept)
-    spread = y - y.mean()
-    return Line(slope, intercept, 1.0 - float(residual @ residual) / float(spread @ spread))
-
-
 def _cell(value: Any) -> str:
     if isinstance(value, (float, np.floating)):
         return "" if np.isnan(value) else f"{value:.8g}"

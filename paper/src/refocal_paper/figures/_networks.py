@@ -74,11 +74,15 @@ class Networks:
     @cached_property
     def all(self) -> list[Network]:
         """The embedded samples first, then the cells in the order of their folders' names."""
-        found = []
-        for name, (dataset, loss) in EMBEDDED.items():
-            sample = load_sample(name)
-            found.append(Network(dataset, loss, f"{dataset} {loss}, embedded", sample.validation, sample.test))
-        return found + [read_cell(folder) for folder in self.cells]
+        return embedded() + [read_cell(folder) for folder in self.cells]
+
+
+def embedded() -> list[Network]:
+    """The networks whose predictions come with refocal."""
+    return [
+        Network(dataset, loss, f"{dataset} {loss}, embedded", *load_sample(name))
+        for name, (dataset, loss) in EMBEDDED.items()
+    ]
 
 
 def read_cell(folder: Path) -> Network:

@@ -20,8 +20,8 @@ from refocal_paper.figures._base import (
     Tables,
     Vector,
     column,
-    fit_line,
 )
+from refocal_paper.line import fit_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

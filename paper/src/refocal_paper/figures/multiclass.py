@@ -8,7 +8,8 @@ import numpy as np
 
 from refocal import theory
 from refocal.report.figures import LINE, MUTED
-from refocal_paper.figures._base import BLUE, PALETTE, VERMILION, PaperFigure, Reading, Tables, column, fit_line
+from refocal_paper.figures._base import BLUE, PALETTE, VERMILION, PaperFigure, Reading, Tables, column
+from refocal_paper.line import fit_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,8 +11,9 @@ from refocal import metrics
 from refocal.maps import focal_temperature
 from refocal.report.figures import INK, MUTED
 from refocal.search.grid import best_index
-from refocal_paper.figures._base import PALETTE, PaperFigure, Reading, Tables, Vector, column, fit_line
+from refocal_paper.figures._base import PALETTE, PaperFigure, Reading, Tables, Vector, column
 from refocal_paper.figures._networks import DATASETS, GAMMAS, Network, Networks
+from refocal_paper.line import fit_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -27,6 +28,13 @@ MAKE = {
 }
 
 
+def pytest_terminal_summary(terminalreporter):
+    """Say in one line which tests were skipped, and why."""
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
+    if reasons:
+        terminalreporter.write_line("skipped: " + "; ".join(f"{n} ({reason})" for reason, n in reasons.items()))
+
+
 @pytest.fixture(params=sorted(MAKE))
 def library(request):
     """A function that makes an array of each library out of a NumPy array."""
@@ -39,7 +47,7 @@ def browser():
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     driver_path = shutil.which("chromedriver")
     if chromium is None or driver_path is None:
-        pytest.skip("no chromium and chromedriver here: the page is not tested in a browser")
+        pytest.skip("no chromium and chromedriver on the path: pages are not tested in a browser")
     from selenium import webdriver
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service

@@ -1,0 +1,107 @@
+"""How much work a fit does, counted exactly: rows walked through by the compiled passes, and bytes allocated.
+
+Counts do not depend on the processor or its load. Timing ratios beside other packages are printed by
+`make bench-guard`, which is not part of the tests.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal.search import kernel
+
+N_ROWS, N_CLASSES = 10_000, 100
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    logits = 2.0 * rng.normal(size=(N_ROWS, N_CLASSES))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    return (1.8 * logits).astype(np.float32), labels
+
+
+@pytest.fixture
+def walked(monkeypatch):
+    """Rows walked through so far by each compiled pass; a prediction counts once for each of its γ."""
+    if not kernel.usable(np.zeros((2, 2))):
+        pytest.skip("no compiled kernel: its passes are not counted")
+    counts: Counter[tuple[str, str]] = Counter()
+    compiled = kernel._pass
+
+    def counting(name, rough=False):
+        function = compiled(name, rough)
+
+        def call(*arguments):
+            n_rows = arguments[2] if name == "widen" else arguments[0].n_rows
+            counts[name, "rough" if rough else "exact"] += n_rows * (arguments[2] if name == "predict" else 1)
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(kernel, "_pass", counting)
+    return counts
+
+
+def passes(walked, name):
+    """The counts of a pass in walks through all rows: in single precision, on the way, and in double, at the end."""
+    return walked[name, "rough"] / N_ROWS, walked[name, "exact"] / N_ROWS
+
+
+def test_a_temperature_fit_walks_through_the_rows_a_few_times(data, walked):
+    TemperatureScaling().fit(*data)
+    rough, exact = passes(walked, "temperature")
+    assert rough <= 2.8  # on 300 rows, on a fifth of them, and two steps on all
+    assert exact == 1.0
+    assert passes(walked, "predict") == (0.0, 2.0)  # for the report: before and after
+    assert passes(walked, "inspect")[1] <= 1.3
+    assert {name for name, _ in walked} == {"temperature", "predict", "inspect"}
+
+
+def test_a_focal_fit_by_log_loss_walks_through_the_rows_a_few_times(data, walked):
+    FocalTemperatureScaling(objective="nll").fit(*data)
+    rough, exact = passes(walked, "focal")
+    assert rough <= 4.2
+    assert exact == 1.0
+    rough, exact = passes(walked, "temperature")  # where it starts
+    assert rough <= 2.8
+    assert exact == 1.0
+    assert passes(walked, "predict") == (0.0, 2.0)
+    assert passes(walked, "inspect")[1] <= 1.6
+
+
+@pytest.mark.parametrize(("search", "most"), [("grid", 500), (None, 300)])
+def test_a_search_by_ece_looks_at_far_fewer_points_than_its_grid_has(search, most, data, walked):
+    model = FocalTemperatureScaling(objective="ece", search=search) if search else FocalTemperatureScaling()
+    n_points = model.fit(*data).path_.value.size
+    rough, exact = passes(walked, "predict")
+    assert rough <= most < n_points / 3
+    assert exact <= 16  # the few best points, and the report
+
+
+@pytest.mark.parametrize("model", [TemperatureScaling(), FocalTemperatureScaling(objective="nll")], ids=["ts", "fts"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_fit_makes_no_copy_of_the_logits(model, dtype, data, walked):
+    logits, labels = data[0].astype(dtype), data[1]
+    model.fit(logits, labels)  # imports and caches
+    tracemalloc.start()
+    model.fit(logits, labels)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < logits.nbytes / 2
+
+
+def test_what_is_counted_grows_with_a_second_pass(data, walked, monkeypatch):
+    TemperatureScaling().fit(*data)
+    once = Counter(walked)
+    walk = kernel.temperature
+    monkeypatch.setattr(kernel, "temperature", lambda *a, **k: 0.5 * (walk(*a, **k) + walk(*a, **k)))
+    walked.clear()
+    TemperatureScaling().fit(*data)
+    assert passes(walked, "temperature")[1] == 2.0
+    assert walked["temperature", "rough"] == 2 * once["temperature", "rough"]

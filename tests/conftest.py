@@ -28,6 +28,14 @@ MAKE = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """With several workers a module stays on one of them, and all browser tests on one: fixtures are made once."""
+    for item in items:
+        group = "browser" if "browser" in getattr(item, "fixturenames", ()) else item.nodeid.split("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 def pytest_terminal_summary(terminalreporter):
     """Say in one line which tests were skipped, and why."""
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))

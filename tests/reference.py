@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from collections import Counter
 
 import mpmath as mp
 
@@ -13,18 +13,21 @@ def focal_temperature(logits, gamma, temperature=1.0):
     """log p of one row by the definition p_j ∝ 1 / |L'(q_j)|, L(q) = -(1-q)^γ log q, in mpmath."""
     with mp.workdps(max(DIGITS, mp.mp.dps)):  # mp.diff asks for more
         gamma, temperature = mp.mpf(gamma), mp.mpf(temperature)
-        logits = [mp.mpf(float(s)) / temperature for s in logits]
-        weights = [mp.exp(s - max(logits)) for s in logits]
-        # Sums of everything but one class, by addition alone.
-        before = [mp.mpf(0), *accumulate(weights)]
-        after = list(accumulate(reversed([*weights[1:], mp.mpf(0)])))[::-1]
-        slopes = [_inverse_slope(w, b + a, gamma) for w, b, a in zip(weights, before, after, strict=False)]
-        if mp.inf in slopes:  # nothing else can occur
-            return [mp.mpf(0) if s == mp.inf else -mp.inf for s in slopes]
-        top = max(range(len(slopes)), key=slopes.__getitem__)
-        others = mp.fsum(s for j, s in enumerate(slopes) if j != top)
+        counts = Counter(float(s) for s in logits)  # equal logits share one computation
+        scaled = {s: mp.mpf(s) / temperature for s in counts}
+        weights = {s: mp.exp(scaled[s] - max(scaled.values())) for s in counts}
+        slopes = {}
+        for s, weight in weights.items():
+            # The sum of everything but one class, by addition alone.
+            others = mp.fsum((n - (r == s)) * weights[r] for r, n in counts.items() if n > (r == s))
+            slopes[s] = _inverse_slope(weight, others, gamma)
+        if mp.inf in slopes.values():  # nothing else can occur
+            return [mp.mpf(0) if slopes[float(s)] == mp.inf else -mp.inf for s in logits]
+        top = max(slopes, key=slopes.__getitem__)
+        others = mp.fsum((n - (s == top)) * slopes[s] for s, n in counts.items() if n > (s == top))
         log_top = -mp.log1p(others / slopes[top])
-        return [mp.log(s / slopes[top]) + log_top if s else -mp.inf for s in slopes]
+        found = {s: mp.log(slope / slopes[top]) + log_top if slope else -mp.inf for s, slope in slopes.items()}
+        return [found[float(s)] for s in logits]
 
 
 def _inverse_slope(weight, others, gamma):

@@ -39,6 +39,7 @@ NOT_FOR_LOGITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibrator", [TemperatureScaling(), FocalTemperatureScaling()], ids=str)
 def test_scikit_learn_checks(calibrator):
     with warnings.catch_warnings():
@@ -73,6 +74,7 @@ def test_calibrated_data_are_left_alone():
     assert np.all(error < 0.05)
 
 
+@pytest.mark.slow
 def test_what_training_with_focal_loss_does_is_undone():
     logits, labels = make(20_000, 5)
     trained = inverse_focal(logits, 3.0)
@@ -107,6 +109,7 @@ def test_fitted_attributes_tell_what_happened():
     assert TemperatureScaling().fit(logits, labels).path_ is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibrator", ALL, ids=str)
 def test_the_kind_of_array_follows_the_input(calibrator):
     logits, labels = make(300)
@@ -223,6 +226,7 @@ def test_predictions_are_those_of_the_map():
         fitted.predict_proba(logits[:, :4])
 
 
+@pytest.mark.slow
 def test_logits_in_a_mapped_file_are_never_copied_whole(tmp_path):
     """32,000 classes in half precision: in float32 the whole would be more than is allowed here."""
     import tracemalloc
@@ -287,6 +291,7 @@ def test_extended_precision_is_computed_in_double(method):
     np.testing.assert_allclose(found.astype(np.float64), expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", NAMED)
 def test_a_mask_of_finite_logits_is_one_of_infinite_ones(method):
     logits, labels = make(n_classes=5)

@@ -33,6 +33,7 @@ def digits():
     return train_test_split(X, y, random_state=0, stratify=y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
@@ -49,6 +50,7 @@ def test_scikit_learn_checks_all_pass(model):
     assert sum(result["status"] == "passed" for result in results) >= 55
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", [True, False])
 @pytest.mark.parametrize(
     "estimator", [GaussianNB(), RandomForestClassifier(50, random_state=0)], ids=["bayes", "forest"]

@@ -184,6 +184,7 @@ def test_the_fit_of_coefficients_is_the_minimum():
     assert np.all(found >= lower)
 
 
+@pytest.mark.slow
 def test_ensemble_weights_are_the_minimum():
     rng = np.random.default_rng(0)
     logits, labels = make(3000, 6)

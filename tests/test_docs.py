@@ -20,6 +20,7 @@ BLOCKS = [
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS)
 def test_block_runs(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

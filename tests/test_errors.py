@@ -98,6 +98,7 @@ def test_labels(labels, error, words):
             call(GOOD, labels)
 
 
+@pytest.mark.slow
 def test_labels_of_any_integer_type(library):
     logits = library(np.array([[1.0, 0.0], [0.0, 1.0]]))
     for dtype in (np.uint8, np.int16, np.int64):

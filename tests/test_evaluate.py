@@ -178,6 +178,7 @@ def test_probabilities_are_evaluated_as_such():
         assert crossed == pytest.approx(plain["ts"].measures["log_loss"].value, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_every_registered_method_is_compared():
     validation, test = split(rows(600))
     seen = []

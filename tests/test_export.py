@@ -224,6 +224,7 @@ def test_what_does_not_fit_is_refused_with_its_reason(tmp_path):
     assert not out.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("room", "missing", "extra"), [("nn", "torch", "torch"), ("export", "onnx", "onnx")])
 def test_a_missing_library_is_named_with_the_way_to_get_it(room, missing, extra):
     script = f"""

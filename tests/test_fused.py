@@ -32,6 +32,7 @@ def on_device(*arrays):
     return [torch.from_numpy(array).to(DEVICE) for array in arrays]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [-0.5, 0.0, 0.8, 5.0])
 @pytest.mark.parametrize(("n_rows", "n_classes"), [(5, 2), (7, 3), (9, 100), (4, 2500)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-10), (np.float32, 2e-6)])
@@ -98,6 +99,7 @@ def test_a_problem_on_the_cpu_does_not_take_them():
     assert Problem(x.bfloat16(), y)._engine is passes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [TemperatureScaling(), FocalTemperatureScaling(objective="nll")])
 def test_a_whole_fit_gives_the_cpus_answer(model, monkeypatch):
     rng = np.random.default_rng(0)

@@ -173,6 +173,7 @@ def test_an_impossible_label_costs_infinity():
     assert np.isfinite(kernel.focal(x, y, np.array([0.0, 1.0]), 1.0, 1.0)).all()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(
     arrays(np.float64, st.tuples(st.integers(1, 9), st.integers(2, 9)), elements=st.floats(-60, 60, width=32)),
@@ -198,6 +199,7 @@ def test_threads_change_nothing(monkeypatch):
     assert fits[0] == fits[1] == fits[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_same_fit_without_a_kernel(dtype, monkeypatch):
     x, y = make(3000, 15, dtype=dtype)
@@ -240,6 +242,7 @@ def test_the_build_says_why_there_is_no_kernel(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_compiler_has_no_complaint(tmp_path):
     build = build_script()
     warnings = ["-Wall", "-Wextra", "-Wno-psabi"]  # psabi: vectors are passed to inlined functions alone

@@ -104,6 +104,7 @@ def test_a_certain_and_correct_row_costs_nothing_and_an_impossible_label_everyth
     np.testing.assert_array_equal(losses.focal(logits, np.array([0, 1]), -0.9), 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_every_library_gives_the_same(name, library, sample):
     logits, labels = sample
@@ -164,10 +165,11 @@ def minimiser(p, loss):
         return value.item(), logits.grad.numpy()[:-1]
 
     start = np.zeros(len(p) - 1)
-    found = minimize(risk, start, jac=True, method="BFGS", options={"gtol": 1e-11})
+    found = minimize(risk, start, jac=True, method="BFGS", options={"gtol": 1e-9})
     return np.exp(log_softmax(np.append(found.x, 0.0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 3.0, 7.0])
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 def test_the_proper_part_is_proper_and_focal_loss_is_not(n_classes, gamma):

@@ -47,8 +47,8 @@ def test_focal_agrees_with_arbitrary_precision(n_classes, gamma):
     rng = np.random.default_rng(n_classes)
     if n_classes < 1000:
         rows = np.concatenate([hard_rows(n_classes, gap, rng) for gap in GAPS])
-    else:
-        rows = np.concatenate([hard_rows(n_classes, gap, rng)[[0, 3]] for gap in (1.0, 1e4)])
+    else:  # of many classes at most fifty distinct logits, so that the reference stays quick
+        rows = np.concatenate([hard_rows(50, gap, rng)[:, rng.integers(0, 50, n_classes)] for gap in (1.0, 40.0, 1e4)])
     single = rows.astype(np.float32)
     double = single.astype(np.float64)  # the same numbers, so that one reference serves both
     want = exact(double, gamma)

@@ -55,6 +55,7 @@ def reference_derivatives(row, label, gamma, slope):
         return [float(mp.diff(log_p, (mp.mpf(gamma), mp.mpf(slope)), n)) for n in orders]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [-0.9, -0.25, 0.0, 0.5, 5.0, 50.0])
 @pytest.mark.parametrize("gap", [0.0, 0.5, 3.0, 30.0, 300.0, 2000.0])
 def test_label_derivatives_agree_with_arbitrary_precision(gap, gamma):
@@ -70,6 +71,7 @@ def test_label_derivatives_agree_with_arbitrary_precision(gap, gamma):
                 np.testing.assert_allclose(got.hessian[0], [[gg, gb], [gb, bb]], rtol=1e-9, atol=1e-11 * scale**2)
 
 
+@pytest.mark.slow
 def test_label_derivatives_agree_with_automatic_differentiation(library):
     rng = np.random.default_rng(3)
     logits, labels = rng.normal(scale=4.0, size=(2, 6, 20)), rng.integers(0, 20, size=(2, 6))

@@ -18,13 +18,14 @@ from refocal.maps import focal, focal_temperature, inverse, inverse_focal, log_s
 quiet = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 any_logits = arrays(
     np.float64,
-    st.sampled_from([(2,), (3, 5), (2, 3, 4)]),  # few shapes: JAX compiles every operation anew for each
+    st.sampled_from([(3, 5), (2, 2, 4)]),  # few shapes: JAX compiles every operation anew for each
     elements=st.floats(-1e4, 1e4) | st.sampled_from([0.0, 1.0, -700.0]),
 )
 any_gamma = st.floats(-0.95, 100.0)
 any_temperature = st.floats(1e-2, 100.0)
 
 
+@pytest.mark.slow
 @quiet
 @given(logits=any_logits, gamma=any_gamma, temperature=any_temperature)
 def test_rows_sum_to_one_and_the_top_stays_the_top(library, logits, gamma, temperature):
@@ -45,6 +46,7 @@ def test_gamma_zero_is_the_identity(library, logits, temperature):
     )
 
 
+@pytest.mark.slow
 @quiet
 @given(logits=any_logits, gamma=any_gamma, shift=st.integers(-1000, 1000))
 def test_a_common_shift_changes_nothing(library, logits, gamma, shift):
@@ -64,6 +66,7 @@ def test_two_classes_follow_the_papers_binary_formula(library, s, gamma):
     np.testing.assert_allclose(np.exp(log_p), [1 / (1 + ratio), ratio / (1 + ratio)], rtol=1e-12, atol=1e-300)
 
 
+@pytest.mark.slow
 @quiet
 @given(logits=any_logits, gamma=st.floats(-0.95, 20.0))
 def test_the_inverse_is_the_inverse(library, logits, gamma):
@@ -79,6 +82,7 @@ def test_the_order_of_all_classes_is_kept(logits, gamma):
     assert np.all(np.diff(np.take_along_axis(log_p, order, axis=-1), axis=-1) >= -1e-9 * (1 + abs(log_p.min())))
 
 
+@pytest.mark.slow
 def test_libraries_agree_with_numpy(library):
     logits = np.random.default_rng(0).normal(scale=10.0, size=(2, 3, 7))
     x = library(logits)
@@ -88,6 +92,7 @@ def test_libraries_agree_with_numpy(library):
     np.testing.assert_allclose(to_numpy(inverse_focal(x, 1.5)), inverse_focal(logits, 1.5), rtol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "half", [np.zeros(3, np.float16), torch.zeros(3, dtype=torch.bfloat16), jnp.zeros(3, jnp.bfloat16)], ids=str
 )
@@ -126,6 +131,7 @@ def test_layout_does_not_matter_and_inputs_stay_as_they_were():
     np.testing.assert_array_equal(log_softmax(np.array([[3, 1]])), log_softmax(np.array([[3.0, 1.0]])))
 
 
+@pytest.mark.slow
 def test_gamma_and_temperature_may_differ_from_row_to_row(library):
     logits = np.random.default_rng(3).normal(scale=3.0, size=(4, 5))
     gammas, temperatures = np.array([-0.5, 0.0, 1.0, 5.0]), np.array([0.5, 1.0, 2.0, 4.0])
@@ -141,6 +147,7 @@ def test_no_rows_are_no_error():
     assert inverse_focal(np.zeros((2, 0, 3)), 1.0).shape == (2, 0, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
     [lambda x, g: log_softmax(x, 1.0 + g), focal, lambda x, g: focal_temperature(x, g, 1.7), inverse_focal],
@@ -163,6 +170,7 @@ def test_jax_compiles_and_differentiates(function):
         np.testing.assert_allclose(ours, other.numpy(), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_jax_differentiates_without_compilation():
     logits = jnp.asarray([[1.0, 0.5, -2.0]])
     direct, compiled = (
@@ -201,6 +209,7 @@ def test_the_inverse_takes_few_steps(gamma, monkeypatch):
     assert np.mean(list(taken.values())) <= (6.0 if gamma <= 3.0 else 9.0)
 
 
+@pytest.mark.slow
 def test_the_inverse_of_an_absurd_gamma_is_an_error_or_in_traced_code_nan():
     logits = np.array([[3.0, 1.0, 0.0], [100.0, 0.0, -50.0]])
     many = 100.0 * np.random.default_rng(0).normal(size=(20, 1000))

@@ -50,6 +50,7 @@ def calibrator(request):
     return clone(request.param)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibrator", [c for c in ALL if getattr(c, "within", "shift") == "shift"], ids=str)
 def test_scikit_learn_checks(calibrator):
     with warnings.catch_warnings():
@@ -79,6 +80,7 @@ def test_rows_that_are_all_right_leave_no_class_without_a_chance(calibrator):
     assert np.isfinite(calibrator.fit_report_["after"]["log_loss"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [30, 300])
 def test_few_rows_and_many_classes_do_no_harm(rows):
     """100 classes, of which most have no row or one: no worse than temperature scaling by more than 5 %."""
@@ -104,6 +106,7 @@ def test_classes_that_need_different_curves_gain():
         assert found - oracle < 0.6 * (plain - oracle), calibrator
 
 
+@pytest.mark.slow
 def test_the_kind_of_array_follows_the_input(calibrator):
     logits, labels = make(300)
     expected = clone(calibrator).fit(logits, labels).predict_proba(logits)
@@ -262,6 +265,7 @@ def test_hostile_files_are_refused(calibrator, keys, value, words, tmp_path):
         refocal.load(path)
 
 
+@pytest.mark.slow
 def test_a_thousand_classes_are_not_held_often():
     """What is held at once is a few tables of the size of the logits in float64."""
     import tracemalloc

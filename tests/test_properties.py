@@ -74,6 +74,7 @@ def test_every_calibrator_gives_probabilities_and_comes_back_from_its_file(name,
         np.testing.assert_array_equal(refocal.load(Path(folder) / "calibrator.json").predict_proba(unseen), p)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 @few
 @given(rows=labelled_logits(), shift=st.integers(-1000, 1000))

@@ -59,6 +59,7 @@ def test_the_page_of_commands_is_what_the_program_says():
     assert shown == tool["page"]("refocal"), "run python tools/command_reference.py"
 
 
+@pytest.mark.slow
 def test_the_page_of_commands_misses_nothing_that_help_shows():
     page = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     sections = {part.split("\n", 1)[0]: part for part in page.split("\n## ")[1:]}

@@ -42,6 +42,7 @@ def test_golden_fits(case):
         np.testing.assert_allclose(found[what], values, rtol=1e-9, atol=1e-9, err_msg=f"{name} {what}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_blocks_and_threads_change_nothing(name, monkeypatch):
     monkeypatch.setattr(problem, "THREADS_FROM", 0)
@@ -107,6 +108,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["fork", "spawn"])
 def test_processes_find_the_same(how, tmp_path):
     script = tmp_path / "script.py"
@@ -156,6 +158,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_ctrl_c_during_a_fit(threads):
     environment = {**os.environ, "OMP_NUM_THREADS": threads}

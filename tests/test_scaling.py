@@ -56,6 +56,7 @@ EXPECTED = NOT_FOR_LOGITS | {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "calibrator", [StructuredVectorScaling(), MatrixScaling(), FocalStructuredScaling(n_folds=2)], ids=str
 )
@@ -114,6 +115,7 @@ def test_weights_count_as_repeated_rows(kind):
     assert abs(weighted.predict_proba(logits) - kind().fit(logits, labels).predict_proba(logits)).max() > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cifar10-focal3", "cifar100-focal7"])
 def test_structured_scaling_is_as_good_as_that_of_probmetrics(name):
     """Test log-loss within 0.2 % on embedded logits of a real network."""
@@ -232,6 +234,7 @@ def pooled(p, top):
     return result
 
 
+@pytest.mark.slow
 def test_keeping_the_top_is_the_projection(library):
     p = np.random.default_rng(0).dirichlet(np.full(6, 0.5), size=200)
     top = np.random.default_rng(1).integers(0, 6, 200)
@@ -261,6 +264,7 @@ def test_features_follow_their_definition(kind, library):
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibrator", ALL, ids=str)
 def test_the_kind_of_array_follows_the_input(calibrator):
     logits, labels = make(200)

@@ -55,6 +55,7 @@ def test_the_layer_predicts_what_the_calibrator_does(calibrator):
     np.testing.assert_allclose(half.float().exp().numpy(), calibrator.predict_proba(LOGITS), atol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibrator", [FITTED[1], KEPT], ids=str)
 def test_the_exported_program_predicts_the_same(calibrator):
     program = to_torch_export(calibrator, n_classes=6).module()

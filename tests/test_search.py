@@ -33,6 +33,7 @@ def log_loss(logits, labels, gamma, temperature):
     return -log_p[np.arange(len(labels)), labels].mean()
 
 
+@pytest.mark.slow
 def test_a_far_minimum_on_few_rows_does_not_mislead():
     log_p, labels = make(24_000, 4)
     logits = 1.7 * inverse_focal(log_p, 1.0)
@@ -69,6 +70,7 @@ def probmetrics_calibrators():
         return import_module("probmetrics.calibrators")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [10, 100, 1000])
 def test_temperature_equals_other_libraries_and_brute_force(n_classes):
     logits, labels = make(10_000 if n_classes < 1000 else 2_000, n_classes)
@@ -105,6 +107,7 @@ def test_any_scale_and_precision(dtype, factor, offset):
     assert newton_temperature(Problem(logits, labels)).temperature == pytest.approx(best, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gamma", "temperature", "n_classes"), [(-0.6, 0.5, 5), (0.0, 1.0, 10), (3.0, 55.0, 10), (20.0, 2.0, 3)]
 )
@@ -285,6 +288,7 @@ def brute_force_grid(logits, labels, gammas, temperatures):
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_grid_search_finds_the_best_cell_of_the_grid(seed):
     logits, labels = make(1500, 10, seed)

@@ -63,6 +63,7 @@ def test_a_tally_holds_the_means_and_their_covariances(weighted, part, monkeypat
         assert measured.finer[at].count == 0
 
 
+@pytest.mark.slow
 def test_tallies_of_two_blocks_are_that_of_both():
     logits, labels, weight = make()
     cells = (metrics.CalibrationHistogram(),) * len(POINTS)

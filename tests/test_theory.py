@@ -139,6 +139,7 @@ def test_closest_temperature_for_three_classes():
     assert 0.07 < theory.closest_temperature(9.0, 3).error < 0.09
 
 
+@pytest.mark.slow
 def test_closest_temperature_for_two_classes():
     gammas = np.arange(0.0, 10.05, 0.1)
     slope, intercept = linear_fit(2, gammas)
@@ -155,6 +156,7 @@ def test_closest_temperature_for_four_classes():
     assert theory.closest_temperature(9.0, 4).error == pytest.approx(0.120, abs=0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3, 4])
 @pytest.mark.parametrize("gamma", [-0.5, 0.5, 3.0])
 def test_no_other_temperature_is_closer(gamma, n_classes):
@@ -223,6 +225,7 @@ def test_above_the_threshold_confidence_is_never_lowered(n_classes):
     assert lowered > 0 or n_classes <= 4
 
 
+@pytest.mark.slow
 def test_three_classes_keep_the_papers_fifth_proposition():
     """No top probability falls anywhere on a fine grid of the simplex, for γ from 1e-3 to 1e3."""
     first, share = np.meshgrid(np.linspace(1 / 3, 1.0, 401)[:-1], np.linspace(0.5, 1.0, 201))
@@ -264,6 +267,7 @@ def test_no_prediction_falls_further_than_the_worst(gamma, n_classes):
         assert found.min() <= worst + 0.05 * abs(worst) + 3e-4
 
 
+@pytest.mark.slow
 def test_the_highest_top_that_falls():
     for gamma in (0.1, 0.5, 1.0, 3.0, 7.0):
         tau = theory.confidence_threshold(gamma)

@@ -120,6 +120,7 @@ def test_evaluate(refocal):
     assert json.loads(refocal("evaluate", "test.npz", "--resamples", "5", "--json")[1])["chosen"] == "none"
 
 
+@pytest.mark.slow
 def test_compare_ranks_every_method(refocal):
     code, out, err = refocal("compare", "val.npz", "test.npz", "-o", "e.json", "--resamples", "20", "--methods", "all")
     assert (code, err) == (0, "")
@@ -155,6 +156,7 @@ def test_compare_splits_one_file(refocal):
     assert (code, data["n_validation"], data["n_test"]) == (0, 400, 400)
 
 
+@pytest.mark.slow
 def test_report_from_json_and_from_rows(refocal, folder):
     refocal("compare", "val.npz", "test.npz", "-m", "ts", "-o", "e.json", "--report", "a.html", "--resamples", "5")
     assert refocal("report", "e.json", "-o", "b.html")[0] == 0
@@ -163,6 +165,7 @@ def test_report_from_json_and_from_rows(refocal, folder):
     assert (code, json.loads(out)) == (0, {"output": "report.html"})
 
 
+@pytest.mark.slow
 def test_the_demo_prints_the_numbers_of_its_page(refocal, folder):
     code, out, err = refocal("demo", "--sample", "cifar10-focal3", "--resamples", "20")
     assert (code, err) == (0, "")
@@ -229,6 +232,7 @@ def named_table(file, names, order, label="label", **more):
     frame.assign(**more, **{label: [names[y] for y in rows.labels]}).to_csv(file, index=False)
 
 
+@pytest.mark.slow
 def test_columns_are_taken_for_what_they_are_called(refocal, folder):
     names = ["dog", "cat", "emu", "ant"]
     named_table("a.csv", names, [0, 1, 2, 3])

@@ -127,6 +127,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "code", "message"), WRONG, ids=[line for line, _, _ in WRONG])
 def test_one_line_that_says_what_to_do(files, refocal, line, code, message):
     before = sorted(os.listdir())
@@ -206,6 +207,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [["fit", "val.npz", "-o", "c.json"], ["compare", "val.npz", "test.npz", "--report", "r.html"]]
 )
@@ -223,6 +225,7 @@ def test_ctrl_c_during_a_fit(folder, arguments):
     assert sorted(os.listdir(folder)) == ["begun", "test.npz", "val.npz"]
 
 
+@pytest.mark.slow
 def test_json_is_all_that_is_printed(folder):
     line = [sys.executable, "-m", "refocal.cli", "compare", "val.npz", "test.npz", "-m", "ts", "--resamples", "5"]
     done = subprocess.run([*line, "--json", "-o", "e.json"], capture_output=True, text=True, check=True)  # noqa: S603

@@ -70,6 +70,7 @@ def test_logits_are_not_probabilities():
         Predictions.from_probabilities(LOGITS, [0, 1, 2])
 
 
+@pytest.mark.slow
 @given(
     labels=st.lists(st.integers(0, 4), min_size=2, max_size=200),
     fraction=st.sampled_from([0.1, 0.25, 0.5, 0.7]),

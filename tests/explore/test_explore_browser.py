@@ -16,6 +16,8 @@ from refocal import losses, theory
 from refocal.explore import render_page, write_page
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
 
+pytestmark = pytest.mark.slow
+
 PLOTS = ["fig-binary", "fig-loss", "fig-arrows", "fig-difference", "fig-closest"]
 DOCS = Path(__file__).parents[2] / "docs"
 # JSON knows no -inf; null stands for it on both ways.

@@ -74,6 +74,7 @@ def bomb(path, declared, *, compress=zipfile.ZIP_DEFLATED, body=b"\0" * (1 << 20
             member.write(body)
 
 
+@pytest.mark.slow
 def test_a_zip_bomb_is_not_unpacked(tmp_path):
     bomb(tmp_path / "a.npz", (260 << 17, 1))
     assert (tmp_path / "a.npz").stat().st_size < 1 << 20
@@ -92,6 +93,7 @@ def test_a_huge_declared_shape_is_not_believed(tmp_path):
         read(tmp_path / "a.npy")
 
 
+@pytest.mark.slow
 def test_a_torch_bomb_is_not_unpacked(tmp_path):
     torch.save({"logits": torch.zeros(3, 2)}, tmp_path / "a.pt")
     with (
@@ -104,6 +106,7 @@ def test_a_torch_bomb_is_not_unpacked(tmp_path):
         read(tmp_path / "a.pt")
 
 
+@pytest.mark.slow
 def test_a_parquet_bomb_is_not_unpacked(tmp_path):
     column = pa.array(np.zeros(20_000_000))
     pq.write_table(pa.table({"a": column, "b": column, "label": column}), tmp_path / "a.parquet", compression="zstd")

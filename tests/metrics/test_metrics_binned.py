@@ -48,6 +48,7 @@ rows = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(rows, st.integers(1, 20), st.sampled_from(["l1", "l2", "max"]), st.data())
 def test_equal_mass_is_its_definition(rows, n_bins, norm, data):
@@ -217,6 +218,7 @@ def test_the_noise_of_a_calibrated_model_is_what_the_guide_says(n_rows):
     assert 0.9 * limit < np.mean(found) < limit
 
 
+@pytest.mark.slow
 def test_the_size_of_a_histogram_is_what_the_guide_says():
     rng = np.random.default_rng(0)
     p = rng.uniform(0.5, 1.0, 1_000_000)
@@ -254,6 +256,7 @@ def test_reliability_curve_interval_is_wilsons(binary):
         assert (low, high) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_forty_million_rows_in_one_bin_are_counted():
     p = np.full(40_000_000, 0.75, dtype=np.float32)
     y = np.zeros(40_000_000, dtype=np.int8)

@@ -55,6 +55,7 @@ def test_every_resample_is_the_metric_of_the_drawn_rows(metric, options, weighte
         assert value == pytest.approx(number(metric(y[drawn], p[drawn], sample_weight=w, **options)), abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("metric", "options"), OPTIONS)
 def test_interval_of_every_metric(metric, options):
     y, p = data()

@@ -179,6 +179,7 @@ def blocks(n=11, size=2000):
         yield (rng.random(size) < p).astype(int), p, rng.random(size)
 
 
+@pytest.mark.slow
 def test_merging_is_associative_and_commutative():
     parts = [CalibrationHistogram().update(y, p, sample_weight=w) for y, p, w in blocks()]
     texts = [part.to_json() for part in parts]
@@ -288,6 +289,7 @@ def test_bad_use_is_a_typed_error():
         CalibrationHistogram().update([0], [np.nan])
 
 
+@pytest.mark.slow
 def test_twenty_million_rows_in_flat_memory():
     rng = np.random.default_rng(0)
     p = 1 / (1 + np.exp(-rng.normal(3, 3, 1 << 20)))

@@ -24,6 +24,7 @@ def small(binary):
     return y[:40], p[:40]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.01, 0.05, 0.3, 2.0])
 def test_smooth_at_fixed_bandwidth_is_the_integral(binary, sigma):
     y, p = small(binary)

@@ -80,6 +80,7 @@ def test_gammas_equal_the_literal_loop_after_20_epochs(rate):
     np.testing.assert_allclose(got, [literal.loss(v) for v in q.tolist()], rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_update_takes_logits_in_the_shapes_of_the_loss():
     torch.manual_seed(0)
     logits, labels = torch.randn(4, 3, 6, 5), torch.randint(3, (4, 6, 5))

@@ -69,16 +69,19 @@ def test_behind_a_model_it_gives_log_probabilities_and_gradients(calibrator):
     assert model.weight.grad.abs().sum() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_compiled_it_gives_the_eager_result(calibrator):
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
+def test_compiled_it_gives_the_eager_result(calibrator, backend):
     torch._dynamo.reset()
     layer = calibrator.to_torch()
-    compiled = torch.compile(layer, fullgraph=True, dynamic=True)
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend=backend)
     for scale in (1e-3, 1.0, 200.0):
         x = scale * torch.randn(9, 5)
         torch.testing.assert_close(compiled(x), layer(x), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", [False, True])
 def test_exported_it_gives_the_eager_result_for_any_number_of_rows(calibrator, strict):
     layer = calibrator.to_torch()
@@ -90,6 +93,7 @@ def test_exported_it_gives_the_eager_result_for_any_number_of_rows(calibrator, s
         torch.testing.assert_close(program.module()(x), layer(x), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_an_exported_program_is_written_and_read(calibrator, tmp_path):
     to_torch_export(calibrator, tmp_path / "calibrator.pt2", 5, class_axis=1, n_axes=4)
     program = torch.export.load(tmp_path / "calibrator.pt2")

@@ -235,6 +235,7 @@ def test_gamma_may_differ_from_label_to_label(sample):
         FocalLoss()(logits, labels, gamma - 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, about torch.jit
 @pytest.mark.parametrize("name", sorted(set(ALL) - {"negative_focal"}))
 def test_no_graph_break_and_no_graph_for_each_batch_size(name):
@@ -254,6 +255,7 @@ def test_no_graph_break_and_no_graph_for_each_batch_size(name):
     assert counter.frame_count < 3
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_default_compiler_gives_the_eager_result():
     torch._dynamo.reset()

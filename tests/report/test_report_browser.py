@@ -10,6 +10,8 @@ from selenium.webdriver.common.keys import Keys
 
 from helpers import worst_contrast
 
+pytestmark = pytest.mark.slow
+
 FIGURES = [
     "fig-reliability-before",
     "fig-reliability-after",

@@ -94,6 +94,7 @@ def test_names_are_escaped(page):
     assert "<b>" not in text
 
 
+@pytest.mark.slow
 def test_it_is_drawn_from_the_json_alone(evaluation, tmp_path):
     evaluation.save(tmp_path / "e.json")
     assert render(load_evaluation(tmp_path / "e.json")) == render(evaluation)
@@ -127,6 +128,7 @@ def test_a_network_alone_and_two_classes():
     assert 'id="h-use"' not in text
 
 
+@pytest.mark.slow
 def test_without_a_tolerance_the_contour_is_said_not_to_bind(evaluation):
     free = replace(evaluation, surface=replace(evaluation.surface, tolerance=None))
     assert "did not have to stay inside" in render(free)

@@ -60,6 +60,7 @@ def test_what_is_not_there_is_said_in_one_line(memory, monkeypatch):
         open_rows("s3://bucket/val/*.parquet")
 
 
+@pytest.mark.slow
 def test_a_bucket_of_an_s3_server(tmp_path, monkeypatch, capsys):
     from moto.server import ThreadedMotoServer
 

@@ -74,6 +74,7 @@ def test_affine_maps_in_blocks(make, weighted):
         make(focal=True).fit(blocks(Pairs(*arrays)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample")
 @pytest.mark.parametrize("make", [TemperatureScaling, FocalTemperatureScaling])
 @pytest.mark.parametrize("objective", ["ece", "auto", "brier_score"])
@@ -89,6 +90,7 @@ def test_a_search_of_a_grid_finds_what_memory_finds(make, objective):
     assert found.solution_.value == pytest.approx(value, abs=5e-4 if objective == "auto" else 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sample", "objective"),
     [("cifar10-cross-entropy", "ece"), ("cifar10-cross-entropy", "auto"), ("cifar100-focal7", "auto")],
@@ -107,6 +109,7 @@ def test_of_a_real_network_the_error_is_that_of_memory(sample, objective, monkey
         assert calibrator.solution_.value == pytest.approx(found, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample")
 def test_the_line_search_and_the_automatic_grid_walk_too():
     logits, labels = make_rows(24_000, 4, dtype=np.float64)
@@ -119,6 +122,7 @@ def test_the_line_search_and_the_automatic_grid_walk_too():
         assert calibrator.fit_report_["after"]["ece"] == pytest.approx(ece, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["nll", "ece"])
 def test_order_and_partition_do_not_matter(objective, monkeypatch):
     monkeypatch.setattr(streamed, "LOOK_ROWS", 700)
@@ -174,6 +178,7 @@ def test_labels_that_have_nothing_to_do_with_the_values_are_said_to():
         TemperatureScaling().fit(blocks(Pairs(LOGITS, shuffled, cuts=(70,))))
 
 
+@pytest.mark.slow
 def test_evaluate_agrees_with_the_metrics_and_survives_json(tmp_path):
     fitted = {"ts": TemperatureScaling().fit(LOGITS, LABELS), "isotonic": IsotonicCalibration().fit(LOGITS, LABELS)}
     found = evaluate(blocks(Pairs(LOGITS, LABELS, cuts=(1000, 4000))), fitted)
@@ -205,6 +210,7 @@ def evaluate_in_memory(calibrator):
     return evaluate(Predictions.from_logits(LOGITS, LABELS), {"ts": calibrator}, n_resamples=300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 7, 60])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_every_value_of_an_evaluation_is_that_of_memory_within_its_bound(n_classes, weighted):
@@ -241,6 +247,7 @@ def test_an_evaluation_does_not_depend_on_order_and_partition():
     assert [row.ece for row in again.classes] == pytest.approx([row.ece for row in first.classes], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_report_can_be_drawn_from_it(tmp_path):
     from refocal.report import write_report
 

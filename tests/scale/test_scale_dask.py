@@ -25,6 +25,8 @@ from refocal.evaluate import evaluate
 from refocal.metrics import classwise_ece, smooth_ece
 from refocal.scale import apply, connect, open_rows, rows_of
 
+pytestmark = pytest.mark.slow
+
 LOGITS, LABELS = make_rows(24_000, 4, dtype=np.float64)
 EXACT = FocalTemperatureScaling(objective="nll")
 

@@ -211,6 +211,7 @@ def test_apply_leaves_no_half_written_file(folder, tmp_path, fitted, monkeypatch
     assert np.isfinite(np.delete(found, 1050, axis=0)).all()
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_data_sets(folder, tmp_path, fitted, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run(["fit", f"{folder}/*.parquet", "--method", "ts", "-o", "c.json", "--json"]) == 0

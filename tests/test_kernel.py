@@ -243,6 +243,7 @@ def test_the_build_says_why_there_is_no_kernel(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: the kernel is not compiled")
 def test_the_compiler_has_no_complaint(tmp_path):
     build = build_script()
     warnings = ["-Wall", "-Wextra", "-Wno-psabi"]  # psabi: vectors are passed to inlined functions alone

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal.data._npz import Archive, check_expansion
-from refocal.errors import FormatError
+from refocal.errors import FormatError, install_command
 
 LONGEST_NAME = 1000
 """Characters of the name of a class."""
@@ -262,7 +262,7 @@ def _optional(module: str, extra: str, file: Path) -> Any:
         return import_module(module)
     except ImportError as error:
         raise FormatError(
-            f"{file}: reading {file.suffix} needs {module.split('.')[0]}; pip install 'refocal[{extra}]'."
+            f"{file}: reading {file.suffix} needs {module.split('.')[0]}: {install_command(extra)}"
         ) from error
 
 

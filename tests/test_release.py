@@ -1,0 +1,76 @@
+"""The wheels: one with the compiled kernel, for this platform and any Python 3, and one for machines without a compiler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+USE = """
+import sys
+import numpy as np
+import refocal
+from refocal.search import kernel
+assert refocal.__file__.startswith(sys.argv[1]), refocal.__file__
+rng = np.random.default_rng(0)
+logits = rng.normal(size=(500, 3))
+labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+fitted = refocal.TemperatureScaling().fit(2.0 * logits, labels)
+print(kernel.usable(logits), round(fitted.temperature_, 6))
+"""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """What a source archive holds of the package, so that building leaves nothing in the working tree."""
+    place = tmp_path_factory.mktemp("sources of refocal")  # a path with spaces
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, place)
+    without = shutil.ignore_patterns("__pycache__", "libkernel*")
+    shutil.copytree(ROOT / "src", place / "src", ignore=without)
+    return place
+
+
+def build(sources, place, **environment):
+    """The name of a wheel of `sources`, and what it prints when it is used from an empty folder."""
+    made = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", **os.environ, **environment}
+    subprocess.run([*made, "--wheel-dir", str(place), str(sources)], check=True, env=quiet)  # noqa: S603
+    (wheel,) = place.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(place / "installed")
+    path = os.pathsep.join([str(place / "installed"), *sys.path[1:]])
+    command = [sys.executable, "-c", USE, str(place / "installed")]
+    used = subprocess.run(  # noqa: S603
+        command, check=True, capture_output=True, text=True, cwd=place, env={**quiet, "PYTHONPATH": path}
+    )
+    return wheel.name, used.stdout.split()
+
+
+def test_wheels_with_and_without_the_kernel_give_the_same(sources, tmp_path):
+    for name in ("compiled", "pure"):
+        (tmp_path / name).mkdir()
+    pure, (no_kernel, temperature) = build(sources, tmp_path / "pure", REFOCAL_NO_KERNEL="1")
+    assert pure.endswith("-py3-none-any.whl")
+    assert no_kernel == "False"
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler: the wheel with the kernel is not built")
+    compiled, (has_kernel, same) = build(sources, tmp_path / "compiled")
+    assert "-py3-none-" in compiled
+    assert not compiled.endswith("-any.whl")
+    assert has_kernel == "True"
+    assert same == temperature
+
+
+def test_a_missing_compiler_is_no_failure(sources, tmp_path):
+    name, (has_kernel, _) = build(sources, tmp_path, CC="no-such-compiler")
+    assert name.endswith("-py3-none-any.whl")
+    assert has_kernel == "False"

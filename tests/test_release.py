@@ -1,4 +1,4 @@
-"""The wheels: one with the compiled kernel, for this platform and any Python 3, and one for machines without a compiler."""
+"""The wheels: one with the compiled kernel for this platform and any Python 3, one for machines without a compiler."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import peers
 from real_logits_table import render
 
+import peers
 from refocal import (
     FocalTemperatureScaling,
     StructuredMatrixScaling,

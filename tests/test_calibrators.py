@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import array_api_strict
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -292,6 +293,21 @@ def test_extended_precision_is_computed_in_double(method):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", NAMED)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_arrays_that_know_the_standard_and_nothing_more(method, dtype):
+    logits, labels = make(n_classes=3)
+    strict = array_api_strict.asarray(logits.astype(dtype))
+    expected = make_method(method).fit(logits.astype(dtype), labels).predict_proba(logits.astype(dtype))
+    for y in (labels, array_api_strict.asarray(labels)):
+        fitted = make_method(method).fit(strict, y)
+        p = fitted.predict_proba(strict)
+        assert type(p) is type(strict)
+        assert p.dtype == strict.dtype
+        assert type(fitted.predict(strict)) is type(strict)
+        np.testing.assert_allclose(np.asarray(p), expected, atol=2e-3 if dtype == "float32" else 1e-6)
+
+
 @pytest.mark.parametrize("method", NAMED)
 def test_a_mask_of_finite_logits_is_one_of_infinite_ones(method):
     logits, labels = make(n_classes=5)

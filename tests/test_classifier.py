@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import warnings
 
+import array_api_strict
 import numpy as np
 import pytest
+import torch
+from sklearn import config_context
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import load_digits, load_iris
+from sklearn.datasets import load_digits, load_iris, make_classification
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSplit, StratifiedKFold, train_test_split
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -22,7 +27,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from refocal import CalibratedClassifier, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.classifier import logits_of
-from refocal.errors import LabelError, ParameterError
+from refocal.errors import InputWarning, LabelError, ParameterError
 from refocal.maps import log_softmax
 from refocal.metrics import expected_calibration_error
 
@@ -163,3 +168,161 @@ def test_a_calibrator_by_its_name_and_logarithms(digits):
     expected = CalibratedClassifier(GaussianNB(), TemperatureScaling(), cv=2).fit(X, y).predict_proba(X_test)
     np.testing.assert_array_equal(named.predict_proba(X_test), expected)
     np.testing.assert_array_equal(named.predict_log_proba(X_test), np.log(expected))
+
+
+@pytest.mark.parametrize("estimator", [make_pipeline(GaussianNB()), KNeighborsClassifier()], ids=["pipeline", "knn"])
+def test_weights_that_do_not_reach_the_classifier_are_warned_of(digits, estimator):
+    X, _, y, _ = digits
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    with pytest.warns(InputWarning, match=rf"since {type(estimator).__name__}.fit has no such argument"):
+        weighted = CalibratedClassifier(estimator, "ts", cv=2).fit(X, y, sample_weight=weight)
+    plain = CalibratedClassifier(estimator, "ts", cv=2).fit(X, y)
+    temperatures = [model.calibrated_classifiers_[0].calibrator.temperature_ for model in (weighted, plain)]
+    assert temperatures[0] != temperatures[1]
+
+
+def test_weights_of_a_step_of_a_pipeline(digits):
+    X, _, y, _ = digits
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    by_step = CalibratedClassifier(make_pipeline(GaussianNB()), "ts", cv=2).fit(X, y, gaussiannb__sample_weight=weight)
+    member = by_step.calibrated_classifiers_[0]
+    train, _ = next(StratifiedKFold(2).split(X, y))
+    expected = GaussianNB().fit(X[train], y[train], weight[train])
+    np.testing.assert_allclose(member.estimator[-1].theta_, expected.theta_)
+
+
+def test_a_fitted_classifier_is_not_warned_about(digits):
+    X, _, y, _ = digits
+    frozen = FrozenEstimator(KNeighborsClassifier().fit(X[:500], y[:500]))
+    by_hand = CalibratedClassifier(frozen.estimator, "ts", cv="prefit")
+    p = [
+        model.fit(X[500:], y[500:], sample_weight=np.ones(len(y) - 500)).predict_proba(X)
+        for model in (CalibratedClassifier(frozen, "ts"), by_hand)
+    ]
+    np.testing.assert_array_equal(*p)
+
+
+@pytest.mark.parametrize("ensemble", [True, False])
+def test_metadata_is_routed_where_it_is_requested(digits, ensemble):
+    X, _, y, _ = digits
+    groups = np.arange(len(y)) % 7
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    pipeline = make_pipeline(StandardScaler(), GaussianNB())
+    with config_context(enable_metadata_routing=True):
+        pipeline[0].set_fit_request(sample_weight=False)
+        pipeline[1].set_fit_request(sample_weight=True)
+        model = CalibratedClassifier(pipeline, "ts", cv=GroupKFold(3), ensemble=ensemble)
+        model.fit(X, y, sample_weight=weight, groups=groups)
+    splits = list(GroupKFold(3).split(X, y, groups))
+    rows = splits[0][0] if ensemble else np.arange(len(y))
+    expected = make_pipeline(StandardScaler(), GaussianNB()).fit(
+        X[rows], y[rows], gaussiannb__sample_weight=weight[rows]
+    )
+    np.testing.assert_allclose(model.calibrated_classifiers_[0].estimator[-1].theta_, expected[-1].theta_)
+    with config_context(enable_metadata_routing=True):
+        refusing = GaussianNB().set_fit_request(sample_weight=False)
+        plain = CalibratedClassifier(refusing, "ts", cv=3).fit(X, y, sample_weight=weight)
+    first = next(StratifiedKFold(3).split(X, y))[0]
+    np.testing.assert_allclose(
+        plain.calibrated_classifiers_[0].estimator.theta_, GaussianNB().fit(X[first], y[first]).theta_
+    )
+
+
+def test_groups_reach_the_splitter_without_routing_too(digits):
+    X, _, y, _ = digits
+    groups = np.arange(len(y)) % 7
+    splits = list(GroupKFold(3).split(X, y, groups))
+    p = [
+        CalibratedClassifier(GaussianNB(), "ts", cv=cv).fit(X, y, **given).predict_proba(X)
+        for cv, given in ((GroupKFold(3), {"groups": groups}), (splits, {}))
+    ]
+    np.testing.assert_array_equal(*p)
+
+
+@pytest.mark.parametrize("ensemble", [True, False])
+def test_boolean_masks_are_splits(digits, ensemble):
+    X, _, y, _ = digits
+    splits = list(KFold(3).split(X))
+    masks = [tuple(np.isin(np.arange(len(y)), part) for part in split) for split in splits]
+    p = [
+        CalibratedClassifier(GaussianNB(), "ts", cv=cv, ensemble=ensemble).fit(X, y).predict_proba(X)
+        for cv in (splits, iter(masks))
+    ]
+    np.testing.assert_array_equal(*p)
+
+
+@pytest.mark.parametrize("wrap", [lambda svc: svc, make_pipeline, lambda svc: GridSearchCV(svc, {"C": [1.0]}, cv=2)])
+@pytest.mark.parametrize("n_classes", [3, 4])
+def test_scores_of_pairs_of_classes_are_refused(wrap, n_classes):
+    X, y = load_digits(n_class=n_classes, return_X_y=True)
+    model = CalibratedClassifier(wrap(SVC(decision_function_shape="ovo")), "ts", cv=2)
+    with pytest.raises(ParameterError, match=r"'estimator' of CalibratedClassifier .* decision_function_shape='ovr'"):
+        model.fit(X, y)
+    model.set_params(estimator=wrap(SVC(decision_function_shape="ovr")))
+    assert model.fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > 0.97
+
+
+def test_zeros_of_a_forest_count_as_half_a_vote():
+    X, y = make_classification(2000, weights=[0.9], random_state=0)
+    forest = RandomForestClassifier(20, min_samples_leaf=1, random_state=0).fit(X[:1000], y[:1000])
+    model = CalibratedClassifier(forest, "ts", cv="prefit").fit(X[1000:1500], y[1000:1500])
+    (member,) = model.calibrated_classifiers_
+    assert member.floor == pytest.approx(np.log(0.5 / 20))
+    p = np.maximum(forest.predict_proba(X[1000:1500]), 0.5 / 20)
+    expected = TemperatureScaling().fit(np.log(p), y[1000:1500]).temperature_
+    assert member.calibrator.temperature_ == pytest.approx(expected)
+
+
+def test_each_error_names_what_the_user_called():
+    X, y = load_iris(return_X_y=True)
+    cases = [
+        (Ridge(), {}, y, ParameterError, "'estimator' of CalibratedClassifier must be a classifier .* Got Ridge()"),
+        (
+            GaussianNB(),
+            {},
+            0 * y,
+            LabelError,
+            "'y' of CalibratedClassifier.fit must be of at least two classes. Got only",
+        ),
+        (
+            GaussianNB(),
+            {"calibrator": "platt"},
+            y,
+            ParameterError,
+            "'calibrator' of CalibratedClassifier must be one of",
+        ),
+        (
+            GaussianNB(),
+            {"calibrator": GaussianNB()},
+            y,
+            ParameterError,
+            "'calibrator' of CalibratedClassifier must be a",
+        ),
+        (GaussianNB(), {"ensemble": "no"}, y, ParameterError, "'ensemble' of CalibratedClassifier must be True, False"),
+    ]
+    for estimator, options, labels, kind, message in cases:
+        with pytest.raises(kind, match=message):
+            CalibratedClassifier(estimator, **options).fit(X, labels)
+
+
+@pytest.mark.parametrize("ensemble", [True, False])
+@pytest.mark.parametrize("asarray", [torch.asarray, array_api_strict.asarray], ids=["torch", "strict"])
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.filterwarnings("ignore::refocal.errors.InputWarning")  # scikit-learn does not weight this estimator
+def test_array_api_dispatch(asarray, ensemble, named, monkeypatch):
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # scikit-learn asks for it
+    X, y = make_classification(400, 10, n_informative=10, n_redundant=0, n_classes=4, class_sep=2.0, random_state=0)
+    weight = np.where(np.arange(400) % 2, 1.0, 2.0)
+    labels = np.array(["a", "b", "c", "d"])[y] if named else y
+    options = {"cv": ShuffleSplit(3, random_state=0) if ensemble else 3, "ensemble": ensemble}
+    plain = CalibratedClassifier(LinearDiscriminantAnalysis(), "fts", **options).fit(X, labels, sample_weight=weight)
+    with config_context(array_api_dispatch=True):
+        X_xp, y_xp = asarray(X), labels if named else asarray(y)
+        model = CalibratedClassifier(LinearDiscriminantAnalysis(), "fts", **options)
+        model.fit(X_xp, y_xp, sample_weight=weight)
+        p, top = model.predict_proba(X_xp), model.predict(X_xp)
+        assert type(p) is type(X_xp)
+        assert type(top) is (np.ndarray if named else type(X_xp))
+        assert type(model.predict_log_proba(X_xp)) is type(X_xp)
+    np.testing.assert_allclose(np.asarray(p), plain.predict_proba(X), atol=1e-6)
+    np.testing.assert_array_equal(np.asarray(top), plain.predict(X))

@@ -239,6 +239,8 @@ def to_numpy(array: Array) -> Any:
     """A NumPy array of the same values, wherever they lie."""
     if is_torch(array):
         array = stop_gradient(array).cpu()
+    elif type(array).__module__.startswith("array_api_strict"):  # which pretends to have several devices
+        array = array.to_device(sys.modules["array_api_strict"].Device("CPU_DEVICE"))
     return np.asarray(array)
 
 
@@ -249,6 +251,12 @@ def in_library_of(other: Array, values: Array) -> Array:
         return values
     # torch warns of arrays that cannot be written to, as those of JAX are.
     return xp.asarray(np.require(to_numpy(values), requirements="W"), device=array_api_compat.device(other))
+
+
+def for_fitting(array: Array) -> Array:
+    """The array itself if its library has passes of its own here; as NumPy has it for others of the standard."""
+    libraries = (array_api_compat.is_numpy_array, array_api_compat.is_jax_array, array_api_compat.is_cupy_array)
+    return array if is_torch(array) or any(known(array) for known in libraries) else to_numpy(array)
 
 
 def row_blocks(n_rows: int, n_columns: int, entries: int = 1 << 16) -> list[slice]:
@@ -335,11 +343,11 @@ def like_probabilities(whole: int, argument: str, function: str, remedy: str) ->
 
 def warn_of_probabilities(values: Array, argument: str, function: str, *, remedy: str) -> None:
     """Rows that all sum to 1, or to 100, and are never negative are hardly logits; the first rows tell at once."""
-    whole = sum_of_parts(as_floating(values[:64], argument, function)[0])
+    whole = sum_of_parts(as_floating(values[: min(64, values.shape[0]), ...], argument, function)[0])
     if whole is None:
         return
     blocks = row_blocks(values.shape[0], math.prod(values.shape[1:]), entries=1 << 22)
-    if all(sum_of_parts(as_floating(values[rows], argument, function)[0]) == whole for rows in blocks):
+    if all(sum_of_parts(as_floating(values[rows, ...], argument, function)[0]) == whole for rows in blocks):
         warnings.warn(like_probabilities(whole, argument, function, remedy), InputWarning, stacklevel=4)
 
 

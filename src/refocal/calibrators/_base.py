@@ -21,6 +21,7 @@ from refocal._arrays import (
     check_probabilities,
     check_rows,
     check_weight,
+    for_fitting,
     log_probabilities,
     namespace,
     row_blocks,
@@ -92,7 +93,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if rows is not None:
             warn_of_guessing(self._fit_all_rows(rows, name), name)
             return self
-        logits = self._logits(X, name)
+        logits = for_fitting(self._logits(X, name))
         labels, classes = encode(y, logits, name, column_names(X))
         weight = None if sample_weight is None else check_weight(sample_weight, tuple(labels.shape), name)
         flat = namespace(logits).reshape(logits, (-1, logits.shape[-1]))

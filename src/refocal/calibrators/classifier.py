@@ -2,51 +2,83 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone, is_classifier
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv
 from sklearn.svm import LinearSVC
 from sklearn.utils import get_tags, indexable
 from sklearn.utils._indexing import _safe_indexing
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import (
-    _check_sample_weight,
-    _num_samples,
+    _check_method_params,
     check_is_fitted,
     column_or_1d,
     has_fit_parameter,
 )
 
+from refocal._arrays import Array, as_floating, check_option, check_weight, namespace, to_numpy
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators.focal import FocalTemperatureScaling
-from refocal.errors import LabelError, ParameterError
+from refocal.errors import InputWarning, LabelError, ParameterError
 
-Matrix = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+NAME = "CalibratedClassifier"
+# Below the machine epsilon a probability says no more than "none": a forest's 0 where it saw no example, or the
+# 10^-1000000 of naive Bayes, a few of which among the wrong rows would drive the temperature out of all reason.
+LOWEST = float(np.log(np.finfo(np.float64).eps))
+RESPONSES = ("decision_function", "predict_log_proba", "predict_proba")
+SCIKIT_LEARN_NAMES = {"sigmoid": "logistic", "temperature": "ts"}
+"""What scikit-learn calls methods that have another short name here; "isotonic" is the same."""
 
 
-class _Member(NamedTuple):
-    """A fitted classifier, its calibrator, and the columns of the full set of classes that both know."""
+class CalibratedMember(NamedTuple):
+    """A fitted classifier and its calibrator.
+
+    `columns` are those of all classes that the classifier has seen, `floor` the logarithm of the probability that
+    smaller ones count as.
+    """
 
     estimator: Any
     calibrator: Calibrator
-    columns: NDArray[np.int64]
+    columns: Codes
+    n_classes: int
+    floor: float
 
-    def predict_proba(self, X: Any, n_classes: int) -> Matrix:
-        logits = np.full((_num_samples(X), n_classes), -np.inf)
-        logits[:, self.columns] = logits_of(self.estimator, X)
-        return np.asarray(self.calibrator.predict_proba(logits))
+    def predict_proba(self, X: Any) -> Array:
+        """Calibrated probabilities; a class that the classifier never saw has none."""
+        logits = _in_columns(logits_of(self.estimator, X), self.columns, self.n_classes)
+        return self.calibrator.predict_proba(_raise(logits, self.floor))
 
 
 class _HeldOut(NamedTuple):
     """What a classifier says of rows that it was not trained on; -inf for classes that it never saw."""
 
     estimator: Any
-    columns: NDArray[np.int64]
-    logits: Matrix
-    codes: NDArray[np.int64]
+    logits: Array
+    codes: Codes
+    weight: NDArray[np.float64] | None
+
+
+class _Rows(NamedTuple):
+    """The data of a fit: `y` and `classes` as the estimator sees them, `codes` as positions among its classes."""
+
+    X: Any
+    y: Any
+    codes: Codes
+    classes: NDArray[Any]
+    names: NDArray[Any]
     weight: NDArray[np.float64] | None
 
 
@@ -59,12 +91,24 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         Logits come from its `decision_function`, else its `predict_log_proba`, else its `predict_proba`.
         By default a linear support vector machine.
     calibrator : Calibrator or str, optional
-        Or a name such as "ts", as the command line has them. By default `FocalTemperatureScaling()`.
-    cv : int, splitter, iterable or "prefit"
-        How to hold data out. With "prefit" the estimator is fitted already, and all data given to `fit` calibrates it.
-    ensemble : bool
+        Or a name such as "ts", as the command line has them; scikit-learn's "sigmoid", "isotonic" and "temperature"
+        are understood too. By default `FocalTemperatureScaling()`.
+    cv : int, splitter, iterable or "prefit", optional
+        How to hold data out: by default five folds. Splits may be indices or boolean masks. With "prefit", or a
+        `FrozenEstimator`, the estimator is fitted already, and all data given to `fit` calibrates it.
+    n_jobs : int, optional
+        How many folds are fitted at once.
+    ensemble : bool or "auto"
         True: a classifier and a calibrator for each fold, whose probabilities are averaged. False: one calibrator on
-        the out-of-fold logits, behind one classifier fitted on all data.
+        the out-of-fold logits, behind one classifier fitted on all data. "auto": True unless the estimator is fitted.
+
+    Attributes
+    ----------
+    classes_ : array
+        The classes, one for each column of probabilities.
+    calibrated_classifiers_ : list of CalibratedMember
+        One for each fold of an ensemble, else one: its fitted `estimator`, its fitted `calibrator` and its own
+        `predict_proba`.
 
     Examples
     --------
@@ -74,149 +118,299 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     >>> model = CalibratedClassifier(GaussianNB(), cv=3).fit(X, y)
     >>> model.predict_proba(X).shape
     (1797, 10)
+    >>> [member.calibrator for member in model.calibrated_classifiers_]
+    [FocalTemperatureScaling(), FocalTemperatureScaling(), FocalTemperatureScaling()]
     """
 
     def __init__(
-        self, estimator: Any = None, calibrator: Calibrator | str | None = None, *, cv: Any = 5, ensemble: bool = True
+        self,
+        estimator: Any = None,
+        calibrator: Calibrator | str | None = None,
+        *,
+        cv: Any = None,
+        n_jobs: int | None = None,
+        ensemble: bool | str = "auto",
     ) -> None:
         self.estimator = estimator
         self.calibrator = calibrator
         self.cv = cv
+        self.n_jobs = n_jobs
         self.ensemble = ensemble
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit classifier and calibrator, or the calibrator alone for `cv="prefit"`."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
+        """Fit classifier and calibrator, or the calibrator alone where the classifier is fitted.
+
+        `fit_params` go to the estimator's `fit`, and `groups` to the splitter; with scikit-learn's metadata routing
+        each goes where it was requested. The calibrator is always weighted.
+        """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
+        estimator, calibrator = self._estimator(), self._new_calibrator()
+        is_fitted = self._is_fitted(estimator)
         check_classification_targets(y)
         X, y = indexable(X, y)
-        y = column_or_1d(y, warn=True)
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
-        estimator = LinearSVC(random_state=0) if self.estimator is None else self.estimator
-        if isinstance(self.cv, str):
-            if self.cv != "prefit":
-                expected = "an int, a splitter, an iterable of splits or 'prefit'"
-                raise ParameterError("cv", "CalibratedClassifier", expected=expected, got=repr(self.cv))
-            check_is_fitted(estimator)
-            classes = np.asarray(estimator.classes_)
-            strangers = np.setdiff1d(y, classes)
-            if len(strangers):
-                raise LabelError(
-                    "y", "CalibratedClassifier.fit", expected="of the estimator's classes", got=repr(strangers[0])
-                )
-            everything = _held_out(estimator, X, y, weight, classes, np.arange(_num_samples(X)))
-            members = [_Member(estimator, self._calibrate(everything), everything.columns)]
+        rows = _rows(X, column_or_1d(y, warn=True), sample_weight, estimator if is_fitted else None)
+        for_estimator, for_splitter = self._route(estimator, is_fitted, sample_weight, fit_params)
+        is_ensemble = not is_fitted if self.ensemble == "auto" else bool(self.ensemble) and self.cv != "prefit"
+        parallel = Parallel(n_jobs=self.n_jobs)
+        if is_fitted and not is_ensemble:
+            folds = [_held_out(estimator, rows, np.arange(len(rows.codes)))]
         else:
-            classes = np.unique(y)
-            splits = list(check_cv(self.cv, y, classifier=is_classifier(estimator)).split(X, y))
-            fit = self._fit_ensemble if self.ensemble else self._fit_one
-            members = fit(estimator, X, y, weight, classes, splits)
-        self.classes_ = classes
-        self.calibrated_classifiers_ = members
-        first = members[0].estimator
+            splits = self._splits(rows, for_splitter, is_ensemble)
+            folds = parallel(delayed(_fit_fold)(clone(estimator), rows, for_estimator, *split) for split in splits)
+        if is_ensemble:
+            estimators = [fold.estimator for fold in folds]
+            # A fold whose labels are all of one class cannot calibrate; all folds together can.
+            sources = [fold if len(np.unique(fold.codes)) > 1 else _together(folds) for fold in folds]
+        else:
+            estimators = [estimator if is_fitted else clone(estimator).fit(rows.X, rows.y, **for_estimator)]
+            sources = [_together(folds)]
+        self.calibrated_classifiers_ = parallel(
+            delayed(_calibrate)(fitted, clone(calibrator), source, rows.classes)
+            for fitted, source in zip(estimators, sources, strict=True)
+        )
+        self.classes_ = _beside(rows.names, X)
         for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(first, name):
-                setattr(self, name, getattr(first, name))
+            if hasattr(estimators[0], name):
+                setattr(self, name, getattr(estimators[0], name))
         return self
 
-    def predict_proba(self, X: Any) -> Matrix:
-        """Calibrated probabilities, one column for each of `classes_`."""
+    def predict_proba(self, X: Any) -> Array:
+        """Calibrated probabilities, one column for each of `classes_`: the mean over the members."""
         check_is_fitted(self)
-        members = self.calibrated_classifiers_
-        p: Matrix = np.mean([member.predict_proba(X, len(self.classes_)) for member in members], axis=0)
-        return np.asarray(p / p.sum(axis=1, keepdims=True))
+        total = sum(member.predict_proba(X) for member in self.calibrated_classifiers_)
+        return total / namespace(total).sum(total, axis=1, keepdims=True)
 
-    def predict_log_proba(self, X: Any) -> Matrix:
+    def predict_log_proba(self, X: Any) -> Array:
         """The logarithms of `predict_proba`."""
-        return np.asarray(np.log(self.predict_proba(X)))
+        p = self.predict_proba(X)
+        return namespace(p).log(p)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any) -> Array:
         """The class of the largest probability."""
-        check_is_fitted(self)
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        p = self.predict_proba(X)
+        top = namespace(p).argmax(p, axis=1)
+        return self.classes_[to_numpy(top) if isinstance(self.classes_, np.ndarray) else top]
 
-    def _fit_ensemble(
-        self, estimator: Any, X: Any, y: Any, weight: Any, classes: Any, splits: list[Any]
-    ) -> list[_Member]:
-        held_out = [
-            _held_out(_fit_estimator(clone(estimator), X, y, weight, train), X, y, weight, classes, rows)
-            for train, rows in splits
-        ]
-        members = []
-        for fold in held_out:
-            # A fold whose labels are all of one class cannot calibrate; all folds together can.
-            own = fold if len(np.unique(fold.codes)) > 1 else _together(held_out)
-            members.append(_Member(fold.estimator, self._calibrate(own), fold.columns))
-        return members
-
-    def _fit_one(self, estimator: Any, X: Any, y: Any, weight: Any, classes: Any, splits: list[Any]) -> list[_Member]:
-        held_out = [
-            _held_out(_fit_estimator(clone(estimator), X, y, weight, train), X, y, weight, classes, rows)
-            for train, rows in splits
-        ]
-        final = _fit_estimator(clone(estimator), X, y, weight, np.arange(_num_samples(X)))
-        return [_Member(final, self._calibrate(_together(held_out)), np.arange(len(classes)))]
-
-    def _calibrate(self, fold: _HeldOut) -> Calibrator:
-        return self._new_calibrator().fit(fold.logits, fold.codes, fold.weight)
-
-    def _new_calibrator(self) -> Calibrator:
-        if isinstance(self.calibrator, str):
-            from refocal.calibrators.registry import make
-
-            return make(self.calibrator)
-        new: Calibrator = FocalTemperatureScaling() if self.calibrator is None else clone(self.calibrator)
-        new.set_params(input="logits")
-        return new
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Where scikit-learn's metadata routing sends what is given to `fit`."""
+        mapping = MethodMapping
+        return (
+            MetadataRouter(owner=self)
+            .add_self_request(self)
+            .add(estimator=self._estimator(), method_mapping=mapping().add(caller="fit", callee="fit"))
+            .add(splitter=self.cv, method_mapping=mapping().add(caller="fit", callee="split"))
+        )
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's description: what the inner classifier takes."""
         tags = super().__sklearn_tags__()
-        inner = get_tags(LinearSVC() if self.estimator is None else self.estimator)
+        inner = get_tags(self._estimator())
         tags.input_tags.sparse = inner.input_tags.sparse
         tags.input_tags.pairwise = inner.input_tags.pairwise
         return tags
 
+    def _estimator(self) -> Any:
+        if self.estimator is not None:
+            return self.estimator
+        default = LinearSVC(random_state=0)
+        return default.set_fit_request(sample_weight=True) if get_config()["enable_metadata_routing"] else default
 
-def logits_of(estimator: Any, X: Any) -> Matrix:
+    def _is_fitted(self, estimator: Any) -> bool:
+        if not any(hasattr(estimator, name) for name in RESPONSES):
+            expected = f"a classifier with {', '.join(RESPONSES[:2])} or {RESPONSES[2]}"
+            raise ParameterError("estimator", NAME, expected=expected, got=repr(estimator))
+        if isinstance(self.cv, str) and self.cv != "prefit":
+            expected = "an int, a splitter, an iterable of splits or 'prefit'"
+            raise ParameterError("cv", NAME, expected=expected, got=repr(self.cv))
+        if self.ensemble not in (True, False, "auto"):
+            raise ParameterError("ensemble", NAME, expected="True, False or 'auto'", got=repr(self.ensemble))
+        is_fitted = self.cv == "prefit" or isinstance(estimator, FrozenEstimator)
+        if is_fitted:
+            check_is_fitted(estimator)
+        return is_fitted
+
+    def _new_calibrator(self) -> Calibrator:
+        from refocal.calibrators.registry import NAMED, make
+
+        if self.calibrator is None:
+            return FocalTemperatureScaling()
+        if isinstance(self.calibrator, str):
+            check_option(self.calibrator, (*NAMED, *SCIKIT_LEARN_NAMES), "calibrator", NAME)
+            return make(SCIKIT_LEARN_NAMES.get(self.calibrator, self.calibrator))
+        if not isinstance(self.calibrator, Calibrator):
+            expected = "a calibrator of refocal, or the name of one"
+            raise ParameterError("calibrator", NAME, expected=expected, got=repr(self.calibrator))
+        new: Calibrator = clone(self.calibrator).set_params(input="logits")
+        return new
+
+    def _route(
+        self, estimator: Any, is_fitted: bool, sample_weight: Any, fit_params: dict[str, Any]
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """What goes to the estimator's `fit`, and what to the splitter."""
+        if get_config()["enable_metadata_routing"]:
+            routed = process_routing(self, "fit", sample_weight=sample_weight, **fit_params)
+            return routed.estimator.fit, routed.splitter.split
+        groups = fit_params.pop("groups", None)
+        if sample_weight is not None and has_fit_parameter(estimator, "sample_weight"):
+            fit_params["sample_weight"] = sample_weight
+        elif sample_weight is not None and not is_fitted:
+            name = type(estimator).__name__
+            warnings.warn(
+                f"{NAME}.fit passes the sample_weight to the calibrator alone, since {name}.fit has no such argument: "
+                f"{name} is fitted without weights. To a step of a pipeline they go by its name, as in "
+                "fit(X, y, sample_weight=w, step__sample_weight=w), or by scikit-learn's metadata routing.",
+                InputWarning,
+                stacklevel=3,
+            )
+        return fit_params, {} if groups is None else {"groups": groups}
+
+    def _splits(self, rows: _Rows, for_splitter: Mapping[str, Any], is_ensemble: bool) -> list[tuple[Codes, Codes]]:
+        """Training and held-out rows of each fold, as indices."""
+        labels = to_numpy(rows.y)
+        cv = check_cv(self.cv, labels, classifier=True)
+        splits = [tuple(map(_as_indices, split)) for split in cv.split(rows.X, labels, **for_splitter)]
+        is_chosen = self.cv is None or isinstance(self.cv, int) or hasattr(self.cv, "split")
+        held_out = np.bincount(np.concatenate([rows.codes[test] for _, test in splits]))
+        rarest = int(held_out[np.unique(rows.codes)].min())
+        if is_ensemble and is_chosen and rarest < len(splits):
+            expected = f"of at most {rarest} folds, the number of rows of the rarest class; or ensemble=False"
+            raise ParameterError("cv", NAME, expected=expected, got=f"{len(splits)}")
+        return splits  # type: ignore[return-value]
+
+
+def logits_of(estimator: Any, X: Any) -> Array:
     """Logits of a fitted classifier, one column for each of its classes."""
-    n_classes = len(estimator.classes_)
     if hasattr(estimator, "decision_function"):
-        scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
-        if scores.ndim == 1:
-            return np.stack([-0.5 * scores, 0.5 * scores], axis=1)
-        if scores.shape[1] == n_classes:
-            return scores
+        scores = _floating(estimator.decision_function(X))
+        return scores if scores.ndim == 2 else namespace(scores).stack([-0.5 * scores, 0.5 * scores], axis=1)
     with np.errstate(divide="ignore"):
         if hasattr(estimator, "predict_log_proba"):
-            logits = np.asarray(estimator.predict_log_proba(X), dtype=np.float64)
+            log_p = _floating(estimator.predict_log_proba(X))
         else:
-            logits = np.log(np.asarray(estimator.predict_proba(X), dtype=np.float64))
-    # Below the machine epsilon a probability says no more than "none": a forest's 0 where it saw no example, or the
-    # 10^-1000000 of naive Bayes, a few of which among the wrong rows would drive the temperature out of all reason.
-    return np.maximum(logits, np.log(np.finfo(np.float64).eps))
+            p = _floating(estimator.predict_proba(X))
+            log_p = namespace(p).log(p)
+    return namespace(log_p).clip(log_p, LOWEST, None)
 
 
-def _held_out(fitted: Any, X: Any, y: Any, weight: Any, classes: Any, rows: Any) -> _HeldOut:
-    columns = np.searchsorted(classes, fitted.classes_)
+def _check_columns(estimator: Any, X: Any, scores: Array) -> None:
+    """Refuse scores of pairs of classes. Of three classes there are three pairs: their votes are what it predicts."""
+    classes, got = to_numpy(estimator.classes_), None
+    if scores.shape[1] != len(classes):
+        got = f"{scores.shape[1]} columns for {len(classes)} classes"
+    elif len(classes) == 3 and hasattr(estimator, "decision_function") and hasattr(estimator, "predict"):
+        s, predicted = to_numpy(scores), to_numpy(estimator.predict(X))
+        a, b, c = (s > 0.0).T.astype(int)  # 0 wins over 1, 0 over 2, 1 over 2
+        votes = np.stack([a + b, 1 - a + c, 2 - b - c], axis=1)
+        by_class, by_pair = (np.mean(classes[np.argmax(by, axis=1)] == predicted) for by in (s, votes))
+        if by_pair > by_class:
+            got = f"scores whose largest is the predicted class in {by_class:.0%} of the rows"
+    if got is not None:
+        expected = "a classifier with a score for each class, not for each pair: decision_function_shape='ovr'"
+        raise ParameterError("estimator", NAME, expected=expected, got=f"{type(estimator).__name__} with {got}")
+
+
+def _rows(X: Any, y: Any, sample_weight: Any, fitted: Any) -> _Rows:
+    """Checked data; the classes are those of a fitted classifier, else those of the labels."""
+    function, labels = f"{NAME}.fit", to_numpy(y)
+    found = np.unique(labels)
+    classes = found if fitted is None else np.asarray(to_numpy(_classes_of(fitted)))
+    strangers = np.setdiff1d(found, classes)
+    if len(strangers):
+        raise LabelError("y", function, expected="of the estimator's classes", got=repr(strangers[0]))
+    if len(found) < 2:
+        got = f"only one class, {found.tolist()[0]!r}" if len(found) else "no labels"
+        raise LabelError("y", function, expected="of at least two classes", got=got)
+    weight = None if sample_weight is None else check_weight(sample_weight, (len(labels),), function)
+    codes, names = np.searchsorted(classes, labels), classes
+    if fitted is None and _dispatches(X) and not _dispatches(y):
+        # scikit-learn computes in the library of X, which has no text
+        y, classes = _beside(codes, X), np.arange(len(classes))
+    return _Rows(X, y, codes, classes, names, weight)
+
+
+def _classes_of(fitted: Any) -> Any:
+    if not hasattr(fitted, "classes_"):
+        raise ParameterError("estimator", NAME, expected="a classifier, with classes_ once fitted", got=repr(fitted))
+    return fitted.classes_
+
+
+def _fit_fold(estimator: Any, rows: _Rows, params: Mapping[str, Any], train: Codes, test: Codes) -> _HeldOut:
+    own = _check_method_params(rows.X, params, indices=train)
+    return _held_out(estimator.fit(_safe_indexing(rows.X, train), _safe_indexing(rows.y, train), **own), rows, test)
+
+
+def _held_out(fitted: Any, rows: _Rows, test: Codes) -> _HeldOut:
+    columns = _columns(fitted, rows.classes)
     # A class that was missing in training has no logit, so its rows cannot calibrate.
-    rows = rows[np.isin(y[rows], fitted.classes_)]
-    logits = np.full((len(rows), len(classes)), -np.inf)
-    if len(rows):
-        logits[:, columns] = logits_of(fitted, _safe_indexing(X, rows))
-    return _HeldOut(
-        fitted, columns, logits, np.searchsorted(classes, y[rows]), None if weight is None else weight[rows]
-    )
+    test = test[np.isin(rows.codes[test], columns)]
+    X = _safe_indexing(rows.X, test)
+    if len(test):
+        logits = logits_of(fitted, X)
+        _check_columns(fitted, X, logits)
+    else:
+        logits = np.empty((0, len(columns)))
+    weight = None if rows.weight is None else rows.weight[test]
+    return _HeldOut(fitted, _in_columns(logits, columns, len(rows.classes)), rows.codes[test], weight)
 
 
 def _together(folds: list[_HeldOut]) -> _HeldOut:
-    weight = None if folds[0].weight is None else np.concatenate([fold.weight for fold in folds])
-    logits, codes = (np.concatenate([fold[i] for fold in folds]) for i in (2, 3))
-    return _HeldOut(None, folds[0].columns, logits, codes, weight)
+    some = [fold for fold in folds if len(fold.codes)]
+    weight = None if some[0].weight is None else np.concatenate([fold.weight for fold in some])
+    logits = namespace(some[0].logits).concat([fold.logits for fold in some])
+    return _HeldOut(None, logits, np.concatenate([fold.codes for fold in some]), weight)
 
 
-def _fit_estimator(estimator: Any, X: Any, y: Any, weight: Any, rows: Any) -> Any:
-    options = {}
-    if weight is not None and has_fit_parameter(estimator, "sample_weight"):
-        options["sample_weight"] = weight[rows]
-    return estimator.fit(_safe_indexing(X, rows), y[rows], **options)
+def _calibrate(fitted: Any, calibrator: Calibrator, source: _HeldOut, classes: NDArray[Any]) -> CalibratedMember:
+    floor = -np.inf if hasattr(fitted, "decision_function") else _floor(source.logits)
+    calibrator.fit(_raise(source.logits, floor), source.codes, source.weight)
+    return CalibratedMember(fitted, calibrator, _columns(fitted, classes), len(classes), floor)
+
+
+def _floor(log_p: Array) -> float:
+    """Half the smallest probability that is not 0: a forest's 0 then counts as half a vote."""
+    seen = to_numpy(log_p)
+    return max(LOWEST, float(np.min(seen, where=seen > LOWEST, initial=0.0)) - math.log(2.0))
+
+
+def _raise(logits: Array, floor: float) -> Array:
+    """No value below the floor, but for classes that a classifier never saw."""
+    xp = namespace(logits)
+    return logits if floor == -np.inf else xp.where(xp.isinf(logits), logits, xp.clip(logits, floor, None))
+
+
+def _columns(fitted: Any, classes: NDArray[Any]) -> Codes:
+    return np.asarray(np.searchsorted(classes, to_numpy(_classes_of(fitted))))
+
+
+def _in_columns(logits: Array, columns: Codes, n_classes: int) -> Array:
+    """One column for each class, with -inf for those that are not among `columns`."""
+    if len(columns) == n_classes:
+        return logits
+    xp = namespace(logits)
+    none = xp.full_like(logits[:, 0], -np.inf)
+    at = {k: i for i, k in enumerate(columns.tolist())}
+    return xp.stack([logits[:, at[k]] if k in at else none for k in range(n_classes)], axis=1)
+
+
+def _as_indices(rows: Any) -> Codes:
+    found = np.asarray(rows)
+    return np.flatnonzero(found) if found.dtype == np.bool_ else found
+
+
+def _dispatches(values: Any) -> bool:
+    """Whether scikit-learn computes with these values in their own array library."""
+    return get_config()["array_api_dispatch"] and not isinstance(values, np.ndarray) and hasattr(values, "__dlpack__")
+
+
+def _floating(values: Any) -> Array:
+    if _dispatches(values):
+        return as_floating(values, "scores", NAME)[0]
+    return np.asarray(to_numpy(values), dtype=np.float64)
+
+
+def _beside(labels: NDArray[Any], X: Any) -> Array:
+    """Numbers of classes in the library of `X`, where scikit-learn computes in it."""
+    if labels.dtype.kind not in "biuf" or not _dispatches(X):
+        return labels
+    return namespace(X).asarray(labels, device=array_api_compat.device(X))

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from refocal.errors import FormatError
+from refocal.maps import focal, focal_temperature, log_softmax
 from refocal.theory import closest_temperature
 from refocal_paper import claims, layout
 from refocal_paper.measure import find_cells, map_temperature, measure_cell
 from refocal_paper.printed import PRINTED
+from refocal_paper.protocol import build_protocol_rows
 from refocal_paper.recipe import Recipe, paper, short
 from refocal_paper.table import build_differences, build_rows, recipe_name
 
@@ -74,6 +76,55 @@ def test_a_cells_numbers_are_those_of_a_plain_search(runs):
     assert pairs[cell["fts"]["nll"]["gamma"]] == cell["fts"]["nll"]["temperature"]
 
 
+def equal_mass_error(confidence, correct):
+    """Equal-mass ECE of 15 bins along the last axis, where no confidences tie."""
+    order = np.argsort(confidence, axis=-1)
+    apart = np.take_along_axis(confidence - correct, order, axis=-1)
+    n = apart.shape[-1]
+    starts = [next(k for k in range(n) if k * 15 // n == i) for i in range(15)]
+    return np.abs(np.add.reduceat(apart, starts, axis=-1)).sum(axis=-1) / n
+
+
+def error_of_the_papers_code(confidence, correct):
+    """The same with the bin edges that much published code has."""
+    n = len(confidence)
+    edges = np.interp(np.linspace(0, n, 16), np.arange(n), np.sort(confidence))
+    return np.abs(np.histogram(confidence, edges, weights=confidence - correct)[0]).sum() / n
+
+
+def test_the_papers_protocol_is_that_of_a_plain_search(runs, cells):
+    """One γ for both seeds, that of least mean ECE on the validation images; with it, T for each criterion."""
+    grid = np.arange(1, 501) / 100.0
+    found = []  # for each seed: γ → the least ECE, T by log-loss, T by ECE
+    for recipe in RECIPES[:2]:
+        data = np.load(runs / recipe.key / "logits.npz")
+        val, y = data["val"].astype(np.float64), data["yv"].astype(int)
+        by_gamma = {}
+        for gamma in (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0):
+            log_p = focal(log_softmax(val / grid[:, None, None]), gamma)
+            loss = -log_p[:, np.arange(len(y)), y].mean(axis=1)
+            ece = equal_mass_error(np.exp(log_p).max(axis=2), (log_p.argmax(axis=2) == y) * 1.0)
+            by_gamma[gamma] = (min(ece), grid[np.argmin(loss)], grid[np.argmin(ece)])
+        found.append(by_gamma)
+    chosen = min(found[0], key=lambda gamma: found[0][gamma][0] + found[1][gamma][0])
+    row = next(row for row in build_protocol_rows(cells) if row.gamma is not None and row.seeds == [1, 2])
+    assert row.gamma == chosen
+    assert row.log_loss_temperature == pytest.approx(np.mean([one[chosen][1] for one in found]))
+    assert row.ece_temperature == pytest.approx(np.mean([one[chosen][2] for one in found]))
+    scores = []
+    for recipe, one in zip(RECIPES[:2], found, strict=True):
+        data = np.load(runs / recipe.key / "logits.npz")
+        test, y = data["test"].astype(np.float64), data["yt"].astype(int)
+        chosen_by_loss, chosen_by_ece = (focal_temperature(test, chosen, one[chosen][i]) for i in (1, 2))
+        parts = np.exp(chosen_by_ece).max(axis=1), (chosen_by_ece.argmax(axis=1) == y) * 1.0
+        loss = -chosen_by_loss[np.arange(len(y)), y].mean()
+        scores.append((loss, equal_mass_error(*parts), error_of_the_papers_code(*parts)))
+    for spread, values in zip((row.log_loss, row.ece, row.ece_interpolated), np.transpose(scores), strict=True):
+        assert spread.mean == pytest.approx(values.mean(), rel=1e-5)
+        assert spread.sd == pytest.approx(values.std(ddof=1), rel=1e-3)
+    assert row.paper == PRINTED["cifar100", "cross-entropy", "FTS"]
+
+
 def test_rows_are_means_over_the_seeds(runs, cells):
     rows = build_rows(cells)
     assert [(row.loss, row.recipe, row.method, row.seeds) for row in rows[::2]] == [
@@ -118,7 +169,7 @@ def test_recipes_are_told_apart():
 def test_the_table_in_writing(cells):
     text = layout.markdown(cells)
     tables = [block for block in text.split("\n\n") if block.startswith("|")]
-    for block, columns, rows in zip(tables, (11, 7, 5), (8, 8, 5), strict=True):
+    for block, columns, rows in zip(tables, (11, 7, 12, 5), (8, 8, 8, 5), strict=True):
         lines = [line.split("|")[1:-1] for line in block.strip().split("\n")]
         assert {len(line) for line in lines} == {columns}
         assert len(lines) == rows + 2
@@ -127,7 +178,7 @@ def test_the_table_in_writing(cells):
     assert f"{100 * score.mean:.2f} ± {100 * score.sd:.2f} ({score.temperature:.2f})" in tables[0]
     assert "| 77.6 ± 0.6 | 0.88 ± 0.02 (1.31) | 3.01 ± 0.43 (1.45) |" in tables[0]
     for difference in build_differences(cells):
-        assert difference.cell in tables[2]
+        assert difference.cell in tables[3]
     tex = layout.latex(cells)
     rows = [line for line in tex.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
     assert {line.count("&") for line in rows} == {10}
@@ -203,7 +254,8 @@ def test_the_temperature_of_the_map_on_a_network():
 def test_cells_without_logits_and_cells_from_before(tmp_path):
     folder = write_cell(tmp_path, CE, 2.0)
     first = measure_cell(folder)
-    old = {name: value for name, value in first.items() if name not in ("pairs", "map_temperature")}
+    first["accuracy"] = 0.25  # what was measured is not measured again
+    old = {name: value for name, value in first.items() if name not in ("by_gamma", "pairs", "map_temperature")}
     (folder / "metrics.json").write_text(json.dumps(old))
     assert measure_cell(folder) == first  # the logits are there: what is missing is measured
     (folder / "metrics.json").write_text(json.dumps(old))

@@ -18,9 +18,7 @@ from refocal._files import write_atomically
 from refocal.calibrators import FocalTemperatureScaling, TemperatureScaling
 from refocal.errors import FormatError
 from refocal.maps import focal, log_softmax
-from refocal.search import PAPER_GAMMAS, PAPER_TEMPERATURES, Problem
-from refocal.search.grid import scan_grid
-from refocal.search.objective import as_objective
+from refocal_paper.protocol import measure_by_gamma
 from refocal_paper.recipe import from_dict
 
 # The paper's two rows for each training, and our default beside them; criterion → calibrator.
@@ -43,21 +41,21 @@ def find_cells(runs: Path) -> tuple[list[Path], list[Path]]:
 def measure_cell(folder: Path) -> dict[str, Any]:
     """The measures of a cell, from its logits; kept in metrics.json and read from there the next time.
 
-    The logits may be gone by then. Where they are not, measures from before `pairs` and `map_temperature` were kept are
-    taken again.
+    The logits may be gone by then. Where they are not, what an older version did not measure is added.
     """
     kept, logits = folder / "metrics.json", folder / "logits.npz"
+    found: dict[str, Any] = {}
     if kept.is_file():
         found = _read_json(kept)
         missing = [part for part in ("recipe", *PARTS) if part not in found]
         if missing:
             raise FormatError(f"{kept}: holds no {missing[0]!r}; remove it to have the cell measured again.")
-        if "pairs" in found or not logits.is_file():
+        if "by_gamma" in found or not logits.is_file():
             return found
     if not logits.is_file():
         raise FormatError(f"{folder}: no logits.npz; the cell has not been trained to its end.")
     recipe = _read_json(folder / "recipe.json")
-    result = {"recipe": recipe, **measure(_read_logits(logits), from_dict(recipe, str(folder)).gamma)}
+    result = {"recipe": recipe, **measure(_read_logits(logits), from_dict(recipe, str(folder)).gamma), **found}
     write_atomically(kept, json.dumps(result, indent=1) + "\n")
     return result
 
@@ -68,6 +66,7 @@ def measure(data: dict[str, NDArray[Any]], gamma: float) -> dict[str, Any]:
     log_p = {"raw": log_softmax(test)}
     result: dict[str, Any] = {"accuracy": metrics.accuracy(y_test, np.exp(log_p["raw"]))}
     result["raw"] = _scores(y_test, log_p["raw"])
+    result["by_gamma"] = measure_by_gamma(val, y_val, test, y_test)
     fits: dict[str, dict[str, Any]] = {}
     for row, criteria in ROWS.items():
         fits[row] = {criterion: clone(calibrator).fit(val, y_val) for criterion, calibrator in criteria.items()}
@@ -84,7 +83,9 @@ def measure(data: dict[str, NDArray[Any]], gamma: float) -> dict[str, Any]:
         for row, of_nll, of_ece in (("fts", "nll", "ece"), ("default", "auto", "auto"))
         for name, criterion, of in (("log_loss", "nll", of_nll), ("ece", "ece", of_ece))
     }
-    result["pairs"] = {name: _pairs(val, y_val, name) for name in ("nll", "ece")}
+    result["pairs"] = {
+        name: [[row["gamma"], row[name]["temperature"]] for row in result["by_gamma"]] for name in ("nll", "ece")
+    }
     result["map_temperature"] = map_temperature(val, gamma) if gamma > 0.0 else None
     return result
 
@@ -100,16 +101,6 @@ def map_temperature(logits: NDArray[Any], gamma: float) -> float:
 
     found = minimize_scalar(divergence, bounds=(-math.log1p(gamma) - 0.5, 0.5), method="bounded")
     return math.exp(found.x)
-
-
-def _pairs(logits: Any, labels: Any, criterion: str) -> list[list[float]]:
-    """The best T for each γ of the paper's grid, and for γ = 0."""
-    gammas = np.sort([*PAPER_GAMMAS, 0.0])
-    problem = Problem(logits, labels.astype(np.int64))
-    goal = as_objective(criterion, problem.n_rows, "measure")
-    surface = scan_grid(problem, goal, gammas, np.array(PAPER_TEMPERATURES), each_gamma=True)
-    best = np.argmin(surface.value, axis=1)
-    return [[float(gamma), float(surface.temperature[i, best[i]])] for i, gamma in enumerate(gammas)]
 
 
 def _scores(y: Any, log_p: Any) -> dict[str, float]:

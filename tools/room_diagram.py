@@ -1,7 +1,7 @@
 """Draws docs/rooms.svg, who imports whom, from the contract in pyproject.toml and from the code: `python tools/room_diagram.py`.
 
 Rooms stand in the order of the contract, the most basic at the bottom; an arc leads from a room down to one that it imports from.
-`errors`, `_files` and `_arrays` are left out of the arcs: nearly every room imports them.
+`errors`, `_files`, `_arrays` and `_validation` are left out of the arcs: nearly every room imports them.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import grimp
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "rooms.svg"
-BASIC = {"errors", "_files", "_arrays"}
+BASIC = {"errors", "_files", "_arrays", "_validation"}
 WORDS = {
     "cli": "parse, call one function, print",
     "explore": "the page with sliders",
@@ -30,7 +30,8 @@ WORDS = {
     "theory": "what the paper proves",
     "losses": "per-sample losses",
     "maps": "softmax, focal map, inverse",
-    "_arrays": "the one door to array libraries; checks",
+    "_validation": "every check of what users pass in",
+    "_arrays": "the one door to array libraries",
     "_files": "whole or not at all",
     "errors": "every exception",
 }

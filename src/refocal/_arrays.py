@@ -1,30 +1,24 @@
-"""The one door to array libraries, and the one place that checks what users pass in.
+"""The one door to array libraries.
 
-Everything above this module is written once against the array API standard and so serves NumPy, torch, JAX and
-any other library of the standard. Values are checked whenever they can be read; inside `jax.jit` or
-`torch.compile` only shapes and dtypes exist, so there only those are checked.
+Everything above this module is written once against the array API standard and so serves NumPy, torch, JAX and any
+other library of the standard.
 """
 
 from __future__ import annotations
 
-import math
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import array_api_compat
 import numpy as np
 
-from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError
+from refocal.errors import DataError, ShapeError
 
 Array = Any
 """An array of any library that follows the array API standard."""
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-# Squares of numbers between the two, and their products with one another, neither vanish nor overflow.
-SMALL, LARGE = 1e-100, 1e100
 
 
 def namespace(*arrays: Array) -> Any:
@@ -137,104 +131,6 @@ def as_floating(values: Any, argument: str, function: str) -> tuple[Array, Any]:
     return array, array.dtype
 
 
-def check_logits(values: Any, argument: str, function: str) -> tuple[Array, Any]:
-    """Logits or log-probabilities, classes on the last axis, ready to compute with; and the dtype of the result.
-
-    -inf is an ordinary value (a class that cannot occur); NaN, +inf and a row of -inf alone are errors.
-    """
-    array = as_array(values, argument, function)
-    check_rows(array, argument, function)
-    return as_floating(array, argument, function)
-
-
-def check_rows(logits: Array, argument: str, function: str) -> None:
-    """What `check_logits` checks, without a copy: half precision in a file may be more than memory holds."""
-    if logits.ndim < 1 or logits.shape[-1] < 2:
-        raise ShapeError(
-            argument,
-            function,
-            expected="an array with at least two classes on its last axis",
-            got=f"shape {tuple(logits.shape)}",
-        )
-    xp = namespace(logits)
-    if is_traced(logits) or not xp.isdtype(logits.dtype, "real floating"):
-        return
-    # A row's maximum is NaN, +inf or -inf exactly if the row cannot be normalised: one pass finds all three.
-    if not bool(xp.all(xp.isfinite(xp.max(stop_gradient(logits), axis=-1)))):
-        raise DataError(argument, function, expected="free of NaN and +inf, with a finite value in every row",
-                        got=_describe_bad_row(xp, logits))  # fmt: skip
-
-
-def _describe_bad_row(xp: Any, logits: Array) -> str:
-    rows = xp.reshape(stop_gradient(logits), (-1, logits.shape[-1]))
-    worst = xp.max(rows, axis=-1)
-    row = int(xp.argmax(xp.astype(~xp.isfinite(worst), xp.int32)))
-    if bool(xp.any(xp.isnan(rows[row, :]))):
-        what = "NaN"
-    elif float(worst[row]) > 0:
-        what = "+inf"
-    else:
-        what = "only -inf"
-    return f"{what} in row {row}"
-
-
-def check_labels(values: Any, logits: Array, function: str, argument: str = "labels") -> Array:
-    """Integer class labels, one for each row of `logits`, as an array of the same library and device."""
-    labels = in_library_of(logits, as_array(values, argument, function))
-    xp = namespace(logits)
-    if not xp.isdtype(labels.dtype, "integral"):
-        raise LabelError(argument, function, expected="integers", got=f"dtype {labels.dtype}")
-    if tuple(labels.shape) != tuple(logits.shape[:-1]):
-        raise ShapeError(
-            argument,
-            function,
-            expected=f"of shape {tuple(logits.shape[:-1])}, one label for each row of logits",
-            got=f"shape {tuple(labels.shape)}",
-        )
-    n_classes = logits.shape[-1]
-    if not is_traced(labels) and math.prod(labels.shape) > 0:
-        lowest, highest = int(xp.min(labels)), int(xp.max(labels))
-        if lowest < 0 or highest >= n_classes:
-            raise LabelError(
-                argument,
-                function,
-                expected=f"between 0 and {n_classes - 1}",
-                got=f"labels from {lowest} to {highest}",
-            )
-    return xp.astype(labels, xp.int64) if not array_api_compat.is_jax_array(labels) else labels
-
-
-def check_parameter(value: Any, argument: str, function: str, *, above: float, like: Array) -> Array:
-    """A finite setting greater than `above`, as an array that broadcasts with `like`.
-
-    It may be a number, or an array with one value for each row of `like`; the last axis is added here.
-    """
-    xp = namespace(like)
-    if isinstance(value, (bool, str, bytes)) or value is None:
-        raise ParameterError(argument, function, expected=f"a number {_domain(above)}", got=repr(value))
-    if not is_torch(value) and (not array_api_compat.is_array_api_obj(value) or isinstance(value, np.ndarray)):
-        try:
-            value = np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ParameterError(argument, function, expected=f"a number {_domain(above)}", got=repr(value)) from error
-    value = in_library_of(like, value)
-    rows = tuple(like.shape[:-1])
-    if value.ndim > 0 and tuple(value.shape) != rows:
-        raise ShapeError(
-            argument, function, expected=f"a number or an array of shape {rows}", got=f"shape {tuple(value.shape)}"
-        )
-    if not is_traced(value):
-        fine = xp.isfinite(value) & (value > above)
-        if not bool(xp.all(fine)):
-            bad = float(stop_gradient(value)[~fine][0]) if value.ndim > 0 else float(value)
-            raise ParameterError(argument, function, expected=_domain(above), got=repr(bad))
-    return xp.astype(value, like.dtype)[..., None]
-
-
-def _domain(above: float) -> str:
-    return f"finite and greater than {above:g}"
-
-
 def to_numpy(array: Array) -> Any:
     """A NumPy array of the same values, wherever they lie."""
     if is_torch(array):
@@ -277,93 +173,8 @@ def take(values: Array, index: Array) -> Array:
     return namespace(values).take_along_axis(values, index, axis=-1)
 
 
-def check_option(value: Any, options: tuple[str, ...], argument: str, function: str) -> None:
-    """One of a few words."""
-    if value not in options:
-        words = ", ".join(repr(option) for option in options)
-        raise ParameterError(argument, function, expected=f"one of {words}", got=repr(value))
-
-
-def check_probabilities(values: Any, argument: str, function: str, tolerance: float = 1e-3) -> Array:
-    """Rows of probabilities, classes on the last axis: at least 0, sums within `tolerance` of 1."""
-    p, _ = as_floating(values, argument, function)
-    xp = namespace(p)
-    if p.ndim < 1 or p.shape[-1] < 2:
-        raise ShapeError(
-            argument,
-            function,
-            expected="an array with at least two classes on its last axis",
-            got=f"shape {tuple(p.shape)}",
-        )
-    if is_traced(p):
-        return p
-    if not bool(xp.all(p >= 0.0)):  # NaN fails this comparison too
-        got = "NaN" if bool(xp.any(xp.isnan(p))) else f"{float(xp.min(p)):g} among them; are these logits?"
-        raise DataError(argument, function, expected="free of NaN and at least 0", got=got)
-    off = xp.max(xp.abs(xp.sum(p, axis=-1) - 1.0)) if math.prod(p.shape) else xp.asarray(0.0)
-    if float(off) > tolerance:
-        raise DataError(
-            argument,
-            function,
-            expected=f"probabilities whose rows sum to 1 within {tolerance:g}",
-            got=f"a row that is off by {float(off):.3g}",
-        )
-    return p
-
-
 def log_probabilities(probabilities: Array) -> Array:
     """Logarithms of probabilities; one below the dtype's machine epsilon counts as that epsilon."""
     p, _ = as_floating(probabilities, "probabilities", "log_probabilities")
     xp = namespace(p)
     return xp.log(xp.clip(p, float(xp.finfo(p.dtype).eps), None))
-
-
-def sum_of_parts(rows: Array) -> int | None:
-    """1 if every row looks like probabilities, 100 if like percentages, None if like neither.
-
-    >>> import numpy as np
-    >>> sum_of_parts(np.array([[20.0, 80.0], [99.5, 0.5]])), sum_of_parts(np.array([[0.2, 0.7]]))
-    (100, None)
-    """
-    xp = namespace(rows)
-    if not bool(xp.min(rows) >= 0.0):
-        return None
-    sums = xp.sum(rows, axis=-1)
-    return next((whole for whole in (1, 100) if float(xp.max(xp.abs(sums / whole - 1.0))) <= 1e-3), None)
-
-
-def like_probabilities(whole: int, argument: str, function: str, remedy: str) -> str:
-    """What to say of rows that are hardly logits."""
-    like, so = ("probabilities", remedy) if whole == 1 else ("percentages", f"divide them by 100 and {remedy}")
-    return (
-        f"All rows of the '{argument}' of {function} sum to {whole}, as {like} do; logits were expected. "
-        f"If they are {like}, {so}."
-    )
-
-
-def warn_of_probabilities(values: Array, argument: str, function: str, *, remedy: str) -> None:
-    """Rows that all sum to 1, or to 100, and are never negative are hardly logits; the first rows tell at once."""
-    whole = sum_of_parts(as_floating(values[: min(64, values.shape[0]), ...], argument, function)[0])
-    if whole is None:
-        return
-    blocks = row_blocks(values.shape[0], math.prod(values.shape[1:]), entries=1 << 22)
-    if all(sum_of_parts(as_floating(values[rows, ...], argument, function)[0]) == whole for rows in blocks):
-        warnings.warn(like_probabilities(whole, argument, function, remedy), InputWarning, stacklevel=4)
-
-
-def check_weight(values: Any, shape: tuple[int, ...], function: str) -> Any:
-    """Sample weights as a float64 NumPy vector: one for each label, none negative, of a sum that leaves room."""
-    array, _ = as_floating(values, "sample_weight", function)
-    weight = to_numpy(array).astype(np.float64, copy=False)
-    if weight.shape != shape:
-        raise ShapeError("sample_weight", function, expected=f"of shape {shape}", got=f"shape {weight.shape}")
-    with np.errstate(over="ignore"):
-        lowest, total = float(weight.min()), float(weight.sum())
-    if not (lowest >= 0.0 and SMALL <= total <= LARGE):
-        raise DataError(
-            "sample_weight",
-            function,
-            expected=f"free of negative values, not all zero, and of a sum between {SMALL:g} and {LARGE:g}",
-            got=f"weights with minimum {lowest:g} and sum {total:g}",
-        )
-    return weight.reshape(-1)

@@ -9,7 +9,8 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold
 
 from refocal import metrics
-from refocal._arrays import check_labels, check_logits, check_weight, to_numpy
+from refocal._arrays import to_numpy
+from refocal._validation import check_labels, check_logits, check_weight
 from refocal.calibrators import Calibrator, FocalTemperatureScaling, TemperatureScaling
 from refocal.errors import ParameterError
 from refocal.maps import log_softmax

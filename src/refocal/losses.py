@@ -9,16 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from refocal._arrays import (
-    Array,
-    check_labels,
-    check_logits,
-    check_option,
-    check_parameter,
-    namespace,
-    take_label,
-    without_warnings,
-)
+from refocal._arrays import Array, namespace, take_label, without_warnings
+from refocal._validation import check_labels, check_logits, check_option, check_parameter
 from refocal.maps.inverse import invert
 from refocal.maps.row import Row, gaps, normalise, softmax_row
 

@@ -256,5 +256,5 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch, ending, module):
     monkeypatch.setitem(sys.modules, module, None)
     if module == "pyarrow":
         monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(FormatError, match=r"pip install 'refocal\["):
+    with pytest.raises(FormatError, match=rf"needs {module}: pip install '{module}>="):
         read(path)

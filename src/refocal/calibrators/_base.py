@@ -17,18 +17,14 @@ from refocal._arrays import (
     Array,
     as_array,
     as_floating,
-    check_option,
-    check_probabilities,
-    check_rows,
-    check_weight,
     for_fitting,
     log_probabilities,
     namespace,
     row_blocks,
     take_label,
     to_numpy,
-    warn_of_probabilities,
 )
+from refocal._validation import check_option, check_probabilities, check_rows, check_weight, warn_of_probabilities
 from refocal.calibrators._labels import column_names, encode
 from refocal.calibrators._rows import rows_of
 from refocal.calibrators._words import html_of_fit, warn_of_guessing

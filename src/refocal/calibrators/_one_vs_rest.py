@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from refocal._arrays import Array, as_floating, check_option, namespace, row_blocks, to_numpy, without_warnings
+from refocal._arrays import Array, as_floating, namespace, row_blocks, to_numpy, without_warnings
+from refocal._validation import check_option
 from refocal.calibrators._base import FLOOR, Calibrator, checked_number
 from refocal.calibrators._logistic import softplus
 from refocal.calibrators._words import is_guessing

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, gammaln, logit
 
-from refocal._arrays import check_option
+from refocal._validation import check_option
 from refocal.calibrators._one_vs_rest import Bins, Curve, OneVsRest, Rows, Vector, is_rising
 from refocal.calibrators.isotonic import WITHIN
 from refocal.errors import ParameterError

@@ -27,7 +27,8 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from refocal._arrays import Array, as_floating, check_option, check_weight, namespace, to_numpy
+from refocal._arrays import Array, as_floating, namespace, to_numpy
+from refocal._validation import check_option, check_weight
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators.focal import FocalTemperatureScaling
 from refocal.errors import InputWarning, LabelError, ParameterError

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from refocal._arrays import check_option
+from refocal._validation import check_option
 from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows, Vector, is_rising
 
 WITHIN = ("shift", "constant")

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from refocal._arrays import check_option
+from refocal._validation import check_option
 from refocal.calibrators._logistic import fit_logistic
 from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows, Vector
 

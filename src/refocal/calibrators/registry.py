@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from refocal._arrays import check_option
+from refocal._validation import check_option
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators.beta import BetaCalibration
 from refocal.calibrators.binning import BayesianBinning, HistogramBinning

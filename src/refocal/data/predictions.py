@@ -10,17 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import (
-    Array,
-    as_array,
-    check_labels,
-    check_logits,
-    check_probabilities,
-    check_weight,
-    log_probabilities,
-    to_numpy,
-    warn_of_probabilities,
-)
+from refocal._arrays import Array, as_array, log_probabilities, to_numpy
+from refocal._validation import check_labels, check_logits, check_probabilities, check_weight, warn_of_probabilities
 from refocal.errors import DataError, LabelError, ShapeError
 
 Input = Literal["logits", "probabilities"]

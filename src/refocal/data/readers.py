@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import check_option
+from refocal._validation import check_option
 from refocal.data._formats import ENDINGS, Contents, open_contents
 from refocal.data.predictions import Input, Predictions
 from refocal.errors import FormatError

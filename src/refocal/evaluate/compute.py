@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal import metrics
-from refocal._arrays import as_floating, check_option, to_numpy
+from refocal._arrays import as_floating, to_numpy
+from refocal._validation import check_option
 from refocal.calibrators import Calibrator
 from refocal.calibrators._labels import check_class_order
 from refocal.calibrators.registry import NONE, chosen_methods, make, title_of

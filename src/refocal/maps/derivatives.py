@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from refocal._arrays import Array, check_labels, check_logits, check_parameter, namespace, take_label, without_warnings
+from refocal._arrays import Array, namespace, take_label, without_warnings
+from refocal._validation import check_labels, check_logits, check_parameter
 from refocal.maps.forward import focal_of_row
 from refocal.maps.row import Row, softmax_row
 

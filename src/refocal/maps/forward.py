@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from refocal._arrays import Array, check_logits, check_parameter, namespace, stop_gradient, without_warnings
+from refocal._arrays import Array, namespace, stop_gradient, without_warnings
+from refocal._validation import check_logits, check_parameter
 from refocal.maps.row import Row, gaps, normalise, softmax_row
 
 

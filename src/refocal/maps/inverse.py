@@ -6,15 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from refocal._arrays import (
-    Array,
-    check_logits,
-    check_parameter,
-    is_traced,
-    namespace,
-    stop_gradient,
-    without_warnings,
-)
+from refocal._arrays import Array, is_traced, namespace, stop_gradient, without_warnings
+from refocal._validation import check_logits, check_parameter
 from refocal.errors import ConvergenceError
 from refocal.maps.row import gaps, log1p_ratio, shares
 

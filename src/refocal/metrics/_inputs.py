@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import as_array, as_floating, check_labels, check_weight, namespace, row_blocks, to_numpy
+from refocal._arrays import as_array, as_floating, namespace, row_blocks, to_numpy
+from refocal._validation import check_labels, check_weight
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 
 Vector: TypeAlias = NDArray[np.float64]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import check_option
+from refocal._validation import check_option
 from refocal.metrics._inputs import Rows, Vector, check_count, check_level, read_probabilities
 from refocal.metrics._ranked import STRATEGIES, Bins, make_bins, norm_of_gaps, quantile_starts, rank, sum_bins
 

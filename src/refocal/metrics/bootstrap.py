@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import check_option
+from refocal._validation import check_option
 from refocal.errors import DataError, ParameterError
 from refocal.metrics._inputs import (
     Rows,

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import check_option, without_warnings
+from refocal._arrays import without_warnings
+from refocal._validation import check_option
 from refocal.metrics._inputs import (
     Matrix,
     Rows,

@@ -8,7 +8,8 @@ import array_api_compat.torch as xp
 import torch
 from torch import Tensor, nn
 
-from refocal._arrays import check_option, is_traced
+from refocal._arrays import is_traced
+from refocal._validation import check_option
 from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.maps.row import Row, softmax_row
 

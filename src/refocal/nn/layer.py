@@ -9,7 +9,7 @@ import array_api_compat.torch as xp
 import torch
 from torch import Tensor, nn
 
-from refocal._arrays import check_option
+from refocal._validation import check_option
 from refocal.errors import ParameterError
 from refocal.maps.affine import Front
 from refocal.maps.forward import focal_of_row

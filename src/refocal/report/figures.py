@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from refocal._arrays import check_option
+from refocal._validation import check_option
 from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
 from refocal.evaluate.compute import MEASURES
 from refocal.evaluate.words import percent

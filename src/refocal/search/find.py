@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import check_option
+from refocal._validation import check_option
 from refocal.errors import ParameterError
 from refocal.search.grid import best_index, scan_grid, scan_points
 from refocal.search.narrow import search_rows

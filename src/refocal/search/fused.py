@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from refocal._arrays import LARGE
+from refocal._validation import LARGE
 from refocal.search.passes import LARGE_SINGLE
 
 # Rows longer than this no longer fit the registers of a program.

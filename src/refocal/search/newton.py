@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refocal._arrays import LARGE, SMALL
+from refocal._validation import LARGE, SMALL
 from refocal.errors import DataError
 from refocal.search.problem import LogLoss, Problem
 from refocal.search.solution import Solution, Status

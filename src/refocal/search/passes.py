@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from refocal._arrays import LARGE, Array, is_torch, namespace, take_label, to_numpy
+from refocal._arrays import Array, is_torch, namespace, take_label, to_numpy
+from refocal._validation import LARGE
 from refocal.maps.derivatives import derivatives
 from refocal.maps.forward import focal_gaps
 from refocal.maps.row import gaps, softmax_row

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import check_option, log_probabilities, row_blocks, without_warnings
+from refocal._arrays import log_probabilities, row_blocks, without_warnings
+from refocal._validation import check_option
 from refocal.errors import DataError, InputError, LabelError, ShapeError
 from refocal.search.kernel import widened
 

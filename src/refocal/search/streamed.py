@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import LARGE, SMALL, like_probabilities, sum_of_parts
+from refocal._validation import LARGE, SMALL, like_probabilities, sum_of_parts
 from refocal.errors import DataError, InputWarning, LabelError, ShapeError
 from refocal.metrics.histogram import CalibrationHistogram
 from refocal.search.problem import Curvature, Problem

@@ -10,7 +10,8 @@ import math
 
 from scipy.optimize import brentq
 
-from refocal._arrays import Array, check_parameter, check_probabilities, namespace, without_warnings
+from refocal._arrays import Array, namespace, without_warnings
+from refocal._validation import check_parameter, check_probabilities
 from refocal.errors import ParameterError
 from refocal.maps.row import softmax_row
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from refocal._arrays import Array, as_floating, check_parameter, check_probabilities, namespace, without_warnings
+from refocal._arrays import Array, as_floating, namespace, without_warnings
+from refocal._validation import check_parameter, check_probabilities
 from refocal.errors import DataError, ParameterError
 from refocal.maps import inverse_focal
 

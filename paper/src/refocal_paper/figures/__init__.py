@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from refocal._arrays import check_option
+from refocal._validation import check_option
 from refocal_paper.figures._base import PaperFigure, Reading, draw, write
 from refocal_paper.figures._networks import Networks
 from refocal_paper.figures.binary import BINARY

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refocal._arrays import check_option
+from refocal._validation import check_option
 from refocal.data.predictions import Predictions
 
 SAMPLES = {

@@ -1,4 +1,4 @@
-"""Compiles src/refocal/search/kernel.c while the package is built or installed.
+"""Compiles src/refocal/engine/kernel.c while the package is built or installed.
 
 It needs a C compiler (`CC`, or cc) and nothing else. Where there is none, or REFOCAL_NO_KERNEL is set, the package is
 built without: the same results by NumPy, several times slower.
@@ -16,8 +16,8 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-ROOM = Path(__file__).parent / "src" / "refocal" / "search"
-SOURCES, LIBRARY = (ROOM / "kernel.c", ROOM / "kernel_single.c"), ROOM / "libkernel.so"
+FOLDER = Path(__file__).parent / "src" / "refocal" / "engine"
+SOURCES, LIBRARY = (FOLDER / "kernel.c", FOLDER / "kernel_single.c"), FOLDER / "libkernel.so"
 # Without -ffast-math: NaN and infinities keep their meaning. What is given up is errno and exception flags.
 FLAGS = ["-O3", "-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden", "-ffp-contract=fast",
          "-fno-math-errno", "-fno-trapping-math"]  # fmt: skip
@@ -29,7 +29,7 @@ def compile_kernel() -> str | None:
     if os.environ.get("REFOCAL_NO_KERNEL"):
         return "REFOCAL_NO_KERNEL is set"
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    with tempfile.TemporaryDirectory(dir=ROOM) as folder:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         made = Path(folder) / LIBRARY.name
         try:
             command = [*compiler, *FLAGS, *map(str, SOURCES), "-o", str(made), "-lm"]
@@ -60,7 +60,7 @@ else:
                 self.app.display_warning(f"refocal is built without its compiled kernel: {problem}.")
                 return
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-            build_data["artifacts"].append("src/refocal/search/libkernel.so")
+            build_data["artifacts"].append("src/refocal/engine/libkernel.so")
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{platform}"
 

@@ -29,9 +29,9 @@ import numpy as np
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal._files import write_atomically
+from refocal.fitting import PAPER_GAMMAS, PAPER_TEMPERATURES
+from refocal.fitting.objective import mean_error
 from refocal.maps import focal_temperature
-from refocal.search import PAPER_GAMMAS, PAPER_TEMPERATURES
-from refocal.search.objective import mean_error
 
 TRUE = 1.8
 SHAPES = [(n, c) for n in (10_000, 50_000) for c in (10, 100, 1000)]

@@ -16,7 +16,7 @@ import torch
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal._files import write_atomically
-from refocal.search import Problem, passes
+from refocal.engine import Block, array_engine
 
 
 def data(rows: int, classes: int, device: str = "cuda") -> tuple[torch.Tensor, torch.Tensor]:
@@ -72,12 +72,12 @@ def main() -> None:
     start = time.perf_counter()
     model.fit(logits, labels)
     say(f"- first fit, kernels compiled: {time.perf_counter() - start:.2f} s")
-    problem = Problem(logits, labels)
+    problem = Block(logits, labels)
     for name, step in {
         "temperature pass": lambda: problem.temperature_curvature(0.5),
         "focal pass": lambda: problem.curvature(0.3, 1.8),
         "predictions": lambda: problem.predictions((0.3,), 1.8),
-        "looking at the rows": lambda: Problem(logits, labels),
+        "looking at the rows": lambda: Block(logits, labels),
     }.items():
         taken = seconds(step)
         say(f"- {name}: {1e3 * taken:.2f} ms, {taken * bandwidth / size:.1f} readings")
@@ -93,8 +93,8 @@ def main() -> None:
         )
     rows = slice(0, 20_000)
     few, y = logits[rows], labels[rows]
-    with_passes = Problem(few, y)
-    with_passes._engine, with_passes._block_entries = passes, 1 << 24
+    with_passes = Block(few, y)
+    with_passes.engine, with_passes.plan = array_engine, array_engine.plan(few)
     plain = seconds(lambda: with_passes.curvature(0.3, 1.8)) * options.rows / 20_000
     say(f"- a focal pass by array functions, from 20,000 rows: {1e3 * plain:.0f} ms")
     for model in (TemperatureScaling(), FocalTemperatureScaling(objective="nll")):

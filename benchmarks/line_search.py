@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from refocal.engine import Block
+from refocal.fitting import find
 from refocal.maps import focal_temperature, inverse_focal
 from refocal.metrics import expected_calibration_error
-from refocal.search import Problem, find
 
 N_SYNTHETIC = 100
 
@@ -36,7 +37,7 @@ def compare(objective: str, val: np.ndarray, y: np.ndarray, test: np.ndarray, y_
     """Relative excess of the line over the grid: on the validation objective, and on the test ECE."""
     values, eces = [], []
     for search in ("grid", "line"):
-        found, _ = find(Problem(val, y), objective=objective, search=search)
+        found, _ = find(Block(val, y), objective=objective, search=search)
         values.append(found.value)
         p = np.exp(focal_temperature(test, found.gamma, found.temperature))
         eces.append(expected_calibration_error(y_test, p))

@@ -34,8 +34,8 @@ from refocal import (
 )
 from refocal._files import write_atomically
 from refocal.calibrators.registry import NAMED, make
+from refocal.fitting.objective import RESOLUTIONS, mean_error
 from refocal.maps import log_softmax
-from refocal.search.objective import RESOLUTIONS, mean_error
 
 BASELINE = "ts"
 # Some peers give probability 0 to classes that occur, and so an infinite log-loss: those count as this.

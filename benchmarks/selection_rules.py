@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from refocal.search.newton import newton_temperature
-from refocal.search.objective import RESOLUTIONS, balanced, mean_error
-from refocal.search.problem import Problem
+from refocal.engine import Block
+from refocal.fitting.newton import newton_temperature
+from refocal.fitting.objective import RESOLUTIONS, balanced, mean_error
 
 GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)
 SCALES = np.geomspace(0.3, 6.0, 61)
@@ -39,7 +39,7 @@ def networks(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return found
 
 
-def surface(problem: Problem, temperatures: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def surface(problem: Block, temperatures: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Log-loss, and ECE at every resolution, for all γ × T."""
     log_loss = np.empty((len(GAMMAS), len(temperatures)))
     ece = np.empty((*log_loss.shape, len(RESOLUTIONS)))
@@ -53,10 +53,10 @@ def surface(problem: Problem, temperatures: np.ndarray) -> tuple[np.ndarray, np.
 def table(logits: np.ndarray, labels: np.ndarray, size: int, draw: int) -> Table:
     order = np.random.default_rng(draw).permutation(len(labels))
     chosen, rest = order[:size], order[5000:10_000]
-    problem = Problem(logits[chosen], labels[chosen])
+    problem = Block(logits[chosen], labels[chosen])
     temperatures = newton_temperature(problem).temperature * SCALES
     nll, ece = surface(problem, temperatures)
-    test_nll, test_ece = surface(Problem(logits[rest], labels[rest]), temperatures)
+    test_nll, test_ece = surface(Block(logits[rest], labels[rest]), temperatures)
     return {"nll": nll, "ece": ece, "test_nll": test_nll, "test_ece": test_ece[..., FIFTEEN]}
 
 

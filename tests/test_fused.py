@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
-from refocal.search import Problem, kernel, passes, problem
+from refocal.engine import Block, block, c_engine
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone; its passes are not tested here")
-from refocal.search import fused
+from refocal.engine import triton_engine
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # NumPy's, from the interpreter
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -40,14 +40,14 @@ def test_sums_and_predictions_agree(dtype, tolerance, n_rows, n_classes, gamma):
     x, y, weight = make(n_rows, n_classes, dtype)
     tensors = on_device(x, y, weight)
     for weights, tensor in ((None, None), (weight, tensors[2])):
-        ours = fused.temperature(*tensors[:2], tensor, 0.7).cpu().numpy()
-        expected = kernel.temperature(x, y, weights, 0.7)
+        ours = triton_engine.temperature(*tensors[:2], tensor, 0.7).cpu().numpy()
+        expected = c_engine.temperature(x, y, weights, 0.7)
         np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
-        ours = fused.focal(*tensors[:2], tensor, gamma, 0.7).cpu().numpy()
-        expected = kernel.focal(x, y, weights, gamma, 0.7)
+        ours = triton_engine.focal(*tensors[:2], tensor, gamma, 0.7).cpu().numpy()
+        expected = c_engine.focal(x, y, weights, gamma, 0.7)
         np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
-    ours = fused.predict(*tensors[:2], (gamma, 0.0), 0.7).cpu().numpy()
-    np.testing.assert_allclose(ours, kernel.predict(x, y, (gamma, 0.0), 0.7), rtol=10 * tolerance, atol=tolerance)
+    ours = triton_engine.predict(*tensors[:2], (gamma, 0.0), 0.7).cpu().numpy()
+    np.testing.assert_allclose(ours, c_engine.predict(x, y, (gamma, 0.0), 0.7), rtol=10 * tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("mask", [-1e9, -1e25, float(np.finfo(np.float32).min)])
@@ -63,15 +63,15 @@ def test_a_mask_of_finite_logits_is_one_of_infinite_ones(mask):
         ("focal", (None, 0.8, 0.7)),
         ("predict", ((0.8, 0.0), 0.7)),
     ):
-        ours, theirs = (getattr(fused, function)(*rows, *settings).cpu().numpy() for rows in (found, expected))
+        ours, theirs = (getattr(triton_engine, function)(*rows, *settings).cpu().numpy() for rows in (found, expected))
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
-    assert np.isfinite(float(fused.inspect(*found)[1]))
+    assert np.isfinite(float(triton_engine.inspect(*found)[1]))
 
 
 def test_rows_are_looked_at():
     x, y, _ = make(11, 6, np.float32)
-    correct, distance = fused.inspect(*on_device(x, y))
-    expected, other = kernel.inspect(x, y)
+    correct, distance = triton_engine.inspect(*on_device(x, y))
+    expected, other = c_engine.inspect(x, y)
     assert np.array_equal(correct.cpu().numpy(), expected)
     assert float(distance) == pytest.approx(other, rel=1e-6)
 
@@ -80,33 +80,33 @@ def test_rows_are_looked_at():
 def test_half_precision_is_computed_in_float32(dtype):
     x = torch.randn(6, 10, generator=torch.Generator().manual_seed(0)).to(dtype)
     y = torch.arange(6)
-    expected = kernel.focal(x.float().numpy(), y.numpy(), None, 1.0, 1.0)
-    ours = fused.focal(x.to(DEVICE), y.to(DEVICE), None, 1.0, 1.0).cpu().numpy()
+    expected = c_engine.focal(x.float().numpy(), y.numpy(), None, 1.0, 1.0)
+    ours = triton_engine.focal(x.to(DEVICE), y.to(DEVICE), None, 1.0, 1.0).cpu().numpy()
     np.testing.assert_allclose(ours, expected, rtol=1e-5)
 
 
 def test_strided_rows_are_read_in_place():
     x, y, _ = make(12, 5, np.float64)
     tensors = on_device(x, y)
-    ours = fused.temperature(tensors[0][::3], tensors[1][::3], None, 1.0).cpu().numpy()
-    np.testing.assert_allclose(ours, kernel.temperature(x[::3], y[::3], None, 1.0), rtol=1e-12)
+    ours = triton_engine.temperature(tensors[0][::3], tensors[1][::3], None, 1.0).cpu().numpy()
+    np.testing.assert_allclose(ours, c_engine.temperature(x[::3], y[::3], None, 1.0), rtol=1e-12)
 
 
 def test_a_problem_on_the_cpu_does_not_take_them():
     x, y = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
-    assert not fused.usable(x)
-    assert Problem(x, y)._engine is kernel
-    assert Problem(x.bfloat16(), y)._engine is passes
+    assert not triton_engine.usable(x)
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        assert Block(x.to(dtype), y).engine is c_engine
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [TemperatureScaling(), FocalTemperatureScaling(objective="nll")])
 def test_a_whole_fit_gives_the_cpus_answer(model, monkeypatch):
     rng = np.random.default_rng(0)
-    x = torch.from_numpy(3.0 * rng.normal(size=(200, 8))).half()
+    x = torch.from_numpy(3.0 * rng.normal(size=(200, 8))).bfloat16()
     y = torch.from_numpy(np.argmax(x.float().numpy() / 1.5 + rng.gumbel(size=x.shape), axis=1))
     expected = model.fit(x.float(), y).scaling()
-    monkeypatch.setattr(problem, "_engine_for", lambda logits: fused)
+    monkeypatch.setattr(block, "engine_for", lambda logits: triton_engine)
     found = model.fit(x.to(DEVICE), y.to(DEVICE))
     assert found.scaling() == pytest.approx(expected, rel=1e-5, abs=1e-5)
     assert set(found.fit_report_) == {"n_samples", "n_classes", "before", "after"}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
-from refocal.search import Problem, kernel, passes, problem
+from refocal.engine import Block, array_engine, c_engine
 
 GAMMAS = (-0.9, -0.5, 0.0, 0.05, 1.0, 5.0, 30.0)
 SLOPES = (1e-3, 0.3, 1.0, 4.0)
@@ -32,27 +32,27 @@ def make(n_rows, n_classes, scale=3.0, seed=0, dtype=np.float64):
 def by_arrays(function, x, *arguments):
     """The array functions, in float64 and without NumPy's warnings about log(0)."""
     with np.errstate(all="ignore"):
-        return getattr(passes, function)(x.astype(np.float64), *arguments)
+        return getattr(array_engine, function)(x.astype(np.float64), *arguments)
 
 
 def assert_same_passes(x, y, weight, gamma, slope, rtol=1e-11):
     # A sum over rows is as exact as its largest terms: the tolerance is relative to what one row may contribute.
     scale = len(x) * max(1.0, float(np.ptp(x[np.isfinite(x)])))
     np.testing.assert_allclose(
-        kernel.temperature(x, y, weight, slope),
+        c_engine.temperature(x, y, weight, slope),
         by_arrays("temperature", x, y, weight, slope),
         rtol=rtol,
         atol=rtol * scale**2,
     )
     np.testing.assert_allclose(
-        kernel.focal(x, y, weight, gamma, slope),
+        c_engine.focal(x, y, weight, gamma, slope),
         by_arrays("focal", x, y, weight, gamma, slope),
         rtol=rtol,
         atol=rtol * scale**2 * max(1.0, gamma) ** 2,
     )
-    found, expected = kernel.predict(x, y, (gamma, 0.0), slope), by_arrays("predict", x, y, (gamma, 0.0), slope)
+    found, expected = c_engine.predict(x, y, (gamma, 0.0), slope), by_arrays("predict", x, y, (gamma, 0.0), slope)
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-13)
-    correct, distance = kernel.inspect(x, y)
+    correct, distance = c_engine.inspect(x, y)
     other_correct, other_distance = by_arrays("inspect", x, y)
     assert np.array_equal(correct, other_correct)
     assert distance == pytest.approx(float(other_distance), rel=1e-12)
@@ -60,7 +60,7 @@ def assert_same_passes(x, y, weight, gamma, slope, rtol=1e-11):
 
 def test_the_kernel_is_there():
     # Whoever runs these tests has a compiler: the Makefile's install would have said so.
-    assert kernel.usable(np.zeros((2, 2)))
+    assert c_engine.usable(np.zeros((2, 2)))
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
@@ -88,18 +88,18 @@ def test_single_precision_gives_six_digits(n_rows, n_classes, gamma, slope):
     scale = n_rows * float(np.ptp(x))
     for w in (None, weight):
         np.testing.assert_allclose(
-            kernel.temperature(x, y, w, slope, rough=True),
-            kernel.temperature(x, y, w, slope),
+            c_engine.temperature(x, y, w, slope, rough=True),
+            c_engine.temperature(x, y, w, slope),
             rtol=1e-6,
             atol=1e-7 * scale,
         )
         np.testing.assert_allclose(
-            kernel.focal(x, y, w, gamma, slope, rough=True),
-            kernel.focal(x, y, w, gamma, slope),
+            c_engine.focal(x, y, w, gamma, slope, rough=True),
+            c_engine.focal(x, y, w, gamma, slope),
             rtol=2e-6,
             atol=1e-6 * scale * max(1.0, gamma) / (1.0 + min(gamma, 0.0)) ** 2,
         )
-    found, exact = (kernel.predict(x, y, (gamma, 0.0), slope, rough=rough) for rough in (True, False))
+    found, exact = (c_engine.predict(x, y, (gamma, 0.0), slope, rough=rough) for rough in (True, False))
     np.testing.assert_allclose(found[1:], exact[1:], rtol=0, atol=2e-6)
     np.testing.assert_allclose(found[0], exact[0], rtol=2e-6, atol=2e-6 * max(1.0, gamma))
 
@@ -113,9 +113,9 @@ def test_single_precision_keeps_what_rows_mean():
     y = np.array([1, 0, 0, 1, 0])
     for gamma in GAMMAS:
         for slope in SLOPES:
-            found, exact = (kernel.predict(x, y, (gamma, 0.0), slope, rough=rough) for rough in (True, False))
+            found, exact = (c_engine.predict(x, y, (gamma, 0.0), slope, rough=rough) for rough in (True, False))
             np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-6)
-    assert kernel.temperature(x, np.array([0, 2, 0, 1, 0]), None, 1.0, rough=True)[0] == np.inf
+    assert c_engine.temperature(x, np.array([0, 2, 0, 1, 0]), None, 1.0, rough=True)[0] == np.inf
 
 
 def test_a_rough_way_leads_to_the_same_end():
@@ -166,11 +166,11 @@ def test_special_rows():
 def test_an_impossible_label_costs_infinity():
     x = np.array([[0.0, -np.inf, 1.0], [0.0, 1.0, 2.0]])
     y = np.array([1, 1])
-    assert kernel.temperature(x, y, None, 1.0)[0] == np.inf
-    assert kernel.focal(x, y, None, 1.0, 1.0)[0] == np.inf
-    assert kernel.predict(x, y, (1.0, 0.0), 1.0)[0, :, 0].tolist() == [-np.inf, -np.inf]
+    assert c_engine.temperature(x, y, None, 1.0)[0] == np.inf
+    assert c_engine.focal(x, y, None, 1.0, 1.0)[0] == np.inf
+    assert c_engine.predict(x, y, (1.0, 0.0), 1.0)[0, :, 0].tolist() == [-np.inf, -np.inf]
     # Rows of weight 0 do not count, whatever they hold.
-    assert np.isfinite(kernel.focal(x, y, np.array([0.0, 1.0]), 1.0, 1.0)).all()
+    assert np.isfinite(c_engine.focal(x, y, np.array([0.0, 1.0]), 1.0, 1.0)).all()
 
 
 @pytest.mark.slow
@@ -187,8 +187,8 @@ def test_any_logits(x, gamma, slope, random):
 
 
 def test_threads_change_nothing(monkeypatch):
-    monkeypatch.setattr(problem, "THREADS_FROM", 0)
-    monkeypatch.setattr(problem, "KERNEL_BLOCK", 1000)
+    monkeypatch.setattr(c_engine, "THREADS_FROM", 0)
+    monkeypatch.setattr(c_engine, "PART", 1000)
     x, y = make(2000, 20)
     y = np.argmax(x + np.random.default_rng(2).gumbel(size=x.shape), axis=1)
     fits = []
@@ -206,19 +206,19 @@ def test_the_same_fit_without_a_kernel(dtype, monkeypatch):
     y = np.argmax(x / 1.7 + np.random.default_rng(2).gumbel(size=x.shape), axis=1)
     models = [TemperatureScaling(), FocalTemperatureScaling(objective="nll"), FocalTemperatureScaling()]
     compiled = [model.fit(x, y).scaling() for model in models]
-    monkeypatch.setattr(kernel, "_library", lambda: None)
-    assert not kernel.usable(x)
-    assert Problem(x, y).precision == np.finfo(dtype).eps
+    monkeypatch.setattr(c_engine, "_library", lambda: None)
+    assert not c_engine.usable(x)
+    assert Block(x, y).precision == np.finfo(dtype).eps
     tolerance = 1e-6 if dtype == np.float32 else 1e-8
     for model, expected in zip(models, compiled, strict=True):
         assert model.fit(x, y).scaling() == pytest.approx(expected, rel=tolerance, abs=tolerance)
     with pytest.raises(RuntimeError, match="without its compiled kernel"):
-        kernel.inspect(x, y)
+        c_engine.inspect(x, y)
 
 
 def test_torch_on_the_cpu_is_not_copied():
     x, y = make(8, 4, dtype=np.float32)
-    held = Problem(torch.from_numpy(x), torch.from_numpy(y))
+    held = Block(torch.from_numpy(x), torch.from_numpy(y))
     assert np.shares_memory(held.logits, x)
 
 
@@ -231,7 +231,7 @@ def build_script():
 
 def test_the_build_says_why_there_is_no_kernel(monkeypatch, tmp_path):
     build = build_script()
-    monkeypatch.setattr(build, "ROOM", tmp_path)
+    monkeypatch.setattr(build, "FOLDER", tmp_path)
     monkeypatch.setattr(build, "LIBRARY", tmp_path / "libkernel.so")
     monkeypatch.setenv("CC", "no-such-compiler")
     assert build.compile_kernel() == "there is no C compiler 'no-such-compiler'"
@@ -262,7 +262,9 @@ def test_the_compiler_has_no_complaint(tmp_path):
 
 def test_every_half_precision_number_is_widened_exactly():
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    found, expected = kernel.widened(every), every.astype(np.float32)
+    found, expected = c_engine.widened(every), every.astype(np.float32)
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
-    np.testing.assert_array_equal(kernel.widened(every.reshape(256, 256)[::2, ::3]), every.reshape(256, 256)[::2, ::3])
+    np.testing.assert_array_equal(
+        c_engine.widened(every.reshape(256, 256)[::2, ::3]), every.reshape(256, 256)[::2, ::3]
+    )

@@ -16,13 +16,13 @@ USE = """
 import sys
 import numpy as np
 import refocal
-from refocal.search import kernel
+from refocal.engine import c_engine
 assert refocal.__file__.startswith(sys.argv[1]), refocal.__file__
 rng = np.random.default_rng(0)
 logits = rng.normal(size=(500, 3))
 labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
 fitted = refocal.TemperatureScaling().fit(2.0 * logits, labels)
-print(kernel.usable(logits), round(fitted.temperature_, 6))
+print(c_engine.usable(logits), round(fitted.temperature_, 6))
 """
 
 pytestmark = pytest.mark.slow

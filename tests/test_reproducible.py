@@ -18,8 +18,8 @@ import pytest
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.registry import NAMED, make
+from refocal.engine import array_engine, c_engine
 from refocal.metrics import bootstrap_interval, expected_calibration_error
-from refocal.search import problem
 
 sys.path.insert(0, str(Path(__file__).parent / "golden"))
 import make as golden
@@ -45,11 +45,11 @@ def test_golden_fits(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_blocks_and_threads_change_nothing(name, monkeypatch):
-    monkeypatch.setattr(problem, "THREADS_FROM", 0)
+    monkeypatch.setattr(c_engine, "THREADS_FROM", 0)
     fits = []
     for block, threads in ((1200, "1"), (1200, "2"), (997, "1"), (100, "2")):  # 8 and 10 blocks, and 100 of 12 rows
-        monkeypatch.setattr(problem, "KERNEL_BLOCK", block)
-        monkeypatch.setattr(problem, "CACHE_BLOCK", block)
+        monkeypatch.setattr(c_engine, "PART", block)
+        monkeypatch.setattr(array_engine, "CACHE_PART", block)
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         fits.append(fit(name))
     for other in fits[1:]:

@@ -25,8 +25,9 @@ from refocal import (
 )
 from refocal._arrays import namespace
 from refocal.calibrators._affine import Penalty, fit_affine
-from refocal.calibrators._crossfit import Recipe, Rows, out_of_fold
+from refocal.calibrators._crossfit import Recipe, out_of_fold
 from refocal.data import load_sample
+from refocal.engine import Block
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.maps import inverse_focal, log_softmax
 from refocal.maps.affine import KINDS, Front, features, keep_top
@@ -98,7 +99,7 @@ def torch_optimum(z, labels, penalty, matrix):
 def test_the_fit_finds_the_minimum_that_torch_finds(matrix):
     logits, labels = make(800, 4)
     z, penalty = log_softmax(logits), Penalty(0.002, 0.01, 0.005)
-    found = fit_affine(z, labels, None, penalty, matrix=matrix)
+    found = fit_affine(Block(logits, labels), "tempered", 1.0, penalty, matrix=matrix)
     weights, intercept = torch_optimum(z, labels, penalty, matrix)
     assert found.converged
     np.testing.assert_allclose(found.weights, weights, atol=2e-3)
@@ -199,7 +200,7 @@ def test_out_of_fold_predictions_never_saw_their_row():
     recipes = [Recipe("tempered", None), Recipe("tempered", False), Recipe("logits", True)]
     changed = logits.copy()
     changed[7] = -changed[7]
-    before, after = (out_of_fold(Rows(x, labels, None), recipes, 5, 0) for x in (logits, changed))
+    before, after = (out_of_fold(Block(x, labels), recipes, 5, 0) for x in (logits, changed))
     for old, new in zip(before, after, strict=True):
         moved = np.any(old != new, axis=1)
         assert moved[7]  # it is another row now

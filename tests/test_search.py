@@ -14,11 +14,12 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
 from refocal import FocalTemperatureScaling, TemperatureScaling, metrics
+from refocal.engine import Block
 from refocal.errors import DataError, ParameterError
+from refocal.fitting import PAPER_GAMMAS, PAPER_TEMPERATURES, find
+from refocal.fitting.newton import GAMMA_BOUNDS, _clearly_worse, _joins, newton, newton_temperature
+from refocal.fitting.solution import Solution
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
-from refocal.search import PAPER_GAMMAS, PAPER_TEMPERATURES, Problem, find
-from refocal.search.newton import GAMMA_BOUNDS, _clearly_worse, _joins, newton, newton_temperature
-from refocal.search.solution import Solution
 
 
 def make(n_rows, n_classes, seed=0, scale=2.0):
@@ -37,7 +38,7 @@ def log_loss(logits, labels, gamma, temperature):
 def test_a_far_minimum_on_few_rows_does_not_mislead():
     log_p, labels = make(24_000, 4)
     logits = 1.7 * inverse_focal(log_p, 1.0)
-    found = newton(Problem(logits, labels))
+    found = newton(Block(logits, labels))
     # The first 300 rows have their least log-loss near γ = 15, where all rows have a second minimum.
     least = minimize(lambda point: log_loss(logits, labels, *point), [1.0, 1.7], method="Nelder-Mead")
     assert found.value <= least.fun + 1e-9
@@ -76,7 +77,7 @@ def test_temperature_equals_other_libraries_and_brute_force(n_classes):
     logits, labels = make(10_000 if n_classes < 1000 else 2_000, n_classes)
     logits *= 1.8
     labels[:n_classes] = np.arange(n_classes)  # every class occurs, as scikit-learn needs
-    ours = newton_temperature(Problem(logits, labels))
+    ours = newton_temperature(Block(logits, labels))
     assert ours.status == "converged"
     assert ours.passes <= 8
     assert ours.temperature == pytest.approx(brute_force_temperature(logits, labels), rel=1e-6)
@@ -104,7 +105,7 @@ def test_any_scale_and_precision(dtype, factor, offset):
         factor = min(factor, 1e3)  # the largest float16 is 65504
     logits = (factor * logits + offset).astype(dtype)
     best = brute_force_temperature(logits.astype(np.float64) / factor, labels) * factor
-    assert newton_temperature(Problem(logits, labels)).temperature == pytest.approx(best, rel=1e-5)
+    assert newton_temperature(Block(logits, labels)).temperature == pytest.approx(best, rel=1e-5)
 
 
 @pytest.mark.slow
@@ -114,7 +115,7 @@ def test_any_scale_and_precision(dtype, factor, offset):
 def test_newton_finds_the_minimum_in_both_parameters(gamma, temperature, n_classes):
     logits, labels = make(3000, n_classes, seed=1)
     logits = inverse_focal(logits, gamma) * temperature
-    ours = newton(Problem(logits, labels))
+    ours = newton(Block(logits, labels))
     assert ours.status == "converged"
     assert ours.value == pytest.approx(log_loss(logits, labels, ours.gamma, ours.temperature), rel=1e-12)
     starts = [(np.log1p(g), np.log(temperature * t)) for g in (-0.7, 0.5, 3.0) for t in (0.7, 1.5)]
@@ -138,8 +139,8 @@ def test_newton_is_never_worse_than_temperature_scaling_or_nothing(seed):
     rng = np.random.default_rng(seed)
     logits, labels = make(300, int(rng.integers(2, 20)), seed, scale=float(rng.uniform(0.3, 8.0)))
     labels = np.where(rng.random(300) < 0.3, rng.integers(0, logits.shape[1], 300), labels)
-    both = newton(Problem(logits, labels))
-    assert both.value <= newton_temperature(Problem(logits, labels)).value + 1e-12
+    both = newton(Block(logits, labels))
+    assert both.value <= newton_temperature(Block(logits, labels)).value + 1e-12
     assert both.value <= log_loss(logits, labels, 0.0, 1.0)
 
 
@@ -153,7 +154,7 @@ def test_newton_finds_the_deepest_of_several_valleys(seed):
         y = np.where(rng.uniform(size=n) < 0.05, rng.integers(c, size=n), y)
     else:
         y = np.where(rng.uniform(size=n) < 0.3, np.argmax(x, axis=1), y)
-    problem = Problem(x, y)
+    problem = Block(x, y)
     temperatures = np.geomspace(0.02, 50.0, 60)
     gammas = (-0.9, -0.5, 0.0, 1.0, 3.0, 10.0, 30.0, 60.0, 100.0)
     lowest = min(
@@ -175,7 +176,7 @@ def test_a_mask_of_finite_logits_is_one_of_infinite_ones(dtype, share):
     for value in (-np.inf, -1e4, -1e9, -1e20, float(np.finfo(np.float32).min), -1e90):
         if value > -1e39 or value == -np.inf or dtype == np.float64:
             masked = np.where(hidden, value, 1.6 * logits).astype(dtype)
-            alone, both = newton_temperature(Problem(masked, labels)), newton(Problem(masked, labels))
+            alone, both = newton_temperature(Block(masked, labels)), newton(Block(masked, labels))
             found.append((alone.temperature, alone.value, both.value))
             assert (alone.status, both.status) == ("converged", "converged")
     np.testing.assert_allclose(found, np.broadcast_to(found[0], (len(found), 3)), rtol=1e-6)
@@ -189,7 +190,7 @@ def test_a_mask_in_half_precision(kind):
     found = []
     for value in (-torch.inf, torch.finfo(kind).min):
         masked = torch.tensor(logits).masked_fill(torch.tensor(hidden), value).to(kind)
-        at = newton(Problem(masked, torch.tensor(labels)))  # by array functions, in single precision
+        at = newton(Block(masked, torch.tensor(labels)))  # by array functions, in single precision
         found.append((at.value, at.temperature))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
 
@@ -199,11 +200,11 @@ def test_a_scale_that_cannot_be_squared_is_refused(factor):
     logits, labels = make(100, 3)
     for search in (newton_temperature, newton):
         with pytest.raises(DataError, match=r"distances lie between 1e-100 and 1e\+100.*Got a mean distance of"):
-            search(Problem(factor * logits, labels))
+            search(Block(factor * logits, labels))
 
 
 def test_of_constant_rows_nothing_is_searched():
-    flat = Problem(np.ones((20, 3)), np.arange(20) % 3)
+    flat = Block(np.ones((20, 3)), np.arange(20) % 3)
     for fixed in ({}, {"fixed_gamma": 2.0}, {"fixed_temperature": 1.5}):
         found = newton(flat, **fixed)
         assert (found.status, found.gamma, found.temperature) == (
@@ -216,13 +217,13 @@ def test_of_constant_rows_nothing_is_searched():
 
 def test_the_end_of_the_range_of_gamma_is_said():
     logits, labels = make(3000, 6, seed=2, scale=6.0)
-    found = newton(Problem(inverse_focal(logits, 100.0), labels))
+    found = newton(Block(inverse_focal(logits, 100.0), labels))
     assert (found.status, round(found.gamma, 9)) == ("at a bound", GAMMA_BOUNDS[1])
     assert "For γ: the range is -0.9 to 100" in found.message
 
 
 def test_a_temperature_is_found_once():
-    problem = Problem(*make(500, 4))
+    problem = Block(*make(500, 4))
     newton_temperature(problem)
     passes = problem.passes
     assert newton_temperature(problem).passes == problem.passes == passes
@@ -243,7 +244,7 @@ def test_which_points_lead_to_the_same_valley():
 
 
 def test_a_valley_is_left_only_where_it_is_clearly_higher():
-    problem = Problem(*make(2000, 4))
+    problem = Block(*make(2000, 4))
     best, near, far = (Solution(0.0, t, 0.0, "converged", "", 1) for t in (1.0, 1.01, 5.0))
     assert not _clearly_worse(problem, best, best)
     assert not _clearly_worse(problem, near, best)
@@ -254,11 +255,11 @@ def test_a_valley_is_left_only_where_it_is_clearly_higher():
 
 def test_one_parameter_can_be_fixed():
     logits, labels = make(2000, 5)
-    alone = newton(Problem(logits, labels), fixed_temperature=1.3)
+    alone = newton(Block(logits, labels), fixed_temperature=1.3)
     assert alone.temperature == pytest.approx(1.3, rel=1e-12)
     values = [log_loss(logits, labels, alone.gamma + step, 1.3) for step in (-0.02, 0.0, 0.02)]
     assert values[1] < min(values[0], values[2])
-    held = newton(Problem(logits, labels), fixed_gamma=2.0)
+    held = newton(Block(logits, labels), fixed_gamma=2.0)
     assert held.gamma == pytest.approx(2.0, rel=1e-12)
     values = [log_loss(logits, labels, 2.0, held.temperature * f) for f in (0.97, 1.0, 1.03)]
     assert values[1] < min(values[0], values[2])
@@ -266,16 +267,16 @@ def test_one_parameter_can_be_fixed():
 
 def test_the_status_names_cause_and_remedy():
     logits, _ = make(200, 3)
-    right = newton_temperature(Problem(logits, np.argmax(logits, axis=1)))
+    right = newton_temperature(Block(logits, np.argmax(logits, axis=1)))
     assert right.status == "at a bound"
     assert "every row is right" in right.message
     assert right.temperature < 1e-2
-    wrong = newton_temperature(Problem(logits, np.argmin(logits, axis=1)))
+    wrong = newton_temperature(Block(logits, np.argmin(logits, axis=1)))
     assert wrong.status == "at a bound"
     assert wrong.temperature > 1e3
-    both = newton(Problem(logits, np.argmax(logits, axis=1)))
+    both = newton(Block(logits, np.argmax(logits, axis=1)))
     assert np.isfinite([both.gamma, both.temperature, both.value]).all()
-    flat = newton(Problem(np.zeros((10, 3)), np.arange(10) % 3))
+    flat = newton(Block(np.zeros((10, 3)), np.arange(10) % 3))
     assert (flat.status, flat.gamma, flat.temperature) == ("flat", 0.0, 1.0)
 
 
@@ -296,7 +297,7 @@ def test_the_grid_search_finds_the_best_cell_of_the_grid(seed):
     gammas, temperatures = PAPER_GAMMAS, PAPER_TEMPERATURES[20::3]
     values = brute_force_grid(logits, labels, gammas, temperatures)
     solution, surface = find(
-        Problem(logits, labels), objective="ece", search="grid", gammas=gammas, temperatures=temperatures
+        Block(logits, labels), objective="ece", search="grid", gammas=gammas, temperatures=temperatures
     )
     assert solution.value == pytest.approx(values.min(), abs=1e-9)
     assert surface.value.shape == values.shape
@@ -313,10 +314,10 @@ def test_the_grid_search_finds_the_best_cell_of_the_grid(seed):
 
 def test_the_papers_grid_is_the_default_and_by_log_loss_agrees_with_newton():
     logits, labels = make(800, 4)
-    solution, surface = find(Problem(logits, labels), objective="nll", search="grid")
+    solution, surface = find(Block(logits, labels), objective="nll", search="grid")
     assert surface.value.shape == (9, 500)
     assert (surface.temperature.min(), surface.temperature.max()) == (0.01, 5.0)
-    best = newton(Problem(logits, labels))
+    best = newton(Block(logits, labels))
     assert best.value <= solution.value <= best.value + 5e-4
 
 
@@ -324,7 +325,7 @@ def test_the_tolerance_keeps_the_log_loss():
     logits, labels = make(1500, 5)
     logits = 2.0 * logits
     for tolerance in (0.0, 0.001, 0.02):
-        solution, surface = find(Problem(logits, labels), objective="ece", search="auto", nll_tolerance=tolerance)
+        solution, surface = find(Block(logits, labels), objective="ece", search="auto", nll_tolerance=tolerance)
         chosen = log_loss(logits, labels, solution.gamma, solution.temperature)
         assert chosen <= surface.log_loss.min() * (1 + tolerance) * (1 + 1e-6)
 
@@ -332,7 +333,7 @@ def test_the_tolerance_keeps_the_log_loss():
 def test_the_line_search_stays_on_its_line():
     logits, labels = make(600, 5)
     solution, surface = find(
-        Problem(logits, labels), objective="ece", search="line", temperatures=PAPER_TEMPERATURES[::10]
+        Block(logits, labels), objective="ece", search="line", temperatures=PAPER_TEMPERATURES[::10]
     )
     fit = np.polyfit(surface.gamma, surface.temperature, 1)
     np.testing.assert_allclose(np.polyval(fit, surface.gamma), surface.temperature, atol=1e-9)
@@ -343,12 +344,12 @@ def test_the_line_search_stays_on_its_line():
 def test_metrics_by_name_and_callables():
     logits, labels = make(400, 3)
     options = {"search": "grid", "gammas": [0.0, 1.0], "temperatures": [0.5, 1.0, 2.0]}
-    named, surface = find(Problem(logits, labels), objective="brier_score", **options)
+    named, surface = find(Block(logits, labels), objective="brier_score", **options)
 
     def squared(y, p):
         return np.mean(np.sum((p - np.eye(3)[y]) ** 2, axis=1))
 
-    own, _ = find(Problem(logits, labels), objective=squared, **options)
+    own, _ = find(Block(logits, labels), objective=squared, **options)
     assert (named.gamma, named.temperature) == (own.gamma, own.temperature)
     assert named.value == pytest.approx(own.value, rel=1e-12)
     assert surface.value.shape == (2, 3)
@@ -358,8 +359,8 @@ def test_weights_count_as_repetitions():
     logits, labels = make(500, 4)
     rng = np.random.default_rng(5)
     times = rng.integers(0, 4, size=500)
-    repeated = Problem(np.repeat(logits, times, axis=0), np.repeat(labels, times))
-    weighted = Problem(logits, labels, times.astype(np.float64))
+    repeated = Block(np.repeat(logits, times, axis=0), np.repeat(labels, times))
+    weighted = Block(logits, labels, times.astype(np.float64))
     for search in (newton_temperature, newton):
         a, b = search(repeated), search(weighted)
         assert a.temperature == pytest.approx(b.temperature, rel=1e-7)
@@ -372,9 +373,9 @@ def test_weights_count_as_repetitions():
 
 def test_torch_tensors_are_searched_as_they_are():
     logits, labels = make(700, 6)
-    ours = Problem(torch.tensor(logits), torch.tensor(labels))
+    ours = Block(torch.tensor(logits), torch.tensor(labels))
     there = newton(ours)
-    here = newton(Problem(logits, labels))
+    here = newton(Block(logits, labels))
     assert there.temperature == pytest.approx(here.temperature, rel=1e-9)
     assert there.gamma == pytest.approx(here.gamma, rel=1e-7)
 
@@ -395,38 +396,30 @@ def test_torch_tensors_are_searched_as_they_are():
 def test_bad_options(options, words):
     logits, labels = make(50, 3)
     with pytest.raises(ParameterError, match=words):
-        find(Problem(logits, labels), **{"objective": "ece", "search": "auto", **options})
+        find(Block(logits, labels), **{"objective": "ece", "search": "auto", **options})
 
 
-def test_searches_on_the_same_data_share_their_passes(monkeypatch):
-    logits, labels = make(400, 5)
-    walked = []
-    original = Problem._map
-    monkeypatch.setattr(Problem, "_map", lambda self, measured: walked.append(self.n_rows) or original(self, measured))
+def test_methods_fitted_on_one_dataset_share_their_passes(monkeypatch):
+    logits, labels = make(2000, 10)
+    gone_through = []
+    original = Block._over_parts
 
-    def fit_all():
-        walked.clear()
+    def counted(self, *arguments, **options):
+        gone_through.append(self.n_rows)
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(Block, "_over_parts", counted)
+
+    def fit_all(rows):
+        gone_through.clear()
         models = [TemperatureScaling(), FocalTemperatureScaling(), FocalTemperatureScaling(objective="ece")]
-        return [model.fit(logits, labels).scaling() for model in models]
+        return [model.fit(*rows).scaling() for model in models], len(gone_through)
 
-    alone, passes_alone = fit_all(), len(walked)
-    held = Problem.of(logits, labels)
-    together, passes_together = fit_all(), len(walked)
+    alone, passes_alone = fit_all((logits, labels))
+    together, passes_together = fit_all((TemperatureScaling().dataset(logits, labels),))
     assert together == alone
     assert passes_together < 0.6 * passes_alone
-    # Other data are another problem, and what nobody holds is forgotten.
-    assert Problem.of(logits.copy(), labels) is not held
-    assert Problem.of(logits, labels[::-1]) is not held
-    del held
-    fit_all()
-    assert len(walked) == passes_alone
-
-
-def test_a_problem_is_known_by_its_memory_in_torch_too():
-    logits, labels = torch.randn(6, 3), torch.arange(6) % 3
-    held = Problem.of(logits, labels)
-    assert Problem.of(logits.reshape(-1, 3), labels) is held
-    assert Problem.of(logits.clone(), labels) is not held
+    assert fit_all((logits, labels)) == (alone, passes_alone)  # nothing is remembered of arrays
 
 
 def test_the_papers_grid_is_the_papers():
@@ -437,7 +430,7 @@ def test_the_papers_grid_is_the_papers():
 
 def test_the_line_runs_through_small_temperatures_too():
     logits, labels = make(2000, 4)
-    found, path = find(Problem(0.1 * logits, labels), objective="ece", search="line")
+    found, path = find(Block(0.1 * logits, labels), objective="ece", search="line")
     assert 0.0 < path.temperature.min() < found.temperature < 0.5
     first, second = (np.interp(g, path.gamma, path.temperature) for g in (0.0, 1.0))
     np.testing.assert_allclose(path.temperature, first + (second - first) * path.gamma, atol=1e-9)

@@ -1,4 +1,4 @@
-"""A search over rows in blocks, part by part: its sums, its sample, and how it narrows a grid down."""
+"""Passes over rows in blocks: their sums, the sample, and how a grid is refined on all rows."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from refocal import metrics
+from refocal.engine import Block, blocked, dataset, scoring
+from refocal.fitting import refine
+from refocal.fitting.objective import Objective, as_objective
+from refocal.fitting.solution import Surface
 from refocal.maps import focal_temperature
 from refocal.scale import blocks
-from refocal.search import Problem, narrow, streamed, tally
-from refocal.search.objective import Objective, as_objective
-from refocal.search.rows import Block
-from refocal.search.solution import Surface
 
 POINTS = ((0.0, 1.0), (1.0, 2.0), (3.0, 1.0), (0.0, 2.0), (1.0, 2.0))
 
@@ -21,6 +21,12 @@ def make(n_rows=400, n_classes=4, seed=0):
     logits = 2.0 * rng.normal(size=(n_rows, n_classes))
     labels = np.argmax(logits / 1.4 + rng.gumbel(size=logits.shape), axis=1)
     return logits, labels, rng.uniform(0.0, 3.0, n_rows)
+
+
+def started(pairs, look=False):
+    rows = blocks(pairs)
+    rows.start(look=look)
+    return rows
 
 
 def terms_by_hand(logits, labels):
@@ -37,23 +43,23 @@ def terms_by_hand(logits, labels):
 @pytest.mark.parametrize("part", [1 << 18, 70])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_tally_holds_the_means_and_their_covariances(weighted, part, monkeypatch):
-    monkeypatch.setattr(tally, "PART_ROWS", part)
+    monkeypatch.setattr(scoring, "PART_ROWS", part)
     logits, labels, weight = make()
     block = Block(logits, labels, weight if weighted else None)
     weight = weight if weighted else np.ones(len(labels))
     empty = (metrics.CalibrationHistogram(),) * len(POINTS)
-    found = tally.tally(block, tally.FocalPoints(POINTS), empty)
+    found = scoring.tally(block, scoring.FocalPoints(POINTS), empty)
     terms = terms_by_hand(logits, labels)
     assert found.weight == pytest.approx(weight.sum(), rel=1e-12)
     assert [each.count for each in empty] == [0] * len(POINTS)  # they are patterns, and stay empty
-    values, covariance = tally.means(found)
+    values, covariance = scoring.means(found)
     np.testing.assert_allclose(values, np.average(terms, axis=2, weights=weight), rtol=1e-12)
     for term, mean, found_covariance in zip(terms, values, covariance, strict=True):
         about = (term - mean[:, None]) * weight
         np.testing.assert_allclose(found_covariance, about @ about.T / weight.sum() ** 2, rtol=1e-9, atol=1e-15)
-    scores = tally.scores(found, (5, 15))
+    scores = scoring.scores(found, (5, 15))
     np.testing.assert_array_equal((scores.log_loss, scores.brier), values[:2])
-    measured = tally.measures(found, 15)
+    measured = scoring.measures(found, 15)
     for at, (gamma, temperature) in enumerate(POINTS):
         p = np.exp(focal_temperature(logits, gamma, temperature))
         errors = [metrics.expected_calibration_error(labels, p, n_bins=n, sample_weight=block.weight) for n in (5, 15)]
@@ -67,37 +73,35 @@ def test_a_tally_holds_the_means_and_their_covariances(weighted, part, monkeypat
 def test_tallies_of_two_blocks_are_that_of_both():
     logits, labels, weight = make()
     cells = (metrics.CalibrationHistogram(),) * len(POINTS)
-    predict = tally.FocalPoints(POINTS)
-    whole = tally.tally(Block(logits, labels, weight), predict, cells)
-    parts = [tally.tally(Block(logits[at], labels[at], weight[at]), predict, cells) for at in np.s_[:150, 150:]]
-    joined = tally.join_tallies(*parts)
+    predict = scoring.FocalPoints(POINTS)
+    whole = scoring.tally(Block(logits, labels, weight), predict, cells)
+    parts = [scoring.tally(Block(logits[at], labels[at], weight[at]), predict, cells) for at in np.s_[:150, 150:]]
+    joined = scoring.join_tallies(*parts)
     for name in ("weight", "squared_weight", "sums", "moments", "products"):
         np.testing.assert_allclose(getattr(joined, name), getattr(whole, name), rtol=1e-12)
     assert [h.count for h in joined.histograms] == [len(labels)] * len(POINTS)
-    without = tally.scores(tally.tally(Block(logits, labels), predict, ()), ())
+    without = scoring.scores(scoring.tally(Block(logits, labels), predict, ()), ())
     np.testing.assert_array_equal(without.ece, np.zeros(len(POINTS)))
     with pytest.raises(ValueError, match="a block without rows"):
-        tally.tally(Block(logits[:0], labels[:0]), predict, ())
+        scoring.tally(Block(logits[:0], labels[:0]), predict, ())
 
 
 def test_whole_numbers_are_logits_too():
     logits, labels, _ = make()
     whole = np.round(logits).astype(np.int8)
-    found = tally.tally(Block(whole, labels), tally.FocalPoints(POINTS), ())
+    found = scoring.tally(Block(whole, labels), scoring.FocalPoints(POINTS), ())
     np.testing.assert_allclose(found.sums, terms_by_hand(whole.astype(float), labels).sum(axis=2), rtol=1e-12)
 
 
 def test_the_first_walk_finds_what_memory_finds():
     logits, labels, weight = make()
-    here = Problem(logits, labels, weight)
-    found = streamed.StreamedProblem(
-        blocks([(logits[:90], labels[:90], weight[:90]), (logits[90:], labels[90:], weight[90:])]), look=True
-    )
+    here = Block(logits, labels, weight)
+    found = started([(logits[:90], labels[:90], weight[:90]), (logits[90:], labels[90:], weight[90:])], look=True)
     assert (found.n_rows, found.n_classes, found.n_skipped, found.passes) == (400, 4, 0, 0)
-    assert found.weight == pytest.approx(weight.sum(), rel=1e-12)
+    assert found.total_weight == pytest.approx(weight.sum(), rel=1e-12)
     assert found.mean_gap == pytest.approx(here.mean_gap, rel=1e-12)
     assert found.precision == here.precision
-    assert found.n_look == 400
+    assert found.sample_size(1000) == 400
     np.testing.assert_allclose(found.temperature_curvature(0.8), here.temperature_curvature(0.8), rtol=1e-9)
     for ours, theirs in zip(found.curvature(1.0, 1.5), here.curvature(1.0, 1.5), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9)
@@ -105,15 +109,15 @@ def test_the_first_walk_finds_what_memory_finds():
 
 
 def test_the_sample_is_made_of_the_rows_alone(monkeypatch):
-    monkeypatch.setattr(streamed, "LOOK_ROWS", 0)
-    monkeypatch.setattr(streamed, "FEWEST_LOOK_ROWS", 50)
+    monkeypatch.setattr(dataset, "SAMPLE_ROWS", 0)
+    monkeypatch.setattr(dataset, "FEWEST_SAMPLE_ROWS", 50)
     logits, labels, weight = make(3000)
 
     def sampled(order, *cuts):
         parts = [(logits[some], labels[some], weight[some]) for some in np.split(order, cuts)]
-        problem = streamed.StreamedProblem(blocks(parts), look=True)
-        assert problem.n_look == 50
-        return problem.look(lambda p: (p.logits, p.labels, p.weight))
+        problem = started(parts, look=True)
+        assert problem.sample_size(3000) == 50
+        return problem.look(lambda p: (p.logits, p.labels, p.weight), 50)
 
     plain = sampled(np.arange(3000))
     rng = np.random.default_rng(1)
@@ -129,66 +133,67 @@ def test_the_sample_is_made_of_the_rows_alone(monkeypatch):
 
 
 def test_how_many_rows_a_search_begins_with():
-    few, many = (streamed.StreamedProblem(blocks([make(1000, c)[:2]]), look=False) for c in (2, 900))
-    assert few.n_look == 1000
+    few, many = (started([make(1000, c)[:2]]) for c in (2, 900))
     assert few.part(10).n_rows == 10
     assert few.part(10).logits.dtype == np.float32
-    assert many.n_look == many.part(1000).n_rows == streamed.FEWEST_START_ROWS
-    with_look = streamed.StreamedProblem(blocks([make(1000, 900)[:2]]), look=True)
-    assert with_look.n_look == 1000
-    assert with_look.part(1000).n_rows == streamed.FEWEST_START_ROWS
+    assert many.part(1000).n_rows == blocked.FEWEST_START_ROWS
+    with_look = started([make(1000, 900)[:2]], look=True)
+    assert with_look.look(lambda block: block.n_rows, 1000) == 1000
+    assert with_look.part(1000).n_rows == blocked.FEWEST_START_ROWS
 
 
 def test_an_error_that_is_in_doubt_is_measured_again(monkeypatch):
     rng = np.random.default_rng(0)
     logits = np.stack([np.zeros(4000), 0.8 + 1e-4 * rng.random(4000)], axis=1)  # crowded into a few cells
     labels = (rng.random(4000) < 0.7).astype(int)
-    problem = streamed.StreamedProblem(blocks([(logits, labels)]), look=False)
-    found = problem.measures(tally.FocalPoints(((0.0, 1.0),)), 1)
+    problem = started([(logits, labels)])
+    found = scoring.measure(problem, scoring.FocalPoints(((0.0, 1.0),)), 15, scoring.report_cells(1))
     (calibration,) = found.calibration
-    assert calibration.error_bound <= streamed.ECE_BOUND
+    assert calibration.error_bound <= scoring.ECE_BOUND
     exact = metrics.expected_calibration_error(labels, np.exp(focal_temperature(logits, 0.0, 1.0)))
-    assert calibration.ece == pytest.approx(exact, abs=streamed.ECE_BOUND)
+    assert calibration.ece == pytest.approx(exact, abs=scoring.ECE_BOUND)
     walks = problem.passes
-    assert 1 < walks <= 1 + streamed.MAX_REFINEMENTS
-    monkeypatch.setattr(streamed, "ECE_BOUND", -1.0)  # never settled
-    problem.measures(tally.FocalPoints(((0.0, 1.0),)), 1)
-    assert problem.passes == walks + 1 + streamed.MAX_REFINEMENTS
+    assert 1 < walks <= 1 + scoring.MAX_REFINEMENTS
+    monkeypatch.setattr(scoring, "ECE_BOUND", -1.0)  # never settled
+    scoring.measure(problem, scoring.FocalPoints(((0.0, 1.0),)), 15, scoring.report_cells(1))
+    assert problem.passes == walks + 1 + scoring.MAX_REFINEMENTS
 
 
 def test_an_error_that_is_known_is_measured_once():
     logits, labels, _ = make(3000)
-    problem = streamed.StreamedProblem(blocks([(logits, labels)]), look=False)
-    (calibration,) = problem.measures(tally.FocalPoints(((1.0, 1.5),)), 1).calibration
+    problem = started([(logits, labels)])
+    (calibration,) = scoring.measure(
+        problem, scoring.FocalPoints(((1.0, 1.5),)), 15, scoring.report_cells(1)
+    ).calibration
     assert problem.passes == 1
     exact = metrics.expected_calibration_error(labels, np.exp(focal_temperature(logits, 1.0, 1.5)), n_bins=15)
     assert calibration.ece == pytest.approx(exact, abs=calibration.error_bound + 1e-12)
-    assert calibration.error_bound < streamed.ECE_BOUND
+    assert calibration.error_bound < scoring.ECE_BOUND
 
 
 def test_one_block_that_looks_like_probabilities_is_no_reason_to_warn():
     logits, labels, _ = make()
     p = np.exp(focal_temperature(logits, 0.0, 1.0))
     for pairs in ([(p, labels), (logits, labels)], [(logits, labels), (p, labels)], [(p, labels), (100.0 * p, labels)]):
-        assert streamed.StreamedProblem(blocks(pairs), look=False).n_rows == 800  # a warning would be an error here
+        assert started(pairs).n_rows == 800  # a warning would be an error here
 
 
 class Shown:
-    """A problem whose rows are a surface; what is asked of them is noted."""
-
-    n_rows, n_look = 1000, 10
+    """A dataset whose rows are a surface; what is asked of them is noted."""
 
     def __init__(self, log_loss, error):
         self.log_loss, self.error, self.asked = log_loss, error, []
 
-    def look(self, scan):
-        return scan(self)
-
-    def scores(self, points, resolutions, bits):
+    def score_points(self, points, resolutions, bits):
         at = tuple(np.array(points, dtype=int).T)
         self.asked += [(bits, point) for point in points]
-        off = 0.0 if bits == streamed.FINE_BITS else 5e-5 * np.cos(7.0 * at[0] + 3.0 * at[1])
-        return tally.Scores(self.log_loss[at], self.error[at] + 1.0, self.error[at] + off)
+        off = 0.0 if bits == scoring.FINE_BITS else 5e-5 * np.cos(7.0 * at[0] + 3.0 * at[1])
+        return scoring.Scores(self.log_loss[at], self.error[at] + 1.0, self.error[at] + off)
+
+
+@pytest.fixture(autouse=True)
+def ask_surfaces(monkeypatch):
+    monkeypatch.setattr(refine, "score_points", Shown.score_points)
 
 
 def surfaces(seed):
@@ -206,10 +211,10 @@ def surfaces(seed):
 
 @pytest.mark.parametrize("tolerance", [None, 0.01])
 @pytest.mark.parametrize("seed", range(5))
-def test_narrowing_down_ends_where_nothing_around_is_better(seed, tolerance):
+def test_refining_ends_where_nothing_around_is_better(seed, tolerance):
     shown, log_loss, error = surfaces(seed)
     problem = Shown(log_loss, error)
-    surface, at = narrow.search_rows(problem, as_objective("ece", 0, "tests"), lambda _: shown, tolerance)
+    surface, at = refine.refine(problem, as_objective("ece", 0, "tests"), shown, tolerance)
     allowed = np.where(log_loss <= log_loss.min() * (1.0 + (np.inf if tolerance is None else tolerance)), error, np.inf)
     best = np.unravel_index(allowed.argmin(), error.shape)
     assert at == tuple(best)  # one valley: what is best around is best of all
@@ -217,9 +222,9 @@ def test_narrowing_down_ends_where_nothing_around_is_better(seed, tolerance):
     measured = {tuple(map(int, point)) for _, point in problem.asked}
     around = {(at[0] + i, at[1] + j) for i in (-1, 0, 1) for j in (-1, 0, 1)} & set(np.ndindex(error.shape))
     assert around <= measured
-    fine = {tuple(map(int, point)) for bits, point in problem.asked if bits == streamed.FINE_BITS}
+    fine = {tuple(map(int, point)) for bits, point in problem.asked if bits == scoring.FINE_BITS}
     assert at in fine
-    assert len(fine) >= narrow.CONTENDERS
+    assert len(fine) >= refine.CONTENDERS
     assert len(measured) < 100  # of 210
     # What was not measured is as the sample showed it.
     rest = tuple(np.array([p for p in np.ndindex(error.shape) if p not in measured]).T)
@@ -233,25 +238,25 @@ def test_a_score_without_histograms_is_measured_once():
     shown, log_loss, error = surfaces(0)
     problem = Shown(log_loss, error)
     squared = Objective("brier_score", metric=metrics.brier_score)
-    surface, at = narrow.search_rows(problem, squared, lambda _: shown, None)
+    surface, at = refine.refine(problem, squared, shown, None)
     assert len(problem.asked) == len(set(problem.asked))
-    assert {bits for bits, _ in problem.asked} == {streamed.SEARCH_BITS}
+    assert {bits for bits, _ in problem.asked} == {scoring.SEARCH_BITS}
     assert surface.value[at] == error.min() + 1.0
 
 
 def test_the_first_points_are_the_samples_best():
     shown, _, _ = surfaces(1)
-    first = narrow._first_points(shown, None)
-    assert len(first) == len(set(first)) == streamed.POINTS
+    first = refine._first_points(shown, None)
+    assert len(first) == len(set(first)) == scoring.POINTS
     assert first[0] == np.unravel_index(shown.log_loss.argmin(), shown.value.shape)
     of_gamma = {(i, int(j)) for i, j in enumerate(shown.value.argmin(axis=1))}
     assert of_gamma <= set(first)  # seven values of γ, at most eight of which come first
     assert np.unravel_index(shown.value.argmin(), shown.value.shape) in first[:2]
-    narrow_one = narrow._first_points(shown, 0.001)
-    assert all(shown.log_loss[at] <= 1.001 * shown.log_loss.min() for at in narrow_one)
+    within = refine._first_points(shown, 0.001)
+    assert all(shown.log_loss[at] <= 1.001 * shown.log_loss.min() for at in within)
 
 
 def test_neighbours_stay_on_the_grid():
-    assert sorted(narrow._around((3, 4), (0, 3))) == [(0, 2), (0, 3), (1, 2), (1, 3)]
-    assert sorted(narrow._around((5,), (1,), (2,))) == [(0,), (1,), (2,), (3,)]
-    assert len(narrow._around((3, 3), (1, 1), (1, 1))) == 9
+    assert sorted(refine._around((3, 4), (0, 3))) == [(0, 2), (0, 3), (1, 2), (1, 3)]
+    assert sorted(refine._around((5,), (1,), (2,))) == [(0,), (1,), (2,), (3,)]
+    assert len(refine._around((3, 3), (1, 1), (1, 1))) == 9

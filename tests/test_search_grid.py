@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from refocal import metrics
+from refocal.engine import Block
+from refocal.fitting import find, grid
+from refocal.fitting.objective import Objective, as_objective
 from refocal.maps import focal_temperature
-from refocal.search import Problem, find, grid
-from refocal.search.objective import Objective, as_objective
 
 GAMMAS = np.array([-0.5, 0.0, 1.0, 4.0])
 TEMPERATURES = np.geomspace(0.2, 4.0, 80)
@@ -46,10 +47,10 @@ def test_the_best_point_is_that_of_a_loop(seed, room, monkeypatch):
     monkeypatch.setattr(grid, "TABLE", room)
     logits, labels = make(seed)
     log_loss, error = by_loop(seed)
-    every = grid.scan_grid(Problem(logits, labels), ECE, GAMMAS, TEMPERATURES, each_gamma=True)
+    every = grid.scan_grid(Block(logits, labels), ECE, GAMMAS, TEMPERATURES, each_gamma=True)
     np.testing.assert_allclose(every.value.min(axis=1), error.min(axis=1), atol=1e-12)
     np.testing.assert_array_equal(every.value.argmin(axis=1), error.argmin(axis=1))
-    found = grid.scan_grid(Problem(logits, labels), ECE, GAMMAS, TEMPERATURES)
+    found = grid.scan_grid(Block(logits, labels), ECE, GAMMAS, TEMPERATURES)
     assert np.unravel_index(found.value.argmin(), error.shape) == np.unravel_index(error.argmin(), error.shape)
     np.testing.assert_allclose(found.log_loss, log_loss, rtol=1e-6)
     # Points that were ruled out are filled in: near to what they are, and never below what they must be.
@@ -64,7 +65,7 @@ def test_a_tolerance_picks_among_the_points_within_it(tolerance):
     error[log_loss > (1.0 + tolerance) * log_loss.min()] = np.inf
     i, j = np.unravel_index(error.argmin(), error.shape)
     solution, _ = find(
-        Problem(logits, labels),
+        Block(logits, labels),
         objective="ece",
         search="grid",
         gammas=GAMMAS,
@@ -89,7 +90,7 @@ def test_the_default_rule_weighs_log_loss_against_error():
     score[log_loss > 1.02 * log_loss.min()] = np.inf
     i, j = np.unravel_index(score.argmin(), score.shape)
     options = {"gammas": GAMMAS, "temperatures": temperatures}
-    solution, _ = find(Problem(logits, labels), objective="auto", search="grid", **options)
+    solution, _ = find(Block(logits, labels), objective="auto", search="grid", **options)
     assert (solution.gamma, solution.temperature) == (GAMMAS[i], temperatures[j])
     assert solution.value == pytest.approx(score[i, j], rel=1e-6)
 
@@ -110,12 +111,12 @@ def test_few_temperatures_are_all_exact(objective):
     logits, labels = make(5)
     temperatures = TEMPERATURES[::8]
     loop = dict(zip(("nll", "ece"), every_point(logits, labels, temperatures), strict=True))
-    found = grid.scan_grid(Problem(logits, labels), as_objective(objective, 0, "tests"), GAMMAS, temperatures)
+    found = grid.scan_grid(Block(logits, labels), as_objective(objective, 0, "tests"), GAMMAS, temperatures)
     np.testing.assert_allclose(found.value, loop[objective], rtol=1e-10)
     np.testing.assert_allclose(found.log_loss, loop["nll"], rtol=1e-10)
     # Float32 logits too: what is not interpolated is not looked at roughly either.
     single = logits.astype(np.float32)
-    found = grid.scan_grid(Problem(single, labels), as_objective("nll", 0, "tests"), GAMMAS, temperatures)
+    found = grid.scan_grid(Block(single, labels), as_objective("nll", 0, "tests"), GAMMAS, temperatures)
     exact, _ = every_point(single.astype(np.float64), labels, temperatures)
     np.testing.assert_allclose(found.value, exact, rtol=1e-10)
 
@@ -124,7 +125,7 @@ def test_a_fine_grid_costs_little_more_than_its_nodes():
     logits, labels = make(6)
     fine = np.geomspace(0.2, 4.0, 2000)
     told = []
-    problem = Problem(logits, labels)
+    problem = Block(logits, labels)
     solution, _ = find(problem, objective="ece", search="grid", gammas=GAMMAS, temperatures=fine, progress=told.append)
     nodes, _ = grid._interpolation(np.log(fine))
     assert len(nodes) == 12 + int(np.ceil(6.0 * np.log(20.0)))
@@ -156,11 +157,11 @@ def test_the_edge_of_the_grid_is_said():
     logits, labels = make(7)
     options = {"objective": "nll", "search": "grid", "gammas": [0.0]}
     for temperatures in ([0.1, 0.2, 0.3], [5.0, 10.0, 20.0]):
-        solution, _ = find(Problem(logits, labels), temperatures=temperatures, **options)
+        solution, _ = find(Block(logits, labels), temperatures=temperatures, **options)
         assert solution.status == "at a bound"
         assert "give a wider range of temperatures" in solution.message
     for temperatures in ([1.0, 1.7, 4.0], [1.7]):
-        solution, _ = find(Problem(logits, labels), temperatures=temperatures, **options)
+        solution, _ = find(Block(logits, labels), temperatures=temperatures, **options)
         assert (solution.status, solution.temperature) == ("converged", 1.7)
 
 

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from refocal.engine.block import Block
+from refocal.engine.c_engine import n_threads
+from refocal.engine.passes import Pass, finish, reduce_chunks
+from refocal.engine.reading import Chunk, Reading
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
-from refocal.search.problem import Problem, n_threads
-from refocal.search.rows import Block, Job, Reading, finish_walked, walk_blocks
 
 LOGITS = np.array([[1.0, 0.0, -1.0], [0.5, 0.5, 0.0], [0.0, -np.inf, 2.0], [3.0, 1.0, 2.0]])
 LABELS = np.array([0, 1, 2, 1])
@@ -39,23 +41,23 @@ LOGIT_FAULTS = [
 
 @pytest.mark.parametrize(("values", "labels", "weight", "kind", "words"), LOGIT_FAULTS)
 def test_the_first_bad_row_is_named_and_bad_rows_are_skipped(values, labels, weight, kind, words):
-    block = Block(values, labels, weight, "here", 10)
+    block = Chunk(values, labels, weight, "here", 10)
     with pytest.raises(kind, match=words):
         Reading(3).prepared(block, check=True)
     kept = Reading(3, skip_bad_rows=True).prepared(block, check=False)
-    assert len(kept.labels) == len(kept.values) == 3
+    assert len(kept.labels) == len(kept.logits) == 3
     assert weight is None or len(kept.weight) == 3
 
 
 @pytest.mark.parametrize(
     ("block", "kind", "words"),
     [
-        (Block(LOGITS[:, :2], LABELS), ShapeError, r"of 3 columns in every block.*shape \(4, 2\) in the rows"),
-        (Block(LOGITS[0], LABELS), ShapeError, "of 3 columns"),
-        (Block(LOGITS, LABELS[:3]), ShapeError, r"'y' of fit must be of shape \(4,\).*shape \(3,\)"),
-        (Block(LOGITS, LABELS, np.ones(5)), ShapeError, "'sample_weight' of fit"),
-        (Block(LOGITS.astype(complex), LABELS), DataError, "an array of numbers. Got dtype complex128"),
-        (Block(LOGITS, np.array(list("abca"))), LabelError, "integers, or names with class_names. Got dtype <U1"),
+        (Chunk(LOGITS[:, :2], LABELS), ShapeError, r"of 3 columns in every block.*shape \(4, 2\) in the rows"),
+        (Chunk(LOGITS[0], LABELS), ShapeError, "of 3 columns"),
+        (Chunk(LOGITS, LABELS[:3]), ShapeError, r"'y' of fit must be of shape \(4,\).*shape \(3,\)"),
+        (Chunk(LOGITS, LABELS, np.ones(5)), ShapeError, "'sample_weight' of fit"),
+        (Chunk(LOGITS.astype(complex), LABELS), DataError, "an array of numbers. Got dtype complex128"),
+        (Chunk(LOGITS, np.array(list("abca"))), LabelError, "integers, or names with class_names. Got dtype <U1"),
     ],
 )
 def test_what_is_no_block_of_rows_is_refused_unchecked_too(block, kind, words):
@@ -64,10 +66,10 @@ def test_what_is_no_block_of_rows_is_refused_unchecked_too(block, kind, words):
 
 
 def test_labels_may_be_whole_floats_and_count_from_one():
-    block = Block(LOGITS, np.array([1.0, 2.0, 3.0, 2.0]))
+    block = Chunk(LOGITS, np.array([1.0, 2.0, 3.0, 2.0]))
     np.testing.assert_array_equal(Reading(3, first_label=1).prepared(block, check=True).labels, LABELS)
     with pytest.raises(LabelError, match=r"from 1 to 3\. Got 0 in row 0"):
-        Reading(3, first_label=1).prepared(Block(LOGITS, LABELS), check=True)
+        Reading(3, first_label=1).prepared(Chunk(LOGITS, LABELS), check=True)
 
 
 @pytest.mark.parametrize(
@@ -75,29 +77,29 @@ def test_labels_may_be_whole_floats_and_count_from_one():
 )
 def test_rows_of_probabilities(at, value):
     reading = Reading(3, input="probabilities")
-    found = reading.prepared(Block(P, np.array([0, 1, 2, 0])), check=True)
-    np.testing.assert_allclose(np.exp(found.values), np.maximum(P, np.finfo(float).eps), rtol=1e-12)
+    found = reading.prepared(Chunk(P, np.array([0, 1, 2, 0])), check=True)
+    np.testing.assert_allclose(np.exp(found.logits), np.maximum(P, np.finfo(float).eps), rtol=1e-12)
     near = changed(P, (0, 0), 0.5009)  # within the tolerance
-    assert len(reading.prepared(Block(near, np.array([0, 1, 2, 0])), check=True).labels) == 4
+    assert len(reading.prepared(Chunk(near, np.array([0, 1, 2, 0])), check=True).labels) == 4
     with pytest.raises(DataError, match=f"rows of probabilities: .* Got row {at[0]} of the rows, which sums to"):
-        reading.prepared(Block(changed(P, at, value), np.array([0, 1, 2, 0])), check=True)
+        reading.prepared(Chunk(changed(P, at, value), np.array([0, 1, 2, 0])), check=True)
     with pytest.raises(ParameterError, match="'input' of fit"):
         Reading(3, input="odds")
 
 
 def test_a_walk_adds_up_and_tells_how_far_it_is():
-    job, seen = Job(lambda block: block.values.sum(), operator.add, finish=lambda total: -total), []
-    bad = Block(changed(P, 0, -1.0)[:1], LABELS[:1])
-    parts = [Block(P, LABELS), bad, Block(P[:2], LABELS[:2])]
+    job, seen = Pass(lambda block: block.logits.sum(), operator.add, finish=lambda total: -total), []
+    bad = Chunk(changed(P, 0, -1.0)[:1], LABELS[:1])
+    parts = [Chunk(P, LABELS), bad, Chunk(P[:2], LABELS[:2])]
     reading = Reading(3, skip_bad_rows=True)
-    found = walk_blocks(parts, reading, job, seen.append)
+    found = reduce_chunks(parts, reading, job, seen.append)
     assert (found.n_rows, found.n_skipped, seen) == (7, 0, [4, 1, 2])
-    found = walk_blocks(parts, Reading(3, input="probabilities", skip_bad_rows=True), job)
+    found = reduce_chunks(parts, Reading(3, input="probabilities", skip_bad_rows=True), job)
     expected = np.log(np.maximum(np.concatenate([P, P[:2]]), np.finfo(float).eps)).sum()
     assert (found.n_rows, found.n_skipped) == (6, 1)
-    assert finish_walked(job, found).answer == pytest.approx(-expected)
-    nothing = walk_blocks([], reading, job)
-    assert finish_walked(job, nothing) == nothing == (None, 0, 0)
+    assert finish(job, found).answer == pytest.approx(-expected)
+    nothing = reduce_chunks([], reading, job)
+    assert finish(job, nothing) == nothing == (None, 0, 0)
 
 
 def test_threads_are_those_that_were_asked_for(monkeypatch):
@@ -119,6 +121,6 @@ def test_the_precision_that_rows_are_computed_in():
     eps = {name: np.finfo(name).eps for name in ("float32", "float64")}
     for name in ("float16", "float32", "float64"):
         logits = np.array([[1.0, 0.0], [0.0, 2.0]], dtype=name)
-        assert Problem(logits, np.array([0, 1])).precision == eps["float64"]  # the compiled passes add up in double
-        by_arrays = Problem(jnp.asarray(logits), jnp.array([0, 1]))
+        assert Block(logits, np.array([0, 1])).precision == eps["float64"]  # the compiled passes add up in double
+        by_arrays = Block(jnp.asarray(logits), jnp.array([0, 1]))
         assert by_arrays.precision == eps["float64" if name == "float64" else "float32"]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
-from refocal.search import kernel
+from refocal.engine import c_engine
 
 N_ROWS, N_CLASSES = 10_000, 100
 
@@ -29,10 +29,10 @@ def data():
 @pytest.fixture
 def walked(monkeypatch):
     """Rows walked through so far by each compiled pass; a prediction counts once for each of its γ."""
-    if not kernel.usable(np.zeros((2, 2))):
+    if not c_engine.usable(np.zeros((2, 2))):
         pytest.skip("no compiled kernel: its passes are not counted")
     counts: Counter[tuple[str, str]] = Counter()
-    compiled = kernel._pass
+    compiled = c_engine._pass
 
     def counting(name, rough=False):
         function = compiled(name, rough)
@@ -44,7 +44,7 @@ def walked(monkeypatch):
 
         return call
 
-    monkeypatch.setattr(kernel, "_pass", counting)
+    monkeypatch.setattr(c_engine, "_pass", counting)
     return counts
 
 
@@ -99,8 +99,8 @@ def test_a_fit_makes_no_copy_of_the_logits(model, dtype, data, walked):
 def test_what_is_counted_grows_with_a_second_pass(data, walked, monkeypatch):
     TemperatureScaling().fit(*data)
     once = Counter(walked)
-    walk = kernel.temperature
-    monkeypatch.setattr(kernel, "temperature", lambda *a, **k: 0.5 * (walk(*a, **k) + walk(*a, **k)))
+    walk = c_engine.temperature
+    monkeypatch.setattr(c_engine, "temperature", lambda *a, **k: 0.5 * (walk(*a, **k) + walk(*a, **k)))
     walked.clear()
     TemperatureScaling().fit(*data)
     assert passes(walked, "temperature")[1] == 2.0

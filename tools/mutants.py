@@ -45,11 +45,18 @@ ROOMS = {
         30,
     ),
     "metrics": ("metrics/*.py", "tests/metrics tests/test_properties.py src/refocal/metrics", 30),
-    "search": (
-        "search/*.py",
+    "engine": (
+        "engine/*.py",
         "tests/test_search.py tests/test_search_grid.py tests/test_search_rows.py tests/test_search_blocks.py "
         "tests/test_kernel.py tests/test_reproducible.py tests/scale/test_scale_blocks.py tests/test_properties.py "
-        "src/refocal/search",
+        "src/refocal/engine",
+        20,
+    ),
+    "fitting": (
+        "fitting/*.py",
+        "tests/test_search.py tests/test_search_grid.py tests/test_search_rows.py tests/test_search_blocks.py "
+        "tests/test_kernel.py tests/test_reproducible.py tests/scale/test_scale_blocks.py tests/test_properties.py "
+        "src/refocal/fitting",
         20,
     ),
 }
@@ -57,8 +64,8 @@ ROOMS = {
 WITHOUT = "not jax and not array_api_strict"
 # A test that takes longer than this is not asked; and of the others, the quickest first, so many seconds in all.
 LONGEST, IN_ALL = 2.0, 8.0
-# fused.py is GPU code, which the CPU only interprets, slowly: tests/test_fused.py compares it number by number.
-LEFT_OUT = {"__init__.py", "fused.py"}
+# triton_engine.py is GPU code, which the CPU only interprets, slowly: tests/test_fused.py compares it number by number.
+LEFT_OUT = {"__init__.py", "triton_engine.py"}
 START_SECONDS, SLACK = 30.0, 10.0
 
 
@@ -290,14 +297,14 @@ HEAD = """# Mutants: do the tests notice?
 A mutant is refocal with one small fault: a `<` for a `<=`, a `+` for a `-`, a constant doubled or one off, a sign
 lost, a branch always or never taken, a result dropped, a check removed. Tests that prove something fail on it.
 `make mutants` makes a seeded sample of such faults in the maps, losses, metrics and searches, and runs the quick tests
-that touch the line; `python tools/mutants.py maps search` looks at some rooms alone, `--again` at what survived before.
+that touch the line; `python tools/mutants.py maps fitting` looks at some alone, `--again` at survivors.
 
 **{tried} mutants: {killed} killed, {survived} survived, {explained} of those explained below.**
 
-Left out: `search/fused.py`, the GPU's passes, which a CPU only interprets (`tests/test_fused.py` holds them to the
-CPU's), and `search/kernel.c`, which `tests/test_kernel.py` holds to the maps. Texts of messages are not changed. A
-mutant that hangs counts as killed. Tests that take more than two seconds are not asked, so a survivor may still fall to
-the whole suite.
+Left out: `engine/triton_engine.py`, the passes of the GPU, which a CPU only interprets (`tests/test_fused.py` compares
+them with the CPU's), and `engine/kernel.c`, which `tests/test_kernel.py` compares with the maps. Texts of messages are
+not changed. A mutant that hangs counts as killed. Tests that take more than two seconds are not asked: a survivor may
+still fall to the whole suite.
 """
 
 

@@ -8,7 +8,6 @@ exist, so there only those are checked.
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import array_api_compat
@@ -26,7 +25,7 @@ from refocal._arrays import (
     stop_gradient,
     to_numpy,
 )
-from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError
+from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError, warn
 
 # Squares of numbers between the two, and their products with one another, neither vanish nor overflow.
 SMALL, LARGE = 1e-100, 1e100
@@ -194,7 +193,7 @@ def warn_of_probabilities(values: Array, argument: str, function: str, *, remedy
         return
     blocks = row_blocks(values.shape[0], math.prod(values.shape[1:]), entries=1 << 22)
     if all(sum_of_parts(as_floating(values[rows, ...], argument, function)[0]) == whole for rows in blocks):
-        warnings.warn(like_probabilities(whole, argument, function, remedy), InputWarning, stacklevel=4)
+        warn(like_probabilities(whole, argument, function, remedy), InputWarning)
 
 
 def check_weight(values: Any, shape: tuple[int, ...], function: str) -> Any:

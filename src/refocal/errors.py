@@ -6,6 +6,9 @@ Every complaint about what a caller passed in is an `InputError`, which is also 
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 __all__ = [
     "ConvergenceError",
     "DataError",
@@ -189,6 +192,14 @@ class FitWarning(UserWarning):
     >>> caught[0].category is FitWarning
     True
     """
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the line of the caller's code that led here, however deep in this package."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "refocal":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def _rebuild(kind: type[InputError], argument: str, function: str, expected: str, got: str) -> InputError:

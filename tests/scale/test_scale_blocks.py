@@ -19,12 +19,12 @@ from refocal import (
     load,
 )
 from refocal.data import Predictions, load_sample
+from refocal.engine import dataset
 from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ShapeError, UnsupportedError
 from refocal.evaluate import Evaluation, evaluate
 from refocal.metrics import accuracy, brier_score, expected_calibration_error, log_loss
 from refocal.scale import blocks, rows_of
 from refocal.scale.parts import Mapped
-from refocal.search import streamed
 
 LOGITS, LABELS = make_rows(6000, 5)
 
@@ -32,7 +32,7 @@ LOGITS, LABELS = make_rows(6000, 5)
 @pytest.fixture
 def small_sample(monkeypatch):
     """A sample that is far smaller than the rows, so that searches must look at all of them."""
-    monkeypatch.setattr(streamed, "LOOK_ROWS", 700)
+    monkeypatch.setattr(dataset, "SAMPLE_ROWS", 700)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_of_a_real_network_the_error_is_that_of_memory(sample, objective, monkey
     logits, labels = (np.concatenate([getattr(each, name) for each in both]) for name in ("values", "labels"))
     calibrator = FocalTemperatureScaling(objective=objective)
     expected = expected_calibration_error(labels, calibrator.fit(logits, labels).predict_proba(logits))
-    monkeypatch.setattr(streamed, "LOOK_ROWS", 1500)
+    monkeypatch.setattr(dataset, "SAMPLE_ROWS", 1500)
     calibrator.fit(blocks(Pairs(logits, labels, cuts=(7000,))))
     found = expected_calibration_error(labels, calibrator.predict_proba(logits))
     assert abs(found - expected) < 1e-4
@@ -125,7 +125,7 @@ def test_the_line_search_and_the_automatic_grid_walk_too():
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["nll", "ece"])
 def test_order_and_partition_do_not_matter(objective, monkeypatch):
-    monkeypatch.setattr(streamed, "LOOK_ROWS", 700)
+    monkeypatch.setattr(dataset, "SAMPLE_ROWS", 700)
     calibrator = FocalTemperatureScaling(
         objective=objective, **({} if objective == "nll" else {"temperatures": (1.5, 1.8, 2.1), "gammas": (0.0, 0.5)})
     )
@@ -149,10 +149,10 @@ def test_a_mapped_file_is_read_in_windows(tmp_path, monkeypatch):
     assert window[8000:].shape == (0, 7)
     assert not isinstance(Mapped.of(mapped[::2]), Mapped)
 
-    from refocal.calibrators import _rows
+    from refocal.calibrators import _base
     from refocal.scale import parts
 
-    monkeypatch.setattr(_rows, "LARGE_MAP", 1)
+    monkeypatch.setattr(_base, "LARGE_MAP", 1)
     monkeypatch.setattr(parts, "BLOCK_ENTRIES", 7 * 1000)
     expected = TemperatureScaling().fit(logits[1000:], labels[1000:]).temperature_
     found = TemperatureScaling().fit(mapped, np.load(tmp_path / "labels.npy", mmap_mode="r")[1000:])

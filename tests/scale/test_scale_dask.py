@@ -106,10 +106,10 @@ class Traffic:
 
 
 def traffic_of(rows, monkeypatch):
-    """Count from now on; what is returned gives the bytes of each walk, the last one up to then."""
+    """Count from now on; what is returned gives the bytes of each pass, the last one up to then."""
     traffic, before = Traffic(monkeypatch), []
-    walk = rows.walk_and_keep
-    rows.walk_and_keep = lambda job: (before.append(traffic.bytes), walk(job))[1]
+    go_through = rows.go_through
+    rows.go_through = lambda task: (before.append(traffic.bytes), go_through(task))[1]
     return lambda: np.diff([*before, traffic.bytes])
 
 
@@ -125,7 +125,7 @@ def test_a_cluster_gives_the_same_and_little_goes_through_the_scheduler(cluster,
 
 
 def test_the_ece_by_histograms_on_a_cluster(cluster, folder, monkeypatch):
-    monkeypatch.setattr("refocal.search.streamed.LOOK_ROWS", 20_000)  # more than a megabyte, which stays with a worker
+    monkeypatch.setattr("refocal.engine.dataset.SAMPLE_ROWS", 20_000)  # more than a megabyte, which stays with a worker
     grid = {"objective": "ece", "search": "grid", "temperatures": (1.4, 1.7, 2.0), "gammas": (0.0, 1.0)}
     expected = FocalTemperatureScaling(**grid).fit(LOGITS, LABELS)
     rows = open_rows(folder, client=cluster)
@@ -148,23 +148,23 @@ def test_vector_scaling_on_a_cluster(cluster, folder):
 def test_a_worker_killed_in_the_middle_changes_nothing(cluster, folder, expected):
     rows = open_rows(folder, client=cluster)
     victim = next(iter(cluster.run(os.getpid).values()))
-    walked, walk = [], rows.walk
+    done, reduce = [], rows.reduce
 
-    def walk_and_kill(job):
-        walked.append(job)
-        if len(walked) == 3:
+    def reduce_and_kill(task):
+        done.append(task)
+        if len(done) == 3:
             threading.Timer(0.02, os.kill, (victim, signal.SIGKILL)).start()
-        found = walk(job)
-        if len(walked) == 3:
+        found = reduce(task)
+        if len(done) == 3:
             deadline = time.monotonic() + 10
             while victim in cluster.run(os.getpid).values() and time.monotonic() < deadline:
                 time.sleep(0.05)
         return found
 
-    rows.walk = walk_and_kill
+    rows.reduce = reduce_and_kill
     found = FocalTemperatureScaling(objective="nll").fit(rows)
     assert victim not in cluster.run(os.getpid).values()
-    assert len(walked) > 3
+    assert len(done) > 3
     np.testing.assert_allclose(found.scaling(), expected.scaling(), rtol=1e-9)
     cluster.wait_for_workers(2)
 

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal import metrics
+from refocal.engine import Block
+from refocal.fitting import PAPER_GAMMAS, PAPER_TEMPERATURES
+from refocal.fitting.grid import scan_grid
+from refocal.fitting.objective import as_objective
 from refocal.maps import focal_temperature
-from refocal.search import PAPER_GAMMAS, PAPER_TEMPERATURES, Problem
-from refocal.search.grid import scan_grid
-from refocal.search.objective import as_objective
 from refocal_paper.printed import PRINTED, Printed
 from refocal_paper.table import Cell, Spread, group_cells, spread
 
@@ -46,11 +47,11 @@ def measure_by_gamma(
     `validation_ece` is what γ is chosen by.
     """
     gammas = np.sort([*PAPER_GAMMAS, 0.0])
-    problem = Problem(val, y_val.astype(np.int64))
+    block = Block(val, y_val.astype(np.int64))
     surfaces = {
         criterion: scan_grid(
-            problem,
-            as_objective(criterion, problem.n_rows, "measure_by_gamma"),
+            block,
+            as_objective(criterion, block.n_rows, "measure_by_gamma"),
             gammas,
             np.array(PAPER_TEMPERATURES),
             each_gamma=True,

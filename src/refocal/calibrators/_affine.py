@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from refocal._arrays import as_floating, row_blocks
+from refocal.engine import Block, Dataset, Pass
 from refocal.maps.affine import features, transform
-from refocal.search import StreamedProblem
-from refocal.search.rows import Block
 
 Vector = NDArray[np.float64]
 
@@ -37,47 +36,38 @@ class Penalty(NamedTuple):
 
 
 class Affine(NamedTuple):
-    """W as a matrix (C, C) or, for a diagonal one, a vector (C,); b; whether and in how many passes they were found."""
+    """W as a matrix (C, C) or, for a diagonal one, a vector (C,); b; their log-loss, and how they were found."""
 
     weights: NDArray[Any]
     intercept: NDArray[Any]
+    log_loss: float
     converged: bool = True
     passes: int = 0
 
 
 def fit_affine(
-    z: NDArray[Any],
-    labels: NDArray[np.int64],
-    weight: Vector | None,
+    dataset: Dataset,
+    kind: str,
+    temperature: float,
     penalty: Penalty,
     *,
     matrix: bool,
     start: Affine | None = None,
     gain: float = SMALL_GAIN,
 ) -> Affine:
-    """The affine map of least penalised log-loss, from `start` or temperature scaling on; a convex problem."""
-    share = np.full(len(z), 1.0 / len(z)) if weight is None else weight / weight.sum()
-    ridge = _ridge(penalty, z.shape[1], matrix)
+    """The affine map of least penalised log-loss, from `start` or temperature scaling on; a convex problem.
+
+    A pass over the rows sums up the loss and its gradient, a number for each parameter.
+    """
+    ridge = _ridge(penalty, dataset.n_classes, matrix)
+    z: dict[str, Any] = {"kind": kind, "temperature": temperature, "total_weight": dataset.total_weight}
+    curvature = dataset.reduce(Pass(partial(_curvature, matrix=matrix, **z), np.add))
 
     def loss(parameters: Vector) -> tuple[float, Vector]:
-        return _loss(z, labels, share, parameters, matrix)
+        found = dataset.reduce(Pass(partial(_loss, parameters=parameters, matrix=matrix, **z), np.add))
+        return float(found[0]), found[1:]
 
-    return _minimised(loss, _curvature(z, share, matrix), ridge, z.shape[1], matrix, start, gain)
-
-
-def fit_affine_in_blocks(
-    problem: StreamedProblem, kind: str, temperature: float, penalty: Penalty, *, matrix: bool
-) -> Affine:
-    """The same for rows in blocks: a walk sums up the loss and its gradient, a number for each parameter."""
-    scaled: dict[str, Any] = {"kind": kind, "temperature": temperature, "matrix": matrix}
-    ridge = _ridge(penalty, problem.n_classes, matrix)
-    curvature = problem.mean_of_blocks(partial(_block_curvature, **scaled))
-
-    def loss(parameters: Vector) -> tuple[float, Vector]:
-        value, *gradient = problem.mean_of_blocks(partial(_block_loss, parameters=parameters, **scaled))
-        return float(value), np.array(gradient)
-
-    return _minimised(loss, curvature, ridge, problem.n_classes, matrix, None, SMALL_GAIN)
+    return _minimised(loss, curvature + 1e-12, ridge, dataset.n_classes, matrix, start, gain)
 
 
 def _minimised(
@@ -108,7 +98,8 @@ def _minimised(
     options = {"maxiter": MAX_STEPS, "gtol": SMALL_GRADIENT, "ftol": gain, "maxcor": 10}
     end = minimize(objective, first, jac=True, method="L-BFGS-B", options=options)
     weights, intercept = _unpack(end.x * scale, n_classes, matrix)
-    return Affine(weights + identity, intercept, bool(end.success), int(end.nfev))
+    log_loss = float(end.fun - ridge @ (end.x * scale) ** 2)
+    return Affine(weights + identity, intercept, log_loss, bool(end.success), int(end.nfev))
 
 
 def _ridge(penalty: Penalty, n_classes: int, matrix: bool) -> Vector:
@@ -125,31 +116,28 @@ def _unpack(parameters: Vector, n_classes: int, matrix: bool) -> tuple[Vector, V
     return (weights.reshape(n_classes, n_classes) if matrix else weights), intercept
 
 
-def _block_loss(block: Block, parameters: Vector, kind: str, temperature: float, matrix: bool) -> Vector:
-    z, weight = _block_features(block, kind, temperature)
-    loss, gradient = _loss(z, block.labels, weight, parameters, matrix)
-    return np.concatenate([[loss], gradient])
+def _features(block: Block, kind: str, temperature: float) -> NDArray[Any]:
+    """Z of a block, in float32 or float64; kept with the block for the passes to come."""
+    known = (kind, temperature)
+    if known not in block.memo:
+        block.memo[known] = features(np, as_floating(block.logits, "logits", "fit")[0], kind, temperature)
+    z: NDArray[Any] = block.memo[known]
+    return z
 
 
-def _block_curvature(block: Block, kind: str, temperature: float, matrix: bool) -> Vector:
-    return _curvature(*_block_features(block, kind, temperature), matrix)
+def _shares(block: Block, total_weight: float) -> Vector:
+    """The weights of a block's rows among all rows."""
+    return np.full(block.n_rows, 1.0 / total_weight) if block.weight is None else block.weight / total_weight
 
 
-def _block_features(block: Block, kind: str, temperature: float) -> tuple[NDArray[Any], Vector]:
-    """Z of a block, in float32 or float64, and the weights of its rows."""
-    values = as_floating(block.values, "logits", "fit")[0]
-    return features(np, values, kind, temperature), np.ones(len(values)) if block.weight is None else block.weight
-
-
-def _loss(
-    z: NDArray[Any], labels: NDArray[np.int64], share: Vector, parameters: Vector, matrix: bool
-) -> tuple[float, Vector]:
-    """Log-loss, and its gradient in (W - I, b)."""
+def _loss(block: Block, parameters: Vector, matrix: bool, kind: str, temperature: float, total_weight: float) -> Vector:
+    """A block's part of the log-loss, and of its gradient in (W - I, b)."""
+    z, share = _features(block, kind, temperature), _shares(block, total_weight)
     weights, intercept = (part.astype(z.dtype) for part in _unpack(parameters, z.shape[1], matrix))
     loss, slope, offset = 0.0, np.zeros(weights.shape), np.zeros(z.shape[1])
     for rows in row_blocks(len(z), z.shape[1], entries=BLOCK):
-        block, y, w = z[rows], labels[rows], share[rows]
-        p = block + transform(block, weights, intercept)
+        some, y, w = z[rows], block.labels[rows], share[rows]
+        p = some + transform(some, weights, intercept)
         p -= p.max(axis=1, keepdims=True)
         index = np.arange(len(y))
         at_label = p[index, y].astype(np.float64)
@@ -158,19 +146,20 @@ def _loss(
         loss += float(w @ (np.log(total.astype(np.float64)) - at_label))
         p *= (w / total).astype(z.dtype)[:, None]
         p[index, y] -= w.astype(z.dtype)
-        slope += p.T @ block if matrix else np.einsum("ij,ij->j", p, block)
+        slope += p.T @ some if matrix else np.einsum("ij,ij->j", p, some)
         offset += p.sum(axis=0)
-    return loss, np.concatenate([slope.ravel(), offset])
+    return np.concatenate([[loss], slope.ravel(), offset])
 
 
-def _curvature(z: NDArray[Any], share: Vector, matrix: bool) -> Vector:
-    """The diagonal of the log-loss's Hessian at temperature scaling."""
+def _curvature(block: Block, matrix: bool, kind: str, temperature: float, total_weight: float) -> Vector:
+    """A block's part of the diagonal of the log-loss's Hessian at temperature scaling."""
+    z, share = _features(block, kind, temperature), _shares(block, total_weight)
     slope, offset = np.zeros((z.shape[1], z.shape[1]) if matrix else z.shape[1]), np.zeros(z.shape[1])
     for rows in row_blocks(len(z), z.shape[1], entries=BLOCK):
-        block = z[rows]
-        p = np.exp(block - block.max(axis=1, keepdims=True))
+        some = z[rows]
+        p = np.exp(some - some.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         p = p * (1.0 - p) * share[rows].astype(z.dtype)[:, None]
-        slope += p.T @ block**2 if matrix else np.einsum("ij,ij->j", p, block**2)
+        slope += p.T @ some**2 if matrix else np.einsum("ij,ij->j", p, some**2)
         offset += p.sum(axis=0)
-    return np.concatenate([slope.ravel(), offset]) + 1e-12
+    return np.concatenate([slope.ravel(), offset])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -26,12 +27,10 @@ from refocal._arrays import (
 )
 from refocal._validation import check_option, check_probabilities, check_rows, check_weight, warn_of_probabilities
 from refocal.calibrators._labels import column_names, encode
-from refocal.calibrators._rows import rows_of
 from refocal.calibrators._words import html_of_fit, warn_of_guessing
+from refocal.engine import Block, Dataset, Predictions
+from refocal.engine.scoring import describe
 from refocal.errors import DataError, FormatError, ShapeError, UnsupportedError
-from refocal.metrics._ranked import equal_mass_ece
-from refocal.search import Problem, Rows
-from refocal.search.problem import Predictions
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
 
 Vector = NDArray[np.float64]
 
+# Memory-mapped logits from so many bytes on are gone through in blocks.
+LARGE_MAP = 1 << 30
 # What some calibrators spread over all classes beside the rows of fitting, in rows: no probability is then 0.
 FLOOR = 1e-3
 
@@ -66,60 +67,63 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     input: str
 
-    # Told how far a fit has come, from 0 to 1; set for the length of a `fit_with_progress`.
-    _told: Callable[[float], None] | None = None
-
-    def fit_with_progress(self, X: Array, y: Array, sample_weight: Array, tell: Callable[[float], None]) -> Self:
-        """As `fit`; `tell` is called now and then with the share of the work that is done."""
-        self._told = tell
-        try:
-            return self.fit(X, y, sample_weight)
-        finally:
-            del self._told
-
     def fit(self, X: Array, y: Array = None, sample_weight: Array = None) -> Self:
         """Fit on logits `X` and labels `y`. If it fails, the calibrator is left unfitted.
 
-        Rows that do not fit into memory come as `refocal.scale` has them, or as Dask or Zarr arrays; see docs/scale.md.
+        `X` may be a `refocal.engine.Dataset`, which has labels and weights; rows that do not fit into memory come as
+        `refocal.scale` opens them, or as Dask or Zarr arrays; see docs/scale.md.
         """
+        return self.fit_with_progress(X, y, sample_weight, None)
+
+    def fit_with_progress(
+        self, X: Array, y: Array, sample_weight: Array, progress: Callable[[float], None] | None
+    ) -> Self:
+        """As `fit`; `progress` is called now and then with the share of the work that is done."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         name = f"{type(self).__name__}.fit"
-        rows = rows_of(X, y, sample_weight, self.input)
-        if rows is not None:
-            warn_of_guessing(self._fit_all_rows(rows, name), name)
-            return self
-        logits = for_fitting(self._logits(X, name))
-        labels, classes = encode(y, logits, name, column_names(X))
-        weight = None if sample_weight is None else check_weight(sample_weight, tuple(labels.shape), name)
-        flat = namespace(logits).reshape(logits, (-1, logits.shape[-1]))
-        y_flat = namespace(labels).reshape(labels, (-1,))
-        _check_labels_possible(flat, y_flat, name)
-        held = Problem.of(flat, y_flat, weight)  # for the length of the fit, which asks for it again
-        fitted = self._fit(flat, y_flat, weight)
-        _check_feature_names(self, X, reset=True)
-        self.n_features_in_ = int(logits.shape[-1])
-        self.classes_ = classes
+        dataset = self.dataset(X, y, sample_weight)
+        fitted = self._fit(dataset, progress)
+        if isinstance(dataset, Block) and X is not dataset:
+            _check_feature_names(self, X, reset=True)
+        self.n_features_in_ = dataset.n_classes
+        self.classes_ = np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes
         for key, value in fitted.items():
             setattr(self, key, value)
-        self.fit_report_ = self._report(flat, y_flat, weight)
-        del held
+        self.fit_report_ = self._report(dataset)
         warn_of_guessing(self.fit_report_, name)
         return self
 
-    def _fit_all_rows(self, rows: Rows, function: str) -> dict[str, Any]:
-        """Fit on rows in blocks; the report of the fit."""
-        if rows.reading.input != self.input:
-            expected = f"rows of {self.input}, as this calibrator takes"
-            raise DataError("X", function, expected=expected, got=f"rows of {rows.reading.input}")
-        fitted, report = self._fit_rows(rows)
-        self.n_features_in_ = rows.reading.n_classes
-        names = rows.reading.classes
-        self.classes_ = np.arange(rows.reading.n_classes) if names is None else np.array(names)
-        for key, value in fitted.items():
-            setattr(self, key, value)
-        self.fit_report_ = report
-        return report
+    def dataset(self, X: Array, y: Array = None, sample_weight: Array = None) -> Dataset:
+        """Checked data: several calibrators fitted on one Dataset share their passes over the rows.
+
+        >>> import numpy as np
+        >>> from refocal import FocalTemperatureScaling, TemperatureScaling
+        >>> rows = TemperatureScaling().dataset(np.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), [0, 1, 1])
+        >>> fitted = [TemperatureScaling().fit(rows), FocalTemperatureScaling(objective="nll").fit(rows)]
+        >>> rows.n_rows, fitted[0].temperature_ == rows.memo["temperature"].temperature
+        (3, True)
+        """
+        function = f"{type(self).__name__}.fit"
+        if isinstance(X, Dataset):
+            if X.input != self.input:
+                expected = f"rows of {self.input}, as this calibrator takes"
+                raise DataError("X", function, expected=expected, got=f"rows of {X.input}")
+            return X
+        is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE_MAP
+        if is_large_map or type(X).__module__.partition(".")[0] in ("dask", "dask_expr", "zarr"):
+            from refocal import scale
+
+            return scale.rows_of(X, y, sample_weight, input=self.input)
+        logits = for_fitting(self._logits(X, function))
+        labels, classes = encode(y, logits, function, column_names(X))
+        weight = None if sample_weight is None else check_weight(sample_weight, tuple(labels.shape), function)
+        logits = namespace(logits).reshape(logits, (-1, logits.shape[-1]))
+        labels = namespace(labels).reshape(labels, (-1,))
+        _check_labels_possible(logits, labels, function)
+        block = Block(logits, labels, weight)
+        block.input, block.classes = self.input, classes
+        return block
 
     def predict_log_proba(self, X: Array) -> Array:
         """Log-probabilities: exact where probabilities round to 0 or 1."""
@@ -172,11 +176,13 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return None
 
     @abstractmethod
-    def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
-        """The fitted attributes, for checked logits (N, C) and labels 0 … C-1."""
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> dict[str, Any]:
+        """The fitted attributes; a calibrator that needs all rows at hand takes `_block_of(dataset)`."""
 
-    def _fit_rows(self, rows: Rows) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The fitted attributes and the report, for rows in blocks; only sums over blocks can be had of them."""
+    def _block_of(self, dataset: Dataset) -> Block:
+        """The only block of data in memory; of data in blocks only sums over blocks can be had."""
+        if isinstance(dataset, Block):
+            return dataset
         raise UnsupportedError(
             f"{type(self).__name__} needs all rows in memory. TemperatureScaling, FocalCalibration, "
             "FocalTemperatureScaling, VectorScaling and MatrixScaling do not."
@@ -240,24 +246,19 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         is_floating = namespace(values).isdtype(values.dtype, "real floating")
         return values if is_floating else as_floating(values, "X", function)[0]
 
-    def _report(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
+    def _report(self, dataset: Dataset) -> dict[str, Any]:
         """What the calibrator was fitted on, and the measures there before and after."""
-        problem = Problem.of(logits, labels, weight)
-        (before,) = problem.predictions((0.0,), 1.0)
-        return {
-            "n_samples": int(logits.shape[0]),
-            "n_classes": int(logits.shape[-1]),
-            "before": _measures(before, problem.correct, weight),
-            "after": _measures(*self.predictions_of(problem), weight),
-        }
+        before, after = describe(dataset, Predictors((None, self)), 2)
+        report = {"n_samples": dataset.n_rows, "n_classes": dataset.n_classes, "before": before, "after": after}
+        return report | ({"n_skipped": dataset.n_skipped} if dataset.n_skipped else {})
 
     def log_proba_of(self, logits: Array) -> Array:
         """Log-probabilities of checked logits; of log-probabilities where the calibrator takes probabilities."""
         return self._log_proba(logits)
 
-    def predictions_of(self, problem: Problem) -> tuple[Predictions, NDArray[np.bool_]]:
+    def predictions_of(self, block: Block) -> tuple[Predictions, NDArray[np.bool_]]:
         """The fitted calibrator's predictions, and which of them are correct."""
-        return _predictions(self._log_proba, problem.logits, problem.labels)
+        return _predictions(self._log_proba, block.logits, block.labels)
 
     def _repr_html_inner(self) -> str:
         """scikit-learn's view of the settings; below it, once fitted, what was found. Notebooks show it."""
@@ -276,6 +277,20 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = False
         return tags
+
+
+@dataclass(frozen=True)
+class Predictors:
+    """The network as it is (None) and fitted calibrators, as what a pass predicts with."""
+
+    calibrators: tuple[Calibrator | None, ...]
+
+    def __call__(self, block: Block) -> Iterator[tuple[Predictions, NDArray[np.bool_]]]:
+        for calibrator in self.calibrators:
+            if calibrator is None:
+                yield block.predictions((0.0,), 1.0)[0], block.correct
+            else:
+                yield calibrator.predictions_of(block)
 
 
 def checked_number(state: dict[str, Any], name: str, above: float = 0.0, below: float = math.inf) -> float:
@@ -302,17 +317,6 @@ def _predictions(
         parts.append((*(to_numpy(c).astype(np.float64) for c in columns), to_numpy(xp.argmax(p, axis=-1) == y)))
     *found, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Predictions(*found), correct
-
-
-def _measures(found: Predictions, correct: NDArray[np.bool_], weight: Vector | None) -> dict[str, float]:
-    """Log-loss, ECE, Brier score and accuracy."""
-    squares = found.squares - 2.0 * np.exp(found.label_log_p) + 1.0
-    return {
-        "log_loss": float(-np.average(found.label_log_p, weights=weight)),
-        "ece": equal_mass_ece(found.confidence, correct, weight),
-        "brier_score": float(np.average(squares, weights=weight)),
-        "accuracy": float(np.average(correct, weights=weight)),
-    }
 
 
 def _check_labels_possible(logits: Array, labels: Array, function: str) -> None:

@@ -11,30 +11,14 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Array, as_floating, namespace, to_numpy, without_warnings
 from refocal.calibrators._affine import COARSE_GAIN, SMALL_GAIN, Affine, Penalty, fit_affine
-from refocal.maps.affine import Front, features
-from refocal.search import Problem
-from refocal.search.newton import newton_temperature
+from refocal.engine import Block, Dataset
+from refocal.fitting.newton import newton_temperature
+from refocal.maps.affine import Front
 
 Vector = NDArray[np.float64]
 
 # Less than so many rows are not divided further.
 MIN_ROWS = 100
-
-
-class Rows(NamedTuple):
-    """Logits (N, C) as float32 or float64, labels 0 … C-1, and weights that are all positive."""
-
-    logits: NDArray[Any]
-    labels: NDArray[np.int64]
-    weight: Vector | None
-
-    def part(self, index: Any) -> Rows:
-        """Some of the rows."""
-        return Rows(self.logits[index], self.labels[index], None if self.weight is None else self.weight[index])
-
-    def mean(self, values: Vector) -> float:
-        """The weighted mean of one number a row."""
-        return float(np.average(values, weights=self.weight))
 
 
 class Recipe(NamedTuple):
@@ -95,32 +79,32 @@ def scores_of(front: Front, logits: Array) -> Array:
     return front._replace(weights=weights, intercept=intercept).scores(xp, x)
 
 
-def as_rows(logits: Array, labels: Array, weight: Vector | None) -> Rows:
-    """Checked data as NumPy arrays; rows of weight 0 are left out."""
-    x, _ = as_floating(to_numpy(logits), "logits", "fit")
-    rows = Rows(x, to_numpy(labels).astype(np.int64, copy=False), weight)
-    return rows if weight is None else rows.part(weight > 0.0)
+def usable_rows(block: Block) -> Block:
+    """The rows of a block that count, as NumPy arrays in float32 or float64: those of weight 0 are left out."""
+    logits = as_floating(to_numpy(block.logits), "logits", "fit")[0]
+    labels = to_numpy(block.labels).astype(np.int64, copy=False)
+    rows = block if logits is block.logits and labels is block.labels else Block(logits, labels, block.weight)
+    some = None if block.weight is None or block.weight.all() else block.weight > 0.0
+    return rows if some is None else rows.take(some)
 
 
-def fit_scalings(rows: Rows, recipes: list[Recipe], gain: float = SMALL_GAIN) -> Iterator[Scaling]:
+def fit_scalings(dataset: Dataset, recipes: list[Recipe], gain: float = SMALL_GAIN) -> Iterator[Scaling]:
     """One scaling after the other, each from where the last of its shape ended, all at the temperature of the rows."""
-    temperature = newton_temperature(Problem.of(*rows)).temperature
-    n_classes = rows.logits.shape[1]
-    n_rows = len(rows.labels) if rows.weight is None else float(rows.weight.sum())  # a weight of 2 is a row twice
+    solution = newton_temperature(dataset)
+    temperature, n_classes = solution.temperature, dataset.n_classes
+    if isinstance(dataset, Block):
+        dataset = dataset.take(slice(None))  # what is kept with a block is not needed after these fits
     last: dict[tuple[str, bool], Affine] = {}
-    z: dict[str, NDArray[Any]] = {}
     for recipe in recipes:
         if recipe.matrix is None:
-            yield Scaling(recipe.kind, temperature, Affine(np.ones(n_classes), np.zeros(n_classes)))
+            yield Scaling(recipe.kind, temperature, Affine(np.ones(n_classes), np.zeros(n_classes), solution.value))
             continue
         key = recipe.kind, recipe.matrix
-        if recipe.kind not in z:
-            z[recipe.kind] = features(np, rows.logits, recipe.kind, temperature)
         last[key] = fit_affine(
-            z[recipe.kind],
-            rows.labels,
-            rows.weight,
-            recipe.penalty(n_rows, n_classes),
+            dataset,
+            recipe.kind,
+            temperature,
+            recipe.penalty(dataset.total_weight, n_classes),  # a weight of 2 is a row twice
             matrix=recipe.matrix,
             start=last.get(key),
             gain=gain,
@@ -129,21 +113,21 @@ def fit_scalings(rows: Rows, recipes: list[Recipe], gain: float = SMALL_GAIN) ->
 
 
 def out_of_fold(
-    rows: Rows, recipes: list[Recipe], n_folds: int, seed: int, *, order_preserving: bool = False
+    rows: Block, recipes: list[Recipe], n_folds: int, seed: int, *, order_preserving: bool = False
 ) -> list[NDArray[Any]]:
     """Scores (N, C) of every recipe, each row's by scalings that were fitted without it."""
     fold = _folds(rows.labels, n_folds, seed)
     found = [np.empty_like(rows.logits) for _ in recipes]
     for i in range(n_folds):
         held_out = fold == i
-        for scores, scaling in zip(found, fit_scalings(rows.part(~held_out), recipes, COARSE_GAIN), strict=True):
+        for scores, scaling in zip(found, fit_scalings(rows.take(~held_out), recipes, COARSE_GAIN), strict=True):
             scores[held_out] = scores_of(scaling.front(order_preserving=order_preserving), rows.logits[held_out])
     return found
 
 
-def losses(rows: Rows, scores: NDArray[Any], gamma: float = 0.0, temperature: float = 1.0) -> Vector:
+def losses(rows: Block, scores: NDArray[Any], gamma: float = 0.0, temperature: float = 1.0) -> Vector:
     """The log-loss of every row under focal temperature scaling of the scores."""
-    return -Problem(scores, rows.labels).predictions((gamma,), temperature)[0].label_log_p
+    return -Block(scores, rows.labels).predictions((gamma,), temperature)[0].label_log_p
 
 
 def _folds(labels: NDArray[np.int64], n_folds: int, seed: int) -> NDArray[np.int64]:

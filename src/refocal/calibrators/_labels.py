@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, is_torch, namespace, refuse_masked, to_numpy
-from refocal.errors import LabelError, ShapeError
+from refocal.errors import LabelError, ShapeError, warn
 
 
 def column_names(X: Any) -> NDArray[np.str_] | None:
@@ -35,10 +34,9 @@ def encode(
     if labels.ndim == logits.ndim and labels.shape[-1] == 1 and logits.ndim == 2:
         from sklearn.exceptions import DataConversionWarning
 
-        warnings.warn(
+        warn(
             "A column-vector y was passed when a 1d array was expected. Please change the shape of y to (n_samples,).",
             DataConversionWarning,
-            stacklevel=4,
         )
         labels = labels[:, 0]
     if tuple(labels.shape) != tuple(logits.shape[:-1]):

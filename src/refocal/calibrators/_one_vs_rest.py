@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import array_api_compat
@@ -16,9 +16,10 @@ from refocal._validation import check_option
 from refocal.calibrators._base import FLOOR, Calibrator, checked_number
 from refocal.calibrators._logistic import softplus
 from refocal.calibrators._words import is_guessing
+from refocal.engine import Block, Dataset
 from refocal.errors import FormatError, ParameterError
+from refocal.fitting.newton import newton_temperature
 from refocal.maps.row import softmax_row
-from refocal.search import Problem, find
 
 Vector = NDArray[np.float64]
 Curve = Mapping[str, Vector]
@@ -122,14 +123,14 @@ class OneVsRest(Calibrator):
         check_option(self.base, ("temperature", "softmax"), "base", name)
         check_positive(self.smoothing, "smoothing", name)
 
-    def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> dict[str, Any]:
         self._check_settings()
-        codes = to_numpy(labels)
-        weights = np.ones(len(codes)) if weight is None else weight
-        temperature = _temperature(logits, labels, weight) if self.base == "temperature" else 1.0
-        n_classes = int(logits.shape[-1])
+        block = self._block_of(dataset)
+        codes, n_classes = to_numpy(block.labels), block.n_classes
+        weights = np.ones(len(codes)) if block.weight is None else block.weight
+        temperature = _temperature(block) if self.base == "temperature" else 1.0
         curves = []
-        for k, score in _columns(logits, temperature, [1] if n_classes == 2 else list(range(n_classes))):
+        for k, score in _columns(block.logits, temperature, [1] if n_classes == 2 else list(range(n_classes))):
             # A class that cannot occur in a row says nothing there, and one that must occur neither.
             some = np.flatnonzero((weights > 0.0) & np.isfinite(score))
             order = some[np.argsort(score[some], kind="stable")]
@@ -137,8 +138,8 @@ class OneVsRest(Calibrator):
             if len(order) == 0:
                 rows = Rows(np.zeros(1), np.zeros(1, dtype=bool), np.zeros(1))
             curves.append(dict(self._fit_curve(rows)))
-            if self._told is not None:
-                self._told(len(curves) / n_classes)
+            if progress is not None:
+                progress(len(curves) / n_classes)
         return {"temperature_": temperature, "floor_": FLOOR / (1.0 + float(weights.sum())), "curves_": curves}
 
     def _log_proba(self, logits: Array) -> Array:
@@ -211,14 +212,14 @@ def log_odds(logits: Array, temperature: float = 1.0) -> Vector:
     return np.where(np.isfinite(found), np.clip(found, -FARTHEST, FARTHEST), found)
 
 
-def _temperature(logits: Array, labels: Array, weight: Vector | None) -> float:
+def _temperature(block: Block) -> float:
     """The temperature of least log-loss; 1 where there is none, as on rows that are all right.
 
     Where the logits say nothing about the labels, it is so large that no curve starts from them.
     """
-    found, _ = find(Problem.of(logits, labels, weight), objective="nll", search="newton", gammas=0.0)
-    if found.status == "at a bound" and is_guessing(found.value, int(logits.shape[-1])):
-        x = to_numpy(as_floating(logits, "logits", "fit")[0]).astype(np.float64)
+    found = newton_temperature(block)
+    if found.status == "at a bound" and is_guessing(found.value, block.n_classes):
+        x = to_numpy(as_floating(block.logits, "logits", "fit")[0]).astype(np.float64)
         lowest = np.min(x, axis=1, where=x > -np.inf, initial=np.inf)
         return 1e6 * float(np.max(np.max(x, axis=1) - lowest))
     return found.temperature if found.status == "converged" else 1.0

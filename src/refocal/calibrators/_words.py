@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 from html import escape
 from typing import Any
 
-from refocal.errors import FitWarning
+from refocal.errors import FitWarning, warn
 
 # A log-loss of this share of guessing's, log C, is none better.
 AS_GUESSING = 0.999
@@ -49,7 +48,7 @@ def warn_of_guessing(report: dict[str, Any], function: str) -> None:
     """Say so if the best that could be done on the rows of the fit was to guess."""
     if is_guessing(report["after"]["log_loss"], report["n_classes"]):
         names = "(names of classes are taken to be in alphabetical order, unless the columns are called so)"
-        warnings.warn(f"{function}: {GUESSED} {names}.", FitWarning, stacklevel=3)
+        warn(f"{function}: {GUESSED} {names}.", FitWarning)
 
 
 def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ from scipy.optimize import minimize
 
 from refocal._arrays import Array, as_array, as_floating, namespace, row_blocks, take_label, to_numpy, without_warnings
 from refocal.calibrators._base import FLOOR, Calibrator, Vector, checked_number
+from refocal.engine import Dataset
 from refocal.errors import FormatError
+from refocal.fitting import Solution
+from refocal.fitting.newton import newton_temperature
 from refocal.maps import focal_temperature, log_softmax
-from refocal.search import Problem, Solution, find
 
 # A weight below this is what rounding leaves of 0.
 NOTHING = 1e-9
@@ -46,9 +49,10 @@ class EnsembleTemperatureScaling(Calibrator):
     def __init__(self, *, input: str = "logits") -> None:  # noqa: A002
         self.input = input
 
-    def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
-        options: dict[str, Any] = {"objective": "nll", "search": "newton", "gammas": 0.0}
-        solution, _ = find(Problem.of(logits, labels, weight), function=type(self).__name__, **options)
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> dict[str, Any]:
+        block = self._block_of(dataset)
+        logits, labels, weight = block.logits, block.labels, block.weight
+        solution = newton_temperature(block)
         parts = []
         for rows in row_blocks(logits.shape[0], logits.shape[1], entries=1 << 20):
             x, _ = as_floating(logits[rows, :], "logits", "fit")

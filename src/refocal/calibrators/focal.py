@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import Array, as_array, namespace
 from refocal.calibrators._base import Calibrator, checked_number
-from refocal.calibrators._rows import report_of
+from refocal.engine import Block, Dataset, Predictions
 from refocal.errors import ParameterError
+from refocal.fitting import Solution, Surface, find
 from refocal.maps import focal_temperature
-from refocal.search import Problem, Rows, Solution, StreamedProblem, Surface, find
-from refocal.search.problem import Predictions
-from refocal.search.tally import FocalPoints
-
-Vector = NDArray[np.float64]
 
 
 class _FocalFamily(Calibrator):
@@ -48,10 +45,10 @@ class _FocalFamily(Calibrator):
     def _log_proba(self, logits: Array) -> Array:
         return focal_temperature(logits, self.gamma_, self.temperature_)
 
-    def predictions_of(self, problem: Problem) -> tuple[Predictions, NDArray[np.bool_]]:
-        """The fitted map's predictions of a problem's rows, and which of them are correct."""
-        (found,) = problem.predictions((self.gamma_,), self.temperature_)
-        return found, problem.correct
+    def predictions_of(self, block: Block) -> tuple[Predictions, NDArray[np.bool_]]:
+        """The fitted map's predictions of a block's rows, and which of them are correct."""
+        (found,) = block.predictions((self.gamma_,), self.temperature_)
+        return found, block.correct
 
     def _predicted_index(self, X: Array) -> Array:
         # Of the logits themselves: two that differ in the last digit may round to the same probability.
@@ -62,18 +59,8 @@ class _FocalFamily(Calibrator):
     def _options(self) -> dict[str, Any]:
         """What the search is told."""
 
-    def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
-        return self._search(Problem.of(logits, labels, weight))
-
-    def _fit_rows(self, rows: Rows) -> tuple[dict[str, Any], dict[str, Any]]:
-        options = self._options()
-        problem = StreamedProblem(rows, look=options["search"] != "newton" and options["objective"] != "nll")
-        fitted = self._search(problem)
-        points = ((0.0, 1.0), (fitted["gamma_"], fitted["temperature_"]))
-        return fitted, report_of(problem, problem.measures(FocalPoints(points), len(points)))
-
-    def _search(self, problem: Problem | StreamedProblem) -> dict[str, Any]:
-        solution, path = find(problem, function=type(self).__name__, progress=self._told, **self._options())
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> dict[str, Any]:
+        solution, path = find(dataset, function=type(self).__name__, progress=progress, **self._options())
         return {
             "gamma_": solution.gamma,
             "temperature_": solution.temperature,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, namespace
-from refocal.calibrators._crossfit import MIN_ROWS, Recipe, Rows, as_rows, fit_scalings, losses, out_of_fold, scores_of
+from refocal.calibrators._crossfit import MIN_ROWS, Recipe, fit_scalings, losses, out_of_fold, scores_of, usable_rows
 from refocal.calibrators.scaling import AffineFamily, check_cross_fitting, fitted_attributes, untouched
+from refocal.engine import Block, Dataset
+from refocal.fitting import Solution, Surface, find
 from refocal.maps.affine import Front
-from refocal.search import Problem, Solution, Surface, find
 
 Vector = NDArray[np.float64]
 
@@ -91,29 +93,29 @@ class FocalStructuredScaling(AffineFamily):
         log_p = self.predict_log_proba(X)
         return namespace(log_p).argmax(self._logits(X, "predict"), axis=-1)
 
-    def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> dict[str, Any]:
         check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)
-        rows = as_rows(logits, labels, weight)
-        recipes = _candidates(*rows.logits.shape)
-        if len(rows.labels) < max(MIN_ROWS, self.n_folds):
+        rows = usable_rows(self._block_of(dataset))
+        recipes = _candidates(rows.n_rows, rows.n_classes)
+        if rows.n_rows < max(MIN_ROWS, self.n_folds):
             (scaling,) = fit_scalings(rows, [TEMPERATURE])
             self._search(rows, scores_of(scaling.front(), rows.logits))  # bad settings are errors on few rows too
-            return fitted_attributes(scaling, untouched(rows, scaling), None, TEMPERATURE.describe(scaling))
+            return fitted_attributes(scaling, untouched(scaling), None, TEMPERATURE.describe(scaling))
         scores = out_of_fold(
             rows, recipes, self.n_folds, self.random_state, order_preserving=bool(self.order_preserving)
         )
         recipe, solution, path, tried = self._choose(rows, recipes, scores)
         (scaling,) = fit_scalings(rows, [recipe])
         if solution is None:
-            solution = untouched(rows, scaling)
+            solution = untouched(scaling)
         return fitted_attributes(scaling, solution, path, recipe.describe(scaling) | {"log_loss_out_of_fold": tried})
 
     def _choose(
-        self, rows: Rows, recipes: list[Recipe], scores: list[NDArray[Any]]
+        self, rows: Block, recipes: list[Recipe], scores: list[NDArray[Any]]
     ) -> tuple[Recipe, Solution | None, Surface | None, dict[str, float]]:
         """The first candidate that passes, from the one of least loss on to simpler ones; γ and T unless none does."""
         loss = [losses(rows, each) for each in scores]
-        mean = [rows.mean(each) for each in loss]
+        mean = [rows.average(each) for each in loss]
         tried = {recipe.name: value for recipe, value in zip(recipes, mean, strict=True)}
         best = int(np.argmin(mean))
         for i in dict.fromkeys((best, min(best, 1), 0)):
@@ -123,9 +125,9 @@ class FocalStructuredScaling(AffineFamily):
                 return recipes[i], solution, path, tried
         return TEMPERATURE, None, None, tried
 
-    def _search(self, rows: Rows, scores: NDArray[Any]) -> tuple[Solution, Surface | None]:
+    def _search(self, rows: Block, scores: NDArray[Any]) -> tuple[Solution, Surface | None]:
         return find(
-            Problem(scores, rows.labels, rows.weight),
+            Block(scores, rows.labels, rows.weight),
             objective=self.objective,
             search="auto",
             nll_tolerance=self.nll_tolerance,
@@ -138,9 +140,9 @@ def _candidates(n_rows: int, n_classes: int) -> list[Recipe]:
     return [TEMPERATURE, VECTOR, *(MATRICES if n_classes**2 <= MAX_ENTRIES * n_rows else ())]
 
 
-def _bound(rows: Rows, difference: Vector) -> float:
+def _bound(rows: Block, difference: Vector) -> float:
     """The mean of one number a row, plus so many standard errors."""
-    mean = rows.mean(difference)
+    mean = rows.average(difference)
     weight = np.ones(len(difference)) if rows.weight is None else rows.weight
     error = np.sqrt(np.sum(weight**2 * (difference - mean) ** 2)) / weight.sum()
     return float(mean + STANDARD_ERRORS * error)

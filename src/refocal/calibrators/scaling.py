@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,28 +10,23 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import Array, namespace
-from refocal.calibrators._affine import fit_affine_in_blocks
 from refocal.calibrators._base import Calibrator, checked_number
 from refocal.calibrators._crossfit import (
     MIN_ROWS,
     Recipe,
-    Rows,
     Scaling,
-    as_rows,
     fit_scalings,
     losses,
     out_of_fold,
     scores_of,
+    usable_rows,
 )
-from refocal.calibrators._rows import report_of
+from refocal.engine import Block, Dataset
 from refocal.errors import FormatError, ParameterError, UnsupportedError
+from refocal.fitting import Solution, Surface, find
+from refocal.fitting.solution import Status
 from refocal.maps import focal_temperature
 from refocal.maps.affine import Front
-from refocal.search import Problem, Solution, StreamedProblem, Surface, find
-from refocal.search import Rows as BlockRows
-from refocal.search.newton import newton_temperature
-from refocal.search.problem import Predictions
-from refocal.search.solution import Status
 
 Vector = NDArray[np.float64]
 
@@ -120,12 +114,15 @@ class AffineFamily(Calibrator):
     def _recipe(self, strength: float) -> Recipe:
         return Recipe(self._kind, self._matrix, strength, strength)
 
-    def _fit(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> dict[str, Any]:
         check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)
         strength = self._checked_strength()
-        rows = as_rows(logits, labels, weight)
-        few = len(rows.labels) < max(MIN_ROWS, self.n_folds)
-        large = self._matrix and rows.logits.shape[1] ** 2 > MAX_ENTRIES * len(rows.labels)
+        dataset.start()
+        if not isinstance(dataset, Block):
+            return self._fit_once(dataset, strength or 1.0)
+        rows = usable_rows(dataset)
+        few = rows.n_rows < max(MIN_ROWS, self.n_folds)
+        large = self._matrix and rows.n_classes**2 > MAX_ENTRIES * rows.n_rows
         if strength is None and not (few or large):
             recipes = [Recipe(self._kind, None), *(self._recipe(s) for s in STRENGTHS)]
         else:
@@ -133,35 +130,23 @@ class AffineFamily(Calibrator):
         chosen, scores = 0, None
         if len(recipes) > 1 or (self.focal and not few):
             tried = out_of_fold(rows, recipes, self.n_folds, self.random_state)
-            chosen = int(np.argmin([rows.mean(losses(rows, each)) for each in tried]))
+            chosen = int(np.argmin([rows.average(losses(rows, each)) for each in tried]))
             scores = tried[chosen]
         (scaling,) = fit_scalings(rows, [recipes[chosen]])
         if self.focal and scores is not None:
-            solution, path = find(
-                Problem(scores, rows.labels, rows.weight),
-                objective="auto",
-                search="auto",
-                function=type(self).__name__,
-            )
+            behind = Block(scores, rows.labels, rows.weight)
+            solution, path = find(behind, objective="auto", search="auto", function=type(self).__name__)
         else:
-            solution, path = untouched(rows, scaling), None
+            solution, path = untouched(scaling), None
         return fitted_attributes(scaling, solution, path, recipes[chosen].describe(scaling))
 
-    def _fit_rows(self, rows: BlockRows) -> tuple[dict[str, Any], dict[str, Any]]:
-        # "auto" is 1 here: of rows in blocks no folds are made, and so many leave the ridge little to say.
-        check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)
+    def _fit_once(self, dataset: Dataset, strength: float) -> dict[str, Any]:
+        """Of data in blocks no folds are made: "auto" is 1, and so many rows leave the ridge little to say."""
         if getattr(self, "focal", True):
             raise UnsupportedError(f"{type(self).__name__} with the focal map behind needs all rows in memory.")
-        recipe, problem = self._recipe(self._checked_strength() or 1.0), StreamedProblem(rows, look=False)
-        temperature = newton_temperature(problem).temperature
-        penalty = recipe.penalty(problem.weight, problem.n_classes)
-        affine = fit_affine_in_blocks(problem, recipe.kind, temperature, penalty, matrix=self._matrix)
-        scaling = Scaling(recipe.kind, temperature, affine)
-        report = report_of(problem, problem.measures(_BeforeAndAfter(scaling.front()), 2))
-        report["accuracy_change"] = report["after"]["accuracy"] - report["before"]["accuracy"]
-        report["scaling"] = recipe.describe(scaling)
-        solution = _settled(report["after"]["log_loss"], scaling)
-        return fitted_attributes(scaling, solution, None, report["scaling"]), report
+        recipe = self._recipe(strength)
+        (scaling,) = fit_scalings(dataset, [recipe])
+        return fitted_attributes(scaling, untouched(scaling), None, recipe.describe(scaling))
 
     def _checked_strength(self) -> float | None:
         """None if the data are to choose."""
@@ -169,8 +154,8 @@ class AffineFamily(Calibrator):
             return None
         return check_positive(self.strength, "strength", type(self).__name__, "'auto' or ")
 
-    def _report(self, logits: Array, labels: Array, weight: Vector | None) -> dict[str, Any]:
-        report = super()._report(logits, labels, weight)
+    def _report(self, dataset: Dataset) -> dict[str, Any]:
+        report = super()._report(dataset)
         report["accuracy_change"] = report["after"]["accuracy"] - report["before"]["accuracy"]
         report["scaling"] = self.choice_
         return report
@@ -312,30 +297,15 @@ def _checked_array(state: dict[str, Any], name: str, n_classes: int, axes: tuple
     return values.astype(np.float32)
 
 
-@dataclass(frozen=True)
-class _BeforeAndAfter:
-    """The network's predictions, and those behind an affine map."""
-
-    front: Front
-
-    def __call__(self, problem: Problem) -> Iterator[tuple[Predictions, NDArray[np.bool_]]]:
-        for each in (problem, Problem(scores_of(self.front, problem.logits), problem.labels)):
-            yield each.predictions((0.0,), 1.0)[0], each.correct
-
-
-def untouched(rows: Rows, scaling: Scaling) -> Solution:
+def untouched(scaling: Scaling) -> Solution:
     """γ = 0 and T = 1: the scaling as it is."""
-    return _settled(rows.mean(losses(rows, scores_of(scaling.front(), rows.logits))), scaling)
-
-
-def _settled(value: float, scaling: Scaling) -> Solution:
     if scaling.affine.converged:
         status: Status = "converged"
         message = "log-loss and ridge together have their minimum here"
     else:
         status = "not converged"
         message = "the scaling has not settled: it lies between temperature scaling and its aim, and can be used"
-    return Solution(0.0, 1.0, value, status, message, scaling.affine.passes)
+    return Solution(0.0, 1.0, scaling.affine.log_loss, status, message, scaling.affine.passes)
 
 
 def fitted_attributes(

@@ -30,7 +30,7 @@ from refocal.calibrators.scaling import (
 )
 from refocal.calibrators.spline import SplineCalibration
 from refocal.errors import FormatError
-from refocal.search import Solution
+from refocal.fitting import Solution
 
 FORMAT = "refocal-calibrator"
 VERSION = 1

@@ -15,7 +15,7 @@ from refocal.cli.run import UsageError
 
 if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
-    from refocal.search import Rows
+    from refocal.engine import BlockedDataset
 
 Update = Callable[[float, int, str], None]
 
@@ -38,7 +38,7 @@ def is_large(place: str, scheduler: str | None, skip_bad_rows: bool) -> bool:
 @contextmanager
 def open_rows(
     place: str, words: str, update: Update, *, probabilities: bool, scheduler: str | None, **options: Any
-) -> Iterator[Rows]:
+) -> Iterator[BlockedDataset]:
     """Rows in blocks, which tell the bar how far a pass is."""
     from refocal import scale
 

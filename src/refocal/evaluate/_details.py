@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from refocal._arrays import as_floating, row_blocks, to_numpy
 from refocal.calibrators import Calibrator
+from refocal.engine import Block
 from refocal.evaluate.evaluation import ClassRow
 from refocal.maps import log_softmax
 from refocal.metrics._cells import Cells
 from refocal.metrics.histogram import CalibrationHistogram
 from refocal.metrics.smooth import residuals_on_grid, smooth_error_of
-from refocal.search.rows import Block
-from refocal.search.tally import problem_of
 
 Vector = NDArray[np.float64]
 
@@ -60,12 +59,11 @@ def bits_for(n_histograms: int) -> int:
 
 def details(block: Block, calibrators: tuple[Calibrator | None, ...]) -> list[Details]:
     """Count a block for each calibrator, and for the network as it is where that is None."""
-    problem = problem_of(block)
     found = []
     for calibrator in calibrators:
-        some = _empty(problem.n_classes, bits_for(problem.n_classes * len(calibrators)))
-        for rows in row_blocks(problem.n_rows, problem.n_classes, entries=ENTRIES):
-            p = _probabilities(problem.logits[rows], calibrator)
+        some = _empty(block.n_classes, bits_for(block.n_classes * len(calibrators)))
+        for rows in row_blocks(block.n_rows, block.n_classes, entries=ENTRIES):
+            p = _probabilities(block.logits[rows], calibrator)
             _count(some, p, block.labels[rows], None if block.weight is None else block.weight[rows])
         found.append(some)
     return found

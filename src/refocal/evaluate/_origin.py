@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 import refocal
 from refocal.calibrators import Calibrator
 from refocal.evaluate.evaluation import SearchSurface
-from refocal.search import Surface
-from refocal.search.objective import as_objective
+from refocal.fitting import Surface
+from refocal.fitting.objective import as_objective
 
 Vector = NDArray[np.float64]
 

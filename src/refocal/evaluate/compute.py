@@ -18,6 +18,7 @@ from refocal.calibrators._labels import check_class_order
 from refocal.calibrators.registry import NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.data import Predictions
+from refocal.engine import BlockedDataset
 from refocal.errors import ShapeError
 from refocal.evaluate._failures import Failures
 from refocal.evaluate._origin import N_BINS, n_validation_of, run_of, surface_of
@@ -25,7 +26,6 @@ from refocal.evaluate.evaluation import ClassRow, Evaluation, Histogram, Measure
 from refocal.evaluate.streamed import StreamedLook
 from refocal.maps import log_softmax
 from refocal.metrics import Interval, Resamples
-from refocal.search import Problem, Rows
 
 Progress = Callable[[float, int, str], None]
 Vector = NDArray[np.float64]
@@ -118,9 +118,9 @@ def _fit_all(
 ) -> tuple[dict[str, Calibrator], dict[str, float]]:
     """The calibrators that could be fitted, and the seconds that each took."""
     fitted, seconds = {}, {}
-    values = _wide(validation.values)
-    # Held while the methods are fitted, so that they share their passes over the rows.
-    held = Problem.of(values, validation.labels, validation.weight) if validation.input == "logits" else None
+    # One Dataset for all methods: they share their passes over the rows.
+    first = make(names[0], input=validation.input)
+    dataset = first.dataset(_wide(validation.values), validation.labels, validation.weight)
     for i, name in enumerate(names):
         start = time.perf_counter()
 
@@ -130,14 +130,13 @@ def _fit_all(
         tell(0.0)
         with failures.of(name, needed=name == chosen or len(failures.errors) == len(names) - 1):
             calibrator = make(name, input=validation.input)
-            calibrator.fit_with_progress(values, validation.labels, validation.weight, tell)
+            calibrator.fit_with_progress(dataset, None, None, tell)
             fitted[name], seconds[name] = calibrator, time.perf_counter() - start
-    del held
     return fitted, seconds
 
 
 def evaluate(
-    test: Predictions | Rows,
+    test: Predictions | BlockedDataset,
     calibrators: Mapping[str, Calibrator],
     *,
     chosen: str | None = None,
@@ -164,7 +163,7 @@ def evaluate(
     >>> found["mine"].measures["ece"].value < found.before.measures["ece"].value
     True
     """
-    if isinstance(test, Rows):
+    if isinstance(test, BlockedDataset):
         return _evaluate_rows(test, calibrators, chosen, title, n_validation, level)
     report = progress or _silent
     failures = failures or Failures()
@@ -242,7 +241,7 @@ def _measured(
 
 
 def _evaluate_rows(
-    rows: Rows,
+    rows: BlockedDataset,
     calibrators: Mapping[str, Calibrator],
     chosen: str | None,
     title: str,
@@ -262,9 +261,9 @@ def _evaluate_rows(
         title=title,
         n_validation=n_validation_of(calibrators) if n_validation is None else n_validation,
         n_test=look.n_rows,
-        n_classes=rows.reading.n_classes,
+        n_classes=rows.n_classes,
         class_names=None if rows.reading.class_names is None else list(rows.reading.class_names),
-        input=rows.reading.input,
+        input=rows.input,
         level=level,
         chosen=picked,
         recommended=chosen is None,

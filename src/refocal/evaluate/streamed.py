@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from statistics import NormalDist
 from typing import Any
@@ -14,47 +13,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal.calibrators import Calibrator
+from refocal.calibrators._base import Predictors
 from refocal.calibrators.registry import title_of
+from refocal.engine import Block, BlockedDataset, Pass
+from refocal.engine.scoring import (
+    ACCURACY,
+    BRIER,
+    LOG_LOSS,
+    Measures,
+    Tally,
+    is_settled,
+    join_tallies,
+    measure,
+    measures,
+    report_cells,
+    tally,
+)
 from refocal.errors import DataError, ShapeError
 from refocal.evaluate._details import Detailed, Details, details, finished, join_details
 from refocal.evaluate.evaluation import Histogram, Measured, Reliability
 from refocal.metrics import Interval, PairedDifference, ReliabilityCurve
-from refocal.search import Problem, Rows, StreamedProblem
-from refocal.search.problem import Predictions
-from refocal.search.rows import Block, Job
-from refocal.search.streamed import is_settled, measure_rows, report_cells
-from refocal.search.tally import ACCURACY, BRIER, LOG_LOSS, Measures, Tally, join_tallies, measures, tally
 
 Vector = NDArray[np.float64]
 
 MEANS = {"log_loss": LOG_LOSS, "brier_score": BRIER, "accuracy": ACCURACY}
 
 
-@dataclass(frozen=True)
-class _Predictors:
-    """The network as it is (None) and calibrators, as what a walk predicts with."""
-
-    calibrators: tuple[Calibrator | None, ...]
-
-    def __call__(self, problem: Problem) -> Iterator[tuple[Predictions, NDArray[np.bool_]]]:
-        for calibrator in self.calibrators:
-            if calibrator is None:
-                yield problem.predictions((0.0,), 1.0)[0], problem.correct
-            else:
-                yield calibrator.predictions_of(problem)
-
-
 class StreamedLook:
     """Every method measured on rows in blocks; intervals by the normal approximation, which many rows justify."""
 
-    def __init__(self, rows: Rows, calibrators: Mapping[str, Calibrator | None], n_bins: int, level: float) -> None:
+    def __init__(
+        self, rows: BlockedDataset, calibrators: Mapping[str, Calibrator | None], n_bins: int, level: float
+    ) -> None:
         _check_inputs(rows, calibrators)
         start = time.perf_counter()
-        problem = StreamedProblem(rows, look=False)
+        rows.start()
         self.calibrators = dict(calibrators)
         self.names = list(calibrators)
         self.level = level
-        self.n_rows, self.n_skipped = problem.n_rows, problem.n_skipped
+        self.n_rows, self.n_skipped = rows.n_rows, rows.n_skipped
         self.found, self.details = _walk(rows, tuple(calibrators.values()), n_bins)
         self._seconds = (time.perf_counter() - start) / len(calibrators)
         self._quantile = NormalDist().inv_cdf(0.5 + 0.5 * level)
@@ -118,17 +115,19 @@ class StreamedLook:
         return _ece_variance(self.found.calibration[i].curve) if i == j else 0.0
 
 
-def _walk(rows: Rows, calibrators: tuple[Calibrator | None, ...], n_bins: int) -> tuple[Measures, list[Detailed]]:
+def _walk(
+    rows: BlockedDataset, calibrators: tuple[Calibrator | None, ...], n_bins: int
+) -> tuple[Measures, list[Detailed]]:
     """All measures in one walk, and in more where the ECE needs finer cells."""
-    predict = _Predictors(calibrators)
+    predict = Predictors(calibrators)
     count = partial(_counted, predict=predict, cells=report_cells(len(calibrators)))
-    found, detailed = rows.walk(Job(count, _joined, partial(_finished, n_bins=n_bins))).answer
+    found, detailed = rows.reduce(Pass(count, _joined, partial(_finished, n_bins=n_bins)))
     if not is_settled(found):
-        found, _ = measure_rows(rows, predict, n_bins, found.finer)
+        found = measure(rows, predict, n_bins, found.finer)
     return found, detailed
 
 
-def _counted(block: Block, predict: _Predictors, cells: Any) -> tuple[Tally, list[Details]]:
+def _counted(block: Block, predict: Predictors, cells: Any) -> tuple[Tally, list[Details]]:
     return tally(block, predict, cells), details(block, predict.calibrators)
 
 
@@ -140,16 +139,16 @@ def _finished(found: tuple[Tally, list[Details]], n_bins: int) -> tuple[Measures
     return measures(found[0], n_bins), [finished(each, n_bins) for each in found[1]]
 
 
-def _check_inputs(rows: Rows, calibrators: Mapping[str, Calibrator | None]) -> None:
+def _check_inputs(rows: BlockedDataset, calibrators: Mapping[str, Calibrator | None]) -> None:
     for name, calibrator in calibrators.items():
         if calibrator is None:
             continue
-        if calibrator.n_features_in_ != rows.reading.n_classes:
+        if calibrator.n_features_in_ != rows.n_classes:
             expected = f"of {calibrator.n_features_in_} columns, as the calibrator {name!r} was fitted on"
-            raise ShapeError("test", "evaluate", expected=expected, got=f"{rows.reading.n_classes} columns")
-        if calibrator.input != rows.reading.input:
+            raise ShapeError("test", "evaluate", expected=expected, got=f"{rows.n_classes} columns")
+        if calibrator.input != rows.input:
             expected = f"{calibrator.input}, as the calibrator {name!r} takes"
-            raise DataError("test", "evaluate", expected=expected, got=rows.reading.input)
+            raise DataError("test", "evaluate", expected=expected, got=rows.input)
 
 
 def _ece_variance(curve: ReliabilityCurve) -> float:

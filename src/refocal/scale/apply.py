@@ -17,6 +17,8 @@ from refocal._files import replace_atomically
 from refocal.calibrators import Calibrator
 from refocal.calibrators._labels import check_class_order
 from refocal.calibrators.serialize import to_dict
+from refocal.engine.c_engine import widened
+from refocal.engine.reading import Chunk, Reading
 from refocal.errors import ParameterError, ShapeError
 from refocal.scale import cluster
 from refocal.scale.addresses import Options, state_of
@@ -24,8 +26,6 @@ from refocal.scale.extras import need
 from refocal.scale.opening import open_parts
 from refocal.scale.parquet import ParquetPart
 from refocal.scale.parts import Part
-from refocal.search.kernel import widened
-from refocal.search.rows import Block, Reading
 
 # Under this name a file tells what it was made from.
 MADE_FROM = b"refocal"
@@ -131,7 +131,7 @@ def write_part(calibrator: Calibrator, part: Part, target: Path, made_from: str,
     return Written(str(target), n_rows, n_skipped, False)
 
 
-def _probabilities(calibrator: Calibrator, block: Block, reading: Reading) -> tuple[NDArray[Any], int]:
+def _probabilities(calibrator: Calibrator, block: Chunk, reading: Reading) -> tuple[NDArray[Any], int]:
     """Probabilities in float32 or float64, NaN for bad rows, and how many those are."""
     values = widened(block.values)
     if values.ndim != 2 or values.shape[1] != reading.n_classes:
@@ -141,14 +141,14 @@ def _probabilities(calibrator: Calibrator, block: Block, reading: Reading) -> tu
     if not bad.any():
         return np.asarray(calibrator.predict_proba(values)), 0
     if not reading.skip_bad_rows:
-        raise reading.complaint(block._replace(labels=np.zeros(len(values), np.int64)), int(np.argmax(bad)))
+        raise reading.error_of(block._replace(labels=np.zeros(len(values), np.int64)), int(np.argmax(bad)))
     found = np.full(values.shape, np.nan, dtype=values.dtype)
     if not bad.all():
         found[~bad] = calibrator.predict_proba(values[~bad])
     return found, int(bad.sum())
 
 
-def _unchecked(part: Part) -> Iterator[Block]:
+def _unchecked(part: Part) -> Iterator[Chunk]:
     """The blocks of a part, whose labels may be None."""
     return (block for block in part.blocks() if len(block.values))
 

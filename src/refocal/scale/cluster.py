@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from refocal.engine.blocked import Ask, BlockedDataset
+from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
+from refocal.engine.reading import Chunk, Reading
 from refocal.errors import ClusterError, RefocalError, ShapeError
 from refocal.scale.extras import need
-from refocal.scale.parts import Part, plain_block
-from refocal.search.rows import Ask, Block, Job, Reading, Rows, Walked, finish_walked, join_walked, walk_blocks
+from refocal.scale.parts import Part, plain_chunk
 
 FAN_IN = 8
 # Leaves for each thread of the cluster: several, so that a slow one does not keep all others waiting.
@@ -28,40 +30,36 @@ CONNECT_SECONDS = 10.0
 SLICE = 1 << 20
 
 
-class DaskRows(Rows):
+class DaskDataset(BlockedDataset):
     """Leaves that Dask computes; `client` is a distributed one, None takes what is in force or else threads."""
 
     def __init__(self, leaves: Sequence[Callable[[Any], Any]], reading: Reading, client: Any = None) -> None:
+        super().__init__(reading)
         self.leaves = list(leaves)
-        self.reading = reading
         self.client = client if client is not None else current_client()
-        self.n_rows: int | None = None
+        self._n_given: int | None = None
 
-    def walk(self, job: Job) -> Walked:
-        """Do a job on all leaves."""
-        return self.walk_and_keep(job)[0]
-
-    def walk_and_keep(self, job: Job) -> tuple[Walked, Ask]:
-        """The same; the whole answer stays with the worker that joined it, and questions go there."""
-        root, leaves = self._tree(job)
+    def go_through(self, task: Pass) -> tuple[Partial, Ask]:
+        """The answer of all leaves; the whole answer stays with the worker that merged it, and questions go there."""
+        root, leaves = self._tree(task)
         if self.client is None:
             whole = root.compute()
-            return self._counted(finish_walked(job, whole)), lambda question: question(whole.answer)
-        finished = need("dask", "dask", "refocal.scale with Dask").delayed(finish_walked, pure=False)(job, root)
+            return self._counted(finish(task, whole)), lambda question: question(whole.answer)
+        finished = need("dask", "dask", "refocal.scale with Dask").delayed(finish, pure=False)(task, root)
         # Should the worker die that keeps the root, Dask makes it again.
         future, kept, *coming = self.client.compute([finished, root, *leaves])
         self._watch(coming)
-        return self._counted(result_of(future)), partial(self._ask, kept)
+        return self._counted(result_of(future)), partial(self._ask_worker, kept)
 
-    def _tree(self, job: Job) -> tuple[Any, list[Any]]:
+    def _tree(self, task: Pass) -> tuple[Any, list[Any]]:
         """The root, not yet finished, and the leaves."""
         delayed = need("dask", "dask", "refocal.scale with Dask").delayed
-        # One task holds the job: the others name it, and are small.
-        shared = delayed(partial(_same, job), pure=False)()
+        # One node holds the pass: the others name it, and are small.
+        shared = delayed(partial(_same, task), pure=False)()
         level = leaves = [leaf(shared) for leaf in self.leaves]
         while True:
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
-            level = [delayed(join_walked, pure=False)(shared, *group) for group in groups]
+            level = [delayed(merge, pure=False)(shared, *group) for group in groups]
             if len(level) == 1:
                 return level[0], leaves
 
@@ -73,22 +71,22 @@ class DaskRows(Rows):
             nonlocal done
             done += 1
             leaf.release()
-            if self.watch is not None and self.n_rows is not None:
-                self.watch(self.n_rows * done // len(leaves), self.n_rows)
+            if self.watch is not None and self._n_given is not None:
+                self.watch(self._n_given * done // len(leaves), self._n_given)
 
         for leaf in leaves:
             leaf.add_done_callback(tell)
 
-    def _ask(self, kept: Any, question: Callable[[Any], Any]) -> Any:
+    def _ask_worker(self, kept: Any, question: Callable[[Any], Any]) -> Any:
         return result_of(self.client.submit(_asked, question, kept, pure=False))
 
-    def _counted(self, walked: Walked) -> Walked:
-        self.n_rows = walked.n_rows + walked.n_skipped
-        return walked
+    def _counted(self, found: Partial) -> Partial:
+        self._n_given = found.n_rows + found.n_skipped
+        return found
 
     def __repr__(self) -> str:
         kind = f"{self.reading.n_classes:,} classes, {self.reading.input}"
-        return f"Rows({len(self.leaves):,} leaves of a Dask tree, {kind})"
+        return f"Dataset({len(self.leaves):,} leaves of a Dask tree, {kind})"
 
 
 def connect(scheduler: str) -> Any:
@@ -199,19 +197,19 @@ def _aligned(vector: Any, values: Any, name: str, function: str) -> Any:
     return vector.rechunk((ours,))
 
 
-def _walk_parts(reading: Reading, parts: list[Part], job: Job) -> Walked:
-    return walk_blocks(chain.from_iterable(part.blocks() for part in parts), reading, job)
+def _walk_parts(reading: Reading, parts: list[Part], task: Pass) -> Partial:
+    return reduce_chunks(chain.from_iterable(part.blocks() for part in parts), reading, task)
 
 
-def _walk_chunk(reading: Reading, where: str, first: int, values: Any, labels: Any, weight: Any, job: Job) -> Walked:
-    return walk_blocks([plain_block(values, labels, weight, where, first, function=reading.function)], reading, job)
+def _walk_chunk(reading: Reading, where: str, first: int, values: Any, labels: Any, weight: Any, task: Pass) -> Partial:
+    return reduce_chunks([plain_chunk(values, labels, weight, where, first, function=reading.function)], reading, task)
 
 
 def _walk_frame(
-    reading: Reading, where: str, classes: list[str], labels: str, weight: str | None, frame: Any, job: Job
-) -> Walked:
+    reading: Reading, where: str, classes: list[str], labels: str, weight: str | None, frame: Any, task: Pass
+) -> Partial:
     weights = None if weight is None else frame[weight].to_numpy()
-    return walk_blocks([Block(frame[classes].to_numpy(), frame[labels].to_numpy(), weights, where)], reading, job)
+    return reduce_chunks([Chunk(frame[classes].to_numpy(), frame[labels].to_numpy(), weights, where)], reading, task)
 
 
 def result_of(future: Any) -> Any:
@@ -231,5 +229,5 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _asked(question: Callable[[Any], Any], kept: Walked) -> Any:
+def _asked(question: Callable[[Any], Any], kept: Partial) -> Any:
     return question(kept.answer)

@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal.data.readers import read_values
+from refocal.engine.blocked import BlockedDataset
+from refocal.engine.reading import Reading
 from refocal.errors import DataError, FormatError, LabelError, ShapeError
 from refocal.scale import cluster
 from refocal.scale.addresses import Options, files_of
 from refocal.scale.extras import need
-from refocal.scale.local import LocalRows
+from refocal.scale.local import LocalDataset
 from refocal.scale.parquet import ParquetPart, parquet_parts
 from refocal.scale.parts import Mapped, PairsPart, Part, array_parts
-from refocal.search.rows import Reading, Rows
 
 # A file of arrays from so many bytes on is not read whole.
 LARGE_FILE = 1 << 30
@@ -44,7 +45,7 @@ def open_rows(
     storage_options: Options = None,
     scheduler: str | None = None,
     client: Any = None,
-) -> Rows:
+) -> BlockedDataset:
     """Rows of a file or a data set, for `fit` and `evaluate`, in constant memory.
 
     Parameters
@@ -94,7 +95,7 @@ def blocks(
     class_names: Sequence[str] | None = None,
     first_label: int = 0,
     skip_bad_rows: bool = False,
-) -> Rows:
+) -> BlockedDataset:
     """Rows from any iterable of (logits, labels) or (logits, labels, weights) that can be walked again.
 
     With `class_names`, one for each column, labels may be these names.
@@ -119,7 +120,7 @@ def blocks(
         raise ShapeError("pairs", "scale.blocks", expected="blocks of two-dimensional logits", got="none")
     n_classes = int(np.shape(first[0])[1])
     reading = Reading(n_classes, input, first_label, skip_bad_rows, "scale.blocks", _texts(class_names))
-    return LocalRows([PairsPart(pairs)], reading)
+    return LocalDataset([PairsPart(pairs)], reading)
 
 
 def rows_of(
@@ -131,7 +132,7 @@ def rows_of(
     class_names: Sequence[str] | None = None,
     skip_bad_rows: bool = False,
     client: Any = None,
-) -> Rows:
+) -> BlockedDataset:
     """Rows of arrays that are not in memory: memory-mapped, Zarr, or Dask (arrays, or a DataFrame of the classes).
 
     `y` and `sample_weight` of a DataFrame are names of its columns, or Dask Series of the same partitions. Labels that
@@ -215,15 +216,15 @@ def is_large(place: str) -> bool:
     return file.is_file() and file.stat().st_size >= LARGE_FILE and file.suffix.lower() in (".npy", ".npz", ".parquet")
 
 
-def _rows(parts: list[Part], reading: Reading, client: Any) -> Rows:
+def _rows(parts: list[Part], reading: Reading, client: Any) -> BlockedDataset:
     if client is None:
-        return LocalRows(parts, reading)
-    return cluster.DaskRows(cluster.part_leaves(parts, reading, client), reading, client)
+        return LocalDataset(parts, reading)
+    return cluster.DaskDataset(cluster.part_leaves(parts, reading, client), reading, client)
 
 
 def _rows_of_dask(
     values: Any, y: Any, weight: Any, given: tuple[str, ...] | None, kind: str, skip: bool, client: Any
-) -> Rows:
+) -> BlockedDataset:
     if hasattr(values, "to_dask_array"):
         # Series become columns: on its own each would be cut into partitions of its own.
         series = {f"refocal {what}": v for what, v in (("y", y), ("weight", weight)) if hasattr(v, "to_dask_array")}
@@ -239,12 +240,12 @@ def _rows_of_dask(
         classes = [name for name in values.columns if name not in names]
         names_of = _names(values[y], len(classes), given, client)
         reading = Reading(len(classes), kind, 0, skip, "fit", *names_of)
-        return cluster.DaskRows(cluster.frame_leaves(values, classes, y, weight, reading), reading, client)
+        return cluster.DaskDataset(cluster.frame_leaves(values, classes, y, weight, reading), reading, client)
     values = values.to_dask_array() if hasattr(values, "to_dask_array") else values
     if values.ndim != 2:
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(values.shape)}")
     reading = Reading(int(values.shape[1]), kind, 0, skip, "fit", *_names(y, int(values.shape[1]), given, client))
-    return cluster.DaskRows(cluster.array_leaves(values, y, weight, reading), reading, client)
+    return cluster.DaskDataset(cluster.array_leaves(values, y, weight, reading), reading, client)
 
 
 def _names(

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal.data.readers import LABELS, choose_columns, listed
+from refocal.engine.reading import Chunk
 from refocal.errors import FormatError
 from refocal.scale.addresses import Options, filesystem_of
 from refocal.scale.extras import need
 from refocal.scale.parts import rows_of_a_block
-from refocal.search.rows import Block
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ParquetPart:
         """The name of the file."""
         return self.file
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[Chunk]:
         """Batches of rows; labels and weight are None where no column holds them."""
         columns = self.columns
         wanted = [*columns.classes, *(c for c in (columns.labels, columns.weight) if c is not None)]
@@ -53,7 +53,7 @@ class ParquetPart:
             for batch in source.iter_batches(batch_size=size, columns=wanted):
                 labels = None if columns.labels is None else self._vector(batch, columns.labels)
                 weight = None if columns.weight is None else self._vector(batch, columns.weight)
-                yield Block(self._matrix(batch), labels, weight, self.file, first_row)
+                yield Chunk(self._matrix(batch), labels, weight, self.file, first_row)
                 first_row += batch.num_rows
 
     def _check(self, schema: Any) -> None:

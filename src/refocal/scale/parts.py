@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import refuse_masked
+from refocal.engine.reading import Chunk
 from refocal.errors import DataError
-from refocal.search.rows import Block
 
 # Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
 BLOCK_ENTRIES, BLOCK_ROWS = 1 << 24, 1 << 20
@@ -29,7 +29,7 @@ class Part(Protocol):
     def n_rows(self) -> int | None:
         """How many rows, if that is known before they are read."""
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[Chunk]:
         """The rows, from the first on."""
 
 
@@ -94,13 +94,13 @@ class ArrayPart:
         """How many rows."""
         return self.last - self.first
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[Chunk]:
         """Slices of `step` rows."""
         for start in range(self.first, self.last, self.step):
             rows = slice(start, min(start + self.step, self.last))
             weight = None if self.weight is None else np.asarray(self.weight[rows])
             labels = None if self.labels is None else np.asarray(self.labels[rows])
-            yield Block(np.asarray(self.values[rows]), labels, weight, self.where, start)
+            yield Chunk(np.asarray(self.values[rows]), labels, weight, self.where, start)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class PairsPart:
     where: str = "block"
     n_rows: int | None = None
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[Chunk]:
         """One block for each pair; its rows are counted from 0."""
         for i, pair in enumerate(self.pairs):
             if not isinstance(pair, (tuple, list)) or len(pair) not in (2, 3):
@@ -120,15 +120,15 @@ class PairsPart:
                     "blocks", "scale.blocks", expected="(logits, labels) or (logits, labels, weights)", got=got
                 )
             values, labels, weight = pair if len(pair) == 3 else (*pair, None)
-            yield plain_block(values, labels, weight, f"{self.where} {i}", function="scale.blocks")
+            yield plain_chunk(values, labels, weight, f"{self.where} {i}", function="scale.blocks")
 
 
-def plain_block(values: Any, labels: Any, weight: Any, where: str, first_row: int = 0, *, function: str) -> Block:
+def plain_chunk(values: Any, labels: Any, weight: Any, where: str, first_row: int = 0, *, function: str) -> Chunk:
     """A block of NumPy arrays; what a mask hides is no number."""
     for argument, array in (("X", values), ("y", labels), ("sample_weight", weight)):
         refuse_masked(array, argument, function)
     weights = None if weight is None else np.asarray(weight)
-    return Block(np.asarray(values), np.asarray(labels), weights, where, first_row)
+    return Chunk(np.asarray(values), np.asarray(labels), weights, where, first_row)
 
 
 def rows_of_a_block(n_classes: int) -> int:

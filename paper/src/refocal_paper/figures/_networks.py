@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from refocal.data import Predictions, load_sample
+from refocal.engine import Block
 from refocal.errors import FormatError
-from refocal.search import Problem, Surface
-from refocal.search.grid import scan_grid
-from refocal.search.objective import Objective, as_objective
+from refocal.fitting import Surface
+from refocal.fitting.grid import scan_grid
+from refocal.fitting.objective import Objective, as_objective
 
 GAMMAS = np.array([-0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0])
 # The paper's step. Its range begins at 0.01, far below where any of these networks has its optimum.
@@ -40,8 +41,8 @@ class Network:
     def surface(self, nll_tolerance: float | None = None, *, each_gamma: bool = False) -> Surface:
         """ECE and log-loss on the validation set over all pairs of γ and T, exact at the best of them."""
         return scan_grid(
-            self._problem, self._objective, GAMMAS, TEMPERATURES, nll_tolerance, each_gamma=each_gamma
-        )  # the tables at its nodes are kept by the problem
+            self._rows, self._objective, GAMMAS, TEMPERATURES, nll_tolerance, each_gamma=each_gamma
+        )  # the tables at its nodes are kept with the rows
 
     @cached_property
     def _by_gamma(self) -> Surface:
@@ -53,12 +54,12 @@ class Network:
         return float(TEMPERATURES[best]), float(self._by_gamma.value[row, best])
 
     @cached_property
-    def _problem(self) -> Problem:
-        return Problem(self.validation.values, self.validation.labels)
+    def _rows(self) -> Block:
+        return Block(self.validation.values, self.validation.labels)
 
     @cached_property
     def _objective(self) -> Objective:
-        return as_objective("ece", self._problem.n_rows, "reproduce")
+        return as_objective("ece", self._rows.n_rows, "reproduce")
 
 
 class Networks:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refocal import metrics
+from refocal.fitting.grid import best_index
 from refocal.maps import focal_temperature
 from refocal.report.figures import INK, MUTED
-from refocal.search.grid import best_index
 from refocal_paper.figures._base import PALETTE, PaperFigure, Reading, Tables, Vector, column
 from refocal_paper.figures._networks import DATASETS, GAMMAS, Network, Networks
 from refocal_paper.line import fit_line

@@ -1,20 +1,29 @@
-"""The passes in C, for NumPy arrays: the functions of `passes`, by the compiled library beside this file.
+"""The engine in C, for NumPy arrays and bfloat16 tensors on the CPU: kernel.c by way of ctypes.
 
-The library is made when the package is installed (hatch_build.py). Without one `usable` says so, and `Problem` takes
-the passes that are written with array functions.
+The library is compiled when the package is installed (hatch_build.py). Without one `usable` says so.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import math
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._arrays import is_torch, stop_gradient
+from refocal.engine.protocol import Plan
+
 Vector = NDArray[np.float64]
+
+# Entries of a part. The compiled passes keep four rows at a time, so that it is the share of a thread.
+PART = 1 << 18
+# From how many entries on a second thread is worth its start.
+THREADS_FROM = 1 << 19
 
 # The scratch memory of a pass, in bytes: for each class three vectors of kernel.c, and room to align.
 VECTORS, ALIGNMENT = 3 * 32, 64
@@ -58,15 +67,33 @@ def _library() -> ctypes.CDLL | None:
 
 def usable(logits: Any) -> bool:
     """Whether these logits can be given to the compiled passes."""
-    return isinstance(logits, np.ndarray) and _library() is not None
+    on_cpu = isinstance(logits, np.ndarray) or (is_torch(logits) and logits.device.type == "cpu")
+    return on_cpu and _library() is not None
 
 
-def widened(x: NDArray[Any]) -> NDArray[Any]:
+def plan(logits: Any) -> Plan:
+    """Parts by several threads, added up in double; roughly in single precision, for logits that have no more."""
+    threads = n_threads() if math.prod(logits.shape) >= THREADS_FROM else 1
+    return Plan(PART, threads, float(np.finfo(np.float64).eps), has_rough=logits.dtype.itemsize <= 4)
+
+
+def n_threads() -> int:
+    """OMP_NUM_THREADS, as everywhere, or else the processors that this process may use."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def widened(x: Any) -> NDArray[Any]:
     """Half precision as float32, several times faster than NumPy's own conversion; anything else as it is."""
-    if x.dtype != np.float16 or _library() is None:
-        return x.astype(np.float32) if x.dtype == np.float16 else x
-    half = np.ascontiguousarray(x)
-    out = np.empty(x.shape, dtype=np.float32)
+    array: NDArray[Any] = np.asarray(stop_gradient(x).float()) if is_torch(x) else x
+    if array.dtype != np.float16:
+        return array
+    if _library() is None:
+        return array.astype(np.float32)
+    half = np.ascontiguousarray(array)
+    out = np.empty(half.shape, dtype=np.float32)
     _pass("widen")(half.ctypes.data, out.ctypes.data, half.size)
     return out
 
@@ -102,7 +129,7 @@ class _Block:
 def temperature(
     x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, slope: float, *, rough: bool = False
 ) -> Vector:
-    """See `passes.temperature`; `rough`: in single precision, for float32 logits and some six digits."""
+    """See `Engine.temperature`; `rough` computes in single precision."""
     block, out = _Block(x, y, weight), np.empty(3)
     _pass("temperature", rough)(block.data, slope, block.scratch, out.ctypes.data)
     return out
@@ -111,7 +138,7 @@ def temperature(
 def focal(
     x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, gamma: float, slope: float, *, rough: bool = False
 ) -> Vector:
-    """See `passes.focal`, and `temperature` for `rough`."""
+    """See `Engine.focal`."""
     block, out = _Block(x, y, weight), np.empty(6)
     _pass("focal", rough)(block.data, gamma, slope, block.scratch, out.ctypes.data)
     return out
@@ -120,7 +147,7 @@ def focal(
 def predict(
     x: NDArray[Any], y: NDArray[np.int64], gammas: tuple[float, ...], slope: float, *, rough: bool = False
 ) -> Vector:
-    """See `passes.predict`, and `temperature` for `rough`."""
+    """See `Engine.predict`."""
     block, some = _Block(x, y, None), np.array(gammas, dtype=np.float64)
     out = np.empty((3, len(some), x.shape[0]))
     places = [part.ctypes.data for part in out]
@@ -129,7 +156,7 @@ def predict(
 
 
 def inspect(x: NDArray[Any], y: NDArray[np.int64]) -> tuple[NDArray[np.bool_], float]:
-    """See `passes.inspect`."""
+    """See `Engine.inspect`."""
     block, correct, out = _Block(x, y, None), np.empty(x.shape[0], dtype=np.bool_), np.empty(1)
     _pass("inspect")(block.data, block.scratch, correct.ctypes.data, out.ctypes.data)
     return correct, float(out[0])

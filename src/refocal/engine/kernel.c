@@ -1,4 +1,4 @@
-/* The passes of refocal.search over rows of logits, in plain C.
+/* The passes of refocal.engine over rows of logits, in plain C.
  *
  * Rows go side by side, one in each lane of a vector, so that a formula is written once and as it is read; the loops
  * are over classes. The formulas are those of refocal/maps (row.py, forward.py, derivatives.py), which the tests hold

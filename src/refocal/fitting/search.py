@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal import metrics
 from refocal._validation import check_option
-from refocal.errors import ParameterError
-from refocal.search.grid import best_index, scan_grid, scan_points
-from refocal.search.narrow import search_rows
-from refocal.search.newton import newton, newton_temperature
-from refocal.search.objective import Objective, as_objective
-from refocal.search.problem import Problem
-from refocal.search.solution import Solution, Surface
-from refocal.search.streamed import StreamedProblem
+from refocal.engine.block import Block
+from refocal.engine.dataset import Dataset
+from refocal.errors import ParameterError, UnsupportedError
+from refocal.fitting.grid import best_index, most_rows, scan_grid, scan_points
+from refocal.fitting.newton import newton, newton_temperature
+from refocal.fitting.objective import Objective, as_objective
+from refocal.fitting.refine import refine
+from refocal.fitting.solution import Solution, Surface
 
 Vector = NDArray[np.float64]
 
@@ -37,7 +38,7 @@ SEARCHES = ("auto", "newton", "grid", "line")
 
 
 def find(
-    problem: Problem | StreamedProblem,
+    dataset: Dataset,
     *,
     objective: Any,
     search: str,
@@ -52,69 +53,70 @@ def find(
     `gammas` or `temperatures` with one value fix that parameter; None leaves the choice to the search. `progress` is
     called with the share of the work that a grid has behind it, from 0 to 1.
 
-    Of rows that are not in memory a sample shows where on a grid to look; what may be the best is measured on all.
+    Of many rows a sample shows where on a grid to look; what may be the best is measured on all.
 
     >>> rng = np.random.default_rng(0)
     >>> logits = 2.0 * rng.normal(size=(1000, 3))
     >>> labels = np.argmax(logits / 2.0 + rng.gumbel(size=logits.shape), axis=1)  # true T = 2
-    >>> solution, surface = find(Problem(logits, labels), objective="ece", search="grid")
+    >>> solution, surface = find(Block(logits, labels), objective="ece", search="grid")
     >>> solution.gamma in PAPER_GAMMAS, solution.temperature in PAPER_TEMPERATURES, surface.value.shape
     (True, True, (9, 500))
     """
-    problem.passes = 0
-    goal = as_objective(objective, problem.n_rows, function)
     check_option(search, SEARCHES, "search", function)
+    by_newton = search == "newton" or (search == "auto" and objective == "nll")
+    dataset.start(look=not by_newton)
+    dataset.passes = 0
+    goal = as_objective(objective, dataset.n_rows, function)
     if nll_tolerance is not None and not nll_tolerance >= 0.0:
         raise ParameterError("nll_tolerance", function, expected="None or at least 0", got=repr(nll_tolerance))
-    if search == "auto":
-        search = "newton" if goal.name == "nll" else "auto"
-    if search == "newton":
+    if by_newton:
         if goal.name != "nll":
             raise ParameterError(
                 "search", function, expected=f"'auto', 'grid' or 'line' for objective={goal.name!r}", got="'newton'"
             )
-        return newton(problem, fixed_gamma=_single(gammas), fixed_temperature=_single(temperatures)), None
+        return newton(dataset, fixed_gamma=_single(gammas), fixed_temperature=_single(temperatures)), None
     default = (AUTO_GAMMAS, AUTO_TEMPERATURES) if search == "auto" else (PAPER_GAMMAS, PAPER_TEMPERATURES)
     all_gammas = _points(gammas, default[0], "gammas", function, above=-1.0)
     all_temperatures = _points(temperatures, default[1], "temperatures", function, above=0.0)
     if search == "auto" and temperatures is None:
-        all_temperatures = all_temperatures * newton_temperature(problem).temperature
+        all_temperatures = all_temperatures * newton_temperature(dataset).temperature
     tolerance = goal.nll_tolerance if nll_tolerance is None else nll_tolerance
-    on_line = search == "line" and len(all_gammas) > 1 and len(all_temperatures) > 1
-    scan = partial(
-        _scan, objective=goal, gammas=all_gammas, temperatures=all_temperatures, tolerance=tolerance, on_line=on_line
-    )
-    if isinstance(problem, Problem):
-        surface = scan(problem, progress=progress)
-        at = best_index(surface, tolerance)
+    scan: Callable[[Block], Surface]
+    if search == "line" and len(all_gammas) > 1 and len(all_temperatures) > 1:
+        scan = partial(_scan_line, objective=goal, gammas=all_gammas, temperatures=all_temperatures)
     else:
-        surface, at = search_rows(problem, goal, scan, tolerance)
-    return _chosen(surface, at, problem.passes), surface
+        points: dict[str, Any] = {"gammas": all_gammas, "temperatures": all_temperatures, "nll_tolerance": tolerance}
+        scan = partial(scan_grid, objective=goal, progress=progress, **points)
+    surface, at = _best(dataset, goal, scan, most_rows(len(all_gammas), all_temperatures), tolerance)
+    return _chosen(surface, at, dataset.passes), surface
 
 
-def _scan(
-    problem: Problem,
-    objective: Objective,
-    gammas: Vector,
-    temperatures: Vector,
-    tolerance: float | None,
-    on_line: bool,
-    progress: Callable[[float], None] | None = None,
-) -> Surface:
-    if on_line:
-        return _scan_line(problem, objective, gammas, temperatures)
-    return scan_grid(problem, objective, gammas, temperatures, tolerance, progress)
+def _best(
+    dataset: Dataset, objective: Objective, scan: Callable[[Block], Surface], at_most: int, tolerance: float | None
+) -> tuple[Surface, tuple[int, ...]]:
+    """The surface and its best point: of all rows where these are at hand and few enough, else by way of a sample."""
+    if isinstance(dataset, Block) and objective.metric is not None:
+        at_most = dataset.n_rows
+    n_looked_at = dataset.sample_size(at_most)
+    if n_looked_at == dataset.n_rows:
+        surface = dataset.look(scan, n_looked_at)
+        return surface, best_index(surface, tolerance)
+    if objective.metric is not None and objective.metric is not metrics.brier_score:
+        raise UnsupportedError(
+            f"The objective {objective.name!r} needs all rows in memory. 'nll', 'ece', 'auto' and 'brier_score' do not."
+        )
+    return refine(dataset, objective, dataset.look(scan, n_looked_at), tolerance)
 
 
-def _scan_line(problem: Problem, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
+def _scan_line(block: Block, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
     """The paper's 3m search: the best T for two γ, the line through them, then as many points along the line."""
     first, second = LINE_GAMMAS
-    ends = [scan_grid(problem, objective, np.array([gamma]), temperatures) for gamma in LINE_GAMMAS]
+    ends = [scan_grid(block, objective, np.array([gamma]), temperatures) for gamma in LINE_GAMMAS]
     best = [float(end.temperature[best_index(end, None)]) for end in ends]
     along = np.linspace(gammas.min(), gammas.max(), len(temperatures))
     on_line = best[0] + (best[1] - best[0]) / (second - first) * (along - first)
     inside = on_line > 0.0
-    return scan_points(problem, objective, along[inside], on_line[inside])
+    return scan_points(block, objective, along[inside], on_line[inside])
 
 
 def _chosen(surface: Surface, at: tuple[int, ...], passes: int) -> Solution:

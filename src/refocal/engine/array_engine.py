@@ -1,21 +1,35 @@
-"""What a search measures on a block of rows, written with array functions: for every array library and device.
-
-Sums come back as one vector of the block's own library, so that adding blocks up needs no word from the device.
-`kernel` has the same functions in C for NumPy arrays.
-"""
+"""The engine of array functions, for every array library and device. See `protocol.Engine` for what it computes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from refocal._arrays import Array, is_torch, namespace, take_label, to_numpy
+import numpy as np
+
+from refocal._arrays import Array, as_floating, is_torch, namespace, take_label, to_numpy, without_warnings
 from refocal._validation import LARGE
+from refocal.engine.protocol import Plan
 from refocal.maps.derivatives import derivatives
 from refocal.maps.forward import focal_gaps
 from refocal.maps.row import gaps, softmax_row
 
+# Entries of a part: array functions make temporaries of its size, which should stay in the cache of a CPU and keep a
+# GPU busy.
+CACHE_PART, GPU_PART = 1 << 16, 1 << 24
 # What LARGE is to double precision: squares of such distances, a thousand times over, fit into single precision.
 LARGE_SINGLE = 1e17
+
+
+def usable(logits: Any) -> bool:
+    """Whether the engine can compute with these logits: always."""
+    return True
+
+
+def plan(logits: Array) -> Plan:
+    """Parts of a size for the CPU or the GPU, one after the other: array libraries have threads of their own."""
+    in_double = logits.dtype == namespace(logits).float64
+    precision = float(np.finfo(np.float64 if in_double else np.float32).eps)
+    return Plan(GPU_PART if on_gpu(logits) else CACHE_PART, 1, precision)
 
 
 def within_reach(x: Array) -> Array:
@@ -28,9 +42,10 @@ def within_reach(x: Array) -> Array:
     return xp.where((x < lowest) & (x > -xp.inf), lowest, x)
 
 
-def temperature(x: Array, y: Array, weight: Array, slope: float) -> Array:
-    """Log-loss of temperature scaling at 1/T = `slope`: sums of the value, its first and second derivative."""
-    xp = namespace(x)
+@without_warnings
+def temperature(x: Array, y: Array, weight: Array, slope: float, *, rough: bool = False) -> Array:
+    """See `Engine.temperature`."""
+    xp, x = _prepared(x)
     raw, is_top = gaps(xp, x, 1.0)
     q = xp.exp(raw * slope)
     norm = 1.0 + xp.sum(xp.where(is_top, 0.0, q), axis=-1)
@@ -45,17 +60,19 @@ def temperature(x: Array, y: Array, weight: Array, slope: float) -> Array:
     return _sums(xp, terms, weight)
 
 
-def focal(x: Array, y: Array, weight: Array, gamma: float, slope: float) -> Array:
-    """Log-loss of focal temperature scaling: sums of the value and of its derivatives γ, b, γγ, γb, bb; b = 1/T."""
-    xp = namespace(x)
+@without_warnings
+def focal(x: Array, y: Array, weight: Array, gamma: float, slope: float, *, rough: bool = False) -> Array:
+    """See `Engine.focal`."""
+    xp, x = _prepared(x)
     found = derivatives(xp, x, y, gamma, 1.0 / slope)
     second = (found.hessian[..., 0, 0], found.hessian[..., 0, 1], found.hessian[..., 1, 1])
     return -_sums(xp, (found.log_p, found.gradient[..., 0], found.gradient[..., 1], *second), weight)
 
 
-def predict(x: Array, y: Array, gammas: tuple[float, ...], slope: float) -> Array:
-    """For each γ and row: log p of the label, p of the top class, the sum of all p²; shape (3, len(gammas), rows)."""
-    xp = namespace(x)
+@without_warnings
+def predict(x: Array, y: Array, gammas: tuple[float, ...], slope: float, *, rough: bool = False) -> Array:
+    """See `Engine.predict`."""
+    xp, x = _prepared(x)
     row = softmax_row(xp, x, 1.0 / slope)
     parts = []
     for gamma in gammas:
@@ -68,11 +85,18 @@ def predict(x: Array, y: Array, gammas: tuple[float, ...], slope: float) -> Arra
     return xp.stack(parts, axis=1)
 
 
+@without_warnings
 def inspect(x: Array, y: Array) -> tuple[Array, Array]:
-    """Whether each row's first largest logit is its label's, and the sum of all finite distances to the top."""
-    xp = namespace(x)
+    """See `Engine.inspect`."""
+    xp, x = _prepared(x)
     row = gaps(xp, x, 1.0)
     return take_label(row.is_top, y), -xp.sum(xp.where(row.gap > -xp.inf, row.gap, 0.0))
+
+
+def _prepared(x: Array) -> tuple[Any, Array]:
+    """The array library of the logits, and the logits in the precision to compute in."""
+    x = within_reach(as_floating(x, "logits", "fit")[0])
+    return namespace(x), x
 
 
 def _sums(xp: Any, terms: tuple[Array, ...], weight: Array) -> Array:

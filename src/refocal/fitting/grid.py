@@ -8,14 +8,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal.search.objective import Objective
-from refocal.search.problem import Predictions, Problem
-from refocal.search.solution import Surface
+from refocal.engine.block import Block, Predictions
+from refocal.fitting.objective import Objective
+from refocal.fitting.solution import Surface
 
 Vector = NDArray[np.float64]
 
-# At most so many confidences are held at once, in numbers of float64.
-TABLE = 40_000_000
+# At most so many confidences are held at once, in numbers of float64; and of so many rows in any case.
+TABLE, FEWEST_ROWS = 40_000_000, 2_000
 # Points that are looked at together: by interpolation, and exactly.
 MANY, FEW = 64, 8
 # Of the points that were ruled out, every so manyth is looked at all the same, for the shape of the surface.
@@ -23,7 +23,7 @@ STEP = 4
 
 
 def scan_grid(
-    problem: Problem,
+    block: Block,
     objective: Objective,
     gammas: Vector,
     temperatures: Vector,
@@ -39,8 +39,8 @@ def scan_grid(
     that does not rule a point out is its error interpolated, and only where that does not either, computed exactly.
     """
     if objective.metric is not None:
-        return _scan_exactly(problem, objective, gammas, temperatures)
-    scan = _Scan(problem, objective, gammas, temperatures, progress)
+        return _scan_exactly(block, objective, gammas, temperatures)
+    scan = _Scan(block, objective, gammas, temperatures, progress)
     every = np.ones(scan.level.shape, dtype=bool)
     for among in every * np.eye(len(gammas), dtype=bool)[:, :, None] if each_gamma else [every]:
         scan.settle(nll_tolerance, among)
@@ -56,23 +56,22 @@ class _Scan:
 
     def __init__(
         self,
-        problem: Problem,
+        block: Block,
         objective: Objective,
         gammas: Vector,
         temperatures: Vector,
         progress: Callable[[float], None] | None,
     ) -> None:
-        self.problem, self.objective = problem, objective
+        self.block, self.objective = block, objective
         self.gammas, self.temperatures = gammas, temperatures
         self.nodes, self.weights = _interpolation(np.log(temperatures))
-        self._table_of: tuple[int, Vector] | None = None
         known = (gammas.tobytes(), temperatures.tobytes())
-        if known not in problem.memo:
-            problem.memo[known] = self._at_nodes(progress)
-        losses, means, self._tables = problem.memo[known]
+        if known not in block.memo:
+            block.memo[known] = self._at_nodes(progress)
+        losses, means, self._tables = block.memo[known]
         # The log-loss grows like 1/T towards T = 0: its logarithm is the smoother curve.
         self.log_loss: Vector = np.exp(np.log(np.maximum(losses, 1e-300)) @ self.weights.T)
-        self.error: Vector = np.abs(means @ self.weights.T - problem.mean(problem.correct.astype(np.float64)))
+        self.error: Vector = np.abs(means @ self.weights.T - block.average(block.correct.astype(np.float64)))
         self._bound = self.error.copy()
         self.level = np.full(self.log_loss.shape, self.BOUND)
         if objective.error is None:
@@ -81,17 +80,16 @@ class _Scan:
         elif self._on_nodes:
             self._interpolate(np.arange(self.level.size))
 
-    def _at_nodes(self, progress: Callable[[float], None] | None) -> tuple[Vector, Vector, Vector | None]:
-        """Log-loss and mean confidence at the nodes for each γ; the confidences themselves where there is room."""
-        problem, shape = self.problem, (len(self.gammas), len(self.nodes))
-        tables = np.empty((*shape, problem.n_rows)) if math.prod(shape) * problem.n_rows <= TABLE else None
+    def _at_nodes(self, progress: Callable[[float], None] | None) -> tuple[Vector, Vector, Vector]:
+        """Log-loss and mean confidence at the nodes for each γ, and the confidences themselves."""
+        block, shape = self.block, (len(self.gammas), len(self.nodes))
+        tables = np.empty((*shape, block.n_rows))
         losses, means = np.empty((2, *shape))
         some = tuple(float(gamma) for gamma in self.gammas)
         for k, node in enumerate(self.nodes):
-            for i, found in enumerate(problem.predictions(some, math.exp(node), rough=not self._on_nodes)):
-                losses[i, k], means[i, k] = _log_loss(problem, found), problem.mean(found.confidence)
-                if tables is not None:
-                    tables[i, k] = found.confidence
+            for i, found in enumerate(block.predictions(some, math.exp(node), rough=not self._on_nodes)):
+                losses[i, k], means[i, k] = _log_loss(block, found), block.average(found.confidence)
+                tables[i, k] = found.confidence
             if progress is not None:  # the evaluations that follow are few
                 progress((k + 1) / len(self.nodes))
         return losses, means, tables
@@ -123,7 +121,7 @@ class _Scan:
                 i, j = np.unravel_index(at, self.level.shape)
                 before = self.score[i, j]
                 self.log_loss[i, j], self.error[i, j] = evaluate(
-                    self.problem, self.objective, float(self.gammas[i]), float(self.temperatures[j])
+                    self.block, self.objective, float(self.gammas[i]), float(self.temperatures[j])
                 )
                 self.level[i, j] = self.EXACT
                 slack = max(slack, abs(float(self.score[i, j] - before)))
@@ -141,41 +139,36 @@ class _Scan:
             error[~seen] = low[~seen] + np.interp(at[~seen], at[seen], (error - low)[seen])
 
     def _interpolate(self, points: NDArray[np.int64]) -> None:
-        lowest = 1.0 / self.problem.n_classes
+        lowest = 1.0 / self.block.n_classes
         rows, columns = np.unravel_index(points, self.level.shape)
         for i in np.unique(rows):
             at = columns[rows == i]
             for first in range(0, len(at), MANY):
                 some = at[first : first + MANY]
-                confidence = np.clip(self.weights[some] @ self._table(int(i)), lowest, 1.0)
-                self.error[i, some] = [_error(self.problem, self.objective, row) for row in confidence]
+                confidence = np.clip(self.weights[some] @ self._tables[i], lowest, 1.0)
+                self.error[i, some] = [_error(self.block, self.objective, row) for row in confidence]
             self.level[i, at] = self.EXACT if self._on_nodes else self.INTERPOLATED
 
-    def _table(self, i: int) -> Vector:
-        """Confidences at the nodes for one γ; computed again where there is no room to keep those of all."""
-        if self._tables is not None:
-            return np.asarray(self._tables[i])
-        if self._table_of is None or self._table_of[0] != i:
-            gamma = (float(self.gammas[i]),)
-            looks = (self.problem.predictions(gamma, math.exp(node), rough=not self._on_nodes) for node in self.nodes)
-            rows = [look.confidence for (look,) in looks]
-            self._table_of = i, np.array(rows)
-        return self._table_of[1]
+
+def most_rows(n_gammas: int, temperatures: Vector) -> int:
+    """How many rows a scan of so many points can take: beyond that their confidences would fill the memory."""
+    nodes, _ = _interpolation(np.log(temperatures))
+    return max(FEWEST_ROWS, TABLE // (n_gammas * len(nodes)))
 
 
-def scan_points(problem: Problem, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
+def scan_points(block: Block, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
     """Log-loss and score at each of the given points."""
-    found = [evaluate(problem, objective, float(g), float(t)) for g, t in zip(gammas, temperatures, strict=True)]
+    found = [evaluate(block, objective, float(g), float(t)) for g, t in zip(gammas, temperatures, strict=True)]
     log_loss, error = np.array(found).T
     return Surface(gammas, temperatures, log_loss, objective.score(log_loss, error))
 
 
-def evaluate(problem: Problem, objective: Objective, gamma: float, temperature: float) -> tuple[float, float]:
+def evaluate(block: Block, objective: Objective, gamma: float, temperature: float) -> tuple[float, float]:
     """Log-loss and error of one point."""
-    (found,) = problem.predictions((gamma,), temperature)
+    (found,) = block.predictions((gamma,), temperature)
     if objective.metric is not None:
-        return _log_loss(problem, found), problem.measure(objective.metric, gamma, temperature)
-    return _log_loss(problem, found), _error(problem, objective, found.confidence)
+        return _log_loss(block, found), block.measure(objective.metric, gamma, temperature)
+    return _log_loss(block, found), _error(block, objective, found.confidence)
 
 
 def best_index(surface: Surface, nll_tolerance: float | None) -> tuple[int, ...]:
@@ -186,9 +179,9 @@ def best_index(surface: Surface, nll_tolerance: float | None) -> tuple[int, ...]
     return tuple(int(i) for i in np.unravel_index(order[0], score.shape))
 
 
-def _scan_exactly(problem: Problem, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
+def _scan_exactly(block: Block, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
     gamma, temperature = np.meshgrid(gammas, temperatures, indexing="ij")
-    flat = scan_points(problem, objective, gamma.ravel(), temperature.ravel())
+    flat = scan_points(block, objective, gamma.ravel(), temperature.ravel())
     return Surface(gamma, temperature, flat.log_loss.reshape(gamma.shape), flat.value.reshape(gamma.shape))
 
 
@@ -214,9 +207,9 @@ def _interpolation(log_temperatures: Vector) -> tuple[Vector, Vector]:
     return nodes, weights.astype(np.float64)
 
 
-def _log_loss(problem: Problem, found: Predictions) -> float:
-    return -problem.mean(found.label_log_p)
+def _log_loss(block: Block, found: Predictions) -> float:
+    return -block.average(found.label_log_p)
 
 
-def _error(problem: Problem, objective: Objective, confidence: Vector) -> float:
-    return 0.0 if objective.error is None else objective.error(confidence, problem.correct, problem.weight)
+def _error(block: Block, objective: Objective, confidence: Vector) -> float:
+    return 0.0 if objective.error is None else objective.error(confidence, block.correct, block.weight)

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import row_blocks
+from refocal.engine.block import Block, Predictions
+from refocal.engine.dataset import Dataset
+from refocal.engine.passes import Pass
+from refocal.metrics._ranked import equal_mass_ece
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
-from refocal.search.problem import Predictions, Problem
-from refocal.search.rows import Block
 
 Vector = NDArray[np.float64]
-Predict = Callable[[Problem], Iterable[tuple[Predictions, NDArray[np.bool_]]]]
+Predict = Callable[[Block], Iterable[tuple[Predictions, NDArray[np.bool_]]]]
 
+# Cells of the histograms of a search, of its last look and of a report; the latter are refined until the bound is small
+# enough.
+SEARCH_BITS, FINE_BITS, REPORT_BITS = 10, 12, 12
+ECE_BOUND, MAX_REFINEMENTS = 1e-4, 3
+# So many points are measured in one pass.
+POINTS = 16
 # So many rows at a time: a few numbers of each, for every predictor, are held.
 PART_ROWS = 1 << 18
 
@@ -29,14 +38,14 @@ class FocalPoints:
 
     points: tuple[tuple[float, float], ...]
 
-    def __call__(self, problem: Problem) -> list[tuple[Predictions, NDArray[np.bool_]]]:
+    def __call__(self, block: Block) -> list[tuple[Predictions, NDArray[np.bool_]]]:
         """One for each point, in their order."""
         found = {}
         for temperature in dict.fromkeys(t for _, t in self.points):
             gammas = tuple(dict.fromkeys(g for g, t in self.points if t == temperature))
-            for gamma, predictions in zip(gammas, problem.predictions(gammas, temperature), strict=True):
+            for gamma, predictions in zip(gammas, block.predictions(gammas, temperature), strict=True):
                 found[gamma, temperature] = predictions
-        return [(found[point], problem.correct) for point in self.points]
+        return [(found[point], block.correct) for point in self.points]
 
 
 @dataclass
@@ -55,26 +64,25 @@ def tally(block: Block, predict: Predict, cells: tuple[CalibrationHistogram, ...
     """Count a block; `cells` are empty histograms, one for each predictor or none."""
     histograms = [each.fresh() for each in cells]
     total: Tally | None = None
-    for rows in row_blocks(len(block.labels), 1, entries=PART_ROWS):
-        weight = None if block.weight is None else block.weight[rows]
-        part = block._replace(values=block.values[rows], labels=block.labels[rows], weight=weight)
-        found = _tally_part(problem_of(part), predict, histograms)
+    for rows in row_blocks(block.n_rows, 1, entries=PART_ROWS):
+        part = block if block.n_rows <= PART_ROWS else block.take(rows)
+        found = _tally_part(part, predict, histograms)
         total = found if total is None else join_tallies(total, found)
     if total is None:
         raise ValueError("a block without rows has no tally")
     return replace(total, histograms=histograms)
 
 
-def _tally_part(problem: Problem, predict: Predict, histograms: list[CalibrationHistogram]) -> Tally:
+def _tally_part(block: Block, predict: Predict, histograms: list[CalibrationHistogram]) -> Tally:
     rows = []
-    for i, (found, correct) in enumerate(predict(problem)):
+    for i, (found, correct) in enumerate(predict(block)):
         squares = found.squares - 2.0 * np.exp(found.label_log_p) + 1.0
         rows.append((-found.label_log_p, squares, correct.astype(np.float64)))
         if histograms:
             confidence = np.minimum(found.confidence, 1.0)  # rounding may leave a little more
-            histograms[i].count_rows(confidence, correct, problem.weight)
+            histograms[i].count_rows(confidence, correct, block.weight)
     terms = np.array(rows).transpose(1, 0, 2)
-    weight = np.ones(problem.n_rows) if problem.weight is None else problem.weight
+    weight = np.ones(block.n_rows) if block.weight is None else block.weight
     squared = weight * weight
     return Tally(
         float(weight.sum()),
@@ -143,7 +151,61 @@ def measures(found: Tally, n_bins: int) -> Measures:
     return Measures(means(found), calibration, tuple(h.refined(n_bins=n_bins) for h in found.histograms))
 
 
-def problem_of(block: Block) -> Problem:
-    """A prepared block as the problem that its passes are made for."""
-    values = block.values if block.values.dtype.kind == "f" else block.values.astype(np.float64)
-    return Problem(values, block.labels, block.weight)
+def score_points(
+    dataset: Dataset, points: list[tuple[float, float]], resolutions: tuple[int, ...], bits: int = SEARCH_BITS
+) -> Scores:
+    """Scores of points (γ, T), with the mean of the ECEs at these numbers of bins by histograms."""
+    parts: list[Scores] = []
+    for first in range(0, len(points), POINTS):
+        some = tuple(points[first : first + POINTS])
+        cells = (CalibrationHistogram(bits=bits),) * len(some) if resolutions else ()
+        finish = partial(scores, resolutions=resolutions)
+        parts.append(dataset.reduce(Pass(partial(tally, predict=FocalPoints(some), cells=cells), join_tallies, finish)))
+    return Scores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def measure(dataset: Dataset, predict: Predict, n_bins: int, cells: tuple[CalibrationHistogram, ...]) -> Measures:
+    """Means and ECE of predictors; passes again with finer cells until the ECE is known to 1e-4."""
+    for _ in range(1 + MAX_REFINEMENTS):
+        task = Pass(partial(tally, predict=predict, cells=cells), join_tallies, partial(measures, n_bins=n_bins))
+        found: Measures = dataset.reduce(task)
+        if is_settled(found):
+            break
+        cells = found.finer
+    return found
+
+
+def report_cells(n_predictors: int) -> tuple[CalibrationHistogram, ...]:
+    """Empty histograms for the first pass of a report."""
+    return (CalibrationHistogram(bits=REPORT_BITS),) * n_predictors
+
+
+def is_settled(found: Measures) -> bool:
+    """Whether every ECE is known well enough."""
+    return max(each.error_bound for each in found.calibration) <= ECE_BOUND
+
+
+def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict[str, float]]:
+    """Log-loss, ECE, Brier score and accuracy of each predictor: exactly in memory, the ECE to 1e-4 in blocks."""
+    if isinstance(dataset, Block):
+        return [_exact_measures(*found, dataset.weight) for found in predict(dataset)]
+    found = measure(dataset, predict, 15, report_cells(n_predictors))
+    return [
+        {
+            "log_loss": float(found.means.values[LOG_LOSS, i]),
+            "ece": calibration.ece,
+            "brier_score": float(found.means.values[BRIER, i]),
+            "accuracy": float(found.means.values[ACCURACY, i]),
+        }
+        for i, calibration in enumerate(found.calibration)
+    ]
+
+
+def _exact_measures(found: Predictions, correct: NDArray[np.bool_], weight: Vector | None) -> dict[str, float]:
+    squares = found.squares - 2.0 * np.exp(found.label_log_p) + 1.0
+    return {
+        "log_loss": float(-np.average(found.label_log_p, weights=weight)),
+        "ece": equal_mass_ece(found.confidence, correct, weight),
+        "brier_score": float(np.average(squares, weights=weight)),
+        "accuracy": float(np.average(correct, weights=weight)),
+    }

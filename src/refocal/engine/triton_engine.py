@@ -1,7 +1,7 @@
-"""The passes fused into one GPU kernel each (Triton, which torch brings along with CUDA): logits are read once a pass.
+"""The engine in Triton, which torch brings along with CUDA: one GPU kernel a pass, which reads the logits once.
 
-The same functions as `passes`, the same formulas as kernel.c and refocal/maps, the same names: read them there first.
-A program takes a tile of whole rows into registers; rows longer than MAX_CLASSES are left to `passes`.
+The same formulas as kernel.c and refocal/maps, under the same names: read them there first. A program takes a tile of
+whole rows into registers; rows longer than MAX_CLASSES are left to the array functions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 from refocal._validation import LARGE
-from refocal.search.passes import LARGE_SINGLE
+from refocal.engine.array_engine import LARGE_SINGLE
+from refocal.engine.protocol import Plan
 
 # Rows longer than this no longer fit the registers of a program.
 MAX_CLASSES = 1 << 14
@@ -62,7 +63,7 @@ def _load(logits, labels, stride, n_rows, n_classes, ROWS: tl.constexpr, CLASSES
     top = tl.max(x, axis=1)
     y = tl.load(labels + row, mask=row < n_rows, other=0).to(tl.int32)
     raw = x - top[:, None]
-    reach = FAR if raw.dtype == tl.float64 else FAR_SINGLE  # as in passes.within_reach
+    reach = FAR if raw.dtype == tl.float64 else FAR_SINGLE  # as in array_engine.within_reach
     raw = tl.where((raw < -reach) & (raw > float("-inf")), -reach, raw)
     at_label = tl.max(tl.where(j == y[:, None], raw, float("-inf")), axis=1)
     return row, tl.where(j == at[:, None], float("-inf"), raw), at_label, y == at
@@ -262,18 +263,24 @@ def usable(logits: Any) -> bool:
     return bool(logits.is_cuda and logits.stride(-1) == 1 and logits.shape[-1] <= MAX_CLASSES)
 
 
-def temperature(x: Tensor, y: Tensor, weight: Tensor | None, slope: float) -> Tensor:
-    """See `passes.temperature`."""
+def plan(logits: Any) -> Plan:
+    """All rows at once."""
+    precision = torch.finfo(torch.float64 if logits.dtype == torch.float64 else torch.float32).eps
+    return Plan(int(logits.shape[0]) * int(logits.shape[1]), 1, float(precision))
+
+
+def temperature(x: Tensor, y: Tensor, weight: Tensor | None, slope: float, *, rough: bool = False) -> Tensor:
+    """See `Engine.temperature`."""
     return _sums(_temperature_kernel, 3, x, y, weight, slope)
 
 
-def focal(x: Tensor, y: Tensor, weight: Tensor | None, gamma: float, slope: float) -> Tensor:
-    """See `passes.focal`."""
+def focal(x: Tensor, y: Tensor, weight: Tensor | None, gamma: float, slope: float, *, rough: bool = False) -> Tensor:
+    """See `Engine.focal`."""
     return _sums(_focal_kernel, 6, x, y, weight, slope, gamma)
 
 
-def predict(x: Tensor, y: Tensor, gammas: tuple[float, ...], slope: float) -> Tensor:
-    """See `passes.predict`."""
+def predict(x: Tensor, y: Tensor, gammas: tuple[float, ...], slope: float, *, rough: bool = False) -> Tensor:
+    """See `Engine.predict`."""
     grid, tile = _grid(x)
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     out = torch.empty(3, len(gammas), len(x), dtype=dtype, device=x.device)
@@ -283,7 +290,7 @@ def predict(x: Tensor, y: Tensor, gammas: tuple[float, ...], slope: float) -> Te
 
 
 def inspect(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """See `passes.inspect`."""
+    """See `Engine.inspect`."""
     grid, tile = _grid(x)
     correct = torch.empty(len(x), dtype=torch.bool, device=x.device)
     out = torch.empty(*grid, 1, dtype=torch.float64, device=x.device)

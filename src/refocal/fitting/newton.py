@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from refocal._validation import LARGE, SMALL
+from refocal.engine.block import Block
+from refocal.engine.dataset import Dataset
 from refocal.errors import DataError
-from refocal.search.problem import LogLoss, Problem
-from refocal.search.solution import Solution, Status
+from refocal.fitting.solution import Solution, Status
 
 MAX_STEPS = 100
 # How far beyond the distances between logits a temperature is looked for; there probabilities have long saturated.
@@ -75,52 +76,52 @@ MESSAGES: dict[Status, str] = {
 }
 
 
-def newton_temperature(problem: LogLoss) -> Solution:
-    """The temperature of least log-loss; found once for each problem."""
-    if "temperature" not in problem.memo:
-        problem.memo["temperature"] = _newton_temperature(problem)
-    found: Solution = problem.memo["temperature"]
+def newton_temperature(dataset: Dataset) -> Solution:
+    """The temperature of least log-loss; found once for each dataset."""
+    if "temperature" not in dataset.memo:
+        dataset.memo["temperature"] = _newton_temperature(dataset)
+    found: Solution = dataset.memo["temperature"]
     return found
 
 
-def _newton_temperature(problem: LogLoss) -> Solution:
+def _newton_temperature(dataset: Dataset) -> Solution:
     """The loss is convex in 1/T, so a bracketed Newton method cannot miss its minimum."""
-    scale = _scale(problem)
+    scale = _scale(dataset)
     if scale is None:
-        return _solution(problem, 0.0, 1.0, problem.temperature_curvature(1.0)[0], "flat")
-    start = _first_slope(problem, scale)
-    roughly, _, status = _bracketed(problem, start, scale, ROUGH)
-    slope, value, status = _bracketed(problem, roughly if status == "converged" else start, scale)
-    return _solution(problem, 0.0, 1.0 / slope, value, status)
+        return _solution(dataset, 0.0, 1.0, dataset.temperature_curvature(1.0)[0], "flat")
+    start = _first_slope(dataset, scale)
+    roughly, _, status = _bracketed(dataset, start, scale, ROUGH)
+    slope, value, status = _bracketed(dataset, roughly if status == "converged" else start, scale)
+    return _solution(dataset, 0.0, 1.0 / slope, value, status)
 
 
-def _scale(problem: LogLoss) -> Scale | None:
+def _scale(dataset: Dataset) -> Scale | None:
     """The scale of the logits; None if all of each row are equal.
 
     Below the mean distance to the top there may be much smaller ones that matter, since a class that is far below
     hardly counts, however far: so the runner-ups are looked at, in a part of the rows.
     """
-    mean = problem.mean_gap
+    mean = dataset.mean_gap
     if mean == 0.0:
         return None
     if not SMALL <= mean <= LARGE:
         expected = f"of logits whose distances lie between {SMALL:g} and {LARGE:g} (impossible classes may be -inf)"
         raise DataError("X", "fit", expected=expected, got=f"a mean distance of {mean:g}")
-    near = problem.part(PART).runner_up_gaps()
+    near = dataset.part(PART).runner_up_gaps()
     if len(near) == 0:
         near = np.array([mean])
     typical = min(mean, OUTLYING * float(np.median(near)))
     return Scale(typical, min(mean, float(near.min())) / REACH, mean * REACH)
 
 
-def _bracketed(problem: LogLoss, slope: float, scale: Scale, care: Care = CLOSE) -> tuple[float, float, Status]:
+def _bracketed(dataset: Dataset, slope: float, scale: Scale, care: Care = CLOSE) -> tuple[float, float, Status]:
     """Newton steps from a first 1/T: the last 1/T, its log-loss, how it ended."""
     ends = (1.0 / scale.highest, 1.0 / scale.lowest)
     low, high = ends
     value = math.inf
     status: Status = "not converged"
     for _ in range(MAX_STEPS):
-        value, first, second = problem.temperature_curvature(slope, rough=care.rough)
+        value, first, second = dataset.temperature_curvature(slope, rough=care.rough)
         if value < NO_LOSS:
             status = "at a bound"
             break
@@ -141,17 +142,17 @@ def _bracketed(problem: LogLoss, slope: float, scale: Scale, care: Care = CLOSE)
     return slope, value, status
 
 
-def _first_slope(problem: LogLoss, scale: Scale) -> float:
+def _first_slope(dataset: Dataset, scale: Scale) -> float:
     """Where to begin in 1/T: the optimum of a part of the rows, or where that is no help the scale of the logits."""
-    share = _share(problem) if problem.n_rows >= 2 * PART else problem
-    if share.n_rows < problem.n_rows and share.mean_gap > 0.0:
+    share = _share(dataset) if dataset.n_rows >= 2 * PART else dataset
+    if share.n_rows < dataset.n_rows and share.mean_gap > 0.0:
         slope, _, status = _bracketed(share, _first_slope(share, scale), scale, LOOK)
         if status == "converged":
             return slope
     return 1.0 / scale.typical
 
 
-def newton(problem: LogLoss, *, fixed_gamma: float | None = None, fixed_temperature: float | None = None) -> Solution:
+def newton(dataset: Dataset, *, fixed_gamma: float | None = None, fixed_temperature: float | None = None) -> Solution:
     """Least log-loss over (γ, T), or over one of them.
 
     The log-loss is not convex in γ, so several starts are followed on some of the rows, and on all from the deepest
@@ -159,61 +160,61 @@ def newton(problem: LogLoss, *, fixed_gamma: float | None = None, fixed_temperat
     from there: the result is never worse.
     """
     if fixed_gamma == 0.0 and fixed_temperature is None:
-        return newton_temperature(problem)
+        return newton_temperature(dataset)
     if fixed_temperature is None:
-        base = newton_temperature(problem)
+        base = newton_temperature(dataset)
         centre, without = base.temperature, base.value
     else:
-        centre, without = fixed_temperature, problem.temperature_curvature(1.0 / fixed_temperature)[0]
+        centre, without = fixed_temperature, dataset.temperature_curvature(1.0 / fixed_temperature)[0]
     free = (fixed_gamma is None, fixed_temperature is None)
-    scale = _scale(problem)
+    scale = _scale(dataset)
     if scale is None:  # no γ matters either
-        return _solution(problem, fixed_gamma or 0.0, centre, without, "flat")
+        return _solution(dataset, fixed_gamma or 0.0, centre, without, "flat")
 
     def near(gamma: float) -> tuple[float, float]:
         # The focal map with γ is close to temperature scaling with 1/T = 0.64 γ + 0.9: undo it.
         return gamma, centre * (0.64 * gamma + 0.9 if free[1] and gamma else 1.0)
 
     if fixed_gamma is not None:
-        found = _descend(problem, near(fixed_gamma), free, scale)
+        found = _descend(dataset, near(fixed_gamma), free, scale)
     else:
-        found = _descend(problem, _valley(problem, near, free, scale), free, scale)
+        found = _descend(dataset, _valley(dataset, near, free, scale), free, scale)
         if not found.value <= without:
-            found = _descend(problem, near(0.0), free, scale)
-    return _solution(problem, found.gamma, found.temperature, found.value, found.status)
+            found = _descend(dataset, near(0.0), free, scale)
+    return _solution(dataset, found.gamma, found.temperature, found.value, found.status)
 
 
-def _valley(problem: LogLoss, near: Callable[[float], Pair], free: Free, scale: Scale) -> Pair:
+def _valley(dataset: Dataset, near: Callable[[float], Pair], free: Free, scale: Scale) -> Pair:
     """Close to the bottom of the deepest valley that several starts lead to.
 
     They are followed on a few rows, the valleys that they end in on a share of the rows, and those that may still be
     the deepest on all.
     """
     points = [near(gamma) for gamma in STARTS]
-    for rows in (problem.part(PART), _share(problem)):
+    for rows in (dataset.part(PART), _share(dataset)):
         ends = _ends(rows, points, free, scale, LOOK)
         points = [(end.gamma, end.temperature) for end in ends if not _clearly_worse(rows, end, ends[0])]
-    (best, *_) = _ends(problem, points, free, scale, ROUGH)
+    (best, *_) = _ends(dataset, points, free, scale, ROUGH)
     return best.gamma, best.temperature
 
 
-def _ends(problem: LogLoss, points: list[Pair], free: Free, scale: Scale, care: Care) -> list[Solution]:
+def _ends(dataset: Dataset, points: list[Pair], free: Free, scale: Scale, care: Care) -> list[Solution]:
     """Where the points lead to, each end once, the lowest first."""
     ends: list[Solution] = []
     for point in points:
-        end = _descend(problem, point, free, scale, care, ends)
+        end = _descend(dataset, point, free, scale, care, ends)
         if not _joins((end.gamma, end.temperature), ends):
             ends.append(end)
     return sorted(ends, key=lambda end: end.value)
 
 
-def _clearly_worse(rows: Problem, end: Solution, best: Solution) -> bool:
+def _clearly_worse(rows: Block, end: Solution, best: Solution) -> bool:
     """Whether rows like these would hardly ever make `end` the better of two."""
     if end is best:
         return False
     here, there = (rows.predictions((at.gamma,), at.temperature, rough=True)[0].label_log_p for at in (end, best))
     lost = there - here
-    return rows.mean(lost) > CLEARLY * math.sqrt(rows.mean(lost * lost) / rows.n_rows)
+    return rows.average(lost) > CLEARLY * math.sqrt(rows.average(lost * lost) / rows.n_rows)
 
 
 def _joins(point: Pair, ends: Sequence[Solution]) -> bool:
@@ -225,12 +226,12 @@ def _joins(point: Pair, ends: Sequence[Solution]) -> bool:
     )
 
 
-def _share(problem: LogLoss) -> Problem:
-    return problem.part(max(PART, int(SHARE * problem.n_rows)))
+def _share(dataset: Dataset) -> Block:
+    return dataset.part(max(PART, int(SHARE * dataset.n_rows)))
 
 
 def _descend(
-    problem: LogLoss, start: Pair, free: Free, scale: Scale, care: Care = CLOSE, ends: Sequence[Solution] = ()
+    dataset: Dataset, start: Pair, free: Free, scale: Scale, care: Care = CLOSE, ends: Sequence[Solution] = ()
 ) -> Solution:
     """Damped Newton steps in (log(1+γ), log T), which keep γ > -1 and T > 0.
 
@@ -244,9 +245,9 @@ def _descend(
     )
     bounds = [ends if moves else (at, at) for ends, moves, at in zip(ranges, free, first, strict=True)]
     point = _inside(first, bounds)
-    value, gradient, hessian = _in_logs(problem, point, care.rough)
+    value, gradient, hessian = _in_logs(dataset, point, care.rough)
     status: Status = "not converged"
-    rounding = 20.0 * max(problem.precision, ROUGH_PRECISION if care.rough else 0.0)
+    rounding = 20.0 * max(dataset.precision, ROUGH_PRECISION if care.rough else 0.0)
     for _ in range(MAX_STEPS):
         if ends and _joins((math.expm1(point[0]), math.exp(point[1])), ends):
             break
@@ -266,14 +267,14 @@ def _descend(
         highest = value if gain > rounding * max(1.0, value) else value + rounding
         for shrink in (1.0, 0.25, 0.05, 0.01, 1e-3):
             trial = _inside((point[0] + shrink * step[0], point[1] + shrink * step[1]), bounds)
-            new = _in_logs(problem, trial, care.rough)
+            new = _in_logs(dataset, trial, care.rough)
             if new[0] < highest:
                 point, (value, gradient, hessian) = trial, new
                 break
         else:
             status = "at a bound" if any(stuck) else "converged"
             break
-    return _solution(problem, math.expm1(point[0]), math.exp(point[1]), value, status)
+    return _solution(dataset, math.expm1(point[0]), math.exp(point[1]), value, status)
 
 
 def _inside(point: Pair, bounds: list[Pair]) -> Pair:
@@ -298,14 +299,14 @@ def _newton_step(gradient: Pair, hessian: Triple, moving: Free) -> Pair:
     return shrink * step[0], shrink * step[1]
 
 
-def _in_logs(problem: LogLoss, point: Pair, rough: bool) -> tuple[float, Pair, Triple]:
+def _in_logs(dataset: Dataset, point: Pair, rough: bool) -> tuple[float, Pair, Triple]:
     """Value, gradient and Hessian in (log(1+γ), log T) by the chain rule from (γ, 1/T)."""
     gamma, slope = math.expm1(point[0]), math.exp(-point[1])
-    value, (g, b), ((gg, gb), (_, bb)) = problem.curvature(gamma, 1.0 / slope, rough=rough)
+    value, (g, b), ((gg, gb), (_, bb)) = dataset.curvature(gamma, 1.0 / slope, rough=rough)
     first = (1.0 + gamma) * float(g), -slope * float(b)
     second = (1.0 + gamma) ** 2 * float(gg) + first[0], -(1.0 + gamma) * slope * float(gb)
     return value, first, (*second, slope**2 * float(bb) - first[1])
 
 
-def _solution(problem: LogLoss, gamma: float, temperature: float, value: float, status: Status) -> Solution:
-    return Solution(gamma, temperature, value, status, MESSAGES[status], problem.passes)
+def _solution(dataset: Dataset, gamma: float, temperature: float, value: float, status: Status) -> Solution:
+    return Solution(gamma, temperature, value, status, MESSAGES[status], dataset.passes)

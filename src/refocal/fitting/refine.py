@@ -1,21 +1,18 @@
-"""From a surface that a sample has shown to the best of its points on all rows."""
+"""The best point of a grid on all rows, from what a sample of them shows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal import metrics
-from refocal.errors import UnsupportedError
-from refocal.search.grid import best_index, within
-from refocal.search.objective import Objective
-from refocal.search.problem import Problem
-from refocal.search.solution import Surface
-from refocal.search.streamed import FINE_BITS, POINTS, SEARCH_BITS, StreamedProblem
+from refocal.engine.dataset import Dataset
+from refocal.engine.scoring import FINE_BITS, POINTS, SEARCH_BITS, score_points
+from refocal.fitting.grid import within
+from refocal.fitting.objective import Objective
+from refocal.fitting.solution import Surface
 
 Vector = NDArray[np.float64]
 Index = tuple[int, ...]
@@ -24,28 +21,11 @@ Index = tuple[int, ...]
 CONTENDERS = 4
 
 
-def search_rows(
-    problem: StreamedProblem,
-    objective: Objective,
-    scan: Callable[[Problem], Surface],
-    nll_tolerance: float | None,
-) -> tuple[Surface, Index]:
-    """What `scan` sees on a sample, with the points that matter measured on all rows, and the best of these."""
-    if problem.n_look == problem.n_rows:
-        surface = problem.look(scan)
-        return surface, best_index(surface, nll_tolerance)
-    if objective.metric is not None and objective.metric is not metrics.brier_score:
-        raise UnsupportedError(
-            f"The objective {objective.name!r} needs all rows in memory. 'nll', 'ece', 'auto' and 'brier_score' do not."
-        )
-    return _look_at_all_rows(problem, objective, problem.look(scan), nll_tolerance)
-
-
 class _Known:
     """A surface of which ever more points are measured on all rows."""
 
-    def __init__(self, problem: StreamedProblem, objective: Objective, surface: Surface) -> None:
-        self.problem, self.objective, self.surface = problem, objective, surface
+    def __init__(self, dataset: Dataset, objective: Objective, surface: Surface) -> None:
+        self.dataset, self.objective, self.surface = dataset, objective, surface
         self.log_loss, self.error = surface.log_loss.copy(), np.zeros_like(surface.value)
         self.known, self.fine = np.zeros((2, *surface.value.shape), dtype=bool)
 
@@ -53,7 +33,7 @@ class _Known:
         """Measure points on all rows."""
         at = tuple(np.array(points).T)
         pairs = list(zip(self.surface.gamma[at].tolist(), self.surface.temperature[at].tolist(), strict=True))
-        found = self.problem.scores(pairs, self.objective.resolutions, bits)
+        found = score_points(self.dataset, pairs, self.objective.resolutions, bits)
         self.log_loss[at] = found.log_loss
         self.error[at] = found.ece if self.objective.metric is None else found.brier
         self.known[at] = True
@@ -78,16 +58,18 @@ class _Known:
         return _indices([int(np.argmin(np.where(self.known, self.log_loss, np.inf)))], self.known.shape)[0]
 
 
-def _look_at_all_rows(
-    problem: StreamedProblem, objective: Objective, surface: Surface, nll_tolerance: float | None
+def refine(
+    dataset: Dataset, objective: Objective, surface: Surface, nll_tolerance: float | None
 ) -> tuple[Surface, Index]:
-    """The points that the sample finds best come first; then the neighbours of what is best on all rows.
+    """The surface of a sample with the points that matter measured on all rows, and the best of these.
+
+    The points that the sample finds best come first; then the neighbours of what is best on all rows.
 
     These are the two best by score and the best by log-loss, until all of their neighbours are known: the chosen point
     is better than everything around it. The few best are measured once more, with finer histograms, before one is
     chosen.
     """
-    seen = _Known(problem, objective, surface)
+    seen = _Known(dataset, objective, surface)
     seen.measure(_first_points(surface, nll_tolerance), SEARCH_BITS)
     while True:
         ranked = seen.ranked(nll_tolerance)

@@ -1,0 +1,181 @@
+"""Rows at hand: one block of logits, labels and weights, with the engine that computes passes over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import Array, as_floating, is_torch, namespace, row_blocks, to_numpy
+from refocal.engine import array_engine, c_engine
+from refocal.engine.array_engine import LARGE_SINGLE, on_gpu
+from refocal.engine.dataset import Dataset, Vector, sample_rows
+from refocal.engine.passes import Pass
+from refocal.engine.protocol import Engine
+from refocal.maps.forward import focal_temperature
+from refocal.maps.row import gaps
+
+T = TypeVar("T")
+
+# Runner-ups are looked for among so many entries.
+GAP_ENTRIES = 1 << 20
+
+
+class Predictions(NamedTuple):
+    """What calibration is measured on, for each row: log p of the label, p of the top class, the sum of all p².
+
+    >>> (found,) = Block(np.log([[0.8, 0.2]]), np.array([1])).predictions((0.0,), 1.0)
+    >>> found.confidence.round(3), found.squares.round(3)
+    (array([0.8]), array([0.68]))
+    """
+
+    label_log_p: Vector
+    confidence: Vector
+    squares: Vector
+
+
+class Block(Dataset):
+    """Checked logits (N, C), labels 0 … C-1 and weights in memory, on the CPU or on a GPU: a Dataset of one block.
+
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(1000, 3))
+    >>> labels = np.argmax(logits / 2.0 + rng.gumbel(size=logits.shape), axis=1)  # true T = 2
+    >>> block = Block(logits, labels)
+    >>> (at_one,) = block.predictions((0.0,), 1.0)
+    >>> block.n_rows, at_one.confidence.shape
+    (1000, (1000,))
+    """
+
+    def __init__(self, logits: Array, labels: Array, weight: Vector | None = None) -> None:
+        super().__init__()
+        if is_torch(logits) and logits.device.type == "cpu" and "bfloat16" not in str(logits.dtype):
+            logits, labels = to_numpy(logits), to_numpy(labels)  # the same memory, seen by NumPy
+        self.logits, self.labels, self.weight = logits, labels, weight
+        self.n_rows, self.n_classes = map(int, logits.shape)
+        self.total_weight = float(self.n_rows) if weight is None else float(weight.sum())
+        self.engine = engine_for(logits)
+        self.plan = self.engine.plan(logits)
+        self.precision = self.plan.precision
+        self._weight: Array = weight
+        if weight is not None and on_gpu(logits):
+            self._weight = namespace(logits).asarray(weight, device=logits.device)
+
+    def reduce(self, task: Pass) -> Any:
+        """What a pass finds out: there is nothing to merge."""
+        answer = task.map(self)
+        return answer if task.finish is None else task.finish(answer)
+
+    def take(self, rows: Any) -> Block:
+        """Some of the rows: a slice, or an index or mask of NumPy arrays."""
+        return Block(self.logits[rows, :], self.labels[rows], None if self.weight is None else self.weight[rows])
+
+    def part(self, n_rows: int) -> Block:
+        """About `n_rows` of the rows, evenly spread."""
+        return self.take(slice(None, None, max(1, self.n_rows // n_rows)))
+
+    def sample_size(self, at_most: int) -> int:
+        """All rows, or as many as a sample has if they are more than `at_most`."""
+        return self.n_rows if self.n_rows <= at_most else min(at_most, sample_rows(self.n_classes))
+
+    def look(self, question: Callable[[Block], T], n_rows: int) -> T:
+        """What a function says of about so many of the rows."""
+        return question(self if n_rows >= self.n_rows else self.part(n_rows))
+
+    @cached_property
+    def _inspected(self) -> tuple[NDArray[np.bool_], float]:
+        correct, distances = zip(*self._over_parts(self.engine.inspect), strict=True)
+        return np.concatenate([to_numpy(each) for each in correct]), sum(map(float, distances))
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Whether the first largest logit of a row is its label's."""
+        return self._inspected[0]
+
+    @property
+    def total_gap(self) -> float:
+        """The sum of all distances from a row's top logit to its others."""
+        return self._inspected[1]
+
+    @property
+    def mean_gap(self) -> float:  # type: ignore[override]
+        """Mean distance from the top logit to the others; 0 if all are equal."""
+        return self.total_gap / self.n_rows / (self.n_classes - 1)
+
+    def runner_up_gaps(self) -> Vector:
+        """How far the second largest logit of a row lies below the largest, where that is more than rounding."""
+        x, given = as_floating(self.logits[: max(1, GAP_ENTRIES // self.n_classes), :], "logits", "fit")
+        xp = namespace(x)
+        gap, is_top = gaps(xp, x, 1.0)
+        second = -xp.max(xp.where(is_top, -xp.inf, gap), axis=-1)
+        rounding = 64.0 * float(xp.finfo(given).eps) * xp.abs(xp.max(x, axis=-1))
+        return np.asarray(to_numpy(second[(second < xp.inf) & (second > rounding)]), dtype=np.float64)
+
+    def temperature_sums(self, slope: float, *, rough: bool = False) -> Vector:
+        """What `temperature_curvature` gives, summed over the rows."""
+        return self._sum(self.engine.temperature, slope, rough=rough)
+
+    def focal_sums(self, gamma: float, temperature: float, *, rough: bool = False) -> Vector:
+        """What `curvature` gives, summed over the rows: the value and its derivatives γ, b, γγ, γb, bb; b = 1/T."""
+        return self._sum(self.engine.focal, gamma, 1.0 / temperature, rough=rough)
+
+    def predictions(self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False) -> list[Predictions]:
+        """The predictions at one temperature for several γ, which share the softmax."""
+        self.passes += len(gammas)
+        parts = self._over_parts(self.engine.predict, gammas, 1.0 / temperature, rough=rough)
+        table = np.concatenate([to_numpy(part) for part in parts], axis=-1).astype(np.float64, copy=False)
+        return [Predictions(*table[:, i]) for i in range(len(gammas))]
+
+    def measure(self, metric: Any, gamma: float, temperature: float) -> float:
+        """A metric (labels, probabilities) → float of the whole data."""
+        probabilities = np.exp(to_numpy(focal_temperature(self.logits, gamma, temperature)))
+        weights = {} if self.weight is None else {"sample_weight": self.weight}
+        return float(metric(to_numpy(self.labels), probabilities, **weights))
+
+    def average(self, values: Vector) -> float:
+        """The weighted mean of one number a row."""
+        return float(values.mean()) if self.weight is None else float(values @ self.weight) / self.total_weight
+
+    def _sum(self, function: Callable[..., Array], *settings: float, rough: bool) -> Vector:
+        """The sum of a pass over all rows; one transfer from the device for all of them."""
+        self.passes += 1
+        parts = self._over_parts(function, *settings, rough=rough, weighted=True)
+        return np.asarray(to_numpy(sum(parts[1:], start=parts[0])))
+
+    def _over_parts(
+        self, function: Callable[..., T], *settings: Any, rough: bool = False, weighted: bool = False
+    ) -> list[T]:
+        """What a function of the engine finds in each part of the rows.
+
+        The parts and their order are the same whatever the number of threads, and so are sums over them.
+        """
+        options = {}
+        if rough and self.plan.has_rough and self.total_gap < LARGE_SINGLE:
+            options["rough"] = True
+
+        def compute(rows: slice) -> T:
+            weights = () if not weighted else (None if self._weight is None else self._weight[rows],)
+            return function(self.logits[rows, :], self.labels[rows], *weights, *settings, **options)
+
+        parts = row_blocks(self.n_rows, self.n_classes, self.plan.part_entries)
+        n_threads = min(self.plan.n_threads, len(parts))
+        if n_threads == 1:
+            return list(map(compute, parts))
+        with ThreadPoolExecutor(n_threads) as pool:
+            return list(pool.map(compute, parts))
+
+
+def engine_for(logits: Array) -> Engine:
+    """The fastest engine for these logits."""
+    if c_engine.usable(logits):
+        return c_engine
+    if is_torch(logits) and logits.is_cuda and find_spec("triton") is not None:
+        from refocal.engine import triton_engine
+
+        if triton_engine.usable(logits):
+            return triton_engine
+    return array_engine

@@ -1,0 +1,207 @@
+"""Rows in blocks, here or on other machines: checked by a first pass, which also takes a sample of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._validation import LARGE, SMALL, like_probabilities, sum_of_parts
+from refocal.engine.block import Block
+from refocal.engine.dataset import Dataset, Vector, sample_rows
+from refocal.engine.passes import Partial, Pass
+from refocal.engine.reading import Reading
+from refocal.errors import DataError, InputWarning, LabelError, ShapeError, warn
+
+T = TypeVar("T")
+Keys = NDArray[np.uint64]
+
+# Rows and entries of the sample that a Newton method begins with: little to send.
+START_ROWS, START_ENTRIES, FEWEST_START_ROWS = 2_000, 1 << 15, 64
+# A row's key is made of so many of its logits.
+KEY_COLUMNS = 8
+
+
+@dataclass
+class Sample:
+    """The rows with the smallest keys: a key is made of the row alone, so neither order nor partition matters."""
+
+    keys: Keys
+    values: NDArray[Any]
+    labels: NDArray[np.int64]
+    weight: Vector | None
+
+    def smallest(self, n_rows: int) -> Sample:
+        """At most so many rows, by rising key."""
+        order = np.argsort(self.keys, kind="stable")[:n_rows]
+        weight = None if self.weight is None else self.weight[order]
+        return Sample(self.keys[order], self.values[order], self.labels[order], weight)
+
+    @property
+    def block(self) -> Block:
+        """These rows as a block of their own."""
+        return Block(self.values, self.labels, self.weight)
+
+
+@dataclass
+class Inspected:
+    """What the first walk finds out."""
+
+    weight: float
+    gap: float
+    lowest: int
+    highest: int
+    sum_of_parts: int | None
+    """What every row that was looked at sums to, if it may be made of probabilities or percentages."""
+    precision: float
+    sample: Sample
+
+
+Ask: TypeAlias = Callable[[Callable[[Any], Any]], Any]
+"""What a function says of an answer, computed where that answer lies."""
+
+
+class BlockedDataset(Dataset):
+    """Rows in blocks that can be gone through as often as a fit needs, here or on other machines.
+
+    Made by `refocal.scale`. The first pass checks and counts the rows; `passes` counts the later ones.
+
+    >>> from refocal.scale import blocks
+    >>> rows = blocks([([[2.0, 0.0], [0.0, 1.0]], [0, 1]), ([[1.0, 0.0]], [1])])
+    >>> isinstance(rows, BlockedDataset), rows.n_classes
+    (True, 2)
+    >>> rows.start()
+    >>> rows.n_rows, rows.n_skipped, rows.passes
+    (3, 0, 0)
+    """
+
+    watch: Callable[[int, int | None], None] | None = None
+    """Told how many rows of a pass are done, and of how many if that is known."""
+
+    def __init__(self, reading: Reading) -> None:
+        super().__init__()
+        self.reading, self.n_classes, self.input = reading, reading.n_classes, reading.input
+        self.classes = None if reading.classes is None else np.array(reading.classes)
+        self._n_sample = 0
+
+    @abstractmethod
+    def go_through(self, task: Pass) -> tuple[Partial, Ask]:
+        """The answer of all blocks, and a way to ask more of it before it was finished: it stays where it is."""
+
+    def start(self, *, look: bool = False) -> None:
+        """The first pass: rows are checked, counted and sampled."""
+        n_start = max(FEWEST_START_ROWS, min(START_ROWS, START_ENTRIES // self.n_classes))
+        n_sample = sample_rows(self.n_classes) if look else n_start
+        if self._n_sample >= n_sample:
+            return
+        task = Pass(
+            partial(inspect, n_sample=n_sample), partial(_merge, n_sample=n_sample), partial(_start, n_start), True
+        )
+        found, self._ask = self.go_through(task)
+        self.n_rows, self.n_skipped = found.n_rows, found.n_skipped
+        inspected = self._checked(found.answer)
+        self.total_weight, self.precision = inspected.weight, inspected.precision
+        self.mean_gap = inspected.gap / self.n_rows / (self.n_classes - 1)
+        self._few, self._n_sample = inspected.sample, n_sample
+
+    def reduce(self, task: Pass) -> Any:
+        """The answer of all blocks: one pass."""
+        self.passes += 1
+        return self.go_through(task)[0].answer
+
+    def part(self, n_rows: int) -> Block:
+        """At most `n_rows` of the rows to begin with."""
+        return self._few.smallest(n_rows).block
+
+    def sample_size(self, at_most: int) -> int:
+        """As many rows as the sample has."""
+        return min(self.n_rows, sample_rows(self.n_classes), at_most)
+
+    def look(self, question: Callable[[Block], T], n_rows: int) -> T:
+        """What a function says of so many rows of the sample, computed where that is."""
+        self.start(look=True)
+        answer: T = self._ask(partial(_of_sample, question, n_rows))
+        return answer
+
+    def _checked(self, found: Inspected | None) -> Inspected:
+        function = self.reading.function
+        if found is None:
+            skipped = f"none, and {self.n_skipped} bad ones" if self.n_skipped else "none"
+            raise ShapeError("X", function, expected="at least one row in all blocks together", got=skipped)
+        if not SMALL <= found.weight <= LARGE:
+            expected = f"of a sum between {SMALL:g} and {LARGE:g}"
+            raise DataError("sample_weight", function, expected=expected, got=f"a sum of {found.weight:g}")
+        if found.lowest == found.highest:
+            raise LabelError("y", function, expected="of at least two classes", got=f"only one class, {found.lowest}")
+        if found.sum_of_parts is not None:
+            remedy = "say so with input='probabilities'"
+            warn(like_probabilities(found.sum_of_parts, "X", function, remedy), InputWarning)
+        return found
+
+
+def inspect(block: Block, n_sample: int) -> Inspected:
+    """The first look at a block."""
+    keys = _keys(block)
+    chosen = np.argpartition(keys, n_sample)[:n_sample] if len(keys) > n_sample else slice(None)
+    values = block.logits[chosen]
+    weight = block.weight
+    return Inspected(
+        weight=float(len(keys) if weight is None else weight.sum()),
+        gap=block.total_gap,
+        lowest=int(block.labels.min()),
+        highest=int(block.labels.max()),
+        sum_of_parts=sum_of_parts(values.astype(np.float64)),
+        precision=block.precision,
+        sample=Sample(
+            keys[chosen],
+            values.astype(np.float32) if values.dtype == np.float16 else np.array(values),
+            block.labels[chosen],
+            None if weight is None else weight[chosen],
+        ),
+    )
+
+
+def _merge(first: Inspected, second: Inspected, n_sample: int) -> Inspected:
+    mine, other = first.sample, second.sample
+    weighted = mine.weight is not None and other.weight is not None
+    both = Sample(
+        np.concatenate([mine.keys, other.keys]),
+        np.concatenate([mine.values, other.values]),
+        np.concatenate([mine.labels, other.labels]),
+        np.concatenate([mine.weight, other.weight]) if weighted else None,
+    )
+    return Inspected(
+        first.weight + second.weight,
+        first.gap + second.gap,
+        min(first.lowest, second.lowest),
+        max(first.highest, second.highest),
+        first.sum_of_parts if first.sum_of_parts == second.sum_of_parts else None,
+        max(first.precision, second.precision),
+        both.smallest(n_sample),
+    )
+
+
+def _start(n_start: int, found: Inspected) -> Inspected:
+    """What the client gets: few rows, by rising key, in single precision, since they only show where to begin."""
+    few = found.sample.smallest(n_start)
+    return replace(found, sample=replace(few, values=few.values.astype(np.float32)))
+
+
+def _of_sample(question: Callable[[Block], Any], n_rows: int, found: Inspected) -> Any:
+    return question(found.sample.smallest(n_rows).block)
+
+
+def _keys(block: Block) -> Keys:
+    """Well-mixed whole numbers, one a row."""
+    columns = np.unique(np.linspace(0, block.logits.shape[1] - 1, KEY_COLUMNS).astype(np.int64))
+    keys: Keys = block.labels.astype(np.uint64)
+    for column in columns:
+        bits = block.logits[:, column].astype(np.float64).view(np.uint64)
+        keys = (keys ^ (bits >> np.uint64(32)) ^ bits) * np.uint64(0x9E3779B97F4A7C15)
+        keys ^= keys >> np.uint64(29)
+    return keys

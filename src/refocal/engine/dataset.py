@@ -1,0 +1,106 @@
+"""What a fit asks of its data, whether they are one block in memory or many blocks elsewhere."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal.engine.passes import Pass
+
+if TYPE_CHECKING:
+    from refocal.engine.block import Block
+
+Vector = NDArray[np.float64]
+T = TypeVar("T")
+
+# Rows and entries of the sample on which a grid is looked at.
+SAMPLE_ROWS, SAMPLE_ENTRIES, FEWEST_SAMPLE_ROWS = 100_000, 5_000_000, 600
+
+
+class Curvature(NamedTuple):
+    """Mean log-loss with its gradient and Hessian in (γ, 1/T)."""
+
+    value: float
+    gradient: Vector
+    hessian: Vector
+
+
+class Dataset(ABC):
+    """Rows of logits with labels and weights, in blocks: a fit takes a few passes over them.
+
+    `passes` counts the passes over all rows; `memo` keeps what several searches on the same rows have in common.
+
+    >>> from refocal import TemperatureScaling
+    >>> from refocal.scale import blocks
+    >>> X, y = np.array([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), [0, 1, 1]
+    >>> together, apart = TemperatureScaling().dataset(X, y), blocks([(X[:2], y[:2]), (X[2:], y[2:])])
+    >>> apart.start()
+    >>> together.temperature_curvature(1.0) == apart.temperature_curvature(1.0)  # log-loss and its derivatives
+    True
+    """
+
+    n_rows: int
+    n_classes: int
+    total_weight: float
+    """The sum of all weights; the number of rows where there are none."""
+    mean_gap: float
+    """Mean distance from the top logit of a row to the others; 0 if all are equal."""
+    precision: float
+    """The machine epsilon that rows are computed in."""
+    input: str = "logits"
+    """What the columns held when they were read: logits, or probabilities of which the logarithm was taken."""
+    classes: NDArray[Any] | None = None
+    """What the columns stand for; None: their numbers."""
+    n_skipped = 0
+
+    def __init__(self) -> None:
+        self.passes = 0
+        self.memo: dict[Any, Any] = {}
+
+    def start(self, *, look: bool = False) -> None:  # noqa: B027
+        """Make sure that the rows are checked and counted; `look`: and a sample taken that `look` can show."""
+
+    @abstractmethod
+    def reduce(self, task: Pass) -> Any:
+        """The answer of all blocks: one pass."""
+
+    @abstractmethod
+    def part(self, n_rows: int) -> Block:
+        """About so many of the rows, or fewer, in memory."""
+
+    @abstractmethod
+    def sample_size(self, at_most: int) -> int:
+        """How many rows `look` can show: all where they are at hand and `at_most` so many."""
+
+    @abstractmethod
+    def look(self, question: Callable[[Block], T], n_rows: int) -> T:
+        """What a function says of so many of the rows, computed where these are."""
+
+    def mean(self, sums: Callable[[Block], Vector]) -> Vector:
+        """Weighted sums of blocks, added up and divided by the weight of all rows."""
+        return np.asarray(self.reduce(Pass(sums, np.add)) / self.total_weight)
+
+    def temperature_curvature(self, slope: float, *, rough: bool = False) -> tuple[float, float, float]:
+        """Mean log-loss of temperature scaling and its derivatives in 1/T = `slope`; `rough`: six digits are enough."""
+        from refocal.engine.block import Block
+
+        value, first, second = self.mean(partial(Block.temperature_sums, slope=slope, rough=rough)).tolist()
+        return value, first, second
+
+    def curvature(self, gamma: float, temperature: float, *, rough: bool = False) -> Curvature:
+        """Mean log-loss of focal temperature scaling, with gradient and Hessian in (γ, 1/T)."""
+        from refocal.engine.block import Block
+
+        sums = partial(Block.focal_sums, gamma=gamma, temperature=temperature, rough=rough)
+        value, g, b, gg, gb, bb = self.mean(sums)
+        return Curvature(float(value), np.array([g, b]), np.array([[gg, gb], [gb, bb]]))
+
+
+def sample_rows(n_classes: int) -> int:
+    """How many rows are enough to see where on a grid to look."""
+    return max(FEWEST_SAMPLE_ROWS, min(SAMPLE_ROWS, SAMPLE_ENTRIES // n_classes))

@@ -1,0 +1,46 @@
+"""What an engine is: a module that computes passes over logits, labels and weights. There are three of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from refocal._arrays import Array
+
+
+class Plan(NamedTuple):
+    """How an engine computes with given logits."""
+
+    part_entries: int
+    """How many entries are computed at a time."""
+    n_threads: int
+    """How many parts are computed at the same time."""
+    precision: float
+    """The machine epsilon of what is computed."""
+    has_rough: bool = False
+    """Whether there is a faster way with six digits."""
+
+
+class Engine(Protocol):
+    """The functions that every engine has, for logits `x` (rows, classes), labels `y` and weights.
+
+    Sums come back as one vector, on the device of the logits: adding up parts then needs no transfer. `rough` asks for
+    six digits where that is faster; an engine that has one precision ignores it.
+    """
+
+    def usable(self, logits: Any) -> bool:
+        """Whether the engine can compute with these logits."""
+
+    def plan(self, logits: Any) -> Plan:
+        """How it will compute with them."""
+
+    def temperature(self, x: Any, y: Any, weight: Any, slope: float, *, rough: bool = False) -> Array:
+        """Log-loss of temperature scaling at 1/T = `slope`: sums of the value, its first and second derivative."""
+
+    def focal(self, x: Any, y: Any, weight: Any, gamma: float, slope: float, *, rough: bool = False) -> Array:
+        """Log-loss of focal temperature scaling: sums of the value and its derivatives γ, b, γγ, γb, bb; b = 1/T."""
+
+    def predict(self, x: Any, y: Any, gammas: tuple[float, ...], slope: float, *, rough: bool = False) -> Array:
+        """For each γ and row: log p of the label, p of the top class, the sum of all p²."""
+
+    def inspect(self, x: Any, y: Any) -> tuple[Array, Any]:
+        """Whether each row's first largest logit is its label's, and the sum of all finite distances to the top."""

@@ -1,0 +1,147 @@
+"""From rows as they were read to checked blocks: what columns and labels mean, and what is wrong with a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import log_probabilities, row_blocks, without_warnings
+from refocal._validation import check_option
+from refocal.engine.block import Block
+from refocal.engine.c_engine import widened
+from refocal.errors import DataError, InputError, LabelError, ShapeError
+
+# How far from 1 a row of probabilities may sum.
+SUM_TOLERANCE = 1e-3
+
+
+class Chunk(NamedTuple):
+    """Some rows as they were read; `where` and `first_row` say where they come from, for error messages."""
+
+    values: NDArray[Any]
+    labels: Any
+    weight: NDArray[Any] | None = None
+    where: str = "the rows"
+    first_row: int = 0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How blocks are to be understood."""
+
+    n_classes: int
+    input: str = "logits"
+    first_label: int = 0
+    skip_bad_rows: bool = False
+    function: str = "fit"
+    class_names: tuple[str, ...] | None = None
+    """What the columns are called; labels may be these names."""
+    classes: tuple[str, ...] | None = None
+    """What `classes_` of a calibrator will be; None: the numbers of the columns."""
+
+    def __post_init__(self) -> None:
+        check_option(self.input, ("logits", "probabilities"), "input", self.function)
+        distinct = self.n_classes if self.class_names is None else len(set(self.class_names))
+        if self.class_names is not None and not distinct == len(self.class_names) == self.n_classes:
+            expected = f"{self.n_classes} different names, one for each column"
+            raise ShapeError("class_names", self.function, expected=expected, got=f"{distinct} different ones")
+
+    def prepared(self, chunk: Chunk, check: bool) -> Block:
+        """A block of logits, without bad rows if those are to be skipped; else the first bad row is an error."""
+        self._check_shapes(chunk)
+        given, labels = chunk.labels, self._numbers(chunk) - self.first_label
+        weight = None if chunk.weight is None else np.asarray(chunk.weight, dtype=np.float64)
+        chunk = chunk._replace(labels=labels, weight=weight)
+        if check or self.skip_bad_rows:
+            bad = self._bad_rows(chunk)
+            if bad.any() and not self.skip_bad_rows:
+                row = int(np.argmax(bad))
+                raise self.error_of(chunk, row, given[row])
+            if bad.any():
+                kept = None if weight is None else weight[~bad]
+                chunk = chunk._replace(values=chunk.values[~bad], labels=labels[~bad], weight=kept)
+        values = log_probabilities(chunk.values) if self.input == "probabilities" else chunk.values
+        values = values if values.dtype.kind == "f" else values.astype(np.float64)
+        return Block(values, chunk.labels, chunk.weight)
+
+    def _check_shapes(self, chunk: Chunk) -> None:
+        shape = tuple(chunk.values.shape)
+        if len(shape) != 2 or shape[1] != self.n_classes:
+            expected = f"of {self.n_classes} columns in every block, as in the first"
+            raise ShapeError("X", self.function, expected=expected, got=f"shape {shape} in {chunk.where}")
+        for name, values in (("y", chunk.labels), ("sample_weight", chunk.weight)):
+            if values is not None and tuple(values.shape) != shape[:1]:
+                got = f"shape {tuple(values.shape)} in {chunk.where}"
+                raise ShapeError(name, self.function, expected=f"of shape {shape[:1]}, one for each row", got=got)
+        if chunk.values.dtype.kind not in "fiub":
+            got = f"dtype {chunk.values.dtype} in {chunk.where}"
+            raise DataError("X", self.function, expected="an array of numbers", got=got)
+
+    def _numbers(self, chunk: Chunk) -> NDArray[np.int64]:
+        labels = np.asarray(chunk.labels)
+        if labels.dtype.kind == "f":
+            whole = np.isfinite(labels) & (labels == np.round(labels))
+            # A label that is no number is a bad row, and -1 - first_label lies outside of every range.
+            return np.where(whole, labels, self.first_label - 1).astype(np.int64)
+        if labels.dtype.kind in "USTO":
+            return self._numbers_of_names(labels, chunk.where)
+        if labels.dtype.kind not in "iub":
+            got = f"dtype {labels.dtype} in {chunk.where}"
+            raise LabelError("y", self.function, expected="integers from 0 to C-1 in every block", got=got)
+        return labels.astype(np.int64)
+
+    def _numbers_of_names(self, labels: NDArray[Any], where: str) -> NDArray[np.int64]:
+        if self.class_names is None:
+            got = f"dtype {labels.dtype} in {where}"
+            raise LabelError("y", self.function, expected="integers, or names with class_names", got=got)
+        known = {name: i + self.first_label for i, name in enumerate(self.class_names)}
+        names = (labels.astype(str) if labels.dtype.kind == "S" else labels).tolist()
+        # A name that no class has, or none at all, makes a bad row.
+        return np.array([known.get(name, self.first_label - 1) for name in names], dtype=np.int64)
+
+    @without_warnings
+    def bad_values(self, values: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which rows hold no logits, or no probabilities."""
+        if self.input == "logits":
+            return np.asarray(~np.isfinite(values.max(axis=1)))
+        off = np.abs(values.sum(axis=1, dtype=np.float64) - 1.0)
+        return np.asarray(~((values.min(axis=1) >= 0.0) & (off <= SUM_TOLERANCE)))
+
+    def _bad_rows(self, chunk: Chunk) -> NDArray[np.bool_]:
+        bad = np.zeros(len(chunk.labels), dtype=np.bool_)
+        for rows in row_blocks(len(bad), self.n_classes):  # what is widened stays in the cache
+            bad[rows] = self.bad_values(widened(chunk.values[rows]))
+        outside = (chunk.labels < 0) | (chunk.labels >= self.n_classes)
+        bad |= outside
+        if self.input == "logits":
+            index = np.where(outside, 0, chunk.labels)
+            bad |= np.take_along_axis(chunk.values, index[:, None], axis=1)[:, 0] == -np.inf
+        if chunk.weight is not None:
+            bad |= ~((chunk.weight >= 0.0) & (chunk.weight < np.inf))
+        return bad
+
+    def error_of(self, chunk: Chunk, row: int, given: Any = None) -> InputError:
+        """What is wrong with one row, and where it is; `given` is its label as it was read."""
+        place = f"row {chunk.first_row + row} of {chunk.where}"
+        values, label = widened(chunk.values[row]), int(chunk.labels[row])
+        if not 0 <= label < self.n_classes:
+            if self.class_names is not None and not isinstance(given, (int, float, np.number)):
+                return LabelError("y", self.function, expected="among the class names", got=f"{given!r} in {place}")
+            expected = f"whole numbers from {self.first_label} to {self.first_label + self.n_classes - 1}"
+            return LabelError("y", self.function, expected=expected, got=f"{given} in {place}")
+        if chunk.weight is not None and not 0.0 <= chunk.weight[row] < np.inf:
+            got = f"{chunk.weight[row]} in {place}"
+            return DataError("sample_weight", self.function, expected="finite and not negative", got=got)
+        if self.input == "probabilities":
+            expected = f"rows of probabilities: at least 0, and 1 in sum within {SUM_TOLERANCE:g}"
+            got = f"{place}, which sums to {values.sum(dtype=np.float64):.6g}"
+            return DataError("X", self.function, expected=expected, got=got)
+        if np.isnan(values).any() or not np.isfinite(values.max()):
+            what = "NaN" if np.isnan(values).any() else "+inf" if values.max() > 0 else "only -inf"
+            expected = "free of NaN and +inf, with a finite value in every row"
+            return DataError("X", self.function, expected=expected, got=f"{what} in {place}")
+        expected = "finite where the label points: no temperature gives probability to a logit of -inf"
+        return DataError("X", self.function, expected=expected, got=f"-inf at the label of {place}")

@@ -85,8 +85,13 @@ def test_parameters_of_the_wrong_shape():
     ("labels", "error", "words"),
     [
         ([0, 3], LabelError, "between 0 and 2. Got labels from 0 to 3"),
-        ([-1, 0], LabelError, "between 0 and 2. Got labels from -1 to 0"),
-        ([0.0, 1.0], LabelError, "integers. Got dtype float64"),
+        (
+            [-1, 0],
+            LabelError,
+            "between 0 and 2; leave out the rows whose label is -1, .* Got labels from -1 to 0",
+        ),
+        ([0.0, 0.5], LabelError, "integers or other whole numbers. Got Unknown label type"),
+        ([0.0, 1.0j], DataError, "real"),
         ([0, 1, 2], ShapeError, r"of shape \(2,\), one label for each row of logits. Got shape \(3,\)"),
         ([[0, 1]], ShapeError, r"Got shape \(1, 2\)"),
         (["cat", "dog"], DataError, "an array of numbers"),

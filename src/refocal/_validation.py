@@ -21,6 +21,7 @@ from refocal._arrays import (
     is_torch,
     is_traced,
     namespace,
+    refuse_masked,
     row_blocks,
     stop_gradient,
     to_numpy,
@@ -29,6 +30,8 @@ from refocal.errors import DataError, InputWarning, LabelError, ParameterError, 
 
 # Squares of numbers between the two, and their products with one another, neither vanish nor overflow.
 SMALL, LARGE = 1e-100, 1e100
+IGNORED = (-100, -1, 255)
+"""Labels that mark rows without one, in language models and in segmentation."""
 
 
 def check_logits(values: Any, argument: str, function: str) -> tuple[Array, Any]:
@@ -73,11 +76,8 @@ def _describe_bad_row(xp: Any, logits: Array) -> str:
 
 
 def check_labels(values: Any, logits: Array, function: str, argument: str = "labels") -> Array:
-    """Integer class labels, one for each row of `logits`, as an array of the same library and device."""
-    labels = in_library_of(logits, as_array(values, argument, function))
-    xp = namespace(logits)
-    if not xp.isdtype(labels.dtype, "integral"):
-        raise LabelError(argument, function, expected="integers", got=f"dtype {labels.dtype}")
+    """Labels 0 … C-1, one for each row of `logits`, as an array of the same library and device."""
+    labels = in_library_of(logits, whole_numbers(as_array(values, argument, function), argument, function))
     if tuple(labels.shape) != tuple(logits.shape[:-1]):
         raise ShapeError(
             argument,
@@ -85,17 +85,49 @@ def check_labels(values: Any, logits: Array, function: str, argument: str = "lab
             expected=f"of shape {tuple(logits.shape[:-1])}, one label for each row of logits",
             got=f"shape {tuple(labels.shape)}",
         )
-    n_classes = logits.shape[-1]
+    xp, n_classes = namespace(logits), int(logits.shape[-1])
     if not is_traced(labels) and math.prod(labels.shape) > 0:
-        lowest, highest = int(xp.min(labels)), int(xp.max(labels))
-        if lowest < 0 or highest >= n_classes:
-            raise LabelError(
-                argument,
-                function,
-                expected=f"between 0 and {n_classes - 1}",
-                got=f"labels from {lowest} to {highest}",
-            )
+        check_label_range(int(xp.min(labels)), int(xp.max(labels)), n_classes, argument, function)
     return xp.astype(labels, xp.int64) if not array_api_compat.is_jax_array(labels) else labels
+
+
+def whole_numbers(labels: Array, argument: str, function: str) -> Array:
+    """Labels as integers: so are booleans, and floats without a fraction."""
+    xp = namespace(labels)
+    if xp.isdtype(labels.dtype, "integral"):
+        return labels
+    if xp.isdtype(labels.dtype, "real floating") and not is_traced(labels):
+        expected = "integers or other whole numbers"
+        if not bool(xp.all(xp.isfinite(labels))):
+            raise LabelError(argument, function, expected=expected, got=f"Input {argument} contains NaN or infinity")
+        if not bool(xp.all(labels == xp.round(labels))):
+            raise LabelError(argument, function, expected=expected, got="Unknown label type: continuous numbers")
+    elif not xp.isdtype(labels.dtype, "bool"):
+        raise LabelError(argument, function, expected="integers", got=f"dtype {labels.dtype}")
+    return xp.astype(labels, xp.asarray(0).dtype)
+
+
+def check_label_range(lowest: int, highest: int, n_classes: int, argument: str, function: str) -> None:
+    """Labels between 0 and C-1; those that usually mark rows without one have their own remedy."""
+    if lowest >= 0 and highest < n_classes:
+        return
+    ignored = next((label for label in (lowest, highest) if label in IGNORED), None)
+    remedy = "" if ignored is None else f"; leave out the rows whose label is {ignored}, which names no class"
+    expected = f"between 0 and {n_classes - 1}{remedy}"
+    raise LabelError(argument, function, expected=expected, got=f"labels from {lowest} to {highest}")
+
+
+def read_labels(values: Any, argument: str, function: str) -> tuple[Array, tuple[Any, ...] | None]:
+    """Labels as integers, booleans or text, and their categories where they are of pandas or polars and have some."""
+    refuse_masked(values, argument, function)
+    dtype: Any = getattr(values, "dtype", None)
+    categories = tuple(dtype.categories) if type(dtype).__name__ in ("CategoricalDtype", "Enum") else None
+    labels = values if array_api_compat.is_array_api_obj(values) else np.asarray(values)
+    if not isinstance(labels, np.ndarray) or labels.dtype.kind == "f":
+        return whole_numbers(labels, argument, function), categories
+    if labels.dtype.kind == "S" or (labels.dtype.kind == "O" and all(isinstance(each, str) for each in labels.ravel())):
+        labels = labels.astype(np.str_)
+    return labels, categories
 
 
 def check_parameter(value: Any, argument: str, function: str, *, above: float, like: Array) -> Array:

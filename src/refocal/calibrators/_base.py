@@ -52,8 +52,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     With `input="probabilities"` rows of probabilities take the place of logits; a probability below the dtype's
     machine epsilon counts as that epsilon, since its logarithm would say more than the number knows.
 
-    Column j belongs to `classes_[j]`: labels with as many distinct values as there are columns are matched in sorted
-    order, as scikit-learn's are; otherwise labels must be integers from 0 to C-1, and classes may be absent.
+    Column j belongs to `classes_[j]`: labels are integers from 0 to C-1, where classes may be absent, or else names
+    with as many distinct values as there are columns, matched in sorted order as scikit-learn's are.
 
     >>> import numpy as np
     >>> from refocal import TemperatureScaling
@@ -250,7 +250,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What the calibrator was fitted on, and the measures there before and after."""
         before, after = describe(dataset, Predictors((None, self)), 2)
         report = {"n_samples": dataset.n_rows, "n_classes": dataset.n_classes, "before": before, "after": after}
-        return report | ({"n_skipped": dataset.n_skipped} if dataset.n_skipped else {})
+        counted = {"n_skipped": dataset.n_skipped, "n_absent_classes": _absent_classes(dataset)}
+        return report | {name: count for name, count in counted.items() if count}
 
     def log_proba_of(self, logits: Array) -> Array:
         """Log-probabilities of checked logits; of log-probabilities where the calibrator takes probabilities."""
@@ -317,6 +318,14 @@ def _predictions(
         parts.append((*(to_numpy(c).astype(np.float64) for c in columns), to_numpy(xp.argmax(p, axis=-1) == y)))
     *found, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Predictions(*found), correct
+
+
+def _absent_classes(dataset: Dataset) -> int:
+    """How many classes no row has; in memory, where labels are at hand."""
+    if not isinstance(dataset, Block):
+        return 0
+    found = np.bincount(to_numpy(dataset.labels), weights=dataset.weight, minlength=dataset.n_classes)
+    return int(np.count_nonzero(found == 0))
 
 
 def _check_labels_possible(logits: Array, labels: Array, function: str) -> None:

@@ -10,7 +10,8 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, is_torch, namespace, refuse_masked, to_numpy
+from refocal._arrays import Array, is_torch, namespace, to_numpy
+from refocal._validation import IGNORED, check_label_range, read_labels
 from refocal.errors import LabelError, ShapeError, warn
 
 
@@ -20,17 +21,37 @@ def column_names(X: Any) -> NDArray[np.str_] | None:
     return np.array(names, dtype=np.str_) if names and all(isinstance(name, str) for name in names) else None
 
 
-def encode(
-    y: Array, logits: Array, function: str, columns: NDArray[np.str_] | None = None
-) -> tuple[Array, NDArray[Any]]:
+def encode(y: Any, logits: Array, function: str, columns: NDArray[np.str_] | None = None) -> tuple[Array, NDArray[Any]]:
     """Labels as integers 0 … C-1 of the logits' library, and the classes that the columns stand for.
 
-    Names of classes belong to the columns that are called so, or else to the columns in alphabetical order.
+    Integers from 0 to C-1 are the columns, and classes may be absent. Names belong to the columns that are called so,
+    or else to the columns in the order of their categories, or else in sorted order, of which there must be C. Integers
+    may be names too, such as -1 and 1, but not if all that lie outside of 0 … C-1 usually mark rows without a label.
     """
     if y is None:
         raise LabelError("y", function, expected="given: requires y to be passed, but the target y is None", got="None")
-    refuse_masked(y, "y", function)
-    labels = y if array_api_compat.is_array_api_obj(y) else np.asarray(y)
+    labels, categories = read_labels(y, "y", function)
+    labels = _flat(labels, logits, function)
+    n_classes = int(logits.shape[-1])
+    if _are_columns(labels, n_classes, function) and categories is None:
+        return _beside(logits, labels), np.arange(n_classes)
+    values = to_numpy(labels)
+    try:
+        distinct = np.unique(values)
+    except TypeError as error:
+        kinds = " and ".join(sorted({type(value).__name__ for value in values.ravel()}))
+        expected = "of one kind, all numbers or all text, and none missing"
+        raise LabelError("y", function, expected=expected, got=f"labels of the types {kinds}") from error
+    _check_two_classes(len(distinct), distinct.tolist()[0], function)
+    classes = _named_columns(distinct, n_classes, columns, categories)
+    if classes is None:
+        raise _misfit(distinct, n_classes, function)
+    order = np.argsort(classes)
+    return _beside(logits, order[np.searchsorted(classes[order], values)]), classes
+
+
+def _flat(labels: Array, logits: Array, function: str) -> Array:
+    """One label for each row; a single column is taken with a warning, as scikit-learn does."""
     if labels.ndim == logits.ndim and labels.shape[-1] == 1 and logits.ndim == 2:
         from sklearn.exceptions import DataConversionWarning
 
@@ -46,38 +67,42 @@ def encode(
             expected=f"of shape {tuple(logits.shape[:-1])}, one label for each row of X{_one_hot_hint(labels, logits)}",
             got=f"shape {tuple(labels.shape)}",
         )
-    n_classes = int(logits.shape[-1])
-    if _are_columns(labels, n_classes, function):
-        return _beside(logits, labels), np.arange(n_classes)
-    values = to_numpy(labels)
-    if values.dtype.kind == "O" and all(isinstance(value, str) for value in values.ravel()):
-        values = values.astype(np.str_)
-    if values.dtype.kind == "U" and columns is not None and np.isin(values, columns).all():
-        order = np.argsort(columns)
-        _check_two_classes(len(np.unique(values)), values.ravel()[0], function)
-        return _beside(logits, order[np.searchsorted(columns[order], values)]), columns
-    if values.dtype.kind == "f":
-        if not np.isfinite(values).all():
-            raise LabelError("y", function, expected="free of NaN and inf", got="Input y contains NaN or infinity")
-        if not np.array_equal(values, np.round(values)):
-            raise LabelError("y", function, expected="class labels", got="Unknown label type: continuous numbers")
-        values = values.astype(np.int64)
-    try:
-        distinct, index = np.unique(values, return_inverse=True)
-    except TypeError as error:
-        kinds = " and ".join(sorted({type(value).__name__ for value in values.ravel()}))
-        expected = "of one kind, all numbers or all text, and none missing"
-        raise LabelError("y", function, expected=expected, got=f"labels of the types {kinds}") from error
-    _check_two_classes(len(distinct), distinct.tolist()[0], function)
-    if len(distinct) == n_classes:
-        return _beside(logits, index.reshape(values.shape)), distinct
-    if values.dtype.kind == "i" and distinct[0] >= 0 and distinct[-1] < n_classes:  # they came as floats
-        return _beside(logits, values), np.arange(n_classes)
-    raise LabelError(
+    return labels
+
+
+def _named_columns(
+    distinct: NDArray[Any],
+    n_classes: int,
+    columns: NDArray[np.str_] | None,
+    categories: tuple[Any, ...] | None,
+) -> NDArray[Any] | None:
+    """The classes in the order of the columns; None where the labels do not say it."""
+    if columns is not None and distinct.dtype.kind == "U" and np.isin(distinct, columns).all():
+        return columns
+    if categories is not None:
+        used = [category for category in categories if len(categories) == n_classes or category in distinct]
+        if len(used) == n_classes:
+            return np.array(used)
+    if len(distinct) != n_classes or (distinct.dtype.kind in "iu" and _are_marks(distinct, n_classes)):
+        return None
+    return distinct
+
+
+def _are_marks(distinct: NDArray[Any], n_classes: int) -> bool:
+    """Whether some labels are columns, and all others are used to mark rows without a label; -1 and 1 are names."""
+    outside = [label for label in distinct.tolist() if not 0 <= label < n_classes]
+    return len(outside) < len(distinct) and set(outside) <= set(IGNORED) and distinct.tolist() != [-1, 1]
+
+
+def _misfit(distinct: NDArray[Any], n_classes: int, function: str) -> LabelError:
+    first, last = distinct.tolist()[0], distinct.tolist()[-1]
+    if distinct.dtype.kind in "iu" and _are_marks(distinct, n_classes):
+        check_label_range(first, last, n_classes, "y", function)
+    return LabelError(
         "y",
         function,
         expected=f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}",
-        got=f"{len(distinct)} distinct labels from {distinct.tolist()[0]!r} to {distinct.tolist()[-1]!r}",
+        got=f"{len(distinct)} distinct labels from {first!r} to {last!r}",
     )
 
 

@@ -58,7 +58,8 @@ def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]
         for name in report["before"]
         if name in report["after"]
     ]
-    return f"on its {report['n_samples']:,} rows, {report['n_classes']:,} classes", rows
+    absent = f", {report['n_absent_classes']:,} of them without a row" if "n_absent_classes" in report else ""
+    return f"on its {report['n_samples']:,} rows, {report['n_classes']:,} classes{absent}", rows
 
 
 def html_of_fit(state: dict[str, Any], report: dict[str, Any]) -> str:

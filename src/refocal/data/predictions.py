@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, as_array, log_probabilities, to_numpy
-from refocal._validation import check_labels, check_logits, check_probabilities, check_weight, warn_of_probabilities
+from refocal._validation import (
+    check_labels,
+    check_logits,
+    check_probabilities,
+    check_weight,
+    read_labels,
+    warn_of_probabilities,
+)
 from refocal.errors import DataError, LabelError, ShapeError
 
 Input = Literal["logits", "probabilities"]
@@ -81,6 +88,9 @@ class Predictions:
         function: str,
     ) -> Predictions:
         n_classes = int(values.shape[-1])
+        read, categories = read_labels(labels, "labels", function)
+        if class_names is None and categories is not None and len(categories) == n_classes:
+            class_names = categories
         names = None if class_names is None else tuple(str(name) for name in class_names)
         if names is not None and (len(names) != n_classes or len(set(names)) != n_classes):
             expected = f"{n_classes} different names, one for each column"
@@ -88,7 +98,7 @@ class Predictions:
         if np.ndim(labels) == 2 and np.shape(labels)[1] == n_classes:
             expected = "one number a row; of one-hot labels take the argmax first"
             raise ShapeError("labels", function, expected=expected, got=f"shape {tuple(np.shape(labels))}")
-        numbers = _numbers(labels, names, function) - first_label
+        numbers = _numbers(to_numpy(read), names, function) - first_label
         _check_first_label(numbers, n_classes, function)
         checked = to_numpy(check_labels(numbers, np.empty((len(values), n_classes)), function))
         weights = None if weight is None else check_weight(weight, checked.shape, function)
@@ -190,27 +200,20 @@ def _matrix(values: Any, labels: Any, argument: str, function: str) -> Array:
     return array
 
 
-def _numbers(labels: Any, names: tuple[str, ...] | None, function: str) -> NDArray[Any]:
-    """Labels as integers; names of classes become their numbers, whole floats are taken as integers."""
-    array: NDArray[Any] = np.asarray(to_numpy(labels))
-    if array.dtype.kind == "O" and all(isinstance(label, str) for label in array.ravel()):
-        array = array.astype(np.str_)
-    if array.dtype.kind in "US":
-        if names is None:
-            raise LabelError("labels", function, expected="integers, or names with class_names", got="text")
-        known = {name: i for i, name in enumerate(names)}
-        strangers = [str(label) for label in np.unique(array) if str(label) not in known]
-        if strangers:
-            few = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
-            raise LabelError("labels", function, expected=f"among the class names ({few})", got=repr(strangers[0]))
-        return np.array([known[str(label)] for label in array], dtype=np.int64)
-    if array.dtype.kind == "f":
-        if not (np.isfinite(array).all() and np.array_equal(array, np.round(array))):
-            raise LabelError("labels", function, expected="whole numbers", got="fractions, NaN or infinity")
-        return array.astype(np.int64)
-    if array.dtype.kind not in "biu":
-        raise DataError("labels", function, expected="integers or names", got=f"dtype {array.dtype}")
-    return array.astype(np.int64)
+def _numbers(labels: NDArray[Any], names: tuple[str, ...] | None, function: str) -> NDArray[Any]:
+    """Labels as integers; names of classes become their numbers."""
+    if labels.dtype.kind in "biu":
+        return labels.astype(np.int64)
+    if labels.dtype.kind != "U":
+        raise DataError("labels", function, expected="integers or names", got=f"dtype {labels.dtype}")
+    if names is None:
+        raise LabelError("labels", function, expected="integers, or names with class_names", got="text")
+    known = {name: i for i, name in enumerate(names)}
+    strangers = [str(label) for label in np.unique(labels) if str(label) not in known]
+    if strangers:
+        few = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
+        raise LabelError("labels", function, expected=f"among the class names ({few})", got=repr(strangers[0]))
+    return np.array([known[str(label)] for label in labels], dtype=np.int64)
 
 
 def _check_first_label(labels: NDArray[Any], n_classes: int, function: str) -> None:

@@ -19,6 +19,7 @@ from refocal.fitting.objective import as_objective
 Vector = NDArray[np.float64]
 
 N_BINS = 15
+ABSENT_CLASSES = "classes without a row of the fit"
 
 
 def surface_of(chosen: str, calibrators: Mapping[str, Calibrator]) -> SearchSurface | None:
@@ -59,6 +60,12 @@ def n_validation_of(calibrators: Mapping[str, Calibrator]) -> int | None:
     """How many rows the calibrators were fitted on, if that is the same number for all."""
     sizes = {int(c.fit_report_.get("n_samples", 0)) for c in calibrators.values()}
     return sizes.pop() if len(sizes) == 1 else None
+
+
+def absent_classes_of(calibrators: Mapping[str, Calibrator]) -> dict[str, str]:
+    """How many classes no row of the fits had, for the facts of a run; empty if there was none."""
+    n_absent = max((int(c.fit_report_.get("n_absent_classes", 0)) for c in calibrators.values()), default=0)
+    return {ABSENT_CLASSES: str(n_absent)} if n_absent else {}
 
 
 def run_of(n_resamples: int, seed: int) -> dict[str, str]:

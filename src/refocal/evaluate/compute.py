@@ -21,7 +21,7 @@ from refocal.data import Predictions
 from refocal.engine import BlockedDataset
 from refocal.errors import ShapeError
 from refocal.evaluate._failures import Failures
-from refocal.evaluate._origin import N_BINS, n_validation_of, run_of, surface_of
+from refocal.evaluate._origin import N_BINS, absent_classes_of, n_validation_of, run_of, surface_of
 from refocal.evaluate.evaluation import ClassRow, Evaluation, Histogram, Measured, Reliability
 from refocal.evaluate.streamed import StreamedLook
 from refocal.maps import log_softmax
@@ -196,7 +196,7 @@ def evaluate(
         recommended=chosen is None,
         methods=measured,
         surface=surface_of(picked, calibrators),
-        run=run_of(n_resamples, seed),
+        run=run_of(n_resamples, seed) | absent_classes_of(calibrators),
         failed=failures.reasons(),
     )
 
@@ -272,7 +272,7 @@ def _evaluate_rows(
             for name, calibrator in everything.items()
         ],
         surface=surface_of(picked, calibrators),
-        run={**run_of(0, 0), **skipped},
+        run={**run_of(0, 0), **skipped, **absent_classes_of(calibrators)},
     )
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from refocal.calibrators._words import GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
+from refocal.evaluate._origin import ABSENT_CLASSES
 from refocal.evaluate.evaluation import Evaluation, Measured
 from refocal.metrics import Interval, PairedDifference
 
@@ -66,7 +67,7 @@ def verdict(evaluation: Evaluation) -> str:
     if after.name == NONE:
         error = after.measures["ece"]
         as_it_is = f"{percent(error.value)} % ({interval_percent(error)})"
-        if len(evaluation.methods) == 1:
+        if len(evaluation.methods) == 1 or ABSENT_CLASSES in evaluation.run:
             return f"The calibration error (ECE) of the predictions as they are is {as_it_is}."
         return f"The network needs no calibration: its calibration error (ECE) is {as_it_is} as it is."
     ece, loss = after.against_none["ece"], after.against_none["log_loss"]
@@ -115,6 +116,12 @@ def remarks(evaluation: Evaluation) -> list[str]:
     said = [f"{name} failed and was left out: {reason}" for name, reason in evaluation.failed.items()]
     if all(is_guessing(method.measures["log_loss"].value, evaluation.n_classes) for method in evaluation.methods):
         said.insert(0, f"No method helps: {GUESSED}.")
+    if ABSENT_CLASSES in evaluation.run:
+        n_absent = int(evaluation.run[ABSENT_CLASSES])
+        said.append(
+            f"{n_absent:,} of {evaluation.n_classes:,} classes {'does' if n_absent == 1 else 'do'} not occur among the "
+            "rows that the methods were fitted on: nothing is known about their probabilities."
+        )
     if any(method.measures["ece"].value >= method.measures["ece"].high for method in evaluation.methods):
         said.append(INTERVALS)
     return said

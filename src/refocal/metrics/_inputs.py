@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import as_array, as_floating, namespace, row_blocks, to_numpy
-from refocal._validation import check_labels, check_weight
-from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal._validation import check_label_range, check_labels, check_weight, whole_numbers
+from refocal.errors import DataError, ParameterError, ShapeError
 
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.floating[Any]]
@@ -163,15 +163,11 @@ def _read(y_true: Any, values: Any, sample_weight: Any, function: str, argument:
 
 
 def _binary_labels(flat: NDArray[Any], array: Matrix, function: str) -> Indices:
-    if flat.dtype.kind not in "biu":
-        raise LabelError("y_true", function, expected="integers", got=f"dtype {flat.dtype}")
     if flat.shape != array.shape:
         raise ShapeError("y_true", function, expected=f"of shape {array.shape}", got=f"shape {flat.shape}")
-    flat = flat.astype(np.int64, copy=False)
-    lowest, highest = int(flat.min()), int(flat.max())
-    if lowest < 0 or highest > 1:
-        raise LabelError("y_true", function, expected="0 or 1", got=f"labels from {lowest} to {highest}")
-    return flat
+    labels: Indices = whole_numbers(flat, "y_true", function).astype(np.int64, copy=False)
+    check_label_range(int(labels.min()), int(labels.max()), 2, "y_true", function)
+    return labels
 
 
 def _unit(values: Matrix) -> Vector:

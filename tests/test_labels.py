@@ -1,0 +1,132 @@
+"""Labels of every kind, in every function that takes some: what is understood, and what is refused with a remedy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+
+from refocal import FocalTemperatureScaling, TemperatureScaling, decomposition, losses, metrics
+from refocal.data import Predictions
+from refocal.errors import LabelError
+from refocal.evaluate import compare
+from refocal.evaluate.words import remarks, verdict
+from test_calibrators import make
+
+P = np.array([[0.7, 0.3], [0.2, 0.8], [0.4, 0.6], [0.9, 0.1]])
+TAKERS = {
+    "fit": lambda y: TemperatureScaling().fit(np.log(P), y).temperature_,
+    "metrics": lambda y: metrics.expected_calibration_error(y, P),
+    "metrics of class 1": lambda y: metrics.expected_calibration_error(y, P[:, 1]),
+    "histogram": lambda y: metrics.CalibrationHistogram().update(y, P).compute().ece,
+    "losses": lambda y: losses.cross_entropy(np.log(P), y).sum(),
+    "predictions": lambda y: Predictions.from_probabilities(P, y).labels.sum(),
+    "decomposition": lambda y: decomposition.log_loss_decomposition(y, np.log(P), cv=2).total,
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda y: y.astype(float),
+        lambda y: y.astype(np.float32),
+        lambda y: y.astype(bool),
+        lambda y: y.astype(np.uint8),
+        lambda y: y.tolist(),
+        lambda y: [float(label) for label in y],
+        lambda y: torch.tensor(y, dtype=torch.float32),
+        lambda y: pd.Series(y.astype(float), index=[3, 1, 2, 0]),
+        lambda y: pl.Series(y),
+    ],
+    ids=["float64", "float32", "bool", "uint8", "list", "floats", "torch", "pandas", "polars"],
+)
+def test_zeros_and_ones_of_every_kind(taker, kind):
+    y = np.array([0, 1, 0, 1])
+    assert float(TAKERS[taker](kind(y))) == pytest.approx(float(TAKERS[taker](y)), rel=1e-6)
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+@pytest.mark.parametrize("bad", [[0.0, 0.5, 1.0, 1.0], [0.0, np.nan, 1.0, 1.0], [0.0, np.inf, 1.0, 1.0]])
+def test_fractions_are_no_labels(taker, bad):
+    with pytest.raises(LabelError, match="whole numbers"):
+        TAKERS[taker](bad)
+
+
+@pytest.mark.parametrize("ignored", [255, -100, -1])
+@pytest.mark.parametrize("n_absent", [0, 1])
+@pytest.mark.parametrize("asarray", [np.asarray, torch.asarray], ids=["numpy", "torch"])
+def test_labels_that_mark_rows_without_one_are_no_class(ignored, n_absent, asarray):
+    """With one class absent there are as many different labels as columns, and each was taken for a class."""
+    logits, labels = make(500, 6)
+    used = labels < 6 - n_absent
+    logits, labels = logits[used], labels[used]
+    marked = np.where(np.arange(len(labels)) % 10 == 0, ignored, labels)
+    with pytest.raises(
+        LabelError, match=rf"between 0 and 5; leave out the rows whose label is {ignored}, .* Got labels"
+    ):
+        TemperatureScaling().fit(asarray(logits), asarray(marked))
+    with pytest.raises(LabelError, match=rf"between 0 and 5; leave out the rows whose label is {ignored}"):
+        metrics.accuracy(asarray(marked), asarray(np.full(logits.shape, 1 / 6)))
+    with pytest.raises(LabelError, match=rf"between 0 and 5; leave out the rows whose label is {ignored}"):
+        Predictions.from_logits(asarray(logits), asarray(marked))
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "names"),
+    [(2, [-1, 1]), (2, [1, 2]), (2, [3, 255]), (3, [1, 2, 3]), (3, [10, 20, 30]), (3, [2, 3, 7])],
+)
+def test_integers_that_are_names_of_all_columns_stay_names(n_classes, names):
+    logits, labels = make(300, n_classes)
+    named = TemperatureScaling().fit(logits, np.array(names)[labels])
+    assert named.classes_.tolist() == names
+    assert named.temperature_ == TemperatureScaling().fit(logits, labels).temperature_
+
+
+@pytest.mark.parametrize("kind", [pd.Categorical, lambda y, categories: pl.Series(y, dtype=pl.Enum(categories))])
+@pytest.mark.parametrize("absent", [False, True])
+def test_categories_have_an_order_of_their_own(kind, absent):
+    logits, labels = make(300, 3)
+    if absent:
+        logits, labels = logits[labels < 2], labels[labels < 2]
+    names = ["low", "middle", "high"]
+    y = kind(np.array(names)[labels], categories=names)
+    fitted = TemperatureScaling().fit(logits, y if isinstance(y, pl.Series) else pd.Series(y))
+    assert fitted.classes_.tolist() == names
+    assert fitted.temperature_ == TemperatureScaling().fit(logits, labels).temperature_
+    kept = Predictions.from_logits(logits, y)
+    assert kept.class_names == tuple(names)
+    np.testing.assert_array_equal(kept.labels, labels)
+
+
+def test_categories_that_are_not_used_are_no_columns():
+    logits, labels = make(300, 2)
+    y = pd.Categorical(np.array(["yes", "no"])[labels], categories=["perhaps", "yes", "no"])
+    assert TemperatureScaling().fit(logits, y).classes_.tolist() == ["yes", "no"]
+
+
+def test_the_report_of_a_fit_says_which_classes_it_never_saw():
+    logits, labels = make(2000, 4)
+    assert "n_absent_classes" not in TemperatureScaling().fit(logits, labels).fit_report_
+    some = labels < 2
+    fitted = TemperatureScaling().fit(logits[some], labels[some])
+    assert fitted.fit_report_["n_absent_classes"] == 2
+    assert "2 of them without a row" in fitted._repr_html_inner()
+    weight = (labels > 0).astype(float)
+    assert TemperatureScaling().fit(logits, labels, weight).fit_report_["n_absent_classes"] == 1
+
+
+def test_a_validation_set_without_a_class_never_means_that_nothing_is_needed():
+    logits, labels = make(3000, 4)
+    some = labels[:1000] < 3
+    validation = Predictions.from_logits(logits[:1000][some], labels[:1000][some])
+    test = Predictions.from_logits(logits[1000:], labels[1000:])
+    for methods in (["ts"], ["fts-nll"]):
+        found = compare(validation, test, methods, chosen="none", n_resamples=20)
+        assert "needs no calibration" not in verdict(found)
+        assert any("1 of 4 classes does not occur among the rows" in line for line in remarks(found))
+    whole = compare(Predictions.from_logits(logits[:1000], labels[:1000]), test, ["ts"], chosen="none", n_resamples=20)
+    assert "needs no calibration" in verdict(whole)
+    assert FocalTemperatureScaling().fit(logits, labels).fit_report_["n_classes"] == 4

@@ -27,6 +27,7 @@ from refocal_paper.cli.figures import complete_figure
 from refocal_paper.datasets import SOURCES, Source
 from refocal_paper.figures import NAMES
 from refocal_paper.measure import find_cells, measure_cell
+from refocal_paper.quoted import quoted_numbers
 from refocal_paper.recipe import Recipe, short
 
 PAPER = Path(__file__).parents[1]
@@ -75,6 +76,17 @@ def test_sweep_and_table(refocal_paper, folder):
     assert (folder / "paper" / "table.md").read_text() == whole
     assert (folder / "page.md").read_text() == f"{layout.BEGIN}\n\n{whole.strip()}\n\n{layout.END}\n"
     assert refocal_paper("table", "runs", "--latex")[1] == (folder / "paper" / "table.tex").read_text()
+    numbers = quoted_numbers(cells)
+    assert json.loads(refocal_paper("claims", "runs", "--json")[1]) == numbers
+    assert "all/cells: 2\n" in refocal_paper("claims", "runs")[1]
+    (folder / "page.md").write_text("Of <!--all/cells-->20<!----> cells, as in <!--theory/tau-1-->0.3679<!---->.")
+    code, out, err = refocal_paper("claims", "runs", "--page", "page.md")
+    assert (code, out, err) == (0, "", "refocal-paper: page.md: 1 numbers changed\n")
+    assert (
+        "Of <!--all/cells-->2<!----> cells, as in <!--theory/tau-1-->0.3679<!---->." in (folder / "page.md").read_text()
+    )
+    (folder / "page.md").write_text("<!--all/horses-->3<!---->")
+    assert "page.md: marks 'all/horses', which is no number" in refocal_paper("claims", "runs", "--page", "page.md")[2]
     data = json.loads(refocal_paper("table", "runs", "--json")[1])
     assert data.pop("unfinished") == ["another"]
     assert data == json.loads((folder / "paper" / "table.json").read_text())
@@ -110,6 +122,7 @@ WRONG = [
     ("sweep --part 9/8", 2, "'part' must be a share such as 1/8"),
     ("sweep --dataset tinyimagenet", 2, "refocal-paper download tinyimagenet"),
     ("table nowhere", 2, "nowhere: no such folder"),
+    ("claims empty", 1, "empty: holds no finished cell"),
     ("table empty", 1, "empty: holds no finished cell; train some with refocal-paper sweep --out empty"),
     ("reproduce mona-lisa", 2, "mona-lisa: no such figure; known are all, loss-and-link"),
     ("reproduce bounds --runs nope", 2, "nope: no such directory"),
@@ -232,7 +245,12 @@ def test_the_rehearsals_exit_code_says_whether_it_passed(refocal_paper, monkeypa
 def test_reproduce(refocal_paper, folder):
     code, out, err = refocal_paper("reproduce", "arrows", "arrows", "-o", "deep/figures")
     assert (code, err) == (0, "")
-    assert {path.name for path in (folder / "deep" / "figures").iterdir()} == {"arrows.svg", "arrows.pdf", "arrows.csv"}
+    assert {path.name for path in (folder / "deep" / "figures").iterdir()} == {
+        "arrows.svg",
+        "arrows.pdf",
+        "arrows.csv",
+        "readings.json",
+    }
     assert "0.81 (caption)" in out
     assert out.count("Wrote") == 1
     (made,) = json.loads(refocal_paper("reproduce", "arrows", "--json")[1])
@@ -246,7 +264,7 @@ def test_the_shell_completes_figures():
     assert set(complete_figure("")) == {"all", *NAMES}
 
 
-COMMANDS = ["", "download", "train", "sweep", "table", "reproduce"]
+COMMANDS = ["", "download", "train", "sweep", "table", "claims", "reproduce"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

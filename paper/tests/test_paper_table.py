@@ -13,9 +13,10 @@ from refocal.errors import FormatError
 from refocal.maps import focal, focal_temperature, log_softmax
 from refocal.theory import closest_temperature
 from refocal_paper import claims, layout
-from refocal_paper.measure import find_cells, map_temperature, measure_cell
+from refocal_paper.measure import LATER, find_cells, map_temperature, measure_cell
 from refocal_paper.printed import PRINTED
 from refocal_paper.protocol import build_protocol_rows
+from refocal_paper.quoted import marked, quoted_numbers
 from refocal_paper.recipe import Recipe, paper, short
 from refocal_paper.table import build_differences, build_rows, recipe_name
 
@@ -169,7 +170,7 @@ def test_recipes_are_told_apart():
 def test_the_table_in_writing(cells):
     text = layout.markdown(cells)
     tables = [block for block in text.split("\n\n") if block.startswith("|")]
-    for block, columns, rows in zip(tables, (11, 7, 12, 5), (8, 8, 8, 5), strict=True):
+    for block, columns, rows in zip(tables, (11, 7, 12, 6, 5), (8, 8, 8, 2, 5), strict=True):
         lines = [line.split("|")[1:-1] for line in block.strip().split("\n")]
         assert {len(line) for line in lines} == {columns}
         assert len(lines) == rows + 2
@@ -178,7 +179,7 @@ def test_the_table_in_writing(cells):
     assert f"{100 * score.mean:.2f} ± {100 * score.sd:.2f} ({score.temperature:.2f})" in tables[0]
     assert "| 77.6 ± 0.6 | 0.88 ± 0.02 (1.31) | 3.01 ± 0.43 (1.45) |" in tables[0]
     for difference in build_differences(cells):
-        assert difference.cell in tables[3]
+        assert difference.cell in tables[4]
     tex = layout.latex(cells)
     rows = [line for line in tex.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
     assert {line.count("&") for line in rows} == {10}
@@ -227,6 +228,21 @@ def test_the_claims_are_what_the_cells_say(cells):
     assert "T falls by log-loss in 1 of 1 steps" in text
 
 
+def test_the_map_alone_is_the_plain_map(runs, cells):
+    found = claims.maps_alone(cells)
+    assert [m.gamma for m in found] == [3.0, 3.0]  # of cross-entropy and AdaFocal there is none
+    data = np.load(runs / RECIPES[3].key / "logits.npz")
+    logits, y = data["test"].astype(np.float64), data["yt"].astype(int)
+    q = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    weight = 1.0 / ((1 - q) ** 3 / q - 3 * (1 - q) ** 2 * np.log(q))
+    p = weight / weight.sum(axis=1, keepdims=True)
+    assert "350 epochs" in found[0].cell
+    assert found[0].log_loss_mapped == pytest.approx(-np.log(p[np.arange(len(y)), y]).mean(), rel=1e-4)
+    assert found[0].ece_mapped == pytest.approx(
+        equal_mass_error(p.max(axis=1), (p.argmax(axis=1) == y) * 1.0), abs=1e-5
+    )
+
+
 def by_loss(cells, loss):
     return [cell for cell in cells if cell["recipe"]["loss"] == loss]
 
@@ -255,7 +271,7 @@ def test_cells_without_logits_and_cells_from_before(tmp_path):
     folder = write_cell(tmp_path, CE, 2.0)
     first = measure_cell(folder)
     first["accuracy"] = 0.25  # what was measured is not measured again
-    old = {name: value for name, value in first.items() if name not in ("by_gamma", "pairs", "map_temperature")}
+    old = {name: value for name, value in first.items() if name not in LATER}
     (folder / "metrics.json").write_text(json.dumps(old))
     assert measure_cell(folder) == first  # the logits are there: what is missing is measured
     (folder / "metrics.json").write_text(json.dumps(old))
@@ -301,15 +317,47 @@ def test_a_part_of_a_page_is_replaced(tmp_path):
 
 
 PAPER = Path(__file__).parents[1]
+PAGES = ("paper/docs/reproduction.md", "docs/calibrators.md", "docs/theory.md")
 
 
-@pytest.mark.skipif(not (PAPER / "results").is_dir(), reason="the cells are in the repository only")
-def test_the_page_shows_what_the_cells_say():
-    cells = [measure_cell(folder) for folder in find_cells(PAPER / "results")[0]]
+@pytest.fixture(scope="module")
+def results():
+    """The cells of the repository."""
+    return [measure_cell(folder) for folder in find_cells(PAPER / "results")[0]]
+
+
+def test_the_page_shows_what_the_cells_say(results):
     page = (PAPER / "docs" / "reproduction.md").read_text(encoding="utf-8")
     shown = page.split(layout.BEGIN)[1].split(layout.END)[0].strip()
-    whole = f"{layout.markdown(cells)}\n{layout.claims_markdown(cells)}"
-    assert shown == whole.strip(), (
-        "run: refocal-paper table paper/results -o paper/results --page paper/docs/reproduction.md"
-    )
+    whole = f"{layout.markdown(results)}\n{layout.claims_markdown(results)}"
+    command = "refocal-paper table paper/results -o paper/results --page paper/docs/reproduction.md"
+    assert shown == whole.strip(), f"run: {command}"
     assert (PAPER / "results" / "table.md").read_text(encoding="utf-8") == whole
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_numbers_in_the_text_are_those_of_the_cells(results, page):
+    numbers = quoted_numbers(results)
+    found = marked((PAPER.parent / page).read_text(encoding="utf-8"))
+    assert len(found) >= 3
+    for name, text in found:
+        assert text == numbers[name], f"{name}; run: refocal-paper claims paper/results --page {page}"
+
+
+def test_quoted_numbers_are_those_of_the_files(results):
+    """A few of each kind, straight from metrics.json."""
+    numbers = quoted_numbers(results)
+    short_cells = [cell for cell in results if cell["recipe"]["epochs"] == 60]
+    change = np.mean([cell["fts"]["ece"]["ece"] / cell["ts"]["ece"]["ece"] for cell in short_cells]) - 1
+    assert numbers["cifar100/60/test-ece-fts-against-ts-both-chosen-by-ece"] == f"{100 * change:+.1f} %"
+    (long,) = (c for c in results if (c["recipe"]["loss"], c["recipe"]["epochs"]) == ("cross-entropy", 350))
+    assert numbers["cifar100/350/cross-entropy/ts/ece"] == f"{100 * long['ts']['ece']['ece']:.2f} %"
+    assert numbers["paper/cifar100/cross-entropy/ts/ece"] == "3.01 %"
+    gain = [1 - c["fts"]["nll"]["log_loss"] / c["ts"]["nll"]["log_loss"] for c in results]
+    distance = [abs(np.log(c["ts"]["nll"]["temperature"])) for c in results]
+    ranks = [np.array([np.mean([(w < v) + 0.5 * (w == v) for w in x]) for v in x]) for x in (gain, distance)]
+    assert numbers["all/gain-and-distance"] == f"{np.corrcoef(*ranks)[0, 1]:.2f}"
+    assert numbers["theory/tau-1"] == f"{1 / np.e:.4f}"
+    alone = [c for c in results if c.get("mapped")]
+    worse = sum(c["mapped"]["ece"] > c["raw"]["ece"] for c in alone)
+    assert numbers["all/map-alone/worse"] == f"{worse} of {len(alone)}"

@@ -64,6 +64,17 @@ class Composition(NamedTuple):
     found: float
 
 
+class MapAlone(NamedTuple):
+    """A cell trained with focal loss, on the test images: as it is, and behind the map with γ of training, unfitted."""
+
+    cell: str
+    gamma: float
+    ece: float
+    ece_mapped: float
+    log_loss: float
+    log_loss_mapped: float
+
+
 class Equivalent(NamedTuple):
     """Focal temperature scaling as one temperature: the map's T at the chosen γ, times the chosen T, against TS's T."""
 
@@ -148,6 +159,22 @@ def compositions(cells: list[Cell]) -> list[Composition]:
     return sorted(found, key=lambda composition: (composition.setting, composition.gamma))
 
 
+def maps_alone(cells: list[Cell]) -> list[MapAlone]:
+    """What the map with γ of training does without any rows to fit on, for the cells whose logits were there."""
+    return [
+        MapAlone(
+            name,
+            recipe_of(cell).gamma,
+            cell["raw"]["ece"],
+            cell["mapped"]["ece"],
+            cell["raw"]["log_loss"],
+            cell["mapped"]["log_loss"],
+        )
+        for name, cell in named_cells(cells)
+        if cell.get("mapped") is not None
+    ]
+
+
 def equivalents(cells: list[Cell]) -> list[Equivalent]:
     """Focal temperature scaling chosen by log-loss, as one temperature."""
     found = []
@@ -161,6 +188,7 @@ def equivalents(cells: list[Cell]) -> list[Equivalent]:
 def all_claims(cells: list[Cell]) -> dict[str, list[Any]]:
     """Everything, by name."""
     return {
+        "maps_alone": maps_alone(cells),
         "changes": changes(cells),
         "trainings": trainings(cells),
         "lines": lines(cells),

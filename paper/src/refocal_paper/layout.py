@@ -24,7 +24,7 @@ def markdown(cells: list[Cell]) -> str:
     return (
         "### Beside the paper's\n\nLog-loss where the parameters were chosen by log-loss, ECE where they were chosen "
         f"by ECE, as in the paper; mean ± standard deviation over the seeds.\n\n{_main_table(rows)}\n"
-        f"### Both criteria\n\n{_criteria_table(rows)}\n{_protocol(cells)}"
+        f"### Both criteria\n\n{_criteria_table(rows)}\n{_protocol(cells)}{_maps_alone(cells)}"
         "### FTS against TS in every cell\n\nFTS minus TS on the same test images, with paired 95 % intervals: "
         "log-loss where both were chosen by log-loss, ECE in points of a per cent where both were chosen by ECE.\n\n"
         f"{_difference_table(build_differences(cells))}"
@@ -102,6 +102,20 @@ def _protocol(cells: list[Cell]) -> str:
         "deviation; for the ECE, as its code computes it.\n\n"
     )
     return text + _table(heads, [_protocol_line(row) for row in rows]) + "\n"
+
+
+def _maps_alone(cells: list[Cell]) -> str:
+    found = claims.maps_alone(cells)
+    if not found:
+        return ""
+    heads = ("cell", "γ", "ECE as it is, %", "behind the map, %", "log-loss as it is", "behind the map")
+    rows = [
+        (m.cell, f"{m.gamma:g}", f"{100.0 * m.ece:.2f}", f"{100.0 * m.ece_mapped:.2f}", f"{m.log_loss:.3f}",
+         f"{m.log_loss_mapped:.3f}")
+        for m in found
+    ]  # fmt: skip
+    text = "### The map without rows\n\nThe focal map with γ of training and T = 1, which needs no rows to fit on."
+    return f"{text}\n\n{_table(heads, rows)}\n"
 
 
 def _protocol_line(row: ProtocolRow) -> tuple[Any, ...]:

@@ -27,8 +27,9 @@ ROWS: dict[str, dict[str, Any]] = {
     "fts": {name: FocalTemperatureScaling(objective=name, search="grid") for name in ("nll", "ece")},
     "default": {"auto": FocalTemperatureScaling()},
 }
-# What metrics.json holds, beside the recipe.
+# What metrics.json holds, beside the recipe, and what it holds since later.
 PARTS = ("accuracy", "raw", *ROWS, "differences")
+LATER = {"pairs", "map_temperature", "by_gamma", "mapped"}
 
 
 def find_cells(runs: Path) -> tuple[list[Path], list[Path]]:
@@ -50,7 +51,7 @@ def measure_cell(folder: Path) -> dict[str, Any]:
         missing = [part for part in ("recipe", *PARTS) if part not in found]
         if missing:
             raise FormatError(f"{kept}: holds no {missing[0]!r}; remove it to have the cell measured again.")
-        if "by_gamma" in found or not logits.is_file():
+        if found.keys() >= LATER or not logits.is_file():
             return found
     if not logits.is_file():
         raise FormatError(f"{folder}: no logits.npz; the cell has not been trained to its end.")
@@ -66,6 +67,7 @@ def measure(data: dict[str, NDArray[Any]], gamma: float) -> dict[str, Any]:
     log_p = {"raw": log_softmax(test)}
     result: dict[str, Any] = {"accuracy": metrics.accuracy(y_test, np.exp(log_p["raw"]))}
     result["raw"] = _scores(y_test, log_p["raw"])
+    result["mapped"] = _scores(y_test, focal(log_p["raw"], gamma)) if gamma > 0.0 else None
     result["by_gamma"] = measure_by_gamma(val, y_val, test, y_test)
     fits: dict[str, dict[str, Any]] = {}
     for row, criteria in ROWS.items():

@@ -6,7 +6,7 @@ import json as encoder
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -164,18 +164,9 @@ def table(
     """The paper's table from the cells there are, beside its own numbers."""
     from refocal._files import write_atomically
     from refocal_paper import layout
-    from refocal_paper.measure import find_cells, measure_cell
+    from refocal_paper.measure import find_cells
 
-    if not runs.is_dir():
-        raise FileNotFoundError(f"{runs}: no such folder.")
-    finished, unfinished = find_cells(runs)
-    if not finished:
-        raise FileProblem(f"{runs}: holds no finished cell; train some with refocal-paper sweep --out {runs}.")
-    with progress("reading", quiet=json) as update:
-        cells = []
-        for i, folder in enumerate(finished):
-            update(i, len(finished), f"measuring {folder.name}")
-            cells.append(measure_cell(folder))
+    cells, unfinished = _measured(runs, json), find_cells(runs)[1]
     whole = f"{layout.markdown(cells)}\n{layout.claims_markdown(cells)}"
     if page is not None:
         layout.update_page(page, whole)
@@ -194,10 +185,52 @@ def table(
         typer.echo(f"refocal-paper: left out, as not finished: {names}", err=True)
 
 
+@app.command(
+    epilog="Examples:\n\nrefocal-paper claims paper/results\n\n"
+    "refocal-paper claims paper/results --page paper/docs/reproduction.md --page docs/calibrators.md"
+)
+def claims(
+    runs: Annotated[Path, typer.Argument(help="The folder that holds the cells' folders.")],
+    pages: Annotated[
+        list[Path] | None, typer.Option("--page", help="A page whose marked numbers are replaced; may be repeated.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Every number that the paper's pages quote in their text, by the name that marks it there."""
+    from refocal_paper.quoted import quoted_numbers, update_marked
+
+    numbers = quoted_numbers(_measured(runs, json))
+    for page in pages or []:
+        changed = update_marked(page, numbers)
+        typer.echo(f"refocal-paper: {page}: {changed} numbers changed", err=True)
+    if json:
+        print_json(numbers)
+    elif not pages:
+        for name, text in numbers.items():
+            out().print(f"{name}: {text}", markup=False)
+
+
 app.command(
     epilog="Examples:\n\nrefocal-paper reproduce all -o figures\n\n"
     "refocal-paper reproduce bounds confidence\n\nrefocal-paper reproduce tolerance --runs paper/results"
 )(reproduce)
+
+
+def _measured(runs: Path, quiet: bool) -> list[dict[str, Any]]:
+    """The measures of all finished cells of a folder."""
+    from refocal_paper.measure import find_cells, measure_cell
+
+    if not runs.is_dir():
+        raise FileNotFoundError(f"{runs}: no such folder.")
+    finished, _ = find_cells(runs)
+    if not finished:
+        raise FileProblem(f"{runs}: holds no finished cell; train some with refocal-paper sweep --out {runs}.")
+    cells = []
+    with progress("reading", quiet=quiet) as update:
+        for i, folder in enumerate(finished):
+            update(i, len(finished), f"measuring {folder.name}")
+            cells.append(measure_cell(folder))
+    return cells
 
 
 def _run(

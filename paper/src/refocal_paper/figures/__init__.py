@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from refocal._files import write_atomically
 from refocal._validation import check_option
 from refocal_paper.figures._base import PaperFigure, Reading, draw, write
 from refocal_paper.figures._networks import Networks
@@ -31,6 +33,9 @@ NAMES = (
 )
 
 
+READINGS = "readings.json"
+
+
 class Reproduced(NamedTuple):
     """A figure that was written: its files, and the numbers read off it."""
 
@@ -51,7 +56,10 @@ def reproduce(
     runs: Path | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, words: None,
 ) -> list[Reproduced]:
-    """Compute figures, write them with their data into a folder, and read them off."""
+    """Compute figures, write them with their data into a folder, and read them off.
+
+    What is read off is kept in readings.json; figures that were drawn there before keep theirs.
+    """
     for name in names:
         check_option(name, NAMES, "names", "reproduce")
     figures = make_figures(runs)
@@ -61,4 +69,8 @@ def reproduce(
         progress(i, len(names), name)
         tables = figures[name].compute()
         done.append(Reproduced(figures[name], write(figures[name], tables, folder), figures[name].read(tables)))
+    kept = folder / READINGS
+    readings = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    readings |= {made.figure.name: [reading._asdict() for reading in made.readings] for made in done}
+    write_atomically(kept, json.dumps(readings, indent=1, ensure_ascii=False) + "\n")
     return done

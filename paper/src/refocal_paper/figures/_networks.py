@@ -18,8 +18,8 @@ from refocal.fitting.grid import scan_grid
 from refocal.fitting.objective import Objective, as_objective
 
 GAMMAS = np.array([-0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0])
-# The paper's step. Its range begins at 0.01, far below where any of these networks has its optimum.
-TEMPERATURES = np.round(np.arange(0.3, 5.005, 0.01), 2)
+# The paper's step. Its range, 0.01 … 5, begins far below where any of these networks has its optimum, and cuts one off.
+TEMPERATURES = np.round(np.arange(0.3, 8.005, 0.01), 2)
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tinyimagenet": "TinyImageNet"}
 EMBEDDED = {
     "cifar100-focal7": ("cifar100", "focal-7"),

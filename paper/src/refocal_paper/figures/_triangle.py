@@ -22,10 +22,11 @@ def to_plane(q: Vector) -> tuple[Vector, Vector]:
     return xy[..., 0], xy[..., 1]
 
 
-def inner_grid(steps: int) -> Vector:
-    """Predictions with all three probabilities a positive multiple of 1/steps."""
-    i, j = np.meshgrid(np.arange(1, steps), np.arange(1, steps), indexing="ij")
-    inside = i + j < steps
+def triangle_grid(steps: int, *, edges: bool) -> Vector:
+    """Predictions with all three probabilities a multiple of 1/steps; without the edges, a positive one."""
+    numbers = np.arange(0 if edges else 1, steps + 1)
+    i, j = np.meshgrid(numbers, numbers, indexing="ij")
+    inside = i + j <= steps - numbers[0]
     counts = np.stack([i[inside], j[inside], steps - i[inside] - j[inside]], axis=-1)
     return counts / steps
 

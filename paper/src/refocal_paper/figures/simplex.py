@@ -12,7 +12,7 @@ from refocal import losses, theory
 from refocal.maps import focal, log_softmax
 from refocal.report.figures import INK
 from refocal_paper.figures._base import BLUE, GREEN, VERMILION, PaperFigure, Reading, Tables, Vector, column
-from refocal_paper.figures._triangle import draw_triangle, inner_grid, to_plane
+from refocal_paper.figures._triangle import draw_triangle, to_plane, triangle_grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +36,7 @@ CLASSES = ("q1", "q2", "q3")
 
 def compute_isolines() -> Tables:
     """The conditional risk of every loss on a grid in steps of 0.01, which holds the true probabilities."""
-    q = inner_grid(100)
+    q = triangle_grid(100, edges=False)
     risks = {name: theory.conditional_risk(np.array(TRUTH), q, loss) for name, loss in RISKS.items()}
     return {"isolines": {**dict(zip(CLASSES, q.T, strict=True)), **risks}}
 
@@ -96,7 +96,7 @@ def elongation(q: Vector, risk: Vector) -> float:
 
 def compute_arrows() -> Tables:
     """Where focal calibration and the closest temperature take the points of a uniform grid."""
-    q = inner_grid(13)
+    q = triangle_grid(13, edges=False)
     log_q = np.log(q)
     columns: dict[str, list[Any]] = {name: [] for name in ("map", "gamma", "temperature", *CLASSES, "p1", "p2", "p3")}
     for gamma in ARROW_GAMMAS:
@@ -158,8 +158,9 @@ def read_arrows(tables: Tables) -> list[Reading]:
 
 def compute_difference() -> Tables:
     """Focal calibration minus temperature scaling: of the top class, and the largest of any class."""
-    q = inner_grid(120)
-    log_q = np.log(q)
+    q = triangle_grid(120, edges=True)
+    with np.errstate(divide="ignore"):
+        log_q = np.log(q)
     top = q.argmax(axis=1)[:, None]
     columns: dict[str, Vector] = dict(zip(CLASSES, q.T, strict=True))
     for gamma, temperature in PAIRS:
@@ -193,9 +194,9 @@ def read_difference(tables: Tables) -> list[Reading]:
         where = np.sort(q[largest.argmax()])[::-1]
         place = "(" + ", ".join(f"{v:.2f}" for v in where) + ")"
         pair = f"γ = {gamma:g}, T = {temperature:g}"
-        readings.append(Reading(f"{pair}: difference of the top class", f"{top.min():+.3f} … {top.max():+.3f}"))
+        readings.append(Reading(f"{pair}: difference of the top class", f"{top.min():+.4f} … {top.max():+.4f}"))
         readings.append(
-            Reading(f"{pair}: largest difference of any class", f"{largest.max():.3f} at {place}", "near the corners")
+            Reading(f"{pair}: largest difference of any class", f"{largest.max():.4f} at {place}", "near the corners")
         )
     return readings
 

@@ -1,0 +1,210 @@
+"""The numbers that the pages quote in their text, by name: computed here, marked there, and held together by a test.
+
+A page marks a number by comments that its reader does not see: `<!--name-->-20.8 %<!---->`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from refocal import theory
+from refocal._files import write_atomically
+from refocal.errors import FormatError
+from refocal_paper import claims
+from refocal_paper.printed import PRINTED
+from refocal_paper.table import Cell, Row, build_differences, build_rows, named_cells
+
+MARKED = re.compile(r"<!--(?P<name>[\w./-]+)-->(?P<text>.*?)<!---->", re.S)
+
+Numbers = dict[str, str]
+
+
+def quoted_numbers(cells: list[Cell]) -> Numbers:
+    """Every number that a page may quote, as it is written there."""
+    parts = (_rows, _changes, _differences, _lines, _compositions, _all_cells)
+    found = {name: text for part in parts for name, text in part(cells).items()}
+    return {**found, **_printed(), **_theory()}
+
+
+def marked(page: str) -> list[tuple[str, str]]:
+    """The marked numbers of a page: name and text.
+
+    >>> marked("It gains <!--short/gain-->3.1 %<!---->.")
+    [('short/gain', '3.1 %')]
+    """
+    return [(match["name"], match["text"]) for match in MARKED.finditer(page)]
+
+
+def update_marked(path: Path, numbers: Numbers) -> int:
+    """Write the numbers into a page; returns how many were others before."""
+    content = path.read_text(encoding="utf-8")
+    unknown = sorted({name for name, _ in marked(content)} - set(numbers))
+    if unknown:
+        raise FormatError(f"{path}: marks {unknown[0]!r}, which is no number that is computed.")
+    changed = sum(numbers[name] != text for name, text in marked(content))
+    write_atomically(path, MARKED.sub(lambda match: f"<!--{match['name']}-->{numbers[match['name']]}<!---->", content))
+    return changed
+
+
+def _rows(cells: list[Cell]) -> Numbers:
+    found: Numbers = {}
+    for row in build_rows(cells):
+        name = f"{_setting(row)}/{row.loss}/{row.method.lower()}"
+        by_loss, by_ece = row.scores["log_loss"]["nll"], row.scores["ece"]["ece"]
+        found |= {
+            f"{name}/accuracy": f"{100 * row.accuracy.mean:.1f} %",
+            f"{name}/log-loss": f"{by_loss.mean:.3f}",
+            f"{name}/log-loss-t": f"{by_loss.temperature:.2f}",
+            f"{name}/ece": f"{100 * by_ece.mean:.2f} %",
+            f"{name}/ece-t": f"{by_ece.temperature:.2f}",
+        }
+    return found
+
+
+def _printed() -> Numbers:
+    found: Numbers = {}
+    for (dataset, loss, method), row in PRINTED.items():
+        name = f"paper/{dataset}/{loss}/{method.lower()}"
+        found |= {
+            f"{name}/accuracy": f"{row.accuracy:.1f} ± {row.accuracy_sd:.1f} %",
+            f"{name}/log-loss": f"{row.log_loss:.2f}",
+            f"{name}/log-loss-t": f"{row.log_loss_temperature:.2f}",
+            f"{name}/ece": f"{row.ece:.2f} %",
+            f"{name}/ece-t": f"{row.ece_temperature:.2f}",
+        }
+    return found
+
+
+def _changes(cells: list[Cell]) -> Numbers:
+    found: Numbers = {}
+    for change in claims.changes(cells):
+        name = f"{_short(change.setting)}/{_slug(change.what)}"
+        found |= {
+            name: f"{100 * change.mean:+.1f} %",
+            f"{name}/size": f"{abs(100 * change.mean):.1f} %",
+            f"{name}/cells": f"{change.smaller} of {change.cells}",
+        }
+    return found
+
+
+def _differences(cells: list[Cell]) -> Numbers:
+    found: Numbers = {}
+    differences = build_differences(cells)
+    for d in differences:
+        scale, digits = (100.0, 2) if d.measure == "ece" else (1.0, 4)
+        found[f"{_short(d.cell)}/{_slug(d.measure)}-interval"] = (
+            f"{scale * d.low:+.{digits}f} to {scale * d.high:+.{digits}f}"
+        )
+    for measure in ("log_loss", "ece"):
+        some = [d for d in differences if d.measure == measure]
+        name = f"all/{_slug(measure)}"
+        found[f"{name}/lower"] = f"{sum(d.difference < 0.0 for d in some)} of {len(some)}"
+        for verdict in ("lower", "higher"):
+            found[f"{name}/surely-{verdict}"] = str(sum(d.verdict == verdict for d in some))
+    return found
+
+
+def _lines(cells: list[Cell]) -> Numbers:
+    found: Numbers = {}
+    lines = claims.lines(cells)
+    for criterion, name in (("nll", "log-loss"), ("ece", "ece")):
+        if ordered := sorted(line.r_squared for line in lines if line.criterion == criterion):
+            ends = {"least": ordered[0], "second-least": ordered[min(1, len(ordered) - 1)], "largest": ordered[-1]}
+            found |= {f"all/r2/{name}/{which}": f"{value:.2f}" for which, value in ends.items()}
+    slopes: dict[str, list[float]] = defaultdict(list)
+    for line in lines:
+        if line.criterion == "ece":
+            slopes[_short(line.cell).rsplit("/", 2)[0]].append(line.slope)
+    return found | {f"{setting}/slopes": _range(values) for setting, values in slopes.items()}
+
+
+def _compositions(cells: list[Cell]) -> Numbers:
+    found: Numbers = {}
+    off: dict[str, list[float]] = defaultdict(list)
+    for c in claims.compositions(cells):
+        setting = _short(c.setting)
+        name = f"{setting}/gamma-{c.gamma:g}"
+        found |= {f"{setting}/gap": f"{c.gap:.2f}", f"{name}/found": f"{c.found:.2f}"}
+        if c.map_measured is not None:
+            found |= {f"{name}/map": f"{c.map_measured:.2f}", f"{name}/product": f"{c.gap * c.map_measured:.2f}"}
+            off[setting].append(abs(c.gap * c.map_measured - c.found))
+        off[f"{setting}/3-classes"].append(c.found - c.gap * c.map_theory)
+    return found | {f"{setting}/product-off": _range(values) for setting, values in off.items()}
+
+
+def _all_cells(cells: list[Cell]) -> Numbers:
+    def change(cell: Cell, measure: str, first: tuple[str, str], second: tuple[str, str]) -> float:
+        return float(cell[first[0]][first[1]][measure] / cell[second[0]][second[1]][measure] - 1.0)
+
+    def mean(*what: Any) -> str:
+        return f"{100 * np.mean([change(cell, *what) for cell in cells]):+.1f} %"
+
+    by_loss = [change(cell, "log_loss", ("fts", "nll"), ("ts", "nll")) for _, cell in named_cells(cells)]
+    distance = [abs(np.log(cell["ts"]["nll"]["temperature"])) for _, cell in named_cells(cells)]
+    found = {f"{_short(name)}/log-loss-change": f"{100 * value:+.2f} %"
+             for (name, _), value in zip(named_cells(cells), by_loss, strict=True)}  # fmt: skip
+    alone = claims.maps_alone(cells)
+    found |= {f"{_short(m.cell)}/map-alone/ece": f"{100 * m.ece:.2f} % to {100 * m.ece_mapped:.2f} %" for m in alone}
+    return found | {
+        "all/map-alone/worse": f"{sum(m.ece_mapped > m.ece for m in alone)} of {len(alone)}",
+        "all/cells": str(len(cells)),
+        "all/default/ece": mean("ece", ("default", "auto"), ("ts", "ece")),
+        "all/default/log-loss": mean("log_loss", ("default", "auto"), ("ts", "nll")),
+        "all/fts-ece/ece": mean("ece", ("fts", "ece"), ("ts", "ece")),
+        "all/gain-and-distance": f"{spearmanr(-np.array(by_loss), distance).statistic:.2f}" if len(cells) > 2 else "–",
+    }
+
+
+def _theory() -> Numbers:
+    found = {f"theory/tau-{gamma:g}": f"{theory.confidence_threshold(gamma):.4f}" for gamma in (0.5, 1, 2, 3, 5, 100)}
+    tight, outer = theory.tight_temperature_bounds(4.0, 20.0), theory.temperature_bounds(4.0)
+    at_zero, highest = (
+        9 * (2 * math.log(2) - 1) / (1 + 9 * math.log(2)),
+        10 - 1 / theory.tight_temperature_bounds(9.0).upper,
+    )
+    minimisers = {f"theory/minimiser-{g}": f"{theory.focal_minimizer([0.8, 0.2], g)[0]:.4f}" for g in (1, 2, 3, 5)}
+    return (
+        found
+        | minimisers
+        | {
+            "theory/tight-4": f"{tight.lower:.4f} … {tight.upper:.4f}",
+            "theory/outer-4": f"{outer.lower:.4f} … {outer.upper:.4f}",
+            "theory/offset-9/zero": f"{at_zero:.4f}",
+            "theory/offset-9/highest": f"{highest:.4f}",
+        }
+    )
+
+
+def _setting(row: Row) -> str:
+    return _short(f"{row.dataset}, {row.network}, {row.recipe}")
+
+
+def _short(name: str) -> str:
+    """A setting's or a cell's name as a path.
+
+    >>> _short("cifar100, resnet50, focal-7, paper, 350 epochs, seed 1")
+    'cifar100/350/focal-7/seed-1'
+    >>> _short("cifar100, resnet50, short, 60 epochs")
+    'cifar100/60'
+    """
+    dataset, network, *rest = name.split(", ")
+    epochs = next(part.removesuffix(" epochs") for part in rest if part.endswith("epochs"))
+    loss = [part for part in rest if part.startswith(("cross", "focal", "flsd", "ada"))]
+    seed = [part.replace(" ", "-") for part in rest if part.startswith("seed")]
+    return "/".join([dataset, *([] if network == "resnet50" else [network]), epochs, *loss, *seed])
+
+
+def _range(values: list[float]) -> str:
+    least, largest = f"{min(values):.2f}", f"{max(values):.2f}"
+    return least if least == largest else f"{least} to {largest}"
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

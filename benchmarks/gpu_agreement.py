@@ -18,6 +18,7 @@ from gpu_fit import data
 
 from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal._files import write_atomically
+from refocal.calibrators._fitted import focal_point
 from refocal.maps import focal, focal_temperature, inverse_focal
 from refocal.nn import (
     MMCE,
@@ -135,8 +136,8 @@ def fits(table: Table, logits: torch.Tensor, labels: torch.Tensor) -> None:
         x = logits.to(dtype)
         for name, (make, objectives) in FITS.items():
             for objective in objectives:
-                on_gpu = np.asarray(make(objective=objective).fit(x, labels).scaling())
-                on_cpu = np.asarray(make(objective=objective).fit(x.cpu(), labels.cpu()).scaling())
+                on_gpu = np.asarray(focal_point(make(objective=objective).fit(x, labels).chain_))
+                on_cpu = np.asarray(focal_point(make(objective=objective).fit(x.cpu(), labels.cpu()).chain_))
                 what = f"{name}, {objective}, {dtype}: γ and T ({on_cpu[0]:.4g}, {on_cpu[1]:.4g})"
                 table.say(what, float(np.abs(on_gpu - on_cpu).max()), 1e-5)
 

@@ -16,6 +16,7 @@ import torch
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal._files import write_atomically
+from refocal.calibrators._fitted import focal_point
 from refocal.engine import Block, array_engine
 
 
@@ -100,7 +101,7 @@ def main() -> None:
     for model in (TemperatureScaling(), FocalTemperatureScaling(objective="nll")):
         for dtype in (torch.float32, torch.float64, torch.bfloat16):
             x = few.to(dtype)
-            on_gpu, on_cpu = model.fit(x, y).scaling(), model.fit(x.cpu(), y.cpu()).scaling()
+            on_gpu, on_cpu = focal_point(model.fit(x, y).chain_), focal_point(model.fit(x.cpu(), y.cpu()).chain_)
             apart = max(abs(a - b) for a, b in zip(on_gpu, on_cpu, strict=True))
             say(f"- {model} on 20,000 rows, {dtype}: GPU {on_gpu}, CPU {on_cpu}, apart by {apart:.1e}")
     y = labels[rows].clone()

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from refocal.calibrators._fitted import focal_point
 from refocal.calibrators.registry import make as calibrator_of
 from refocal.evaluate import evaluate
 from refocal.scale import rows_of
@@ -93,7 +94,7 @@ def fit(folder: Path, method: str, rows: int | None, in_memory: bool) -> None:
     else:
         calibrator.fit(rows_of(logits, labels))
     found = {"method": method, "in_memory": in_memory, **meter.read(len(labels)), "passes": calibrator.solution_.passes}
-    print(json.dumps({**size, **found, "fitted": [float(x) for x in calibrator.scaling()]}), flush=True)
+    print(json.dumps({**size, **found, "fitted": list(focal_point(calibrator.chain_))}), flush=True)
 
 
 def measure(folder: Path, rows: int | None) -> None:

@@ -57,8 +57,8 @@ def test_logistic_of_rows_told_apart_without_error_is_scikit_learns_sigmoid():
 def test_logistic_of_many_classes_is_the_minimum_for_each():
     logits, labels = make(300, 4)
     q = np.exp(log_softmax(logits, axis=1))
-    curves = LogisticCalibration(base="softmax").fit(logits, labels).curves_
-    for k, curve in enumerate(curves):
+    curve = LogisticCalibration(base="softmax").fit(logits, labels).curve_
+    for k in range(4):
         s, n = np.log(q[:, k]) - np.log1p(-q[:, k]), np.count_nonzero(labels == k)
         t = np.where(labels == k, (n + 1) / (n + 2), 1 / (300 - n + 2))
 
@@ -67,7 +67,7 @@ def test_logistic_of_many_classes_is_the_minimum_for_each():
             return -np.sum(t * log_expit(z) + (1 - t) * log_expit(-z))
 
         best = minimize(loss, [0.0, 0.0], tol=1e-12)
-        np.testing.assert_allclose(curve["coefficients"], best.x, atol=1e-5)
+        np.testing.assert_allclose(curve.coefficients[::-1, k, 0], best.x, atol=1e-5)
 
 
 def test_beta_is_that_of_betacal():
@@ -76,7 +76,7 @@ def test_beta_is_that_of_betacal():
     a, b, c = PeerBeta("abm").fit(expit(s)[:, None], labels).calibrator_.map_[:3]
     peer = PeerBeta("abm").fit(expit(s)[:, None], labels)
     np.testing.assert_allclose(ours.predict_proba(logits)[:, 1], peer.predict(expit(s)[:, None]), atol=2e-4)
-    assert ours.curves_[0]["coefficients"][:2] == pytest.approx([a, b], abs=5e-3)
+    assert ours.curve_.coefficients[0, :2] == pytest.approx([a, b], abs=5e-3)
     assert np.isfinite(c)
 
 
@@ -95,7 +95,7 @@ def test_beta_is_the_minimum(smoothing, flip):
     """Also where a bound holds: labels that fall with the score want a negative slope."""
     logits, labels, s = skewed(500)
     labels = np.where(s > 0, 1 - labels, labels) if flip else labels
-    a, b, c = BetaCalibration(base="softmax", smoothing=smoothing).fit(logits, labels).curves_[0]["coefficients"]
+    a, b, c = BetaCalibration(base="softmax", smoothing=smoothing).fit(logits, labels).curve_.coefficients[0]
     sign = np.where(labels == 1, 1.0, -1.0)
 
     def loss(t):
@@ -135,13 +135,13 @@ def test_the_base_is_the_best_temperature():
 def test_a_spline_is_the_integral_of_its_slope():
     logits, labels, _ = skewed()
     fitted = SplineCalibration(base="softmax").fit(logits, labels)
-    curve = fitted.curves_[0]
-    middle = curve["knots"][len(curve["knots"]) // 2]
+    knots, (heights, slopes, _) = fitted.curve_.knots[0], fitted.curve_.coefficients[:, 0, 1:]
+    middle, offset = knots[len(knots) // 2], heights[len(knots) // 2]
     for s in (-30.0, -2.0, 0.1, 1.7, 25.0):
-        rise = quad(lambda x: np.interp(x, curve["knots"], curve["slopes"]), middle, s, points=curve["knots"])[0]
+        rise = quad(lambda x: np.interp(x, knots, slopes), middle, s, points=knots)[0]
         log_p = fitted.predict_log_proba([[-s / 2, s / 2]])[0]
         floor = fitted.floor_
-        p = (1 - floor) * expit(curve["offset"][0] + rise) + floor / 2
+        p = (1 - floor) * expit(offset + rise) + floor / 2
         assert np.exp(log_p[1]) == pytest.approx(p, rel=1e-7)
 
 

@@ -47,7 +47,7 @@ def test_measures_are_those_of_the_metrics(found):
     loss = metrics.log_loss(test.labels, calibrator.predict_log_proba(test.values))
     assert of.measures["log_loss"].value == pytest.approx(loss, abs=1e-12)
     assert of.values["smooth_ece"] == pytest.approx(metrics.smooth_ece(test.labels, p), abs=1e-12)
-    assert of.parameters == {"gamma": 0.0, "temperature": calibrator.temperature_}
+    assert of.parameters == {"temperature": calibrator.temperature_}
     expected = metrics.paired_bootstrap(
         metrics.brier_score, test.labels, p, np.exp(evaluate_none(test)), n_resamples=60
     )
@@ -247,8 +247,9 @@ def test_evaluations_of_an_older_version_are_read(found):
 def test_curves_are_kept_of_the_chosen_method_alone():
     validation, test = split(rows(300))
     found = compare(validation, test, ["isotonic", "beta"], chosen="beta", n_resamples=2)
-    assert len(found["beta"].calibrator["fitted"]["curves"]) == 4
-    assert set(found["isotonic"].calibrator["fitted"]) == {"temperature", "floor"}
+    assert [step["step"] for step in found["beta"].calibrator["chain"]] == ["Mixture"]
+    assert "chain" not in found["isotonic"].calibrator
+    assert set(found["isotonic"].parameters) == set(found["beta"].parameters) == {"temperature"}
 
 
 def test_recommended_is_the_least_ece_within_a_percent_of_the_best_log_loss(found):

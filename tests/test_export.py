@@ -16,13 +16,13 @@ from sklearn.exceptions import NotFittedError
 from refocal import CalibratedClassifier, FocalTemperatureScaling, TemperatureScaling
 from refocal.errors import FormatError, MissingExtraError, ParameterError, ShapeError, UnsupportedError
 from refocal.export import OPSET, append_to_onnx, to_onnx
-from refocal.maps import focal_temperature
+from refocal.maps import Chain, Focal, Temperature, focal_temperature
 
 
 def fitted(gamma, temperature, n_classes, kind=FocalTemperatureScaling, **options):
     """A calibrator with known parameters, as if it had been fitted."""
     calibrator = kind(**options)
-    calibrator.gamma_, calibrator.temperature_ = gamma, temperature
+    calibrator.chain_ = Chain((Temperature(temperature), Focal(gamma)))
     calibrator.n_features_in_, calibrator.classes_ = n_classes, np.arange(n_classes)
     return calibrator
 

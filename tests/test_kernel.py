@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal.calibrators._fitted import focal_point
 from refocal.engine import Block, array_engine, c_engine
 
 GAMMAS = (-0.9, -0.5, 0.0, 0.05, 1.0, 5.0, 30.0)
@@ -122,8 +123,8 @@ def test_a_rough_way_leads_to_the_same_end():
     x, y = make(4000, 20, dtype=np.float32)
     y = np.argmax(x / 1.7 + np.random.default_rng(2).gumbel(size=x.shape), axis=1)
     for model in (TemperatureScaling(), FocalTemperatureScaling(objective="nll"), FocalTemperatureScaling()):
-        in_double = model.fit(x.astype(np.float64), y).scaling()
-        assert model.fit(x, y).scaling() == pytest.approx(in_double, rel=1e-8, abs=1e-8)
+        in_double = focal_point(model.fit(x.astype(np.float64), y).chain_)
+        assert focal_point(model.fit(x, y).chain_) == pytest.approx(in_double, rel=1e-8, abs=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -205,13 +206,13 @@ def test_the_same_fit_without_a_kernel(dtype, monkeypatch):
     x, y = make(3000, 15, dtype=dtype)
     y = np.argmax(x / 1.7 + np.random.default_rng(2).gumbel(size=x.shape), axis=1)
     models = [TemperatureScaling(), FocalTemperatureScaling(objective="nll"), FocalTemperatureScaling()]
-    compiled = [model.fit(x, y).scaling() for model in models]
+    compiled = [focal_point(model.fit(x, y).chain_) for model in models]
     monkeypatch.setattr(c_engine, "_library", lambda: None)
     assert not c_engine.usable(x)
     assert Block(x, y).precision == np.finfo(dtype).eps
     tolerance = 1e-6 if dtype == np.float32 else 1e-8
     for model, expected in zip(models, compiled, strict=True):
-        assert model.fit(x, y).scaling() == pytest.approx(expected, rel=tolerance, abs=tolerance)
+        assert focal_point(model.fit(x, y).chain_) == pytest.approx(expected, rel=tolerance, abs=tolerance)
     with pytest.raises(RuntimeError, match="without its compiled kernel"):
         c_engine.inspect(x, y)
 

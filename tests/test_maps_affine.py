@@ -8,7 +8,8 @@ import pytest
 from refocal._arrays import namespace
 from refocal.errors import ConvergenceError
 from refocal.maps import affine, inverse, inverse_focal
-from refocal.maps.affine import KINDS, Front, features, keep_top
+from refocal.maps.affine import KINDS, features, keep_top
+from refocal.maps.steps import Affine, KeepTop
 
 rng = np.random.default_rng(0)
 LOGITS = 3.0 * rng.normal(size=(2, 3, 4))
@@ -44,18 +45,21 @@ def test_a_stray_logit_counts_as_the_logarithm_of_the_smallest_single_number(kin
 
 @pytest.mark.parametrize("order_preserving", [False, True])
 def test_rows_may_lie_on_any_leading_axes(order_preserving):
-    front = Front("logits", 1.3, rng.normal(size=(4, 4)), rng.normal(size=4), order_preserving)
-    found = front.scores(XP, LOGITS)
+    step = Affine("logits", 1.3, rng.normal(size=(4, 4)), rng.normal(size=4))
+    step = KeepTop((step,)) if order_preserving else step
+    found = step.apply(XP, LOGITS)
     for i, j in np.ndindex(2, 3):
-        np.testing.assert_allclose(found[i, j], front.scores(XP, LOGITS[i, j][None])[0], rtol=1e-12)
+        np.testing.assert_allclose(found[i, j], step.apply(XP, LOGITS[i, j][None])[0], rtol=1e-12)
     same_top = np.argmax(found, axis=-1) == np.argmax(LOGITS, axis=-1)
     assert same_top.all() == order_preserving
 
 
 def test_what_is_on_top_already_is_only_normalised():
     log_p = np.log(np.array([[0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.2, 0.4, 0.4]]))
-    kept = keep_top(XP, log_p, np.array([0, 0, 2]))
-    np.testing.assert_array_equal(kept, keep_top(XP, log_p, np.array([0, 1, 1])))  # a tie is on top whoever is named
+    kept = keep_top(XP, log_p, np.array([[0], [0], [2]]))
+    np.testing.assert_array_equal(
+        kept, keep_top(XP, log_p, np.array([[0], [1], [1]]))
+    )  # a tie is on top whoever is named
     np.testing.assert_allclose(kept, log_p, rtol=0.0, atol=1e-15)
 
 

@@ -27,7 +27,7 @@ from refocal import (
     TemperatureScaling,
     metrics,
 )
-from refocal.errors import DataError, FormatError, LabelError, ParameterError, UnsupportedError
+from refocal.errors import DataError, FormatError, LabelError, ParameterError
 from test_calibrators import NOT_FOR_LOGITS, make
 
 CURVES = [
@@ -202,15 +202,6 @@ def test_bad_settings(calibrator, words):
         calibrator.predict_proba(make(50, 3)[0])
 
 
-def test_there_is_no_layer_and_the_error_names_what_has_one(calibrator):
-    fitted = calibrator.fit(*make(60, 3))
-    name = type(calibrator).__name__
-    with pytest.raises(UnsupportedError, match=rf"{name} has no form .*TemperatureScaling.*have"):
-        fitted.to_torch()
-    with pytest.raises(UnsupportedError, match=f"{name} has no form"):
-        refocal.export.to_onnx(fitted, "x.onnx")
-
-
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_what_is_saved_comes_back_bit_for_bit(calibrator, n_classes, tmp_path):
     logits, labels = make(400, n_classes)
@@ -224,30 +215,28 @@ def test_what_is_saved_comes_back_bit_for_bit(calibrator, n_classes, tmp_path):
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "c.json").read_bytes()
 
 
+CURVED = ("chain", 0, "members", 0, "steps")
 HOSTILE = [
-    (IsotonicCalibration(), ("curves",), [], "'curves' must be a list of 3 for 3 classes"),
-    (IsotonicCalibration(), ("curves",), {}, "'curves' must be a list of 3"),
-    (IsotonicCalibration(), ("curves", 0), {"score": [0.0]}, "curve 0 must have the fields score, log_odds"),
-    (IsotonicCalibration(), ("curves", 1, "score"), [2.0, 1.0], "curve 1 do not make a curve of IsotonicCalibration"),
-    (IsotonicCalibration(), ("curves", 1, "score"), "abc", "'score' of curve 1 must be a list of numbers"),
-    (IsotonicCalibration(), ("curves", 1, "score", 0), True, "'score' of curve 1 must be a list of numbers"),
-    (IsotonicCalibration(), ("curves", 1, "score", 0), [1.0], "'score' of curve 1 must be a list of numbers"),
-    (IsotonicCalibration(), ("curves", 1, "log_odds", 0), 1e300, "numbers of curve 1"),
-    (IsotonicCalibration(), ("curves", 1, "score", 0), -(10**400), "not a number that such a file may hold"),
-    (HistogramBinning(), ("curves", 2, "edges"), [0.0], "numbers of curve 2 do not make a curve of HistogramBinning"),
-    (BayesianBinning(), ("curves", 0, "value"), [], "numbers of curve 0"),
-    (BetaCalibration(), ("curves", 0, "coefficients"), [1.0, -1.0, 0.0], "numbers of curve 0"),
-    (BetaCalibration(), ("curves", 0, "coefficients"), [1.0, 1.0], "numbers of curve 0"),
-    (BetaCalibration(), ("floor",), 0.0, "'floor' must be a finite number greater than 0 and less than 1. Got 0.0"),
-    (BetaCalibration(), ("floor",), 2, "'floor' must be a finite number greater than 0 and less than 1. Got 2"),
-    (BetaCalibration(), ("temperature",), -1, "'temperature' must be a finite number greater than 0"),
-    (SplineCalibration(), ("curves", 0, "slopes", 0), -1.0, "numbers of curve 0"),
-    (SplineCalibration(), ("curves", 0, "offset"), [], "numbers of curve 0"),
-    (EnsembleTemperatureScaling(), ("weights",), [1.0, 0.0], "'weights' must be a list of three numbers"),
-    (EnsembleTemperatureScaling(), ("weights",), [1.0, 0.0, 0.0], "'weights' must be at least 0, the last above it"),
-    (EnsembleTemperatureScaling(), ("weights",), [0.5, 0.5, 0.5], "and sum to 1"),
-    (EnsembleTemperatureScaling(), ("weights", 1), None, "'weights' must be a list of three numbers"),
-    (EnsembleTemperatureScaling(), ("temperature",), None, "'temperature' must be a finite number"),
+    (IsotonicCalibration(), ("chain",), {}, "'chain' must be of type list. Got dict"),
+    (IsotonicCalibration(), ("chain", 0), "Mixture", "a step must be one of Affine, Beta"),
+    (IsotonicCalibration(), ("chain", 0, "step"), "os.system", "a step must be one of Affine, Beta"),
+    (IsotonicCalibration(), ("chain", 0, "extra"), 1.0, "unknown field 'extra' of the step Mixture"),
+    (IsotonicCalibration(), (*CURVED, 1, "curve"), [], "'curve' must be of type dict. Got list"),
+    (IsotonicCalibration(), (*CURVED, 1, "curve", "knots", 0), [2.0], "'knots' must hold numbers alone, in rows of eq"),
+    (IsotonicCalibration(), (*CURVED, 1, "curve", "knots"), "abc", "'knots' must be of type list"),
+    (IsotonicCalibration(), (*CURVED, 1, "curve", "knots"), [], "parameters that fit each other and 3 classes"),
+    (IsotonicCalibration(), (*CURVED, 1, "curve", "knots", 0, 0), 1e300, "parameters that fit each other"),
+    (IsotonicCalibration(), (*CURVED, 1, "curve", "knots", 0, 0), "1.0", "'knots' must hold numbers alone"),
+    (IsotonicCalibration(), (*CURVED, 1, "curve", "knots", 0, 0), -(10**400), "not a number that such a file may hold"),
+    (HistogramBinning(), (*CURVED, 1, "curve", "coefficients"), [], "parameters that fit each other"),
+    (BetaCalibration(), (*CURVED, 1, "curve", "coefficients", 0), [1.0, -1.0, 0.0], "parameters that fit each other"),
+    (BetaCalibration(), (*CURVED, 1, "curve", "coefficients", 0), [1.0, 1.0], "in rows of equal length"),
+    (BetaCalibration(), (*CURVED, 0, "temperature"), -1, "'temperature' of Temperature must be a finite number"),
+    (BetaCalibration(), ("chain", 0, "weights"), [1.5, -0.5], "Mixture must be made of parameters that fit"),
+    (EnsembleTemperatureScaling(), ("chain", 0, "weights"), [1.0, 0.0], "Mixture must be made of parameters that fit"),
+    (EnsembleTemperatureScaling(), ("chain", 0, "weights"), [0.5, 0.5, 0.5], "Mixture must be made of parameters"),
+    (EnsembleTemperatureScaling(), ("chain", 0, "weights", 1), None, "'weights' must hold numbers alone"),
+    (EnsembleTemperatureScaling(), ("chain", 0, "members", 0, "temperature"), None, "must be a finite number"),
 ]
 
 
@@ -256,7 +245,7 @@ def test_hostile_files_are_refused(calibrator, keys, value, words, tmp_path):
     path = tmp_path / "c.json"
     clone(calibrator).fit(*make(100, 3)).save(path)
     data = json.loads(path.read_text())
-    inner = data["fitted"]
+    inner = data
     for key in keys[:-1]:
         inner = inner[key]
     inner[keys[-1]] = value

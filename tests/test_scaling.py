@@ -30,7 +30,8 @@ from refocal.data import load_sample
 from refocal.engine import Block
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.maps import inverse_focal, log_softmax
-from refocal.maps.affine import KINDS, Front, features, keep_top
+from refocal.maps.affine import KINDS, features, keep_top
+from refocal.maps.steps import Affine
 from test_calibrators import NOT_FOR_LOGITS
 
 FAMILY = [VectorScaling, MatrixScaling, DirichletCalibration, StructuredVectorScaling, StructuredMatrixScaling]
@@ -240,7 +241,7 @@ def test_keeping_the_top_is_the_projection(library):
     p = np.random.default_rng(0).dirichlet(np.full(6, 0.5), size=200)
     top = np.random.default_rng(1).integers(0, 6, 200)
     scores, index = library(np.log(p)), library(top)
-    found = np.exp(to_numpy(keep_top(namespace(scores), scores, index)))
+    found = np.exp(to_numpy(keep_top(namespace(scores), scores, index[:, None])))
     expected = np.array([pooled(row, t) for row, t in zip(p, top, strict=True)])
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
     # No mixture with other probabilities that have the class on top lies closer.
@@ -383,11 +384,10 @@ def test_the_strength_is_chosen_by_the_data():
     np.testing.assert_allclose(strong.weights_, np.eye(5), atol=1e-6)
 
 
-def test_fronts_compose_with_the_focal_map():
+def test_the_affine_step_is_the_formula():
     logits, labels = make(300)
     fitted = MatrixScaling(strength=1.0).fit(logits, labels)
-    front = fitted.front()
-    assert isinstance(front, Front)
+    assert [type(step) for step in fitted.chain_.steps] == [Affine]
     z = (logits - logits.mean(axis=1, keepdims=True)) / fitted.inner_temperature_
     expected = log_softmax(z @ fitted.weights_.astype(np.float64).T + fitted.intercept_)
     np.testing.assert_allclose(fitted.predict_log_proba(logits), expected, rtol=1e-10, atol=1e-10)

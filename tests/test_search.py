@@ -14,6 +14,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
 from refocal import FocalTemperatureScaling, TemperatureScaling, metrics
+from refocal.calibrators._fitted import focal_point
 from refocal.engine import Block
 from refocal.errors import DataError, ParameterError
 from refocal.fitting import PAPER_GAMMAS, PAPER_TEMPERATURES, find
@@ -413,7 +414,7 @@ def test_methods_fitted_on_one_dataset_share_their_passes(monkeypatch):
     def fit_all(rows):
         gone_through.clear()
         models = [TemperatureScaling(), FocalTemperatureScaling(), FocalTemperatureScaling(objective="ece")]
-        return [model.fit(*rows).scaling() for model in models], len(gone_through)
+        return [focal_point(model.fit(*rows).chain_) for model in models], len(gone_through)
 
     alone, passes_alone = fit_all((logits, labels))
     together, passes_together = fit_all((TemperatureScaling().dataset(logits, labels),))

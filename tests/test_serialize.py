@@ -91,18 +91,18 @@ def change(path, *keys, value):
     ("keys", "value", "words"),
     [
         (("format",), "something", "not a calibrator"),
-        (("version",), 2, "version 2 is not known here; this refocal reads version 1"),
+        (("version",), 3, "version 3 is not known here; this refocal reads versions 1 and 2"),
         (("version",), KeyError, "version None"),
         (("method",), "os.system", "unknown method 'os.system'; known are TemperatureScaling"),
         (("method",), ["x"], "'method' must be of type str. Got list"),
-        (("fitted", "gamma"), -1.0, "'gamma' must be a finite number greater than -1. Got -1.0"),
-        (("fitted", "temperature"), 0, "'temperature' must be a finite number greater than 0. Got 0"),
-        (("fitted", "temperature"), "1.0", "'temperature' must be a finite number"),
-        (("fitted", "temperature"), True, "'temperature' must be a finite number"),
-        (("fitted", "temperature"), 1e999, "Infinity is not a number"),
-        (("fitted", "temperature"), float("nan"), "NaN is not a number"),
-        (("fitted", "gamma"), KeyError, "'gamma' is missing"),
-        (("fitted",), KeyError, "'fitted' is missing"),
+        (("chain", 1, "gamma"), -1.0, "'gamma' of Focal must be a finite number greater than -1. Got -1.0"),
+        (("chain", 0, "temperature"), 0, "'temperature' of Temperature must be a finite number greater than 0. Got 0"),
+        (("chain", 0, "temperature"), "1.0", "'temperature' of Temperature must be a finite number"),
+        (("chain", 0, "temperature"), True, "'temperature' of Temperature must be a finite number"),
+        (("chain", 0, "temperature"), 1e999, "Infinity is not a number"),
+        (("chain", 0, "temperature"), float("nan"), "NaN is not a number"),
+        (("chain", 1, "gamma"), KeyError, "'gamma' is missing"),
+        (("chain",), KeyError, "'chain' is missing"),
         (("classes",), [1], "'classes' must be two or more distinct"),
         (("classes",), [1, 1, 2], "'classes' must be two or more distinct"),
         (("classes",), [1, "a", None], "'classes' must be two or more distinct"),
@@ -122,22 +122,23 @@ def test_what_does_not_fit_is_refused(saved, keys, value, words):
 @pytest.mark.parametrize(
     ("keys", "value", "words"),
     [
-        (("fitted", "weights"), KeyError, "'weights' is missing"),
-        (("fitted", "weights"), 1.0, "'weights' must hold finite numbers"),
-        (("fitted", "weights"), [1.0, 1.0], "'weights' must hold finite numbers, 3 on each axis"),
-        (("fitted", "weights"), [[1.0, 0.0, 0.0]] * 2, "'weights' must hold finite numbers"),
-        (("fitted", "weights"), [[1.0, 0.0, 0.0], [1.0, 0.0], [1.0]], "'weights' must hold finite numbers"),
-        (("fitted", "weights"), [[1.0, 0.0, "x"]] * 3, "'weights' must hold finite numbers"),
-        (("fitted", "weights"), [[1.0, 0.0, 1e300]] * 3, "'weights' must hold finite numbers"),
-        (("fitted", "intercept"), [[0.0] * 3] * 3, "'intercept' must hold finite numbers"),
-        (("fitted", "inner_temperature"), 0.0, "'inner_temperature' must be a finite number greater than 0"),
-        (("fit", "scaling"), KeyError, "'scaling' of the fit's report must say"),
+        (("weights",), KeyError, "'weights' is missing"),
+        (("weights",), 1.0, "'weights' must be of type list. Got float"),
+        (("weights",), [1.0, 1.0], "Affine must be made of parameters that fit each other and 3 classes"),
+        (("weights",), [[1.0, 0.0, 0.0]] * 2, "Affine must be made of parameters that fit each other"),
+        (("weights",), [[1.0, 0.0, 0.0], [1.0, 0.0], [1.0]], "'weights' must hold numbers alone, in rows of equal"),
+        (("weights",), [[1.0, 0.0, "x"]] * 3, "'weights' must hold numbers alone"),
+        (("weights",), [[1.0, 0.0, 1e300]] * 3, "'weights' of Affine must be an array of finite numbers"),
+        (("intercept",), [[0.0] * 3] * 3, "Affine must be made of parameters that fit each other"),
+        (("inner_temperature",), 0.0, "'inner_temperature' of Affine must be a finite number greater than 0"),
+        (("kind",), "magic", "Affine must be made of parameters that fit each other"),
+        (("kind",), 1, "'kind' must be of type str"),
     ],
 )
 def test_a_damaged_affine_map_is_refused(tmp_path, keys, value, words):
     path = tmp_path / "c.json"
     StructuredMatrixScaling().fit(LOGITS, LABELS).save(path)
-    change(path, *keys, value=value)
+    change(path, "chain", 0, *keys, value=value)
     with pytest.raises(FormatError, match=words):
         refocal.load(path)
 

@@ -173,6 +173,20 @@ def take(values: Array, index: Array) -> Array:
     return namespace(values).take_along_axis(values, index, axis=-1)
 
 
+def cumulative_sum(values: Array) -> Array:
+    """Sums along the last axis."""
+    if is_torch(values):
+        return values.cumsum(-1)  # array-api-compat looks up the library in a cache, which torch.compile cannot follow
+    return namespace(values).cumulative_sum(values, axis=-1)
+
+
+def look_up(table: Array, index: Array) -> Array:
+    """The entries of a vector that an array of indices, of any shape, names."""
+    if isinstance(table, np.ndarray) and not isinstance(index, np.ndarray):  # a constant of an ONNX graph
+        return namespace(index).take(table, index, axis=0)
+    return table[index]
+
+
 def log_probabilities(probabilities: Array) -> Array:
     """Logarithms of probabilities; one below the dtype's machine epsilon counts as that epsilon."""
     p, _ = as_floating(probabilities, "probabilities", "log_probabilities")

@@ -123,10 +123,11 @@ class FormatError(RefocalError, ValueError):
 class UnsupportedError(RefocalError, TypeError):
     """What was asked for does not exist for this kind of object; the message names what does.
 
-    >>> from refocal import IsotonicCalibration
-    >>> IsotonicCalibration().fit([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [0, 1, 1]).to_torch()  # doctest: +ELLIPSIS
+    >>> from refocal import CalibratedClassifier
+    >>> from refocal.export import to_onnx
+    >>> to_onnx(CalibratedClassifier(), "calibrator.onnx")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    refocal.errors.UnsupportedError: ...
+    refocal.errors.UnsupportedError: CalibratedClassifier has no form as an ONNX graph: ...
     """
 
 

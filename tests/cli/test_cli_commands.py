@@ -94,7 +94,7 @@ def test_probabilities_go_round(refocal):
     code, out, _ = refocal("fit", "p.npz", "--probabilities", "-m", "ts", "-o", "again.json", "--json")
     assert code == 0
     # What is calibrated already needs no temperature.
-    assert json.loads(out)["fitted"]["temperature"] == pytest.approx(1.0, abs=1e-6)
+    assert json.loads(out)["chain"][-1]["temperature"] == pytest.approx(1.0, abs=1e-6)
     assert refocal("apply", "again.json", "p.npz", "-o", "q.npz")[0] == 0
     with np.load("p.npz") as p, np.load("q.npz") as q:
         np.testing.assert_allclose(p["probabilities"], q["probabilities"], atol=1e-6)

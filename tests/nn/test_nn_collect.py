@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal.calibrators._fitted import focal_point
 from refocal.data import Predictions
 from refocal.errors import DataError, ParameterError, ShapeError
 from refocal.nn import collect_logits
@@ -119,7 +120,7 @@ def test_a_fit_on_tensors_stays_in_torch(calibrator, monkeypatch):
     logits = rng.normal(size=(2000, 50))
     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
     tensor = torch.tensor(3.0 * logits, dtype=torch.bfloat16)  # of which NumPy has no view
-    want = calibrator.fit(tensor.double(), labels).scaling()
+    want = focal_point(calibrator.fit(tensor.double(), labels).chain_)
     sizes = []
     for name in ("cpu", "__array__", "numpy"):
         original = getattr(torch.Tensor, name)
@@ -131,4 +132,4 @@ def test_a_fit_on_tensors_stays_in_torch(calibrator, monkeypatch):
         monkeypatch.setattr(torch.Tensor, name, watched)
     got = calibrator.fit(tensor, torch.tensor(labels))
     assert max(sizes) <= 6 * 2000  # six numbers for each row
-    assert got.scaling() == pytest.approx(want, rel=1e-5, abs=1e-5)
+    assert focal_point(got.chain_) == pytest.approx(want, rel=1e-5, abs=1e-5)

@@ -11,9 +11,9 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
-from refocal.calibrators import Calibrator
-from refocal.errors import ParameterError, UnsupportedError
+from refocal.errors import ParameterError
 from refocal.export import to_torch_export
+from refocal.maps import Focal, Temperature
 from refocal.nn import CalibrationLayer
 
 
@@ -117,7 +117,7 @@ def test_torchscript_gives_the_eager_result(calibrator, tmp_path):
 
 
 def test_the_state_dict_holds_the_calibrator(calibrator):
-    layer, other = calibrator.to_torch(), CalibrationLayer()
+    layer, other = calibrator.to_torch(), CalibrationLayer(Temperature(1.0), Focal(0.0))
     x = torch.randn(4, 5)
     assert set(layer.state_dict()) == {"gamma", "temperature"}
     assert not torch.equal(other(x), layer(x))
@@ -145,21 +145,11 @@ def test_impossible_classes_stay_impossible(calibrator):
     assert got[1].tolist() == [0.0, *[-torch.inf] * 4]
 
 
-def test_what_has_no_layer_form_says_so_and_names_what_has():
-    class Isotonic(Calibrator):
-        input = "logits"
-
-        def _fit(self, logits, labels, weight):
-            return {}
-
-        def _log_proba(self, logits):
-            return logits
-
-    fitted = Isotonic().fit(np.array([[2.0, 0.0], [0.0, 2.0]]), [0, 1])
-    with pytest.raises(UnsupportedError, match=r"Isotonic has no form as a torch layer.*FocalTemperatureScaling have"):
-        fitted.to_torch()
+def test_what_cannot_be_a_layer_is_refused():
     with pytest.raises(NotFittedError):
         TemperatureScaling().to_torch()
-    for wrong in ({"gamma": -1.0}, {"temperature": 0.0}, {"temperature": float("nan")}, {"input": "odds"}):
-        with pytest.raises(ParameterError):
-            CalibrationLayer(**wrong)
+    for wrong in (Focal(-1.0), Temperature(0.0), Temperature(float("nan"))):
+        with pytest.raises(ParameterError, match=f"of {type(wrong).__name__} must be a finite number greater than"):
+            CalibrationLayer(wrong)
+    with pytest.raises(ParameterError, match="'input' of CalibrationLayer"):
+        CalibrationLayer(Focal(1.0), input="odds")

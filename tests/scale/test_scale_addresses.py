@@ -81,7 +81,7 @@ def test_a_bucket_of_an_s3_server(tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         capsys.readouterr()  # the server has greeted
         assert run(["fit", "s3://bucket/val/*.parquet", "-m", "ts", "-o", "c.json", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["fitted"]["temperature"] == pytest.approx(expected, rel=1e-9)
+        assert json.loads(capsys.readouterr().out)["chain"][-1]["temperature"] == pytest.approx(expected, rel=1e-9)
         assert run(["evaluate", "s3://bucket/val", "c.json"]) == 0
         assert run(["apply", "c.json", "s3://bucket/val", "-o", "probs"]) == 0
         assert run(["apply", "c.json", "s3://bucket/val", "-o", "probs"]) == 0

@@ -18,6 +18,7 @@ from refocal import (
     VectorScaling,
     load,
 )
+from refocal.calibrators._fitted import focal_point
 from refocal.data import Predictions, load_sample
 from refocal.engine import dataset
 from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ShapeError, UnsupportedError
@@ -49,10 +50,10 @@ def small_sample(monkeypatch):
 def test_the_fit_is_that_of_memory(calibrator, weighted):
     weight = np.random.default_rng(1).uniform(0.0, 3.0, len(LABELS)) if weighted else None
     arrays = (LOGITS, LABELS) if weight is None else (LOGITS, LABELS, weight)
-    expected = calibrator.fit(LOGITS, LABELS, weight).scaling()
+    expected = focal_point(calibrator.fit(LOGITS, LABELS, weight).chain_)
     report = calibrator.fit_report_
     found = calibrator.fit(blocks(Pairs(*arrays, cuts=(1, 1000, 1000, 5900))))
-    np.testing.assert_allclose(found.scaling(), expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(focal_point(found.chain_), expected, rtol=1e-9, atol=1e-9)
     assert found.fit_report_["n_samples"] == 6000
     for when in ("before", "after"):
         for measure, value in report[when].items():
@@ -82,10 +83,10 @@ def test_a_search_of_a_grid_finds_what_memory_finds(make, objective):
     logits, labels = make_rows(24_000, 4)
     grid = {"temperatures": np.geomspace(0.8, 4.0, 8)} | ({} if make is TemperatureScaling else {"gammas": (0.0, 1.0)})
     calibrator = make(objective=objective, search="grid", **grid)
-    expected = calibrator.fit(logits, labels).scaling()
+    expected = focal_point(calibrator.fit(logits, labels).chain_)
     value = calibrator.solution_.value
     found = calibrator.fit(blocks(Pairs(logits, labels, cuts=(2500,))))
-    assert found.scaling() == expected
+    assert focal_point(found.chain_) == expected
     # Histograms leave a doubt of less than 1e-4 of ECE, which the default rule weighs five times.
     assert found.solution_.value == pytest.approx(value, abs=5e-4 if objective == "auto" else 1e-4)
 
@@ -129,12 +130,12 @@ def test_order_and_partition_do_not_matter(objective, monkeypatch):
     calibrator = FocalTemperatureScaling(
         objective=objective, **({} if objective == "nll" else {"temperatures": (1.5, 1.8, 2.1), "gammas": (0.0, 0.5)})
     )
-    first = calibrator.fit(blocks(Pairs(LOGITS, LABELS))).scaling()
+    first = focal_point(calibrator.fit(blocks(Pairs(LOGITS, LABELS))).chain_)
     values = calibrator.fit_report_["after"]
     for seed, cuts in enumerate([(3000,), (10, 20, 30, 5000), tuple(range(500, 6000, 500))]):
         order = np.random.default_rng(seed).permutation(len(LABELS))
         calibrator.fit(blocks(Pairs(LOGITS[order], LABELS[order], cuts=cuts)))
-        np.testing.assert_allclose(calibrator.scaling(), first, rtol=1e-9)
+        np.testing.assert_allclose(focal_point(calibrator.chain_), first, rtol=1e-9)
         assert calibrator.fit_report_["after"] == pytest.approx(values, rel=1e-9)
 
 

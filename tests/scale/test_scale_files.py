@@ -215,7 +215,9 @@ def test_apply_leaves_no_half_written_file(folder, tmp_path, fitted, monkeypatch
 def test_the_command_line_takes_data_sets(folder, tmp_path, fitted, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run(["fit", f"{folder}/*.parquet", "--method", "ts", "-o", "c.json", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["fitted"]["temperature"] == pytest.approx(fitted.temperature_, rel=1e-9)
+    assert json.loads(capsys.readouterr().out)["chain"][-1]["temperature"] == pytest.approx(
+        fitted.temperature_, rel=1e-9
+    )
     assert run(["evaluate", str(folder), "c.json", "-o", "e.json", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     loss = {method["name"]: method["measures"]["log_loss"]["value"] for method in found["methods"]}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from refocal._arrays import as_floating, row_blocks
+from refocal._arrays import as_floating, row_blocks, without_warnings
 from refocal.engine import Block, Dataset, Pass
 from refocal.maps.affine import features, transform
 
@@ -116,6 +116,7 @@ def _unpack(parameters: Vector, n_classes: int, matrix: bool) -> tuple[Vector, V
     return (weights.reshape(n_classes, n_classes) if matrix else weights), intercept
 
 
+@without_warnings
 def _features(block: Block, kind: str, temperature: float) -> NDArray[Any]:
     """Z of a block, in float32 or float64; kept with the block for the passes to come."""
     known = (kind, temperature)

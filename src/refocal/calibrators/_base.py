@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -21,21 +19,20 @@ from refocal._arrays import (
     for_fitting,
     log_probabilities,
     namespace,
-    row_blocks,
     take_label,
     to_numpy,
 )
 from refocal._validation import check_option, check_probabilities, check_rows, check_weight, warn_of_probabilities
+from refocal.calibrators._fitted import Fitted, report_of
 from refocal.calibrators._labels import column_names, encode
 from refocal.calibrators._words import html_of_fit, warn_of_guessing
-from refocal.engine import Block, Dataset, Predictions
-from refocal.engine.scoring import describe
-from refocal.errors import DataError, FormatError, ShapeError, UnsupportedError
+from refocal.engine import Block, Dataset
+from refocal.errors import DataError, ShapeError, UnsupportedError
+from refocal.maps.steps import Chain
 
 if TYPE_CHECKING:
     import torch
 
-    from refocal.maps.affine import Front
     from refocal.nn import CalibrationLayer
 
 Vector = NDArray[np.float64]
@@ -66,6 +63,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     input: str
+    chain_: Chain
 
     def fit(self, X: Array, y: Array = None, sample_weight: Array = None) -> Self:
         """Fit on logits `X` and labels `y`. If it fails, the calibrator is left unfitted.
@@ -83,16 +81,24 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             delattr(self, name)
         name = f"{type(self).__name__}.fit"
         dataset = self.dataset(X, y, sample_weight)
-        fitted = self._fit(dataset, progress)
+        found = self._fit(dataset, progress)
+        report = report_of(found, dataset)
         if isinstance(dataset, Block) and X is not dataset:
             _check_feature_names(self, X, reset=True)
-        self.n_features_in_ = dataset.n_classes
-        self.classes_ = np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes
-        for key, value in fitted.items():
-            setattr(self, key, value)
-        self.fit_report_ = self._report(dataset)
-        warn_of_guessing(self.fit_report_, name)
+        self._set_fitted(found, np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes, report)
+        warn_of_guessing(report, name)
         return self
+
+    def _set_fitted(self, found: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
+        """Set all fitted attributes at once, when nothing is left that may fail or be interrupted."""
+        search = {} if found.solution is None else {"solution_": found.solution, "path_": found.path}
+        self.__dict__.update(
+            chain_=found.chain, classes_=classes, n_features_in_=len(classes), fit_report_=report, **search
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Fitted is what has a chain."""
+        return hasattr(self, "chain_")
 
     def dataset(self, X: Array, y: Array = None, sample_weight: Array = None) -> Dataset:
         """Checked data: several calibrators fitted on one Dataset share their passes over the rows.
@@ -130,7 +136,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         name = f"{type(self).__name__}.predict_log_proba"
         _check_feature_names(self, X, reset=False)
-        return self._log_proba(self._logits(X, name))
+        return self.log_proba_of(self._logits(X, name))
 
     def predict_proba(self, X: Array) -> Array:
         """Probabilities, one column for each of `classes_`."""
@@ -154,30 +160,12 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The fitted calibrator as a torch layer from logits to log-probabilities: `nn.Sequential(model, layer)`."""
         from refocal.nn import CalibrationLayer
 
-        gamma, temperature = self.scaling()
-        return CalibrationLayer(
-            gamma, temperature, front=self.front(), class_axis=class_axis, input=self.input, dtype=dtype
-        )
-
-    def scaling(self) -> tuple[float, float]:
-        """(γ, T) of a calibrator that predicts by focal temperature scaling: what its layer and its graph are made of.
-
-        Calibrators of another kind have neither, and say so.
-        """
-        raise UnsupportedError(
-            f"{type(self).__name__} has no form as a torch layer or an ONNX graph. "
-            "TemperatureScaling, FocalCalibration and FocalTemperatureScaling have, and so have VectorScaling, "
-            "MatrixScaling, DirichletCalibration, StructuredVectorScaling, StructuredMatrixScaling and "
-            "FocalStructuredScaling."
-        )
-
-    def front(self) -> Front | None:
-        """The affine map before (γ, T), for a calibrator that has one."""
-        return None
+        check_is_fitted(self)
+        return CalibrationLayer(*self.chain_.steps, class_axis=class_axis, input=self.input, dtype=dtype)
 
     @abstractmethod
-    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> dict[str, Any]:
-        """The fitted attributes; a calibrator that needs all rows at hand takes `_block_of(dataset)`."""
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
+        """What is found; a calibrator that needs all rows at hand takes `_block_of(dataset)`."""
 
     def _block_of(self, dataset: Dataset) -> Block:
         """The only block of data in memory; of data in blocks only sums over blocks can be had."""
@@ -188,21 +176,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "FocalTemperatureScaling, VectorScaling and MatrixScaling do not."
         )
 
-    @abstractmethod
-    def _log_proba(self, logits: Array) -> Array:
-        """Log-probabilities of checked logits."""
-
-    @abstractmethod
-    def _state(self) -> dict[str, Any]:
-        """The fitted numbers as plain values, for JSON."""
-
-    @abstractmethod
-    def _restore(self, state: dict[str, Any], n_classes: int) -> None:
-        """Set the fitted attributes from what `_state` gave; a FormatError where it cannot have come from there."""
-
     def _predicted_index(self, X: Array) -> Array:
         log_p = self.predict_log_proba(X)
-        return namespace(log_p).argmax(log_p, axis=-1)
+        # Where the order stays, that of the values themselves: two of them may round to the same probability.
+        values = as_array(X, "X", "predict") if self.chain_.keeps_order else log_p
+        return namespace(log_p).argmax(values, axis=-1)
 
     def _logits(self, X: Array, function: str) -> Array:
         check_option(self.input, ("logits", "probabilities"), "input", type(self).__name__)
@@ -246,27 +224,16 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         is_floating = namespace(values).isdtype(values.dtype, "real floating")
         return values if is_floating else as_floating(values, "X", function)[0]
 
-    def _report(self, dataset: Dataset) -> dict[str, Any]:
-        """What the calibrator was fitted on, and the measures there before and after."""
-        before, after = describe(dataset, Predictors((None, self)), 2)
-        report = {"n_samples": dataset.n_rows, "n_classes": dataset.n_classes, "before": before, "after": after}
-        counted = {"n_skipped": dataset.n_skipped, "n_absent_classes": _absent_classes(dataset)}
-        return report | {name: count for name, count in counted.items() if count}
-
     def log_proba_of(self, logits: Array) -> Array:
         """Log-probabilities of checked logits; of log-probabilities where the calibrator takes probabilities."""
-        return self._log_proba(logits)
-
-    def predictions_of(self, block: Block) -> tuple[Predictions, NDArray[np.bool_]]:
-        """The fitted calibrator's predictions, and which of them are correct."""
-        return _predictions(self._log_proba, block.logits, block.labels)
+        return self.chain_.log_probabilities(logits)
 
     def _repr_html_inner(self) -> str:
         """scikit-learn's view of the settings; below it, once fitted, what was found. Notebooks show it."""
         shown: str = super()._repr_html_inner()
         if not hasattr(self, "fit_report_"):
             return shown
-        return f"<div>{shown}{html_of_fit(self._state(), self.fit_report_)}</div>"
+        return f"<div>{shown}{html_of_fit(self.chain_, self.fit_report_)}</div>"
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**options)
@@ -278,54 +245,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = False
         return tags
-
-
-@dataclass(frozen=True)
-class Predictors:
-    """The network as it is (None) and fitted calibrators, as what a pass predicts with."""
-
-    calibrators: tuple[Calibrator | None, ...]
-
-    def __call__(self, block: Block) -> Iterator[tuple[Predictions, NDArray[np.bool_]]]:
-        for calibrator in self.calibrators:
-            if calibrator is None:
-                yield block.predictions((0.0,), 1.0)[0], block.correct
-            else:
-                yield calibrator.predictions_of(block)
-
-
-def checked_number(state: dict[str, Any], name: str, above: float = 0.0, below: float = math.inf) -> float:
-    """A number of a file, finite and within its bounds."""
-    if name not in state:
-        raise FormatError(f"the field {name!r} is missing.")
-    value = state[name]
-    if type(value) not in (int, float) or not math.isfinite(value) or not above < value < below:
-        domain = f"greater than {above:g}" + (f" and less than {below:g}" if below < math.inf else "")
-        raise FormatError(f"{name!r} must be a finite number {domain}. Got {value!r} instead.")
-    return float(value)
-
-
-def _predictions(
-    log_proba: Callable[[Array], Array], logits: Array, labels: Array
-) -> tuple[Predictions, NDArray[np.bool_]]:
-    """What is measured, in blocks of rows so that nothing of the size of the logits is made."""
-    parts, xp = [], namespace(logits)
-    for rows in row_blocks(logits.shape[0], logits.shape[1], entries=1 << 20):
-        # Computed where the logits are; only vectors leave.
-        log_p, _ = as_floating(log_proba(logits[rows, :]), "logits", "fit")
-        y, p = labels[rows], xp.exp(log_p)
-        columns = (take_label(log_p, y), xp.max(p, axis=-1), xp.sum(p * p, axis=-1))
-        parts.append((*(to_numpy(c).astype(np.float64) for c in columns), to_numpy(xp.argmax(p, axis=-1) == y)))
-    *found, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Predictions(*found), correct
-
-
-def _absent_classes(dataset: Dataset) -> int:
-    """How many classes no row has; in memory, where labels are at hand."""
-    if not isinstance(dataset, Block):
-        return 0
-    found = np.bincount(to_numpy(dataset.labels), weights=dataset.weight, minlength=dataset.n_classes)
-    return int(np.count_nonzero(found == 0))
 
 
 def _check_labels_possible(logits: Array, labels: Array, function: str) -> None:

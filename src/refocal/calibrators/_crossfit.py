@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, as_floating, namespace, to_numpy, without_warnings
+from refocal._arrays import as_floating, to_numpy
 from refocal.calibrators._affine import COARSE_GAIN, SMALL_GAIN, Affine, Penalty, fit_affine
 from refocal.engine import Block, Dataset
 from refocal.fitting.newton import newton_temperature
-from refocal.maps.affine import Front
+from refocal.maps import steps
+from refocal.maps.steps import Chain, KeepTop, Step
 
 Vector = NDArray[np.float64]
 
@@ -64,24 +64,21 @@ class Scaling(NamedTuple):
     temperature: float
     affine: Affine
 
-    def front(self, *, order_preserving: bool = False) -> Front:
+    def step(self, *, order_preserving: bool = False) -> Step:
         """As it is applied. Weights are rounded to float32: more digits say nothing, and files stay small."""
         weights, intercept = (np.asarray(part, dtype=np.float32) for part in self.affine[:2])
-        return Front(self.kind, self.temperature, weights, intercept, order_preserving)
+        step = steps.Affine(self.kind, self.temperature, weights, intercept)
+        return KeepTop((step,)) if order_preserving else step
 
 
-@without_warnings
-def scores_of(front: Front, logits: Array) -> Array:
-    """What stands before the focal map, in the logits' library and the precision to compute in."""
-    x, _ = as_floating(logits, "logits", "predict")
-    xp, device = namespace(x), array_api_compat.device(x)
-    weights, intercept = (xp.asarray(part, dtype=x.dtype, device=device) for part in (front.weights, front.intercept))
-    return front._replace(weights=weights, intercept=intercept).scores(xp, x)
+def scores_of(step: Step, logits: NDArray[Any]) -> NDArray[Any]:
+    """What stands before the focal map."""
+    return np.asarray(Chain((step,)).scores(logits))
 
 
 def usable_rows(block: Block) -> Block:
     """The rows of a block that count, as NumPy arrays in float32 or float64: those of weight 0 are left out."""
-    logits = as_floating(to_numpy(block.logits), "logits", "fit")[0]
+    logits = to_numpy(as_floating(block.logits, "logits", "fit")[0])
     labels = to_numpy(block.labels).astype(np.int64, copy=False)
     rows = block if logits is block.logits and labels is block.labels else Block(logits, labels, block.weight)
     some = None if block.weight is None or block.weight.all() else block.weight > 0.0
@@ -121,7 +118,7 @@ def out_of_fold(
     for i in range(n_folds):
         held_out = fold == i
         for scores, scaling in zip(found, fit_scalings(rows.take(~held_out), recipes, COARSE_GAIN), strict=True):
-            scores[held_out] = scores_of(scaling.front(order_preserving=order_preserving), rows.logits[held_out])
+            scores[held_out] = scores_of(scaling.step(order_preserving=order_preserving), rows.logits[held_out])
     return found
 
 

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from refocal._arrays import Array, as_floating, namespace, row_blocks, to_numpy, without_warnings
 from refocal._validation import check_option
-from refocal.calibrators._base import FLOOR, Calibrator, checked_number
+from refocal.calibrators._base import FLOOR, Calibrator
+from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._logistic import softplus
 from refocal.calibrators._words import is_guessing
 from refocal.engine import Block, Dataset
-from refocal.errors import FormatError, ParameterError
+from refocal.errors import ParameterError
 from refocal.fitting.newton import newton_temperature
-from refocal.maps.row import softmax_row
+from refocal.maps import curves as maps
+from refocal.maps.curves import log_odds
+from refocal.maps.steps import Chain, Mixture, Step, Temperature, Uniform
 
 Vector = NDArray[np.float64]
-Curve = Mapping[str, Vector]
+# The knots of one class, and for each power the coefficients of its pieces: see `Pieces`.
+Curve = tuple[Vector, tuple[Vector, ...]]
 
 # So many log-odds are held at once while curves are fitted, in numbers of float64.
 TABLE = 1 << 24
-# Log-odds farther from 0 than this count as this: between a mask of finite logits and the rest no curve has any digits.
-FARTHEST = 1e8
 
 
 class Rows:
@@ -96,34 +96,43 @@ class OneVsRest(Calibrator):
     ten rows each are no worse than temperature scaling. No probability is 0 unless a logit is -inf. The order of the
     classes can change, and so can the accuracy: `fit_report_` says by how much.
 
-    `curves_` holds the curves, `temperature_` the temperature of the network (1 with `base="softmax"`).
+    `temperature_` is the temperature of the network (1 with `base="softmax"`), `floor_` the share of every row that is
+    spread over its classes, and `curve_` the curves.
     """
 
-    curves_: list[dict[str, Vector]]
-    temperature_: float
-    floor_: float
     smoothing: float
     base: str
-    FIELDS: ClassVar[tuple[str, ...]]
+
+    @property
+    def temperature_(self) -> float:
+        """The temperature that the logits are divided by first."""
+        return float(self.chain_.find(Temperature, "temperature"))
+
+    @property
+    def floor_(self) -> float:
+        """The share of every row that is spread evenly over the classes that can occur."""
+        return float(self.chain_.find(Mixture, "weights")[1])
+
+    @property
+    def curve_(self) -> Step:
+        """The curves of all classes, from log-odds to log-odds."""
+        curve: Step = self.chain_.find(maps.OneVsRest, "curve")
+        return curve
 
     @abstractmethod
-    def _fit_curve(self, rows: Rows) -> Curve:
+    def _fit_curve(self, rows: Rows) -> Any:
         """The curve of one class; there is at least one row."""
 
-    @abstractmethod
-    def _log_odds(self, curve: Curve, score: Vector) -> Vector:
-        """Calibrated log-odds, finite for finite scores."""
-
-    @abstractmethod
-    def _check_curve(self, curve: Curve) -> bool:
-        """Whether a curve from a file is one; its fields are finite vectors."""
+    def _joined(self, curves: list[Any]) -> Step:
+        """The curves of all classes, from those that `_fit_curve` found."""
+        return join_pieces(curves)
 
     def _check_settings(self) -> None:
         name = type(self).__name__
         check_option(self.base, ("temperature", "softmax"), "base", name)
         check_positive(self.smoothing, "smoothing", name)
 
-    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> dict[str, Any]:
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         self._check_settings()
         block = self._block_of(dataset)
         codes, n_classes = to_numpy(block.labels), block.n_classes
@@ -137,59 +146,22 @@ class OneVsRest(Calibrator):
             rows = Rows(score[order], codes[order] == k, weights[order])
             if len(order) == 0:
                 rows = Rows(np.zeros(1), np.zeros(1, dtype=bool), np.zeros(1))
-            curves.append(dict(self._fit_curve(rows)))
+            curves.append(self._fit_curve(rows))
             if progress is not None:
                 progress(len(curves) / n_classes)
-        return {"temperature_": temperature, "floor_": FLOOR / (1.0 + float(weights.sum())), "curves_": curves}
+        return Fitted(one_vs_rest(temperature, self._joined(curves), FLOOR / (1.0 + float(weights.sum()))))
 
-    def _log_proba(self, logits: Array) -> Array:
-        flat = namespace(logits).reshape(logits, (-1, logits.shape[-1]))
-        blocks = row_blocks(flat.shape[0], flat.shape[1], entries=1 << 20)
-        parts = [self._log_p(log_odds(flat[rows, :], self.temperature_)) for rows in blocks]
-        return _like(np.concatenate(parts).reshape(logits.shape), logits)
 
-    @without_warnings
-    def _log_p(self, score: Vector) -> Vector:
-        possible = score > -np.inf
-        finite = np.clip(score, -FARTHEST, FARTHEST)
-        if score.shape[1] == 2:
-            z = self._log_odds(self.curves_[0], finite[:, 1])
-            log_p = np.stack([-softplus(z), -softplus(-z)], axis=1)
-        else:
-            log_p = np.empty_like(score)
-            for k, curve in enumerate(self.curves_):
-                log_p[:, k] = -softplus(-self._log_odds(curve, finite[:, k]))
-        log_p[~possible] = -np.inf
-        log_p -= logsumexp(log_p, axis=1, keepdims=True)
-        spread = np.log(self.floor_) - np.log(possible.sum(axis=1, keepdims=True))
-        found: Vector = np.where(possible, np.logaddexp(log_p + np.log1p(-self.floor_), spread), -np.inf)
-        return found
+def one_vs_rest(temperature: float, curve: Step, floor: float) -> Chain:
+    """The chain of a temperature and a curve for each class; `floor` of every row is spread over its classes."""
+    curved = Chain((Temperature(temperature), maps.OneVsRest(curve)))
+    return Chain((Mixture((curved, Uniform()), np.array([1.0 - floor, floor])),))
 
-    def _state(self) -> dict[str, Any]:
-        curves = [{name: value.tolist() for name, value in curve.items()} for curve in self.curves_]
-        return {"temperature": self.temperature_, "floor": self.floor_, "curves": curves}
 
-    def _restore(self, state: dict[str, Any], n_classes: int) -> None:
-        self.temperature_ = checked_number(state, "temperature")
-        self.floor_ = checked_number(state, "floor", below=1.0)
-        curves, needed = state.get("curves"), 1 if n_classes == 2 else n_classes
-        if not isinstance(curves, list) or len(curves) != needed:
-            raise FormatError(f"'curves' must be a list of {needed} for {n_classes} classes.")
-        self.curves_ = [self._read_curve(i, curve) for i, curve in enumerate(curves)]
-
-    def _read_curve(self, i: int, data: Any) -> dict[str, Vector]:
-        if not isinstance(data, dict) or set(data) != set(self.FIELDS):
-            raise FormatError(f"curve {i} must have the fields {', '.join(self.FIELDS)}.")
-        for name, values in data.items():
-            if not isinstance(values, list) or any(type(value) not in (int, float) for value in values):
-                raise FormatError(f"{name!r} of curve {i} must be a list of numbers.")
-        try:
-            curve = {name: np.array(data[name], dtype=np.float64) for name in self.FIELDS}
-        except OverflowError:
-            curve = {}
-        if not curve or not all(np.isfinite(v).all() for v in curve.values()) or not self._check_curve(curve):
-            raise FormatError(f"the numbers of curve {i} do not make a curve of {type(self).__name__}.")
-        return curve
+def join_pieces(curves: list[Curve]) -> Step:
+    """The curves of all classes in one."""
+    knots, coefficients = zip(*curves, strict=True)
+    return maps.Pieces.of(knots, list(zip(*coefficients, strict=True)))
 
 
 def check_positive(value: Any, argument: str, function: str) -> None:
@@ -198,18 +170,14 @@ def check_positive(value: Any, argument: str, function: str) -> None:
         raise ParameterError(argument, function, expected="a finite number greater than 0", got=repr(value))
 
 
-def is_rising(values: Vector) -> bool:
-    """Whether each value is greater than the one before."""
-    return bool(np.all(np.diff(values) > 0.0))
-
-
 @without_warnings
-def log_odds(logits: Array, temperature: float = 1.0) -> Vector:
-    """log(q / (1-q)) of every class in float64, with all digits where q is close to 1; ±inf where q is 0 or 1."""
+def _log_odds(logits: Array, temperature: float) -> Vector:
+    """The log-odds of every class in float64; inf in rows where it cannot occur or must."""
     x = to_numpy(as_floating(logits, "logits", "fit")[0]).astype(np.float64, copy=False)
-    row = softmax_row(namespace(x), x, temperature)
-    found: Vector = row.log_q - row.log_not_q
-    return np.where(np.isfinite(found), np.clip(found, -FARTHEST, FARTHEST), found)
+    found = log_odds(namespace(x), Temperature(temperature).apply(namespace(x), x))
+    possible = x > -np.inf
+    decided = ~possible | (possible.sum(axis=1, keepdims=True) == 1)
+    return np.where(decided, np.inf, found)
 
 
 def _temperature(block: Block) -> float:
@@ -232,14 +200,6 @@ def _columns(logits: Array, temperature: float, classes: list[int]) -> Iterator[
     for first in range(0, len(classes), width):
         some = classes[first : first + width]
         table = np.empty((n_rows, len(some)), order="F")
-        for rows in row_blocks(logits.shape[0], logits.shape[1], entries=1 << 20):
-            table[rows] = log_odds(logits[rows, :], temperature)[:, some[0] : some[-1] + 1]
+        for rows in row_blocks(logits.shape[0], logits.shape[1], entries=1 << 18):
+            table[rows] = _log_odds(logits[rows, :], temperature)[:, some[0] : some[-1] + 1]
         yield from zip(some, table.T, strict=True)
-
-
-def _like(values: Vector, logits: Array) -> Array:
-    """As an array of the logits' library, dtype and device."""
-    if isinstance(logits, np.ndarray):
-        return values.astype(logits.dtype, copy=False)
-    xp = namespace(logits)
-    return xp.astype(xp.asarray(values, device=array_api_compat.device(logits)), logits.dtype)

@@ -6,7 +6,10 @@ import math
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from refocal.errors import FitWarning, warn
+from refocal.maps.steps import Chain
 
 # A log-loss of this share of guessing's, log C, is none better.
 AS_GUESSING = 0.999
@@ -18,21 +21,21 @@ GUESSED = (
 
 def short(value: Any) -> str:
     """A fitted number or a few of them, or how many there are of something larger."""
-    if isinstance(value, list):
-        few = len(value) <= 4 and all(isinstance(entry, float) for entry in value)
-        return f"[{', '.join(map(short, value))}]" if few else f"{len(value):,} fitted"
-    if not isinstance(value, (int, float)):
-        return str(value)
+    if isinstance(value, np.ndarray):
+        few = value.ndim == 1 and len(value) <= 4
+        return f"[{', '.join(map(short, value.tolist()))}]" if few else f"{value.size:,} numbers"
     return f"{value:.4f}" if value == 0.0 or abs(value) >= 1e-3 else f"{value:.2g}"
 
 
-def describe_state(state: dict[str, Any]) -> str:
-    """The fitted numbers in a line.
+def describe(chain: Chain) -> str:
+    """The steps of a chain and their numbers in a line.
 
-    >>> describe_state({"gamma": 0.5, "temperature": 1.25, "curves": [[1.0]] * 10})
-    'gamma = 0.5000, temperature = 1.2500, curves = 10 fitted'
+    >>> from refocal.maps.steps import Focal, Temperature
+    >>> describe(Chain((Temperature(1.25), Focal(0.5))))
+    'temperature = 1.2500 → gamma = 0.5000'
     """
-    return ", ".join(f"{key} = {short(value)}" for key, value in state.items())
+    parts = (", ".join(f"{name} = {short(value)}" for name, value in step.parameters()) for step in chain.steps)
+    return " → ".join(part for part in parts if part)
 
 
 def is_guessing(log_loss: float, n_classes: int) -> bool:
@@ -62,10 +65,10 @@ def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]
     return f"on its {report['n_samples']:,} rows, {report['n_classes']:,} classes{absent}", rows
 
 
-def html_of_fit(state: dict[str, Any], report: dict[str, Any]) -> str:
+def html_of_fit(chain: Chain, report: dict[str, Any]) -> str:
     """The fitted numbers and the measures as a small table."""
     on, rows = report_rows(report)
     head = "".join(f"<th>{escape(text)}</th>" for text in (on, "before", "after"))
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<p>{escape(describe_state(state))}</p>{table}"
+    return f"<p>{escape(describe(chain))}</p>{table}"

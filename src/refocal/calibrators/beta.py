@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from refocal.calibrators._logistic import fit_logistic, softplus
-from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows, Vector
+from refocal.calibrators._one_vs_rest import OneVsRest, Rows, Vector
+from refocal.maps.curves import Beta
+from refocal.maps.steps import Step
 
 IDENTITY = np.array([1.0, 1.0, 0.0])
 LOWER = np.array([0.0, 0.0, -np.inf])
@@ -33,12 +33,10 @@ class BetaCalibration(OneVsRest):
     >>> rng = np.random.default_rng(0)
     >>> logits = rng.normal(size=(5000, 2))
     >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
-    >>> curve = BetaCalibration(base="softmax").fit(2.0 * logits, labels).curves_[0]
-    >>> curve["coefficients"][:2].round(1)
+    >>> fitted = BetaCalibration(base="softmax").fit(2.0 * logits, labels)
+    >>> fitted.curve_.coefficients[0, :2].round(1)
     array([0.5, 0.5])
     """
-
-    FIELDS: ClassVar[tuple[str, ...]] = ("coefficients",)
 
     def __init__(
         self,
@@ -51,14 +49,10 @@ class BetaCalibration(OneVsRest):
         self.base = base
         self.input = input
 
-    def _fit_curve(self, rows: Rows) -> Curve:
+    def _fit_curve(self, rows: Rows) -> Vector:
         features = np.stack([-softplus(-rows.score), softplus(rows.score), np.ones_like(rows.score)], axis=1)
         penalty = self.smoothing * np.eye(3)
-        return {"coefficients": fit_logistic(features, rows.target, rows.weight, IDENTITY, penalty, LOWER)}
+        return fit_logistic(features, rows.target, rows.weight, IDENTITY, penalty, LOWER)
 
-    def _log_odds(self, curve: Curve, score: Vector) -> Vector:
-        a, b, c = curve["coefficients"]
-        return np.asarray(-a * softplus(-score) + b * softplus(score) + c)
-
-    def _check_curve(self, curve: Curve) -> bool:
-        return curve["coefficients"].shape == (3,) and bool(np.all(curve["coefficients"] >= LOWER))
+    def _joined(self, curves: list[Vector]) -> Step:
+        return Beta(np.stack(curves))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, gammaln, logit
 
 from refocal._validation import check_option
-from refocal.calibrators._one_vs_rest import Bins, Curve, OneVsRest, Rows, Vector, is_rising
+from refocal.calibrators._one_vs_rest import Bins, Curve, OneVsRest, Rows, Vector
 from refocal.calibrators.isotonic import WITHIN
 from refocal.errors import ParameterError
 
@@ -19,21 +17,22 @@ NEGLIGIBLE = 1e-2
 
 
 class _Binned(OneVsRest):
-    """Curves that are steps: `value` is that of each bin, `edges` lie between them."""
+    """Curves that jump from bin to bin."""
 
     within: str
-    FIELDS: ClassVar[tuple[str, ...]] = ("edges", "value")
 
     def _check_settings(self) -> None:
         super()._check_settings()
         check_option(self.within, WITHIN, "within", type(self).__name__)
 
-    def _log_odds(self, curve: Curve, score: Vector) -> Vector:
-        value = curve["value"][np.searchsorted(curve["edges"], score, side="right")]
-        return score + value if self.within == "shift" else value
 
-    def _check_curve(self, curve: Curve) -> bool:
-        return len(curve["value"]) == len(curve["edges"]) + 1 and is_rising(curve["edges"])
+def bins(edges: Vector, value: Vector, within: str) -> Curve:
+    """The pieces of bins between edges: `value` is by how much each shifts log-odds, or what it makes of them."""
+    if len(edges) == 0:  # one bin: an edge within it changes nothing
+        edges, value = np.zeros(1), np.repeat(value, 2)
+    if within == "constant":
+        return edges, (value,)
+    return edges, (np.append(edges[0], edges) + value, np.ones(len(value)))
 
 
 class HistogramBinning(_Binned):
@@ -101,7 +100,7 @@ class HistogramBinning(_Binned):
         filled = np.unique(index)
         value = np.zeros(len(edges) + 1) if self.within == "shift" else _middles(edges)
         value[filled] = counted.shift(self.smoothing) if self.within == "shift" else counted.log_odds(self.smoothing)
-        return {"edges": edges, "value": value}
+        return bins(edges, value, self.within)
 
 
 class BayesianBinning(_Binned):
@@ -149,8 +148,8 @@ class BayesianBinning(_Binned):
     def _fit_curve(self, rows: Rows) -> Curve:
         numbers = _numbers_of_bins(float(rows.weight.sum()))
         starts, which = _starts(rows, rows.weight, numbers)
-        bins = rows.sums(starts)
-        evidence = np.bincount(which, _evidence(bins, self.smoothing / np.bincount(which)[which]))
+        counted = rows.sums(starts)
+        evidence = np.bincount(which, _evidence(counted, self.smoothing / np.bincount(which)[which]))
         share = np.exp(evidence - evidence.max())
         return self._average(rows, [(share[i], starts[which == i]) for i in np.flatnonzero(share >= NEGLIGIBLE)])
 
@@ -168,7 +167,7 @@ class BayesianBinning(_Binned):
         mean = total / sum(share for share, _ in sets)
         if self.within == "constant":
             mean = logit(np.clip(mean, np.finfo(float).tiny, 1.0 - np.finfo(float).epsneg))
-        return {"edges": _edges(rows, union), "value": mean}
+        return bins(_edges(rows, union), mean, self.within)
 
 
 def _starts(rows: Rows, mass: Vector, numbers: range) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

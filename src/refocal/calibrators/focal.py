@@ -6,16 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
-
-from refocal._arrays import Array, as_array, namespace
-from refocal.calibrators._base import Calibrator, checked_number
-from refocal.engine import Block, Dataset, Predictions
+from refocal.calibrators._base import Calibrator
+from refocal.calibrators._fitted import Fitted, focal_point
+from refocal.engine import Dataset
 from refocal.errors import ParameterError
 from refocal.fitting import Solution, Surface, find
-from refocal.maps import focal_temperature
+from refocal.maps.steps import Chain, Focal, Step, Temperature
 
 
 class _FocalFamily(Calibrator):
@@ -24,49 +20,29 @@ class _FocalFamily(Calibrator):
     The order of the classes is never changed, so neither is accuracy.
     """
 
-    gamma_: float
-    temperature_: float
     solution_: Solution
-    path_: Surface | None
+    path_: Surface | None = None  # what a file does not keep
 
-    def scaling(self) -> tuple[float, float]:
-        """The fitted (γ, T)."""
-        check_is_fitted(self)
-        return self.gamma_, self.temperature_
+    @property
+    def gamma_(self) -> float:
+        """The fitted γ; 0 without the focal map."""
+        return focal_point(self.chain_)[0]
 
-    def _state(self) -> dict[str, Any]:
-        return {"gamma": self.gamma_, "temperature": self.temperature_}
+    @property
+    def temperature_(self) -> float:
+        """The fitted temperature; 1 without one."""
+        return focal_point(self.chain_)[1]
 
-    def _restore(self, state: dict[str, Any], n_classes: int) -> None:
-        self.gamma_ = checked_number(state, "gamma", above=-1.0)
-        self.temperature_ = checked_number(state, "temperature")
-        self.path_ = None
-
-    def _log_proba(self, logits: Array) -> Array:
-        return focal_temperature(logits, self.gamma_, self.temperature_)
-
-    def predictions_of(self, block: Block) -> tuple[Predictions, NDArray[np.bool_]]:
-        """The fitted map's predictions of a block's rows, and which of them are correct."""
-        (found,) = block.predictions((self.gamma_,), self.temperature_)
-        return found, block.correct
-
-    def _predicted_index(self, X: Array) -> Array:
-        # Of the logits themselves: two that differ in the last digit may round to the same probability.
-        log_p = self.predict_log_proba(X)
-        return namespace(log_p).argmax(as_array(X, "X", "predict"), axis=-1)
+    def _steps(self, gamma: float, temperature: float) -> tuple[Step, ...]:
+        return Temperature(temperature), Focal(gamma)
 
     @abstractmethod
     def _options(self) -> dict[str, Any]:
         """What the search is told."""
 
-    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> dict[str, Any]:
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         solution, path = find(dataset, function=type(self).__name__, progress=progress, **self._options())
-        return {
-            "gamma_": solution.gamma,
-            "temperature_": solution.temperature,
-            "solution_": solution,
-            "path_": path,
-        }
+        return Fitted(Chain(self._steps(solution.gamma, solution.temperature)), solution, path)
 
 
 class TemperatureScaling(_FocalFamily):
@@ -111,6 +87,9 @@ class TemperatureScaling(_FocalFamily):
         self.temperatures = temperatures
         self.nll_tolerance = nll_tolerance
         self.input = input
+
+    def _steps(self, gamma: float, temperature: float) -> tuple[Step, ...]:
+        return (Temperature(temperature),)
 
     def _options(self) -> dict[str, Any]:
         _check_no_line(self.search, type(self).__name__)
@@ -157,6 +136,9 @@ class FocalCalibration(_FocalFamily):
         self.gammas = gammas
         self.nll_tolerance = nll_tolerance
         self.input = input
+
+    def _steps(self, gamma: float, temperature: float) -> tuple[Step, ...]:
+        return (Focal(gamma),)
 
     def _options(self) -> dict[str, Any]:
         _check_no_line(self.search, type(self).__name__)

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, namespace
 from refocal.calibrators._crossfit import MIN_ROWS, Recipe, fit_scalings, losses, out_of_fold, scores_of, usable_rows
-from refocal.calibrators.scaling import AffineFamily, check_cross_fitting, fitted_attributes, untouched
+from refocal.calibrators._fitted import Fitted
+from refocal.calibrators.scaling import AffineCalibrator, behind, check_cross_fitting, untouched
 from refocal.engine import Block, Dataset
 from refocal.fitting import Solution, Surface, find
-from refocal.maps.affine import Front
 
 Vector = NDArray[np.float64]
 
@@ -27,7 +26,7 @@ MAX_ENTRIES = 10
 MAX_LOSS, STANDARD_ERRORS = 0.005, 2.0
 
 
-class FocalStructuredScaling(AffineFamily):
+class FocalStructuredScaling(AffineCalibrator):
     """Structured scaling, then focal temperature scaling; never far from temperature scaling on too few rows.
 
     The candidates are temperature scaling, structured vector scaling, and structured matrix scaling of several
@@ -82,33 +81,20 @@ class FocalStructuredScaling(AffineFamily):
         self.random_state = random_state
         self.input = input
 
-    def front(self) -> Front:
-        """The fitted affine map, which stands before (γ, T)."""
-        return super().front()._replace(order_preserving=bool(self.order_preserving))
-
-    def _predicted_index(self, X: Array) -> Array:
-        if not self.order_preserving:
-            return super()._predicted_index(X)
-        # Of the logits themselves: probabilities that are shared round to ties.
-        log_p = self.predict_log_proba(X)
-        return namespace(log_p).argmax(self._logits(X, "predict"), axis=-1)
-
-    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> dict[str, Any]:
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)
-        rows = usable_rows(self._block_of(dataset))
+        rows, keep = usable_rows(self._block_of(dataset)), bool(self.order_preserving)
         recipes = _candidates(rows.n_rows, rows.n_classes)
         if rows.n_rows < max(MIN_ROWS, self.n_folds):
             (scaling,) = fit_scalings(rows, [TEMPERATURE])
-            self._search(rows, scores_of(scaling.front(), rows.logits))  # bad settings are errors on few rows too
-            return fitted_attributes(scaling, untouched(scaling), None, TEMPERATURE.describe(scaling))
-        scores = out_of_fold(
-            rows, recipes, self.n_folds, self.random_state, order_preserving=bool(self.order_preserving)
-        )
+            self._search(rows, scores_of(scaling.step(), rows.logits))  # bad settings are errors on few rows too
+            step = scaling.step(order_preserving=keep)
+            return behind(step, untouched(scaling), None, TEMPERATURE.describe(scaling))
+        scores = out_of_fold(rows, recipes, self.n_folds, self.random_state, order_preserving=keep)
         recipe, solution, path, tried = self._choose(rows, recipes, scores)
         (scaling,) = fit_scalings(rows, [recipe])
-        if solution is None:
-            solution = untouched(scaling)
-        return fitted_attributes(scaling, solution, path, recipe.describe(scaling) | {"log_loss_out_of_fold": tried})
+        choice = recipe.describe(scaling) | {"log_loss_out_of_fold": tried}
+        return behind(scaling.step(order_preserving=keep), solution or untouched(scaling), path, choice)
 
     def _choose(
         self, rows: Block, recipes: list[Recipe], scores: list[NDArray[Any]]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 from scipy.optimize import isotonic_regression
 
 from refocal._validation import check_option
-from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows, Vector, is_rising
+from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows, Vector
 
 WITHIN = ("shift", "constant")
 
@@ -42,8 +40,6 @@ class IsotonicCalibration(OneVsRest):
     >>> report["after"]["log_loss"] < report["before"]["log_loss"]
     True
     """
-
-    FIELDS: ClassVar[tuple[str, ...]] = ("score", "log_odds")
 
     def __init__(
         self,
@@ -84,15 +80,11 @@ class IsotonicCalibration(OneVsRest):
             weight = np.repeat(np.maximum(np.add.reduceat(total, first), 1e-300), 2)
             value = isotonic_regression((score + shift[:, None]).ravel(), weights=weight).x.reshape(score.shape)
         _, distinct = np.unique(score.ravel(), return_index=True)
-        return {"score": score.ravel()[distinct], "log_odds": value.ravel()[distinct]}
+        return polyline(score.ravel()[distinct], value.ravel()[distinct], self.within)
 
-    def _log_odds(self, curve: Curve, score: Vector) -> Vector:
-        x, z = curve["score"], curve["log_odds"]
-        found: Vector = np.interp(score, x, z)
-        if self.within == "shift":  # beyond the rows seen the last shift holds on
-            found += np.minimum(score - x[0], 0.0) + np.maximum(score - x[-1], 0.0)
-        return found
 
-    def _check_curve(self, curve: Curve) -> bool:
-        x, z = curve["score"], curve["log_odds"]
-        return 0 < len(x) == len(z) and is_rising(x) and bool(np.all(np.diff(z) >= 0.0))
+def polyline(score: Vector, log_odds: Vector, within: str) -> Curve:
+    """The pieces of the straight lines between points. Beyond the last of them its shift or its value holds on."""
+    beyond = 1.0 if within == "shift" else 0.0
+    slope = np.concatenate([[beyond], np.diff(log_odds) / np.diff(score), [beyond]])
+    return score, (np.append(log_odds[0], log_odds), slope)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from refocal._validation import check_option
 from refocal.calibrators._logistic import fit_logistic
-from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows, Vector
+from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows
 
 # A ridge that only matters where the rows say nothing, as when all scores are equal.
 TINY = 1e-9
@@ -34,12 +32,11 @@ class LogisticCalibration(OneVsRest):
     >>> rng = np.random.default_rng(0)
     >>> logits = rng.normal(size=(5000, 2))
     >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
-    >>> curve = LogisticCalibration(base="softmax").fit(2.0 * logits + [0.0, 1.0], labels).curves_[0]
-    >>> curve["coefficients"].round(1)
-    array([ 0.5, -0.5])
+    >>> fitted = LogisticCalibration(base="softmax").fit(2.0 * logits + [0.0, 1.0], labels)
+    >>> intercept, slope = fitted.curve_.coefficients[:, 0, 0]
+    >>> float(slope.round(1)), float(intercept.round(1))
+    (0.5, -0.5)
     """
-
-    FIELDS: ClassVar[tuple[str, ...]] = ("coefficients",)
 
     def __init__(self, *, base: str = "temperature", input: str = "logits") -> None:  # noqa: A002
         self.base = base
@@ -58,11 +55,4 @@ class LogisticCalibration(OneVsRest):
         features = np.stack([score / scale, np.ones_like(score)], axis=1)
         start = np.array([0.0, np.log((hits + 1.0) / (misses + 1.0))])
         found = fit_logistic(features, target, rows.weight, start, TINY * np.eye(2), np.full(2, -np.inf))
-        return {"coefficients": found / [scale, 1.0]}
-
-    def _log_odds(self, curve: Curve, score: Vector) -> Vector:
-        slope, intercept = curve["coefficients"]
-        return np.asarray(slope * score + intercept)
-
-    def _check_curve(self, curve: Curve) -> bool:
-        return curve["coefficients"].shape == (2,)
+        return np.zeros(1), (np.repeat(found[1], 2), np.repeat(found[0] / scale, 2))

@@ -7,10 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
-from refocal._arrays import Array, namespace
-from refocal.calibrators._base import Calibrator, checked_number
+from refocal.calibrators._base import Calibrator
 from refocal.calibrators._crossfit import (
     MIN_ROWS,
     Recipe,
@@ -18,15 +16,14 @@ from refocal.calibrators._crossfit import (
     fit_scalings,
     losses,
     out_of_fold,
-    scores_of,
     usable_rows,
 )
+from refocal.calibrators._fitted import Fitted, focal_point
 from refocal.engine import Block, Dataset
-from refocal.errors import FormatError, ParameterError, UnsupportedError
+from refocal.errors import ParameterError, UnsupportedError
 from refocal.fitting import Solution, Surface, find
 from refocal.fitting.solution import Status
-from refocal.maps import focal_temperature
-from refocal.maps.affine import Front
+from refocal.maps.steps import Affine, Chain, Focal, Step, Temperature
 
 Vector = NDArray[np.float64]
 
@@ -38,7 +35,7 @@ MAX_ENTRIES = 20
 FREE_DIAGONAL = 0.1
 
 
-class AffineFamily(Calibrator):
+class AffineCalibrator(Calibrator):
     """W z + b of scaled logits z, and behind it focal temperature scaling.
 
     `inner_temperature_` is that of temperature scaling, by which the logits are divided first; `weights_` and
@@ -47,17 +44,45 @@ class AffineFamily(Calibrator):
     `choice_` what was fitted.
     """
 
+    solution_: Solution
+    path_: Surface | None = None  # what a file does not keep
+
+    @property
+    def inner_temperature_(self) -> float:
+        """The temperature that the logits are divided by first."""
+        return float(self.chain_.find(Affine, "inner_temperature"))
+
+    @property
+    def weights_(self) -> NDArray[np.float32]:
+        """W: a matrix (C, C), or the diagonal of one."""
+        return np.asarray(self.chain_.find(Affine, "weights"))
+
+    @property
+    def intercept_(self) -> NDArray[np.float32]:
+        """b, one number a class."""
+        return np.asarray(self.chain_.find(Affine, "intercept"))
+
+    @property
+    def gamma_(self) -> float:
+        """γ of the focal map behind the affine one; 0 without it."""
+        return focal_point(self.chain_)[0]
+
+    @property
+    def temperature_(self) -> float:
+        """The temperature behind the affine map; 1 without it."""
+        return focal_point(self.chain_)[1]
+
+    @property
+    def choice_(self) -> dict[str, Any]:
+        """What was fitted, as the report of the fit says."""
+        return dict(self.fit_report_.get("scaling", {}))
+
+
+class RidgeScaling(AffineCalibrator):
+    """An affine calibrator that a ridge holds to temperature scaling, and perhaps the focal map behind it."""
+
     _kind: ClassVar[str] = "tempered"
     _matrix: ClassVar[bool] = False
-
-    inner_temperature_: float
-    weights_: NDArray[np.float32]
-    intercept_: NDArray[np.float32]
-    gamma_: float
-    temperature_: float
-    solution_: Solution
-    path_: Surface | None
-    choice_: dict[str, Any]
 
     def __init__(
         self,
@@ -74,47 +99,10 @@ class AffineFamily(Calibrator):
         self.random_state = random_state
         self.input = input
 
-    def scaling(self) -> tuple[float, float]:
-        """The fitted (γ, T), which stand behind the affine map."""
-        check_is_fitted(self)
-        return self.gamma_, self.temperature_
-
-    def front(self) -> Front:
-        """The fitted affine map, which stands before (γ, T)."""
-        check_is_fitted(self)
-        return Front(self._kind, self.inner_temperature_, self.weights_, self.intercept_)
-
-    def _state(self) -> dict[str, Any]:
-        # A float32 is written with as many digits as tell it apart.
-        weights, intercept = (a.astype(str).astype(np.float64).tolist() for a in (self.weights_, self.intercept_))
-        return {
-            "inner_temperature": self.inner_temperature_,
-            "weights": weights,
-            "intercept": intercept,
-            "gamma": self.gamma_,
-            "temperature": self.temperature_,
-        }
-
-    def _restore(self, state: dict[str, Any], n_classes: int) -> None:
-        self.inner_temperature_ = checked_number(state, "inner_temperature")
-        self.weights_ = _checked_array(state, "weights", n_classes, (1, 2))
-        self.intercept_ = _checked_array(state, "intercept", n_classes, (1,))
-        self.gamma_ = checked_number(state, "gamma", above=-1.0)
-        self.temperature_ = checked_number(state, "temperature")
-        self.path_ = None
-        choice = self.fit_report_.get("scaling")
-        if not isinstance(choice, dict):
-            raise FormatError("the field 'scaling' of the fit's report must say what was chosen.")
-        self.choice_ = choice
-
-    def _log_proba(self, logits: Array) -> Array:
-        found = focal_temperature(scores_of(self.front(), logits), self.gamma_, self.temperature_)
-        return namespace(logits).astype(found, logits.dtype, copy=False)
-
     def _recipe(self, strength: float) -> Recipe:
         return Recipe(self._kind, self._matrix, strength, strength)
 
-    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> dict[str, Any]:
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)
         strength = self._checked_strength()
         dataset.start()
@@ -134,19 +122,19 @@ class AffineFamily(Calibrator):
             scores = tried[chosen]
         (scaling,) = fit_scalings(rows, [recipes[chosen]])
         if self.focal and scores is not None:
-            behind = Block(scores, rows.labels, rows.weight)
-            solution, path = find(behind, objective="auto", search="auto", function=type(self).__name__)
+            out_of_folds = Block(scores, rows.labels, rows.weight)
+            solution, path = find(out_of_folds, objective="auto", search="auto", function=type(self).__name__)
         else:
             solution, path = untouched(scaling), None
-        return fitted_attributes(scaling, solution, path, recipes[chosen].describe(scaling))
+        return behind(scaling.step(), solution, path, recipes[chosen].describe(scaling))
 
-    def _fit_once(self, dataset: Dataset, strength: float) -> dict[str, Any]:
+    def _fit_once(self, dataset: Dataset, strength: float) -> Fitted:
         """Of data in blocks no folds are made: "auto" is 1, and so many rows leave the ridge little to say."""
-        if getattr(self, "focal", True):
+        if self.focal:
             raise UnsupportedError(f"{type(self).__name__} with the focal map behind needs all rows in memory.")
         recipe = self._recipe(strength)
         (scaling,) = fit_scalings(dataset, [recipe])
-        return fitted_attributes(scaling, untouched(scaling), None, recipe.describe(scaling))
+        return behind(scaling.step(), untouched(scaling), None, recipe.describe(scaling))
 
     def _checked_strength(self) -> float | None:
         """None if the data are to choose."""
@@ -154,14 +142,8 @@ class AffineFamily(Calibrator):
             return None
         return check_positive(self.strength, "strength", type(self).__name__, "'auto' or ")
 
-    def _report(self, dataset: Dataset) -> dict[str, Any]:
-        report = super()._report(dataset)
-        report["accuracy_change"] = report["after"]["accuracy"] - report["before"]["accuracy"]
-        report["scaling"] = self.choice_
-        return report
 
-
-class VectorScaling(AffineFamily):
+class VectorScaling(RidgeScaling):
     """Vector scaling (Guo et al. 2017): softmax(w ∘ z + b), one weight and one intercept a class.
 
     z are the logits divided by the temperature of temperature scaling, less their mean. w and b are held to
@@ -194,7 +176,7 @@ class VectorScaling(AffineFamily):
     _kind = "logits"
 
 
-class MatrixScaling(AffineFamily):
+class MatrixScaling(RidgeScaling):
     """Matrix scaling (Guo et al. 2017): softmax(W z + b), with off-diagonal and intercept regularisation (ODIR).
 
     Parameters are those of `VectorScaling`; `strength` is that of the off-diagonal, 1 weighing its C(C-1) entries as so
@@ -238,7 +220,7 @@ class DirichletCalibration(MatrixScaling):
     _kind = "log-probabilities"
 
 
-class StructuredVectorScaling(AffineFamily):
+class StructuredVectorScaling(RidgeScaling):
     """Structured vector scaling, in the spirit of Berta et al. (2026): a vector scaling of tempered log-probabilities.
 
     The log-probabilities after temperature scaling are scaled and shifted a class; each part is held by a ridge as
@@ -283,20 +265,6 @@ class StructuredMatrixScaling(StructuredVectorScaling):
     _matrix = True
 
 
-def _checked_array(state: dict[str, Any], name: str, n_classes: int, axes: tuple[int, ...]) -> NDArray[np.float32]:
-    """Numbers of a file that fit into float32, `n_classes` on each axis."""
-    if name not in state:
-        raise FormatError(f"the field {name!r} is missing.")
-    try:
-        values = np.asarray(state[name], dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        values = np.empty(())
-    fits = values.ndim in axes and set(values.shape) == {n_classes}
-    if not (fits and np.abs(values).max() <= np.finfo(np.float32).max):
-        raise FormatError(f"{name!r} must hold finite numbers, {n_classes} on each axis.")
-    return values.astype(np.float32)
-
-
 def untouched(scaling: Scaling) -> Solution:
     """γ = 0 and T = 1: the scaling as it is."""
     if scaling.affine.converged:
@@ -308,21 +276,11 @@ def untouched(scaling: Scaling) -> Solution:
     return Solution(0.0, 1.0, scaling.affine.log_loss, status, message, scaling.affine.passes)
 
 
-def fitted_attributes(
-    scaling: Scaling, solution: Solution, path: Surface | None, choice: dict[str, Any]
-) -> dict[str, Any]:
-    """What `fit` sets."""
-    front = scaling.front()
-    return {
-        "inner_temperature_": front.temperature,
-        "weights_": front.weights,
-        "intercept_": front.intercept,
-        "gamma_": solution.gamma,
-        "temperature_": solution.temperature,
-        "solution_": solution,
-        "path_": path,
-        "choice_": choice,
-    }
+def behind(scaling: Step, solution: Solution, path: Surface | None, choice: dict[str, Any]) -> Fitted:
+    """A scaling, and behind it the focal map and the temperature that were found, unless they change nothing."""
+    point = (solution.gamma, solution.temperature)
+    steps = () if point == (0.0, 1.0) else (Temperature(solution.temperature), Focal(solution.gamma))
+    return Fitted(Chain((scaling, *steps)), solution, path, {"scaling": choice})
 
 
 def check_cross_fitting(n_folds: Any, random_state: Any, function: str) -> None:

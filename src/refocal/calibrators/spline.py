@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from refocal.calibrators._logistic import fit_logistic
-from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows, Vector, is_rising
+from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows, Vector
 from refocal.errors import ParameterError
 
 # How much stiffer the curve is against bending than against a slope other than 1.
@@ -41,8 +39,6 @@ class SplineCalibration(OneVsRest):
     True
     """
 
-    FIELDS: ClassVar[tuple[str, ...]] = ("knots", "slopes", "offset")
-
     def __init__(
         self,
         n_knots: int = 6,
@@ -74,15 +70,7 @@ class SplineCalibration(OneVsRest):
         prior = np.append(np.ones(n), knots[n // 2])
         lower = np.append(np.zeros(n), -np.inf)
         found = fit_logistic(features, rows.target, rows.weight, prior, self.smoothing * penalty, lower)
-        return {"knots": knots, "slopes": found[:n], "offset": found[n:]}
-
-    def _log_odds(self, curve: Curve, score: Vector) -> Vector:
-        return np.asarray(curve["offset"][0] + _rise(curve["knots"], curve["slopes"], score))
-
-    def _check_curve(self, curve: Curve) -> bool:
-        knots, slopes = curve["knots"], curve["slopes"]
-        rises = len(knots) >= 2 and is_rising(knots) and bool(np.all(slopes >= 0.0))
-        return rises and len(slopes) == len(knots) and curve["offset"].shape == (1,)
+        return spline(knots, found[:n], found[n])
 
 
 def _knots(rows: Rows, n_knots: int) -> Vector:
@@ -94,6 +82,15 @@ def _knots(rows: Rows, n_knots: int) -> Vector:
         if len(knots) >= 2:
             return np.asarray(knots)
     return np.array([rows.score[0] - 1.0, rows.score[0] + 1.0])
+
+
+def spline(knots: Vector, slopes: Vector, offset: float) -> Curve:
+    """The pieces of the spline of these slopes at the knots, with the value `offset` at the middle knot."""
+    width = np.diff(knots)
+    height = np.append(0.0, np.cumsum(0.5 * width * (slopes[1:] + slopes[:-1])))
+    height += offset - height[len(knots) // 2]
+    bend = np.concatenate([[0.0], 0.5 * np.diff(slopes) / width, [0.0]])
+    return knots, (np.append(height[0], height), np.append(slopes[0], slopes), bend)
 
 
 def _rise(knots: Vector, slopes: Vector, score: Vector) -> Vector:

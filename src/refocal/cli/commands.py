@@ -144,11 +144,10 @@ def fit(
     if names is not None:
         calibrator.classes_ = np.array(names)
     calibrator.save(output)
-    data = to_dict(calibrator)
     if json:
-        print_json(data)
+        print_json(to_dict(calibrator))
         return
-    print_calibrator(data)
+    print_calibrator(calibrator)
     out().print(f"Wrote {output}. Next: refocal apply {output} {kind.upper()} -o probs.npz")
 
 
@@ -330,11 +329,11 @@ def show(
     from refocal.calibrators.serialize import to_dict
 
     options.check_calibrator_file(calibrator)
-    data = to_dict(load(calibrator))
+    fitted = load(calibrator)
     if json:
-        print_json(data)
+        print_json(to_dict(fitted))
     else:
-        print_calibrator(data)
+        print_calibrator(fitted)
 
 
 app.command(epilog="Example: refocal theory --gamma 2 --classes 3")(theory)

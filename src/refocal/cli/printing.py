@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from refocal.calibrators import Calibrator
     from refocal.evaluate import Evaluation
 
 
@@ -59,21 +60,23 @@ def print_evaluation(evaluation: Evaluation) -> None:
         console.print(line, markup=False)
 
 
-def print_calibrator(data: dict[str, Any]) -> None:
+def print_calibrator(calibrator: Calibrator) -> None:
     """What a calibrator is and how it was fitted."""
-    from refocal.calibrators._words import GUESSED, describe_state, is_guessing, report_rows
+    from refocal.calibrators._words import GUESSED, describe, is_guessing, report_rows
 
-    settings = ", ".join(f"{key}={value!r}" for key, value in data["parameters"].items() if value is not None)
-    search = f"; search {data['search']['status']}: {data['search']['message']}" if "search" in data else ""
+    parameters = calibrator.get_params(deep=False)
+    settings = ", ".join(f"{key}={value!r}" for key, value in parameters.items() if value is not None)
+    solution, report = getattr(calibrator, "solution_", None), calibrator.fit_report_
+    search = f"; search {solution.status}: {solution.message}" if solution else ""
     console = out()
-    console.print(f"{data['method']}({settings})", markup=False)
-    console.print(describe_state(data["fitted"]) + search, markup=False)
-    on, rows = report_rows(data["fit"])
+    console.print(f"{type(calibrator).__name__}({settings})", markup=False)
+    console.print(describe(calibrator.chain_) + search, markup=False)
+    on, rows = report_rows(report)
     table = plain_table(on, "before", "after")
     for row in rows:
         table.add_row(*row)
     console.print(table)
-    if is_guessing(data["fit"]["after"]["log_loss"], data["fit"]["n_classes"]):
+    if is_guessing(report["after"]["log_loss"], report["n_classes"]):
         console.print(f"Beware: {GUESSED}.", markup=False)
 
 

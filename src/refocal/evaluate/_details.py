@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import as_floating, row_blocks, to_numpy
-from refocal.calibrators import Calibrator
 from refocal.engine import Block
 from refocal.evaluate.evaluation import ClassRow
-from refocal.maps import log_softmax
+from refocal.maps.steps import Chain
 from refocal.metrics._cells import Cells
 from refocal.metrics.histogram import CalibrationHistogram
 from refocal.metrics.smooth import residuals_on_grid, smooth_error_of
@@ -57,13 +56,13 @@ def bits_for(n_histograms: int) -> int:
     return max((bits for bits in range(2, MOST_BITS + 1) if Cells(bits).size * n_histograms <= CELLS), default=1)
 
 
-def details(block: Block, calibrators: tuple[Calibrator | None, ...]) -> list[Details]:
-    """Count a block for each calibrator, and for the network as it is where that is None."""
+def details(block: Block, chains: tuple[Chain, ...]) -> list[Details]:
+    """Count a block for each chain; an empty one is the network as it is."""
     found = []
-    for calibrator in calibrators:
-        some = _empty(block.n_classes, bits_for(block.n_classes * len(calibrators)))
+    for chain in chains:
+        some = _empty(block.n_classes, bits_for(block.n_classes * len(chains)))
         for rows in row_blocks(block.n_rows, block.n_classes, entries=ENTRIES):
-            p = _probabilities(block.logits[rows], calibrator)
+            p = _probabilities(block.logits[rows], chain)
             _count(some, p, block.labels[rows], None if block.weight is None else block.weight[rows])
         found.append(some)
     return found
@@ -121,9 +120,9 @@ def _joined(first: Details, second: Details) -> Details:
     )
 
 
-def _probabilities(logits: NDArray[Any], calibrator: Calibrator | None) -> Vector:
+def _probabilities(logits: NDArray[Any], chain: Chain) -> Vector:
     """In float64, and at most 1, as measures want them."""
     wide = as_floating(logits, "logits", "evaluate")[0]
-    log_p = log_softmax(wide) if calibrator is None else calibrator.log_proba_of(wide)
+    log_p = chain.log_probabilities(wide)
     p: Vector = np.exp(np.asarray(to_numpy(log_p))).astype(np.float64, copy=False)
     return np.minimum(p, 1.0, out=p)

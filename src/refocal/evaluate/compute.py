@@ -296,8 +296,9 @@ def _described(calibrator: Calibrator | None, whole: bool) -> dict[str, Any] | N
     if calibrator is None:
         return None
     data = to_dict(calibrator)
+    data["fitted"] = {name: value for name, value in calibrator.chain_.parameters() if isinstance(value, float)}
     if not whole:
-        data["fitted"] = {name: value for name, value in data["fitted"].items() if not isinstance(value, list)}
+        del data["chain"]
     return data
 
 

@@ -102,7 +102,7 @@ class Measured:
 
     @property
     def parameters(self) -> dict[str, float]:
-        """The fitted numbers: γ and the temperature."""
+        """The fitted numbers that stand alone, such as γ and the temperature."""
         return {} if self.calibrator is None else dict(self.calibrator["fitted"])
 
 

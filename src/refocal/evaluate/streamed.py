@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal.calibrators import Calibrator
-from refocal.calibrators._base import Predictors
+from refocal.calibrators._fitted import Predictors
 from refocal.calibrators.registry import title_of
 from refocal.engine import Block, BlockedDataset, Pass
 from refocal.engine.scoring import (
@@ -32,6 +32,7 @@ from refocal.engine.scoring import (
 from refocal.errors import DataError, ShapeError
 from refocal.evaluate._details import Detailed, Details, details, finished, join_details
 from refocal.evaluate.evaluation import Histogram, Measured, Reliability
+from refocal.maps.steps import Chain
 from refocal.metrics import Interval, PairedDifference, ReliabilityCurve
 
 Vector = NDArray[np.float64]
@@ -119,7 +120,7 @@ def _walk(
     rows: BlockedDataset, calibrators: tuple[Calibrator | None, ...], n_bins: int
 ) -> tuple[Measures, list[Detailed]]:
     """All measures in one walk, and in more where the ECE needs finer cells."""
-    predict = Predictors(calibrators)
+    predict = Predictors(tuple(Chain() if each is None else each.chain_ for each in calibrators))
     count = partial(_counted, predict=predict, cells=report_cells(len(calibrators)))
     found, detailed = rows.reduce(Pass(count, _joined, partial(_finished, n_bins=n_bins)))
     if not is_settled(found):
@@ -128,7 +129,7 @@ def _walk(
 
 
 def _counted(block: Block, predict: Predictors, cells: Any) -> tuple[Tally, list[Details]]:
-    return tally(block, predict, cells), details(block, predict.calibrators)
+    return tally(block, predict, cells), details(block, predict.chains)
 
 
 def _joined(first: tuple[Tally, list[Details]], second: tuple[Tally, list[Details]]) -> tuple[Tally, list[Details]]:

@@ -88,11 +88,14 @@ class Symbol:
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return Functions
 
+    # NumPy arrays leave operators with symbols to the symbols.
+    __array_ufunc__ = None
+
     def apply(self, operator: str, *others: Any, dtype: Any = None, reverse: bool = False) -> Symbol:
-        """A node on this value and others, numbers among them becoming constants."""
+        """A node on this value and others, numbers and arrays among them becoming constants."""
         inputs = [self.name, *(self._name_of(other) for other in others)]
         name = self.graph.node(operator, inputs[::-1] if reverse else inputs)
-        columns = max(self.shape[1], *(o.shape[1] for o in others if isinstance(o, Symbol)), 1)
+        columns = max(_columns(value) for value in (self, *others))
         return self.graph.symbol(name, columns, self.dtype if dtype is None else dtype)
 
     def sum(self) -> Symbol:
@@ -133,6 +136,12 @@ class Symbol:
     def __gt__(self, other: Any) -> Symbol:
         return self.apply("Greater", other, dtype=np.bool_)
 
+    def __ge__(self, other: Any) -> Symbol:
+        return self.apply("GreaterOrEqual", other, dtype=np.bool_)
+
+    def __le__(self, other: Any) -> Symbol:
+        return self.apply("LessOrEqual", other, dtype=np.bool_)
+
     def __lt__(self, other: Any) -> Symbol:
         return self.apply("Less", other, dtype=np.bool_)
 
@@ -151,10 +160,17 @@ class Functions:
     inf = np.inf
     finfo = staticmethod(np.finfo)
 
+    reshape = staticmethod(np.reshape)  # of constants alone
+
     @staticmethod
-    def arange(stop: int, *, device: Any = None) -> Any:
+    def arange(*bounds: int, device: Any = None) -> Any:
         """Plain numbers; they become a constant where they meet a symbol."""
-        return _Indices(np.arange(stop, dtype=np.int64))
+        return np.arange(*bounds, dtype=np.int64)
+
+    @staticmethod
+    def astype(x: Any, dtype: Any) -> Any:
+        """Constants in another precision."""
+        return x.astype(dtype)
 
     @staticmethod
     def argmax(x: Symbol, *, axis: int, keepdims: bool) -> Symbol:
@@ -168,11 +184,19 @@ class Functions:
         return x.graph.symbol(x.graph.node("GatherElements", [x.name, index.name], axis=-1), 1, x.dtype)
 
     @staticmethod
+    def take(table: Any, index: Symbol, *, axis: int) -> Symbol:
+        """Entries of a constant vector."""
+        graph = index.graph
+        name = graph.node("Gather", [graph.constant(table), index.name], axis=axis)
+        return graph.symbol(name, index.shape[1])
+
+    @staticmethod
     def where(condition: Symbol, a: Any, b: Any) -> Symbol:
-        """Choose; at least one of the two is a symbol in every use but one, where the dtype is the graph's."""
-        dtype = next((v.dtype for v in (a, b) if isinstance(v, Symbol)), condition.graph.dtype)
+        """Choose; two constants are of the graph's dtype, unless they are indices."""
+        known = next((v.dtype for v in (a, b) if isinstance(v, Symbol)), None)
+        dtype = known or (np.dtype(np.int64) if _is_index(a) else condition.graph.dtype)
         names = [v.name if isinstance(v, Symbol) else condition.graph.constant(v, dtype) for v in (a, b)]
-        columns = max(v.shape[1] for v in (condition, a, b) if isinstance(v, Symbol))
+        columns = max(_columns(value) for value in (condition, a, b))
         return condition.graph.symbol(condition.graph.node("Where", [condition.name, *names]), columns, dtype)
 
     @staticmethod
@@ -181,9 +205,35 @@ class Functions:
         return x.apply("Exp")
 
     @staticmethod
-    def log(x: Symbol) -> Symbol:
+    def log(x: Any) -> Any:
         """Logarithm."""
-        return x.apply("Log")
+        return x.apply("Log") if isinstance(x, Symbol) else np.log(x)
+
+    @staticmethod
+    def abs(x: Symbol) -> Symbol:
+        """Absolute value."""
+        return x.apply("Abs")
+
+    @staticmethod
+    def maximum(x: Symbol, y: Symbol) -> Symbol:
+        """The larger of two."""
+        return x.apply("Max", y)
+
+    @staticmethod
+    def sort(x: Symbol, *, axis: int) -> Symbol:
+        """Each row from its smallest number on."""
+        values = f"{x.graph.prefix}sorted_{len(x.graph.nodes)}"
+        count = x.graph.constant([x.shape[1]], np.int64)
+        x.graph.nodes.append(
+            helper.make_node("TopK", [x.name, count], [values, f"{values}_at"], name=f"{values}_node", largest=0)
+        )
+        return x.graph.symbol(values, x.shape[1], x.dtype)
+
+    @staticmethod
+    def cumulative_sum(x: Symbol, *, axis: int) -> Symbol:
+        """Sums of each row up to each column."""
+        name = x.graph.node("CumSum", [x.name, x.graph.constant(-1, np.int64)])
+        return x.graph.symbol(name, x.shape[1], x.dtype)
 
     @staticmethod
     def log1p(x: Symbol) -> Symbol:
@@ -204,15 +254,10 @@ class Functions:
         return x.sum()
 
 
-class _Indices:
-    def __init__(self, values: Any) -> None:
-        self.values = values
+def _columns(value: Any) -> int:
+    """The size of the last axis."""
+    return int(value.shape[-1]) if len(getattr(value, "shape", ())) > 0 else 1
 
-    def __eq__(self, other: Symbol) -> Symbol:  # type: ignore[override]
-        return other.graph.symbol(
-            other.graph.node("Equal", [other.graph.constant(self.values, np.int64), other.name]),
-            len(self.values),
-            np.bool_,
-        )
 
-    __hash__ = None  # type: ignore[assignment]
+def _is_index(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind == "i"

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
+from refocal._arrays import without_warnings
 from refocal._files import write_atomically
 from refocal.calibrators import Calibrator
 from refocal.errors import FormatError, MissingExtraError, ParameterError, ShapeError, UnsupportedError
-from refocal.maps.forward import focal_gaps
-from refocal.maps.row import gaps, softmax_row
+from refocal.maps.row import gaps
 
 if TYPE_CHECKING:
     import onnx
 
-    from refocal.export.graph import Graph, Symbol
+    from refocal.export.graph import Graph
 
 OPSET = 17
 """The opset of the graphs that `to_onnx` writes: read by onnxruntime since 1.12."""
@@ -182,6 +183,7 @@ def _append(
     return result
 
 
+@without_warnings
 def _build(
     graph: Graph, calibrator: Calibrator, source: str, target: str, n_classes: int, axis: int, n_axes: int
 ) -> None:
@@ -193,30 +195,14 @@ def _build(
     x = graph.symbol(source, n_classes)
     if calibrator.input == "probabilities":
         x = graph.symbol(graph.node("Max", [x.name, graph.constant(np.finfo(graph.dtype).eps)]), n_classes).apply("Log")
-    weight = _weight(x, calibrator)
+    xp: Any = x.__array_namespace__()
+    # p_j / p_top, from which dividing by the sum gives p to the last digit.
+    weight = xp.exp(gaps(xp, calibrator.chain_.apply(xp, x), 1.0).gap)
     names = [weight.name, weight.sum().name]
     if moved:
         graph.node("Transpose", [graph.node("Div", names)], target, perm=[order.index(i) for i in range(n_axes)])
     else:
         graph.node("Div", names, target)
-
-
-def _weight(x: Symbol, calibrator: Calibrator) -> Symbol:
-    """p_j / p_top, from which dividing by the sum gives p to the last digit."""
-    gamma, temperature = calibrator.scaling()
-    xp: Any = x.__array_namespace__()
-    front = calibrator.front()
-    if front is not None and front.order_preserving:
-        raise UnsupportedError(
-            f"{type(calibrator).__name__} with order_preserving=True has no form as an ONNX graph, since it sorts each "
-            "row. It has one with order_preserving=False, and FocalTemperatureScaling keeps the order too; as a torch "
-            "program it can be exported by to_torch_export."
-        )
-    if front is not None:
-        x = front.scores(xp, x)
-    if gamma == 0.0:
-        return xp.exp(gaps(xp, x, temperature).gap)  # type: ignore[no-any-return]
-    return xp.exp(focal_gaps(xp, softmax_row(xp, x, temperature), gamma))  # type: ignore[no-any-return]
 
 
 def _need_onnx(function: str) -> None:
@@ -232,10 +218,10 @@ def _n_classes(calibrator: Any, given: int | None, function: str) -> int:
         raise ParameterError("calibrator", function, expected=expected, got="a path")
     if not isinstance(calibrator, Calibrator):
         raise UnsupportedError(
-            f"{type(calibrator).__name__} has no form as an ONNX graph: {function} takes a calibrator of logits. "
-            "TemperatureScaling, FocalCalibration, FocalTemperatureScaling and the affine family have one."
+            f"{type(calibrator).__name__} has no form as an ONNX graph: {function} takes a calibrator of logits, such "
+            "as TemperatureScaling."
         )
-    calibrator.scaling()  # refuses what is not fitted, or has no such form
+    check_is_fitted(calibrator)
     fitted = int(calibrator.n_features_in_)
     if given is not None and given != fitted:
         if function == "append_to_onnx":  # where the model says how many
@@ -315,5 +301,5 @@ def _write(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _describe(calibrator: Calibrator) -> str:
-    gamma, temperature = calibrator.scaling()
-    return f"{type(calibrator).__name__}: gamma = {gamma!r}, temperature = {temperature!r}"
+    numbers = (f"{name} = {value!r}" for name, value in calibrator.chain_.parameters() if isinstance(value, float))
+    return f"{type(calibrator).__name__}: {', '.join(numbers)}"

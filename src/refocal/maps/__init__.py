@@ -2,11 +2,22 @@
 
 One body serves NumPy, torch and JAX; the last axis holds the classes, any leading axes are rows. The kind, device and
 dtype of a result follow the input's; half precision is computed in float32. gamma and temperature are numbers, or
-arrays with one value for each row.
+arrays with one value for each row. `steps` and `curves` hold what fitted calibrators are chains of.
 """
 
 from refocal.maps.derivatives import LabelDerivatives, label_derivatives
 from refocal.maps.forward import focal, focal_temperature, log_softmax
 from refocal.maps.inverse import inverse_focal
+from refocal.maps.steps import Chain, Focal, Temperature
 
-__all__ = ["LabelDerivatives", "focal", "focal_temperature", "inverse_focal", "label_derivatives", "log_softmax"]
+__all__ = [
+    "Chain",
+    "Focal",
+    "LabelDerivatives",
+    "Temperature",
+    "focal",
+    "focal_temperature",
+    "inverse_focal",
+    "label_derivatives",
+    "log_softmax",
+]

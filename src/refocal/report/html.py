@@ -97,14 +97,15 @@ def snippets(method: Measured) -> list[Snippet]:
         return []
     found, kind = method.parameters, method.calibrator["parameters"]["input"]
     made = [Snippet("file", "Python", FROM_FILE.format(input=kind))]
-    if {"gamma", "temperature"} == set(found) and kind == "logits":
-        call = f"focal_temperature(logits, gamma={found['gamma']!r}, temperature={found['temperature']!r})"
+    if set(found) <= {"gamma", "temperature"} and kind == "logits":
+        gamma, temperature = found.get("gamma", 0.0), found.get("temperature", 1.0)
+        call = f"focal_temperature(logits, gamma={gamma!r}, temperature={temperature!r})"
         made.append(Snippet("torch", "torch", IN_TORCH.format(call=call)))
         made.append(Snippet("numbers", "the numbers alone", FROM_NUMBERS.format(call=call)))
     option = f" --method {method.name}" if method.name in NAMED else ""
     shell = IN_SHELL.format(option=option + (" --probabilities" if kind == "probabilities" else ""), input=kind)
     made.append(Snippet("shell", "command line", shell))
-    content = json.dumps(method.calibrator, indent=2)
+    content = json.dumps({name: value for name, value in method.calibrator.items() if name != "fitted"}, indent=2)
     if len(content) < LONGEST_SNIPPET:  # thousands of numbers are of no use on a page
         made.append(Snippet("json", "calibrator.json", content))
     return made

@@ -1,0 +1,83 @@
+"""What a fit finds, what its report says of it, and what is measured of a chain's predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import row_blocks, to_numpy
+from refocal.engine import Block, Dataset, Predictions
+from refocal.engine.scoring import describe
+from refocal.fitting import Solution, Surface
+from refocal.maps.steps import Chain, Focal, Temperature
+
+# Scores of so many entries are held at a time.
+ENTRIES = 1 << 18
+
+
+class Fitted(NamedTuple):
+    """What a fit finds: the chain, how a search found it, and what the report of the fit says beside its measures."""
+
+    chain: Chain
+    solution: Solution | None = None
+    path: Surface | None = None
+    notes: dict[str, Any] = {}  # noqa: RUF012
+
+
+def focal_point(chain: Chain) -> tuple[float, float]:
+    """(γ, T) of a chain: 0 and 1 where it has no such step."""
+    return chain.find(Focal, "gamma", 0.0), chain.find(Temperature, "temperature", 1.0)
+
+
+def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
+    """What a calibrator was fitted on, and the measures there before and after."""
+    before, after = describe(dataset, Predictors((Chain(), found.chain)), 2)
+    counted = {"n_skipped": dataset.n_skipped, "n_absent_classes": _absent_classes(dataset)}
+    return {
+        "n_samples": dataset.n_rows,
+        "n_classes": dataset.n_classes,
+        **{name: count for name, count in counted.items() if count},
+        "before": before,
+        "after": after,
+        "accuracy_change": after["accuracy"] - before["accuracy"],
+        **found.notes,
+    }
+
+
+def _absent_classes(dataset: Dataset) -> int:
+    """How many classes no row has; in memory, where labels are at hand."""
+    if not isinstance(dataset, Block):
+        return 0
+    found = np.bincount(to_numpy(dataset.labels), weights=dataset.weight, minlength=dataset.n_classes)
+    return int(np.count_nonzero(found == 0))
+
+
+@dataclass(frozen=True)
+class Predictors:
+    """Several chains, as what a pass predicts with; an empty one is the network as it is."""
+
+    chains: tuple[Chain, ...]
+
+    def __call__(self, block: Block) -> Iterator[tuple[Predictions, NDArray[np.bool_]]]:
+        for chain in self.chains:
+            yield predictions_of(chain, block)
+
+
+def predictions_of(chain: Chain, block: Block) -> tuple[Predictions, NDArray[np.bool_]]:
+    """What is measured of a chain's predictions, and which of them are correct.
+
+    A temperature and a focal map at its end are left to the engine of the block.
+    """
+    first, gamma, temperature = chain.split()
+    if not first.steps:
+        return block.predictions((gamma,), temperature)[0], block.correct
+    parts = []
+    for rows in row_blocks(block.n_rows, block.n_classes, entries=ENTRIES):
+        part = Block(first.scores(block.logits[rows, :]), block.labels[rows])
+        parts.append((*part.predictions((gamma,), temperature)[0], part.correct))
+    *found, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Predictions(*found), block.correct if chain.keeps_order else correct

@@ -1,0 +1,130 @@
+"""Curves of log-odds, and the step that gives each class one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from refocal._arrays import Array, look_up
+from refocal.maps.row import softmax_row
+from refocal.maps.steps import DOUBLE, Step
+
+# Log-odds farther from 0 than this count as this: between a mask of finite logits and the rest no curve has any digits.
+FARTHEST = 1e8
+
+
+@dataclass(frozen=True)
+class OneVsRest(Step):
+    """A curve for each class from its log-odds to calibrated ones. With two classes one curve does, the second class's.
+
+    >>> doubled = Pieces.of([[0.0]], [[[0.0, 0.0]], [[2.0, 2.0]]])
+    >>> OneVsRest(doubled).apply(np, np.log([[0.25, 0.75]])).round(3)
+    array([[-0.   ,  2.197]])
+    """
+
+    curve: Step
+
+    def apply(self, xp: Any, scores: Array) -> Array:
+        """The logarithm of each class's probability against the rest, which need not sum to 1 over the classes."""
+        z = self.curve.apply(xp, log_odds(xp, scores))
+        if scores.shape[-1] == 2:
+            found = z * xp.astype(xp.arange(2, device=getattr(scores, "device", None)), scores.dtype)
+        else:
+            found = -softplus(xp, -z)
+        return xp.where(scores > -xp.inf, found, -xp.inf)
+
+
+@dataclass(frozen=True)
+class Pieces(Step):
+    """A polynomial between each two knots: Σ coefficients[d, r, i]·(s - start)ᵈ in piece i of the curve of class r.
+
+    Piece 0 lies below the first knot and is counted from there; every other piece starts at the knot below it. Classes
+    with fewer knots repeat their last one and its piece.
+
+    >>> Pieces.of([[-1.0, 1.0]], [[[0.0, 0.0, 5.0]], [[0.0, 2.0, 1.0]]]).apply(np, np.array([-3.0, 0.0, 2.0]))
+    array([0., 2., 6.])
+    """
+
+    knots: Array = field(metadata=DOUBLE)  # (R, K): a row for each class, or one for all
+    coefficients: Array = field(metadata=DOUBLE)  # (D, R, K + 1)
+
+    @classmethod
+    def of(cls, knots: Sequence[Any], coefficients: Sequence[Sequence[Any]]) -> Pieces:
+        """From the knots of each curve and, for each power, the coefficients of its pieces."""
+        width = max(len(row) for row in knots)
+        return cls(_padded(knots, width), np.stack([_padded(power, width + 1) for power in coefficients]))
+
+    def apply(self, xp: Any, scores: Array) -> Array:
+        """The curves' values, class by class."""
+        n_rows, n_knots = self.knots.shape
+        rows = xp.arange(n_rows, device=getattr(scores, "device", None))
+        piece = _count(xp, self.knots, rows, scores)
+        start = look_up(xp.reshape(self.knots, (-1,)), rows * n_knots + xp.where(piece > 0, piece - 1, piece))
+        distance = scores - start
+        at = rows * (n_knots + 1) + piece
+        *lower, value = (look_up(xp.reshape(self.coefficients[d], (-1,)), at) for d in range(len(self.coefficients)))
+        for coefficient in reversed(lower):
+            value = value * distance + coefficient
+        return value
+
+    def fits(self, n_classes: int) -> bool:
+        """One curve for each class, or one for two classes, with knots that do not fall."""
+        if np.ndim(self.knots) != 2 or np.ndim(self.coefficients) != 3:
+            return False
+        n_rows, n_knots = self.knots.shape
+        right = n_rows == (1 if n_classes == 2 else n_classes) and n_knots > 0
+        same = self.coefficients.shape[0] > 0 and self.coefficients.shape[1:] == (n_rows, n_knots + 1)
+        return right and same and bool(np.all(np.diff(self.knots) >= 0.0))
+
+
+@dataclass(frozen=True)
+class Beta(Step):
+    """Log-odds a·log q - b·log(1-q) + c, with a row of `coefficients` (a, b, c) for each curve.
+
+    >>> Beta(np.array([[1.0, 1.0, 0.5]])).apply(np, np.array([2.0]))
+    array([2.5])
+    """
+
+    coefficients: Array = field(metadata=DOUBLE)
+
+    def apply(self, xp: Any, scores: Array) -> Array:
+        """The curves' values, class by class."""
+        a, b, c = self.coefficients[:, 0], self.coefficients[:, 1], self.coefficients[:, 2]
+        return b * softplus(xp, scores) - a * softplus(xp, -scores) + c
+
+    def fits(self, n_classes: int) -> bool:
+        """Curves that rise, as many as there are classes, or one for two."""
+        right = np.shape(self.coefficients) == (1 if n_classes == 2 else n_classes, 3)
+        return right and bool(np.all(self.coefficients[:, :2] >= 0.0))
+
+
+def log_odds(xp: Any, scores: Array) -> Array:
+    """log(q / (1-q)) of every class, q = softmax(scores): with all digits where q is close to 1, and always finite."""
+    row = softmax_row(xp, scores, 1.0)
+    found = row.log_q - row.log_not_q
+    found = xp.where(found > FARTHEST, FARTHEST, found)
+    return xp.where(found < -FARTHEST, -FARTHEST, found)
+
+
+def softplus(xp: Any, x: Array) -> Array:
+    """log(1 + exp(x)); minus it is the logarithm of a probability whose log-odds are -x."""
+    return xp.where(x > 0.0, x, 0.0) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+def _count(xp: Any, table: Array, rows: Array, scores: Array) -> Array:
+    """How many entries of its class's row of the sorted table (R, K) are at most each score, by binary search."""
+    flat, left = xp.reshape(table, (-1,)), table.shape[1]
+    first = rows * left
+    at = first
+    while left > 1:
+        half = left // 2
+        at = xp.where(look_up(flat, at + (half - 1)) <= scores, at + half, at)
+        left -= half
+    return xp.where(look_up(flat, at) <= scores, at + 1, at) - first
+
+
+def _padded(rows: Sequence[Any], width: int) -> Array:
+    return np.array([[*row, *[row[-1]] * (width - len(row))] for row in rows], dtype=np.float64)

@@ -1,0 +1,183 @@
+"""Every fitted calibrator is a chain of steps: what predicts in NumPy, torch, JAX and ONNX, and what JSON keeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from scipy.special import log_expit, log_softmax
+
+import refocal
+from refocal import FocalStructuredScaling, HistogramBinning, IsotonicCalibration
+from refocal._arrays import namespace
+from refocal.calibrators.registry import NAMED, make
+from refocal.calibrators.serialize import step_from_dict, step_to_dict
+from refocal.export import to_onnx, to_torch_export
+from refocal.maps import Chain, Focal, Temperature
+from refocal.maps.curves import Beta, OneVsRest, Pieces
+from refocal.maps.steps import Affine, Floor, KeepTop, Mixture, Step, Uniform
+
+VERSION_1 = Path(__file__).parent / "golden" / "v1"
+XP = namespace(np.zeros(1))
+
+VARIANTS = {
+    **{name: make(name) for name in NAMED},
+    "isotonic-constant": IsotonicCalibration(within="constant"),
+    "histogram-constant": HistogramBinning(1, within="constant"),
+}
+
+
+def rows(n_classes, n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    logits = 2.0 * rng.normal(size=(n, n_classes))
+    return logits, np.argmax(logits / 1.5 + np.eye(n_classes)[0] / 2 + rng.gumbel(size=logits.shape), axis=1)
+
+
+@pytest.fixture(scope="module", params=[(name, n) for name in VARIANTS for n in (2, 5)], ids=str)
+def fitted(request):
+    name, n_classes = request.param
+    return VARIANTS[name].fit(*rows(n_classes))
+
+
+def new_rows(n_classes):
+    """Ordinary rows, extreme ones, ties and impossible classes, in numbers that float32 holds."""
+    x = rows(n_classes, 60, 1)[0]
+    x = np.concatenate([x, 30.0 * x, np.round(x), np.zeros((1, n_classes))]).astype(np.float32)
+    x[::7, 1] = -np.inf
+    return x
+
+
+def test_every_library_predicts_the_same(fitted, tmp_path):
+    x = new_rows(fitted.n_features_in_)
+    expected = fitted.predict_log_proba(x.astype(np.float64))
+    layer = fitted.to_torch(dtype=torch.float64)
+    np.testing.assert_allclose(layer(torch.tensor(x).double()).numpy(), expected, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(fitted.predict_log_proba(torch.tensor(x).double()).numpy(), expected, rtol=1e-11)
+    p = np.exp(expected)
+    np.testing.assert_allclose(jnp.exp(fitted.predict_log_proba(jnp.asarray(x))), p, atol=2e-5)
+    np.testing.assert_allclose(fitted.predict_proba(x), p, atol=2e-5)
+    to_onnx(fitted, tmp_path / "c.onnx")
+    (by_onnx,) = onnxruntime.InferenceSession(str(tmp_path / "c.onnx")).run(None, {"logits": x})
+    np.testing.assert_allclose(by_onnx, p, atol=2e-5)
+    np.testing.assert_array_equal(by_onnx == 0.0, p.astype(np.float32) == 0.0)
+
+
+def test_json_keeps_every_bit(fitted, tmp_path):
+    x = new_rows(fitted.n_features_in_).astype(np.float64)
+    fitted.save(tmp_path / "c.json")
+    loaded = refocal.load(tmp_path / "c.json")
+    np.testing.assert_array_equal(loaded.predict_log_proba(x), fitted.predict_log_proba(x))
+    loaded.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "c.json").read_bytes()
+
+
+def test_files_of_version_1_predict_what_0_1_0_did():
+    kept = json.loads((VERSION_1 / "predictions.json").read_text())
+    assert set(kept) >= set(NAMED) - {"logistic"}
+    assert {path.stem for path in VERSION_1.glob("*.json")} == {*kept, "predictions"}
+    for name, case in kept.items():
+        x, expected = (np.array(case[key], dtype=np.float64) for key in ("rows", "log_p"))
+        x, expected = (np.where(np.isnan(values), -np.inf, values) for values in (x, expected))
+        found = refocal.load(VERSION_1 / f"{name}.json").predict_log_proba(x)
+        np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14, err_msg=name)
+
+
+@pytest.mark.parametrize("keys", [("temperature",), ("floor",), ("curves",), ("curves", 0, "score"), ("curves", 1)])
+def test_damaged_files_of_version_1_are_refused(keys, tmp_path):
+    for value in (None, [], "x"):
+        data = json.loads((VERSION_1 / "isotonic.json").read_text())
+        inner = data["fitted"]
+        for key in keys[:-1]:
+            inner = inner[key]
+        inner[keys[-1]] = value
+        (tmp_path / "c.json").write_text(json.dumps(data))
+        with pytest.raises(refocal.errors.FormatError, match=r"c\.json"):
+            refocal.load(tmp_path / "c.json")
+
+
+STEPS = [
+    Floor(-30.0),
+    Temperature(1.7),
+    Focal(1.3),
+    Affine("logits", 1.2, np.array([1.0, 0.5, 2.0], dtype=np.float32), np.array([0.0, 1.0, -1.0], dtype=np.float32)),
+    Affine("tempered", 0.7, np.eye(3, dtype=np.float32) + np.float32([[0.5], [0], [0]]), np.zeros(3, dtype=np.float32)),
+    KeepTop((Affine("log-probabilities", 1.0, np.ones(3, np.float32), np.array([0, 4, 0], np.float32)), Focal(-0.5))),
+    Uniform(),
+    Mixture((Chain(), Temperature(3.0), Uniform()), np.array([0.5, 0.0, 0.5])),
+    OneVsRest(Beta(np.array([[0.5, 1.5, 0.1], [1.0, 1.0, 0.0], [0.0, 2.0, -1.0]]))),
+    OneVsRest(Pieces.of([[0.0], [-1.0, 1.0], [0.5]], [[[1, 2], [0, 1, 4], [-1, 3]], [[1, 1], [1, 2, 0.5], [0, 1]]])),
+]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: type(step).__name__)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_steps_are_compiled_whole(step):
+    torch._dynamo.reset()
+    layer = refocal.nn.CalibrationLayer(step, dtype=torch.float64)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    x = torch.tensor(new_rows(3)).double()
+    torch.testing.assert_close(compiled(x), layer(x), rtol=1e-12, atol=1e-12)
+    jitted = jax.jit(lambda y: step.with_parameters(jnp.asarray).apply(namespace(y), y))
+    found = log_softmax(np.asarray(jitted(jnp.asarray(x.float().numpy()))), axis=1)
+    np.testing.assert_allclose(np.exp(found), layer(x).exp().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: type(step).__name__)
+def test_steps_say_whether_they_keep_the_order(step):
+    x = rows(3, 500, 2)[0]
+    kept = np.argmax(Chain((step,)).log_probabilities(x), axis=1) == np.argmax(x, axis=1)
+    assert kept.all() == step.keeps_order or isinstance(step, Uniform)
+    step.check(3)
+    again = step_from_dict(json.loads(json.dumps(step_to_dict(step))))
+    np.testing.assert_array_equal(
+        Chain((again,)).log_probabilities(x.astype(np.float32)), Chain((step,)).log_probabilities(x.astype(np.float32))
+    )
+
+
+def test_the_list_of_steps_is_whole():
+    assert {kind for step in STEPS for kind in map(type, step.walk())} == set(Step.__subclasses__())
+
+
+@pytest.mark.parametrize("n_knots", [1, 2, 3, 4, 5, 8, 13])
+def test_pieces_are_found_by_binary_search(n_knots):
+    rng = np.random.default_rng(n_knots)
+    knots = np.sort(rng.normal(size=(4, n_knots)), axis=1)
+    coefficients = rng.normal(size=(3, 4, n_knots + 1))
+    scores = np.concatenate([rng.normal(size=(50, 4)), knots.T, knots.T - 1e-9])
+    found = Pieces(knots, coefficients).apply(XP, scores)
+    for (i, r), s in np.ndenumerate(scores):
+        piece = sum(knot <= s for knot in knots[r])
+        d = s - knots[r][max(piece - 1, 0)]
+        expected = sum(coefficients[power, r, piece] * d**power for power in range(3))
+        assert found[i, r] == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_one_vs_rest_of_two_classes_has_the_curves_log_odds():
+    x = rows(2)[0]
+    beta = OneVsRest(Beta(np.array([[0.5, 2.0, 0.3]])))
+    s = x[:, 1] - x[:, 0]
+    z = 0.5 * log_expit(s) - 2.0 * log_expit(-s) + 0.3
+    np.testing.assert_allclose(Chain((beta,)).log_probabilities(x)[:, 1], log_expit(z), rtol=1e-12)
+
+
+def test_an_impossible_class_shares_no_probability_with_the_top():
+    """Its affine score is large, but its probability is 0: only the second class is drawn level with the first."""
+    step = KeepTop((Affine("tempered", 1.0, np.ones(3), np.array([0.0, 1.0, 50.0])),))
+    p = np.exp(Chain((step,)).log_probabilities(np.array([[1.0, 0.9, -np.inf]])))
+    np.testing.assert_allclose(p, [[0.5, 0.5, 0.0]], atol=1e-12)
+
+
+def test_programs_of_curves_take_any_number_of_rows():
+    calibrator = FocalStructuredScaling(order_preserving=True, n_folds=2).fit(*rows(4))
+    curved = IsotonicCalibration().fit(*rows(4))
+    for each in (calibrator, curved):
+        program = to_torch_export(each).module()
+        for n in (1, 40):
+            x = rows(4, n, 3)[0].astype(np.float32)
+            np.testing.assert_allclose(program(torch.tensor(x)).exp().numpy(), each.predict_proba(x), atol=2e-6)

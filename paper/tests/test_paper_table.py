@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from refocal.errors import FormatError
-from refocal.maps import focal, focal_temperature, log_softmax
+from refocal.maps import focal, focal_temperature, inverse_focal, log_softmax
 from refocal.theory import closest_temperature
 from refocal_paper import claims, layout
 from refocal_paper.measure import LATER, find_cells, map_temperature, measure_cell
@@ -265,6 +265,45 @@ def test_the_temperature_of_the_map_on_a_network():
 
     best = min(np.arange(0.2, 1.0, 0.0005), key=divergence)
     assert map_temperature(logits, gamma) == pytest.approx(best, abs=0.0006)
+
+
+def test_calibration_on_the_training_images(tmp_path, runs):
+    """A network that predicts the minimiser of focal loss is underconfident there; its own map mends that."""
+    rng = np.random.default_rng(5)
+    true = log_softmax(2.0 * rng.normal(size=(5000, 5)))
+    labels = np.argmax(true + rng.gumbel(size=true.shape), axis=1)
+    losses = {"cross-entropy": true, "focal-3": inverse_focal(true, 3.0), "adafocal": 0.7 * true}
+    folders = {}
+    for loss, train in losses.items():
+        folders[loss] = write_cell(tmp_path, replace(CE, loss=loss), 1.5)
+        kept = dict(np.load(folders[loss] / "logits.npz"))
+        np.savez(folders[loss] / "logits.npz", **kept, train=train.astype(np.float16), ytr=labels.astype(np.int16))
+    cells = [measure_cell(folder) for folder in folders.values()]
+    for cell, logits in zip(cells, losses.values(), strict=True):
+        found, p = cell["train"], np.exp(log_softmax(logits))
+        assert found["log_loss"] == pytest.approx(log_loss_at(logits, labels, 1.0), rel=1e-3)
+        assert found["accuracy"] == pytest.approx((logits.argmax(axis=1) == labels).mean(), abs=1e-3)
+        assert found["confidence"] == pytest.approx(p.max(axis=1).mean(), abs=1e-3)
+        best = min(np.arange(1, 501) / 100.0, key=lambda t, z=logits: log_loss_at(z, labels, t))
+        assert found["temperature"] == pytest.approx(best, abs=0.011)
+    # A cell from before has no such images and no line.
+    before = measure_cell(runs / replace(CE, seed=2).key)
+    assert "train" not in before
+    plain, focal, ada = claims.mechanisms([*cells, before])
+    assert [(m.loss, m.seeds) for m in (plain, focal, ada)] == [(loss, 1) for loss in losses]
+    assert plain.ece < 0.03
+    assert abs(plain.underconfidence) < 0.02
+    assert plain.temperature == pytest.approx(1.0, abs=0.05)
+    assert focal.underconfidence > 0.1
+    assert focal.temperature < 0.6
+    assert focal.ece_mapped == pytest.approx(plain.ece, abs=2e-3)
+    assert (plain.ece_mapped, ada.ece_mapped) == (None, None)
+    assert ada.temperature == pytest.approx(0.7, abs=0.05)
+    text = layout.claims_markdown(cells)
+    assert text.count("### Calibration on the training images") == 1
+    assert f"| focal-3 | 1 | {100 * focal.accuracy:.2f} | {100 * focal.underconfidence:+.2f} |" in text
+    assert json.loads(json.dumps(layout.as_json(cells)))["claims"]["mechanisms"][1]["ece"] == focal.ece
+    assert "training images" not in layout.claims_markdown([before])
 
 
 def test_cells_without_logits_and_cells_from_before(tmp_path):

@@ -17,8 +17,8 @@ from torch import nn
 
 from refocal.errors import ParameterError
 from refocal_paper import networks, smoke, sweep
-from refocal_paper.datasets import synthetic
-from refocal_paper.recipe import short
+from refocal_paper.datasets import split_rows, synthetic
+from refocal_paper.recipe import Recipe, short
 from refocal_paper.training import Trainer
 
 TINY = short("synthetic", epochs=4, network="tiny")
@@ -32,12 +32,36 @@ def test_networks_learn(tmp_path):
     logits = np.load(folder / "logits.npz")
     assert logits["val"].shape == (160, 4)
     assert logits["test"].dtype == np.float16
+    assert logits["train"].shape == (480, 4)  # all there are, being fewer than 5,000
+    assert logits["train"].dtype == np.float16
+    assert (logits["train"].argmax(axis=1) == logits["ytr"]).mean() > 0.9
     assert (logits["test"].argmax(axis=1) == logits["yt"]).mean() > 0.8
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     assert [entry["epoch"] for entry in log] == list(range(1, 13))
     assert log[-1]["loss"] < log[0]["loss"]
     assert sorted(path.name for path in folder.iterdir()) == ["done", "log.jsonl", "logits.npz", "recipe.json"]
     assert not sweep.run_cell(recipe, data, tmp_path)
+
+
+def test_the_logits_of_training_images_are_those_of_the_same_sample_in_every_cell(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, "TRAIN_ROWS", 100)
+    data, recipes = synthetic(), [replace(TINY, epochs=1, seed=seed) for seed in (1, 2)]
+    sweep.run_sweep(recipes, data, tmp_path)
+    one, two = (np.load(tmp_path / recipe.key / "logits.npz") for recipe in recipes)
+    learnt = split_rows(len(data.train), TINY.validation_rows, TINY.split_seed).train
+    rows = sweep.train_rows(learnt, TINY.split_seed)
+    assert len(set(rows)) == 100
+    assert set(rows) <= set(learnt)
+    assert list(rows) != list(learnt[:100])
+    for logits in (one, two):
+        assert logits["train"].shape == (100, 4)
+        np.testing.assert_array_equal(logits["ytr"], data.train_labels[rows])
+    assert not np.array_equal(one["train"], two["train"])
+
+
+def test_what_is_kept_of_a_run_does_not_change_its_name():
+    assert short("cifar100", loss="focal-3").key == "cifar100-resnet50-focal-3-1-3e640fc5"
+    assert Recipe("cifar100").key == "cifar100-resnet50-cross-entropy-1-4068d914"
 
 
 @pytest.fixture(scope="module")

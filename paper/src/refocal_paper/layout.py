@@ -33,7 +33,8 @@ def markdown(cells: list[Cell]) -> str:
 
 def claims_markdown(cells: list[Cell]) -> str:
     """The paper's other claims, as tables."""
-    return "\n".join([_changes(cells), _temperatures(cells), _lines(cells), _compositions(cells), _equivalents(cells)])
+    parts = (_changes, _temperatures, _mechanisms, _lines, _compositions, _equivalents)
+    return "\n".join(text for part in parts if (text := part(cells)))
 
 
 def latex(cells: list[Cell]) -> str:
@@ -182,6 +183,20 @@ def _temperatures(cells: list[Cell]) -> str:
             )
             text += f"\n{setting}: T falls {words}.\n"
     return text
+
+
+def _mechanisms(cells: list[Cell]) -> str:
+    found = claims.mechanisms(cells)
+    heads = ("setting", "training", "seeds", "accuracy, %", "minus confidence, points", "ECE, %", "log-loss",
+             "T by log-loss", "T, held-out images", "ECE behind the focal map, %")  # fmt: skip
+    rows = [
+        (m.setting, m.loss, m.seeds, f"{100.0 * m.accuracy:.2f}", f"{100.0 * m.underconfidence:+.2f}",
+         f"{100.0 * m.ece:.2f}", f"{m.log_loss:.4f}", f"{m.temperature:.2f}", f"{m.temperature_held_out:.2f}",
+         "–" if m.ece_mapped is None else f"{100.0 * m.ece_mapped:.2f}")
+        for m in found
+    ]  # fmt: skip
+    text = "### Calibration on the training images\n\nAs they are, neither cropped nor flipped.\n\n"
+    return text + _table(heads, rows) if found else ""
 
 
 def _lines(cells: list[Cell]) -> str:

@@ -62,7 +62,10 @@ def measure_cell(folder: Path) -> dict[str, Any]:
 
 
 def measure(data: dict[str, NDArray[Any]], gamma: float) -> dict[str, Any]:
-    """The measures of logits `val`, `test` with labels `yv`, `yt` of a network trained with focal loss of a γ."""
+    """The measures of logits `val`, `test` with labels `yv`, `yt` of a network trained with focal loss of a γ.
+
+    With `train`, `ytr`, images that were learnt from, also how well it is calibrated on those.
+    """
     val, test, y_val, y_test = (data[name] for name in ("val", "test", "yv", "yt"))
     log_p = {"raw": log_softmax(test)}
     result: dict[str, Any] = {"accuracy": metrics.accuracy(y_test, np.exp(log_p["raw"]))}
@@ -89,6 +92,8 @@ def measure(data: dict[str, NDArray[Any]], gamma: float) -> dict[str, Any]:
         name: [[row["gamma"], row[name]["temperature"]] for row in result["by_gamma"]] for name in ("nll", "ece")
     }
     result["map_temperature"] = map_temperature(val, gamma) if gamma > 0.0 else None
+    if "train" in data:
+        result["train"] = _train_measures(data["train"], data["ytr"], gamma)
     return result
 
 
@@ -103,6 +108,18 @@ def map_temperature(logits: NDArray[Any], gamma: float) -> float:
 
     found = minimize_scalar(divergence, bounds=(-math.log1p(gamma) - 0.5, 0.5), method="bounded")
     return math.exp(found.x)
+
+
+def _train_measures(logits: Any, labels: Any, gamma: float) -> dict[str, Any]:
+    """How well a network is calibrated on what it learnt from: as it is, and behind the focal map of its own γ."""
+    log_p = log_softmax(logits)
+    scores = {
+        **_scores(labels, log_p),
+        "accuracy": metrics.accuracy(labels, np.exp(log_p)),
+        "confidence": float(np.exp(log_p).max(axis=1).mean()),
+        "temperature": TemperatureScaling(objective="nll", search="grid").fit(logits, labels).temperature_,
+    }
+    return {**scores, "mapped": _scores(labels, focal(log_p, gamma)) if gamma > 0.0 else None}
 
 
 def _scores(y: Any, log_p: Any) -> dict[str, float]:
@@ -123,8 +140,9 @@ def _difference(y: Any, first: Any, second: Any, name: str) -> dict[str, Any]:
 def _read_logits(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as file:
-            logits = {name: file[name].astype(np.float32) for name in ("val", "test")}
-            return {**logits, **{name: file[name].astype(np.int64) for name in ("yv", "yt")}}
+            kept = {"val": "yv", "test": "yt", **({"train": "ytr"} if "train" in file else {})}
+            logits = {name: file[name].astype(np.float32) for name in kept}
+            return {**logits, **{name: file[name].astype(np.int64) for name in kept.values()}}
     except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise FormatError(f"{path}: must hold the arrays 'val', 'test', 'yv' and 'yt': {error}.") from error
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refocal._files import replace_atomically, write_atomically
 from refocal.errors import ParameterError, RefocalError
@@ -22,6 +23,8 @@ from refocal_paper.datasets import Dataset, load_dataset
 from refocal_paper.ranks import current_ranks, joined_ranks, share
 from refocal_paper.recipe import LOSSES, Recipe, grid, make_recipe
 from refocal_paper.training import Trainer
+
+TRAIN_ROWS = 5000  # of the images learnt from, whose logits are kept as well
 
 
 class Swept(NamedTuple):
@@ -59,8 +62,8 @@ def run_cell(
 ) -> bool:
     """Train one cell and keep its logits; False if that was done before.
 
-    The cell's folder holds recipe.json, log.jsonl, logits.npz (float16 `val` and `test`, labels `yv` and `yt`) and,
-    last of all, `done`.
+    The cell's folder holds recipe.json, log.jsonl, logits.npz (float16 `val`, `test` and `train`, labels `yv`, `yt` and
+    `ytr`; `train` are some of the images learnt from, as they are) and, last of all, `done`.
     """
     folder = out / recipe.key
     if share(b"done" if (folder / "done").exists() else b""):
@@ -78,18 +81,25 @@ def run_cell(
 
 
 def _keep_logits(trainer: Trainer, data: Dataset, folder: Path) -> None:
-    held_out = trainer.split.validation
+    held_out, learnt = trainer.split.validation, train_rows(trainer.split.train, trainer.recipe.split_seed)
     arrays = {
         "val": trainer.logits(data.train[held_out]).astype(np.float16),
         "yv": data.train_labels[held_out].astype(np.int16),
         "test": trainer.logits(data.test).astype(np.float16),
         "yt": data.test_labels.astype(np.int16),
+        "train": trainer.logits(data.train[learnt]).astype(np.float16),
+        "ytr": data.train_labels[learnt].astype(np.int16),
     }
     with trainer.disk():
         with replace_atomically(folder / "logits.npz") as part, part.open("wb") as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
         write_atomically(folder / "done", "")
         (folder / "checkpoint.pt").unlink(missing_ok=True)
+
+
+def train_rows(rows: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """A seeded sample of the training rows, the same for every run of a sweep."""
+    return np.sort(np.random.default_rng([seed, TRAIN_ROWS]).permutation(rows)[:TRAIN_ROWS])
 
 
 def run_sweep(

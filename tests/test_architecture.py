@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 import refocal
 from refocal import metrics
-from refocal.calibrators import registry, serialize
+from refocal.calibrators import registry
 from refocal.data import Predictions
 from refocal.evaluate import compare
 from refocal.metrics._resampled import EVALUATORS
@@ -33,10 +33,11 @@ def from_page(name, wanted=None):
 
 @pytest.fixture
 def uniform_mixing(monkeypatch):
-    """The calibrator of the page, after its steps 2 and 3."""
+    """The calibrator of the page, after its step 2."""
     kind = from_page("UniformMixing")
-    monkeypatch.setitem(registry.NAMED, "uniform", registry.Named("uniform mixing", kind))
-    monkeypatch.setitem(serialize.METHODS, "UniformMixing", kind)
+    row = re.search(r"`\"uniform\": (Method\(.*?\))`", PAGE)[1]
+    row = eval(row, {"Method": registry.Method, "UniformMixing": kind})  # noqa: S307
+    monkeypatch.setitem(registry.NAMED, "uniform", row)
     return kind
 
 
@@ -95,3 +96,22 @@ def test_the_picture_of_the_rooms_is_that_of_the_code():
 def rank(layers, room):
     """The place of a room's layer, counted from the top."""
     return next(i for i, layer in enumerate(layers) if room in layer)
+
+
+def test_the_table_of_methods_is_that_of_the_registry():
+    """Every row of the page says what its method can do, and fitted calibrators bear it out."""
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    rows = make_rows(300, 4)
+    blocks = refocal.scale.blocks([(rows.values[:200], rows.labels[:200]), (rows.values[200:], rows.labels[200:])])
+    for name, method in registry.NAMED.items():
+        settings = ", ".join(f"{key}={value!r}" for key, value in method.settings.items())
+        call = f"{method.kind.__name__}({settings})" if settings else method.kind.__name__
+        flags = (method.usual, method.keeps_order, method.in_blocks)
+        marks = " | ".join("yes" if flag else "" for flag in flags)
+        assert f"| `{name}` | {method.title} | `{call}` | {marks} |\n" in page
+        assert registry.make(name).fit(rows.values, rows.labels).chain_.keeps_order == method.keeps_order
+        if method.in_blocks:
+            assert registry.make(name).fit(blocks).fit_report_["n_samples"] == 300
+        else:
+            with pytest.raises(refocal.errors.UnsupportedError, match=r"in memory. Those that do not: Temperature"):
+                registry.make(name).fit(blocks)

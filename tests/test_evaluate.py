@@ -193,8 +193,8 @@ def test_every_registered_method_is_compared():
 def test_the_usual_methods_are_compared_unless_told_otherwise():
     validation, test = split(rows(300))
     found = compare(validation, test, n_resamples=2)
-    assert [method.name for method in found.methods][1:] == [name for name, named in NAMED.items() if named.usual]
-    assert 0 < sum(not named.usual for named in NAMED.values()) < len(NAMED)
+    assert [method.name for method in found.methods][1:] == [name for name, method in NAMED.items() if method.usual]
+    assert 0 < sum(not method.usual for method in NAMED.values()) < len(NAMED)
 
 
 def test_the_share_of_a_fit_is_told():
@@ -215,7 +215,7 @@ def fail(*_):
 
 def test_one_method_that_fails_does_not_stop_the_others(monkeypatch):
     validation, test = split(rows(300))
-    monkeypatch.setattr(NAMED["isotonic"].make, "_fit_curve", fail)
+    monkeypatch.setattr(NAMED["isotonic"].kind, "_fit_curve", fail)
     found = compare(validation, test, ["isotonic", "ts"], n_resamples=2)
     assert [method.name for method in found.methods] == ["none", "ts"]
     assert found.failed == {"isotonic": "ZeroDivisionError: no such luck"}

@@ -32,37 +32,20 @@ _ROOMS = (
     "scale",
     "theory",
 )
-_CALIBRATORS = (
-    "BayesianBinning",
-    "BetaCalibration",
-    "CalibratedClassifier",
-    "DirichletCalibration",
-    "EnsembleTemperatureScaling",
-    "FocalCalibration",
-    "FocalStructuredScaling",
-    "FocalTemperatureScaling",
-    "MatrixScaling",
-    "StructuredMatrixScaling",
-    "StructuredVectorScaling",
-    "HistogramBinning",
-    "IsotonicCalibration",
-    "LogisticCalibration",
-    "SplineCalibration",
-    "TemperatureScaling",
-    "VectorScaling",
-    "load",
-)
-
-__all__ = ["__version__", *_ROOMS, *_CALIBRATORS]
 
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f"refocal.{name}")
-    if name in _CALIBRATORS:
-        return getattr(import_module("refocal.calibrators"), name)
+    if name.startswith("_") and name != "__all__":
+        raise AttributeError(f"module 'refocal' has no attribute {name!r}")
+    calibrators = import_module("refocal.calibrators")
+    if name == "__all__":
+        return ["__version__", *_ROOMS, *sorted(set(calibrators.__all__) - {"Calibrator"})]
+    if name in calibrators.__all__:
+        return getattr(calibrators, name)
     raise AttributeError(f"module 'refocal' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(__getattr__("__all__"))

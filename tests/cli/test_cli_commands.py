@@ -138,7 +138,7 @@ def test_methods_with_commas_and_a_method_that_fails(refocal, monkeypatch):
     def fail(*_):
         raise ZeroDivisionError("no luck")
 
-    monkeypatch.setattr(NAMED["beta"].make, "_fit_curve", fail)
+    monkeypatch.setattr(NAMED["beta"].kind, "_fit_curve", fail)
     code, out, err = refocal("compare", "val.npz", "test.npz", "-m", "ts,beta", "-m", "ets", "--resamples", "5")
     assert (code, err) == (0, "")
     assert sorted(line.split()[0] for line in out.splitlines()[1:4]) == ["ets", "none", "ts"]

@@ -171,10 +171,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The only block of data in memory; of data in blocks only sums over blocks can be had."""
         if isinstance(dataset, Block):
             return dataset
-        raise UnsupportedError(
-            f"{type(self).__name__} needs all rows in memory. TemperatureScaling, FocalCalibration, "
-            "FocalTemperatureScaling, VectorScaling and MatrixScaling do not."
-        )
+        from refocal.calibrators.registry import kinds
+
+        others = ", ".join(kinds(in_blocks=True))
+        raise UnsupportedError(f"{type(self).__name__} needs all rows in memory. Those that do not: {others}.")
 
     def _predicted_index(self, X: Array) -> Array:
         log_p = self.predict_log_proba(X)

@@ -1,8 +1,8 @@
-"""Calibrators by a short name, for the command line and for comparisons; a new method is added here alone."""
+"""One row for each method, by a short name: all that the rest of the package knows of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from refocal._validation import check_option
@@ -28,40 +28,50 @@ NONE = "none"
 """The name of what the network says itself."""
 
 
-class Named(NamedTuple):
-    """What a name stands for, in words, and how to make it."""
+class Method(NamedTuple):
+    """What a short name stands for. The command line, `compare`, `load`, error messages and the docs read this row."""
 
     title: str
-    make: Callable[[], Calibrator]
+    kind: type[Calibrator]
+    settings: Mapping[str, Any] = {}
     usual: bool = True
     """Whether a comparison has it unless it is told otherwise; those left out rarely win or take long."""
+    keeps_order: bool = False
+    """Whether the order of the classes, and so the accuracy, stays."""
+    in_blocks: bool = False
+    """Whether it fits on rows in blocks, which need not fit into memory."""
 
+
+BY_ECE, BY_LOG_LOSS = {"objective": "ece"}, {"objective": "nll"}
+FOCAL: dict[str, Any] = {"keeps_order": True, "in_blocks": True}
 
 NAMED = {
-    "ts": Named("temperature scaling", TemperatureScaling),
-    "ts-ece": Named("temperature scaling by ECE", lambda: TemperatureScaling(objective="ece"), usual=False),
-    "focal": Named("focal calibration", FocalCalibration),
-    "fts": Named("focal temperature scaling", FocalTemperatureScaling),
-    "fts-nll": Named("focal temperature scaling by log-loss", lambda: FocalTemperatureScaling(objective="nll")),
-    "fts-ece": Named("focal temperature scaling by ECE", lambda: FocalTemperatureScaling(objective="ece"), usual=False),
-    "vs": Named("vector scaling", VectorScaling, usual=False),
-    "ms": Named("matrix scaling", MatrixScaling, usual=False),
-    "dirichlet": Named("Dirichlet calibration", DirichletCalibration, usual=False),
-    "svs": Named("structured vector scaling", StructuredVectorScaling),
-    "sms": Named("structured matrix scaling", StructuredMatrixScaling),
-    "fss": Named("focal structured scaling", FocalStructuredScaling),
-    "fss-order": Named(
+    "ts": Method("temperature scaling", TemperatureScaling, **FOCAL),
+    "ts-ece": Method("temperature scaling by ECE", TemperatureScaling, BY_ECE, usual=False, **FOCAL),
+    "focal": Method("focal calibration", FocalCalibration, **FOCAL),
+    "fts": Method("focal temperature scaling", FocalTemperatureScaling, **FOCAL),
+    "fts-nll": Method("focal temperature scaling by log-loss", FocalTemperatureScaling, BY_LOG_LOSS, **FOCAL),
+    "fts-ece": Method("focal temperature scaling by ECE", FocalTemperatureScaling, BY_ECE, usual=False, **FOCAL),
+    "vs": Method("vector scaling", VectorScaling, usual=False, in_blocks=True),
+    "ms": Method("matrix scaling", MatrixScaling, usual=False, in_blocks=True),
+    "dirichlet": Method("Dirichlet calibration", DirichletCalibration, usual=False, in_blocks=True),
+    "svs": Method("structured vector scaling", StructuredVectorScaling, in_blocks=True),
+    "sms": Method("structured matrix scaling", StructuredMatrixScaling, in_blocks=True),
+    "fss": Method("focal structured scaling", FocalStructuredScaling),
+    "fss-order": Method(
         "focal structured scaling that keeps the order",
-        lambda: FocalStructuredScaling(order_preserving=True),
+        FocalStructuredScaling,
+        {"order_preserving": True},
         usual=False,
+        keeps_order=True,
     ),
-    "ets": Named("ensemble temperature scaling", EnsembleTemperatureScaling),
-    "logistic": Named("logistic calibration", LogisticCalibration, usual=False),
-    "beta": Named("beta calibration", BetaCalibration),
-    "spline": Named("spline calibration", SplineCalibration),
-    "isotonic": Named("isotonic calibration", IsotonicCalibration),
-    "histogram": Named("histogram binning", HistogramBinning, usual=False),
-    "bbq": Named("Bayesian binning into quantiles", BayesianBinning, usual=False),
+    "ets": Method("ensemble temperature scaling", EnsembleTemperatureScaling, keeps_order=True),
+    "logistic": Method("logistic calibration", LogisticCalibration, usual=False),
+    "beta": Method("beta calibration", BetaCalibration),
+    "spline": Method("spline calibration", SplineCalibration),
+    "isotonic": Method("isotonic calibration", IsotonicCalibration),
+    "histogram": Method("histogram binning", HistogramBinning, usual=False),
+    "bbq": Method("Bayesian binning into quantiles", BayesianBinning, usual=False),
 }
 
 ALL = "all"
@@ -75,7 +85,7 @@ def chosen_methods(names: Sequence[str] | str | None) -> list[str]:
     (['ts', 'focal'], True)
     """
     if names is None:
-        return [name for name, named in NAMED.items() if named.usual]
+        return [name for name, method in NAMED.items() if method.usual]
     wanted = [names] if isinstance(names, str) else list(names)
     if ALL in wanted:
         return list(NAMED)
@@ -91,7 +101,7 @@ def make(name: str, **options: Any) -> Calibrator:
     FocalTemperatureScaling(nll_tolerance=0.01, objective='ece')
     """
     check_option(name, tuple(NAMED), "method", "make")
-    calibrator = NAMED[name].make()
+    calibrator = NAMED[name].kind(**NAMED[name].settings)
     given = {key: value for key, value in options.items() if value is not None}
     unknown = sorted(set(given) - set(calibrator.get_params(deep=False)))
     if unknown:
@@ -99,6 +109,15 @@ def make(name: str, **options: Any) -> Calibrator:
         raise ParameterError(unknown[0], "make", expected=expected, got=repr(given[unknown[0]]))
     made: Calibrator = calibrator.set_params(**given)
     return made
+
+
+def kinds(*, in_blocks: bool = False) -> dict[str, type[Calibrator]]:
+    """The classes of all methods by their names, or of those that fit on rows in blocks.
+
+    >>> kinds()["BetaCalibration"].__name__, "BetaCalibration" in kinds(in_blocks=True)
+    ('BetaCalibration', False)
+    """
+    return {method.kind.__name__: method.kind for method in NAMED.values() if method.in_blocks or not in_blocks}
 
 
 def title_of(name: str, calibrator: Calibrator | None = None) -> str:

@@ -16,21 +16,7 @@ from refocal._json import read_json
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted, focal_point
 from refocal.calibrators._version_1 import chain_of as chain_of_version_1
-from refocal.calibrators.beta import BetaCalibration
-from refocal.calibrators.binning import BayesianBinning, HistogramBinning
-from refocal.calibrators.ensemble import EnsembleTemperatureScaling
-from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
-from refocal.calibrators.focal_structured import FocalStructuredScaling
-from refocal.calibrators.isotonic import IsotonicCalibration
-from refocal.calibrators.logistic import LogisticCalibration
-from refocal.calibrators.scaling import (
-    DirichletCalibration,
-    MatrixScaling,
-    StructuredMatrixScaling,
-    StructuredVectorScaling,
-    VectorScaling,
-)
-from refocal.calibrators.spline import SplineCalibration
+from refocal.calibrators.registry import kinds
 from refocal.errors import FormatError, ParameterError
 from refocal.fitting import Solution
 from refocal.maps.steps import Chain, Step
@@ -40,27 +26,6 @@ VERSION = 2
 MAX_BYTES = 64 << 20
 # Up to this size a file has a line for each number.
 READABLE = 20_000
-METHODS: dict[str, type[Calibrator]] = {
-    kind.__name__: kind
-    for kind in (
-        TemperatureScaling,
-        FocalCalibration,
-        FocalTemperatureScaling,
-        VectorScaling,
-        MatrixScaling,
-        DirichletCalibration,
-        StructuredVectorScaling,
-        StructuredMatrixScaling,
-        FocalStructuredScaling,
-        EnsembleTemperatureScaling,
-        IsotonicCalibration,
-        LogisticCalibration,
-        HistogramBinning,
-        BayesianBinning,
-        BetaCalibration,
-        SplineCalibration,
-    )
-}
 
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
@@ -117,9 +82,9 @@ def from_dict(data: Any) -> Calibrator:
     version = data.get("version")
     if version not in (1, VERSION):
         raise FormatError(f"version {version!r} is not known here; this refocal reads versions 1 and {VERSION}.")
-    method = METHODS.get(_field(data, "method", str))
+    method = kinds().get(_field(data, "method", str))
     if method is None:
-        raise FormatError(f"unknown method {data['method']!r}; known are {', '.join(METHODS)}.")
+        raise FormatError(f"unknown method {data['method']!r}; known are {', '.join(kinds())}.")
     calibrator = method(**_parameters(method, _field(data, "parameters", dict)))
     classes = _classes(_field(data, "classes", list))
     report = _report(_field(data, "fit", dict))

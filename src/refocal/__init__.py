@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Any
 
 try:
@@ -41,7 +42,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'refocal' has no attribute {name!r}")
     calibrators = import_module("refocal.calibrators")
     if name == "__all__":
-        return ["__version__", *_ROOMS, *sorted(set(calibrators.__all__) - {"Calibrator"})]
+        # `from refocal import *` works without torch, which refocal.nn needs.
+        here = [room for room in _ROOMS if room != "nn" or find_spec("torch") is not None]
+        return ["__version__", *here, *sorted(set(calibrators.__all__) - {"Calibrator"})]
     if name in calibrators.__all__:
         return getattr(calibrators, name)
     raise AttributeError(f"module 'refocal' has no attribute {name!r}")

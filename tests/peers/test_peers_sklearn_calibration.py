@@ -114,6 +114,7 @@ def test_weights_count(data, method, ensemble):
     assert np.linalg.norm(weighted - plain) > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_two_jobs_find_what_one_finds(data, method, ensemble):
     X, X_test, y, _ = train_test_split(*data, random_state=42)

@@ -52,7 +52,7 @@ def test_it_agrees_with_probmetrics():
 def test_bad_input():
     with pytest.raises(ParameterError, match="'by' of log_loss_decomposition must be one of 'temperature', 'fts', or"):
         log_loss_decomposition(LABELS, LOGITS, by="magic")
-    with pytest.raises(ParameterError, match="'cv' of log_loss_decomposition must be a whole number from 2"):
+    with pytest.raises(ParameterError, match="'cv' of log_loss_decomposition must be an integer from 2"):
         log_loss_decomposition(LABELS, LOGITS, cv=1)
     with pytest.raises(LabelError, match="'y_true' of log_loss_decomposition"):
         log_loss_decomposition(LABELS + 1, LOGITS)

@@ -161,6 +161,40 @@ def _domain(above: float) -> str:
     return f"finite and greater than {above:g}"
 
 
+def check_integer(value: Any, argument: str, function: str, *, least: int = 1, most: int | None = None) -> int:
+    """An integer within bounds."""
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_integer or value < least or (most is not None and value > most):
+        expected = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
+        raise ParameterError(argument, function, expected=expected, got=repr(value))
+    return int(value)
+
+
+def check_number(
+    value: Any,
+    argument: str,
+    function: str,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+    also: str = "",
+) -> float:
+    """A finite number within bounds; `also` says what else the argument may be."""
+    bounds = {"greater than": above, "at least": least, "less than": below, "at most": most}
+    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or not (
+        (above is None or value > above)
+        and (least is None or value >= least)
+        and (below is None or value < below)
+        and (most is None or value <= most)
+    ):
+        domain = " and ".join(f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None)
+        raise ParameterError(argument, function, expected=f"{also}a finite number {domain}", got=repr(value))
+    return float(value)
+
+
 def check_option(value: Any, options: tuple[str, ...], argument: str, function: str) -> None:
     """One of a few words."""
     if value not in options:

@@ -10,7 +10,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from refocal import metrics
 from refocal._arrays import to_numpy
-from refocal._validation import check_labels, check_logits, check_weight
+from refocal._validation import check_integer, check_labels, check_logits, check_weight
 from refocal.calibrators import Calibrator, FocalTemperatureScaling, TemperatureScaling
 from refocal.errors import ParameterError
 from refocal.maps import log_softmax
@@ -66,8 +66,7 @@ def log_loss_decomposition(
     if isinstance(by, str) and by not in BY:
         words = ", ".join(repr(word) for word in BY)
         raise ParameterError("by", name, expected=f"one of {words}, or a calibrator", got=repr(by))
-    if not isinstance(cv, int) or not 2 <= cv <= len(rows):
-        raise ParameterError("cv", name, expected=f"a whole number from 2 to {len(rows)}", got=repr(cv))
+    check_integer(cv, "cv", name, least=2, most=len(rows))
     calibrator = BY[by] if isinstance(by, str) else by
     log_p = np.empty_like(rows)
     for train, held_out in StratifiedKFold(cv, shuffle=True, random_state=random_state).split(rows, labels):

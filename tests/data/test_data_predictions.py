@@ -94,7 +94,7 @@ def test_split_is_disjoint_complete_and_stratified(labels, fraction, seed):
 def test_split_draws_by_its_seed():
     rows = Predictions.from_logits(np.arange(400.0).reshape(200, 2), [0, 1] * 100)
     assert not np.array_equal(split(rows, seed=0)[0].values, split(rows, seed=1)[0].values)
-    with pytest.raises(ParameterError, match="between 0 and 1"):
+    with pytest.raises(ParameterError, match="greater than 0 and less than 1"):
         split(rows, 1.0)
     with pytest.raises(ParameterError, match="two parts"):
         split(rows.take(np.arange(3)), 0.1)

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, as_floating, namespace, row_blocks, to_numpy, without_warnings
-from refocal._validation import check_option
+from refocal._validation import check_number, check_option
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._logistic import softplus
 from refocal.calibrators._words import is_guessing
 from refocal.engine import Block, Dataset
-from refocal.errors import ParameterError
 from refocal.fitting.newton import newton_temperature
 from refocal.maps import curves as maps
 from refocal.maps.curves import log_odds
@@ -130,7 +129,7 @@ class OneVsRest(Calibrator):
     def _check_settings(self) -> None:
         name = type(self).__name__
         check_option(self.base, ("temperature", "softmax"), "base", name)
-        check_positive(self.smoothing, "smoothing", name)
+        check_number(self.smoothing, "smoothing", name, above=0.0)
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         self._check_settings()
@@ -162,12 +161,6 @@ def join_pieces(curves: list[Curve]) -> Step:
     """The curves of all classes in one."""
     knots, coefficients = zip(*curves, strict=True)
     return maps.Pieces.of(knots, list(zip(*coefficients, strict=True)))
-
-
-def check_positive(value: Any, argument: str, function: str) -> None:
-    """A finite number above 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0.0 < float(value) < np.inf:
-        raise ParameterError(argument, function, expected="a finite number greater than 0", got=repr(value))
 
 
 @without_warnings

@@ -6,10 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, gammaln, logit
 
-from refocal._validation import check_option
+from refocal._validation import check_integer, check_option
 from refocal.calibrators._one_vs_rest import Bins, Curve, OneVsRest, Rows, Vector
 from refocal.calibrators.isotonic import WITHIN
-from refocal.errors import ParameterError
 
 STRATEGIES = ("mass", "width", "information")
 # Sets of bins whose weight is below this share of the best one's are left out of the average.
@@ -86,8 +85,7 @@ class HistogramBinning(_Binned):
         super()._check_settings()
         name = type(self).__name__
         check_option(self.strategy, STRATEGIES, "strategy", name)
-        if isinstance(self.n_bins, bool) or not isinstance(self.n_bins, (int, np.integer)) or self.n_bins < 1:
-            raise ParameterError("n_bins", name, expected="an integer of at least 1", got=repr(self.n_bins))
+        check_integer(self.n_bins, "n_bins", name)
 
     def _fit_curve(self, rows: Rows) -> Curve:
         if self.strategy == "width":

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._validation import check_integer, check_number
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._crossfit import (
     MIN_ROWS,
@@ -20,7 +21,7 @@ from refocal.calibrators._crossfit import (
 )
 from refocal.calibrators._fitted import Fitted, focal_point
 from refocal.engine import Block, Dataset
-from refocal.errors import ParameterError, UnsupportedError
+from refocal.errors import UnsupportedError
 from refocal.fitting import Solution, Surface, find
 from refocal.fitting.solution import Status
 from refocal.maps.steps import Affine, Chain, Focal, Step, Temperature
@@ -140,7 +141,7 @@ class RidgeScaling(AffineCalibrator):
         """None if the data are to choose."""
         if isinstance(self.strength, str) and self.strength == "auto":
             return None
-        return check_positive(self.strength, "strength", type(self).__name__, "'auto' or ")
+        return check_number(self.strength, "strength", type(self).__name__, above=0.0, also="'auto' or ")
 
 
 class VectorScaling(RidgeScaling):
@@ -286,13 +287,4 @@ def behind(scaling: Step, solution: Solution, path: Surface | None, choice: dict
 def check_cross_fitting(n_folds: Any, random_state: Any, function: str) -> None:
     """Two folds or more, and a seed."""
     for argument, value, least in (("n_folds", n_folds, 2), ("random_state", random_state, 0)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise ParameterError(argument, function, expected=f"an integer of at least {least}", got=repr(value))
-
-
-def check_positive(value: Any, argument: str, function: str, also: str = "") -> float:
-    """A finite number greater than 0."""
-    fine = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and 0.0 < value < np.inf
-    if not fine:
-        raise ParameterError(argument, function, expected=f"{also}a finite number greater than 0", got=repr(value))
-    return float(value)
+        check_integer(value, argument, function, least=least)

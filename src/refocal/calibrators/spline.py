@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from refocal._validation import check_integer
 from refocal.calibrators._logistic import fit_logistic
 from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows, Vector
-from refocal.errors import ParameterError
 
 # How much stiffer the curve is against bending than against a slope other than 1.
 STIFFNESS = 10.0
@@ -54,9 +54,7 @@ class SplineCalibration(OneVsRest):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        if isinstance(self.n_knots, bool) or not isinstance(self.n_knots, (int, np.integer)) or self.n_knots < 2:
-            expected = "an integer of at least 2"
-            raise ParameterError("n_knots", type(self).__name__, expected=expected, got=repr(self.n_knots))
+        check_integer(self.n_knots, "n_knots", type(self).__name__, least=2)
 
     def _fit_curve(self, rows: Rows) -> Curve:
         knots = _knots(rows, int(self.n_knots))

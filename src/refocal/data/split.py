@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from refocal._validation import check_number
 from refocal.data.predictions import Predictions
 from refocal.errors import ParameterError
 
@@ -16,8 +17,7 @@ def split(predictions: Predictions, fraction: float = 0.5, *, seed: int = 0) -> 
     >>> np.bincount(validation.labels), np.bincount(test.labels)
     (array([3, 2]), array([3, 2]))
     """
-    if not 0.0 < fraction < 1.0:
-        raise ParameterError("fraction", "split", expected="between 0 and 1", got=repr(fraction))
+    check_number(fraction, "fraction", "split", above=0.0, below=1.0)
     n = len(predictions)
     shuffled = np.random.default_rng(seed).permutation(n)
     by_class = shuffled[np.argsort(predictions.labels[shuffled], kind="stable")]

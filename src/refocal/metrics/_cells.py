@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal.errors import ParameterError
+from refocal._validation import check_integer
 from refocal.metrics._inputs import Indices, Vector
 
 _OCTAVES = 53
@@ -112,9 +112,7 @@ class Cells:
 
 def check_bits(bits: Any, function: str) -> int:
     """The fineness of the cells."""
-    if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 20:
-        raise ParameterError("bits", function, expected="a whole number from 1 to 20", got=repr(bits))
-    return bits
+    return check_integer(bits, "bits", function, most=20)
 
 
 def are_cells(cell: Indices, size: int) -> bool:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import as_array, as_floating, namespace, row_blocks, to_numpy
-from refocal._validation import check_label_range, check_labels, check_weight, whole_numbers
-from refocal.errors import DataError, ParameterError, ShapeError
+from refocal._validation import check_label_range, check_labels, check_number, check_weight, whole_numbers
+from refocal.errors import DataError, ShapeError
 
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.floating[Any]]
@@ -114,18 +114,9 @@ def read_log_probabilities(y_true: Any, log_probabilities: Any, sample_weight: A
     return rows
 
 
-def check_count(value: Any, argument: str, function: str) -> int:
-    """A whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ParameterError(argument, function, expected="a whole number of at least 1", got=repr(value))
-    return int(value)
-
-
 def check_level(value: Any, function: str) -> float:
     """A confidence level strictly between 0 and 1."""
-    if not isinstance(value, (float, np.floating)) or not 0.0 < value < 1.0:
-        raise ParameterError("level", function, expected="a number between 0 and 1", got=repr(value))
-    return float(value)
+    return check_number(value, "level", function, above=0.0, below=1.0)
 
 
 def mean(terms: Vector, weight: Vector | None) -> float:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from refocal._validation import check_option
-from refocal.metrics._inputs import Rows, Vector, check_count, check_level, read_probabilities
+from refocal._validation import check_integer, check_option
+from refocal.metrics._inputs import Rows, Vector, check_level, read_probabilities
 from refocal.metrics._ranked import STRATEGIES, Bins, make_bins, norm_of_gaps, quantile_starts, rank, sum_bins
 
 NORMS = ("l1", "l2", "max")
@@ -248,6 +248,6 @@ def _folded_normal_mean(centre: float, spread: float) -> float:
 
 
 def _check_options(n_bins: Any, strategy: Any, norm: Any, function: str, norms: tuple[str, ...] = NORMS) -> None:
-    check_count(n_bins, "n_bins", function)
+    check_integer(n_bins, "n_bins", function)
     check_option(strategy, STRATEGIES, "strategy", function)
     check_option(norm, norms, "norm", function)

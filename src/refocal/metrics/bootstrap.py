@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from refocal._validation import check_option
+from refocal._validation import check_integer, check_option
 from refocal.errors import DataError, ParameterError
 from refocal.metrics._inputs import (
     Rows,
     Vector,
-    check_count,
     check_level,
     read_log_probabilities,
     read_probabilities,
@@ -178,7 +177,7 @@ def resample(
     True
     """
     function = "bootstrap_interval"
-    check_count(n_resamples, "n_resamples", function)
+    check_integer(n_resamples, "n_resamples", function)
     evaluate, rows, value = _prepare(metric, y_true, probabilities, sample_weight, options, function)
     return Resamples(value, np.concatenate([evaluate(counts) for counts in _resamples(rows, n_resamples, seed)]))
 
@@ -240,7 +239,7 @@ def reliability_band(
     function = "reliability_band"
     check_option(kind, ("confidence", "consistency"), "kind", function)
     check_option(strategy, STRATEGIES, "strategy", function)
-    check_count(n_bins, "n_bins", function)
+    check_integer(n_bins, "n_bins", function)
     _check_settings(n_resamples, level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function)
     ranked = rank(*rows.confidence(), rows.weight)
@@ -309,5 +308,5 @@ def _quantiles(draws: Vector, level: float) -> Vector:
 
 
 def _check_settings(n_resamples: Any, level: Any, function: str) -> None:
-    check_count(n_resamples, "n_resamples", function)
+    check_integer(n_resamples, "n_resamples", function)
     check_level(level, function)

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from refocal._json import parse_json
+from refocal._validation import check_integer
 from refocal.errors import DataError, ParameterError
 from refocal.metrics._cells import Cells, are_cells, check_bits
 from refocal.metrics._doubt import bound_of_largest_gap, cumulative_gap, doubt_of
-from refocal.metrics._inputs import Flags, Indices, Vector, check_count, check_level, read_probabilities
+from refocal.metrics._inputs import Flags, Indices, Vector, check_level, read_probabilities
 from refocal.metrics._ranked import Bins, Ranked, norm_of_gaps, quantile_starts
 from refocal.metrics.binned import ReliabilityCurve, curve_of
 
@@ -129,7 +130,7 @@ class CalibrationHistogram:
     def compute(self, *, n_bins: int = 15, level: float = 0.95) -> StreamedCalibration:
         """The equal-mass ECE of all rows so far, with a bound on its distance from the exact value."""
         function = "CalibrationHistogram.compute"
-        check_count(n_bins, "n_bins", function)
+        check_integer(n_bins, "n_bins", function)
         check_level(level, function)
         used, cells = self._filled(function)
         low, high = self._low[used], self._high[used]
@@ -167,7 +168,7 @@ class CalibrationHistogram:
         True
         """
         function = "CalibrationHistogram.refined"
-        check_count(n_bins, "n_bins", function)
+        check_integer(n_bins, "n_bins", function)
         used, cells = self._filled(function)
         doubtful = used[doubt_of(cells, self._low[used], self._high[used], n_bins).cell]
         grid = self._cells

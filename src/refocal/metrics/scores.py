@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import without_warnings
-from refocal._validation import check_option
+from refocal._validation import check_integer, check_option
 from refocal.metrics._inputs import (
     Matrix,
     Rows,
     Vector,
-    check_count,
     mean,
     read_log_probabilities,
     read_probabilities,
@@ -154,7 +153,7 @@ def brier_decomposition(
     function = "brier_decomposition"
     check_option(method, ("isotonic", "binned"), "method", function)
     check_option(strategy, STRATEGIES, "strategy", function)
-    check_count(n_bins, "n_bins", function)
+    check_integer(n_bins, "n_bins", function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function)
     return decompose(rows, method=method, n_bins=n_bins, strategy=strategy)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal.errors import ParameterError
+from refocal._validation import check_number
 from refocal.metrics._inputs import Flags, Vector, mean, read_probabilities
 from refocal.metrics._isotonic import isotonic_fit
 from refocal.metrics._ranked import Ranked, rank
@@ -55,8 +55,8 @@ def smooth_ece(y_true: Any, probabilities: Any, *, bandwidth: float | None = Non
     0.25
     """
     function = "smooth_ece"
-    if bandwidth is not None and not (isinstance(bandwidth, (int, float)) and 0.0 < bandwidth < math.inf):
-        raise ParameterError("bandwidth", function, expected="None or greater than 0", got=repr(bandwidth))
+    if bandwidth is not None:
+        check_number(bandwidth, "bandwidth", function, above=0.0, also="None or ")
     rows = read_probabilities(y_true, probabilities, sample_weight, function)
     return smooth_error(*rows.confidence(), rows.weight, bandwidth=bandwidth)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from refocal._arrays import take_label, to_numpy
+from refocal._validation import check_integer, check_number
 from refocal.errors import ParameterError, ShapeError
 from refocal.losses import focal_of_row
 from refocal.maps.row import gaps, normalise
@@ -56,8 +57,8 @@ class AdaFocalLoss(Loss):
     ) -> None:
         super().__init__(**options)
         name = type(self).__name__
-        if isinstance(n_bins, bool) or not isinstance(n_bins, int) or n_bins < 1:
-            raise ParameterError("n_bins", name, expected="an integer of at least 1", got=repr(n_bins))
+        check_integer(n_bins, "n_bins", name)
+        check_number(rate, "rate", name, least=0.0)
         if not (lowest <= -switch < 0.0 < switch <= highest < np.inf and lowest <= initial <= highest):
             raise ParameterError(
                 "switch",
@@ -65,8 +66,6 @@ class AdaFocalLoss(Loss):
                 expected="positive, with 'initial', 'switch' and '-switch' within ['lowest', 'highest']",
                 got=f"switch={switch}, initial={initial}, lowest={lowest}, highest={highest}",
             )
-        if not 0.0 <= rate < np.inf:
-            raise ParameterError("rate", name, expected="finite and at least 0", got=repr(rate))
         self.n_bins, self.rate, self.switch, self.lowest, self.highest = n_bins, rate, switch, lowest, highest
         self.register_buffer("gammas", torch.full((n_bins,), float(initial), dtype=torch.float32))
         self.register_buffer("edges", torch.arange(1, n_bins, dtype=torch.float32) / n_bins)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import array_api_compat.torch as xp
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from refocal._arrays import take_label
+from refocal._validation import check_number
 from refocal.errors import ParameterError, ShapeError
 from refocal.losses import brier_of_row, focal_of_row, gamma_by_label
 from refocal.maps.inverse import invert
@@ -41,7 +41,7 @@ class FocalLoss(Loss):
                 raise _gamma_error(gamma, type(self).__name__)
             self.register_buffer("gamma", gamma, persistent=False)
         else:
-            self.gamma = _above(gamma, -1.0, "gamma", type(self).__name__)
+            self.gamma = check_number(gamma, "gamma", type(self).__name__, above=-1.0)
 
     def forward(self, logits: Tensor, labels: Tensor, gamma: Tensor | None = None) -> Tensor:
         """The loss of a batch; `gamma` has the shape of the labels."""
@@ -109,9 +109,9 @@ class SampleDependentFocalLoss(Loss):
     ) -> None:
         super().__init__(**options)
         name = type(self).__name__
-        self.threshold = _above(threshold, 0.0, "threshold", name)
-        self.gamma_below = _above(gamma_below, -1.0, "gamma_below", name)
-        self.gamma_above = _above(gamma_above, -1.0, "gamma_above", name)
+        self.threshold = check_number(threshold, "threshold", name, above=0.0)
+        self.gamma_below = check_number(gamma_below, "gamma_below", name, above=-1.0)
+        self.gamma_above = check_number(gamma_above, "gamma_above", name, above=-1.0)
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch."""
@@ -147,9 +147,7 @@ class LabelSmoothing(Loss):
 
     def __init__(self, smoothing: float = 0.05, **options: Any) -> None:
         super().__init__(**options)
-        if not 0.0 <= smoothing <= 1.0:
-            raise ParameterError("smoothing", type(self).__name__, expected="between 0 and 1", got=repr(smoothing))
-        self.smoothing = float(smoothing)
+        self.smoothing = check_number(smoothing, "smoothing", type(self).__name__, least=0.0, most=1.0)
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch."""
@@ -182,10 +180,8 @@ class MMCE(Loss):
         name = type(self).__name__
         if self.reduction != "mean":
             raise ParameterError("reduction", name, expected="'mean'", got=repr(self.reduction))
-        if not (math.isfinite(strength) and strength >= 0.0):
-            raise ParameterError("strength", name, expected="finite and at least 0", got=repr(strength))
-        self.strength = float(strength)
-        self.width = _above(width, 0.0, "width", name)
+        self.strength = check_number(strength, "strength", name, least=0.0)
+        self.width = check_number(width, "width", name, above=0.0)
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch."""
@@ -202,14 +198,6 @@ class MMCE(Loss):
         # A square root has no slope at 0: a batch without error asks for no change.
         error = torch.where(positive, torch.where(positive, square, 1.0).sqrt(), 0.0) / kept.sum()
         return self._reduce(-take_label(log_q, batch.labels), batch) + self.strength * error
-
-
-def _above(value: Any, limit: float, argument: str, function: str) -> float:
-    if isinstance(value, (bool, str)) or not isinstance(value, (int, float)):
-        raise ParameterError(argument, function, expected=f"a number greater than {limit:g}", got=repr(value))
-    if not (math.isfinite(value) and value > limit):
-        raise ParameterError(argument, function, expected=f"finite and greater than {limit:g}", got=repr(value))
-    return float(value)
 
 
 def _gamma_error(gamma: Tensor, function: str) -> ParameterError:

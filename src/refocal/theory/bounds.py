@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
+from refocal._validation import check_number
 from refocal.errors import ParameterError
 
 
@@ -40,7 +41,7 @@ def temperature_bounds(gamma: float) -> TemperatureRange:
     >>> temperature_bounds(4.0)
     TemperatureRange(lower=0.2, upper=0.23836305352698955)
     """
-    gamma = _check(gamma, "gamma", "temperature_bounds", above=-1.0)
+    gamma = check_number(gamma, "gamma", "temperature_bounds", above=-1.0)
     return _ordered(1.0 / (gamma + 1.0), 1.0 / (gamma + 1.0 - math.log1p(gamma) / 2.0))
 
 
@@ -54,7 +55,7 @@ def tight_temperature_bounds(gamma: float, max_logit: float = math.inf) -> Tempe
     >>> round(low, 4), round(high, 4)
     (0.2033, 0.2178)
     """
-    gamma = _check(gamma, "gamma", "tight_temperature_bounds", above=-1.0)
+    gamma = check_number(gamma, "gamma", "tight_temperature_bounds", above=-1.0)
     if not max_logit > 0.0:
         raise ParameterError("max_logit", "tight_temperature_bounds", expected="greater than 0", got=repr(max_logit))
     at_zero = gamma * (2.0 * math.log(2.0) - 1.0) / (1.0 + gamma * math.log(2.0))
@@ -82,9 +83,3 @@ def _offset(s: NDArray[np.float64], gamma: float) -> NDArray[np.float64]:
 
 def _ordered(a: float, b: float) -> TemperatureRange:
     return TemperatureRange(min(a, b), max(a, b))
-
-
-def _check(value: float, argument: str, function: str, above: float) -> float:
-    if not (math.isfinite(value) and value > above):
-        raise ParameterError(argument, function, expected=f"finite and greater than {above:g}", got=repr(value))
-    return float(value)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._validation import check_number
 from refocal.errors import ParameterError
 from refocal.maps import focal
 
@@ -41,8 +42,7 @@ def closest_temperature(gamma: float, n_classes: int) -> ClosestTemperature:
     >>> round(closest.temperature, 3), round(closest.error, 3)
     (0.465, 0.049)
     """
-    if not (math.isfinite(gamma) and gamma > -1.0):
-        raise ParameterError("gamma", "closest_temperature", expected="finite and greater than -1", got=repr(gamma))
+    check_number(gamma, "gamma", "closest_temperature", above=-1.0)
     if n_classes not in LOGIT_RANGE:
         raise ParameterError("n_classes", "closest_temperature", expected="2, 3 or 4", got=repr(n_classes))
     logits = _sorted_logits(n_classes)

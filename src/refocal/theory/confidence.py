@@ -11,8 +11,7 @@ import math
 from scipy.optimize import brentq
 
 from refocal._arrays import Array, namespace, without_warnings
-from refocal._validation import check_parameter, check_probabilities
-from refocal.errors import ParameterError
+from refocal._validation import check_number, check_parameter, check_probabilities
 from refocal.maps.row import softmax_row
 
 
@@ -25,8 +24,7 @@ def confidence_threshold(gamma: float) -> float:
     >>> round(confidence_threshold(1.0) * math.e, 12)
     1.0
     """
-    if not (math.isfinite(gamma) and gamma > 0.0):
-        raise ParameterError("gamma", "confidence_threshold", expected="finite and greater than 0", got=repr(gamma))
+    check_number(gamma, "gamma", "confidence_threshold", above=0.0)
 
     def excess(log_q: float) -> float:
         q = math.exp(log_q)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from refocal._arrays import Array, as_floating, namespace, without_warnings
-from refocal._validation import check_parameter, check_probabilities
-from refocal.errors import DataError, ParameterError
+from refocal._validation import check_number, check_parameter, check_probabilities
+from refocal.errors import DataError
 from refocal.maps import inverse_focal
 
 
@@ -65,9 +65,7 @@ def proper_weight(p: Array, gamma: float) -> Array:
     xp = namespace(p)
     if not bool(xp.all((p > 0.0) & (p < 1.0))):
         raise DataError("p", "proper_weight", expected="between 0 and 1, both excluded", got="other values")
-    g = float(gamma)
-    if not 0.0 <= g < float("inf"):
-        raise ParameterError("gamma", "proper_weight", expected="finite and at least 0", got=repr(gamma))
+    g = check_number(gamma, "gamma", "proper_weight", least=0.0)
     q = focal_minimizer(xp.stack([p, 1.0 - p], axis=-1), g)
     rest = xp.flip(q, axis=-1)
     slope = rest**g * (1.0 - g * q * xp.log(q) / rest) / q  # |l'| of q and of 1-q

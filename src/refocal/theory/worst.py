@@ -12,6 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._validation import check_integer, check_number
 from refocal.errors import ParameterError
 from refocal.theory.confidence import confidence_threshold
 
@@ -98,7 +99,5 @@ def _weight(q: Vector, gamma: float) -> Vector:
 
 
 def _check(gamma: float, n_classes: int, name: str) -> None:
-    if not (math.isfinite(gamma) and gamma > 0.0):
-        raise ParameterError("gamma", name, expected="finite and greater than 0", got=repr(gamma))
-    if not (isinstance(n_classes, int) and n_classes >= 2):
-        raise ParameterError("n_classes", name, expected="an integer of at least 2", got=repr(n_classes))
+    check_number(gamma, "gamma", name, above=0.0)
+    check_integer(n_classes, "n_classes", name, least=2)

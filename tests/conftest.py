@@ -31,9 +31,9 @@ MAKE = {
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """With several workers a module stays on one of them, and all browser tests on one: fixtures are made once."""
+    in_browser = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
     for item in items:
-        group = "browser" if "browser" in getattr(item, "fixturenames", ()) else item.nodeid.split("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.xdist_group("browser" if item.path in in_browser else str(item.path)))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -242,7 +242,7 @@ def test_no_graph_break_and_no_graph_for_each_batch_size(name):
     torch._dynamo.reset()
     from torch._dynamo.testing import CompileCounterWithBackend
 
-    counter = CompileCounterWithBackend("aot_eager")
+    counter = CompileCounterWithBackend("eager")
     loss = ALL[name]()
     compiled = torch.compile(loss, backend=counter, fullgraph=True, dynamic=True)
     for n in (4, 7, 9):

@@ -51,7 +51,7 @@ def cluster():
     settings = {"distributed.worker.daemon": True, "distributed.comm.timeouts.connect": "20s"}
     with (
         dask.config.set(settings),
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as local,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as local,
         Client(local, set_as_default=False) as client,
     ):
         client.wait_for_workers(2)

@@ -7,25 +7,17 @@ from collections import Counter
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-import array_api_strict
 import hypothesis
-import jax.numpy as jnp
-import numpy as np
 import pytest
 import torch
+
+from helpers import MAKE
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # the GPU's passes, step by step on the CPU
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("steady", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.load_profile("steady")
-
-MAKE = {
-    "numpy": np.asarray,
-    "torch": lambda a: torch.from_numpy(np.array(a)),
-    "jax": jnp.asarray,
-    "array_api_strict": array_api_strict.asarray,
-}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import array_api_strict
+import jax.numpy as jnp
 import numpy as np
 import torch
+
+MAKE = {
+    "numpy": np.asarray,
+    "torch": lambda a: torch.from_numpy(np.array(a)),
+    "jax": jnp.asarray,
+    "array_api_strict": array_api_strict.asarray,
+}
 
 
 def to_numpy(array):

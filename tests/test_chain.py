@@ -181,3 +181,68 @@ def test_programs_of_curves_take_any_number_of_rows():
         for n in (1, 40):
             x = rows(4, n, 3)[0].astype(np.float32)
             np.testing.assert_allclose(program(torch.tensor(x)).exp().numpy(), each.predict_proba(x), atol=2e-6)
+
+
+def forest_like(n=400, n_classes=3, seed=0):
+    """Probabilities as a forest of 50 trees gives them: multiples of 1/50, zeros and ones among them."""
+    rng = np.random.default_rng(seed)
+    logits = 3.0 * rng.normal(size=(n, n_classes))
+    p = rng.multinomial(50, np.exp(log_softmax(logits, axis=1))) / 50
+    return p, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_zeros_count_the_same_in_every_precision(name, tmp_path):
+    p, labels = forest_like()
+    assert (p == 0.0).mean() > 0.1
+    fitted = make(name, input="probabilities").fit(p, labels)
+    assert fitted.chain_.steps[0] == Floor(np.log(0.5 * p[p > 0].min()))
+    expected = fitted.predict_proba(p)
+    single = p.astype(np.float32)
+    np.testing.assert_allclose(fitted.predict_proba(single), expected, atol=3e-5)
+    np.testing.assert_allclose(fitted.predict_proba(torch.tensor(single)).numpy(), expected, atol=3e-5)
+    np.testing.assert_allclose(fitted.to_torch()(torch.tensor(single)).exp().numpy(), expected, atol=3e-5)
+    to_onnx(fitted, tmp_path / "c.onnx")
+    (by_onnx,) = onnxruntime.InferenceSession(str(tmp_path / "c.onnx")).run(None, {"logits": single})
+    np.testing.assert_allclose(by_onnx, expected, atol=3e-5)
+    in_single = make(name, input="probabilities").fit(single, labels)
+    np.testing.assert_allclose(in_single.predict_proba(p), expected, atol=2e-3)
+
+
+def test_zeros_in_blocks_are_those_of_memory():
+    p, labels = forest_like()
+    pairs = [(p[i : i + 130], labels[i : i + 130]) for i in range(0, 400, 130)]
+    for name, method in NAMED.items():
+        if method.in_blocks:
+            together = make(name, input="probabilities").fit(p, labels)
+            if "strength" in together.get_params():
+                together.set_params(strength=1.0).fit(p, labels)
+            apart = make(name, input="probabilities").fit(refocal.scale.blocks(pairs, input="probabilities"))
+            assert apart.chain_.steps[0].log_p == pytest.approx(together.chain_.steps[0].log_p, rel=1e-12)
+            np.testing.assert_allclose(apart.predict_proba(p), together.predict_proba(p), atol=1e-6, err_msg=name)
+            report = apart.fit_report_["after"]["log_loss"]
+            assert report == pytest.approx(together.fit_report_["after"]["log_loss"], rel=1e-6)
+
+
+def test_probabilities_of_half_precision_are_taken():
+    p, labels = forest_like()
+    for half in (torch.float16, torch.bfloat16):
+        rows = torch.tensor(p).to(half)
+        for name in ("ts", "svs", "beta", "ets"):
+            fitted = make(name, input="probabilities").fit(rows, torch.tensor(labels))
+            found = fitted.predict_proba(rows)
+            expected = make(name, input="probabilities").fit(
+                rows.double().numpy() / rows.double().sum(1, keepdim=True).numpy(), labels
+            )
+            np.testing.assert_allclose(found.double().numpy(), expected.predict_proba(p), atol=0.03)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_logits_of_half_precision_are_taken(name):
+    logits, labels = rows(3)
+    for half in (torch.float16, torch.bfloat16):
+        x = torch.tensor(logits).to(half)
+        found = make(name).fit(x, torch.tensor(labels)).predict_proba(x)
+        assert found.dtype == half
+        expected = make(name).fit(x.double(), torch.tensor(labels)).predict_proba(x.double())
+        np.testing.assert_allclose(found.double().numpy(), expected.numpy(), atol=0.01)

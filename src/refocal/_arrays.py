@@ -6,6 +6,7 @@ other library of the standard.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -17,6 +18,9 @@ from refocal.errors import DataError, ShapeError
 
 Array = Any
 """An array of any library that follows the array API standard."""
+
+SMALLEST = float(np.finfo(np.float32).tiny)
+"""The smallest probability that every precision to compute in can hold."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -187,8 +191,20 @@ def look_up(table: Array, index: Array) -> Array:
     return table[index]
 
 
-def log_probabilities(probabilities: Array) -> Array:
-    """Logarithms of probabilities; one below the dtype's machine epsilon counts as that epsilon."""
+def log_probabilities(probabilities: Array, lowest: float | None = None) -> Array:
+    """Logarithms of probabilities; one below `lowest`, or else the dtype's machine epsilon, counts as that."""
     p, _ = as_floating(probabilities, "probabilities", "log_probabilities")
     xp = namespace(p)
-    return xp.log(xp.clip(p, float(xp.finfo(p.dtype).eps), None))
+    return xp.log(xp.clip(p, float(xp.finfo(p.dtype).eps) if lowest is None else lowest, None))
+
+
+def lowest_log_probability(log_p: Array) -> float:
+    """Half the smallest probability among logarithms of at least `SMALLEST`'s, as a logarithm.
+
+    What is no larger than `SMALLEST` was 0 before its logarithm was taken. A 0 says only that the probability was
+    small: it then counts as half the smallest that was seen.
+    """
+    xp = namespace(log_p)
+    least = math.log(SMALLEST)
+    seen = float(xp.min(xp.where(log_p > least + 1e-3, log_p, 0.0)))
+    return max(seen - math.log(2.0), least)

@@ -203,9 +203,10 @@ def check_option(value: Any, options: tuple[str, ...], argument: str, function: 
 
 
 def check_probabilities(values: Any, argument: str, function: str, tolerance: float = 1e-3) -> Array:
-    """Rows of probabilities, classes on the last axis: at least 0, sums within `tolerance` of 1."""
-    p, _ = as_floating(values, argument, function)
+    """Rows of probabilities, classes on the last axis: at least 0, sums within `tolerance` or their rounding of 1."""
+    p, given = as_floating(values, argument, function)
     xp = namespace(p)
+    tolerance = max(tolerance, float(xp.finfo(given).eps))
     if p.ndim < 1 or p.shape[-1] < 2:
         raise ShapeError(
             argument,

@@ -13,11 +13,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from refocal._arrays import (
+    SMALLEST,
     Array,
     as_array,
     as_floating,
     for_fitting,
     log_probabilities,
+    lowest_log_probability,
     namespace,
     take_label,
     to_numpy,
@@ -28,7 +30,7 @@ from refocal.calibrators._labels import column_names, encode
 from refocal.calibrators._words import html_of_fit, warn_of_guessing
 from refocal.engine import Block, Dataset
 from refocal.errors import DataError, ShapeError, UnsupportedError
-from refocal.maps.steps import Chain
+from refocal.maps.steps import Chain, Floor
 
 if TYPE_CHECKING:
     import torch
@@ -46,8 +48,8 @@ FLOOR = 1e-3
 class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class: fits on logits (N, C) and labels (N,), predicts probabilities of the same array kind and device.
 
-    With `input="probabilities"` rows of probabilities take the place of logits; a probability below the dtype's
-    machine epsilon counts as that epsilon, since its logarithm would say more than the number knows.
+    With `input="probabilities"` rows of probabilities take the place of logits; a 0 counts as half the smallest other
+    probability that was seen when fitting, since it says only that the probability was small.
 
     Column j belongs to `classes_[j]`: labels are integers from 0 to C-1, where classes may be absent, or else names
     with as many distinct values as there are columns, matched in sorted order as scikit-learn's are.
@@ -83,6 +85,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         dataset = self.dataset(X, y, sample_weight)
         found = self._fit(dataset, progress)
         report = report_of(found, dataset)
+        if dataset.floor is not None:  # zeros of new rows count as those of the fit, in every precision
+            found = found._replace(chain=Chain((Floor(dataset.floor), *found.chain.steps)))
         if isinstance(dataset, Block) and X is not dataset:
             _check_feature_names(self, X, reset=True)
         self._set_fitted(found, np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes, report)
@@ -127,8 +131,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         logits = namespace(logits).reshape(logits, (-1, logits.shape[-1]))
         labels = namespace(labels).reshape(labels, (-1,))
         _check_labels_possible(logits, labels, function)
-        block = Block(logits, labels, weight)
-        block.input, block.classes = self.input, classes
+        floor = lowest_log_probability(logits) if self.input == "probabilities" else None
+        block = Block(logits if floor is None else namespace(logits).clip(logits, floor, None), labels, weight)
+        block.input, block.classes, block.floor = self.input, classes, floor
         return block
 
     def predict_log_proba(self, X: Array) -> Array:
@@ -217,7 +222,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if self.input == "probabilities":
             p = check_probabilities(values, "X", function)
-            return log_probabilities(p)
+            return log_probabilities(p, SMALLEST)
         check_rows(values, "X", function)
         warn_of_probabilities(values, "X", function, remedy="say so with input='probabilities'")
         # Half precision stays as it is: each block becomes float32 when its turn comes.

@@ -74,6 +74,12 @@ class Block(Dataset):
         """Some of the rows: a slice, or an index or mask of NumPy arrays."""
         return Block(self.logits[rows, :], self.labels[rows], None if self.weight is None else self.weight[rows])
 
+    def raised(self, floor: float | None) -> Block:
+        """The same rows, with logits of at least `floor`."""
+        if floor is None:
+            return self
+        return Block(np.maximum(self.logits, np.asarray(floor, self.logits.dtype)), self.labels, self.weight)
+
     def part(self, n_rows: int) -> Block:
         """About `n_rows` of the rows, evenly spread."""
         return self.take(slice(None, None, max(1, self.n_rows // n_rows)))

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._arrays import lowest_log_probability
 from refocal._validation import LARGE, SMALL, like_probabilities, sum_of_parts
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset, Vector, sample_rows
@@ -59,6 +60,8 @@ class Inspected:
     sum_of_parts: int | None
     """What every row that was looked at sums to, if it may be made of probabilities or percentages."""
     precision: float
+    floor: float | None
+    """Of probabilities, the logarithm of half the smallest that is not 0."""
     sample: Sample
 
 
@@ -99,24 +102,26 @@ class BlockedDataset(Dataset):
         n_sample = sample_rows(self.n_classes) if look else n_start
         if self._n_sample >= n_sample:
             return
-        task = Pass(
-            partial(inspect, n_sample=n_sample), partial(_merge, n_sample=n_sample), partial(_start, n_start), True
-        )
+        look_at = partial(inspect, n_sample=n_sample, zeros=self.input == "probabilities")
+        task = Pass(look_at, partial(_merge, n_sample=n_sample), partial(_start, n_start), True)
         found, self._ask = self.go_through(task)
         self.n_rows, self.n_skipped = found.n_rows, found.n_skipped
         inspected = self._checked(found.answer)
         self.total_weight, self.precision = inspected.weight, inspected.precision
         self.mean_gap = inspected.gap / self.n_rows / (self.n_classes - 1)
+        self.floor = inspected.floor
         self._few, self._n_sample = inspected.sample, n_sample
 
     def reduce(self, task: Pass) -> Any:
         """The answer of all blocks: one pass."""
         self.passes += 1
+        if self.floor is not None:
+            task = replace(task, map=partial(_raised, task.map, self.floor))
         return self.go_through(task)[0].answer
 
     def part(self, n_rows: int) -> Block:
         """At most `n_rows` of the rows to begin with."""
-        return self._few.smallest(n_rows).block
+        return self._few.smallest(n_rows).block.raised(self.floor)
 
     def sample_size(self, at_most: int) -> int:
         """As many rows as the sample has."""
@@ -125,7 +130,7 @@ class BlockedDataset(Dataset):
     def look(self, question: Callable[[Block], T], n_rows: int) -> T:
         """What a function says of so many rows of the sample, computed where that is."""
         self.start(look=True)
-        answer: T = self._ask(partial(_of_sample, question, n_rows))
+        answer: T = self._ask(partial(_of_sample, question, n_rows, self.floor))
         return answer
 
     def _checked(self, found: Inspected | None) -> Inspected:
@@ -144,8 +149,8 @@ class BlockedDataset(Dataset):
         return found
 
 
-def inspect(block: Block, n_sample: int) -> Inspected:
-    """The first look at a block."""
+def inspect(block: Block, n_sample: int, zeros: bool = False) -> Inspected:
+    """The first look at a block; `zeros`: it was made of probabilities, of which some may be 0."""
     keys = _keys(block)
     chosen = np.argpartition(keys, n_sample)[:n_sample] if len(keys) > n_sample else slice(None)
     values = block.logits[chosen]
@@ -157,6 +162,7 @@ def inspect(block: Block, n_sample: int) -> Inspected:
         highest=int(block.labels.max()),
         sum_of_parts=sum_of_parts(values.astype(np.float64)),
         precision=block.precision,
+        floor=lowest_log_probability(block.logits) if zeros else None,
         sample=Sample(
             keys[chosen],
             values.astype(np.float32) if values.dtype == np.float16 else np.array(values),
@@ -182,6 +188,7 @@ def _merge(first: Inspected, second: Inspected, n_sample: int) -> Inspected:
         max(first.highest, second.highest),
         first.sum_of_parts if first.sum_of_parts == second.sum_of_parts else None,
         max(first.precision, second.precision),
+        None if first.floor is None or second.floor is None else min(first.floor, second.floor),
         both.smallest(n_sample),
     )
 
@@ -192,8 +199,12 @@ def _start(n_start: int, found: Inspected) -> Inspected:
     return replace(found, sample=replace(few, values=few.values.astype(np.float32)))
 
 
-def _of_sample(question: Callable[[Block], Any], n_rows: int, found: Inspected) -> Any:
-    return question(found.sample.smallest(n_rows).block)
+def _of_sample(question: Callable[[Block], Any], n_rows: int, floor: float | None, found: Inspected) -> Any:
+    return question(found.sample.smallest(n_rows).block.raised(floor))
+
+
+def _raised(task: Callable[[Block], Any], floor: float, block: Block) -> Any:
+    return task(block.raised(floor))
 
 
 def _keys(block: Block) -> Keys:

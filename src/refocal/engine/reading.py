@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import log_probabilities, row_blocks, without_warnings
+from refocal._arrays import SMALLEST, log_probabilities, row_blocks, without_warnings
 from refocal._validation import check_option
 from refocal.engine.block import Block
 from refocal.engine.c_engine import widened
@@ -63,7 +63,7 @@ class Reading:
             if bad.any():
                 kept = None if weight is None else weight[~bad]
                 chunk = chunk._replace(values=chunk.values[~bad], labels=labels[~bad], weight=kept)
-        values = log_probabilities(chunk.values) if self.input == "probabilities" else chunk.values
+        values = log_probabilities(chunk.values, SMALLEST) if self.input == "probabilities" else chunk.values
         values = values if values.dtype.kind == "f" else values.astype(np.float64)
         return Block(values, chunk.labels, chunk.weight)
 

@@ -49,6 +49,8 @@ class StreamedLook:
         _check_inputs(rows, calibrators)
         start = time.perf_counter()
         rows.start()
+        if rows.input == "probabilities":  # zeros count as they do in memory; each calibrator has a floor of its own
+            rows.floor = math.log(np.finfo(np.float64).eps)
         self.calibrators = dict(calibrators)
         self.names = list(calibrators)
         self.level = level

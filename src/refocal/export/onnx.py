@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from refocal._arrays import without_warnings
+from refocal._arrays import SMALLEST, without_warnings
 from refocal._files import write_atomically
 from refocal.calibrators import Calibrator
 from refocal.errors import FormatError, MissingExtraError, ParameterError, ShapeError, UnsupportedError
@@ -194,7 +194,7 @@ def _build(
         source = graph.node("Transpose", [source], perm=order)
     x = graph.symbol(source, n_classes)
     if calibrator.input == "probabilities":
-        x = graph.symbol(graph.node("Max", [x.name, graph.constant(np.finfo(graph.dtype).eps)]), n_classes).apply("Log")
+        x = graph.symbol(graph.node("Max", [x.name, graph.constant(SMALLEST)]), n_classes).apply("Log")
     xp: Any = x.__array_namespace__()
     # p_j / p_top, from which dividing by the sum gives p to the last digit.
     weight = xp.exp(gaps(xp, calibrator.chain_.apply(xp, x), 1.0).gap)

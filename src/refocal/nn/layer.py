@@ -9,6 +9,7 @@ import array_api_compat.torch as xp
 import torch
 from torch import Tensor, nn
 
+from refocal._arrays import SMALLEST
 from refocal._validation import check_option
 from refocal.maps.steps import Chain, Step, normalised
 
@@ -67,7 +68,7 @@ class CalibrationLayer(nn.Module):
         if x.dtype.itemsize < 4:
             x = x.to(torch.float32)
         if self.input == "probabilities":
-            x = x.clamp(min=torch.finfo(x.dtype).eps).log()
+            x = x.clamp(min=SMALLEST).log()
         values = iter([self.get_buffer(name).to(x.dtype) for name in self._names])
         scores = self.chain.with_parameters(lambda _: next(values)).apply(xp, x)
         log_p: Tensor = normalised(xp, scores)

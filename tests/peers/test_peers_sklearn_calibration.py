@@ -37,6 +37,12 @@ def calibrated(estimator=None, *, method="sigmoid", **options):
     return CalibratedClassifier(estimator, method, **options)
 
 
+def line(fitted):
+    """Slope and intercept of a logistic calibrator of two classes."""
+    intercept, slope = fitted.curve_.coefficients[:, 0, 0]
+    return np.array([slope, intercept])
+
+
 @pytest.fixture(scope="module")
 def data():
     return make_classification(n_samples=200, n_features=6, random_state=42)
@@ -186,7 +192,7 @@ def test_platts_example():
     """The coefficients are those of LIBSVM, as scikit-learn's own test has them."""
     scores, y = np.array([5.0, -4.0, 1.0]), np.array([1, -1, -1])
     fitted = LogisticCalibration().fit(np.stack([0 * scores, scores], axis=1), y)
-    coefficients = fitted.curves_[0]["coefficients"] / [fitted.temperature_, 1.0]
+    coefficients = line(fitted) / [fitted.temperature_, 1.0]
     np.testing.assert_allclose(coefficients, [0.20261354391187855, -0.65236314980010512], atol=1e-5)
     with pytest.raises(ValueError, match="y"):
         LogisticCalibration().fit(np.stack([scores, scores]), y)
@@ -371,7 +377,7 @@ def test_the_scale_of_scores_changes_nothing(seed):
     a, b = _sigmoid_calibration(scores, y)
     for scale in (0.1, 1.0, 100.0):
         fitted = LogisticCalibration(base="softmax").fit(np.stack([0 * scores, scale * scores], axis=1), y)
-        np.testing.assert_allclose(fitted.curves_[0]["coefficients"] * [scale, 1.0], [-a, -b], atol=1e-5)
+        np.testing.assert_allclose(line(fitted) * [scale, 1.0], [-a, -b], atol=1e-5)
 
 
 class Single(DummyClassifier):

@@ -257,7 +257,7 @@ class KeepTop(Step):
 
     >>> up = Affine("tempered", 1.0, np.ones(3), np.array([0.0, 0.0, 2.0]))
     >>> np.exp(KeepTop((up,)).apply(np, np.log([[0.5, 0.3, 0.2]]))).round(3)
-    array([[0.433, 0.132, 0.433]])
+    array([[0.434, 0.132, 0.434]])
     """
 
     steps: tuple[Step, ...]

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 import refocal.metrics as rm
-from refocal.metrics._ranked import equal_mass_ece
-from refocal.metrics._resampled import EVALUATORS
+from refocal.metrics._bins import equal_mass_ece
 
 N = 1_000_000
 
@@ -129,11 +128,11 @@ def bootstrap() -> None:
     with np.errstate(divide="ignore"):
         log_p = np.log(p)
     print("\n| 1000 resamples, N = 1e4, C = 10 | s |\n|---|---|")
-    for metric in EVALUATORS:
-        values = log_p if metric is rm.log_loss else p
+    for metric in rm.METRICS.values():
+        values = log_p if metric.takes_logs else p
         start = time.perf_counter()
-        rm.bootstrap_interval(metric, y, values)
-        print(f"| {metric.__name__} | {time.perf_counter() - start:.2f} |", flush=True)
+        rm.bootstrap_interval(metric.function, y, values)
+        print(f"| {metric.name} | {time.perf_counter() - start:.2f} |", flush=True)
 
 
 def coverage(trials: int = 500, n: int = 1000) -> None:

@@ -6,18 +6,21 @@ import re
 import runpy
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
 
 import refocal
-from refocal import metrics
+from refocal import metrics, scale
 from refocal.calibrators import registry
 from refocal.data import Predictions
-from refocal.evaluate import compare
-from refocal.metrics._resampled import EVALUATORS
+from refocal.evaluate import compare, evaluate
+from refocal.metrics import METRICS
+from refocal.report import plot_comparison
 
+mpl.use("agg")
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
@@ -72,16 +75,41 @@ def test_the_new_calibrator_answers_in_kind(uniform_mixing):
     torch.testing.assert_close(uniform_mixing().fit(logits, rows.labels).to_torch()(logits).exp(), p)
 
 
-def test_the_new_metric_is_what_it_says_and_serves_as_an_objective(monkeypatch):
-    (overconfidence, evaluator) = next(iter(from_page("overconfidence", "ENTRY").items()))
-    monkeypatch.setitem(EVALUATORS, overconfidence, evaluator)
+@pytest.fixture
+def overconfidence(monkeypatch):
+    """The metric of the page, with its record."""
+    record = from_page("overconfidence", "METRICS")[0]
+    monkeypatch.setitem(METRICS, record.name, record)
+    return record.function
+
+
+def test_the_new_metric_is_what_it_says_and_serves_as_an_objective(overconfidence):
     rows = make_rows(2000, 3)
     p = np.exp(refocal.maps.log_softmax(rows.values))
     plain = np.mean([row.max() - (row.argmax() == y) for row, y in zip(p, rows.labels, strict=True)])
     assert overconfidence(rows.labels, p) == pytest.approx(plain, abs=1e-12)
     assert metrics.bootstrap_interval(overconfidence, rows.labels, p, n_resamples=20).low > 0.1
+    named = refocal.TemperatureScaling(objective="overconfidence").fit(rows.values, rows.labels)
+    assert overconfidence(rows.labels, named.predict_proba(rows.values)) < overconfidence(rows.labels, p)
     fitted = refocal.TemperatureScaling(objective=lambda y, p: abs(overconfidence(y, p))).fit(rows.values, rows.labels)
     assert abs(overconfidence(rows.labels, fitted.predict_proba(rows.values))) < 0.02
+
+
+def test_the_new_metric_is_reported_in_memory_and_in_blocks(overconfidence):
+    rows = make_rows(2000, 3)
+    calibrators = {"ts": refocal.TemperatureScaling().fit(rows.values, rows.labels)}
+    in_memory = evaluate(rows, calibrators, n_resamples=200)
+    in_blocks = evaluate(scale.blocks([(rows.values[i::2], rows.labels[i::2]) for i in range(2)]), calibrators)
+    expected = overconfidence(rows.labels, np.exp(refocal.maps.log_softmax(rows.values)))
+    for found in (in_memory, in_blocks):
+        shown = found.before.measures["overconfidence"]
+        assert shown.value == pytest.approx(expected, abs=1e-6)
+        assert shown.low < expected < shown.high
+        assert found["ts"].against_none["overconfidence"].high < 0
+        assert plot_comparison(found, "overconfidence").get_xlabel() == "overconfidence (%)"
+    assert in_blocks.before.measures["overconfidence"].standard_error == pytest.approx(
+        in_memory.before.measures["overconfidence"].standard_error, rel=0.2
+    )
 
 
 def test_the_picture_of_the_rooms_is_that_of_the_code():

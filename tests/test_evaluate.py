@@ -63,8 +63,9 @@ def evaluate_none(test):
 def test_intervals_hold_their_values(found):
     for method in found[0].methods:
         for interval in method.measures.values():
-            assert 0.0 <= interval.low <= interval.value <= interval.high
-            assert interval.n_resamples == 60
+            assert 0.0 <= interval.low <= interval.high <= 10.0
+        assert method.measures["log_loss"].low <= method.measures["log_loss"].value <= method.measures["log_loss"].high
+        assert [i.n_resamples for i in method.measures.values()] == [60, 60, 60, 60, 0]
 
 
 def test_histogram_and_classes_by_plain_loops(found):
@@ -276,17 +277,57 @@ def test_words_say_what_the_numbers_say(found):
 def test_words_claim_nothing_beyond_chance(found):
     evaluation = found[0]
     unsure = PairedDifference(-0.01, -0.03, 0.01, 0.95, 0.4, 0.02, 0.03, 60)
-    after = replace(evaluation.after, against_none={**evaluation.after.against_none, "ece": unsure})
+    after = replace(evaluation.after, against_none={**evaluation.after.against_none, "squared_ece": unsure})
     others = [m for m in evaluation.methods if m.name != after.name]
     assert "does not change the calibration error (ECE) beyond chance" in verdict(
         replace(evaluation, methods=[*others, after])
     )
     assert "needs no calibration" in verdict(replace(evaluation, chosen="none"))
     rise = replace(unsure, difference=0.01, low=0.005, high=0.02, first=0.04)
-    after = replace(after, against_none={**after.against_none, "ece": rise})
-    assert "raises the calibration error (ECE) from 3.00 % to 4.00 %" in verdict(
-        replace(evaluation, methods=[*others, after])
+    worse = replace(after.measures["ece"], value=0.3)
+    after = replace(
+        after,
+        measures={**after.measures, "ece": worse},
+        against_none={**after.against_none, "squared_ece": rise},
     )
+    text = verdict(replace(evaluation, methods=[*others, after]))
+    assert "raises the calibration error (ECE) from 21.07 % to 30.00 %" in text
+
+
+def test_evaluations_of_version_0_1_have_their_verdict(found):
+    """They have a bootstrap of the ECEs in place of the squared errors."""
+    data = json.loads(json.dumps(found[0].to_dict()))
+    for method in data["methods"]:
+        del method["measures"]["squared_ece"]
+        for key in ("against_none", "against_chosen"):
+            method[key]["ece"] = method[key].pop("squared_ece")
+    old = Evaluation.from_dict(data)
+    assert verdict(old) == verdict(found[0])
+    assert recommendation(old) == recommendation(found[0])
+
+
+def test_calibration_errors_are_compared_by_their_squares(found):
+    evaluation, _, test = found
+    p = np.exp(evaluate_none(test))
+    ts = TemperatureScaling().fit(found[1].values, found[1].labels).predict_proba(test.values)
+    expected = metrics.squared_ece_difference(test.labels, ts, p)
+    of = evaluation["ts"].against_none["squared_ece"]
+    assert (of.low, of.high, of.p_value) == pytest.approx((expected.low, expected.high, expected.p_value), abs=1e-12)
+    assert "ece" not in evaluation["ts"].against_none
+
+
+def test_the_probabilities_of_a_method_are_checked_once(monkeypatch):
+    from refocal.evaluate import _in_memory
+
+    seen = []
+    check = _in_memory.read_probabilities
+    for module in ("binned", "bootstrap", "histogram", "reliability", "scores", "smooth", "squared"):
+        for name in ("read_probabilities", "read_log_probabilities"):
+            monkeypatch.setattr(f"refocal.metrics.{module}.{name}", fail, raising=False)
+    monkeypatch.setattr(_in_memory, "read_probabilities", lambda *a: (seen.append(1), check(*a))[1])
+    validation, test = split(rows(300))
+    compare(validation, test, ["ts", "fts-nll"], n_resamples=2)
+    assert len(seen) == 3
 
 
 def test_what_does_not_fit_is_refused():

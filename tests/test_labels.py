@@ -12,7 +12,7 @@ from refocal import FocalTemperatureScaling, TemperatureScaling, decomposition, 
 from refocal.data import Predictions
 from refocal.errors import LabelError
 from refocal.evaluate import compare
-from refocal.evaluate.words import remarks, verdict
+from refocal.evaluate.summary import remarks, verdict
 from test_calibrators import make
 
 P = np.array([[0.7, 0.3], [0.2, 0.8], [0.4, 0.6], [0.9, 0.1]])

@@ -108,7 +108,6 @@ MEASURES = {
     "log_loss": (lambda y, p, **w: metrics.log_loss(y, np.log(p), **w), np.inf, True),
     "brier_score": (metrics.brier_score, 2.0, True),
     "accuracy": (metrics.accuracy, 1.0, True),
-    "error_rate": (metrics.error_rate, 1.0, True),
     "ece": (metrics.expected_calibration_error, 1.0, True),
     "ece, width": (lambda *a, **w: metrics.expected_calibration_error(*a, strategy="uniform", **w), 1.0, True),
     "ece, max": (lambda *a, **w: metrics.expected_calibration_error(*a, norm="max", **w), 1.0, True),

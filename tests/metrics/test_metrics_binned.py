@@ -16,7 +16,7 @@ from refocal.metrics import (
     expected_calibration_error,
     reliability_curve,
 )
-from refocal.metrics._ranked import equal_mass_ece
+from refocal.metrics._bins import equal_mass_ece
 
 
 def quantile_bins_by_definition(p, weight, n_bins):

@@ -8,8 +8,9 @@ from scipy import stats
 
 import refocal.metrics as rm
 from refocal.errors import DataError, InputError, ParameterError
-from refocal.metrics._resampled import EVALUATORS
-from refocal.metrics.bootstrap import _counts
+from refocal.metrics._inputs import read_log_probabilities, read_probabilities
+from refocal.metrics._resampling import draw_counts
+from refocal.metrics.records import metric_of
 
 NUMBER = {"SpiegelhalterResult": "z", "CorpReliability": "miscalibration", "BrierDecomposition": "calibration"}
 
@@ -27,8 +28,8 @@ def number(result):
 
 
 OPTIONS = [
-    (metric, {})
-    for metric in EVALUATORS
+    (metric.function, {})
+    for metric in rm.METRICS.values()
 ] + [
     (rm.expected_calibration_error, {"strategy": "uniform", "norm": "l2", "n_bins": 7}),
     (rm.expected_calibration_error, {"strategy": "interpolated", "norm": "max"}),
@@ -46,9 +47,9 @@ def test_every_resample_is_the_metric_of_the_drawn_rows(metric, options, weighte
     y, p = data()
     p = np.log(p) if metric is rm.log_loss else p
     weight = np.random.default_rng(1).random(len(y)) if weighted else None
-    read = rm.bootstrap.read_log_probabilities if metric is rm.log_loss else rm.bootstrap.read_probabilities
-    evaluate = EVALUATORS[metric](read(y, p, weight, "test"), **options)
-    counts = _counts(np.random.default_rng(2), 4, len(y))
+    read = read_log_probabilities if metric is rm.log_loss else read_probabilities
+    evaluate = metric_of(metric, "test").resampled(read(y, p, weight, "test"), **options)
+    counts = draw_counts(np.random.default_rng(2), 4, len(y))
     for row, value in zip(counts.astype(int), evaluate(counts), strict=True):
         drawn = np.repeat(np.arange(len(y)), row)
         w = None if weight is None else weight[drawn]
@@ -65,12 +66,14 @@ def test_interval_of_every_metric(metric, options):
     assert one != rm.bootstrap_interval(metric, y, p, n_resamples=40, seed=1, **options)
     assert one.value == pytest.approx(number(metric(y, p, **options)), abs=1e-12)
     assert one.low <= one.high
-    basic = rm.bootstrap_interval(metric, y, p, n_resamples=40, method="basic", **options)
-    assert (basic.low, basic.high) == pytest.approx((2 * one.value - one.high, 2 * one.value - one.low))
+    of = metric_of(metric, "test")
+    ends = (rm.bootstrap_interval(metric, y, p, n_resamples=40, method=m, **options) for m in ("percentile", "basic"))
+    plain, basic = (np.array([each.low, each.high]) for each in ends)
+    np.testing.assert_allclose(basic, np.clip(2 * one.value - plain[::-1], *of.range))
 
 
 def test_counts_are_those_of_draws_with_replacement():
-    counts = _counts(np.random.default_rng(0), 500, 50)
+    counts = draw_counts(np.random.default_rng(0), 500, 50)
     assert np.all(counts.sum(axis=1) == 50)
     assert counts.var() == pytest.approx(1 - 1 / 50, rel=0.05)
 

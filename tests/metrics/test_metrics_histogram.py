@@ -9,7 +9,7 @@ import pytest
 
 from refocal.errors import DataError, InputError, ParameterError
 from refocal.metrics import CalibrationHistogram, expected_calibration_error, ks_calibration_error, reliability_curve
-from refocal.metrics._cells import Cells, _ordered_key
+from refocal.metrics._histogram_cells import Cells, _ordered_key
 from refocal.metrics.histogram import _compensated_add
 
 

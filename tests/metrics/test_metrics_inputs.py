@@ -25,7 +25,6 @@ MEASURES = [
     rm.corp_reliability,
     rm.debiased_ece,
     rm.ece_sweep,
-    rm.error_rate,
     rm.expected_calibration_error,
     rm.ks_calibration_error,
     rm.reliability_band,

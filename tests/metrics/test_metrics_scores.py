@@ -11,7 +11,6 @@ from refocal.metrics import (
     accuracy,
     brier_decomposition,
     brier_score,
-    error_rate,
     log_loss,
     reliability_curve,
     spiegelhalter_test,
@@ -29,7 +28,6 @@ def test_scores_are_scikit_learns(multiclass):
         assert accuracy(y, p, sample_weight=w) == pytest.approx(
             sk.accuracy_score(y, p.argmax(axis=1), sample_weight=w), abs=1e-12
         )
-        assert error_rate(y, p, sample_weight=w) == pytest.approx(1 - accuracy(y, p, sample_weight=w), abs=1e-12)
         onehot = np.eye(p.shape[1])[y]
         assert brier_score(y, p, sample_weight=w) == pytest.approx(
             np.average(((p - onehot) ** 2).sum(axis=1), weights=w), abs=1e-12

@@ -21,7 +21,7 @@ from refocal import (
 from refocal.calibrators._fitted import focal_point
 from refocal.data import Predictions, load_sample
 from refocal.engine import dataset
-from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ShapeError, UnsupportedError
+from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ParameterError, ShapeError, UnsupportedError
 from refocal.evaluate import Evaluation, evaluate
 from refocal.metrics import accuracy, brier_score, expected_calibration_error, log_loss
 from refocal.scale import blocks, rows_of
@@ -246,6 +246,36 @@ def test_an_evaluation_does_not_depend_on_order_and_partition():
     for key, interval in first.measures.items():
         assert again.measures[key].value == pytest.approx(interval.value, rel=1e-9)
     assert [row.ece for row in again.classes] == pytest.approx([row.ece for row in first.classes], rel=1e-9)
+
+
+def test_options_of_an_evaluation_are_honoured_or_refused_for_blocks():
+    for options in ({"n_resamples": 20}, {"seed": 1}):
+        (name,) = options
+        with pytest.raises(ParameterError, match=f"The '{name}' of evaluate must be left out for rows in blocks"):
+            evaluate(blocks(Pairs(LOGITS[:300], LABELS[:300])), {}, **options)
+    seen = []
+    fitted = {
+        "ts": TemperatureScaling().fit(LOGITS, LABELS),
+        "wide": TemperatureScaling().fit(3.0 * np.eye(7), np.arange(7)),
+    }
+    found = evaluate(
+        blocks(Pairs(LOGITS[:300], LABELS[:300])),
+        fitted,
+        fit_seconds={"ts": 1.5},
+        progress=lambda *told: seen.append(told),
+    )
+    assert found["ts"].fit_seconds == 1.5
+    assert "of 7 columns" in found.failed["wide"]
+    assert {words for _, _, words in seen} == {"measuring", "looking at classes", "done"}
+    assert not {"resamples", "seed"} & set(found.run)
+
+
+def test_intervals_of_calibration_errors_in_blocks_are_those_of_memory():
+    found = evaluate(blocks(Pairs(LOGITS, LABELS, cuts=(1000,))), {}).before.measures
+    exact = evaluate(Predictions.from_logits(LOGITS, LABELS), {}).before.measures
+    for key in ("ece", "squared_ece"):
+        for end in ("low", "high"):
+            assert getattr(found[key], end) == pytest.approx(getattr(exact[key], end), rel=0.05), key
 
 
 @pytest.mark.slow

@@ -218,8 +218,8 @@ def evaluate(
     labels: options.Labels = None,
     weights: options.Weights = None,
     first_label: options.FirstLabel = 0,
-    resamples: options.Resamples = 500,
-    seed: options.Seed = 0,
+    resamples: options.MaybeResamples = None,
+    seed: options.MaybeSeed = None,
     scheduler: large.Scheduler = None,
     skip_bad_rows: large.SkipBadRows = False,
     json: options.Json = False,
@@ -238,17 +238,17 @@ def evaluate(
         fitted[file.stem] = load(file)
     reading: dict[str, Any] = {"probabilities": probabilities, "values": values, "labels": labels, "weight": weights,
                                "first_label": first_label}  # fmt: skip
+    bootstrap: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
     chosen, title = next(iter(fitted)) if len(fitted) == 1 else None, Path(test).stem
     with progress("reading", quiet=json) as update, options.about(test):
         if large.is_large(test, scheduler, skip_bad_rows):
             reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows}
             with large.open_rows(test, "measuring", update, **reading) as blocks:
-                found = measure(blocks, fitted, chosen=chosen, title=title)
+                found = measure(blocks, fitted, chosen=chosen, title=title, **bootstrap)
         else:
             rows = options.read_file(Path(test), **reading)
             # In the order of the columns that the first one was fitted on; a calibrator of another order is refused.
             rows = rows.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
-            bootstrap: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
             found = measure(rows, fitted, chosen=chosen, title=title, progress=update, **bootstrap)
     _finish(found, output, report, json)
 

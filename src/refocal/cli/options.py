@@ -30,6 +30,11 @@ FirstLabel = Annotated[int, typer.Option("--first-label", help="1 where the labe
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Resamples = Annotated[int, typer.Option("--resamples", min=1, help="Resamples of the bootstrap.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap and of splits.")]
+# Of a command that takes rows in blocks too, which are not resampled.
+MaybeResamples = Annotated[
+    int | None, typer.Option("--resamples", min=1, help="Resamples of the bootstrap, by default 500; in memory only.")
+]
+MaybeSeed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the bootstrap; in memory only.")]
 
 
 def complete_method(incomplete: str) -> list[str]:

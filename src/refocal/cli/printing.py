@@ -47,7 +47,7 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, 
 def print_evaluation(evaluation: Evaluation) -> None:
     """The comparison as a table, with what it says in words."""
     from refocal.evaluate import comparison_table, recommendation, verdict
-    from refocal.evaluate.words import headers, remarks
+    from refocal.evaluate.summary import headers, remarks
 
     table = plain_table(*headers(evaluation))
     for row in comparison_table(evaluation):

@@ -14,7 +14,7 @@ from refocal._arrays import row_blocks
 from refocal.engine.block import Block, Predictions
 from refocal.engine.dataset import Dataset
 from refocal.engine.passes import Pass
-from refocal.metrics._ranked import equal_mass_ece
+from refocal.metrics._bins import equal_mass_ece
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 
 Vector = NDArray[np.float64]

@@ -10,7 +10,7 @@ from refocal.evaluate.evaluation import (
     SearchSurface,
     load_evaluation,
 )
-from refocal.evaluate.words import comparison_table, recommendation, verdict
+from refocal.evaluate.summary import comparison_table, recommendation, verdict
 
 __all__ = [
     "ClassRow",

@@ -4,49 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from refocal import metrics
-from refocal._arrays import as_floating, to_numpy
-from refocal._validation import check_option
+from refocal._validation import check_integer, check_option
 from refocal.calibrators import Calibrator
-from refocal.calibrators._labels import check_class_order
 from refocal.calibrators.registry import NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.data import Predictions
 from refocal.engine import BlockedDataset
-from refocal.errors import ShapeError
+from refocal.errors import ParameterError
 from refocal.evaluate._failures import Failures
-from refocal.evaluate._origin import N_BINS, absent_classes_of, n_validation_of, run_of, surface_of
-from refocal.evaluate.evaluation import ClassRow, Evaluation, Histogram, Measured, Reliability
-from refocal.evaluate.streamed import StreamedLook
-from refocal.maps import log_softmax
-from refocal.metrics import Interval, Resamples
+from refocal.evaluate._in_blocks import look_at_blocks
+from refocal.evaluate._in_memory import look_at_rows, wide
+from refocal.evaluate._look import Look, check_columns
+from refocal.evaluate._provenance import absent_classes_of, n_validation_of, run_of, surface_of
+from refocal.evaluate.evaluation import Evaluation, Measured
+from refocal.metrics import PairedDifference
+from refocal.metrics._inputs import check_level
 
 Progress = Callable[[float, int, str], None]
-Vector = NDArray[np.float64]
 
-# Measures with an interval. Calibration errors take the "basic" one: resampling adds noise to them (docs/metrics.md).
-MEASURES: dict[str, tuple[Callable[..., Any], str]] = {
-    "ece": (metrics.expected_calibration_error, "basic"),
-    "log_loss": (metrics.log_loss, "percentile"),
-    "brier_score": (metrics.brier_score, "percentile"),
-    "accuracy": (metrics.accuracy, "percentile"),
-}
-# Measures whose resamples would take longer than all else.
-VALUES: dict[str, Callable[..., float]] = {
-    "classwise_ece": metrics.classwise_ece,
-    "smooth_ece": metrics.smooth_ece,
-    "max_calibration_error": partial(metrics.expected_calibration_error, norm="max"),
-    "ks_calibration_error": metrics.ks_calibration_error,
-}
+N_RESAMPLES, SEED = 500, 0
 # A method is recommended for its ECE among those that give up at most this share of the best log-loss.
 LOG_LOSS_SHARE = 0.01
-HISTOGRAM_BINS = 20
 
 
 def compare(
@@ -56,9 +36,9 @@ def compare(
     *,
     chosen: str | None = None,
     title: str = "predictions",
-    n_resamples: int = 500,
+    n_resamples: int = N_RESAMPLES,
     level: float = 0.95,
-    seed: int = 0,
+    seed: int = SEED,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Fit methods on the validation set and measure them on the test set, beside the network as it is.
@@ -120,7 +100,7 @@ def _fit_all(
     fitted, seconds = {}, {}
     # One Dataset for all methods: they share their passes over the rows.
     first = make(names[0], input=validation.input)
-    dataset = first.dataset(_wide(validation.values), validation.labels, validation.weight)
+    dataset = first.dataset(wide(validation.values), validation.labels, validation.weight)
     for i, name in enumerate(names):
         start = time.perf_counter()
 
@@ -143,17 +123,18 @@ def evaluate(
     title: str = "predictions",
     n_validation: int | None = None,
     fit_seconds: Mapping[str, float] | None = None,
-    n_resamples: int = 500,
+    n_resamples: int | None = None,
     level: float = 0.95,
-    seed: int = 0,
+    seed: int | None = None,
     progress: Progress | None = None,
     failures: Failures | None = None,
 ) -> Evaluation:
     """Measure fitted calibrators on a test set, beside the network as it is.
 
     The arguments are those of `compare`; `calibrators` maps names to fitted calibrators, and `failures` holds what
-    went wrong before. Rows of `refocal.scale` in place of Predictions are walked through in blocks: intervals are then
-    those of the normal approximation, and `values` says how far an error that histograms count may be off.
+    went wrong before. Rows of `refocal.scale` in place of Predictions are walked through in blocks: intervals of means
+    are then those of the normal approximation, so that `n_resamples` and `seed` are refused, and `values` says how far
+    an error that histograms count may be off.
 
     >>> from refocal import TemperatureScaling
     >>> from refocal.data import load_sample
@@ -163,42 +144,63 @@ def evaluate(
     >>> found["mine"].measures["ece"].value < found.before.measures["ece"].value
     True
     """
-    if isinstance(test, BlockedDataset):
-        return _evaluate_rows(test, calibrators, chosen, title, n_validation, level)
+    check_level(level, "evaluate")
     report = progress or _silent
     failures = failures or Failures()
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
-    bootstrap = {"n_resamples": n_resamples, "level": level, "seed": seed}
-    looks = _look_at_all(test, everything, chosen, report, failures, bootstrap)
-    scores = {name: (look.draws["log_loss"].value, look.draws["ece"].value) for name, look in looks.items()}
-    picked = _recommended(scores) if chosen is None else chosen
+    run: dict[str, str] = {}
+    about: Any = test.reading if isinstance(test, BlockedDataset) else test
+    usable = _usable(everything, about, chosen, failures)
+    if isinstance(test, BlockedDataset):
+        _refuse_resampling(n_resamples=n_resamples, seed=seed)
+        if progress is not None:
+            test.watch = lambda done, total: report(done, total or 0, "measuring")
+        found = look_at_blocks(test, usable, level)
+        looks, n_test = found.looks, found.n_rows
+        run = {**run_of(None, None), **({"rows skipped": str(found.n_skipped)} if found.n_skipped else {})}
+    else:
+        drawing = {
+            "n_resamples": N_RESAMPLES
+            if n_resamples is None
+            else check_integer(n_resamples, "n_resamples", "evaluate"),
+            "seed": SEED if seed is None else seed,
+        }
+        looks, n_test = _look_at_all(test, usable, chosen, report, failures, level=level, **drawing), len(test)
+        run = run_of(**drawing)
+    picked = _recommended(looks) if chosen is None else chosen
     report(len(everything), len(everything) + 1, "looking at classes")
-    measured = [
-        _measured(
-            name, everything[name], looks, picked, level,
-            classes=_classes(test, np.exp(log_proba(test, everything[name]))) if name in (NONE, picked) else None,
-            fit_seconds=(fit_seconds or {}).get(name),
-        )
-        for name in looks
-    ]  # fmt: skip
+    seconds = fit_seconds or {}
+    methods = [_measured(name, usable[name], looks, picked, level, seconds.get(name)) for name in looks]
     report(len(everything) + 1, len(everything) + 1, "done")
     return Evaluation(
         title=title,
         n_validation=n_validation_of(calibrators) if n_validation is None else n_validation,
-        n_test=len(test),
-        n_classes=test.n_classes,
-        class_names=None if test.class_names is None else list(test.class_names),
-        input=test.input,
+        n_test=n_test,
+        n_classes=about.n_classes,
+        class_names=None if about.class_names is None else list(about.class_names),
+        input=about.input,
         level=level,
         chosen=picked,
         recommended=chosen is None,
-        methods=measured,
+        methods=methods,
         surface=surface_of(picked, calibrators),
-        run=run_of(n_resamples, seed) | absent_classes_of(calibrators),
+        run=run | absent_classes_of(calibrators),
         failed=failures.reasons(),
     )
+
+
+def _usable(
+    everything: Mapping[str, Calibrator | None], about: Any, chosen: str | None, failures: Failures
+) -> dict[str, Calibrator | None]:
+    """The methods whose columns are those of the rows."""
+    usable: dict[str, Calibrator | None] = {}
+    for i, (name, calibrator) in enumerate(everything.items()):
+        with failures.of(name, needed=name == chosen or _is_last_hope(i, everything, usable)):
+            check_columns(name, calibrator, about.n_classes, about.class_names)
+            usable[name] = calibrator
+    return usable
 
 
 def _look_at_all(
@@ -207,88 +209,59 @@ def _look_at_all(
     chosen: str | None,
     report: Progress,
     failures: Failures,
-    bootstrap: Mapping[str, Any],
-) -> dict[str, _Look]:
+    **how: Any,
+) -> dict[str, Look]:
     """A look at every method that can be measured."""
-    looks: dict[str, _Look] = {}
+    looks: dict[str, Look] = {}
     for i, (name, calibrator) in enumerate(everything.items()):
         report(i, len(everything) + 1, f"measuring {name}")
-        last_hope = i == len(everything) - 1 and len(looks) <= 1 and len(everything) > 1
-        with failures.of(name, needed=name in (NONE, chosen) or last_hope):
-            _check_columns(test, name, calibrator)
-            looks[name] = _look(test, calibrator, **bootstrap)
+        with failures.of(name, needed=name in (NONE, chosen) or _is_last_hope(i, everything, looks)):
+            looks[name] = look_at_rows(test, calibrator, **how)
     return looks
 
 
+def _is_last_hope(i: int, everything: Mapping[str, Any], done: Mapping[str, Any]) -> bool:
+    """Whether no calibrator would be left if this one failed."""
+    return i == len(everything) - 1 and len(done) <= 1 and len(everything) > 1
+
+
+def _refuse_resampling(**given: Any) -> None:
+    for argument, value in given.items():
+        if value is not None:
+            expected = "left out for rows in blocks, which are not resampled"
+            raise ParameterError(argument, "evaluate", expected=expected, got=repr(value))
+
+
 def _measured(
-    name: str, calibrator: Calibrator | None, looks: Mapping[str, _Look], picked: str, level: float, **also: Any
+    name: str,
+    calibrator: Calibrator | None,
+    looks: Mapping[str, Look],
+    picked: str,
+    level: float,
+    fit_seconds: float | None,
 ) -> Measured:
     """What a look has found, beside the network as it is and the method that was picked."""
-    look, before, best = looks[name], looks[NONE].draws, looks[picked].draws
+    look = looks[name]
     return Measured(
         name=name,
         title=title_of(name, calibrator),
         calibrator=_described(calibrator, whole=name == picked),
-        measures={key: _interval(look.draws[key], level, method) for key, (_, method) in MEASURES.items()},
+        measures={key: summary.interval(level=level) for key, summary in look.summaries.items()},
         values=look.values,
-        against_none={key: look.draws[key].minus(before[key], level=level) for key in MEASURES},
-        against_chosen={key: look.draws[key].minus(best[key], level=level) for key in MEASURES},
+        against_none=_differences(look, looks[NONE], level),
+        against_chosen=_differences(look, looks[picked], level),
         reliability=look.reliability,
         histogram=look.histogram,
+        classes=look.classes() if name in (NONE, picked) else None,
+        fit_seconds=fit_seconds,
         predict_seconds=look.seconds,
-        **also,
     )
 
 
-def _evaluate_rows(
-    rows: BlockedDataset,
-    calibrators: Mapping[str, Calibrator],
-    chosen: str | None,
-    title: str,
-    n_validation: int | None,
-    level: float,
-) -> Evaluation:
-    everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
-    if chosen is not None:
-        check_option(chosen, tuple(everything), "chosen", "evaluate")
-    for calibrator in calibrators.values():
-        check_class_order(calibrator, rows.reading.class_names, "test", "evaluate")
-    look = StreamedLook(rows, everything, N_BINS, level)
-    scores = {name: (look.value(name, "log_loss"), look.value(name, "ece")) for name in everything}
-    picked = _recommended(scores) if chosen is None else chosen
-    skipped = {"rows skipped": str(look.n_skipped)} if look.n_skipped else {}
-    return Evaluation(
-        title=title,
-        n_validation=n_validation_of(calibrators) if n_validation is None else n_validation,
-        n_test=look.n_rows,
-        n_classes=rows.n_classes,
-        class_names=None if rows.reading.class_names is None else list(rows.reading.class_names),
-        input=rows.input,
-        level=level,
-        chosen=picked,
-        recommended=chosen is None,
-        methods=[
-            look.measured(name, picked, NONE, _described(calibrator, whole=name == picked))
-            for name, calibrator in everything.items()
-        ],
-        surface=surface_of(picked, calibrators),
-        run={**run_of(0, 0), **skipped, **absent_classes_of(calibrators)},
-    )
-
-
-def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArray[Any]:
-    """Log-probabilities of a calibrator, or of the network itself, in float32 or float64."""
-    if calibrator is None:
-        return np.asarray(to_numpy(log_softmax(_wide(predictions.logits))))
-    values = _wide(predictions.values if calibrator.input == predictions.input else predictions.logits)
-    if calibrator.input == "probabilities" and predictions.input == "logits":
-        values = np.exp(to_numpy(log_softmax(values)))
-    return np.asarray(to_numpy(calibrator.predict_log_proba(values)))
-
-
-def _wide(values: Any) -> Any:
-    """At least float32: half precision would round the confidences that are to be measured."""
-    return as_floating(values, "values", "evaluate")[0]
+def _differences(look: Look, other: Look, level: float) -> dict[str, PairedDifference]:
+    """Of every metric for which an interval of differences holds."""
+    found = {key: summary.minus(other.summaries[key], level=level) for key, summary in look.summaries.items()}
+    return {key: difference for key, difference in found.items() if difference is not None}
 
 
 def _described(calibrator: Calibrator | None, whole: bool) -> dict[str, Any] | None:
@@ -302,92 +275,11 @@ def _described(calibrator: Calibrator | None, whole: bool) -> dict[str, Any] | N
     return data
 
 
-def _check_columns(test: Predictions, name: str, calibrator: Calibrator | None) -> None:
-    needed = test.n_classes if calibrator is None else calibrator.n_features_in_
-    if needed != test.n_classes:
-        expected = f"of {needed} columns, as the calibrator {name!r} was fitted on"
-        raise ShapeError("test", "evaluate", expected=expected, got=f"{test.n_classes} columns")
-    if calibrator is not None:
-        check_class_order(calibrator, test.class_names, "test", "evaluate")
-
-
-class _Look(NamedTuple):
-    """What is kept of a method's probabilities, which are not: for many rows and methods they would fill the memory."""
-
-    draws: dict[str, Resamples]
-    values: dict[str, float]
-    reliability: Reliability
-    histogram: Histogram
-    seconds: float
-
-
-def _look(test: Predictions, calibrator: Calibrator | None, n_resamples: int, level: float, seed: int) -> _Look:
-    start = time.perf_counter()
-    log_p = log_proba(test, calibrator)
-    seconds = time.perf_counter() - start
-    p = np.exp(log_p)
-    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "sample_weight": test.weight}
-    draws = {
-        key: metrics.resample(metric, test.labels, log_p if metric is metrics.log_loss else p, **options)
-        for key, (metric, _) in MEASURES.items()
-    }
-    values = {key: float(metric(test.labels, p, sample_weight=test.weight)) for key, metric in VALUES.items()}
-    return _Look(draws, values, _reliability(test, p, level, seed), _histogram(test, p), seconds)
-
-
-def _recommended(scores: Mapping[str, tuple[float, float]]) -> str:
-    """The name of the least ECE among those whose log-loss is close to the best; `scores` are (log-loss, ECE)."""
-    limit = (1.0 + LOG_LOSS_SHARE) * min(log_loss for log_loss, _ in scores.values())
-    good = [name for name, (log_loss, _) in scores.items() if log_loss <= limit]
-    return min(good, key=lambda name: scores[name][1])
-
-
-def _interval(draws: Resamples, level: float, method: str) -> Interval:
-    found = draws.interval(level=level, method=method)
-    if method == "percentile":
-        return found
-    # Mirrored at a value near 0 the interval can fall below 0, or miss the value itself.
-    low, high = min(max(found.low, 0.0), found.value), max(found.high, found.value)
-    return Interval(found.value, low, high, level, found.standard_error, found.bias, found.n_resamples)
-
-
-def _reliability(test: Predictions, p: NDArray[Any], level: float, seed: int) -> Reliability:
-    options: dict[str, Any] = {"n_bins": N_BINS, "level": level, "sample_weight": test.weight}
-    curve = metrics.reliability_curve(test.labels, p, **options)
-    band = metrics.reliability_band(test.labels, p, kind="consistency", n_resamples=200, seed=seed, **options)
-    return Reliability(curve.count, curve.confidence, curve.accuracy, band.low, band.high)
-
-
-def _histogram(test: Predictions, p: NDArray[Any]) -> Histogram:
-    confidence, right = p.max(axis=1).astype(np.float64), p.argmax(axis=1) == test.labels
-    weight = np.ones(len(test)) if test.weight is None else test.weight
-    edges = np.linspace(0.0, 1.0, HISTOGRAM_BINS + 1)
-    # Rounding may leave a confidence a little above 1; it belongs into the last bin.
-    confidence = np.minimum(confidence, 1.0)
-    counts = [np.histogram(confidence[rows], edges, weights=weight[rows])[0].tolist() for rows in (right, ~right)]
-    return Histogram(edges.tolist(), *counts)
-
-
-def _classes(test: Predictions, p: NDArray[Any]) -> list[ClassRow]:
-    predicted, top = p.argmax(axis=1), p.max(axis=1).astype(np.float64)
-    rows = []
-    for label in range(test.n_classes):
-        occurs, said = test.labels == label, predicted == label
-        weight = None if test.weight is None else test.weight[said]
-        any_said = bool(said.any()) and (weight is None or weight.sum() > 0)
-        rows.append(
-            ClassRow(
-                label=label,
-                n=int(occurs.sum()),
-                predicted=int(said.sum()),
-                precision=float(np.average(occurs[said], weights=weight)) if any_said else None,
-                confidence=float(np.average(top[said], weights=weight)) if any_said else None,
-                ece=metrics.expected_calibration_error(
-                    occurs.astype(np.int64), np.minimum(p[:, label], 1.0), n_bins=N_BINS, sample_weight=test.weight
-                ),
-            )
-        )
-    return rows
+def _recommended(looks: Mapping[str, Look]) -> str:
+    """The name of the least ECE among those whose log-loss is close to the best."""
+    value = {name: {key: each.value for key, each in look.summaries.items()} for name, look in looks.items()}
+    limit = (1.0 + LOG_LOSS_SHARE) * min(of["log_loss"] for of in value.values())
+    return min((name for name, of in value.items() if of["log_loss"] <= limit), key=lambda name: value[name]["ece"])
 
 
 def _silent(done: float, total: int, words: str) -> None:

@@ -197,12 +197,12 @@ class Evaluation:
         write_atomically(path, json.dumps(self.to_dict(), allow_nan=False) + "\n")
 
     def __repr__(self) -> str:
-        from refocal.evaluate.words import verdict
+        from refocal.evaluate.summary import verdict
 
         return f"Evaluation({len(self.methods)} methods, {self.n_test:,} rows: {verdict(self)})"
 
     def _repr_html_(self) -> str:
-        from refocal.evaluate.words import html_table
+        from refocal.evaluate.summary import html_table
 
         return html_table(self)
 

@@ -10,23 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal import metrics
 from refocal.errors import ParameterError
-from refocal.metrics._ranked import norm_of_gaps, quantile_starts, rank, sum_bins
+from refocal.metrics._bins import norm_of_gaps, quantile_starts, rank, sum_bins
+from refocal.metrics.records import objectives
 
 Vector = NDArray[np.float64]
 Metric = Callable[..., float]
-
-# What may be named besides: functions of (y_true, probabilities).
-METRICS = (
-    "brier_score",
-    "classwise_ece",
-    "debiased_ece",
-    "ece_sweep",
-    "expected_calibration_error",
-    "ks_calibration_error",
-    "smooth_ece",
-)
 
 # The default rule (docs/calibrators.md). One number of bins alone is a noisy guide on a few thousand rows, so the
 # calibration errors at several are averaged: all that leave MIN_BIN_ROWS rows to a bin, and the first in any case.
@@ -74,11 +63,12 @@ def as_objective(objective: Any, n_rows: int, function: str) -> Objective:
         return Objective("ece", error=partial(mean_error, resolutions=(15,)), resolutions=(15,))
     if objective == "auto":
         return balanced(n_rows)
-    if isinstance(objective, str) and objective in METRICS:
-        return Objective(objective, metric=getattr(metrics, objective))
+    named = objectives()
+    if isinstance(objective, str) and objective in named:
+        return Objective(objective, metric=named[objective])
     if callable(objective):
         return Objective(getattr(objective, "__name__", type(objective).__name__), metric=objective)
-    words = ", ".join(repr(name) for name in ("auto", "nll", "ece", *METRICS))
+    words = ", ".join(repr(name) for name in ("auto", "nll", "ece", *named))
     raise ParameterError("objective", function, expected=f"one of {words}, or a callable", got=repr(objective))
 
 

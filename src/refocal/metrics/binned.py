@@ -1,39 +1,35 @@
-"""Calibration errors over bins of the confidence, and the reliability curve they summarise."""
+"""Calibration errors over bins of the confidence."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from statistics import NormalDist
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from refocal._validation import check_integer, check_option
-from refocal.metrics._inputs import Rows, Vector, check_level, read_probabilities
-from refocal.metrics._ranked import STRATEGIES, Bins, make_bins, norm_of_gaps, quantile_starts, rank, sum_bins
+from refocal.metrics._bins import (
+    STRATEGIES,
+    Bins,
+    bins_of,
+    make_bins,
+    norm_of_gaps,
+    quantile_starts,
+    rank,
+    sum_bins,
+)
+from refocal.metrics._inputs import Rows, Vector, read_probabilities
+from refocal.metrics._resampling import Evaluate, resample_bins, resample_rows
+from refocal.metrics.inversion import SHAPE_BINS, ErrorModel, InvertedError
+from refocal.metrics.record import BlockSums, Metric, StreamedMetric
+from refocal.metrics.reliability import bins_of_curve
+
+__all__ = ["classwise_ece", "debiased_ece", "ece_sweep", "expected_calibration_error"]
 
 NORMS = ("l1", "l2", "max")
 KINDS = ("confidence", "top_label")
 _MOST_SWEPT = 1 << 12
-
-
-@dataclass(frozen=True)
-class ReliabilityCurve:
-    """One entry for each bin that is not empty; `low` and `high` bound the accuracy at `level`, bin by bin.
-
-    >>> curve = reliability_curve([0, 1, 1, 1], [0.25, 0.75, 0.8, 1.0], n_bins=2)
-    >>> curve.count, curve.confidence, curve.accuracy
-    ([2, 2], [0.5, 0.9], [0.5, 1.0])
-    """
-
-    count: list[int]
-    weight: list[float]
-    confidence: list[float]
-    accuracy: list[float]
-    low: list[float]
-    high: list[float]
-    level: float
 
 
 def expected_calibration_error(
@@ -62,11 +58,72 @@ def expected_calibration_error(
     >>> expected_calibration_error([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75], n_bins=2)
     0.25
     """
-    function = "expected_calibration_error"
-    _check_options(n_bins, strategy, norm, function)
-    check_option(kind, KINDS, "kind", function)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function)
+    rows = read_probabilities(y_true, probabilities, sample_weight, "expected_calibration_error")
+    return _ece(rows, n_bins=n_bins, strategy=strategy, norm=norm, kind=kind)
+
+
+def _ece(
+    rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1", kind: str = "confidence"
+) -> float:
+    _check_options(n_bins, strategy, norm, "expected_calibration_error")
+    check_option(kind, KINDS, "kind", "expected_calibration_error")
     return norm_of_gaps(bins_of(rows, n_bins=n_bins, strategy=strategy, kind=kind), norm)
+
+
+def _ece_resampled(
+    rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1", kind: str = "confidence"
+) -> Evaluate:
+    if strategy == "interpolated":
+        return resample_rows(rows, _ece, n_bins=n_bins, strategy=strategy, norm=norm, kind=kind)
+    if kind == "confidence":
+        return resample_bins(rows, [(slice(None), *rows.confidence())], n_bins=n_bins, strategy=strategy, norm=norm)
+    confidence, correct, predicted = rows.top()
+    groups = [np.flatnonzero(predicted == label) for label in np.unique(predicted)]
+    parts = [(group, confidence[group], correct[group]) for group in groups]
+    return resample_bins(rows, parts, n_bins=n_bins, strategy=strategy, norm=norm)
+
+
+def _ece_summary(
+    rows: Rows,
+    *,
+    n_resamples: int,
+    seed: int,
+    n_bins: int = 15,
+    strategy: str = "quantile",
+    norm: str = "l1",
+    kind: str = "confidence",
+) -> InvertedError | None:
+    if kind != "confidence":
+        return None
+    bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
+    model = _norm_model(bins, norm)
+    return InvertedError(model.observed, model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed)
+
+
+def _ece_streamed(sums: BlockSums) -> StreamedMetric:
+    found = sums.calibration
+    bins = bins_of_curve(found.curve)
+    summary = InvertedError(found.ece, _norm_model(bins, "l1"), bins)
+    return StreamedMetric(found.ece, found.error_bound, summary)
+
+
+def _norm_model(bins: Bins, norm: str) -> ErrorModel:
+    share = bins.weight / bins.weight.sum()
+
+    def statistic(gap: Vector) -> Vector:
+        if norm == "max":
+            return np.asarray(np.abs(gap).max(axis=-1))
+        return np.asarray(np.abs(gap) @ share if norm == "l1" else np.sqrt(np.square(gap) @ share))
+
+    return ErrorModel(bins, statistic, lambda gap: float(statistic(gap)), norm_of_gaps(bins, norm))
+
+
+def _largest_gap(rows: Rows, *, n_bins: int = 15) -> float:
+    return _ece(rows, n_bins=n_bins, norm="max")
+
+
+def _largest_gap_resampled(rows: Rows, *, n_bins: int = 15) -> Evaluate:
+    return _ece_resampled(rows, n_bins=n_bins, norm="max")
 
 
 def classwise_ece(
@@ -85,19 +142,32 @@ def classwise_ece(
     >>> classwise_ece([0, 1], [[1.0, 0.0], [0.5, 0.5]], n_bins=2)
     0.25
     """
-    function = "classwise_ece"
-    _check_options(n_bins, strategy, norm, function)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function)
-    return classwise_of(rows, n_bins=n_bins, strategy=strategy, norm=norm)
+    rows = read_probabilities(y_true, probabilities, sample_weight, "classwise_ece")
+    return _classwise(rows, n_bins=n_bins, strategy=strategy, norm=norm)
 
 
-def classwise_of(rows: Rows, *, n_bins: int, strategy: str, norm: str) -> float:
-    """`classwise_ece` of checked rows."""
+def _classwise(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1") -> float:
+    _check_options(n_bins, strategy, norm, "classwise_ece")
     errors = [
         norm_of_gaps(make_bins(*rows.event(label), rows.weight, n_bins=n_bins, strategy=strategy), norm)
         for label in range(rows.n_classes)
     ]
     return math.fsum(errors) / rows.n_classes
+
+
+def _classwise_resampled(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1") -> Evaluate:
+    if strategy == "interpolated":
+        return resample_rows(rows, _classwise, n_bins=n_bins, strategy=strategy, norm=norm)
+    classes = [
+        resample_bins(rows, [(slice(None), *rows.event(label))], n_bins=n_bins, strategy=strategy, norm=norm)
+        for label in range(rows.n_classes)
+    ]
+    return lambda counts: np.mean([evaluate(counts) for evaluate in classes], axis=0)
+
+
+def _classwise_streamed(sums: BlockSums) -> StreamedMetric:
+    errors, bounds = zip(*((each.ece, each.error_bound) for each in sums.classes), strict=True)
+    return StreamedMetric(float(np.mean(errors)), float(np.mean(bounds)))
 
 
 def debiased_ece(
@@ -119,10 +189,35 @@ def debiased_ece(
     >>> debiased_ece(y, [0.5] * 100, n_bins=1), round(debiased_ece(y, [0.6] * 100, n_bins=1), 4)
     (0.0, 0.0865)
     """
-    function = "debiased_ece"
-    _check_options(n_bins, strategy, norm, function, norms=("l1", "l2"))
-    rows = read_probabilities(y_true, probabilities, sample_weight, function)
+    rows = read_probabilities(y_true, probabilities, sample_weight, "debiased_ece")
+    return _debiased(rows, n_bins=n_bins, strategy=strategy, norm=norm)
+
+
+def _debiased(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l2") -> float:
+    _check_options(n_bins, strategy, norm, "debiased_ece", norms=("l1", "l2"))
     return debiased_norm(bins_of(rows, n_bins=n_bins, strategy=strategy), norm)
+
+
+def _debiased_summary(
+    rows: Rows, *, n_resamples: int, seed: int, n_bins: int = 15, strategy: str = "quantile", norm: str = "l2"
+) -> InvertedError | None:
+    if norm != "l2":
+        return None
+    bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
+    share, confidence = bins.weight / bins.weight.sum(), bins.confidence / bins.weight
+    rest = np.square(bins.weight) / bins.squared_weight - 1.0
+
+    def statistic(gap: Vector) -> Vector:
+        outcome = np.clip(confidence - gap, 0.0, 1.0)
+        noise = np.divide(outcome * (1.0 - outcome), rest, out=np.zeros_like(gap), where=rest > 0.0)
+        return np.asarray(np.sqrt(np.maximum((np.square(gap) - noise) @ share, 0.0)))
+
+    model = ErrorModel(bins, statistic, lambda gap: math.sqrt(float(np.square(gap) @ share)), debiased_norm(bins, norm))
+    return InvertedError(model.observed, model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed)
+
+
+def _debiased_resampled(rows: Rows, **options: Any) -> Evaluate:
+    return resample_rows(rows.reduced(), _debiased, **options)
 
 
 def debiased_norm(bins: Bins, norm: str) -> float:
@@ -138,6 +233,16 @@ def debiased_norm(bins: Bins, norm: str) -> float:
     return max(0.0, float(share @ (2.0 * np.abs(gap) - expected)))
 
 
+def _folded_normal_mean(centre: float, spread: float) -> float:
+    """E|centre + spread · Z| for a standard normal Z."""
+    if spread == 0.0:
+        return centre
+    ratio = centre / spread
+    return spread * math.sqrt(2.0 / math.pi) * math.exp(-ratio * ratio / 2.0) + centre * math.erf(
+        ratio / math.sqrt(2.0)
+    )
+
+
 def ece_sweep(y_true: Any, probabilities: Any, *, norm: str = "l1", sample_weight: Any = None) -> float:
     """Equal-mass calibration error with as many bins as keep the accuracy rising (Roelofs et al. 2022).
 
@@ -148,15 +253,13 @@ def ece_sweep(y_true: Any, probabilities: Any, *, norm: str = "l1", sample_weigh
     >>> ece_sweep([0, 1, 0, 1], [0.1, 0.2, 0.6, 0.9])
     0.3
     """
-    function = "ece_sweep"
-    check_option(norm, NORMS, "norm", function)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function)
-    return sweep_error(*rows.confidence(), rows.weight, norm=norm)
+    rows = read_probabilities(y_true, probabilities, sample_weight, "ece_sweep")
+    return _sweep(rows, norm=norm)
 
 
-def sweep_error(confidence: Vector, correct: Any, weight: Vector | None, *, norm: str) -> float:
-    """`ece_sweep` of checked vectors."""
-    ranked = rank(confidence, correct, weight)
+def _sweep(rows: Rows, *, norm: str = "l1") -> float:
+    check_option(norm, NORMS, "norm", "ece_sweep")
+    ranked = rank(*rows.confidence(), rows.weight)
     finest = sum_bins(ranked, np.concatenate([np.zeros(1, dtype=np.int64), ranked.ends_of_ties()[:-1]]))
     if _is_rising(finest.correct / finest.weight):
         # So is every coarser cut: no need to try them all.
@@ -176,78 +279,62 @@ def sweep_error(confidence: Vector, correct: Any, weight: Vector | None, *, norm
     return norm_of_gaps(sum_bins(ranked, best), norm)
 
 
+def _sweep_resampled(rows: Rows, **options: Any) -> Evaluate:
+    return resample_rows(rows.reduced(), _sweep, **options)
+
+
 def _is_rising(rates: Vector) -> bool:
     # Rates that are equal but for rounding count as rising.
     return bool(np.all(np.diff(rates) >= -1e-12 * rates.max()))
-
-
-def reliability_curve(
-    y_true: Any,
-    probabilities: Any,
-    *,
-    n_bins: int = 15,
-    strategy: str = "quantile",
-    level: float = 0.95,
-    sample_weight: Any = None,
-) -> ReliabilityCurve:
-    """Mean confidence and accuracy of each bin, with Wilson's interval for the accuracy.
-
-    >>> curve = reliability_curve([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75], n_bins=2)
-    >>> curve.confidence, curve.accuracy, curve.count
-    ([0.25, 0.75], [0.5, 1.0], [2, 2])
-    """
-    function = "reliability_curve"
-    _check_options(n_bins, strategy, "l1", function)
-    check_level(level, function)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function)
-    bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
-    return curve_of(bins, level)
-
-
-def curve_of(bins: Bins, level: float) -> ReliabilityCurve:
-    """Bins as a curve; with weights the interval rests on the effective number of rows (Σw)² / Σw²."""
-    outcome = bins.correct / bins.weight
-    size = np.square(bins.weight) / bins.squared_weight
-    z2 = NormalDist().inv_cdf(0.5 + level / 2.0) ** 2
-    centre = (outcome + z2 / (2.0 * size)) / (1.0 + z2 / size)
-    half = np.sqrt(z2 * (outcome * (1.0 - outcome) / size + z2 / (4.0 * size * size))) / (1.0 + z2 / size)
-    return ReliabilityCurve(
-        count=bins.count.tolist(),
-        weight=bins.weight.tolist(),
-        confidence=(bins.confidence / bins.weight).tolist(),
-        accuracy=outcome.tolist(),
-        low=np.maximum(centre - half, 0.0).tolist(),
-        high=np.minimum(centre + half, 1.0).tolist(),
-        level=level,
-    )
-
-
-def bins_of(rows: Rows, *, n_bins: int, strategy: str, kind: str = "confidence") -> Bins:
-    """The rows' confidence in bins; for "top_label" the bins of every predicted class, one after the other."""
-    if kind == "confidence":
-        return make_bins(*rows.confidence(), rows.weight, n_bins=n_bins, strategy=strategy)
-    confidence, correct, predicted = rows.top()
-    parts = []
-    for label in np.unique(predicted):
-        of_label = predicted == label
-        weight = None if rows.weight is None else rows.weight[of_label]
-        if weight is None or weight.sum() > 0:
-            parts.append(make_bins(confidence[of_label], correct[of_label], weight, n_bins=n_bins, strategy=strategy))
-    fields = ("count", "weight", "confidence", "correct", "squared_weight")
-    return Bins(*(np.concatenate([getattr(part, field) for part in parts]) for field in fields))
-
-
-def _folded_normal_mean(centre: float, spread: float) -> float:
-    """E|centre + spread · Z| for a standard normal Z."""
-    if spread == 0.0:
-        return centre
-    ratio = centre / spread
-    return spread * math.sqrt(2.0 / math.pi) * math.exp(-ratio * ratio / 2.0) + centre * math.erf(
-        ratio / math.sqrt(2.0)
-    )
 
 
 def _check_options(n_bins: Any, strategy: Any, norm: Any, function: str, norms: tuple[str, ...] = NORMS) -> None:
     check_integer(n_bins, "n_bins", function)
     check_option(strategy, STRATEGIES, "strategy", function)
     check_option(norm, norms, "norm", function)
+
+
+METRICS = (
+    Metric(
+        "ece",
+        expected_calibration_error,
+        "ECE",
+        _ece,
+        _ece_resampled,
+        _ece_streamed,
+        _ece_summary,
+        unit="%",
+        shown="with interval",
+    ),
+    Metric(
+        "classwise_ece",
+        classwise_ece,
+        "class-wise ECE",
+        _classwise,
+        _classwise_resampled,
+        _classwise_streamed,
+        unit="%",
+        shown="value",
+    ),
+    Metric(
+        "max_calibration_error",
+        partial(expected_calibration_error, norm="max"),
+        "largest gap",
+        _largest_gap,
+        _largest_gap_resampled,
+        lambda sums: StreamedMetric(sums.calibration.largest_gap, sums.calibration.largest_gap_bound),
+        unit="%",
+        shown="value",
+        objective=False,
+    ),
+    Metric(
+        "debiased_ece",
+        debiased_ece,
+        "debiased ECE",
+        _debiased,
+        _debiased_resampled,
+        summary=_debiased_summary,
+        unit="%",
+    ),
+    Metric("ece_sweep", ece_sweep, "ECE, swept bins", _sweep, _sweep_resampled, unit="%"),
+)

@@ -10,6 +10,7 @@ import numpy as np
 
 from refocal._arrays import without_warnings
 from refocal._validation import check_integer, check_option
+from refocal.metrics._bins import STRATEGIES, Bins, make_bins, norm_of_gaps
 from refocal.metrics._inputs import (
     Matrix,
     Rows,
@@ -19,7 +20,18 @@ from refocal.metrics._inputs import (
     read_probabilities,
 )
 from refocal.metrics._isotonic import isotonic_fit
-from refocal.metrics._ranked import STRATEGIES, Bins, make_bins, norm_of_gaps
+from refocal.metrics._resampling import Evaluate, base_weight, resample_rows
+from refocal.metrics.record import Metric, mean_metric
+
+__all__ = [
+    "BrierDecomposition",
+    "SpiegelhalterResult",
+    "accuracy",
+    "brier_decomposition",
+    "brier_score",
+    "log_loss",
+    "spiegelhalter_test",
+]
 
 
 @dataclass(frozen=True)
@@ -114,21 +126,6 @@ def accuracy_terms(rows: Rows) -> Vector:
     return rows.top()[1].astype(np.float64)
 
 
-def error_rate(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> float:
-    """Share of the rows whose largest probability is not that of the label: 1 - accuracy.
-
-    >>> error_rate([0, 1, 1, 1], [0.1, 0.8, 0.4, 0.9])
-    0.25
-    """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "error_rate")
-    return mean(error_terms(rows), rows.weight)
-
-
-def error_terms(rows: Rows) -> Vector:
-    """0 where the top class is the label, else 1."""
-    return 1.0 - accuracy_terms(rows)
-
-
 def brier_decomposition(
     y_true: Any,
     probabilities: Any,
@@ -150,16 +147,18 @@ def brier_decomposition(
     >>> parts.brier, parts.calibration, parts.refinement
     (0.1875, 0.0625, 0.125)
     """
+    rows = read_probabilities(y_true, probabilities, sample_weight, "brier_decomposition")
+    return decompose(rows, method=method, n_bins=n_bins, strategy=strategy)
+
+
+def decompose(
+    rows: Rows, *, method: str = "isotonic", n_bins: int = 15, strategy: str = "quantile"
+) -> BrierDecomposition:
+    """`brier_decomposition` of checked rows."""
     function = "brier_decomposition"
     check_option(method, ("isotonic", "binned"), "method", function)
     check_option(strategy, STRATEGIES, "strategy", function)
     check_integer(n_bins, "n_bins", function)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function)
-    return decompose(rows, method=method, n_bins=n_bins, strategy=strategy)
-
-
-def decompose(rows: Rows, *, method: str, n_bins: int, strategy: str) -> BrierDecomposition:
-    """`brier_decomposition` of checked rows."""
     parts = np.zeros(3)
     for label in [1] if rows.binary else range(rows.n_classes):
         p, happened = rows.event(label)
@@ -194,10 +193,24 @@ def spiegelhalter_test(y_true: Any, probabilities: Any, *, sample_weight: Any = 
     >>> spiegelhalter_test([0, 1, 0, 1], [0.2, 0.8, 0.3, 0.7]).p_value > 0.05
     True
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "spiegelhalter_test")
+    return _spiegelhalter(read_probabilities(y_true, probabilities, sample_weight, "spiegelhalter_test"))
+
+
+def _spiegelhalter(rows: Rows) -> SpiegelhalterResult:
     excess, variance = spiegelhalter_terms(rows)
-    weight = np.ones_like(excess) if rows.weight is None else rows.weight
+    weight = base_weight(rows)
     return spiegelhalter_result(float(weight @ excess), float(np.square(weight) @ variance))
+
+
+def _spiegelhalter_resampled(rows: Rows) -> Evaluate:
+    excess, variance = spiegelhalter_terms(rows)
+    base = base_weight(rows)
+
+    def evaluate(counts: Vector) -> Vector:
+        sums = zip(counts @ (base * excess), counts @ (np.square(base) * variance), strict=True)
+        return np.array([spiegelhalter_result(float(e), float(v)).z for e, v in sums])
+
+    return evaluate
 
 
 def spiegelhalter_terms(rows: Rows) -> tuple[Vector, Vector]:
@@ -227,3 +240,51 @@ def _power_sums(p: Matrix, power: int) -> Vector:
     axes = ",".join(["ij"] * power)
     sums: Vector = np.einsum(f"{axes}->i", *[p] * power, dtype=np.float64)
     return sums
+
+
+def _decomposed(rows: Rows, **options: Any) -> float:
+    """The part of the Brier score that recalibration removes."""
+    return decompose(rows, **options).calibration
+
+
+METRICS = (
+    mean_metric(
+        "log_loss",
+        log_loss,
+        "log-loss",
+        log_loss_terms,
+        range=(0.0, math.inf),
+        takes_logs=True,
+        shown="with interval",
+        objective=False,
+    ),
+    mean_metric("brier_score", brier_score, "Brier score", brier_terms, range=(0.0, 2.0), shown="with interval"),
+    mean_metric(
+        "accuracy",
+        accuracy,
+        "accuracy",
+        accuracy_terms,
+        unit="%",
+        lower_is_better=False,
+        shown="with interval",
+        objective=False,
+    ),
+    Metric(
+        "brier_decomposition",
+        brier_decomposition,
+        "calibration part of the Brier score",
+        _decomposed,
+        lambda rows, **options: resample_rows(rows, _decomposed, **options),
+        range=(0.0, 2.0),
+        objective=False,
+    ),
+    Metric(
+        "spiegelhalter_test",
+        spiegelhalter_test,
+        "Spiegelhalter's z",
+        lambda rows: _spiegelhalter(rows).z,
+        _spiegelhalter_resampled,
+        range=(-math.inf, math.inf),
+        objective=False,
+    ),
+)

@@ -10,13 +10,19 @@ from typing import Any
 import numpy as np
 
 from refocal._validation import check_number
-from refocal.metrics._inputs import Flags, Vector, mean, read_probabilities
+from refocal.metrics._bins import Bins, Ranked, bins_of, rank
+from refocal.metrics._inputs import Flags, Rows, Vector, mean, read_probabilities
 from refocal.metrics._isotonic import isotonic_fit
-from refocal.metrics._ranked import Ranked, rank
+from refocal.metrics._resampling import Evaluate, resample_rows
+from refocal.metrics.inversion import SHAPE_BINS, ErrorModel, InvertedError
+from refocal.metrics.record import BlockSums, Metric, StreamedMetric
+
+__all__ = ["CorpReliability", "corp_reliability", "ks_calibration_error", "smooth_ece"]
 
 _CELLS = 1 << 16
 _CELLS_PER_BANDWIDTH = 32
 _BLOCK = 1 << 15
+_INTERVAL_CELLS = 256
 
 
 @dataclass(frozen=True)
@@ -54,10 +60,12 @@ def smooth_ece(y_true: Any, probabilities: Any, *, bandwidth: float | None = Non
     >>> round(smooth_ece(y, p), 6)
     0.25
     """
-    function = "smooth_ece"
+    return _smooth(read_probabilities(y_true, probabilities, sample_weight, "smooth_ece"), bandwidth=bandwidth)
+
+
+def _smooth(rows: Rows, *, bandwidth: float | None = None) -> float:
     if bandwidth is not None:
-        check_number(bandwidth, "bandwidth", function, above=0.0, also="None or ")
-    rows = read_probabilities(y_true, probabilities, sample_weight, function)
+        check_number(bandwidth, "bandwidth", "smooth_ece", above=0.0, also="None or ")
     return smooth_error(*rows.confidence(), rows.weight, bandwidth=bandwidth)
 
 
@@ -91,7 +99,10 @@ def ks_calibration_error(y_true: Any, probabilities: Any, *, sample_weight: Any 
     >>> ks_calibration_error([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75])
     0.25
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "ks_calibration_error")
+    return _ks(read_probabilities(y_true, probabilities, sample_weight, "ks_calibration_error"))
+
+
+def _ks(rows: Rows) -> float:
     return ks_error(rank(*rows.confidence(), rows.weight))
 
 
@@ -198,3 +209,91 @@ def _fixed_point(smoothed: Callable[[float], float], guess: float | None = None)
         else:
             high, at_high, at_low = middle, value, at_low / 2.0
     return middle
+
+
+def _corp(rows: Rows) -> float:
+    return corp_of(*rows.confidence(), rows.weight).miscalibration
+
+
+def _reduced(measure: Callable[..., float]) -> Callable[..., Evaluate]:
+    """The resampled form of a metric that needs nothing but the confidence and the outcome."""
+
+    def resampled(rows: Rows, **options: Any) -> Evaluate:
+        return resample_rows(rows.reduced(), measure, **options)
+
+    return resampled
+
+
+def _smooth_streamed(sums: BlockSums) -> StreamedMetric:
+    return StreamedMetric(smooth_error_of(sums.residuals))
+
+
+def _cells_of(rows: Rows) -> tuple[Bins, Vector, Vector]:
+    """Rows in cells that an error without bins hardly notices; the share of each in the weight, and its confidence."""
+    cells = bins_of(rows, n_bins=_INTERVAL_CELLS)
+    return cells, cells.weight / cells.weight.sum(), cells.confidence / cells.weight
+
+
+def _ks_summary(rows: Rows, *, n_resamples: int, seed: int) -> InvertedError:
+    cells, share, _ = _cells_of(rows)
+
+    def statistic(gap: Vector) -> Vector:
+        return np.asarray(np.abs(np.cumsum(gap * share, axis=-1)).max(axis=-1))
+
+    observed = float(statistic(cells.gap / cells.weight))
+    model = ErrorModel(cells, statistic, lambda gap: float(statistic(gap)), observed)
+    return InvertedError(_ks(rows), model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed)
+
+
+def _smooth_summary(rows: Rows, *, n_resamples: int, seed: int, bandwidth: float | None = None) -> InvertedError:
+    """The bandwidth of a draw is at most the observed error exactly if its error at that bandwidth is."""
+    value = _smooth(rows, bandwidth=bandwidth)
+    cells, share, confidence = _cells_of(rows)
+    width = max(value, 1.0 / _CELLS) if bandwidth is None else bandwidth
+    smoothed = share[:, None] * _kernel(confidence, width)
+
+    def statistic(gap: Vector) -> Vector:
+        return np.asarray(np.abs(gap @ smoothed).mean(axis=-1))
+
+    def population(gap: Vector) -> float:
+        return smooth_error(confidence, confidence - gap, share, bandwidth=bandwidth)
+
+    model = ErrorModel(cells, statistic, population, value)
+    return InvertedError(value, model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed)
+
+
+def _kernel(confidence: Vector, width: float) -> Vector:
+    """K_σ(t, c) for each confidence, at the middles of intervals of t that are narrow beside σ."""
+    n = int(min(max(64.0, 8.0 / width), 4096.0))
+    t = (np.arange(n) + 0.5) / n
+    reach = math.ceil(4.0 * width) + 1
+    images = [2.0 * turn + sign * confidence for turn in range(-reach, reach + 1) for sign in (1.0, -1.0)]
+    density = sum(np.exp(-0.5 * np.square((t - image[:, None]) / width)) for image in images)
+    return np.asarray(density / (width * math.sqrt(2.0 * math.pi)))
+
+
+METRICS = (
+    Metric(
+        "smooth_ece",
+        smooth_ece,
+        "smooth ECE",
+        _smooth,
+        _reduced(_smooth),
+        _smooth_streamed,
+        _smooth_summary,
+        unit="%",
+        shown="value",
+    ),
+    Metric(
+        "ks_calibration_error",
+        ks_calibration_error,
+        "KS error",
+        _ks,
+        _reduced(_ks),
+        lambda sums: StreamedMetric(sums.calibration.ks, sums.calibration.ks_bound),
+        _ks_summary,
+        unit="%",
+        shown="value",
+    ),
+    Metric("corp_reliability", corp_reliability, "CORP miscalibration", _corp, _reduced(_corp), objective=False),
+)

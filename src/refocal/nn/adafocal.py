@@ -14,7 +14,7 @@ from refocal._validation import check_integer, check_number
 from refocal.errors import ParameterError, ShapeError
 from refocal.losses import focal_of_row
 from refocal.maps.row import gaps, normalise
-from refocal.metrics._ranked import quantile_starts, rank
+from refocal.metrics._bins import quantile_starts, rank
 from refocal.nn._base import Loss
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from refocal._validation import check_option
 from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
-from refocal.evaluate.compute import MEASURES
-from refocal.evaluate.words import percent
-from refocal.metrics import ReliabilityBand, ReliabilityCurve, StreamedCalibration
+from refocal.evaluate.summary import percent
+from refocal.metrics import METRICS, ReliabilityBand, ReliabilityCurve, StreamedCalibration
+from refocal.metrics.record import Metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 # The report replaces these by variables of its style sheet, so that figures follow the reader's light or dark theme.
 INK, MUTED, LINE = "#1b1f24", "#5c6570", "#d5dae0"
 FIRST, SECOND, BAND = "#0b62b8", "#b8480b", "#c7dcf2"
-NAMES = {"ece": "ECE (%)", "log_loss": "log-loss", "brier_score": "Brier score", "accuracy": "accuracy (%)"}
 DEFAULT_TOLERANCE = 0.02
 
 
@@ -131,12 +130,13 @@ def plot_comparison(evaluation: Evaluation, measure: str = "ece", ax: Axes | Non
     >>> [label.get_text() for label in plot_comparison(found, "ece").get_yticklabels()]
     ['none', 'ts']
     """
-    check_option(measure, tuple(MEASURES), "measure", "plot_comparison")
+    check_option(measure, tuple(evaluation.before.measures), "measure", "plot_comparison")
+    metric = METRICS[measure]
     ax = _axes(ax, title)
     ranked = sorted(
-        evaluation.methods, key=lambda method: method.measures[measure].value, reverse=measure != "accuracy"
+        evaluation.methods, key=lambda method: method.measures[measure].value, reverse=metric.lower_is_better
     )
-    factor = 100.0 if "%" in NAMES[measure] else 1.0
+    factor = metric.scale
     for y, method in enumerate(ranked):
         found = method.measures[measure]
         color = FIRST if method.name == evaluation.chosen else MUTED
@@ -146,7 +146,7 @@ def plot_comparison(evaluation: Evaluation, measure: str = "ece", ax: Axes | Non
     ax.set_yticks(range(len(ranked)), [method.name for method in ranked])
     for label in ax.get_yticklabels():
         label.set_parse_math(False)  # a name may hold a dollar sign
-    ax.set(xlabel=NAMES[measure], ylim=(-0.6, len(ranked) - 0.4))
+    ax.set(xlabel=_axis_label(metric), ylim=(-0.6, len(ranked) - 0.4))
     ax.grid(visible=True, axis="x", color=LINE, linewidth=0.8)
     return ax
 
@@ -194,11 +194,14 @@ def describe_surface(surface: SearchSurface) -> str:
 def describe_comparison(evaluation: Evaluation, measure: str) -> str:
     """The comparison in words."""
     ranked = sorted(evaluation.methods, key=lambda method: method.measures[measure].value)
-    factor = 100.0 if "%" in NAMES[measure] else 1.0
-    listed = ", ".join(f"{method.name} {factor * method.measures[measure].value:.3f}" for method in ranked)
-    return (
-        f"{NAMES[measure]} of every method with its {evaluation.level * 100:g} % interval, the least first: {listed}."
-    )
+    metric = METRICS[measure]
+    listed = ", ".join(f"{method.name} {metric.scale * method.measures[measure].value:.3f}" for method in ranked)
+    interval = f"{evaluation.level * 100:g} % interval"
+    return f"{_axis_label(metric)} of every method with its {interval}, the least first: {listed}."
+
+
+def _axis_label(metric: Metric) -> str:
+    return f"{metric.label} ({metric.unit})" if metric.unit else metric.label
 
 
 def _axes(ax: Axes | None, title: str) -> Axes:

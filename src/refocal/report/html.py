@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from refocal._files import write_atomically
 from refocal.calibrators.registry import NAMED, NONE
 from refocal.evaluate import ClassRow, Evaluation, Measured, comparison_table, recommendation, verdict
-from refocal.evaluate.words import headers, interval_percent, percent, points, remarks
+from refocal.evaluate.summary import headers, interval_percent, percent, points, remarks
+from refocal.metrics import METRICS, Interval
 from refocal.report import figures
 from refocal.report._svg import inline_svg
 
@@ -82,7 +83,7 @@ def render(evaluation: Evaluation) -> str:
         headers=headers(evaluation),
         rows=comparison_table(evaluation),
         figures=_figures(evaluation),
-        panels=[_panel(method, _top(evaluation)) for method in evaluation.methods],
+        panels=[_panel(method, before, _top(evaluation)) for method in evaluation.methods],
         classes=_class_rows(evaluation),
         worst=_unbroken(_worst(evaluation)),
         snippets=snippets(after),
@@ -164,11 +165,11 @@ def _unbroken(text: str) -> str:
     return text.replace(" %", "\u00a0%")
 
 
-def _panel(method: Measured, top: float) -> dict[str, str]:
-    change = method.against_none["ece"]
+def _panel(method: Measured, before: Measured, top: float) -> dict[str, str]:
     words = f"ECE {percent(method.measures['ece'].value)} % ({interval_percent(method.measures['ece'])})"
     if method.name != NONE:
-        words += f"; against no calibration {points(change)}"
+        change = method.measures["ece"].value - before.measures["ece"].value
+        words += f"; against no calibration {points(change, method.against_none)}"
     return {
         "name": method.name,
         "title": method.title,
@@ -181,11 +182,12 @@ def _panel(method: Measured, top: float) -> dict[str, str]:
 def _facts(evaluation: Evaluation) -> list[tuple[str, str, str]]:
     """The three numbers that matter, before and after."""
     before, after = evaluation.before.measures, evaluation.after.measures
-    return [
-        ("calibration error (ECE)", f"{percent(before['ece'].value)} %", f"{percent(after['ece'].value)} %"),
-        ("log-loss", f"{before['log_loss'].value:.4f}", f"{after['log_loss'].value:.4f}"),
-        ("accuracy", f"{percent(before['accuracy'].value)} %", f"{percent(after['accuracy'].value)} %"),
-    ]
+    names = {"ece": "calibration error (ECE)", "log_loss": "log-loss", "accuracy": "accuracy"}
+
+    def shown(name: str, of: dict[str, Interval]) -> str:
+        return f"{METRICS[name].text(of[name].value)} {METRICS[name].unit}".rstrip()
+
+    return [(label, shown(name, before), shown(name, after)) for name, label in names.items()]
 
 
 def _class_rows(evaluation: Evaluation) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from refocal.metrics._inputs import Flags, Indices, Vector
+from refocal.metrics._inputs import Flags, Indices, Rows, Vector
 
 STRATEGIES = ("quantile", "uniform", "interpolated")
 _BLOCK = 1 << 15
@@ -165,6 +165,21 @@ def make_bins(
     ranked = rank(confidence, correct, weight)
     starts = quantile_starts(ranked, n_bins) if strategy == "quantile" else interpolated_starts(ranked, n_bins)
     return sum_bins(ranked, starts)
+
+
+def bins_of(rows: Rows, *, n_bins: int, strategy: str = "quantile", kind: str = "confidence") -> Bins:
+    """The rows' confidence in bins; for "top_label" the bins of every predicted class, one after the other."""
+    if kind == "confidence":
+        return make_bins(*rows.confidence(), rows.weight, n_bins=n_bins, strategy=strategy)
+    confidence, correct, predicted = rows.top()
+    parts = []
+    for label in np.unique(predicted):
+        of_label = predicted == label
+        weight = None if rows.weight is None else rows.weight[of_label]
+        if weight is None or weight.sum() > 0:
+            parts.append(make_bins(confidence[of_label], correct[of_label], weight, n_bins=n_bins, strategy=strategy))
+    fields = ("count", "weight", "confidence", "correct", "squared_weight")
+    return Bins(*(np.concatenate([getattr(part, field) for part in parts]) for field in fields))
 
 
 def norm_of_gaps(bins: Bins, norm: str) -> float:

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 import refocal
 from refocal.calibrators import Calibrator
+from refocal.evaluate._look import N_BINS
 from refocal.evaluate.evaluation import SearchSurface
 from refocal.fitting import Surface
 from refocal.fitting.objective import as_objective
 
 Vector = NDArray[np.float64]
 
-N_BINS = 15
 ABSENT_CLASSES = "classes without a row of the fit"
 
 
@@ -68,14 +68,14 @@ def absent_classes_of(calibrators: Mapping[str, Calibrator]) -> dict[str, str]:
     return {ABSENT_CLASSES: str(n_absent)} if n_absent else {}
 
 
-def run_of(n_resamples: int, seed: int) -> dict[str, str]:
-    """What the numbers were made with."""
+def run_of(n_resamples: int | None, seed: int | None) -> dict[str, str]:
+    """What the numbers were made with; None where nothing was drawn."""
+    drawn = {"resamples": n_resamples, "seed": seed}
     return {
         "refocal": refocal.__version__,
         "Python": platform.python_version(),
         "NumPy": np.__version__,
         "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-        "resamples": str(n_resamples),
-        "seed": str(seed),
+        **{name: str(value) for name, value in drawn.items() if value is not None},
         "bins": f"{N_BINS} of equal mass",
     }

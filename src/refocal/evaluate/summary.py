@@ -1,17 +1,20 @@
-"""An evaluation in words and in rows of text: the terminal, the report and Jupyter show the same strings."""
+"""An evaluation as sentences and as a table of text: the terminal, the report and Jupyter show the same strings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from typing import NamedTuple
 
 from refocal.calibrators._words import GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
-from refocal.evaluate._origin import ABSENT_CLASSES
+from refocal.evaluate._provenance import ABSENT_CLASSES
 from refocal.evaluate.evaluation import Evaluation, Measured
-from refocal.metrics import Interval, PairedDifference
+from refocal.metrics import METRICS, Interval, PairedDifference
 
-HEADERS = ("method", "γ", "T", "ECE %", "95 % interval", "log-loss", "Brier score", "accuracy %", "fit s")
+RANKED_BY = METRICS["ece"]
+"""What the comparison is ranked by; it is shown with its interval."""
+OTHERS = tuple(METRICS[name] for name in ("log_loss", "brier_score", "accuracy"))
 
 
 class Row(NamedTuple):
@@ -24,7 +27,8 @@ class Row(NamedTuple):
 
 def headers(evaluation: Evaluation) -> tuple[str, ...]:
     """The headings of the comparison."""
-    return tuple(f"{evaluation.level * 100:g} % interval" if "interval" in text else text for text in HEADERS)
+    others = (metric.heading for metric in OTHERS)
+    return ("method", "γ", "T", RANKED_BY.heading, f"{evaluation.level * 100:g} % interval", *others, "fit s")
 
 
 def comparison_table(evaluation: Evaluation) -> list[Row]:
@@ -36,7 +40,7 @@ def comparison_table(evaluation: Evaluation) -> list[Row]:
     >>> [row.name for row in comparison_table(found)]
     ['ts', 'none']
     """
-    ranked = sorted(evaluation.methods, key=lambda method: method.measures["ece"].value)
+    ranked = sorted(evaluation.methods, key=lambda method: method.measures[RANKED_BY.name].value)
     return [Row(method.name, _cells(method), method.name == evaluation.chosen) for method in ranked]
 
 
@@ -45,11 +49,9 @@ def _cells(method: Measured) -> tuple[str, ...]:
     return (
         method.name,
         *(f"{found[key]:.3f}" if key in found else "–" for key in ("gamma", "temperature")),
-        percent(of["ece"].value),
-        interval_percent(of["ece"]),
-        f"{of['log_loss'].value:.4f}",
-        f"{of['brier_score'].value:.4f}",
-        percent(of["accuracy"].value),
+        RANKED_BY.text(of[RANKED_BY.name].value),
+        interval_percent(of[RANKED_BY.name]),
+        *(metric.text(of[metric.name].value) for metric in OTHERS),
         "–" if method.fit_seconds is None else f"{method.fit_seconds:.2f}",
     )
 
@@ -70,9 +72,11 @@ def verdict(evaluation: Evaluation) -> str:
         if len(evaluation.methods) == 1 or ABSENT_CLASSES in evaluation.run:
             return f"The calibration error (ECE) of the predictions as they are is {as_it_is}."
         return f"The network needs no calibration: its calibration error (ECE) is {as_it_is} as it is."
-    ece, loss = after.against_none["ece"], after.against_none["log_loss"]
-    ece_change = _change(ece, "calibration error (ECE)", f"{percent(ece.second)} %", f"{percent(ece.first)} %")
-    loss_change = _change(loss, "log-loss", f"{loss.second:.3f}", f"{loss.first:.3f}")
+    old, new = evaluation.before.measures["ece"].value, after.measures["ece"].value
+    side = _side(new - old, after.against_none)
+    ece_change = _change(side, "calibration error (ECE)", f"{percent(old)} %", f"{percent(new)} %")
+    loss = after.against_none["log_loss"]
+    loss_change = _change(_sign(loss), "log-loss", f"{loss.second:.3f}", f"{loss.first:.3f}")
     accuracy = after.against_none["accuracy"]
     same = "the accuracy stays" if accuracy.difference == 0 else "the accuracy is then"
     return f"{_capital(after.title)} {ece_change} and {loss_change}; {same} {percent(accuracy.first)} %."
@@ -101,14 +105,15 @@ def recommendation(evaluation: Evaluation) -> str:
     if not others:
         return said
     second = min(others, key=lambda method: method.measures["ece"].value)
-    gap = second.against_chosen["ece"]
-    if not _is_sure(gap):
-        said += f" It cannot be told from {second.name} by ECE on these {evaluation.n_test:,} rows"
-    elif gap.difference > 0:
+    gap = second.measures["ece"].value - best.measures["ece"].value
+    side = _side(gap, second.against_chosen)
+    if side == 0:
+        said += f" By ECE it is statistically indistinguishable from {second.name} on these {evaluation.n_test:,} rows"
+    elif side > 0:
         said += f" It is better than {second.name} by ECE beyond chance"
     else:
         said += f" By ECE alone {second.name} is better beyond chance"
-    return f"{said} (difference {points(gap)})."
+    return f"{said} (difference {points(gap, second.against_chosen)})."
 
 
 def remarks(evaluation: Evaluation) -> list[str]:
@@ -133,12 +138,11 @@ INTERVALS = (
 )
 
 
-def points(difference: PairedDifference) -> str:
-    """A difference of percentages with its interval, in points."""
-    value, low, high = (
-        f"{100 * x:+.2f}".replace("-", "−") for x in (difference.difference, difference.low, difference.high)
-    )
-    return f"{value} points, {difference.level * 100:g} % interval {low} to {high}"
+def points(difference: float, tested: Mapping[str, PairedDifference]) -> str:
+    """A difference of ECEs in points, with the p-value of the test that goes with it."""
+    p_value = _test_of(tested).p_value
+    said = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+    return f"{100 * difference:+.2f} points, {said}".replace("-", "−")
 
 
 def percent(value: float) -> str:
@@ -165,15 +169,31 @@ def html_table(evaluation: Evaluation) -> str:
     return f"<p>{escape(verdict(evaluation))}</p>{missing}{table}"
 
 
-def _change(difference: PairedDifference, what: str, before: str, after: str) -> str:
-    if not _is_sure(difference):
+def _change(side: int, what: str, before: str, after: str) -> str:
+    if side == 0:
         return f"does not change the {what} beyond chance ({before}, then {after})"
-    return f"{'lowers' if difference.difference < 0 else 'raises'} the {what} from {before} to {after}"
+    return f"{'lowers' if side < 0 else 'raises'} the {what} from {before} to {after}"
 
 
-def _is_sure(difference: PairedDifference) -> bool:
-    """Beyond chance, and large enough to be seen."""
-    return (difference.low > 0 or difference.high < 0) and abs(difference.difference) >= 5e-5
+def _side(difference: float, tested: Mapping[str, PairedDifference]) -> int:
+    """Whether an ECE is lower (-1) or higher (1) beyond chance; 0 if that is not sure.
+
+    The test is that of the squared errors (`metrics.squared_ece_difference`): that of the ECEs would not hold.
+    """
+    side = _sign(_test_of(tested), least=0.0)
+    return side if side * difference >= 5e-5 else 0
+
+
+def _test_of(tested: Mapping[str, PairedDifference]) -> PairedDifference:
+    """The test of calibration errors; evaluations of version 0.1.0 have only a bootstrap of the ECEs."""
+    return tested["squared_ece"] if "squared_ece" in tested else tested["ece"]
+
+
+def _sign(difference: PairedDifference, least: float = 5e-5) -> int:
+    """The side of 0 that the whole interval lies on; 0 where it holds 0, or is too small to be seen."""
+    if abs(difference.difference) < least or difference.low <= 0.0 <= difference.high:
+        return 0
+    return 1 if difference.difference > 0 else -1
 
 
 def _capital(text: str) -> str:

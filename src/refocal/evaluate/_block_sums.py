@@ -1,0 +1,208 @@
+"""What an evaluation needs of rows in blocks, as sums that add up: of means, of histograms, of every class.
+
+The confidence and each class's probability have a histogram, with cells as fine as a fixed memory allows, so that
+errors come with the bound that these leave. The smooth error is that of memory but for rounding: its sums on a grid
+add up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import as_floating, row_blocks, to_numpy
+from refocal.engine import Block
+from refocal.evaluate._look import metrics_with_interval
+from refocal.evaluate.evaluation import ClassRow
+from refocal.maps.steps import Chain
+from refocal.metrics._histogram_cells import Cells
+from refocal.metrics._inputs import Rows
+from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
+from refocal.metrics.record import BlockSums, Metric
+from refocal.metrics.smooth import residuals_on_grid
+
+Vector = NDArray[np.float64]
+
+# Cells of all histograms of classes together; one takes 88 bytes.
+CELLS = 1 << 20
+MOST_BITS = 12
+# Probabilities of so many entries are held at a time, for at least so many columns.
+ENTRIES, FEWEST_COLUMNS = 1 << 21, 8
+
+
+@dataclass
+class PredictorSums:
+    """Sums over rows for one predictor."""
+
+    occurs: NDArray[np.int64]
+    residuals: Vector
+    predicted: NDArray[np.int64]
+    of_predicted: Vector
+    """Weight, weight × correct and weight × confidence of the rows for which each class is predicted."""
+    confidence: CalibrationHistogram
+    classes: list[CalibrationHistogram]
+
+
+@dataclass
+class Sums:
+    """Sums over rows: those of each predictor, and of the terms of means, with products for their covariances.
+
+    `sums` and `moments` are (means, predictors), `products` (means, predictors, predictors); the last two are weighted
+    by w².
+    """
+
+    weight: float
+    squared_weight: float
+    sums: Vector
+    moments: Vector
+    products: Vector
+    predictors: list[PredictorSums]
+
+
+def mean_metrics() -> list[Metric]:
+    """The reported metrics that are means of terms."""
+    return [metric for metric in metrics_with_interval() if metric.terms is not None]
+
+
+def count_block(
+    block: Block,
+    chains: tuple[Chain, ...],
+    cells: tuple[CalibrationHistogram, ...],
+    each_class: bool = True,
+) -> Sums:
+    """The sums of a block for each chain; `cells` are empty histograms of the confidence, one for each of them."""
+    total = _empty(block.n_classes, cells, each_class)
+    for part in row_blocks(block.n_rows, max(block.n_classes, FEWEST_COLUMNS), entries=ENTRIES):
+        logits, labels = as_floating(block.logits[part], "logits", "evaluate")[0], block.labels[part]
+        weight = None if block.weight is None else block.weight[part]
+        terms = []
+        for chain, sums in zip(chains, total.predictors, strict=True):
+            log_p = np.asarray(to_numpy(chain.log_probabilities(logits)))
+            p = np.exp(log_p).astype(np.float64, copy=False)
+            rows, logs = Rows(labels, np.minimum(p, 1.0, out=p), weight), Rows(labels, log_p, weight)
+            _count(sums, rows)
+            terms.append([m.terms(logs if m.takes_logs else rows) for m in mean_metrics() if m.terms is not None])
+        _add_terms(total, np.array(terms).transpose(1, 0, 2), weight)
+    return total
+
+
+def join_sums(first: Sums, second: Sums) -> Sums:
+    """Both together."""
+    return Sums(
+        first.weight + second.weight,
+        first.squared_weight + second.squared_weight,
+        first.sums + second.sums,
+        first.moments + second.moments,
+        first.products + second.products,
+        [_joined(mine, other) for mine, other in zip(first.predictors, second.predictors, strict=True)],
+    )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the sums say: means (means, predictors) with their covariances, and what is known of each predictor.
+
+    `finer` are empty histograms of the confidence that would leave less doubt.
+    """
+
+    means: Vector
+    covariance: Vector
+    predictors: list[BlockSums]
+    classes: list[list[ClassRow]]
+    finer: tuple[CalibrationHistogram, ...]
+
+    @property
+    def bound(self) -> float:
+        """How far the ECE of a predictor may be off."""
+        return max(each.calibration.error_bound for each in self.predictors)
+
+
+def finish_sums(found: Sums, n_bins: int) -> Measured:
+    """Means, errors with the bound of what cells leave in doubt, and a row for each class."""
+    means = found.sums / found.weight
+    # Σ w² (x_i - m_i)(x_j - m_j), multiplied out.
+    crossed = found.moments[:, :, None] * means[:, None, :]
+    about = found.squared_weight * means[:, :, None] * means[:, None, :]
+    covariance = (found.products - crossed - crossed.transpose(0, 2, 1) + about) / found.weight**2
+    predictors = [
+        BlockSums(
+            each.confidence.compute(n_bins=n_bins),
+            [histogram.compute(n_bins=n_bins) for histogram in each.classes],
+            each.residuals / found.weight,
+        )
+        for each in found.predictors
+    ]
+    classes = [_class_rows(sums, known.classes) for sums, known in zip(found.predictors, predictors, strict=True)]
+    finer = tuple(each.confidence.refined(n_bins=n_bins) for each in found.predictors)
+    return Measured(means, covariance, predictors, classes, finer)
+
+
+def with_finer(found: Measured, finer: Measured) -> Measured:
+    """`found`, with the confidences of a later pass with finer cells."""
+    pairs = zip(found.predictors, finer.predictors, strict=True)
+    predictors = [known._replace(calibration=exact.calibration) for known, exact in pairs]
+    return replace(found, predictors=predictors, finer=finer.finer)
+
+
+@cache
+def class_bits(n_histograms: int) -> int:
+    """The finest cells for so many histograms."""
+    return max((bits for bits in range(2, MOST_BITS + 1) if Cells(bits).size * n_histograms <= CELLS), default=1)
+
+
+def _empty(n_classes: int, cells: tuple[CalibrationHistogram, ...], each_class: bool) -> Sums:
+    bits = class_bits(n_classes * len(cells))
+
+    def sums(histogram: CalibrationHistogram) -> PredictorSums:
+        occurs, predicted = np.zeros((2, n_classes), dtype=np.int64)
+        grid = residuals_on_grid(np.empty(0), np.empty(0), None)
+        classes = [CalibrationHistogram(bits=bits) for _ in range(n_classes if each_class else 0)]
+        return PredictorSums(occurs, grid, predicted, np.zeros((3, n_classes)), histogram.fresh(), classes)
+
+    shape = (len(mean_metrics()), len(cells))
+    return Sums(0.0, 0.0, np.zeros(shape), np.zeros(shape), np.zeros((*shape, len(cells))), [sums(h) for h in cells])
+
+
+def _count(total: PredictorSums, rows: Rows) -> None:
+    n_classes, weights = rows.n_classes, np.ones(len(rows.labels)) if rows.weight is None else rows.weight
+    confidence, correct, said = rows.top()
+    total.confidence.count_rows(confidence, correct, rows.weight)
+    total.occurs += np.bincount(rows.labels, minlength=n_classes)
+    total.residuals += residuals_on_grid(confidence, correct, rows.weight)
+    total.predicted += np.bincount(said, minlength=n_classes)
+    terms = (weights, weights * correct, weights * confidence)
+    total.of_predicted += np.stack([np.bincount(said, each, n_classes) for each in terms])
+    if total.classes:
+        for label, column in enumerate(np.ascontiguousarray(rows.probabilities.T)):
+            total.classes[label].count_rows(column, rows.labels == label, rows.weight)
+
+
+def _add_terms(total: Sums, terms: Vector, weight: Vector | None) -> None:
+    weight = np.ones(terms.shape[-1]) if weight is None else weight
+    squared = weight * weight
+    total.weight += float(weight.sum())
+    total.squared_weight += float(squared.sum())
+    total.sums += terms @ weight
+    total.moments += terms @ squared
+    total.products += (terms * squared) @ terms.transpose(0, 2, 1)
+
+
+def _joined(first: PredictorSums, second: PredictorSums) -> PredictorSums:
+    return PredictorSums(
+        first.occurs + second.occurs,
+        first.residuals + second.residuals,
+        first.predicted + second.predicted,
+        first.of_predicted + second.of_predicted,
+        first.confidence.merge(second.confidence),
+        [mine.merge(other) for mine, other in zip(first.classes, second.classes, strict=True)],
+    )
+
+
+def _class_rows(found: PredictorSums, of_class: list[StreamedCalibration]) -> list[ClassRow]:
+    weight, correct, confidence = found.of_predicted
+    shares = [(c / w, s / w) if w > 0 else (None, None) for w, c, s in zip(weight, correct, confidence, strict=True)]
+    rows = zip(found.occurs.tolist(), found.predicted.tolist(), shares, of_class, strict=bool(of_class))
+    return [ClassRow(k, n, said, mean[0], mean[1], each.ece) for k, (n, said, mean, each) in enumerate(rows)]

@@ -1,0 +1,103 @@
+"""A look at a method on rows in memory: exact values, intervals from the rows themselves."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import as_floating, to_numpy
+from refocal.calibrators import Calibrator
+from refocal.data import Predictions
+from refocal.errors import DataError
+from refocal.evaluate._look import N_BINS, Look, histogram_of, metrics_with_interval, metrics_with_value
+from refocal.evaluate.evaluation import ClassRow, Reliability
+from refocal.maps import log_softmax
+from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
+from refocal.metrics._inputs import Rows, Vector, read_probabilities
+from refocal.metrics.bootstrap import summarise
+from refocal.metrics.intervals import Summary
+from refocal.metrics.reliability import band_of, curve_of
+
+HISTOGRAM_BINS = 20
+
+
+def look_at_rows(
+    test: Predictions, calibrator: Calibrator | None, *, n_resamples: int, level: float, seed: int
+) -> Look:
+    """Every metric of one method; its probabilities are checked once, here."""
+    start = time.perf_counter()
+    log_p = log_proba(test, calibrator)
+    seconds = time.perf_counter() - start
+    rows = read_probabilities(test.labels, np.exp(log_p), test.weight, "evaluate")
+    logs = Rows(rows.labels, log_p, rows.weight)
+    summaries: dict[str, Summary] = {}
+    for metric in metrics_with_interval():
+        of = logs if metric.takes_logs else rows
+        value = metric.measure(of)
+        if not np.isfinite(value):
+            raise DataError("test", "evaluate", expected=f"such that the {metric.label} is finite", got=repr(value))
+        summaries[metric.name] = summarise(metric, of, value, n_resamples=n_resamples, seed=seed)
+    confidence, correct, _ = rows.top()
+    return Look(
+        summaries=summaries,
+        values={m.name: float(m.measure(logs if m.takes_logs else rows)) for m in metrics_with_value()},
+        reliability=_reliability(rows, level, seed),
+        histogram=histogram_of(*(_by_confidence(confidence, rows, each) for each in (correct, ~correct))),
+        classes=partial(_classes, test, calibrator),
+        seconds=seconds,
+    )
+
+
+def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArray[Any]:
+    """Log-probabilities of a calibrator, or of the network itself, in float32 or float64."""
+    if calibrator is None:
+        return np.asarray(to_numpy(log_softmax(wide(predictions.logits))))
+    values = wide(predictions.values if calibrator.input == predictions.input else predictions.logits)
+    if calibrator.input == "probabilities" and predictions.input == "logits":
+        values = np.exp(to_numpy(log_softmax(values)))
+    return np.asarray(to_numpy(calibrator.predict_log_proba(values)))
+
+
+def wide(values: Any) -> Any:
+    """At least float32: half precision would round the confidences that are to be measured."""
+    return as_floating(values, "values", "evaluate")[0]
+
+
+def _reliability(rows: Rows, level: float, seed: int) -> Reliability:
+    curve = curve_of(bins_of(rows, n_bins=N_BINS), level)
+    band = band_of(
+        rows, kind="consistency", n_bins=N_BINS, strategy="quantile", n_resamples=200, level=level, seed=seed
+    )
+    return Reliability(curve.count, curve.confidence, curve.accuracy, band.low, band.high)
+
+
+def _by_confidence(confidence: Vector, rows: Rows, chosen: NDArray[np.bool_]) -> list[float]:
+    """The weight of the chosen rows in intervals of confidence."""
+    weight = None if rows.weight is None else rows.weight[chosen]
+    counts = np.histogram(confidence[chosen], HISTOGRAM_BINS, (0.0, 1.0), weights=weight)[0]
+    return [float(count) for count in counts]
+
+
+def _classes(test: Predictions, calibrator: Calibrator | None) -> list[ClassRow]:
+    rows = Rows(np.asarray(test.labels, dtype=np.int64), np.exp(log_proba(test, calibrator)), test.weight)
+    top, _, predicted = rows.top()
+    found = []
+    for label in range(test.n_classes):
+        (p, occurs), said = rows.event(label), predicted == label
+        weight = None if rows.weight is None else rows.weight[said]
+        any_said = bool(said.any()) and (weight is None or weight.sum() > 0)
+        found.append(
+            ClassRow(
+                label=label,
+                n=int(occurs.sum()),
+                predicted=int(said.sum()),
+                precision=float(np.average(occurs[said], weights=weight)) if any_said else None,
+                confidence=float(np.average(top[said], weights=weight)) if any_said else None,
+                ece=norm_of_gaps(make_bins(p, occurs, rows.weight, n_bins=N_BINS, strategy="quantile"), "l1"),
+            )
+        )
+    return found

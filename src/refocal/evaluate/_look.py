@@ -1,0 +1,56 @@
+"""What evaluations know of one method before all methods are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from refocal.calibrators import Calibrator
+from refocal.calibrators._labels import check_class_order
+from refocal.errors import ShapeError
+from refocal.evaluate.evaluation import ClassRow, Histogram, Reliability
+from refocal.metrics import METRICS
+from refocal.metrics.intervals import Summary
+from refocal.metrics.record import Metric
+
+N_BINS = 15
+
+
+@dataclass(frozen=True)
+class Look:
+    """One method on the test rows; its probabilities are not kept: those of many methods would fill the memory."""
+
+    summaries: dict[str, Summary]
+    """The metrics with intervals, by their short names."""
+    values: dict[str, float]
+    reliability: Reliability
+    histogram: Histogram
+    classes: Callable[[], list[ClassRow]]
+    seconds: float
+
+
+def metrics_with_interval() -> list[Metric]:
+    """The metrics that are reported with an interval."""
+    return [metric for metric in METRICS.values() if metric.shown == "with interval"]
+
+
+def metrics_with_value() -> list[Metric]:
+    """The metrics that are reported as a value alone: their intervals would take longer than all else."""
+    return [metric for metric in METRICS.values() if metric.shown == "value"]
+
+
+def histogram_of(right: list[float], wrong: list[float]) -> Histogram:
+    """Weights of right and wrong rows in intervals of equal width."""
+    return Histogram(np.linspace(0.0, 1.0, len(right) + 1).tolist(), list(right), list(wrong))
+
+
+def check_columns(name: str, calibrator: Calibrator | None, n_classes: int, class_names: Sequence[str] | None) -> None:
+    """The rows must have the columns that the calibrator was fitted on, in the same order."""
+    if calibrator is None:
+        return
+    if calibrator.n_features_in_ != n_classes:
+        expected = f"of {calibrator.n_features_in_} columns, as the calibrator {name!r} was fitted on"
+        raise ShapeError("test", "evaluate", expected=expected, got=f"{n_classes} columns")
+    check_class_order(calibrator, class_names, "test", "evaluate")

@@ -1,0 +1,106 @@
+"""Intervals for a metric and for the difference of two: what they hold, and the normal approximation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Protocol
+
+__all__ = ["Interval", "PairedDifference"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A metric with its interval; `bias` is how far noise lifts the value on average, as far as that is known.
+
+    `n_resamples` is how often the data were drawn anew; 0 for the normal approximation.
+
+    >>> from refocal.metrics import bootstrap_interval, brier_score
+    >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.75, 0.75, 1.0] * 25
+    >>> found = bootstrap_interval(brier_score, y, p, n_resamples=100)
+    >>> found.low < found.value < found.high, found.value
+    (True, 0.046875)
+    """
+
+    value: float
+    low: float
+    high: float
+    level: float
+    standard_error: float
+    bias: float
+    n_resamples: int
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """First minus second, with its interval and a two-sided p-value for no difference.
+
+    >>> from refocal.metrics import brier_score, paired_bootstrap
+    >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.75, 0.75, 1.0] * 25
+    >>> found = paired_bootstrap(brier_score, y, [0.5] * 100, p, n_resamples=100)
+    >>> found.first, found.second, found.difference, found.low > 0
+    (0.25, 0.046875, 0.203125, True)
+    """
+
+    difference: float
+    low: float
+    high: float
+    level: float
+    p_value: float
+    first: float
+    second: float
+    n_resamples: int
+
+
+class Summary(Protocol):
+    """What is kept of a metric on some rows: enough for its interval, and for its difference from another."""
+
+    @property
+    def value(self) -> float:
+        """The metric."""
+
+    def interval(self, *, level: float = 0.95) -> Interval:
+        """The interval that holds for this metric."""
+
+    def minus(self, other: Any, *, level: float = 0.95) -> PairedDifference | None:
+        """The difference from the same metric of other predictions on the same rows; None where no interval holds."""
+
+
+@dataclass(frozen=True)
+class NormalSummary:
+    """A value with its standard error; of two such nothing but their own errors is known.
+
+    Errors of predictions on the same rows tend to go together, so that intervals of differences are rather too wide.
+    """
+
+    value: float
+    standard_error: float
+    limits: tuple[float, float] = (0.0, 1.0)
+
+    def interval(self, *, level: float = 0.95) -> Interval:
+        """See `Summary`."""
+        return normal_interval(self.value, self.standard_error, level, self.limits)
+
+    def minus(self, other: NormalSummary, *, level: float = 0.95) -> PairedDifference:
+        """See `Summary`."""
+        error = 0.0 if other is self else math.hypot(self.standard_error, other.standard_error)
+        return normal_difference(self.value, other.value, error, level)
+
+
+def bounded(value: float, limits: tuple[float, float]) -> float:
+    """The number of a range that is closest to a value."""
+    return min(max(value, limits[0]), limits[1])
+
+
+def normal_interval(value: float, error: float, level: float, limits: tuple[float, float]) -> Interval:
+    """The interval of a value with a known standard error, bounded to the range of the metric."""
+    reach = NormalDist().inv_cdf(0.5 + 0.5 * level) * error
+    return Interval(value, bounded(value - reach, limits), bounded(value + reach, limits), level, error, 0.0, 0)
+
+
+def normal_difference(first: float, second: float, error: float, level: float) -> PairedDifference:
+    """The difference of two values whose standard error is known."""
+    gap, reach = first - second, NormalDist().inv_cdf(0.5 + 0.5 * level) * error
+    p_value = 2.0 * NormalDist().cdf(-abs(gap) / error) if error > 0 else float(gap == 0.0)
+    return PairedDifference(gap, gap - reach, gap + reach, level, p_value, first, second, 0)

@@ -1,0 +1,36 @@
+"""Every metric's record, by its short name and by its function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from refocal.errors import ParameterError
+from refocal.metrics import binned, scores, smooth, squared
+from refocal.metrics.record import Metric
+
+__all__ = ["METRICS"]
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric for metric in (*binned.METRICS, *scores.METRICS, *smooth.METRICS, *squared.METRICS)
+}
+"""The metrics by their short names, in the order in which reports have them."""
+
+
+def metric_of(function: Callable[..., Any], caller: str) -> Metric:
+    """The record of a public function."""
+    for metric in METRICS.values():
+        if metric.function is function:
+            return metric
+    known = ", ".join(sorted(metric.function.__name__ for metric in METRICS.values() if has_name(metric)))
+    raise ParameterError("metric", caller, expected=f"one of the functions {known}", got=repr(function))
+
+
+def has_name(metric: Metric) -> bool:
+    """Whether the metric is a public function as it stands, not one with some options."""
+    return hasattr(metric.function, "__name__")
+
+
+def objectives() -> dict[str, Callable[..., float]]:
+    """What a search may minimise, by the name of the function."""
+    return {metric.function.__name__: metric.function for metric in METRICS.values() if metric.objective}

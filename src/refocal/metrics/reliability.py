@@ -1,0 +1,160 @@
+"""Accuracy against confidence, bin by bin, with the bands around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from refocal._validation import check_integer, check_option
+from refocal.metrics._bins import STRATEGIES, Bins, bins_of, make_bins, rank
+from refocal.metrics._inputs import Rows, check_level, read_probabilities
+from refocal.metrics._resampling import chunks, draw_counts
+
+__all__ = ["ReliabilityBand", "ReliabilityCurve", "reliability_band", "reliability_curve"]
+
+
+@dataclass(frozen=True)
+class ReliabilityCurve:
+    """One entry for each bin that is not empty; `low` and `high` bound the accuracy at `level`, bin by bin.
+
+    >>> curve = reliability_curve([0, 1, 1, 1], [0.25, 0.75, 0.8, 1.0], n_bins=2)
+    >>> curve.count, curve.confidence, curve.accuracy
+    ([2, 2], [0.5, 0.9], [0.5, 1.0])
+    """
+
+    count: list[int]
+    weight: list[float]
+    confidence: list[float]
+    accuracy: list[float]
+    low: list[float]
+    high: list[float]
+    level: float
+
+
+@dataclass(frozen=True)
+class ReliabilityBand:
+    """Where the accuracy of each bin of the curve may lie; see `reliability_band` for the two kinds.
+
+    >>> band = reliability_band([0, 1, 1, 1] * 25, [0.25, 0.75, 0.75, 1.0] * 25, n_bins=2, kind="consistency")
+    >>> band.kind, len(band.confidence) == len(band.low)
+    ('consistency', True)
+    """
+
+    confidence: list[float]
+    accuracy: list[float]
+    low: list[float]
+    high: list[float]
+    level: float
+    kind: str
+
+
+def reliability_curve(
+    y_true: Any,
+    probabilities: Any,
+    *,
+    n_bins: int = 15,
+    strategy: str = "quantile",
+    level: float = 0.95,
+    sample_weight: Any = None,
+) -> ReliabilityCurve:
+    """Mean confidence and accuracy of each bin, with Wilson's interval for the accuracy.
+
+    >>> curve = reliability_curve([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75], n_bins=2)
+    >>> curve.confidence, curve.accuracy, curve.count
+    ([0.25, 0.75], [0.5, 1.0], [2, 2])
+    """
+    function = "reliability_curve"
+    check_integer(n_bins, "n_bins", function)
+    check_option(strategy, STRATEGIES, "strategy", function)
+    check_level(level, function)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function)
+    return curve_of(bins_of(rows, n_bins=n_bins, strategy=strategy), level)
+
+
+def curve_of(bins: Bins, level: float) -> ReliabilityCurve:
+    """Bins as a curve; with weights the interval rests on the effective number of rows (Σw)² / Σw²."""
+    outcome = bins.correct / bins.weight
+    size = np.square(bins.weight) / bins.squared_weight
+    z2 = NormalDist().inv_cdf(0.5 + level / 2.0) ** 2
+    centre = (outcome + z2 / (2.0 * size)) / (1.0 + z2 / size)
+    half = np.sqrt(z2 * (outcome * (1.0 - outcome) / size + z2 / (4.0 * size * size))) / (1.0 + z2 / size)
+    return ReliabilityCurve(
+        count=bins.count.tolist(),
+        weight=bins.weight.tolist(),
+        confidence=(bins.confidence / bins.weight).tolist(),
+        accuracy=outcome.tolist(),
+        low=np.maximum(centre - half, 0.0).tolist(),
+        high=np.minimum(centre + half, 1.0).tolist(),
+        level=level,
+    )
+
+
+def bins_of_curve(curve: ReliabilityCurve) -> Bins:
+    """The bins that a curve was made of; of the weights of their rows only the sum is known."""
+    count, weight, confidence, accuracy = (
+        np.array(column) for column in (curve.count, curve.weight, curve.confidence, curve.accuracy)
+    )
+    return Bins(count, weight, weight * confidence, weight * accuracy, weight * weight / count)
+
+
+def reliability_band(
+    y_true: Any,
+    probabilities: Any,
+    *,
+    kind: str = "confidence",
+    n_bins: int = 15,
+    strategy: str = "quantile",
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    sample_weight: Any = None,
+) -> ReliabilityBand:
+    """Band around the reliability curve, bin by bin, with the bins held fixed.
+
+    "confidence" resamples the rows: where the accuracy of each bin may lie. "consistency" draws new labels from the
+    confidences: where it would lie if the model were calibrated, so that a curve outside it is evidence against
+    calibration.
+
+    >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.25, 0.75, 0.75] * 25
+    >>> band = reliability_band(y, p, n_bins=2, kind="consistency")
+    >>> [high < accuracy for high, accuracy in zip(band.high, band.accuracy)]
+    [True, True]
+    """
+    function = "reliability_band"
+    check_option(kind, ("confidence", "consistency"), "kind", function)
+    check_option(strategy, STRATEGIES, "strategy", function)
+    check_integer(n_bins, "n_bins", function)
+    check_integer(n_resamples, "n_resamples", function)
+    check_level(level, function)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function)
+    return band_of(rows, kind=kind, n_bins=n_bins, strategy=strategy, n_resamples=n_resamples, level=level, seed=seed)
+
+
+def band_of(
+    rows: Rows, *, kind: str, n_bins: int, strategy: str, n_resamples: int, level: float, seed: int
+) -> ReliabilityBand:
+    """`reliability_band` of checked rows."""
+    ranked = rank(*rows.confidence(), rows.weight)
+    bins = make_bins(ranked.confidence, ranked.correct, ranked.weight, n_bins=n_bins, strategy=strategy)
+    weight = np.ones(ranked.size) if ranked.weight is None else ranked.weight
+    starts = np.cumsum(bins.count) - bins.count
+    generator = np.random.default_rng(seed)
+    accuracies = []
+    for size in chunks(n_resamples, ranked.size):
+        if kind == "confidence":
+            weights = draw_counts(generator, size, ranked.size) * weight
+            outcome = weights * ranked.correct
+        else:
+            weights = np.broadcast_to(weight, (size, ranked.size))
+            outcome = weights * (generator.random((size, ranked.size)) < ranked.confidence)
+        total = np.add.reduceat(weights, starts, axis=1)
+        hits = np.add.reduceat(outcome, starts, axis=1)
+        # A bin may be left without rows in a resample: that resample says nothing about it.
+        accuracies.append(np.divide(hits, total, out=np.full_like(hits, np.nan), where=total > 0))
+    tail = (1.0 - level) / 2.0
+    low, high = np.nanquantile(np.concatenate(accuracies), [tail, 1.0 - tail], axis=0)
+    curve = curve_of(bins, level)
+    return ReliabilityBand(curve.confidence, curve.accuracy, low.tolist(), high.tolist(), level, kind)

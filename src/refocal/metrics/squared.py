@@ -1,0 +1,158 @@
+"""The squared calibration error: unbiased, and two of them can be compared on the same rows with a test that holds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refocal._validation import check_integer
+from refocal.metrics._bins import quantile_starts, rank
+from refocal.metrics._inputs import Indices, Rows, Vector, check_level, read_probabilities
+from refocal.metrics._resampling import Evaluate, base_weight, resample_rows
+from refocal.metrics.intervals import Interval, NormalSummary, PairedDifference, normal_difference, normal_interval
+from refocal.metrics.record import BlockSums, Metric, StreamedMetric
+
+__all__ = ["squared_ece", "squared_ece_difference"]
+
+
+class GapSquares(NamedTuple):
+    """Σ_b share_b gap_b² without its bias, as a sum over pairs of rows of a bin.
+
+    `terms` has the share of each row, and adds up to the error. `pair_weight` is what a bin multiplies the product of
+    two residuals (weight × (confidence - outcome)) with.
+    """
+
+    bin: Indices
+    residual: Vector
+    pair_weight: Vector
+    terms: Vector
+
+    @property
+    def value(self) -> float:
+        """The error; noise can bring it below 0."""
+        return float(self.terms.sum())
+
+    def interval(self, *, level: float = 0.95) -> Interval:
+        """By the normal approximation, and never below 0."""
+        return normal_interval(self.value, standard_error(self), level, (0.0, 1.0))
+
+    def minus(self, other: GapSquares, *, level: float = 0.95) -> PairedDifference:
+        """See `squared_ece_difference`."""
+        return normal_difference(self.value, other.value, standard_error(self, other), level)
+
+
+def squared_ece(y_true: Any, probabilities: Any, *, n_bins: int = 15, sample_weight: Any = None) -> float:
+    """Mean squared gap between confidence and accuracy over equal-mass bins, without bias.
+
+    Σ_b w_b gap_b² is Σ over pairs of rows of the same bin of (c_i - y_i)(c_j - y_j); leaving out the pairs of a row
+    with itself removes what noise alone would add. So the value may fall below 0, and averages to the true one. It
+    is the square of the `debiased_ece` but for rounding at 0.
+
+    >>> y = [0, 1] * 50
+    >>> round(squared_ece(y, [0.5] * 100, n_bins=1), 4), round(squared_ece(y, [0.7] * 100, n_bins=1), 4)
+    (-0.0025, 0.0375)
+    """
+    return _squared(read_probabilities(y_true, probabilities, sample_weight, "squared_ece"), n_bins=n_bins)
+
+
+def squared_ece_difference(
+    y_true: Any, first: Any, second: Any, *, n_bins: int = 15, level: float = 0.95, sample_weight: Any = None
+) -> PairedDifference:
+    """Squared calibration error of `first` minus that of `second` on the same rows, with interval and p-value.
+
+    Which of two sets of predictions is better calibrated? A bootstrap of the difference of two ECEs does not hold its
+    level, since each has a bias of its own; the difference of these has none, and the normal approximation covers
+    93 to 97 % (docs/metrics.md).
+
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.beta(4, 1, 2000)
+    >>> y = (rng.random(2000) < p).astype(int)
+    >>> found = squared_ece_difference(y, p**0.5, p)
+    >>> found.low > 0, found.p_value < 0.001
+    (True, True)
+    """
+    function = "squared_ece_difference"
+    check_level(level, function)
+    pair = [
+        gap_squares(read_probabilities(y_true, each, sample_weight, function), n_bins, function)
+        for each in (first, second)
+    ]
+    return pair[0].minus(pair[1], level=level)
+
+
+def standard_error(first: GapSquares, second: GapSquares | None = None) -> float:
+    """Of the squared error, or of the difference of two.
+
+    The jackknife counts twice what pairs of rows add beyond the rows themselves; half of that is taken off.
+    """
+    terms = first.terms if second is None else first.terms - second.terms
+    jackknife = 4.0 * float(np.square(terms - terms.mean()).sum())
+    pairs = float(np.square(first.pair_weight) @ _pair_sums(np.square(first.residual), first.bin))
+    if second is not None:
+        pairs += float(np.square(second.pair_weight) @ _pair_sums(np.square(second.residual), second.bin))
+        both = first.bin * len(second.pair_weight) + second.bin
+        crossed = np.outer(first.pair_weight, second.pair_weight).ravel()[: both.max() + 1]
+        pairs -= 2.0 * float(crossed @ _pair_sums(first.residual * second.residual, both))
+    return math.sqrt(max(jackknife - 2.0 * max(pairs, 0.0), jackknife / 2.0))
+
+
+def gap_squares(rows: Rows, n_bins: int = 15, function: str = "squared_ece") -> GapSquares:
+    """What the squared error of checked rows is made of."""
+    check_integer(n_bins, "n_bins", function)
+    (confidence, correct), weight = rows.confidence(), base_weight(rows)
+    ranked = rank(confidence, correct, rows.weight)
+    starts = quantile_starts(ranked, n_bins)
+    edges = np.unique(ranked.confidence[starts[starts < ranked.size]])
+    index = np.searchsorted(edges, confidence, side="right") - 1
+    residual = weight * (confidence - correct)
+    total, squared = np.bincount(index, weight), np.bincount(index, weight * weight)
+    # A bin of one row has no pairs and says nothing.
+    room = total * total - squared
+    pair_weight = np.divide(total / total.sum(), room, out=np.zeros_like(room), where=room > 0)
+    terms = pair_weight[index] * residual * (np.bincount(index, residual)[index] - residual)
+    return GapSquares(index, residual, pair_weight, terms)
+
+
+def _pair_sums(values: Vector, index: Indices) -> Vector:
+    """Σ of the products of two different rows of each group."""
+    sums: Vector = np.square(np.bincount(index, values)) - np.bincount(index, values * values)
+    return sums
+
+
+def _squared(rows: Rows, *, n_bins: int = 15) -> float:
+    return gap_squares(rows, n_bins).value
+
+
+def _resampled(rows: Rows, **options: Any) -> Evaluate:
+    return resample_rows(rows.reduced(), _squared, **options)
+
+
+def _summary(rows: Rows, *, n_resamples: int, seed: int, n_bins: int = 15) -> GapSquares:
+    """No resamples are needed."""
+    return gap_squares(rows, n_bins)
+
+
+def _streamed(sums: BlockSums) -> StreamedMetric:
+    curve = sums.calibration.curve
+    share, outcome = np.array(curve.weight) / np.sum(curve.weight), np.array(curve.accuracy)
+    gap = np.array(curve.confidence) - outcome
+    noise = outcome * (1.0 - outcome) / np.maximum(np.array(curve.count) - 1.0, 1.0)
+    value = float(share @ (gap * gap - noise))
+    error = math.sqrt(float(np.square(share) @ (4.0 * gap * gap * noise + 2.0 * noise * noise)))
+    return StreamedMetric(value, summary=NormalSummary(value, error))
+
+
+METRICS = (
+    Metric(
+        "squared_ece",
+        squared_ece,
+        "squared ECE",
+        _squared,
+        _resampled,
+        _streamed,
+        summary=_summary,
+        shown="with interval",
+    ),
+)

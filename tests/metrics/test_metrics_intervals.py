@@ -1,0 +1,146 @@
+"""Intervals that hold for calibration errors: the squared error and its difference, and inverted tests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import refocal.metrics as rm
+from refocal.errors import ParameterError
+from refocal.metrics._inputs import read_probabilities
+from refocal.metrics.smooth import _kernel
+from refocal.metrics.squared import gap_squares, standard_error
+
+
+def draw(seed, n=400, power=1.3):
+    rng = np.random.default_rng(seed)
+    p = rng.beta(4, 1, n)
+    return (rng.random(n) < p**power).astype(int), p
+
+
+def pairs_by_loop(y, p, weight, n_bins):
+    """Every pair of rows of a bin, one at a time: (i, j, what the pair adds)."""
+    below = np.array([weight[p < each].sum() for each in p]) / weight.sum()
+    index = np.floor(n_bins * below + 1e-12).astype(int)
+    found = {}
+    for i in range(len(p)):
+        for j in range(len(p)):
+            if i != j and index[i] == index[j]:
+                w = weight[index == index[i]]
+                share = w.sum() / weight.sum() / (w.sum() ** 2 - (w**2).sum())
+                found[i, j] = share * weight[i] * weight[j] * (p[i] - y[i]) * (p[j] - y[j])
+    return found
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_squared_error_is_a_sum_over_pairs(weighted):
+    y, p = draw(0, n=60)
+    p = p.round(2)
+    weight = np.random.default_rng(1).random(60) if weighted else np.ones(60)
+    expected = sum(pairs_by_loop(y, p, weight, 5).values())
+    given = weight if weighted else None
+    assert rm.squared_ece(y, p, n_bins=5, sample_weight=given) == pytest.approx(expected, abs=1e-12)
+
+
+def test_standard_error_of_a_difference_by_a_loop_over_pairs():
+    y, p = draw(0, n=60)
+    q = np.random.default_rng(3).permutation(p) ** 0.5
+    first, second = (pairs_by_loop(y, each, np.ones(60), 5) for each in (p, q))
+    apart = {pair: first.get(pair, 0.0) - second.get(pair, 0.0) for pair in {*first, *second}}
+    of_row = np.zeros(60)
+    for (i, _), value in apart.items():
+        of_row[i] += value
+    jackknife = 4 * np.sum((of_row - of_row.mean()) ** 2)
+    expected = max(jackknife - 2 * sum(value**2 for value in apart.values()), jackknife / 2) ** 0.5
+    found = [gap_squares(read_probabilities(y, each, None, "test"), 5) for each in (p, q)]
+    assert standard_error(*found) == pytest.approx(expected, rel=1e-9)
+    difference = rm.squared_ece_difference(y, p, q, n_bins=5)
+    assert difference.difference == pytest.approx(sum(apart.values()), abs=1e-12)
+    assert (difference.high - difference.low) / 2 == pytest.approx(1.959964 * expected, rel=1e-6)
+    same = rm.squared_ece_difference(y, p, p)
+    assert (same.difference, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_squared_error_is_the_square_of_the_debiased_one():
+    y, p = draw(0, n=20_000)
+    assert rm.squared_ece(y, p) == pytest.approx(rm.debiased_ece(y, p) ** 2, rel=0.01)
+
+
+def test_squared_error_of_a_calibrated_model_averages_to_zero():
+    found = [rm.squared_ece(*draw(seed, power=1.0)) for seed in range(300)]
+    assert abs(np.mean(found)) < 3 * np.std(found) / 300**0.5
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.99, 1.01), (0.8, 1.0), (0.8, 1.25)])
+def test_difference_of_squared_errors_covers(first, second):
+    """95 % intervals over 300 trials; `python benchmarks/coverage.py` runs the tables of the docs."""
+    c = np.random.default_rng(0).beta(4, 1, 1_000_000)
+    truth = np.mean((c**first - c) ** 2) - np.mean((c**second - c) ** 2)
+    covered = 0
+    for seed in range(300):
+        y, p = draw(seed, n=600, power=1.0)
+        found = rm.squared_ece_difference(y, p**first, p**second)
+        covered += found.low <= truth <= found.high
+    assert 0.91 * 300 <= covered <= 0.985 * 300
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("power", [1.0, 1.3])
+@pytest.mark.parametrize(
+    "metric", [rm.expected_calibration_error, rm.debiased_ece, rm.ks_calibration_error, rm.smooth_ece]
+)
+def test_default_interval_of_a_calibration_error_covers(metric, power):
+    c = np.random.default_rng(0).beta(4, 1, 1_000_000)
+    gap = c - c**power
+    truth = np.sqrt(np.mean(gap**2)) if metric is rm.debiased_ece else np.mean(gap)
+    n_trials = 40 if metric is rm.smooth_ece else 100
+    covered = 0
+    for seed in range(n_trials):
+        found = rm.bootstrap_interval(metric, *draw(seed, n=600, power=power), n_resamples=200)
+        assert 0.0 <= found.low <= found.high <= 1.0
+        covered += found.low <= truth + 1e-12 and truth <= found.high
+    # Percentiles of resampled rows cover 0 and 58 % of the ECEs.
+    assert covered >= 0.85 * n_trials
+
+
+def test_kernel_is_that_of_the_smooth_error():
+    y, p = draw(0)
+    for width in (0.01, 0.1, 0.7):
+        kernel = _kernel(p, width)
+        assert np.abs((p - y) @ kernel / len(p)).mean() == pytest.approx(rm.smooth_ece(y, p, bandwidth=width), rel=2e-3)
+
+
+def test_intervals_keep_to_the_range_of_the_metric():
+    y, p = [1] * 30, [0.999] * 30
+    for metric in (rm.expected_calibration_error, rm.brier_score, rm.accuracy, rm.smooth_ece, rm.squared_ece):
+        for method in (None, "basic", "percentile"):
+            found = rm.bootstrap_interval(metric, y, p, n_resamples=50, method=method)
+            assert 0.0 <= found.low <= found.high <= 1.0
+    y, p = draw(0, n=100, power=1.0)
+    assert rm.bootstrap_interval(rm.expected_calibration_error, y, p, method="basic").low == 0.0
+
+
+def test_a_wider_level_has_a_wider_interval_and_more_rows_a_narrower_one():
+    y, p = draw(0, n=4000)
+    widths = [
+        found.high - found.low
+        for found in (
+            rm.bootstrap_interval(rm.expected_calibration_error, y, p, level=0.5),
+            rm.bootstrap_interval(rm.expected_calibration_error, y, p),
+            rm.bootstrap_interval(rm.expected_calibration_error, y[:400], p[:400]),
+        )
+    ]
+    assert widths == sorted(widths)
+
+
+def test_weights_of_two_narrow_no_interval():
+    """A weight of 2 for all is no second look at the rows."""
+    y, p = draw(0)
+    for metric in (rm.expected_calibration_error, rm.smooth_ece, rm.squared_ece):
+        one, two = (rm.bootstrap_interval(metric, y, p, sample_weight=np.full(400, w)) for w in (1.0, 2.0))
+        assert (one.low, one.high) == pytest.approx((two.low, two.high), abs=1e-12)
+
+
+def test_an_unknown_level_is_refused():
+    with pytest.raises(ParameterError, match="'level' of squared_ece_difference"):
+        rm.squared_ece_difference([0, 1], [0.1, 0.9], [0.2, 0.8], level=95)

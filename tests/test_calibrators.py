@@ -146,10 +146,10 @@ def test_probabilities_when_said_so():
     with pytest.warns(InputWarning, match=r"sum to 1, as probabilities do.*input='probabilities'") as warned:
         fitted = TemperatureScaling().fit(p, labels)
     assert warned[0].filename == __file__  # where the mistake was made
-    with pytest.warns(InputWarning, match="of TemperatureScaling.predict_log_proba sum to 1") as warned:
+    with pytest.warns(InputWarning, match="TemperatureScaling.predict_log_proba: all rows of 'X' sum to 1") as warned:
         fitted.predict(p)
     assert warned[0].filename == __file__
-    with pytest.warns(InputWarning, match=r"sum to 100, as percentages do.*divide them by 100 and say so with input="):
+    with pytest.warns(InputWarning, match=r"sum to 100, as percentages do.*divide them by 100 and say so: input="):
         TemperatureScaling().fit(100.0 * p, labels)
     zero = np.array([[1.0, 0.0], [0.3, 0.7], [1.0, 0.0], [0.6, 0.4]])
     assert np.isfinite(TemperatureScaling(input="probabilities").fit(zero, [0, 1, 1, 0]).temperature_)

@@ -26,7 +26,7 @@ from refocal._arrays import (
     stop_gradient,
     to_numpy,
 )
-from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError, warn
+from refocal.errors import DataError, InputWarning, LabelError, ParameterError, Remedy, ShapeError, warn
 
 # Squares of numbers between the two, and their products with one another, neither vanish nor overflow.
 SMALL, LARGE = 1e-100, 1e100
@@ -244,23 +244,21 @@ def sum_of_parts(rows: Array) -> int | None:
     return next((whole for whole in (1, 100) if float(xp.max(xp.abs(sums / whole - 1.0))) <= 1e-3), None)
 
 
-def like_probabilities(whole: int, argument: str, function: str, remedy: str) -> str:
-    """What to say of rows that are hardly logits."""
-    like, so = ("probabilities", remedy) if whole == 1 else ("percentages", f"divide them by 100 and {remedy}")
-    return (
-        f"All rows of the '{argument}' of {function} sum to {whole}, as {like} do; logits were expected. "
-        f"If they are {like}, {so}."
-    )
+def warn_of_sums(whole: int, argument: str, function: str) -> None:
+    """Say that rows are hardly logits."""
+    like, remedy = ("probabilities", Remedy.PROBABILITIES) if whole == 1 else ("percentages", Remedy.PERCENTAGES)
+    text = f"all rows of '{argument}' sum to {whole}, as {like} do; logits were expected."
+    warn(InputWarning(text, remedy, function))
 
 
-def warn_of_probabilities(values: Array, argument: str, function: str, *, remedy: str) -> None:
+def warn_of_probabilities(values: Array, argument: str, function: str) -> None:
     """Rows that all sum to 1, or to 100, and are never negative are hardly logits; the first rows tell at once."""
     whole = sum_of_parts(as_floating(values[: min(64, values.shape[0]), ...], argument, function)[0])
     if whole is None:
         return
     blocks = row_blocks(values.shape[0], math.prod(values.shape[1:]), entries=1 << 22)
     if all(sum_of_parts(as_floating(values[rows, ...], argument, function)[0]) == whole for rows in blocks):
-        warn(like_probabilities(whole, argument, function, remedy), InputWarning)
+        warn_of_sums(whole, argument, function)
 
 
 def check_weight(values: Any, shape: tuple[int, ...], function: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from enum import Enum
 
 __all__ = [
     "ConvergenceError",
@@ -20,9 +21,35 @@ __all__ = [
     "MissingExtraError",
     "ParameterError",
     "RefocalError",
+    "Remedy",
     "ShapeError",
     "UnsupportedError",
 ]
+
+
+class Remedy(Enum):
+    """What to do about an error, as one says it in Python; the command line says it with its options.
+
+    >>> from refocal.data import Predictions
+    >>> try:
+    ...     Predictions.from_logits([[0.0, 1.0], [2.0, 1.0]], [1, 2])
+    ... except InputError as error:
+    ...     print(error.remedy.value)
+    If they count from 1, say first_label=1.
+    """
+
+    FIRST_LABEL = "If they count from 1, say first_label=1."
+    PROBABILITIES = "If they are probabilities, say so: input='probabilities', or Predictions.from_probabilities."
+    PERCENTAGES = "If they are percentages, divide them by 100 and say so: input='probabilities'."
+    READ_PROBABILITIES = "If those are meant, say input='probabilities'."
+    READ_LOGITS = "If those are meant, say input='logits'."
+    LABELS = "Name theirs with labels=, also a .npy file that holds them."
+    CLASS_NAMES = "Give the names of all classes with class_names=."
+    ARRAYS = "Say which one holds what with values= and labels=."
+    COLUMNS = (
+        "Name the columns of the classes with values='logit_*' or values='cat,dog', that of the labels with labels= "
+        "and that of the weights with weight=."
+    )
 
 
 class RefocalError(Exception):
@@ -56,18 +83,20 @@ class InputError(RefocalError, ValueError):
     gamma | The 'gamma' of focal must be finite and greater than -1. Got -2.0 instead.
     """
 
-    def __init__(self, argument: str, function: str, *, expected: str, got: str) -> None:
+    def __init__(self, argument: str, function: str, *, expected: str, got: str, remedy: Remedy | None = None) -> None:
         self.argument = argument
         self.function = function
         self.expected = expected
         self.got = got
-        super().__init__(argument, function, expected, got)
+        self.remedy = remedy
+        super().__init__(argument, function, expected, got, remedy)
 
     def __str__(self) -> str:
-        return f"The '{self.argument}' of {self.function} must be {self.expected}. Got {self.got} instead."
+        said = f"The '{self.argument}' of {self.function} must be {self.expected}. Got {self.got} instead."
+        return _with(said, self.remedy)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.argument, self.function, self.expected, self.got)
+        return _rebuild, (type(self), self.argument, self.function, self.expected, self.got, self.remedy)
 
 
 class ParameterError(InputError):
@@ -118,6 +147,13 @@ class FormatError(RefocalError, ValueError):
     Traceback (most recent call last):
     refocal.errors.FormatError: not an evaluation: 'format' must be 'refocal-evaluation'.
     """
+
+    def __init__(self, text: str, remedy: Remedy | None = None) -> None:
+        self.text, self.remedy = text, remedy
+        super().__init__(text, remedy)
+
+    def __str__(self) -> str:
+        return _with(self.text, self.remedy)
 
 
 class UnsupportedError(RefocalError, TypeError):
@@ -180,6 +216,14 @@ class InputWarning(UserWarning):
     True
     """
 
+    def __init__(self, text: str, remedy: Remedy | None = None, function: str = "") -> None:
+        self.text, self.remedy, self.function = text, remedy, function
+        super().__init__(text, remedy, function)
+
+    def __str__(self) -> str:
+        said = f"{self.function}: {self.text}" if self.function else self.text
+        return _with(said, self.remedy)
+
 
 class FitWarning(UserWarning):
     """A fit that ended where it should not: mostly the labels are not those of the rows, or classes are out of order.
@@ -195,7 +239,7 @@ class FitWarning(UserWarning):
     """
 
 
-def warn(message: str, category: type[Warning]) -> None:
+def warn(message: str | Warning, category: type[Warning] | None = None) -> None:
     """Warn at the line of the caller's code that led here, however deep in this package."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "refocal":
@@ -203,5 +247,11 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def _rebuild(kind: type[InputError], argument: str, function: str, expected: str, got: str) -> InputError:
-    return kind(argument, function, expected=expected, got=got)
+def _with(text: str, remedy: Remedy | None) -> str:
+    return text if remedy is None else f"{text} {remedy.value}"
+
+
+def _rebuild(
+    kind: type[InputError], argument: str, function: str, expected: str, got: str, remedy: Remedy | None
+) -> InputError:
+    return kind(argument, function, expected=expected, got=got, remedy=remedy)

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from refocal import TemperatureScaling
+from refocal.cli.run import REMEDIES
 from refocal.data import read
+from refocal.errors import Remedy
 from refocal.evaluate import load_evaluation
 
 
@@ -81,25 +83,25 @@ WRONG = [
     ("fit short.npz", 1, "one label for each row"),
     ("fit broken.npz", 1, "broken.npz: cannot be read"),
     ("fit text.csv", 1, "oops"),
-    ("fit said.npz", 1, "no 'logits' but 'probabilities'; if those are meant, add --probabilities"),
+    ("fit said.npz", 1, "no 'logits' but 'probabilities'. If those are meant, add --probabilities"),
     ("compare val.npz said.npz", 1, "said.npz: no 'logits' but 'probabilities'"),
     (
         "fit val.npz --probabilities",
         1,
-        "no 'probabilities' but 'logits'; if those are meant, leave out --probabilities",
+        "no 'probabilities' but 'logits'. If those are meant, leave out --probabilities",
     ),
     ("apply fitted.json said.npz", 1, "said.npz: holds no logits, which this calibrator takes"),
     ("fit hot.npz", 1, "of one-hot labels take the argmax first"),
     ("fit score.npz", 1, "0 and s for a single score s of two"),
-    ("fit text.npz", 1, "names of classes that the file lists in an array class_names"),
+    ("fit text.npz", 1, "Names of classes are understood if the file lists them all in an array class_names"),
     ("fit same.npz -m isotonic", 1, "same.npz: 'labels' must be of at least two classes"),
     ("compare same.npz test.npz", 1, "same.npz: 'labels' must be of at least two classes"),
     ("fit semicolons.csv", 1, "commas between them"),
     # missing arrays and columns
-    ("fit names.npz", 1, "It has 'scores', 'target'; say which holds what with --values and --labels"),
+    ("fit names.npz", 1, "It has 'scores', 'target'. Say which holds what with --values and --labels"),
     ("fit names.npz --values scores", 1, "no labels"),
     ("fit text.csv --labels target", 1, "no column 'target'"),
-    ("fit x.npy", 1, "name theirs with --labels"),
+    ("fit x.npy", 1, "Name theirs with --labels"),
     ("compare val.npz wide.npz", 2, "same network"),
     # settings
     ("fit val.npz -m magic", 2, "'ts', 'ts-ece'"),
@@ -140,6 +142,12 @@ def test_one_line_that_says_what_to_do(files, refocal, line, code, message):
     assert "Predictions." not in err
     assert out == ""
     assert sorted(os.listdir()) == before
+
+
+def test_every_remedy_has_words_of_the_command_line():
+    assert set(REMEDIES) == set(Remedy)
+    for said in REMEDIES.values():
+        assert "=" not in said
 
 
 def test_no_arguments_show_the_help(refocal):

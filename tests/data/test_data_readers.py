@@ -171,7 +171,7 @@ def test_probabilities_have_their_own_name(tmp_path):
     p = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
     np.savez(tmp_path / "a.npz", probabilities=p, labels=LABELS)
     assert read(tmp_path / "a.npz", input="probabilities").input == "probabilities"
-    with pytest.raises(FormatError, match="no 'logits' but 'probabilities'; if those are meant, say input="):
+    with pytest.raises(FormatError, match=r"no 'logits' but 'probabilities'. If those are meant, say input="):
         read(tmp_path / "a.npz")
 
 

@@ -146,7 +146,7 @@ def test_names_of_classes_in_blocks_zarr_and_dask(tmp_path, fitted):
         np.testing.assert_array_equal(found.predict(logits[:50]), expected.predict(logits[:50]))
     rows = blocks([(LOGITS[:1000], NAMES[LABELS[:1000]]), (LOGITS[1000:], LABELS[1000:])], class_names=NAMES)
     assert TemperatureScaling().fit(rows).temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
-    with pytest.raises(LabelError, match=r"integers, or names with class_names\. Got dtype object in block 0"):
+    with pytest.raises(LabelError, match=r"integers\. Got dtype object in block 0.* class_names="):
         TemperatureScaling().fit(blocks([(LOGITS, NAMES[LABELS])]))
     with pytest.raises(LabelError, match=r"of 4 distinct classes.*Got 2 distinct labels from 'cow' to 'hen'"):
         TemperatureScaling().fit(lazy, np.where(names == "cow", "cow", "hen"))

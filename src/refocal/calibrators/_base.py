@@ -224,7 +224,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             p = check_probabilities(values, "X", function)
             return log_probabilities(p, SMALLEST)
         check_rows(values, "X", function)
-        warn_of_probabilities(values, "X", function, remedy="say so with input='probabilities'")
+        warn_of_probabilities(values, "X", function)
         # Half precision stays as it is: each block becomes float32 when its turn comes.
         is_floating = namespace(values).isdtype(values.dtype, "real floating")
         return values if is_floating else as_floating(values, "X", function)[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
@@ -31,7 +30,7 @@ from refocal._arrays import Array, as_floating, namespace, to_numpy
 from refocal._validation import check_option, check_weight
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators.focal import FocalTemperatureScaling
-from refocal.errors import InputWarning, LabelError, ParameterError
+from refocal.errors import InputWarning, LabelError, ParameterError, warn
 
 Codes = NDArray[np.int64]
 
@@ -257,12 +256,11 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             fit_params["sample_weight"] = sample_weight
         elif sample_weight is not None and not is_fitted:
             name = type(estimator).__name__
-            warnings.warn(
+            warn(
                 f"{NAME}.fit passes the sample_weight to the calibrator alone, since {name}.fit has no such argument: "
                 f"{name} is fitted without weights. To a step of a pipeline they go by its name, as in "
                 "fit(X, y, sample_weight=w, step__sample_weight=w), or by scikit-learn's metadata routing.",
                 InputWarning,
-                stacklevel=3,
             )
         return fit_params, {} if groups is None else {"groups": groups}
 

@@ -12,7 +12,7 @@ from refocal.cli.explore import explore
 from refocal.cli.printing import out, print_calibrator, print_evaluation, print_json, progress
 from refocal.cli.run import FileProblem, UsageError, explained
 from refocal.cli.theory import theory
-from refocal.errors import FormatError, InputError, InputWarning
+from refocal.errors import FormatError, InputError, InputWarning, Remedy
 
 if TYPE_CHECKING:
     from refocal.evaluate import Evaluation
@@ -187,7 +187,7 @@ def apply(
         try:
             found = read_values(logits, input=fitted.input, values=values, labels=labels)
         except FormatError as error:
-            if "say input=" not in str(error):
+            if error.remedy not in (Remedy.READ_LOGITS, Remedy.READ_PROBABILITIES):
                 raise
             raise FileProblem(f"{logits}: holds no {fitted.input}, which this calibrator takes.") from error
         try:

@@ -7,27 +7,22 @@ import sys
 import warnings
 from importlib import import_module
 
-from refocal.errors import FitWarning, InputError, InputWarning, ParameterError, RefocalError
+from refocal.errors import FitWarning, FormatError, InputError, InputWarning, ParameterError, RefocalError, Remedy
 
 USAGE, FAILURE, STOPPED = 2, 1, 130
 # What the Python interface calls by its own names is called by its option here.
-SAY = {
-    "say first_label=1": "add --first-label 1",
-    "use Predictions.from_probabilities": "add --probabilities",
-    "say so with input='probabilities'": "add --probabilities",
-    "name theirs with labels=": "name theirs with --labels",
-    " of Predictions.from_logits": "",
-    "integers, or names with class_names": "integers, or names of classes that the file lists in an array class_names",
-    "say input='probabilities'": "add --probabilities",
-    "say input='logits'": "leave out --probabilities",
-    "'y' must be": "'labels' must be",
-    "'nll_tolerance' must be": "--tolerance must be",
-    "'objective' must be left": "--objective must be left",
-    "say which one holds what": "say which holds what with --values and --labels",
-    "Name the classes' columns by a pattern such as 'logit_*' or a list such as 'cat,dog', or name the weights": "Name "
-    "the classes' columns with --values 'logit_*' or --values cat,dog, or the weights with --weights",
-    "name the labels' column with labels= or the classes' with values=": "name the labels' column with --labels or the "
-    "classes' with --values",
+ARGUMENTS = {"y": "'labels'", "nll_tolerance": "--tolerance", "objective": "--objective"}
+REMEDIES = {
+    Remedy.FIRST_LABEL: "If they count from 1, add --first-label 1.",
+    Remedy.PROBABILITIES: "If they are probabilities, add --probabilities.",
+    Remedy.PERCENTAGES: "If they are percentages, divide them by 100 and add --probabilities.",
+    Remedy.READ_PROBABILITIES: "If those are meant, add --probabilities.",
+    Remedy.READ_LOGITS: "If those are meant, leave out --probabilities.",
+    Remedy.LABELS: "Name theirs with --labels, also a .npy file that holds them.",
+    Remedy.CLASS_NAMES: "Names of classes are understood if the file lists them all in an array class_names.",
+    Remedy.ARRAYS: "Say which holds what with --values and --labels.",
+    Remedy.COLUMNS: "Name the columns of the classes with --values 'logit_*' or --values cat,dog, that of the labels "
+    "with --labels and that of the weights with --weights.",
 }
 
 
@@ -109,14 +104,16 @@ def _explain(error: BaseException, program: str) -> int:
 
 def explained(error: BaseException) -> str:
     """An error as one line in the words of the command line."""
-    text = str(error)
-    if isinstance(error, InputError):  # without the name of the Python function
-        text = f"'{error.argument}' must be {error.expected}. Got {error.got} instead."
     if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename or 'file'}: {error.strerror}."
-    for python, option in SAY.items():
-        text = text.replace(python, option)
-    return text
+        return f"{error.filename or 'file'}: {error.strerror}."
+    if isinstance(error, InputError):  # without the name of the Python function
+        name = ARGUMENTS.get(error.argument, f"'{error.argument}'")
+        text = f"{name} must be {error.expected}. Got {error.got} instead."
+    elif isinstance(error, (FormatError, InputWarning)):
+        text = error.text
+    else:
+        return str(error)
+    return text if error.remedy is None else f"{text} {REMEDIES[error.remedy]}"
 
 
 def _say(program: str, text: str, code: int) -> int:

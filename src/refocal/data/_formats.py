@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal.data._npz import Archive, check_expansion
-from refocal.errors import FormatError, install_command
+from refocal.errors import FormatError, Remedy, install_command
 
 LONGEST_NAME = 1000
 """Characters of the name of a class."""
@@ -173,8 +173,8 @@ class _Text(Contents):
                     else:
                         continue
                     raise FormatError(
-                        f"{self._file}: line {rows.line_num} has {got}, where a number of a class was expected. If "
-                        "that column holds no class, name the labels' column with labels= or the classes' with values=."
+                        f"{self._file}: line {rows.line_num} has {got}, where a number of a class was expected.",
+                        Remedy.COLUMNS,
                     )
 
     def _column(self, name: str) -> NDArray[Any]:

@@ -19,7 +19,7 @@ from refocal._validation import (
     read_labels,
     warn_of_probabilities,
 )
-from refocal.errors import DataError, LabelError, ShapeError
+from refocal.errors import DataError, LabelError, Remedy, ShapeError
 
 Input = Literal["logits", "probabilities"]
 # So many classes a notebook shows by name.
@@ -57,7 +57,7 @@ class Predictions:
         name = "Predictions.from_logits"
         values = _matrix(logits, labels, "logits", name)
         check_logits(values, "logits", name)
-        warn_of_probabilities(values, "logits", name, remedy="use Predictions.from_probabilities")
+        warn_of_probabilities(values, "logits", name)
         return cls._of(values, labels, "logits", weight, class_names, first_label, name)
 
     @classmethod
@@ -207,7 +207,7 @@ def _numbers(labels: NDArray[Any], names: tuple[str, ...] | None, function: str)
     if labels.dtype.kind != "U":
         raise DataError("labels", function, expected="integers or names", got=f"dtype {labels.dtype}")
     if names is None:
-        raise LabelError("labels", function, expected="integers, or names with class_names", got="text")
+        raise LabelError("labels", function, expected="integers", got="text", remedy=Remedy.CLASS_NAMES)
     known = {name: i for i, name in enumerate(names)}
     strangers = [str(label) for label in np.unique(labels) if str(label) not in known]
     if strangers:
@@ -222,6 +222,7 @@ def _check_first_label(labels: NDArray[Any], n_classes: int, function: str) -> N
         raise LabelError(
             "labels",
             function,
-            expected=f"between 0 and {n_classes - 1}; if they count from 1, say first_label=1",
+            expected=f"between 0 and {n_classes - 1}",
             got=f"labels from 1 to {n_classes}",
+            remedy=Remedy.FIRST_LABEL,
         )

@@ -17,7 +17,7 @@ import numpy as np
 from refocal._validation import check_option
 from refocal.data._formats import ENDINGS, Contents, open_contents
 from refocal.data.predictions import Input, Predictions
-from refocal.errors import FormatError
+from refocal.errors import FormatError, Remedy
 
 LABELS = ("labels", "label")
 NOT_CLASSES = ("", "id", "index", "weight", "weights", "sample_weight", "Unnamed: 0", "__index_level_0__")
@@ -75,7 +75,7 @@ def read(
     if found.labels is None:
         contents = open_contents(Path(path))
         held = "It holds one array" if contents.anonymous else f"It has {listed(contents.names)}"
-        raise FormatError(f"{path}: no labels. {held}; name theirs with labels=, also a .npy file that holds them.")
+        raise FormatError(f"{path}: no labels. {held}.", Remedy.LABELS)
     make = Predictions.from_logits if input == "logits" else Predictions.from_probabilities
     names = found.class_names if class_names is None else class_names
     return make(found.values, found.labels, weight=found.weight, class_names=names, first_label=first_label)
@@ -164,10 +164,11 @@ def _label_name(contents: Contents, given: str | None, file: Path | str) -> str 
 def _known(contents: Contents, name: str, file: Path | str) -> str:
     other = {"logits": "probabilities", "probabilities": "logits"}.get(name)
     if name not in contents.names and other in contents.names:
-        raise FormatError(f"{file}: no {name!r} but {other!r}; if those are meant, say input={other!r}.")
+        remedy = Remedy.READ_LOGITS if other == "logits" else Remedy.READ_PROBABILITIES
+        raise FormatError(f"{file}: no {name!r} but {other!r}.", remedy)
     if name not in contents.names:
         what = "column" if contents.is_table else "array"
-        raise FormatError(f"{file}: no {what} {name!r}. It has {listed(contents.names)}; say which one holds what.")
+        raise FormatError(f"{file}: no {what} {name!r}. It has {listed(contents.names)}.", Remedy.ARRAYS)
     return name
 
 
@@ -179,11 +180,7 @@ def _class_columns(contents: Contents, pattern: str | None, taken: set[str | Non
         columns = [name for name in contents.names if name not in taken]
         doubtful = [name for name in columns if name in NOT_CLASSES]
         if doubtful:
-            raise FormatError(
-                f"{file}: the column {doubtful[0]!r} does not look like a class. "
-                "Name the classes' columns by a pattern such as 'logit_*' or a list such as 'cat,dog', or name the "
-                "weights."
-            )
+            raise FormatError(f"{file}: the column {doubtful[0]!r} does not look like a class.", Remedy.COLUMNS)
     if len(columns) < 2:
         sought = "besides the labels" if pattern is None else f"that match {pattern!r}"
         raise FormatError(f"{file}: fewer than two columns {sought}. It has {listed(contents.names)}.")

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import lowest_log_probability
-from refocal._validation import LARGE, SMALL, like_probabilities, sum_of_parts
+from refocal._validation import LARGE, SMALL, sum_of_parts, warn_of_sums
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset, Vector, sample_rows
 from refocal.engine.passes import Partial, Pass
 from refocal.engine.reading import Reading
-from refocal.errors import DataError, InputWarning, LabelError, ShapeError, warn
+from refocal.errors import DataError, LabelError, ShapeError
 
 T = TypeVar("T")
 Keys = NDArray[np.uint64]
@@ -144,8 +144,7 @@ class BlockedDataset(Dataset):
         if found.lowest == found.highest:
             raise LabelError("y", function, expected="of at least two classes", got=f"only one class, {found.lowest}")
         if found.sum_of_parts is not None:
-            remedy = "say so with input='probabilities'"
-            warn(like_probabilities(found.sum_of_parts, "X", function, remedy), InputWarning)
+            warn_of_sums(found.sum_of_parts, "X", function)
         return found
 
 

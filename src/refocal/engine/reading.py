@@ -12,7 +12,7 @@ from refocal._arrays import SMALLEST, log_probabilities, row_blocks, without_war
 from refocal._validation import check_option
 from refocal.engine.block import Block
 from refocal.engine.c_engine import widened
-from refocal.errors import DataError, InputError, LabelError, ShapeError
+from refocal.errors import DataError, InputError, LabelError, Remedy, ShapeError
 
 # How far from 1 a row of probabilities may sum.
 SUM_TOLERANCE = 1e-3
@@ -96,7 +96,7 @@ class Reading:
     def _numbers_of_names(self, labels: NDArray[Any], where: str) -> NDArray[np.int64]:
         if self.class_names is None:
             got = f"dtype {labels.dtype} in {where}"
-            raise LabelError("y", self.function, expected="integers, or names with class_names", got=got)
+            raise LabelError("y", self.function, expected="integers", got=got, remedy=Remedy.CLASS_NAMES)
         known = {name: i + self.first_label for i, name in enumerate(self.class_names)}
         names = (labels.astype(str) if labels.dtype.kind == "S" else labels).tolist()
         # A name that no class has, or none at all, makes a bad row.

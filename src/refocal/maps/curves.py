@@ -65,7 +65,8 @@ class Pieces(Step):
         start = look_up(xp.reshape(self.knots, (-1,)), rows * n_knots + xp.where(piece > 0, piece - 1, piece))
         distance = scores - start
         at = rows * (n_knots + 1) + piece
-        *lower, value = (look_up(xp.reshape(self.coefficients[d], (-1,)), at) for d in range(len(self.coefficients)))
+        powers = range(self.coefficients.shape[0])
+        *lower, value = (look_up(xp.reshape(self.coefficients[d, :, :], (-1,)), at) for d in powers)
         for coefficient in reversed(lower):
             value = value * distance + coefficient
         return value

@@ -12,7 +12,7 @@ import numpy as np
 from refocal.data.readers import read_values
 from refocal.engine.blocked import BlockedDataset
 from refocal.engine.reading import Reading
-from refocal.errors import DataError, FormatError, LabelError, ShapeError
+from refocal.errors import DataError, FormatError, LabelError, Remedy, ShapeError
 from refocal.scale import cluster
 from refocal.scale.addresses import Options, files_of
 from refocal.scale.extras import need
@@ -191,7 +191,7 @@ def open_parts(
             f"{place}: the {input} must be two-dimensional. Got shape {tuple(found.values.shape)} instead."
         )
     if need_labels and found.labels is None:
-        raise FormatError(f"{place}: no labels; name theirs with labels=, also a .npy file that holds them.")
+        raise FormatError(f"{place}: no labels.", Remedy.LABELS)
     n_rows, n_classes = found.values.shape
     y, w = _checked_vector(found.labels, n_rows, "labels"), _checked_vector(found.weight, n_rows, "weight")
     return Opened(list(array_parts(_mapped(found.values), y, w, place)), int(n_classes), found.class_names)
@@ -259,9 +259,9 @@ def _names(
         return given, given
     found = tuple(sorted(cluster.distinct(y, client)))
     if len(found) != n_classes:
-        expected = f"of {n_classes} distinct classes, as X has columns, or names with class_names"
+        expected = f"of {n_classes} distinct classes, as X has columns"
         got = f"{len(found)} distinct labels" + (f" from {found[0]!r} to {found[-1]!r}" if found else "")
-        raise LabelError("y", "fit", expected=expected, got=got)
+        raise LabelError("y", "fit", expected=expected, got=got, remedy=Remedy.CLASS_NAMES)
     return found, found
 
 
@@ -290,7 +290,7 @@ def _open_zarr(
         if name not in names:
             raise FormatError(f"{place}: no array {name!r}. It has {', '.join(map(repr, names)) or 'none'}.")
     if need_labels and label_name is None:
-        raise FormatError(f"{place}: no labels. It has {', '.join(map(repr, names))}; name theirs with labels=.")
+        raise FormatError(f"{place}: no labels. It has {', '.join(map(repr, names))}.", Remedy.LABELS)
     matrix = group[values or kind]
     n_rows, n_classes = matrix.shape
     y, w = (

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from refocal.data.readers import LABELS, choose_columns, listed
 from refocal.engine.reading import Chunk
-from refocal.errors import FormatError
+from refocal.errors import FormatError, Remedy
 from refocal.scale.addresses import Options, filesystem_of
 from refocal.scale.extras import need
 from refocal.scale.parts import rows_of_a_block
@@ -113,9 +113,7 @@ def parquet_parts(
     if columns is None:
         raise FormatError(f"{files[0]}: none of the {len(files)} files has any rows.")
     if need_labels and columns.labels is None:
-        raise FormatError(
-            f"{files[0]}: no labels: no column {' or '.join(map(repr, LABELS))}; name theirs with labels=."
-        )
+        raise FormatError(f"{files[0]}: no labels: no column {' or '.join(map(repr, LABELS))}.", Remedy.LABELS)
     return [ParquetPart(file, columns, size, options) for file, size in zip(files, sizes, strict=True)]
 
 

@@ -20,7 +20,7 @@ from refocal.calibrators.registry import NAMED, make
 from refocal.calibrators.serialize import step_from_dict, step_to_dict
 from refocal.export import to_onnx, to_torch_export
 from refocal.maps import Chain, Focal, Temperature
-from refocal.maps.curves import Beta, OneVsRest, Pieces
+from refocal.maps.curves import Beta, Confidence, OneVsRest, Pieces
 from refocal.maps.steps import Affine, Floor, KeepTop, Mixture, Step, Uniform
 
 VERSION_1 = Path(__file__).parent / "golden" / "v1"
@@ -79,7 +79,7 @@ def test_json_keeps_every_bit(fitted, tmp_path):
 
 def test_files_of_version_1_predict_what_0_1_0_did():
     kept = json.loads((VERSION_1 / "predictions.json").read_text())
-    assert set(kept) >= set(NAMED) - {"logistic"}
+    assert set(kept) >= set(NAMED) - {"logistic", "auto"}
     assert {path.stem for path in VERSION_1.glob("*.json")} == {*kept, "predictions"}
     for name, case in kept.items():
         x, expected = (np.array(case[key], dtype=np.float64) for key in ("rows", "log_p"))
@@ -111,6 +111,7 @@ STEPS = [
     Uniform(),
     Mixture((Chain(), Temperature(3.0), Uniform()), np.array([0.5, 0.0, 0.5])),
     OneVsRest(Beta(np.array([[0.5, 1.5, 0.1], [1.0, 1.0, 0.0], [0.0, 2.0, -1.0]]))),
+    Confidence(Pieces.of([[-1.0, 1.0]], [[[-1.0, -1.0, 1.0]], [[0.5, 1.0, 2.0]]])),
     OneVsRest(Pieces.of([[0.0], [-1.0, 1.0], [0.5]], [[[1, 2], [0, 1, 4], [-1, 3]], [[1, 1], [1, 2, 0.5], [0, 1]]])),
 ]
 

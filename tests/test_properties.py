@@ -29,9 +29,9 @@ few, some = settings(max_examples=5), settings(max_examples=12)
 # Of these the order of all classes stays; fss-order keeps the top alone.
 KEEP_ORDER = ("ts", "ts-ece", "focal", "fts", "fts-nll", "fts-ece", "ets")
 TEMPERATURES = np.geomspace(0.05, 50.0, 31)
-ITERATED = ("vs", "ms", "dirichlet", "svs", "sms", "fss", "fss-order")
+ITERATED = ("auto", "vs", "ms", "dirichlet", "svs", "sms", "fss", "fss-order")
 # Their ridge or their rule looks at the number of rows, which repetition raises and a weight does not.
-COUNT_ROWS = ("focal", "fts", "vs", "ms", "dirichlet", "fss", "fss-order")
+COUNT_ROWS = ("auto", "focal", "fts", "vs", "ms", "dirichlet", "fss", "fss-order")
 
 
 @st.composite

@@ -93,7 +93,7 @@ def change(path, *keys, value):
         (("format",), "something", "not a calibrator"),
         (("version",), 3, "version 3 is not known here; this refocal reads versions 1 and 2"),
         (("version",), KeyError, "version None"),
-        (("method",), "os.system", "unknown method 'os.system'; known are TemperatureScaling"),
+        (("method",), "os.system", "unknown method 'os.system'; known are AutoCalibration"),
         (("method",), ["x"], "'method' must be of type str. Got list"),
         (("chain", 1, "gamma"), -1.0, "'gamma' of Focal must be a finite number greater than -1. Got -1.0"),
         (("chain", 0, "temperature"), 0, "'temperature' of Temperature must be a finite number greater than 0. Got 0"),

@@ -1,6 +1,7 @@
 """Calibrators: scikit-learn estimators that turn logits into probabilities."""
 
 from refocal.calibrators._base import Calibrator
+from refocal.calibrators.auto import AutoCalibration
 from refocal.calibrators.beta import BetaCalibration
 from refocal.calibrators.binning import BayesianBinning, HistogramBinning
 from refocal.calibrators.classifier import CalibratedClassifier
@@ -20,6 +21,7 @@ from refocal.calibrators.serialize import load
 from refocal.calibrators.spline import SplineCalibration
 
 __all__ = [
+    "AutoCalibration",
     "BayesianBinning",
     "BetaCalibration",
     "CalibratedClassifier",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -85,16 +86,20 @@ def usable_rows(block: Block) -> Block:
     return rows if some is None else rows.take(some)
 
 
-def fit_scalings(dataset: Dataset, recipes: list[Recipe], gain: float = SMALL_GAIN) -> Iterator[Scaling]:
+def fit_scalings(
+    dataset: Dataset, recipes: list[Recipe], gain: float = SMALL_GAIN, *, temperature: float | None = None
+) -> Iterator[Scaling]:
     """One scaling after the other, each from where the last of its shape ended, all at the temperature of the rows."""
-    solution = newton_temperature(dataset)
-    temperature, n_classes = solution.temperature, dataset.n_classes
+    value, n_classes = math.nan, dataset.n_classes
+    if temperature is None:
+        solution = newton_temperature(dataset)
+        temperature, value = solution.temperature, solution.value
     if isinstance(dataset, Block):
         dataset = dataset.take(slice(None))  # what is kept with a block is not needed after these fits
     last: dict[tuple[str, bool], Affine] = {}
     for recipe in recipes:
         if recipe.matrix is None:
-            yield Scaling(recipe.kind, temperature, Affine(np.ones(n_classes), np.zeros(n_classes), solution.value))
+            yield Scaling(recipe.kind, temperature, Affine(np.ones(n_classes), np.zeros(n_classes), value))
             continue
         key = recipe.kind, recipe.matrix
         last[key] = fit_affine(
@@ -110,14 +115,25 @@ def fit_scalings(dataset: Dataset, recipes: list[Recipe], gain: float = SMALL_GA
 
 
 def out_of_fold(
-    rows: Block, recipes: list[Recipe], n_folds: int, seed: int, *, order_preserving: bool = False
+    rows: Block,
+    recipes: list[Recipe],
+    n_folds: int,
+    seed: int,
+    *,
+    order_preserving: bool = False,
+    temperature: float | None = None,
 ) -> list[NDArray[Any]]:
-    """Scores (N, C) of every recipe, each row's by scalings that were fitted without it."""
-    fold = _folds(rows.labels, n_folds, seed)
+    """Scores (N, C) of every recipe, each row's by scalings that were fitted without it.
+
+    The temperature that they start from is that of the other folds, unless it is given: a single number for all rows
+    hardly knows them, and folds without a wrong row have none.
+    """
+    fold = folds(rows.labels, n_folds, seed)
     found = [np.empty_like(rows.logits) for _ in recipes]
     for i in range(n_folds):
         held_out = fold == i
-        for scores, scaling in zip(found, fit_scalings(rows.take(~held_out), recipes, COARSE_GAIN), strict=True):
+        scalings = fit_scalings(rows.take(~held_out), recipes, COARSE_GAIN, temperature=temperature)
+        for scores, scaling in zip(found, scalings, strict=True):
             scores[held_out] = scores_of(scaling.step(order_preserving=order_preserving), rows.logits[held_out])
     return found
 
@@ -127,7 +143,14 @@ def losses(rows: Block, scores: NDArray[Any], gamma: float = 0.0, temperature: f
     return -Block(scores, rows.labels).predictions((gamma,), temperature)[0].label_log_p
 
 
-def _folds(labels: NDArray[np.int64], n_folds: int, seed: int) -> NDArray[np.int64]:
+def mean_and_error(rows: Block, values: Vector) -> tuple[float, float]:
+    """The mean of one number a row, and its standard error."""
+    mean = rows.average(values)
+    weight = np.ones(len(values)) if rows.weight is None else rows.weight
+    return mean, float(np.sqrt(np.sum(weight**2 * (values - mean) ** 2)) / weight.sum())
+
+
+def folds(labels: NDArray[np.int64], n_folds: int, seed: int) -> NDArray[np.int64]:
     """A fold for each row, every class spread evenly over them."""
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]

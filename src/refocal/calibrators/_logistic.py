@@ -12,6 +12,12 @@ Matrix = NDArray[np.float64]
 Target = NDArray[np.bool_] | NDArray[np.float64]
 
 MAX_STEPS = 200
+# A ridge that only matters where the rows say nothing, as when all scores are equal.
+TINY = 1e-9
+# Scores farther out than so many times the median are masks such as -1e9, which would rule a curve: they are cut off.
+FAR = 30.0
+# The least slope of a line that must rise, over the range of its scores.
+LEAST_RISE = 1e-3
 # A step that promises less than this share of the loss is the last one.
 SMALL_GAIN = 1e-13
 
@@ -62,3 +68,35 @@ def _loss(theta: Vector, features: Matrix, target: Target, weight: Vector, prior
     eta = features @ theta
     off = theta - prior
     return float(weight @ (target * softplus(-eta) + (1 - target) * softplus(eta)) + 0.5 * off @ penalty @ off)
+
+
+def platt_targets(is_class: NDArray[np.bool_], weight: Vector) -> Vector:
+    """Platt's targets: (n₊ + 1)/(n₊ + 2) for the n₊ rows of a class and 1/(n₋ + 2) for the others.
+
+    >>> platt_targets(np.array([True, False, False]), np.ones(3))
+    array([0.66666667, 0.25      , 0.25      ])
+    """
+    hits = float(weight @ is_class)
+    misses = float(weight.sum()) - hits
+    return np.where(is_class, (hits + 1.0) / (hits + 2.0), 1.0 / (misses + 2.0))
+
+
+def near(score: Vector) -> Vector:
+    """Scores with those cut off that lie too far out to be anything but masks."""
+    far = FAR * float(np.median(np.abs(score))) or np.inf
+    return np.clip(score, -far, far)
+
+
+def fit_line(
+    score: Vector, is_class: NDArray[np.bool_], weight: Vector, *, rising: bool = False
+) -> tuple[float, float]:
+    """Slope and intercept in log-odds of least log-loss to Platt's targets; `rising`: with a slope above 0."""
+    cut = near(score)
+    scale = float(np.abs(cut).max()) or 1.0
+    features = np.stack([cut / scale, np.ones_like(cut)], axis=1)
+    hits = float(weight @ is_class)
+    start = np.array([0.0, np.log((hits + 1.0) / (float(weight.sum()) - hits + 1.0))])
+    lower = np.array([LEAST_RISE if rising else -np.inf, -np.inf])
+    target = platt_targets(is_class, weight)
+    slope, intercept = fit_logistic(features, target, weight, start, TINY * np.eye(2), lower)
+    return float(slope / scale), float(intercept)

@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal.calibrators._crossfit import MIN_ROWS, Recipe, fit_scalings, losses, out_of_fold, scores_of, usable_rows
+from refocal.calibrators._crossfit import (
+    MIN_ROWS,
+    Recipe,
+    fit_scalings,
+    losses,
+    mean_and_error,
+    out_of_fold,
+    scores_of,
+    usable_rows,
+)
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators.scaling import AffineCalibrator, behind, check_cross_fitting, untouched
 from refocal.engine import Block, Dataset
 from refocal.fitting import Solution, Surface, find
-
-Vector = NDArray[np.float64]
 
 # What the data choose from: temperature scaling alone, a vector, matrices held from strongly to weakly.
 TEMPERATURE = Recipe("tempered", None)
@@ -107,7 +114,8 @@ class FocalStructuredScaling(AffineCalibrator):
         for i in dict.fromkeys((best, min(best, 1), 0)):
             solution, path = self._search(rows, scores[i])
             found = losses(rows, scores[i], solution.gamma, solution.temperature)
-            if _bound(rows, found - loss[0]) <= MAX_LOSS * mean[0]:
+            lost, error = mean_and_error(rows, found - loss[0])
+            if lost + STANDARD_ERRORS * error <= MAX_LOSS * mean[0]:
                 return recipes[i], solution, path, tried
         return TEMPERATURE, None, None, tried
 
@@ -124,11 +132,3 @@ class FocalStructuredScaling(AffineCalibrator):
 def _candidates(n_rows: int, n_classes: int) -> list[Recipe]:
     """From the simplest on."""
     return [TEMPERATURE, VECTOR, *(MATRICES if n_classes**2 <= MAX_ENTRIES * n_rows else ())]
-
-
-def _bound(rows: Block, difference: Vector) -> float:
-    """The mean of one number a row, plus so many standard errors."""
-    mean = rows.average(difference)
-    weight = np.ones(len(difference)) if rows.weight is None else rows.weight
-    error = np.sqrt(np.sum(weight**2 * (difference - mean) ** 2)) / weight.sum()
-    return float(mean + STANDARD_ERRORS * error)

@@ -5,13 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from refocal._validation import check_option
-from refocal.calibrators._logistic import fit_logistic
+from refocal.calibrators._logistic import fit_line
 from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows
-
-# A ridge that only matters where the rows say nothing, as when all scores are equal.
-TINY = 1e-9
-# Scores farther out than so many times the median are masks such as -1e9, which would rule the line: they are cut off.
-FAR = 30.0
 
 
 class LogisticCalibration(OneVsRest):
@@ -46,13 +41,5 @@ class LogisticCalibration(OneVsRest):
         check_option(self.base, ("temperature", "softmax"), "base", type(self).__name__)
 
     def _fit_curve(self, rows: Rows) -> Curve:
-        hits = float(rows.weight @ rows.target)
-        misses = float(rows.weight.sum()) - hits
-        target = np.where(rows.target, (hits + 1.0) / (hits + 2.0), 1.0 / (misses + 2.0))
-        far = FAR * float(np.median(np.abs(rows.score))) or np.inf
-        score = np.clip(rows.score, -far, far)
-        scale = float(np.abs(score).max()) or 1.0
-        features = np.stack([score / scale, np.ones_like(score)], axis=1)
-        start = np.array([0.0, np.log((hits + 1.0) / (misses + 1.0))])
-        found = fit_logistic(features, target, rows.weight, start, TINY * np.eye(2), np.full(2, -np.inf))
-        return np.zeros(1), (np.repeat(found[1], 2), np.repeat(found[0] / scale, 2))
+        slope, intercept = fit_line(rows.score, rows.target, rows.weight)
+        return np.zeros(1), (np.repeat(intercept, 2), np.repeat(slope, 2))

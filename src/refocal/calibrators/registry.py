@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from refocal._validation import check_option
 from refocal.calibrators._base import Calibrator
+from refocal.calibrators.auto import AutoCalibration
 from refocal.calibrators.beta import BetaCalibration
 from refocal.calibrators.binning import BayesianBinning, HistogramBinning
 from refocal.calibrators.ensemble import EnsembleTemperatureScaling
@@ -46,6 +47,7 @@ BY_ECE, BY_LOG_LOSS = {"objective": "ece"}, {"objective": "nll"}
 FOCAL: dict[str, Any] = {"keeps_order": True, "in_blocks": True}
 
 NAMED = {
+    "auto": Method("automatic calibration", AutoCalibration),
     "ts": Method("temperature scaling", TemperatureScaling, **FOCAL),
     "ts-ece": Method("temperature scaling by ECE", TemperatureScaling, BY_ECE, usual=False, **FOCAL),
     "focal": Method("focal calibration", FocalCalibration, **FOCAL),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from refocal._validation import check_integer
-from refocal.calibrators._logistic import fit_logistic
+from refocal.calibrators._logistic import Target, fit_logistic
 from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows, Vector
 
 # How much stiffer the curve is against bending than against a slope other than 1.
@@ -57,18 +59,52 @@ class SplineCalibration(OneVsRest):
         check_integer(self.n_knots, "n_knots", type(self).__name__, least=2)
 
     def _fit_curve(self, rows: Rows) -> Curve:
-        knots = _knots(rows, int(self.n_knots))
-        n = len(knots)
-        ramps = [_rise(knots, unit, rows.score) for unit in np.eye(n)]
-        features = np.stack([*ramps, np.ones_like(rows.score)], axis=1)
-        bends = np.diff(np.eye(n), axis=0)
-        penalty = np.eye(n + 1)
-        penalty[:n, :n] += STIFFNESS * bends.T @ bends
-        # The offset is the value at the middle knot.
-        prior = np.append(np.ones(n), knots[n // 2])
-        lower = np.append(np.zeros(n), -np.inf)
-        found = fit_logistic(features, rows.target, rows.weight, prior, self.smoothing * penalty, lower)
-        return spline(knots, found[:n], found[n])
+        prior = Prior(self.smoothing, STIFFNESS * self.smoothing, self.smoothing)
+        return fit_spline(rows.score, rows.target, rows.weight, _knots(rows, int(self.n_knots)), prior).curve
+
+
+class Prior(NamedTuple):
+    """How strongly the slopes of a spline are drawn to 1, to each other, and its middle to where it would lie then."""
+
+    slope: float
+    bend: float
+    offset: float
+    least_slope: float = 0.0
+
+
+class Spline(NamedTuple):
+    """A quadratic spline from log-odds to log-odds: its slopes at the knots, and its value at the middle knot."""
+
+    knots: Vector
+    slopes: Vector
+    offset: float
+    penalty: float
+    """What the prior costs it, beside a sum of log-losses."""
+
+    @property
+    def curve(self) -> Curve:
+        """Its pieces."""
+        return spline(self.knots, self.slopes, self.offset)
+
+    def __call__(self, score: Vector) -> Vector:
+        """Its values."""
+        return np.asarray(self.offset + _rise(self.knots, self.slopes, score))
+
+
+def fit_spline(score: Vector, target: Target, weight: Vector, knots: Vector, prior: Prior) -> Spline:
+    """The rising spline of least log-loss and prior; the prior alone gives the identity."""
+    n = len(knots)
+    ramps = [_rise(knots, unit, score) for unit in np.eye(n)]
+    features = np.stack([*ramps, np.ones_like(score)], axis=1)
+    bends = np.diff(np.eye(n), axis=0)
+    penalty = np.diag(np.append(np.full(n, prior.slope), prior.offset))
+    penalty[:n, :n] += prior.bend * bends.T @ bends
+    # The offset is the value at the middle knot.
+    identity = np.append(np.ones(n), knots[n // 2])
+    lower = np.append(np.full(n, prior.least_slope), -np.inf)
+    found = fit_logistic(features, target, weight, identity, penalty, lower)
+    off = found - identity
+    return Spline(knots, found[:n], float(found[n]), float(0.5 * off @ penalty @ off))
 
 
 def _knots(rows: Rows, n_knots: int) -> Vector:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from refocal._arrays import Array, look_up
-from refocal.maps.row import softmax_row
+from refocal.maps.row import gaps, shares, softmax_row
 from refocal.maps.steps import DOUBLE, Step
 
 # Log-odds farther from 0 than this count as this: between a mask of finite logits and the rest no curve has any digits.
 FARTHEST = 1e8
+# How many roundings a top class that would fall below the second lies above it.
+ROUNDINGS = 4.0
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,34 @@ class OneVsRest(Step):
         else:
             found = -softplus(xp, -z)
         return xp.where(scores > -xp.inf, found, -xp.inf)
+
+
+@dataclass(frozen=True)
+class Confidence(Step):
+    """A curve from the log-odds of the top class to calibrated ones; the others share the rest as they did.
+
+    The top class stays on top: where the curve would put it below the second, the two are as probable.
+
+    >>> from refocal.maps.steps import Chain
+    >>> halved = Pieces.of([[0.0]], [[[0.0, 0.0]], [[0.5, 0.5]]])
+    >>> np.exp(Chain((Confidence(halved),)).log_probabilities(np.log([[0.9, 0.06, 0.04]]))).round(3)
+    array([[0.75, 0.15, 0.1 ]])
+    """
+
+    curve: Step
+    keeps_order: ClassVar[bool] = True
+
+    def apply(self, xp: Any, scores: Array) -> Array:
+        """The new log-odds at the top, and for the others the logarithms of their shares in what is not the top's."""
+        gap, is_top = gaps(xp, scores, 1.0)
+        _, log_rest, alone = shares(xp, xp.where(is_top, -xp.inf, gap))
+        log_share = gap - xp.where(alone, 0.0, log_rest)
+        second = xp.max(xp.where(is_top, -xp.inf, log_share), axis=-1, keepdims=True)
+        curved = self.curve.apply(xp, top_log_odds(xp, log_rest))
+        # A rounding above the second, so that ties do not change which class comes first.
+        least = second + ROUNDINGS * xp.finfo(scores.dtype).eps * (1.0 + xp.abs(second))
+        top = xp.where(alone | (curved > least), curved, least)
+        return xp.where(is_top, top, log_share)
 
 
 @dataclass(frozen=True)
@@ -72,11 +102,11 @@ class Pieces(Step):
         return value
 
     def fits(self, n_classes: int) -> bool:
-        """One curve for each class, or one for two classes, with knots that do not fall."""
+        """One curve for each class, or one alone, with knots that do not fall."""
         if np.ndim(self.knots) != 2 or np.ndim(self.coefficients) != 3:
             return False
         n_rows, n_knots = self.knots.shape
-        right = n_rows == (1 if n_classes == 2 else n_classes) and n_knots > 0
+        right = n_rows in (1, n_classes) and n_knots > 0
         same = self.coefficients.shape[0] > 0 and self.coefficients.shape[1:] == (n_rows, n_knots + 1)
         return right and same and bool(np.all(np.diff(self.knots) >= 0.0))
 
@@ -100,6 +130,11 @@ class Beta(Step):
         """Curves that rise, as many as there are classes, or one for two."""
         right = np.shape(self.coefficients) == (1 if n_classes == 2 else n_classes, 3)
         return right and bool(np.all(self.coefficients[:, :2] >= 0.0))
+
+
+def top_log_odds(xp: Any, log_rest: Array) -> Array:
+    """log(q / (1-q)) of the top class from log((1-q) / q), always finite."""
+    return xp.where(log_rest > -FARTHEST, -log_rest, FARTHEST)
 
 
 def log_odds(xp: Any, scores: Array) -> Array:

@@ -1,0 +1,254 @@
+"""The default: a scaling of the classes, the focal map and a curve of the confidence, as much of each as rows allow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from refocal.calibrators._base import Calibrator
+from refocal.calibrators._confidence import fit_tail, losses_of, two_class_step
+from refocal.calibrators._crossfit import (
+    MIN_ROWS,
+    fit_scalings,
+    folds,
+    losses,
+    mean_and_error,
+    out_of_fold,
+    usable_rows,
+)
+from refocal.calibrators._fitted import Fitted, focal_point
+from refocal.calibrators.focal_structured import MATRICES, TEMPERATURE, VECTOR
+from refocal.calibrators.scaling import check_cross_fitting
+from refocal.engine import Block, Dataset
+from refocal.errors import FitWarning, warn
+from refocal.fitting.newton import newton_temperature
+from refocal.maps.steps import Chain, Floor, KeepTop, Step, Temperature
+
+Vector = NDArray[np.float64]
+
+# A matrix is tried where there are at least so many rows for each of its entries.
+ROWS_PER_ENTRY = 5
+# The simplest scaling is taken that is worse than the best by at most so many standard errors.
+STANDARD_ERRORS = 0.5
+
+
+class AutoCalibration(Calibrator):
+    """The calibrator to start with: as much of a scaling, the focal map and a confidence curve as the rows bear out.
+
+    Three classes or more:
+
+    1. Temperature scaling, vector scaling with an intercept a class, or a matrix, all held to temperature scaling by a
+       ridge. Each is fitted on all folds but one and predicts that one; the simplest whose out-of-fold log-loss, behind
+       the next two steps, is within half a standard error of the best is taken, and refitted on all rows.
+    2. The focal map with γ, and a temperature T.
+    3. A curve of the confidence: a rising quadratic spline from the log-odds of the top class to calibrated ones. The
+       other classes share the rest as before, and the top class stays on top.
+
+    γ, T and the curve are fitted together, by log-loss on the out-of-fold scores, and drawn to 0, 1 and the identity.
+
+    Two classes: a slope and an intercept of the log-odds by Platt's targets, and a rising curve of the same kind behind
+    them. The intercept corrects models whose class shares are off, as with `class_weight="balanced"`.
+
+    On few rows the result is close to temperature scaling; on rows without an error the mean confidence is what Laplace
+    would expect of the next row, (n+1)/(n+2). Every part is chosen by log-loss, and nothing by ECE.
+
+    Parameters
+    ----------
+    order_preserving : bool
+        Keep the most probable class of every row, and so the accuracy. By default the scaling may change it; with two
+        classes the threshold then moves from 1/2 to where the two classes are equally frequent.
+    n_folds, random_state : int
+        Of the cross-fitting.
+    input : "logits" or "probabilities"
+        What the columns hold. Probabilities of 0 count as half the smallest other one among the rows of the fit.
+
+    Attributes
+    ----------
+    report_ : str
+        What was chosen and why, and what was left out for want of rows.
+    choice_ : dict
+        The same as numbers: what was chosen, with the out-of-fold log-losses of all candidates.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> log_p = 2.0 * rng.normal(size=(3000, 4))
+    >>> labels = np.argmax(log_p + [1.0, 0.0, 0.0, -1.0] + rng.gumbel(size=log_p.shape), axis=1)
+    >>> calibrator = AutoCalibration().fit(3.0 * log_p, labels)
+    >>> calibrator.choice_["chosen"]
+    'vector'
+    >>> print(calibrator.report_.splitlines()[0])
+    A vector scaling with an intercept for each class was chosen.
+    """
+
+    def __init__(
+        self,
+        *,
+        order_preserving: bool = False,
+        n_folds: int = 5,
+        random_state: int = 0,
+        input: str = "logits",  # noqa: A002
+    ) -> None:
+        self.order_preserving = order_preserving
+        self.n_folds = n_folds
+        self.random_state = random_state
+        self.input = input
+
+    @property
+    def gamma_(self) -> float:
+        """γ of the focal map; 0 without it."""
+        return focal_point(self.chain_)[0]
+
+    @property
+    def temperature_(self) -> float:
+        """The temperature before the focal map; 1 without it."""
+        return focal_point(self.chain_)[1]
+
+    @property
+    def choice_(self) -> dict[str, Any]:
+        """What was fitted, as the report of the fit says."""
+        return dict(self.fit_report_["scaling"])
+
+    @property
+    def report_(self) -> str:
+        """What was chosen and why, a sentence a line."""
+        return "\n".join(self.fit_report_["sentences"])
+
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
+        check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)
+        rows = usable_rows(self._block_of(dataset))
+        floor = _floor(rows.logits) if self.input == "probabilities" else None
+        if floor is not None:
+            rows = Block(np.maximum(rows.logits, floor.log_p), rows.labels, rows.weight)
+        few = rows.n_rows < max(MIN_ROWS, self.n_folds)
+        if rows.n_classes == 2:
+            steps, choice = self._two_classes(rows, few)
+        elif rows.correct.all():
+            steps, choice = (Temperature(_laplace_temperature(rows)),), {"chosen": "laplace"}
+        else:
+            steps, choice = self._many_classes(rows, few)
+        sentences, worse = _sentences(rows, choice, few), _warnings(rows, choice)
+        for each in worse:
+            warn(f"{type(self).__name__}.fit: {each}", FitWarning)
+        notes = {"scaling": choice, "sentences": sentences + worse}
+        return Fitted(Chain((*((floor,) if floor else ()), *steps)), notes=notes)
+
+    def _two_classes(self, rows: Block, few: bool) -> tuple[tuple[Step, ...], dict[str, Any]]:
+        choice: dict[str, Any] = {"chosen": "curve", "name": "curve"}
+        if not few:
+            fold = folds(rows.labels, self.n_folds, self.random_state)
+            found = np.empty(rows.n_rows)
+            for i in range(self.n_folds):
+                found[fold == i] = losses_of((two_class_step(rows.take(fold != i)),), rows.take(fold == i))
+            choice["log_loss_out_of_fold"] = {"curve": rows.average(found)}
+        step = two_class_step(rows)
+        return (KeepTop((step,)) if self.order_preserving else step,), choice
+
+    def _many_classes(self, rows: Block, few: bool) -> tuple[tuple[Step, ...], dict[str, Any]]:
+        keep = bool(self.order_preserving)
+        temperature = newton_temperature(rows).temperature
+        recipes = [TEMPERATURE]
+        if not few:
+            enough = rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2
+            recipes += [VECTOR, *(MATRICES if enough else ())]
+        scores = out_of_fold(
+            rows, recipes, self.n_folds, self.random_state, order_preserving=keep, temperature=temperature
+        )
+        plain = [rows.average(losses(rows, each)) for each in scores]
+        finalists = [0, 1, 2 + int(np.argmin(plain[2:]))] if len(recipes) > 2 else list(range(len(recipes)))
+        tails = [fit_tail(Block(scores[i], rows.labels, rows.weight)) for i in finalists]
+        chosen = _simplest(rows, [tail.losses for tail in tails])
+        recipe, tail = recipes[finalists[chosen]], tails[chosen]
+        (scaling,) = fit_scalings(rows, [recipe], temperature=temperature)
+        choice = recipe.describe(scaling)
+        tried = {recipes[i].name: rows.average(t.losses) for i, t in zip(finalists, tails, strict=True)}
+        choice |= {
+            "name": recipe.name,
+            "log_loss_out_of_fold": tried,
+            "gamma": tail.gamma,
+            "temperature": tail.temperature,
+        }
+        if recipe.matrix is None:
+            return (Temperature(temperature * tail.temperature), *tail.steps[1:]), choice
+        return (scaling.step(order_preserving=keep), *tail.steps), choice
+
+
+def _laplace_temperature(rows: Block) -> float:
+    """The temperature at which the mean confidence is (n+1)/(n+2), where every one of n rows is right."""
+    target = (rows.total_weight + 1.0) / (rows.total_weight + 2.0)
+    scale = rows.mean_gap or 1.0
+
+    def excess(log_t: float) -> float:
+        return rows.average(rows.predictions((0.0,), scale * math.exp(log_t))[0].confidence) - target
+
+    if excess(-20.0) <= 0.0 or excess(20.0) >= 0.0:  # as with ties
+        return scale
+    return scale * math.exp(brentq(excess, -20.0, 20.0, xtol=1e-6))
+
+
+def _floor(log_p: NDArray[Any]) -> Floor:
+    """Half the smallest probability that is not 0, as probabilities below the machine epsilon count."""
+    zero = math.log(np.finfo(log_p.dtype).eps) * (1.0 - 1e-6)
+    seen = log_p[log_p > zero]
+    return Floor(float(seen.min()) - math.log(2.0))
+
+
+def _simplest(rows: Block, candidates: list[Vector]) -> int:
+    """The first candidate that is not clearly worse than the best."""
+    best = int(np.argmin([rows.average(each) for each in candidates]))
+    for i, each in enumerate(candidates[:best]):
+        mean, error = mean_and_error(rows, each - candidates[best])
+        if mean <= STANDARD_ERRORS * error:
+            return i
+    return best
+
+
+SCALINGS = {
+    "curve": "A slope and an intercept of the log-odds, and a rising curve behind them, were fitted.",
+    "laplace": "Every row is right, so the temperature gives the mean confidence (n+1)/(n+2).",
+    "temperature": "Temperature scaling was chosen: no richer scaling was clearly better on rows left out.",
+    "vector": "A vector scaling with an intercept for each class was chosen.",
+    "matrix": "A matrix scaling was chosen.",
+}
+
+
+def _sentences(rows: Block, choice: dict[str, Any], few: bool) -> list[str]:
+    """What was chosen and why, and what to beware of."""
+    found = [SCALINGS[choice["chosen"]]]
+    tried = choice.get("log_loss_out_of_fold", {})
+    if len(tried) > 1:
+        found.append(f"Log-loss on rows left out: {', '.join(f'{name} {value:.4f}' for name, value in tried.items())}.")
+    if "gamma" in choice:
+        found.append(
+            f"Behind it stand the focal map with γ = {choice['gamma']:.2f}, T = {choice['temperature']:.2f} and a "
+            "curve of the confidence, fitted together by log-loss."
+        )
+    if few and choice["chosen"] != "laplace":
+        left_out = "a scaling of the classes was left out" if rows.n_classes > 2 else "nothing was cross-validated"
+        found.append(f"With {rows.n_rows:,} rows, fewer than {MIN_ROWS}, {left_out}.")
+    elif rows.n_classes > 2 and "matrix" not in " ".join(tried) and choice["chosen"] != "laplace":
+        needed = ROWS_PER_ENTRY * rows.n_classes**2
+        found.append(f"A matrix scaling was left out: it needs {needed:,} rows for {rows.n_classes:,} classes.")
+    return found
+
+
+def _warnings(rows: Block, choice: dict[str, Any]) -> list[str]:
+    """What the result is worse than, on rows left out."""
+    if "log_loss_out_of_fold" not in choice:
+        return []
+    tried = choice["log_loss_out_of_fold"]
+    found = tried.get(choice["name"], math.nan)
+    share = np.bincount(rows.labels, weights=rows.weight, minlength=rows.n_classes) / rows.total_weight
+    base_rate = -float(np.sum(share[share > 0.0] * np.log(share[share > 0.0])))
+    before = rows.average(losses(rows, rows.logits))
+    words = {"predicting the share of each class": base_rate, "no calibration": before}
+    return [
+        f"On rows left out the log-loss, {found:.4f}, is higher than that of {what}, {value:.4f}."
+        for what, value in words.items()
+        if found > value
+    ]

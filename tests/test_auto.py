@@ -1,0 +1,359 @@
+"""AutoCalibration: what it recovers, what it never breaks, and what it says."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit, log_softmax, logit, softmax
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.estimator_checks import check_estimator
+
+from refocal import AutoCalibration, TemperatureScaling, load, metrics
+from refocal.calibrators._confidence import fit_tail, two_class_step
+from refocal.calibrators._logistic import fit_line
+from refocal.calibrators.spline import Prior, fit_spline
+from refocal.engine import Block
+from refocal.errors import FitWarning, ParameterError
+from refocal.export import to_onnx
+from refocal.maps import inverse_focal
+from refocal.maps.curves import Confidence, Pieces
+from refocal.maps.steps import Chain
+from test_calibrators import NOT_FOR_LOGITS
+
+EXPECTED = NOT_FOR_LOGITS | {
+    "check_sample_weight_equivalence_on_dense_data": "asks for the same folds of repeated rows; "
+    "test_weights_count_as_repeated_rows says what holds",
+}
+
+
+def true_log_p(n_rows, n_classes, seed=0, spread=2.0):
+    rng = np.random.default_rng(seed)
+    log_p = log_softmax(spread * rng.normal(size=(n_rows, n_classes)), axis=1)
+    return log_p, np.argmax(log_p + rng.gumbel(size=log_p.shape), axis=1)
+
+
+def excess(calibrator, logits, log_p):
+    """The mean Kullback-Leibler divergence of the predictions from the truth."""
+    return float(np.mean(np.sum(np.exp(log_p) * (log_p - calibrator.predict_log_proba(logits)), axis=1)))
+
+
+def bent(log_p):
+    """Scores whose top class has log-odds x + 0.15·x² where the truth has x; the others share the rest."""
+    p = np.exp(log_p)
+    i, top = np.arange(len(p)), p.argmax(axis=1)
+    x = logit(p[i, top])
+    new = expit(x + 0.15 * np.sign(x) * x**2)
+    found = p * ((1.0 - new) / (1.0 - p[i, top]))[:, None]
+    found[i, top] = new
+    return np.log(found)
+
+
+DISTORTIONS = {
+    "temperature": lambda log_p: 2.5 * log_p,
+    "focal": lambda log_p: inverse_focal(log_p, gamma=3.0),
+    "bias": lambda log_p: log_p + np.linspace(-1.0, 1.0, log_p.shape[1]),
+    "confidence": bent,
+}
+
+
+@pytest.mark.parametrize("name", DISTORTIONS)
+def test_a_known_truth_is_recovered(name):
+    log_p, labels = true_log_p(6000, 5)
+    new, _ = true_log_p(4000, 5, seed=1)
+    distort = DISTORTIONS[name]
+    found = AutoCalibration().fit(distort(log_p), labels)
+    # Eight parameters and a vector of ten cost their number / 2n where they are not needed.
+    assert excess(found, distort(new), new) < 3.0 * 10 / (2 * 6000)
+    plain = excess(TemperatureScaling().fit(distort(log_p), labels), distort(new), new)
+    assert name == "temperature" or excess(found, distort(new), new) < 0.5 * plain
+    assert (found.choice_["chosen"] == "temperature") == (name in ("temperature", "focal", "confidence"))
+
+
+def test_gamma_temperature_and_curve_are_a_minimum():
+    """No step in γ or T, with a curve fitted anew, has a lower penalised loss than what the search found."""
+    from refocal.calibrators import _confidence as module
+
+    log_p, labels = true_log_p(2000, 4)
+    rows = Block(bent(log_p) / 1.3, labels)
+    tail = fit_tail(rows)
+
+    def cost(gamma, temperature):
+        scores = log_softmax(rows.logits / temperature, axis=1)
+        q = np.exp(scores)
+        h = -q * scores / (1.0 - q)
+        p = softmax(scores - gamma * np.log1p(-q) - np.log1p(gamma * h), axis=1)
+        i, top = np.arange(len(p)), p.argmax(axis=1)
+        right, x = top == labels, logit(p[i, top])
+        knots = np.sort(x)[np.ceil((np.arange(6) + 0.5) / 6 * len(x)).astype(int) - 1]
+        curve = fit_spline(x, right, np.ones(len(x)), knots, module.PRIOR)
+        loss = np.logaddexp(0.0, np.where(right, -curve(x), curve(x)))
+        loss = loss - np.where(right, 0.0, np.log(p[i, labels]) - np.log1p(-p[i, top]))
+        prior = (np.log1p(gamma) / module.GAMMA_DEVIATION) ** 2 + (np.log(temperature) / 0.2) ** 2
+        return loss.sum() + curve.penalty + 0.5 * prior
+
+    here = cost(tail.gamma, tail.temperature)
+    for gamma, temperature in ((1.1, 1.0), (0.9, 1.0), (1.0, 1.05), (1.0, 0.95)):
+        assert here <= cost((1.0 + tail.gamma) * gamma - 1.0, tail.temperature * temperature) + 1e-2
+
+
+def test_the_curve_is_that_of_a_general_minimiser():
+    from scipy.optimize import minimize
+
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.normal(size=400))
+    target, weight, knots = rng.random(400) < expit(2.0 * x), rng.integers(1, 4, 400).astype(float), x[[50, 200, 350]]
+    prior = Prior(1.0, 2.0, 0.5, least_slope=0.1)
+
+    def cost(theta):
+        slope = np.interp(x, knots, theta[:3])
+        height = np.concatenate([[0.0], np.cumsum(0.5 * np.diff(x) * (slope[1:] + slope[:-1]))])
+        eta = theta[3] + height - np.interp(knots[1], x, height)
+        off = np.append(theta[:3] - 1.0, theta[3] - knots[1])
+        penalty = prior.slope * off[:3] @ off[:3] + prior.bend * np.sum(np.diff(theta[:3]) ** 2) + 0.5 * off[3] ** 2
+        return weight @ (np.logaddexp(0.0, eta) - target * eta) + 0.5 * penalty
+
+    found = fit_spline(x, target, weight, knots, prior)
+    other = minimize(cost, [1.0, 1.0, 1.0, knots[1]], bounds=[(0.1, None)] * 3 + [(None, None)])
+    np.testing.assert_allclose([*found.slopes, found.offset], other.x, atol=0.02)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 5), st.integers(5, 250), st.integers(0, 10**6), st.floats(-3.0, 3.0))
+def test_curves_always_rise(n_classes, n_rows, seed, slope):
+    """On any labels, even those that contradict the logits."""
+    rng = np.random.default_rng(seed)
+    logits = np.exp(rng.normal()) * rng.normal(size=(n_rows, n_classes))
+    labels = np.argmax(slope * logits + rng.gumbel(size=logits.shape), axis=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        fitted = AutoCalibration(n_folds=2).fit(logits, labels)
+    curve = fitted.chain_.find(Pieces, "coefficients")
+    if curve is None:
+        return
+    knots = fitted.chain_.find(Pieces, "knots")[0]
+    x = np.linspace(knots[0] - 20.0, knots[-1] + 20.0, 2000)
+    values = Pieces(np.array([knots]), curve).apply(np, x[:, None])[:, 0]
+    assert np.all(np.diff(values) > 0.0)
+    assert np.isfinite(fitted.predict_log_proba(logits)).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(3, 6), st.integers(0, 10**6), st.booleans())
+def test_confidence_keeps_the_top_class(n_classes, seed, ties):
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(200, n_classes)) * 3.0
+    scores = np.round(scores) if ties else scores
+    low = Confidence(Pieces.of([[0.0]], [[[-3.0, -3.0]], [[0.1, 0.1]]]))
+    for dtype in (np.float32, np.float64):
+        found = Chain((low,)).log_probabilities(scores.astype(dtype))
+        np.testing.assert_array_equal(found.argmax(axis=1), scores.argmax(axis=1))
+        np.testing.assert_allclose(np.exp(found).sum(axis=1), 1.0, atol=1e-6)
+        others = np.delete(np.exp(found.astype(np.float64)), 0, axis=1)  # proportions of any two others stay
+        before = np.delete(softmax(scores, axis=1), 0, axis=1)
+        rows = scores.argmax(axis=1) == 0
+        ratio = (others[rows, 0] / others[rows, 1], before[rows, 0] / before[rows, 1])
+        np.testing.assert_allclose(*ratio, rtol=1e-4)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("n_rows", [40, 600])
+def test_the_order_is_kept_when_asked(n_classes, n_rows):
+    log_p, labels = true_log_p(n_rows, n_classes)
+    logits = log_p + np.linspace(-1.5, 1.5, n_classes)
+    kept = AutoCalibration(order_preserving=True).fit(logits, labels)
+    new = true_log_p(3000, n_classes, seed=1)[0] + np.linspace(-1.5, 1.5, n_classes)
+    np.testing.assert_array_equal(kept.predict(new), new.argmax(axis=1))
+    np.testing.assert_array_equal(kept.predict_proba(new).argmax(axis=1), new.argmax(axis=1))
+    if n_rows == 600:  # enough for intercepts, which move classes
+        assert (AutoCalibration().fit(logits, labels).predict(new) != new.argmax(axis=1)).mean() > 0.01
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_weights_count_as_repeated_rows(n_classes):
+    # Up to 99 rows there are no folds, and with two classes the folds only serve the report.
+    log_p, labels = true_log_p(60, n_classes)
+    weight = np.random.default_rng(1).integers(0, 3, 60)
+    weight[:n_classes] = 2
+    logits = 2.0 * log_p + np.arange(n_classes)
+    weighted = AutoCalibration().fit(logits, labels, sample_weight=weight.astype(float))
+    repeated = AutoCalibration().fit(np.repeat(logits, weight, axis=0), np.repeat(labels, weight))
+    np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), atol=1e-8)
+    plain = AutoCalibration().fit(logits, labels)
+    assert abs(weighted.predict_proba(logits) - plain.predict_proba(logits)).max() > 1e-3
+
+
+def test_rows_of_weight_0_are_left_out():
+    log_p, labels = true_log_p(800, 4)
+    weight = (np.arange(800) % 3 > 0).astype(float)
+    some = weight > 0.0
+    left_out, weighted = AutoCalibration().fit(log_p[some], labels[some]), AutoCalibration().fit(log_p, labels, weight)
+    np.testing.assert_allclose(left_out.predict_proba(log_p), weighted.predict_proba(log_p), atol=1e-12)
+
+
+def test_a_shifted_share_of_classes_is_corrected():
+    """Two classes: mean p meets the rate within two standard errors, which no temperature can do."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(40_000, 3))
+    labels = (rng.random(40_000) < expit(features @ [1.0, 0.5, 0.0] - 4.5)).astype(int)
+    model = LogisticRegression(class_weight="balanced").fit(features[:20_000], labels[:20_000])
+    p = model.predict_proba(features[20_000:])
+    fit, y, test, y_test = p[:5000], labels[20_000:25_000], p[5000:], labels[25_000:]
+    calibrator = AutoCalibration(input="probabilities").fit(fit, y)
+    error = np.sqrt(y_test.mean() * (1.0 - y_test.mean()) * (1.0 / len(y) + 1.0 / len(y_test)))
+    assert abs(calibrator.predict_proba(test)[:, 1].mean() - y_test.mean()) < 2.0 * error
+    by_temperature = TemperatureScaling(input="probabilities").fit(fit, y).predict_proba(test)[:, 1].mean()
+    assert by_temperature > 5.0 * y_test.mean()
+
+
+def test_the_line_of_two_classes_is_that_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    score = 3.0 * rng.normal(size=500)
+    is_class = rng.random(500) < expit(0.5 * score - 1.0)
+    from sklearn.calibration import _sigmoid_calibration
+
+    a, b = _sigmoid_calibration(score, is_class)
+    weight = np.ones(500)
+    slope, intercept = fit_line(score, is_class, weight)
+    np.testing.assert_allclose([slope, intercept], [-a, -b], rtol=1e-4)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 10])
+@pytest.mark.parametrize("n_rows", [20, 99, 100, 300])
+def test_few_rows_are_close_to_temperature_scaling(n_classes, n_rows):
+    """Where temperature scaling is right, the price of everything else is small, on average."""
+    new, _ = true_log_p(2000, n_classes, seed=1)
+    lost = []
+    for seed in range(2, 10):
+        log_p, labels = true_log_p(n_rows, n_classes, seed=seed)
+        ours, plain = (kind().fit(2.0 * log_p, labels) for kind in (AutoCalibration, TemperatureScaling))
+        lost.append(excess(ours, 2.0 * new, new) - excess(plain, 2.0 * new, new))
+    assert np.mean(lost) < 3.0 / n_rows  # a line, a curve and γ, in shares of 1/2n
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_rows", [20, 300])
+def test_separable_rows_give_sensible_probabilities(n_classes, n_rows):
+    labels = np.arange(n_rows) % n_classes
+    p = np.full((n_rows, n_classes), 0.2 / (n_classes - 1))
+    p[np.arange(n_rows), labels] = 0.8
+    fitted = AutoCalibration(input="probabilities").fit(p, labels)
+    rows = np.full((1, n_classes), 0.4 / (n_classes - 1))
+    rows[0, 0] = 0.6
+    found = fitted.predict_proba(rows)[0]
+    assert 0.6 <= found[0] < 1.0 - 0.05 / n_rows
+    right = fitted.predict_proba(p).max(axis=1).mean()
+    # What Laplace or Platt expects of the next row after n right ones, of all classes or of each.
+    assert 1.0 - 3.0 * n_classes / n_rows < right < 1.0 - 0.3 / n_rows
+
+
+def test_zeros_of_a_forest_count_as_half_the_smallest_vote():
+    rng = np.random.default_rng(0)
+    log_p, labels = true_log_p(2000, 3)
+    votes = np.stack([rng.multinomial(20, row) for row in np.exp(log_p)]) / 20.0
+    fitted = AutoCalibration(input="probabilities").fit(votes, labels)
+    assert (votes == 0.0).any()
+    raised = AutoCalibration().fit(np.log(np.where(votes == 0.0, 0.025, votes)), labels)
+    np.testing.assert_allclose(
+        fitted.predict_proba(votes), raised.predict_proba(np.log(np.where(votes == 0.0, 0.025, votes))), atol=1e-9
+    )
+    half = fitted.predict_proba(votes.astype(np.float32))
+    np.testing.assert_allclose(half, fitted.predict_proba(votes), atol=1e-5)
+
+
+def test_absent_classes_ties_masks_and_one_hot_logits():
+    log_p, labels = true_log_p(400, 5)
+    absent = AutoCalibration().fit(log_p, np.where(labels == 4, 0, labels))
+    assert np.isfinite(absent.predict_log_proba(log_p)).all()
+    tied = AutoCalibration().fit(np.round(log_p), labels)
+    assert np.isfinite(tied.predict_log_proba(log_p)).all()
+    masked = np.where(np.arange(5) == 4, -1e9, log_p)
+    inner = np.where(labels == 4, 0, labels)
+    assert np.isfinite(AutoCalibration().fit(masked, inner).predict_log_proba(log_p)).all()
+    impossible = np.where(np.arange(5) == 4, -np.inf, log_p)
+    found = AutoCalibration().fit(impossible, inner).predict_proba(impossible)
+    assert (found[:, 4] == 0.0).all()
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    one_hot = np.eye(5)[np.where(np.arange(400) % 4 == 0, (labels + 1) % 5, labels)]
+    found = AutoCalibration().fit(10.0 * one_hot, labels).predict_proba(10.0 * one_hot)
+    np.testing.assert_allclose(found.max(axis=1), 0.75, atol=0.06)
+    with pytest.warns(FitWarning):
+        flat = AutoCalibration().fit(np.zeros((400, 5)), np.arange(400) % 5)
+    np.testing.assert_allclose(flat.predict_proba(np.zeros((1, 5))), 0.2, atol=0.01)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_json_torch_and_onnx_say_the_same(n_classes, tmp_path):
+    log_p, labels = true_log_p(1500, n_classes)
+    fitted = AutoCalibration().fit(bent(log_p) + np.arange(n_classes), labels)
+    x = true_log_p(300, n_classes, seed=1)[0]
+    expected = fitted.predict_proba(x)
+    fitted.save(tmp_path / "c.json")
+    again = load(tmp_path / "c.json")
+    np.testing.assert_array_equal(again.predict_proba(x), expected)
+    assert again.report_ == fitted.report_
+    np.testing.assert_allclose(fitted.to_torch(dtype=torch.float64)(torch.tensor(x)).exp().numpy(), expected, atol=1e-9)
+    to_onnx(fitted, tmp_path / "c.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "c.onnx")
+    (name,) = (each.name for each in session.get_inputs())
+    found = session.run(None, {name: x.astype(np.float32)})[-1]
+    np.testing.assert_allclose(np.exp(found) if found.max() <= 0.0 else found, expected, atol=1e-5)
+
+
+def test_the_report_says_what_was_chosen_and_left_out():
+    log_p, labels = true_log_p(1000, 4)
+    report = AutoCalibration().fit(log_p + 2.0 * np.eye(4)[0], labels).report_
+    assert "vector scaling" in report
+    assert "γ = " in report
+    assert "rows left out: temperature" in report
+    wide, names = true_log_p(300, 10)
+    assert "needs 500 rows for 10 classes" in AutoCalibration().fit(wide, names).report_
+    assert "fewer than 100" in AutoCalibration().fit(log_p[:50], labels[:50]).report_
+
+
+def test_a_result_worse_than_the_base_rate_is_warned_of():
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(150, 2)), (rng.random(150) < 0.03).astype(int)
+    with pytest.warns(FitWarning, match="higher than that of predicting the share of each class"):
+        fitted = AutoCalibration().fit(4.0 * logits, labels)
+    assert "higher than" in fitted.report_
+
+
+def test_settings_are_checked():
+    log_p, labels = true_log_p(200, 3)
+    for settings_ in ({"n_folds": 1}, {"random_state": -1}, {"input": "scores"}):
+        with pytest.raises(ParameterError, match=next(iter(settings_))):
+            AutoCalibration(**settings_).fit(log_p, labels)
+
+
+@pytest.mark.slow
+def test_scikit_learn_checks():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(
+            AutoCalibration(n_folds=2), expected_failed_checks=EXPECTED, on_fail="raise", on_skip=None
+        )
+    assert sum(result["status"] == "passed" for result in results) >= 45
+
+
+def test_it_beats_temperature_scaling_on_the_embedded_networks():
+    from refocal.data import load_sample
+
+    validation, test = load_sample("cifar10-focal3")
+    x, y = np.asarray(test.values, np.float32), np.asarray(test.labels)
+    ours, plain = (
+        kind().fit(np.asarray(validation.values, np.float32), validation.labels)
+        for kind in (AutoCalibration, TemperatureScaling)
+    )
+    assert metrics.log_loss(y, ours.predict_log_proba(x)) < 0.98 * metrics.log_loss(y, plain.predict_log_proba(x))
+
+
+def test_two_class_steps_leave_rows_with_an_impossible_class():
+    logits = np.array([[0.0, -np.inf], [0.0, 1.0], [0.0, -1.0], [0.0, 2.0]])
+    step = two_class_step(Block(logits, np.array([0, 1, 0, 1])))
+    np.testing.assert_array_equal(np.exp(Chain((step,)).log_probabilities(logits))[0], [1.0, 0.0])

@@ -19,6 +19,33 @@ def to_numpy(array):
     return np.asarray(array.detach() if isinstance(array, torch.Tensor) else array)
 
 
+def draw_logits(n_rows=1000, n_classes=5, seed=0, scale=2.0, temperature=1.0):
+    """Logits (n_rows, n_classes), and labels drawn from their softmax at a temperature."""
+    rng = np.random.default_rng(seed)
+    logits = scale * rng.normal(size=(n_rows, n_classes))
+    return logits, np.argmax(logits / temperature + rng.gumbel(size=logits.shape), axis=1)
+
+
+def draw_biased_logits(n_rows=1000, n_classes=5, seed=0, bias=1.0):
+    """Logits of a network that rates its first class too low and its last too high, and labels."""
+    truth, labels = draw_logits(n_rows, n_classes, seed)
+    shift = np.zeros(n_classes)
+    shift[0], shift[-1] = -bias, bias
+    return 1.5 * (truth + shift), labels
+
+
+# The checks of scikit-learn that calibrators of logits do not pass, and why.
+FEATURES = "the check feeds a feature matrix whose columns are not the classes of y; logits have one column a class"
+NOT_FOR_LOGITS = {
+    "check_estimators_overwrite_params": FEATURES,
+    "check_estimators_fit_returns_self": FEATURES,
+    "check_readonly_memmap_input": FEATURES,
+    "check_classifiers_classes": FEATURES,
+    "check_classifiers_train": FEATURES,
+    "check_dtype_object": "the check wants a TypeError for a dictionary among the numbers; ours is a DataError",
+}
+
+
 DARKEST = """
 const luminance = (text) => {
   const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map((x) => {

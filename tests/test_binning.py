@@ -10,14 +10,14 @@ from netcal import binning as peers
 from scipy.special import expit, log_softmax, logit
 from sklearn.isotonic import IsotonicRegression
 
+from helpers import draw_logits
 from refocal import BayesianBinning, HistogramBinning, IsotonicCalibration, metrics
-from test_calibrators import make
 
 NOTHING = 1e-9
 
 
 def binary(n=1000, seed=0):
-    logits, labels = make(n, 2, seed)
+    logits, labels = draw_logits(n, 2, seed)
     logits = 2.0 * logits
     return logits, labels, np.exp(log_softmax(logits, axis=1))
 
@@ -30,7 +30,7 @@ def normalised(p, floor):
 
 def test_isotonic_is_that_of_scikit_learn():
     for n_classes in (2, 4):
-        logits, labels = make(1000, n_classes)
+        logits, labels = draw_logits(1000, n_classes)
         q = np.exp(log_softmax(logits, axis=1))
         ours = IsotonicCalibration(within="constant", base="softmax", smoothing=NOTHING).fit(logits, labels)
         p = np.stack([IsotonicRegression().fit_transform(q[:, k], labels == k) for k in range(n_classes)], axis=1)
@@ -53,7 +53,7 @@ def test_smoothing_is_a_hit_below_and_a_miss_above_all_rows():
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_isotonic_is_that_of_netcal(n_classes):
-    logits, labels = make(500, n_classes)
+    logits, labels = draw_logits(500, n_classes)
     q = np.exp(log_softmax(logits, axis=1))
     ours = IsotonicCalibration(within="constant", base="softmax", smoothing=NOTHING).fit(logits, labels)
     scores = q[:, 1] if n_classes == 2 else q
@@ -94,7 +94,7 @@ def test_an_isotonic_curve_rises_and_follows_its_pools():
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_histograms_are_those_of_netcal(n_classes):
     """Of equal width: netcal has no others."""
-    logits, labels = make(1000, n_classes)
+    logits, labels = draw_logits(1000, n_classes)
     q = np.exp(log_softmax(logits, axis=1))
     ours = HistogramBinning(10, strategy="width", within="constant", base="softmax", smoothing=NOTHING)
     p = ours.fit(logits, labels).predict_proba(logits)
@@ -127,8 +127,8 @@ def test_a_histogram_by_hand(strategy, within):
 
 
 def test_rows_with_the_same_score_share_a_bin():
-    logits = np.round(make(500, 3)[0])
-    labels = make(500, 3)[1]
+    logits = np.round(draw_logits(500, 3)[0])
+    labels = draw_logits(500, 3)[1]
     for calibrator in (HistogramBinning(20), BayesianBinning(), IsotonicCalibration()):
         p = calibrator.fit(logits, labels).predict_proba(logits)
         _, group = np.unique(logits, axis=0, return_inverse=True)

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from helpers import to_numpy
+from helpers import NOT_FOR_LOGITS, draw_logits, to_numpy
 from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.calibrators.registry import NAMED
 from refocal.calibrators.registry import make as make_method
@@ -21,23 +21,6 @@ from refocal.errors import DataError, FitWarning, InputWarning, LabelError, Para
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
 
 ALL = [TemperatureScaling(), FocalCalibration(), FocalCalibration(2.0), FocalTemperatureScaling()]
-
-
-def make(n_rows=1000, n_classes=5, seed=0, scale=2.0):
-    rng = np.random.default_rng(seed)
-    logits = scale * rng.normal(size=(n_rows, n_classes))
-    return logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
-
-
-FEATURES = "the check feeds a feature matrix whose columns are not the classes of y; logits have one column a class"
-NOT_FOR_LOGITS = {
-    "check_estimators_overwrite_params": FEATURES,
-    "check_estimators_fit_returns_self": FEATURES,
-    "check_readonly_memmap_input": FEATURES,
-    "check_classifiers_classes": FEATURES,
-    "check_classifiers_train": FEATURES,
-    "check_dtype_object": "the check wants a TypeError for a dictionary among the numbers; ours is a DataError",
-}
 
 
 @pytest.mark.slow
@@ -53,7 +36,7 @@ def test_scikit_learn_checks(calibrator):
 @pytest.mark.parametrize("gamma", [-0.99, -0.5, 0.3, 5.0, 100.0])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_accuracy_is_unchanged_to_the_last_sample(gamma, dtype):
-    logits, labels = make(3000, 10)
+    logits, labels = draw_logits(3000, 10)
     logits = logits.astype(dtype)
     logits[::3] = np.round(logits[::3])  # many ties
     logits[1::3, 1] = np.nextafter(logits[1::3, 0], dtype(100))  # and pairs that differ in the last bit
@@ -68,7 +51,7 @@ def test_calibrated_data_are_left_alone():
     """T ≈ 1 and γ ≈ 0 within three standard errors, over independent data sets."""
     found = []
     for seed in range(12):
-        fitted = FocalTemperatureScaling(objective="nll").fit(*make(4000, 5, seed))
+        fitted = FocalTemperatureScaling(objective="nll").fit(*draw_logits(4000, 5, seed))
         found.append((fitted.gamma_, np.log(fitted.temperature_)))
     mean, error = np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
     assert np.all(np.abs(mean) < 3.0 * error)
@@ -77,7 +60,7 @@ def test_calibrated_data_are_left_alone():
 
 @pytest.mark.slow
 def test_what_training_with_focal_loss_does_is_undone():
-    logits, labels = make(20_000, 5)
+    logits, labels = draw_logits(20_000, 5)
     trained = inverse_focal(logits, 3.0)
     known = FocalCalibration(gamma=3.0).fit(trained, labels)
     assert (known.gamma_, known.temperature_) == (3.0, 1.0)
@@ -92,7 +75,7 @@ def test_what_training_with_focal_loss_does_is_undone():
 
 
 def test_fitted_attributes_tell_what_happened():
-    logits, labels = make(2000, 4)
+    logits, labels = draw_logits(2000, 4)
     fitted = FocalTemperatureScaling().fit(3.0 * logits, labels)
     assert fitted.gamma_ > -1.0
     assert fitted.temperature_ == fitted.solution_.temperature
@@ -113,7 +96,7 @@ def test_fitted_attributes_tell_what_happened():
 @pytest.mark.slow
 @pytest.mark.parametrize("calibrator", ALL, ids=str)
 def test_the_kind_of_array_follows_the_input(calibrator):
-    logits, labels = make(300)
+    logits, labels = draw_logits(300)
     expected = clone(calibrator).fit(logits, labels).predict_proba(logits)
     for array in (torch.tensor(logits), jnp.asarray(logits), logits.astype(np.float32), torch.tensor(logits).half()):
         y = torch.tensor(labels) if isinstance(array, torch.Tensor) else labels
@@ -127,7 +110,7 @@ def test_the_kind_of_array_follows_the_input(calibrator):
 
 
 def test_images_and_tokens_with_leading_axes():
-    logits, labels = make(600)
+    logits, labels = draw_logits(600)
     flat = TemperatureScaling().fit(logits, labels)
     shaped = TemperatureScaling().fit(logits.reshape(2, 15, 20, 5), labels.reshape(2, 15, 20))
     assert shaped.temperature_ == flat.temperature_
@@ -136,7 +119,7 @@ def test_images_and_tokens_with_leading_axes():
 
 
 def test_probabilities_when_said_so():
-    logits, labels = make()
+    logits, labels = draw_logits()
     p = np.exp(log_softmax(3.0 * logits))
     said = TemperatureScaling(input="probabilities").fit(p, labels)
     assert said.temperature_ == pytest.approx(TemperatureScaling().fit(3.0 * logits, labels).temperature_, rel=1e-6)
@@ -156,7 +139,7 @@ def test_probabilities_when_said_so():
 
 
 def test_labels_may_have_names_or_gaps():
-    logits, labels = make(500, 3)
+    logits, labels = draw_logits(500, 3)
     names = np.array(["cat", "dog", "emu"])
     named = TemperatureScaling().fit(logits, names[labels])
     assert named.temperature_ == TemperatureScaling().fit(logits, labels).temperature_
@@ -184,7 +167,7 @@ def test_labels_may_have_names_or_gaps():
     ],
 )
 def test_bad_input_leaves_the_calibrator_unfitted(logits, labels, error, words):
-    good = make(50, 3)
+    good = draw_logits(50, 3)
     calibrator = TemperatureScaling().fit(*good)
     with pytest.raises(error, match=f"TemperatureScaling.fit must be .*{words}"):
         calibrator.fit(logits, labels)
@@ -204,13 +187,13 @@ def test_bad_input_leaves_the_calibrator_unfitted(logits, labels, error, words):
 )
 def test_bad_settings(calibrator, words):
     with pytest.raises(ParameterError, match=words):
-        calibrator.fit(*make(50, 3))
+        calibrator.fit(*draw_logits(50, 3))
     with pytest.raises(NotFittedError):
-        calibrator.predict_proba(make(50, 3)[0])
+        calibrator.predict_proba(draw_logits(50, 3)[0])
 
 
 def test_weights():
-    logits, labels = make(300, 3)
+    logits, labels = draw_logits(300, 3)
     weight = np.random.default_rng(1).integers(0, 3, 300).astype(float)
     weighted = FocalTemperatureScaling(objective="nll").fit(logits, labels, sample_weight=weight)
     repeated = FocalTemperatureScaling(objective="nll").fit(
@@ -222,7 +205,7 @@ def test_weights():
 
 
 def test_predictions_are_those_of_the_map():
-    logits, labels = make(400)
+    logits, labels = draw_logits(400)
     fitted = FocalTemperatureScaling(objective="ece").fit(logits, labels)
     np.testing.assert_array_equal(
         fitted.predict_log_proba(logits), focal_temperature(logits, fitted.gamma_, fitted.temperature_)
@@ -256,7 +239,7 @@ def test_logits_in_a_mapped_file_are_never_copied_whole(tmp_path):
 
 def test_names_as_objects_series_and_categories():
     pd = pytest.importorskip("pandas")
-    logits, labels = make(n_classes=3)
+    logits, labels = draw_logits(n_classes=3)
     names = np.array(["cat", "dog", "emu"])[labels]
     expected = TemperatureScaling().fit(logits, names)
     for same in (names.astype(object), pd.Series(names), pd.Series(names, dtype="category")):
@@ -267,7 +250,7 @@ def test_names_as_objects_series_and_categories():
 
 def test_names_belong_to_the_columns_that_are_called_so():
     pd = pytest.importorskip("pandas")
-    logits, labels = make(n_classes=3)
+    logits, labels = draw_logits(n_classes=3)
     names = np.array(["zebra", "ant", "bee"])  # not in alphabetical order
     frame = pd.DataFrame(logits, columns=names)
     found = TemperatureScaling().fit(frame, names[labels])
@@ -279,7 +262,7 @@ def test_names_belong_to_the_columns_that_are_called_so():
 
 
 def test_labels_that_have_nothing_to_do_with_the_values_are_said_to():
-    logits, labels = make(n_classes=3)
+    logits, labels = draw_logits(n_classes=3)
     with pytest.warns(FitWarning, match="the values tell nothing about the labels"):
         TemperatureScaling().fit(logits, 2 - labels)
     with warnings.catch_warnings():
@@ -289,7 +272,7 @@ def test_labels_that_have_nothing_to_do_with_the_values_are_said_to():
 
 @pytest.mark.parametrize("method", NAMED)
 def test_extended_precision_is_computed_in_double(method):
-    logits, labels = make(n_classes=3)
+    logits, labels = draw_logits(n_classes=3)
     expected = make_method(method).fit(logits, labels).predict_proba(logits)
     found = make_method(method).fit(logits.astype(np.longdouble), labels).predict_proba(logits.astype(np.longdouble))
     assert found.dtype == np.longdouble
@@ -300,7 +283,7 @@ def test_extended_precision_is_computed_in_double(method):
 @pytest.mark.parametrize("method", NAMED)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_arrays_that_know_the_standard_and_nothing_more(method, dtype):
-    logits, labels = make(n_classes=3)
+    logits, labels = draw_logits(n_classes=3)
     strict = array_api_strict.asarray(logits.astype(dtype))
     expected = make_method(method).fit(logits.astype(dtype), labels).predict_proba(logits.astype(dtype))
     for y in (labels, array_api_strict.asarray(labels)):
@@ -314,7 +297,7 @@ def test_arrays_that_know_the_standard_and_nothing_more(method, dtype):
 
 @pytest.mark.parametrize("method", NAMED)
 def test_a_mask_of_finite_logits_is_one_of_infinite_ones(method):
-    logits, labels = make(n_classes=5)
+    logits, labels = draw_logits(n_classes=5)
     hidden = np.random.default_rng(1).random(logits.shape) < 0.2
     hidden[np.arange(len(labels)), labels] = False
     found = []
@@ -331,7 +314,7 @@ def test_a_mask_of_finite_logits_is_one_of_infinite_ones(method):
 
 
 def test_one_hot_labels_and_single_scores_have_a_hint():
-    logits, labels = make(n_classes=3)
+    logits, labels = draw_logits(n_classes=3)
     with pytest.raises(ShapeError, match="of one-hot labels take the argmax first"):
         TemperatureScaling().fit(logits, np.eye(3)[labels])
     with pytest.raises(ShapeError, match="0 and s for a single score s of two"):

@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit, log_softmax, logsumexp
 from sklearn.calibration import _SigmoidCalibration
 
+from helpers import draw_logits
 from refocal import (
     BetaCalibration,
     EnsembleTemperatureScaling,
@@ -22,7 +23,6 @@ from refocal import (
     metrics,
 )
 from refocal.calibrators._logistic import fit_logistic
-from test_calibrators import make
 
 NOTHING = 1e-9
 # What every probability is mixed with at most, so that none is 0: a thousandth of a row.
@@ -55,7 +55,7 @@ def test_logistic_of_rows_told_apart_without_error_is_scikit_learns_sigmoid():
 
 
 def test_logistic_of_many_classes_is_the_minimum_for_each():
-    logits, labels = make(300, 4)
+    logits, labels = draw_logits(300, 4)
     q = np.exp(log_softmax(logits, axis=1))
     curve = LogisticCalibration(base="softmax").fit(logits, labels).curve_
     for k in range(4):
@@ -109,7 +109,7 @@ def test_beta_is_the_minimum(smoothing, flip):
 
 
 def test_one_vs_rest_normalises_the_classes():
-    logits, labels = make(800, 3)
+    logits, labels = draw_logits(800, 3)
     whole = BetaCalibration(base="softmax").fit(logits, labels)
     q = np.exp(log_softmax(logits, axis=1))
     p = np.empty_like(q)
@@ -125,7 +125,7 @@ def test_one_vs_rest_normalises_the_classes():
 
 
 def test_the_base_is_the_best_temperature():
-    logits, labels = make(2000, 5)
+    logits, labels = draw_logits(2000, 5)
     fitted = BetaCalibration(smoothing=1e9).fit(3.0 * logits, labels)
     plain = TemperatureScaling().fit(3.0 * logits, labels)
     assert fitted.temperature_ == plain.temperature_
@@ -187,7 +187,7 @@ def test_the_fit_of_coefficients_is_the_minimum():
 @pytest.mark.slow
 def test_ensemble_weights_are_the_minimum():
     rng = np.random.default_rng(0)
-    logits, labels = make(3000, 6)
+    logits, labels = draw_logits(3000, 6)
     labels = np.where(rng.random(3000) < 0.1, rng.integers(0, 6, 3000), labels)  # noise that no temperature describes
     fitted = EnsembleTemperatureScaling().fit(3.0 * logits, labels)
     plain = TemperatureScaling().fit(3.0 * logits, labels)
@@ -208,9 +208,9 @@ def test_ensemble_weights_are_the_minimum():
 
 
 def test_the_ensemble_keeps_the_order_of_the_classes():
-    logits, labels = make(2000, 10)
+    logits, labels = draw_logits(2000, 10)
     logits[1::3, 1] = np.nextafter(logits[1::3, 0], 100.0)
     fitted = EnsembleTemperatureScaling().fit(logits, labels)
     np.testing.assert_array_equal(fitted.predict(logits), np.argmax(logits, axis=1))
-    fitted.fit(*make(2000, 10))
+    fitted.fit(*draw_logits(2000, 10))
     assert fitted.fit_report_["after"]["accuracy"] == fitted.fit_report_["before"]["accuracy"]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def make(n_rows, n_classes, dtype):
+def hard_rows(n_rows, n_classes, dtype):
     """Rows with a tie, a saturated one, one with an impossible class and one with a single possible class."""
     rng = np.random.default_rng(n_rows)
     x = (3.0 * rng.normal(size=(n_rows, n_classes))).astype(dtype)
@@ -38,7 +38,7 @@ def on_device(*arrays):
 @pytest.mark.parametrize(("n_rows", "n_classes"), [(5, 2), (7, 3), (9, 100), (4, 2500)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-10), (np.float32, 2e-6)])
 def test_sums_and_predictions_agree(dtype, tolerance, n_rows, n_classes, gamma):
-    x, y, weight = make(n_rows, n_classes, dtype)
+    x, y, weight = hard_rows(n_rows, n_classes, dtype)
     tensors = on_device(x, y, weight)
     for weights, tensor in ((None, None), (weight, tensors[2])):
         ours = triton_engine.temperature(*tensors[:2], tensor, 0.7).cpu().numpy()
@@ -53,7 +53,7 @@ def test_sums_and_predictions_agree(dtype, tolerance, n_rows, n_classes, gamma):
 
 @pytest.mark.parametrize("mask", [-1e9, -1e25, float(np.finfo(np.float32).min)])
 def test_a_mask_of_finite_logits_is_one_of_infinite_ones(mask):
-    x, y, _ = make(9, 6, np.float32)
+    x, y, _ = hard_rows(9, 6, np.float32)
     hidden = np.isinf(x) | (np.random.default_rng(0).random(x.shape) < 0.3)
     hidden[np.arange(len(y)), y] = False
     hidden[5] = np.arange(6) != y[5]  # all but the label
@@ -70,7 +70,7 @@ def test_a_mask_of_finite_logits_is_one_of_infinite_ones(mask):
 
 
 def test_rows_are_looked_at():
-    x, y, _ = make(11, 6, np.float32)
+    x, y, _ = hard_rows(11, 6, np.float32)
     correct, distance = triton_engine.inspect(*on_device(x, y))
     expected, other = c_engine.inspect(x, y)
     assert np.array_equal(correct.cpu().numpy(), expected)
@@ -87,7 +87,7 @@ def test_half_precision_is_computed_in_float32(dtype):
 
 
 def test_strided_rows_are_read_in_place():
-    x, y, _ = make(12, 5, np.float64)
+    x, y, _ = hard_rows(12, 5, np.float64)
     tensors = on_device(x, y)
     ours = triton_engine.temperature(tensors[0][::3], tensors[1][::3], None, 1.0).cpu().numpy()
     np.testing.assert_allclose(ours, c_engine.temperature(x[::3], y[::3], None, 1.0), rtol=1e-12)

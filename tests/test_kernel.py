@@ -24,7 +24,7 @@ SLOPES = (1e-3, 0.3, 1.0, 4.0)
 ROOT = Path(__file__).parent.parent
 
 
-def make(n_rows, n_classes, scale=3.0, seed=0, dtype=np.float64):
+def random_rows(n_rows, n_classes, scale=3.0, seed=0, dtype=np.float64):
     rng = np.random.default_rng(seed)
     logits = (scale * rng.normal(size=(n_rows, n_classes))).astype(dtype)
     return logits, rng.integers(n_classes, size=n_rows)
@@ -68,7 +68,7 @@ def test_the_kernel_is_there():
 @pytest.mark.parametrize("slope", SLOPES)
 @pytest.mark.parametrize(("n_rows", "n_classes"), [(1, 2), (3, 2), (4, 3), (9, 10), (50, 101)])
 def test_passes_agree(n_rows, n_classes, gamma, slope):
-    x, y = make(n_rows, n_classes)
+    x, y = random_rows(n_rows, n_classes)
     weight = np.random.default_rng(1).uniform(size=n_rows)
     assert_same_passes(x, y, None, gamma, slope)
     assert_same_passes(x, y, weight, gamma, slope)
@@ -76,7 +76,7 @@ def test_passes_agree(n_rows, n_classes, gamma, slope):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble, np.int8, np.int32, np.int64])
 def test_every_dtype_is_computed_in_double(dtype):
-    x, y = make(37, 11, dtype=dtype)
+    x, y = random_rows(37, 11, dtype=dtype)
     assert_same_passes(x, y, None, 1.5, 0.7)
 
 
@@ -84,7 +84,7 @@ def test_every_dtype_is_computed_in_double(dtype):
 @pytest.mark.parametrize("slope", SLOPES)
 @pytest.mark.parametrize(("n_rows", "n_classes"), [(1, 2), (7, 3), (8, 8), (9, 10), (50, 101)])
 def test_single_precision_gives_six_digits(n_rows, n_classes, gamma, slope):
-    x, y = make(n_rows, n_classes, dtype=np.float32)
+    x, y = random_rows(n_rows, n_classes, dtype=np.float32)
     weight = np.random.default_rng(1).uniform(size=n_rows)
     scale = n_rows * float(np.ptp(x))
     for w in (None, weight):
@@ -120,7 +120,7 @@ def test_single_precision_keeps_what_rows_mean():
 
 
 def test_a_rough_way_leads_to_the_same_end():
-    x, y = make(4000, 20, dtype=np.float32)
+    x, y = random_rows(4000, 20, dtype=np.float32)
     y = np.argmax(x / 1.7 + np.random.default_rng(2).gumbel(size=x.shape), axis=1)
     for model in (TemperatureScaling(), FocalTemperatureScaling(objective="nll"), FocalTemperatureScaling()):
         in_double = focal_point(model.fit(x.astype(np.float64), y).chain_)
@@ -140,7 +140,7 @@ def test_a_rough_way_leads_to_the_same_end():
     ids=["Fortran", "every other row", "every other column", "backwards", "byte order", "unaligned"],
 )
 def test_any_layout_in_memory(view):
-    x = view(make(16, 8)[0])
+    x = view(random_rows(16, 8)[0])
     y = np.arange(len(x)) % x.shape[1]
     assert_same_passes(x, y, None, 1.0, 1.0)
 
@@ -190,7 +190,7 @@ def test_any_logits(x, gamma, slope, random):
 def test_threads_change_nothing(monkeypatch):
     monkeypatch.setattr(c_engine, "THREADS_FROM", 0)
     monkeypatch.setattr(c_engine, "PART", 1000)
-    x, y = make(2000, 20)
+    x, y = random_rows(2000, 20)
     y = np.argmax(x + np.random.default_rng(2).gumbel(size=x.shape), axis=1)
     fits = []
     for threads in ("1", "2", "5"):
@@ -203,7 +203,7 @@ def test_threads_change_nothing(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_same_fit_without_a_kernel(dtype, monkeypatch):
-    x, y = make(3000, 15, dtype=dtype)
+    x, y = random_rows(3000, 15, dtype=dtype)
     y = np.argmax(x / 1.7 + np.random.default_rng(2).gumbel(size=x.shape), axis=1)
     models = [TemperatureScaling(), FocalTemperatureScaling(objective="nll"), FocalTemperatureScaling()]
     compiled = [focal_point(model.fit(x, y).chain_) for model in models]
@@ -218,7 +218,7 @@ def test_the_same_fit_without_a_kernel(dtype, monkeypatch):
 
 
 def test_torch_on_the_cpu_is_not_copied():
-    x, y = make(8, 4, dtype=np.float32)
+    x, y = random_rows(8, 4, dtype=np.float32)
     held = Block(torch.from_numpy(x), torch.from_numpy(y))
     assert np.shares_memory(held.logits, x)
 

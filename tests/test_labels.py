@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 import torch
 
+from helpers import draw_logits
 from refocal import FocalTemperatureScaling, TemperatureScaling, decomposition, losses, metrics
 from refocal.data import Predictions
 from refocal.errors import LabelError
 from refocal.evaluate import compare
 from refocal.evaluate.summary import remarks, verdict
-from test_calibrators import make
 
 P = np.array([[0.7, 0.3], [0.2, 0.8], [0.4, 0.6], [0.9, 0.1]])
 TAKERS = {
@@ -60,7 +60,7 @@ def test_fractions_are_no_labels(taker, bad):
 @pytest.mark.parametrize("asarray", [np.asarray, torch.asarray], ids=["numpy", "torch"])
 def test_labels_that_mark_rows_without_one_are_no_class(ignored, n_absent, asarray):
     """With one class absent there are as many different labels as columns, and each was taken for a class."""
-    logits, labels = make(500, 6)
+    logits, labels = draw_logits(500, 6)
     used = labels < 6 - n_absent
     logits, labels = logits[used], labels[used]
     marked = np.where(np.arange(len(labels)) % 10 == 0, ignored, labels)
@@ -79,7 +79,7 @@ def test_labels_that_mark_rows_without_one_are_no_class(ignored, n_absent, asarr
     [(2, [-1, 1]), (2, [1, 2]), (2, [3, 255]), (3, [1, 2, 3]), (3, [10, 20, 30]), (3, [2, 3, 7])],
 )
 def test_integers_that_are_names_of_all_columns_stay_names(n_classes, names):
-    logits, labels = make(300, n_classes)
+    logits, labels = draw_logits(300, n_classes)
     named = TemperatureScaling().fit(logits, np.array(names)[labels])
     assert named.classes_.tolist() == names
     assert named.temperature_ == TemperatureScaling().fit(logits, labels).temperature_
@@ -88,7 +88,7 @@ def test_integers_that_are_names_of_all_columns_stay_names(n_classes, names):
 @pytest.mark.parametrize("kind", [pd.Categorical, lambda y, categories: pl.Series(y, dtype=pl.Enum(categories))])
 @pytest.mark.parametrize("absent", [False, True])
 def test_categories_have_an_order_of_their_own(kind, absent):
-    logits, labels = make(300, 3)
+    logits, labels = draw_logits(300, 3)
     if absent:
         logits, labels = logits[labels < 2], labels[labels < 2]
     names = ["low", "middle", "high"]
@@ -102,13 +102,13 @@ def test_categories_have_an_order_of_their_own(kind, absent):
 
 
 def test_categories_that_are_not_used_are_no_columns():
-    logits, labels = make(300, 2)
+    logits, labels = draw_logits(300, 2)
     y = pd.Categorical(np.array(["yes", "no"])[labels], categories=["perhaps", "yes", "no"])
     assert TemperatureScaling().fit(logits, y).classes_.tolist() == ["yes", "no"]
 
 
 def test_the_report_of_a_fit_says_which_classes_it_never_saw():
-    logits, labels = make(2000, 4)
+    logits, labels = draw_logits(2000, 4)
     assert "n_absent_classes" not in TemperatureScaling().fit(logits, labels).fit_report_
     some = labels < 2
     fitted = TemperatureScaling().fit(logits[some], labels[some])
@@ -119,7 +119,7 @@ def test_the_report_of_a_fit_says_which_classes_it_never_saw():
 
 
 def test_a_validation_set_without_a_class_never_means_that_nothing_is_needed():
-    logits, labels = make(3000, 4)
+    logits, labels = draw_logits(3000, 4)
     some = labels[:1000] < 3
     validation = Predictions.from_logits(logits[:1000][some], labels[:1000][some])
     test = Predictions.from_logits(logits[1000:], labels[1000:])

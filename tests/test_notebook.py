@@ -12,11 +12,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import refocal
+from helpers import draw_logits
 from refocal import FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling
 from refocal.data import Predictions
 from refocal.errors import FormatError
 from refocal.evaluate import compare
-from test_calibrators import make
 
 BAD = "<script>alert(1)</script>"
 
@@ -55,7 +55,7 @@ def test_a_fitted_calibrator_shows_what_was_found(kind):
     calibrator = kind()
     plain = calibrator._repr_html_()
     assert "brier_score" not in plain
-    calibrator.fit(*make(300))
+    calibrator.fit(*draw_logits(300))
     html, bundled = (view[view.rindex("<p>") :] for view in (calibrator._repr_html_(), bundle(calibrator)))
     assert html == bundled
     page = Page(html)
@@ -68,7 +68,7 @@ def test_a_fitted_calibrator_shows_what_was_found(kind):
 
 
 def test_the_contract_of_scikit_learn_is_kept():
-    fitted = TemperatureScaling().fit(*make(100))
+    fitted = TemperatureScaling().fit(*draw_logits(100))
     assert "sk-top-container" in fitted._repr_html_()
     assert fitted._repr_mimebundle_()["text/plain"] == repr(fitted)
     with sklearn.config_context(display="text"):
@@ -94,7 +94,7 @@ def test_predictions_show_their_classes():
 
 
 def test_an_evaluation_escapes_what_users_named():
-    logits, labels = make(400, 3)
+    logits, labels = draw_logits(400, 3)
     rows = Predictions.from_logits(logits, labels, class_names=["a", "b", BAD])
     found = compare(rows, rows, ["ts"], title=BAD, n_resamples=2)
     assert "script" not in Page(found._repr_html_()).tags
@@ -102,7 +102,7 @@ def test_an_evaluation_escapes_what_users_named():
 
 def test_a_file_cannot_bring_markup_into_a_notebook(tmp_path):
     path = tmp_path / "c.json"
-    TemperatureScaling().fit(*make(100)).save(path)
+    TemperatureScaling().fit(*draw_logits(100)).save(path)
     data = json.loads(path.read_text())
     for part in ("before", "after"):
         data["fit"][part][BAD] = 1.0

@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 import refocal
-from helpers import to_numpy
+from helpers import NOT_FOR_LOGITS, draw_logits, to_numpy
 from refocal import (
     BayesianBinning,
     BetaCalibration,
@@ -28,7 +28,6 @@ from refocal import (
     metrics,
 )
 from refocal.errors import DataError, FormatError, LabelError, ParameterError
-from test_calibrators import NOT_FOR_LOGITS, make
 
 CURVES = [
     IsotonicCalibration(),
@@ -63,12 +62,12 @@ def test_scikit_learn_checks(calibrator):
 @pytest.mark.parametrize("n_classes", [2, 3, 20])
 @pytest.mark.parametrize("scale", [0.1, 3.0, 500.0])
 def test_rows_sum_to_1_and_nothing_is_0(calibrator, n_classes, scale):
-    logits, labels = make(400, n_classes)
+    logits, labels = draw_logits(400, n_classes)
     calibrator.fit(scale * logits, labels)
-    p = calibrator.predict_proba(3.0 * scale * make(300, n_classes, seed=1)[0])
+    p = calibrator.predict_proba(3.0 * scale * draw_logits(300, n_classes, seed=1)[0])
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
     assert p.min() > 0.0
-    assert np.isfinite(metrics.log_loss(make(300, n_classes, seed=1)[1], np.log(p)))
+    assert np.isfinite(metrics.log_loss(draw_logits(300, n_classes, seed=1)[1], np.log(p)))
 
 
 def test_rows_that_are_all_right_leave_no_class_without_a_chance(calibrator):
@@ -84,8 +83,8 @@ def test_rows_that_are_all_right_leave_no_class_without_a_chance(calibrator):
 @pytest.mark.parametrize("rows", [30, 300])
 def test_few_rows_and_many_classes_do_no_harm(rows):
     """100 classes, of which most have no row or one: no worse than temperature scaling by more than 5 %."""
-    logits, labels = make(rows, 100)
-    test, truth = make(2000, 100, seed=1)
+    logits, labels = draw_logits(rows, 100)
+    test, truth = draw_logits(2000, 100, seed=1)
     plain = metrics.log_loss(truth, TemperatureScaling().fit(2.5 * logits, labels).predict_log_proba(2.5 * test))
     shrunk = [c for c in ALL if getattr(c, "within", "shift") == "shift" and not isinstance(c, LogisticCalibration)]
     for calibrator in shrunk:  # Platt's line is not held to temperature scaling
@@ -95,8 +94,8 @@ def test_few_rows_and_many_classes_do_no_harm(rows):
 
 def test_classes_that_need_different_curves_gain():
     """One class is claimed too often: every curve finds out, which no temperature can."""
-    logits, labels = make(4000, 4)
-    test, truth = make(4000, 4, seed=1)
+    logits, labels = draw_logits(4000, 4)
+    test, truth = draw_logits(4000, 4, seed=1)
     off = np.array([3.0, 0.0, 0.0, 0.0])
     plain = metrics.log_loss(truth, TemperatureScaling().fit(logits + off, labels).predict_log_proba(test + off))
     oracle = metrics.log_loss(truth, log_softmax(test, axis=1))
@@ -108,7 +107,7 @@ def test_classes_that_need_different_curves_gain():
 
 @pytest.mark.slow
 def test_the_kind_of_array_follows_the_input(calibrator):
-    logits, labels = make(300)
+    logits, labels = draw_logits(300)
     expected = clone(calibrator).fit(logits, labels).predict_proba(logits)
     for array in (torch.tensor(logits), jnp.asarray(logits), logits.astype(np.float32), torch.tensor(logits).float()):
         y = torch.tensor(labels) if isinstance(array, torch.Tensor) else labels
@@ -123,7 +122,7 @@ def test_the_kind_of_array_follows_the_input(calibrator):
 
 
 def test_leading_axes(calibrator):
-    logits, labels = make(600)
+    logits, labels = draw_logits(600)
     flat = clone(calibrator).fit(logits, labels)
     shaped = calibrator.fit(logits.reshape(2, 15, 20, 5), labels.reshape(2, 15, 20))
     np.testing.assert_array_equal(
@@ -132,7 +131,7 @@ def test_leading_axes(calibrator):
 
 
 def test_weights_are_repetitions(calibrator):
-    logits, labels = make(400, 3)
+    logits, labels = draw_logits(400, 3)
     weight = np.random.default_rng(1).integers(0, 4, 400)
     weighted = clone(calibrator).fit(logits, labels, sample_weight=weight)
     repeated = calibrator.fit(np.repeat(logits, weight, axis=0), np.repeat(labels, weight))
@@ -140,7 +139,7 @@ def test_weights_are_repetitions(calibrator):
 
 
 def test_probabilities_when_said_so(calibrator):
-    logits, labels = make()
+    logits, labels = draw_logits()
     p = np.exp(log_softmax(3.0 * logits, axis=1))
     assert p.min() > 1e-15
     by_logits = clone(calibrator).fit(np.log(p), labels).predict_proba(np.log(p))
@@ -149,7 +148,7 @@ def test_probabilities_when_said_so(calibrator):
 
 
 def test_a_class_that_cannot_occur_stays_out(calibrator):
-    logits, labels = make(500, 4)
+    logits, labels = draw_logits(500, 4)
     logits[::2, 3] = np.where(labels[::2] == 3, logits[::2, 3], -np.inf)
     p = calibrator.fit(logits, labels).predict_proba(logits)
     np.testing.assert_array_equal(p == 0.0, logits == -np.inf)
@@ -159,7 +158,7 @@ def test_a_class_that_cannot_occur_stays_out(calibrator):
 
 
 def test_absent_classes_and_names(calibrator):
-    logits, labels = make(500, 4)
+    logits, labels = draw_logits(500, 4)
     seen = labels < 3
     p = clone(calibrator).fit(logits[seen], labels[seen]).predict_proba(logits)
     assert p.min() > 0.0
@@ -171,7 +170,7 @@ def test_absent_classes_and_names(calibrator):
 
 
 def test_bad_input_leaves_the_calibrator_unfitted(calibrator):
-    logits, labels = make(50, 3)
+    logits, labels = draw_logits(50, 3)
     calibrator.fit(logits, labels)
     with pytest.raises(LabelError, match="of at least two classes"):
         calibrator.fit(logits, np.zeros(50, dtype=int))
@@ -197,19 +196,19 @@ def test_bad_input_leaves_the_calibrator_unfitted(calibrator):
 )
 def test_bad_settings(calibrator, words):
     with pytest.raises(ParameterError, match=words):
-        calibrator.fit(*make(50, 3))
+        calibrator.fit(*draw_logits(50, 3))
     with pytest.raises(NotFittedError):
-        calibrator.predict_proba(make(50, 3)[0])
+        calibrator.predict_proba(draw_logits(50, 3)[0])
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_what_is_saved_comes_back_bit_for_bit(calibrator, n_classes, tmp_path):
-    logits, labels = make(400, n_classes)
+    logits, labels = draw_logits(400, n_classes)
     calibrator.fit(logits, labels).save(tmp_path / "c.json")
     loaded = refocal.load(tmp_path / "c.json")
     assert type(loaded) is type(calibrator)
     assert loaded.get_params() == calibrator.get_params()
-    new = 3.0 * make(400, n_classes, seed=1)[0]
+    new = 3.0 * draw_logits(400, n_classes, seed=1)[0]
     np.testing.assert_array_equal(loaded.predict_log_proba(new), calibrator.predict_log_proba(new))
     loaded.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "c.json").read_bytes()
@@ -243,7 +242,7 @@ HOSTILE = [
 @pytest.mark.parametrize(("calibrator", "keys", "value", "words"), HOSTILE)
 def test_hostile_files_are_refused(calibrator, keys, value, words, tmp_path):
     path = tmp_path / "c.json"
-    clone(calibrator).fit(*make(100, 3)).save(path)
+    clone(calibrator).fit(*draw_logits(100, 3)).save(path)
     data = json.loads(path.read_text())
     inner = data
     for key in keys[:-1]:
@@ -259,7 +258,7 @@ def test_a_thousand_classes_are_not_held_often():
     """What is held at once is a few tables of the size of the logits in float64."""
     import tracemalloc
 
-    logits, labels = make(500, 1000)
+    logits, labels = draw_logits(500, 1000)
     tracemalloc.start()
     IsotonicCalibration().fit(logits.astype(np.float32), labels)
     peak = tracemalloc.get_traced_memory()[1]
@@ -269,7 +268,7 @@ def test_a_thousand_classes_are_not_held_often():
 
 def test_tables_of_classes_make_no_difference(monkeypatch):
     """Where all log-odds are too many to be held, some classes are fitted at a time."""
-    logits, labels = make(300, 7)
+    logits, labels = draw_logits(300, 7)
     whole = IsotonicCalibration().fit(logits, labels)
     monkeypatch.setattr("refocal.calibrators._one_vs_rest.TABLE", 700)
     parts = IsotonicCalibration().fit(logits, labels)
@@ -278,7 +277,7 @@ def test_tables_of_classes_make_no_difference(monkeypatch):
 
 @pytest.mark.parametrize("within", ["shift", "constant"])
 def test_a_class_that_never_may_occur_has_a_curve(within):
-    logits, labels = make(300, 3)
+    logits, labels = draw_logits(300, 3)
     kept = labels != 2
     logits[:, 2] = -np.inf
     fitted = IsotonicCalibration(within=within).fit(logits[kept], labels[kept])
@@ -288,7 +287,7 @@ def test_a_class_that_never_may_occur_has_a_curve(within):
 
 
 def test_logits_that_say_nothing_do_no_harm(calibrator):
-    logits, labels = make(400, 4)
+    logits, labels = draw_logits(400, 4)
     logits = 4.0 * logits
     worst_first = np.argsort(logits[np.arange(400), labels])  # labels as wrong as can be: no temperature helps
     wrong = np.argmin(logits, axis=1)

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from helpers import to_numpy
+from helpers import NOT_FOR_LOGITS, draw_biased_logits, to_numpy
 from refocal import (
     DirichletCalibration,
     FocalStructuredScaling,
@@ -32,7 +32,6 @@ from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.maps import inverse_focal, log_softmax
 from refocal.maps.affine import KINDS, features, keep_top
 from refocal.maps.steps import Affine
-from test_calibrators import NOT_FOR_LOGITS
 
 FAMILY = [VectorScaling, MatrixScaling, DirichletCalibration, StructuredVectorScaling, StructuredMatrixScaling]
 ALL = [
@@ -40,16 +39,6 @@ ALL = [
     FocalStructuredScaling(objective="nll", n_folds=2),
     FocalStructuredScaling(order_preserving=True, objective="nll", n_folds=2),
 ]
-
-
-def make(n_rows=1000, n_classes=5, seed=0, bias=1.0):
-    """Logits of a network that underrates its first class and rates its last too high."""
-    rng = np.random.default_rng(seed)
-    truth = 2.0 * rng.normal(size=(n_rows, n_classes))
-    labels = np.argmax(truth + rng.gumbel(size=truth.shape), axis=1)
-    shift = np.zeros(n_classes)
-    shift[0], shift[-1] = -bias, bias
-    return 1.5 * (truth + shift), labels
 
 
 EXPECTED = NOT_FOR_LOGITS | {
@@ -98,7 +87,7 @@ def torch_optimum(z, labels, penalty, matrix):
 
 @pytest.mark.parametrize("matrix", [False, True])
 def test_the_fit_finds_the_minimum_that_torch_finds(matrix):
-    logits, labels = make(800, 4)
+    logits, labels = draw_biased_logits(800, 4)
     z, penalty = log_softmax(logits), Penalty(0.002, 0.01, 0.005)
     found = fit_affine(Block(logits, labels), "tempered", 1.0, penalty, matrix=matrix)
     weights, intercept = torch_optimum(z, labels, penalty, matrix)
@@ -109,7 +98,7 @@ def test_the_fit_finds_the_minimum_that_torch_finds(matrix):
 
 @pytest.mark.parametrize("kind", [StructuredVectorScaling, StructuredMatrixScaling])
 def test_weights_count_as_repeated_rows(kind):
-    logits, labels = make(300, 3)
+    logits, labels = draw_biased_logits(300, 3)
     weight = np.random.default_rng(1).integers(0, 3, 300)
     weighted = kind().fit(logits, labels, sample_weight=weight.astype(float))
     repeated = kind().fit(np.repeat(logits, weight, axis=0), np.repeat(labels, weight))
@@ -138,8 +127,8 @@ def test_structured_scaling_is_as_good_as_that_of_probmetrics(name):
 
 @pytest.mark.parametrize("calibrator", [*(kind() for kind in FAMILY), FocalStructuredScaling()], ids=str)
 def test_what_a_temperature_cannot_mend_is_mended(calibrator):
-    val, y = make(1500, 5)
-    test, y_test = make(5000, 5, seed=1)
+    val, y = draw_biased_logits(1500, 5)
+    test, y_test = draw_biased_logits(5000, 5, seed=1)
     plain = TemperatureScaling().fit(val, y)
     before = metrics.log_loss(y_test, plain.predict_log_proba(test))
     fitted = clone(calibrator).fit(val, y)
@@ -168,8 +157,8 @@ def test_focal_structured_scaling_falls_back_by_itself(n_rows):
     """On data that need a temperature alone; 99 rows are not divided at all."""
     worst = 0.0
     for seed in range(3):
-        val, y = make(n_rows, 8, seed, bias=0.0)
-        test, y_test = make(4000, 8, seed + 100, bias=0.0)
+        val, y = draw_biased_logits(n_rows, 8, seed, bias=0.0)
+        test, y_test = draw_biased_logits(4000, 8, seed + 100, bias=0.0)
         plain = metrics.log_loss(y_test, TemperatureScaling().fit(val, y).predict_log_proba(test))
         fitted = FocalStructuredScaling().fit(val, y)
         worst = max(worst, metrics.log_loss(y_test, fitted.predict_log_proba(test)) / plain - 1.0)
@@ -182,7 +171,7 @@ def test_focal_structured_scaling_falls_back_by_itself(n_rows):
 
 
 def test_the_focal_map_is_found_behind_a_scaling():
-    truth, labels = make(3000, 4)
+    truth, labels = draw_biased_logits(3000, 4)
     trained = inverse_focal(truth / 1.5, 3.0)
     found = FocalStructuredScaling(objective="nll").fit(trained, labels)
     plain = StructuredVectorScaling().fit(trained, labels)
@@ -197,7 +186,7 @@ def test_the_focal_map_is_found_behind_a_scaling():
 
 def test_out_of_fold_predictions_never_saw_their_row():
     """When the logits of one row change, the predictions of its own fold do not, and all others do."""
-    logits, labels = make(200, 4)
+    logits, labels = draw_biased_logits(200, 4)
     recipes = [Recipe("tempered", None), Recipe("tempered", False), Recipe("logits", True)]
     changed = logits.copy()
     changed[7] = -changed[7]
@@ -210,7 +199,7 @@ def test_out_of_fold_predictions_never_saw_their_row():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_order_preserving_form_keeps_the_accuracy_to_the_last_sample(dtype):
-    logits, labels = make(1000, 6, bias=2.0)
+    logits, labels = draw_biased_logits(1000, 6, bias=2.0)
     logits = logits.astype(dtype)
     logits[::3] = np.round(logits[::3])  # many ties
     free = FocalStructuredScaling(n_folds=2).fit(logits, labels)
@@ -269,7 +258,7 @@ def test_features_follow_their_definition(kind, library):
 @pytest.mark.slow
 @pytest.mark.parametrize("calibrator", ALL, ids=str)
 def test_the_kind_of_array_follows_the_input(calibrator):
-    logits, labels = make(200)
+    logits, labels = draw_biased_logits(200)
     reference = clone(calibrator).fit(logits, labels)
     expected = reference.predict_proba(logits)
     for array in (torch.tensor(logits), jnp.asarray(logits), logits.astype(np.float32), torch.tensor(logits).half()):
@@ -288,7 +277,7 @@ def test_the_kind_of_array_follows_the_input(calibrator):
 
 @pytest.mark.parametrize("calibrator", ALL, ids=str)
 def test_the_scale_and_the_offset_of_logits_do_not_matter(calibrator):
-    logits, labels = make(400)
+    logits, labels = draw_biased_logits(400)
     offset = 100.0 * np.random.default_rng(0).normal(size=(400, 1))
     plain = clone(calibrator).fit(logits, labels)
     moved = clone(calibrator).fit(logits + offset, labels)
@@ -300,7 +289,7 @@ def test_the_scale_and_the_offset_of_logits_do_not_matter(calibrator):
 
 @pytest.mark.parametrize("calibrator", ALL, ids=str)
 def test_impossible_classes_stay_impossible(calibrator):
-    logits, labels = make(300)
+    logits, labels = draw_biased_logits(300)
     never = np.arange(300) % 7 == 0
     column = (labels + 1) % 5
     logits[never, column[never]] = -np.inf
@@ -312,7 +301,7 @@ def test_impossible_classes_stay_impossible(calibrator):
 
 
 def test_a_class_that_never_occurs_and_separable_data():
-    logits, labels = make(400, 4)
+    logits, labels = draw_biased_logits(400, 4)
     rare = np.where(labels == 3, 0, labels)
     for calibrator in ALL:
         p = clone(calibrator).fit(logits, rare).predict_proba(logits)
@@ -332,7 +321,7 @@ BAD = [
 @pytest.mark.parametrize(("change", "error", "words"), BAD)
 @pytest.mark.parametrize("calibrator", [MatrixScaling(), FocalStructuredScaling()], ids=str)
 def test_bad_data_leave_the_calibrator_unfitted(calibrator, change, error, words):
-    good = make(120, 4)
+    good = draw_biased_logits(120, 4)
     calibrator = clone(calibrator).fit(*good)
     with pytest.raises(error, match=words):
         calibrator.fit(*change(*good))
@@ -354,7 +343,7 @@ def test_bad_data_leave_the_calibrator_unfitted(calibrator, change, error, words
 )
 @pytest.mark.parametrize("n_rows", [60, 120])
 def test_bad_settings(calibrator, words, n_rows):
-    data = make(n_rows, 3)
+    data = draw_biased_logits(n_rows, 3)
     with pytest.raises(ParameterError, match=words):
         calibrator.fit(*data)
     with pytest.raises(NotFittedError):
@@ -362,7 +351,7 @@ def test_bad_settings(calibrator, words, n_rows):
 
 
 def test_a_failing_search_leaves_the_calibrator_unfitted(monkeypatch):
-    data = make(150, 3)
+    data = draw_biased_logits(150, 3)
     calibrator = FocalStructuredScaling().fit(*data)
 
     def broken(*_, **__):
@@ -375,17 +364,20 @@ def test_a_failing_search_leaves_the_calibrator_unfitted(monkeypatch):
 
 
 def test_the_strength_is_chosen_by_the_data():
-    few, many = VectorScaling().fit(*make(200, 5, bias=0.05)), VectorScaling().fit(*make(6000, 5, bias=2.0))
+    few, many = (
+        VectorScaling().fit(*draw_biased_logits(200, 5, bias=0.05)),
+        VectorScaling().fit(*draw_biased_logits(6000, 5, bias=2.0)),
+    )
     assert few.choice_["chosen"] == "temperature" or few.choice_["strength"] > many.choice_["strength"]
     assert many.choice_["strength"] < 10.0
-    fixed = MatrixScaling(strength=2.0).fit(*make(300, 5))
+    fixed = MatrixScaling(strength=2.0).fit(*draw_biased_logits(300, 5))
     assert fixed.choice_["strength"] == 2.0
-    strong = MatrixScaling(strength=1e9).fit(*make(300, 5))
+    strong = MatrixScaling(strength=1e9).fit(*draw_biased_logits(300, 5))
     np.testing.assert_allclose(strong.weights_, np.eye(5), atol=1e-6)
 
 
 def test_the_affine_step_is_the_formula():
-    logits, labels = make(300)
+    logits, labels = draw_biased_logits(300)
     fitted = MatrixScaling(strength=1.0).fit(logits, labels)
     assert [type(step) for step in fitted.chain_.steps] == [Affine]
     z = (logits - logits.mean(axis=1, keepdims=True)) / fitted.inner_temperature_

@@ -9,6 +9,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+from helpers import draw_biased_logits
 from refocal import (
     DirichletCalibration,
     FocalStructuredScaling,
@@ -18,9 +19,8 @@ from refocal import (
     VectorScaling,
 )
 from refocal.export import append_to_onnx, to_onnx, to_torch_export
-from test_scaling import make
 
-LOGITS, LABELS = make(300, 6)
+LOGITS, LABELS = draw_biased_logits(300, 6)
 FITTED = [
     VectorScaling(strength=1.0).fit(LOGITS, LABELS),
     MatrixScaling(strength=1.0, focal=True, n_folds=2).fit(LOGITS, LABELS),

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
+from helpers import draw_logits
 from refocal import FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.calibrators._fitted import focal_point
 from refocal.engine import Block
@@ -23,13 +24,6 @@ from refocal.fitting.solution import Solution
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
 
 
-def make(n_rows, n_classes, seed=0, scale=2.0):
-    """Logits whose softmax is calibrated, and labels drawn from it."""
-    rng = np.random.default_rng(seed)
-    logits = scale * rng.normal(size=(n_rows, n_classes))
-    return logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
-
-
 def log_loss(logits, labels, gamma, temperature):
     log_p = focal_temperature(np.asarray(logits, np.float64), gamma, temperature)
     return -log_p[np.arange(len(labels)), labels].mean()
@@ -37,7 +31,7 @@ def log_loss(logits, labels, gamma, temperature):
 
 @pytest.mark.slow
 def test_a_far_minimum_on_few_rows_does_not_mislead():
-    log_p, labels = make(24_000, 4)
+    log_p, labels = draw_logits(24_000, 4)
     logits = 1.7 * inverse_focal(log_p, 1.0)
     found = newton(Block(logits, labels))
     # The first 300 rows have their least log-loss near γ = 15, where all rows have a second minimum.
@@ -75,7 +69,7 @@ def probmetrics_calibrators():
 @pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [10, 100, 1000])
 def test_temperature_equals_other_libraries_and_brute_force(n_classes):
-    logits, labels = make(10_000 if n_classes < 1000 else 2_000, n_classes)
+    logits, labels = draw_logits(10_000 if n_classes < 1000 else 2_000, n_classes)
     logits *= 1.8
     labels[:n_classes] = np.arange(n_classes)  # every class occurs, as scikit-learn needs
     ours = newton_temperature(Block(logits, labels))
@@ -101,7 +95,7 @@ def test_temperature_equals_other_libraries_and_brute_force(n_classes):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 @pytest.mark.parametrize(("factor", "offset"), [(1.0, 0.0), (30.0, 0.0), (0.005, 0.0), (1.0, 1000.0), (1e4, 0.0)])
 def test_any_scale_and_precision(dtype, factor, offset):
-    logits, labels = make(4000, 10)
+    logits, labels = draw_logits(4000, 10)
     if dtype == np.float16:
         factor = min(factor, 1e3)  # the largest float16 is 65504
     logits = (factor * logits + offset).astype(dtype)
@@ -114,7 +108,7 @@ def test_any_scale_and_precision(dtype, factor, offset):
     ("gamma", "temperature", "n_classes"), [(-0.6, 0.5, 5), (0.0, 1.0, 10), (3.0, 55.0, 10), (20.0, 2.0, 3)]
 )
 def test_newton_finds_the_minimum_in_both_parameters(gamma, temperature, n_classes):
-    logits, labels = make(3000, n_classes, seed=1)
+    logits, labels = draw_logits(3000, n_classes, seed=1)
     logits = inverse_focal(logits, gamma) * temperature
     ours = newton(Block(logits, labels))
     assert ours.status == "converged"
@@ -138,7 +132,7 @@ def test_newton_finds_the_minimum_in_both_parameters(gamma, temperature, n_class
 @pytest.mark.parametrize("seed", range(8))
 def test_newton_is_never_worse_than_temperature_scaling_or_nothing(seed):
     rng = np.random.default_rng(seed)
-    logits, labels = make(300, int(rng.integers(2, 20)), seed, scale=float(rng.uniform(0.3, 8.0)))
+    logits, labels = draw_logits(300, int(rng.integers(2, 20)), seed, scale=float(rng.uniform(0.3, 8.0)))
     labels = np.where(rng.random(300) < 0.3, rng.integers(0, logits.shape[1], 300), labels)
     both = newton(Block(logits, labels))
     assert both.value <= newton_temperature(Block(logits, labels)).value + 1e-12
@@ -169,7 +163,7 @@ def test_newton_finds_the_deepest_of_several_valleys(seed):
 @pytest.mark.parametrize("share", [0.05, 0.95])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_mask_of_finite_logits_is_one_of_infinite_ones(dtype, share):
-    logits, labels = make(1500, 20)
+    logits, labels = draw_logits(1500, 20)
     rng = np.random.default_rng(3)
     hidden = rng.random(logits.shape) < share
     hidden[np.arange(len(labels)), labels] = False
@@ -185,7 +179,7 @@ def test_a_mask_of_finite_logits_is_one_of_infinite_ones(dtype, share):
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
 def test_a_mask_in_half_precision(kind):
-    logits, labels = make(400, 6)
+    logits, labels = draw_logits(400, 6)
     hidden = np.random.default_rng(3).random(logits.shape) < 0.4
     hidden[np.arange(len(labels)), labels] = False
     found = []
@@ -198,7 +192,7 @@ def test_a_mask_in_half_precision(kind):
 
 @pytest.mark.parametrize("factor", [1e-300, 1e-101, 1e101, 1e300])
 def test_a_scale_that_cannot_be_squared_is_refused(factor):
-    logits, labels = make(100, 3)
+    logits, labels = draw_logits(100, 3)
     for search in (newton_temperature, newton):
         with pytest.raises(DataError, match=r"distances lie between 1e-100 and 1e\+100.*Got a mean distance of"):
             search(Block(factor * logits, labels))
@@ -217,14 +211,14 @@ def test_of_constant_rows_nothing_is_searched():
 
 
 def test_the_end_of_the_range_of_gamma_is_said():
-    logits, labels = make(3000, 6, seed=2, scale=6.0)
+    logits, labels = draw_logits(3000, 6, seed=2, scale=6.0)
     found = newton(Block(inverse_focal(logits, 100.0), labels))
     assert (found.status, round(found.gamma, 9)) == ("at a bound", GAMMA_BOUNDS[1])
     assert "For γ: the range is -0.9 to 100" in found.message
 
 
 def test_a_temperature_is_found_once():
-    problem = Block(*make(500, 4))
+    problem = Block(*draw_logits(500, 4))
     newton_temperature(problem)
     passes = problem.passes
     assert newton_temperature(problem).passes == problem.passes == passes
@@ -245,7 +239,7 @@ def test_which_points_lead_to_the_same_valley():
 
 
 def test_a_valley_is_left_only_where_it_is_clearly_higher():
-    problem = Block(*make(2000, 4))
+    problem = Block(*draw_logits(2000, 4))
     best, near, far = (Solution(0.0, t, 0.0, "converged", "", 1) for t in (1.0, 1.01, 5.0))
     assert not _clearly_worse(problem, best, best)
     assert not _clearly_worse(problem, near, best)
@@ -255,7 +249,7 @@ def test_a_valley_is_left_only_where_it_is_clearly_higher():
 
 
 def test_one_parameter_can_be_fixed():
-    logits, labels = make(2000, 5)
+    logits, labels = draw_logits(2000, 5)
     alone = newton(Block(logits, labels), fixed_temperature=1.3)
     assert alone.temperature == pytest.approx(1.3, rel=1e-12)
     values = [log_loss(logits, labels, alone.gamma + step, 1.3) for step in (-0.02, 0.0, 0.02)]
@@ -267,7 +261,7 @@ def test_one_parameter_can_be_fixed():
 
 
 def test_the_status_names_cause_and_remedy():
-    logits, _ = make(200, 3)
+    logits, _ = draw_logits(200, 3)
     right = newton_temperature(Block(logits, np.argmax(logits, axis=1)))
     assert right.status == "at a bound"
     assert "every row is right" in right.message
@@ -293,7 +287,7 @@ def brute_force_grid(logits, labels, gammas, temperatures):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_grid_search_finds_the_best_cell_of_the_grid(seed):
-    logits, labels = make(1500, 10, seed)
+    logits, labels = draw_logits(1500, 10, seed)
     logits *= 1.5
     gammas, temperatures = PAPER_GAMMAS, PAPER_TEMPERATURES[20::3]
     values = brute_force_grid(logits, labels, gammas, temperatures)
@@ -314,7 +308,7 @@ def test_the_grid_search_finds_the_best_cell_of_the_grid(seed):
 
 
 def test_the_papers_grid_is_the_default_and_by_log_loss_agrees_with_newton():
-    logits, labels = make(800, 4)
+    logits, labels = draw_logits(800, 4)
     solution, surface = find(Block(logits, labels), objective="nll", search="grid")
     assert surface.value.shape == (9, 500)
     assert (surface.temperature.min(), surface.temperature.max()) == (0.01, 5.0)
@@ -323,7 +317,7 @@ def test_the_papers_grid_is_the_default_and_by_log_loss_agrees_with_newton():
 
 
 def test_the_tolerance_keeps_the_log_loss():
-    logits, labels = make(1500, 5)
+    logits, labels = draw_logits(1500, 5)
     logits = 2.0 * logits
     for tolerance in (0.0, 0.001, 0.02):
         solution, surface = find(Block(logits, labels), objective="ece", search="auto", nll_tolerance=tolerance)
@@ -332,7 +326,7 @@ def test_the_tolerance_keeps_the_log_loss():
 
 
 def test_the_line_search_stays_on_its_line():
-    logits, labels = make(600, 5)
+    logits, labels = draw_logits(600, 5)
     solution, surface = find(
         Block(logits, labels), objective="ece", search="line", temperatures=PAPER_TEMPERATURES[::10]
     )
@@ -343,7 +337,7 @@ def test_the_line_search_stays_on_its_line():
 
 
 def test_metrics_by_name_and_callables():
-    logits, labels = make(400, 3)
+    logits, labels = draw_logits(400, 3)
     options = {"search": "grid", "gammas": [0.0, 1.0], "temperatures": [0.5, 1.0, 2.0]}
     named, surface = find(Block(logits, labels), objective="brier_score", **options)
 
@@ -357,7 +351,7 @@ def test_metrics_by_name_and_callables():
 
 
 def test_weights_count_as_repetitions():
-    logits, labels = make(500, 4)
+    logits, labels = draw_logits(500, 4)
     rng = np.random.default_rng(5)
     times = rng.integers(0, 4, size=500)
     repeated = Block(np.repeat(logits, times, axis=0), np.repeat(labels, times))
@@ -373,7 +367,7 @@ def test_weights_count_as_repetitions():
 
 
 def test_torch_tensors_are_searched_as_they_are():
-    logits, labels = make(700, 6)
+    logits, labels = draw_logits(700, 6)
     ours = Block(torch.tensor(logits), torch.tensor(labels))
     there = newton(ours)
     here = newton(Block(logits, labels))
@@ -395,13 +389,13 @@ def test_torch_tensors_are_searched_as_they_are():
     ],
 )
 def test_bad_options(options, words):
-    logits, labels = make(50, 3)
+    logits, labels = draw_logits(50, 3)
     with pytest.raises(ParameterError, match=words):
         find(Block(logits, labels), **{"objective": "ece", "search": "auto", **options})
 
 
 def test_methods_fitted_on_one_dataset_share_their_passes(monkeypatch):
-    logits, labels = make(2000, 10)
+    logits, labels = draw_logits(2000, 10)
     gone_through = []
     original = Block._over_parts
 
@@ -430,7 +424,7 @@ def test_the_papers_grid_is_the_papers():
 
 
 def test_the_line_runs_through_small_temperatures_too():
-    logits, labels = make(2000, 4)
+    logits, labels = draw_logits(2000, 4)
     found, path = find(Block(0.1 * logits, labels), objective="ece", search="line")
     assert 0.0 < path.temperature.min() < found.temperature < 0.5
     first, second = (np.interp(g, path.gamma, path.temperature) for g in (0.0, 1.0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from helpers import draw_logits
 from refocal import metrics
 from refocal.engine import Block, blocked, dataset, scoring
 from refocal.fitting import refine
@@ -16,11 +17,9 @@ from refocal.scale import blocks
 POINTS = ((0.0, 1.0), (1.0, 2.0), (3.0, 1.0), (0.0, 2.0), (1.0, 2.0))
 
 
-def make(n_rows=400, n_classes=4, seed=0):
-    rng = np.random.default_rng(seed)
-    logits = 2.0 * rng.normal(size=(n_rows, n_classes))
-    labels = np.argmax(logits / 1.4 + rng.gumbel(size=logits.shape), axis=1)
-    return logits, labels, rng.uniform(0.0, 3.0, n_rows)
+def draw_weighted(n_rows=400, n_classes=4):
+    """Logits, labels and weights."""
+    return *draw_logits(n_rows, n_classes, temperature=1.4), np.random.default_rng(1).uniform(0.0, 3.0, n_rows)
 
 
 def started(pairs, look=False):
@@ -44,7 +43,7 @@ def terms_by_hand(logits, labels):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_tally_holds_the_means_and_their_covariances(weighted, part, monkeypatch):
     monkeypatch.setattr(scoring, "PART_ROWS", part)
-    logits, labels, weight = make()
+    logits, labels, weight = draw_weighted()
     block = Block(logits, labels, weight if weighted else None)
     weight = weight if weighted else np.ones(len(labels))
     empty = (metrics.CalibrationHistogram(),) * len(POINTS)
@@ -71,7 +70,7 @@ def test_a_tally_holds_the_means_and_their_covariances(weighted, part, monkeypat
 
 @pytest.mark.slow
 def test_tallies_of_two_blocks_are_that_of_both():
-    logits, labels, weight = make()
+    logits, labels, weight = draw_weighted()
     cells = (metrics.CalibrationHistogram(),) * len(POINTS)
     predict = scoring.FocalPoints(POINTS)
     whole = scoring.tally(Block(logits, labels, weight), predict, cells)
@@ -87,14 +86,14 @@ def test_tallies_of_two_blocks_are_that_of_both():
 
 
 def test_whole_numbers_are_logits_too():
-    logits, labels, _ = make()
+    logits, labels, _ = draw_weighted()
     whole = np.round(logits).astype(np.int8)
     found = scoring.tally(Block(whole, labels), scoring.FocalPoints(POINTS), ())
     np.testing.assert_allclose(found.sums, terms_by_hand(whole.astype(float), labels).sum(axis=2), rtol=1e-12)
 
 
 def test_the_first_walk_finds_what_memory_finds():
-    logits, labels, weight = make()
+    logits, labels, weight = draw_weighted()
     here = Block(logits, labels, weight)
     found = started([(logits[:90], labels[:90], weight[:90]), (logits[90:], labels[90:], weight[90:])], look=True)
     assert (found.n_rows, found.n_classes, found.n_skipped, found.passes) == (400, 4, 0, 0)
@@ -111,7 +110,7 @@ def test_the_first_walk_finds_what_memory_finds():
 def test_the_sample_is_made_of_the_rows_alone(monkeypatch):
     monkeypatch.setattr(dataset, "SAMPLE_ROWS", 0)
     monkeypatch.setattr(dataset, "FEWEST_SAMPLE_ROWS", 50)
-    logits, labels, weight = make(3000)
+    logits, labels, weight = draw_weighted(3000)
 
     def sampled(order, *cuts):
         parts = [(logits[some], labels[some], weight[some]) for some in np.split(order, cuts)]
@@ -133,11 +132,11 @@ def test_the_sample_is_made_of_the_rows_alone(monkeypatch):
 
 
 def test_how_many_rows_a_search_begins_with():
-    few, many = (started([make(1000, c)[:2]]) for c in (2, 900))
+    few, many = (started([draw_weighted(1000, c)[:2]]) for c in (2, 900))
     assert few.part(10).n_rows == 10
     assert few.part(10).logits.dtype == np.float32
     assert many.part(1000).n_rows == blocked.FEWEST_START_ROWS
-    with_look = started([make(1000, 900)[:2]], look=True)
+    with_look = started([draw_weighted(1000, 900)[:2]], look=True)
     assert with_look.look(lambda block: block.n_rows, 1000) == 1000
     assert with_look.part(1000).n_rows == blocked.FEWEST_START_ROWS
 
@@ -160,7 +159,7 @@ def test_an_error_that_is_in_doubt_is_measured_again(monkeypatch):
 
 
 def test_an_error_that_is_known_is_measured_once():
-    logits, labels, _ = make(3000)
+    logits, labels, _ = draw_weighted(3000)
     problem = started([(logits, labels)])
     (calibration,) = scoring.measure(
         problem, scoring.FocalPoints(((1.0, 1.5),)), 15, scoring.report_cells(1)
@@ -172,7 +171,7 @@ def test_an_error_that_is_known_is_measured_once():
 
 
 def test_one_block_that_looks_like_probabilities_is_no_reason_to_warn():
-    logits, labels, _ = make()
+    logits, labels, _ = draw_weighted()
     p = np.exp(focal_temperature(logits, 0.0, 1.0))
     for pairs in ([(p, labels), (logits, labels)], [(logits, labels), (p, labels)], [(p, labels), (100.0 * p, labels)]):
         assert started(pairs).n_rows == 800  # a warning would be an error here

@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from helpers import draw_logits
 from refocal import metrics
 from refocal.engine import Block
 from refocal.fitting import find, grid
@@ -19,16 +20,10 @@ ECE = as_objective("ece", 0, "tests")
 
 
 @cache
-def make(seed, n_rows=250, n_classes=4):
-    rng = np.random.default_rng(seed)
-    logits = 3.0 * rng.normal(size=(n_rows, n_classes))
-    return logits, np.argmax(logits / 1.7 + rng.gumbel(size=logits.shape), axis=1)
-
-
 @cache
 def by_loop(seed):
     """Log-loss and ECE of every point of the grid, one at a time."""
-    return every_point(*make(seed), TEMPERATURES)
+    return every_point(*draw_logits(250, 4, seed, scale=3.0, temperature=1.7), TEMPERATURES)
 
 
 def every_point(logits, labels, temperatures):
@@ -45,7 +40,7 @@ def every_point(logits, labels, temperatures):
 @pytest.mark.parametrize("seed", range(8))
 def test_the_best_point_is_that_of_a_loop(seed, room, monkeypatch):
     monkeypatch.setattr(grid, "TABLE", room)
-    logits, labels = make(seed)
+    logits, labels = draw_logits(250, 4, seed, scale=3.0, temperature=1.7)
     log_loss, error = by_loop(seed)
     every = grid.scan_grid(Block(logits, labels), ECE, GAMMAS, TEMPERATURES, each_gamma=True)
     np.testing.assert_allclose(every.value.min(axis=1), error.min(axis=1), atol=1e-12)
@@ -60,7 +55,7 @@ def test_the_best_point_is_that_of_a_loop(seed, room, monkeypatch):
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.003, 0.1])
 def test_a_tolerance_picks_among_the_points_within_it(tolerance):
-    logits, labels = make(3)
+    logits, labels = draw_logits(250, 4, 3, scale=3.0, temperature=1.7)
     log_loss, error = np.copy(by_loop(3))
     error[log_loss > (1.0 + tolerance) * log_loss.min()] = np.inf
     i, j = np.unravel_index(error.argmin(), error.shape)
@@ -76,7 +71,7 @@ def test_a_tolerance_picks_among_the_points_within_it(tolerance):
 
 
 def test_the_default_rule_weighs_log_loss_against_error():
-    logits, labels = make(4, n_rows=1300)
+    logits, labels = draw_logits(1300, 4, 4, scale=3.0, temperature=1.7)
     temperatures = np.geomspace(0.8, 3.0, 12)
     log_loss, _ = every_point(logits, labels, temperatures)
     goal = as_objective("auto", len(labels), "tests")
@@ -108,7 +103,7 @@ def test_the_default_rule_is_the_documented_one():
 
 @pytest.mark.parametrize("objective", ["ece", "nll"])
 def test_few_temperatures_are_all_exact(objective):
-    logits, labels = make(5)
+    logits, labels = draw_logits(250, 4, 5, scale=3.0, temperature=1.7)
     temperatures = TEMPERATURES[::8]
     loop = dict(zip(("nll", "ece"), every_point(logits, labels, temperatures), strict=True))
     found = grid.scan_grid(Block(logits, labels), as_objective(objective, 0, "tests"), GAMMAS, temperatures)
@@ -122,7 +117,7 @@ def test_few_temperatures_are_all_exact(objective):
 
 
 def test_a_fine_grid_costs_little_more_than_its_nodes():
-    logits, labels = make(6)
+    logits, labels = draw_logits(250, 4, 6, scale=3.0, temperature=1.7)
     fine = np.geomspace(0.2, 4.0, 2000)
     told = []
     problem = Block(logits, labels)
@@ -154,7 +149,7 @@ def test_interpolation_is_exact_for_polynomials():
 
 
 def test_the_edge_of_the_grid_is_said():
-    logits, labels = make(7)
+    logits, labels = draw_logits(250, 4, 7, scale=3.0, temperature=1.7)
     options = {"objective": "nll", "search": "grid", "gammas": [0.0]}
     for temperatures in ([0.1, 0.2, 0.3], [5.0, 10.0, 20.0]):
         solution, _ = find(Block(logits, labels), temperatures=temperatures, **options)

@@ -3,13 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from helpers import draw_logits
 from refocal.cli.run import run
-
-
-def make(n, seed):
-    rng = np.random.default_rng(seed)
-    logits = 1.5 * rng.normal(size=(n, 4))
-    return 2.5 * logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
 
 
 @pytest.fixture
@@ -17,7 +12,7 @@ def folder(tmp_path, monkeypatch):
     """A directory to work in, with the files that a user might have."""
     monkeypatch.chdir(tmp_path)
     for name, n, seed in (("val", 800, 0), ("test", 1000, 1)):
-        logits, labels = make(n, seed)
+        logits, labels = draw_logits(n, 4, seed, scale=3.75, temperature=2.5)
         np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels)
     return tmp_path
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from helpers import draw_logits
-from refocal import metrics
+from refocal import FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.engine import Block
-from refocal.fitting import find, grid
+from refocal.fitting import find, grid, search
 from refocal.fitting.objective import Objective, as_objective
 from refocal.maps import focal_temperature
 
@@ -36,10 +36,8 @@ def every_point(logits, labels, temperatures):
     return found
 
 
-@pytest.mark.parametrize("room", [grid.TABLE, 0], ids=["in memory", "one γ at a time"])
 @pytest.mark.parametrize("seed", range(8))
-def test_the_best_point_is_that_of_a_loop(seed, room, monkeypatch):
-    monkeypatch.setattr(grid, "TABLE", room)
+def test_the_best_point_is_that_of_a_loop(seed):
     logits, labels = draw_logits(250, 4, seed, scale=3.0, temperature=1.7)
     log_loss, error = by_loop(seed)
     every = grid.scan_grid(Block(logits, labels), ECE, GAMMAS, TEMPERATURES, each_gamma=True)
@@ -130,6 +128,39 @@ def test_a_fine_grid_costs_little_more_than_its_nodes():
     again, _ = find(problem, objective="nll", search="grid", gammas=GAMMAS, temperatures=fine)
     assert problem.memo.keys() == known.keys()
     assert again.passes < solution.passes
+
+
+@pytest.mark.parametrize("objective", ["auto", "ece", "nll"])
+def test_many_rows_in_memory_are_looked_at_by_way_of_a_sample(objective, monkeypatch):
+    logits, labels = draw_logits(12_000, 4, 8, scale=3.0, temperature=1.7)
+    options = {"objective": objective, "search": "grid", "gammas": GAMMAS, "temperatures": TEMPERATURES}
+    exact, _ = find(Block(logits, labels), **options)
+    monkeypatch.setattr(grid, "TABLE", 0)
+    assert grid.most_rows(4, TEMPERATURES) == grid.FEWEST_ROWS
+    found, surface = find(Block(logits, labels), **options)
+    assert (found.gamma, found.temperature) == (exact.gamma, exact.temperature)
+    assert found.value == pytest.approx(exact.value, abs=5e-4)  # five errors, each known to 1e-4
+    assert found.passes < 10 < exact.passes  # those on all rows
+    assert surface.value.shape == (4, 80)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("table", [grid.TABLE, 0], ids=["all rows", "sample"])
+def test_with_many_rows_the_optimum_by_log_loss_is_a_candidate(seed, table, monkeypatch):
+    monkeypatch.setattr(grid, "TABLE", table)
+    logits, labels = draw_logits(search.MANY_ROWS, 3, seed, scale=3.0, temperature=1.7)
+    models = (FocalTemperatureScaling(), TemperatureScaling(), FocalTemperatureScaling(objective="nll"))
+    scores = []
+    for model in models:
+        p = model.fit(logits, labels).predict_proba(logits)
+        errors = [metrics.expected_calibration_error(labels, p, n_bins=n) for n in (5, 8, 12, 15, 20, 30, 50)]
+        scores.append((metrics.log_loss(labels, np.log(p)), np.mean(errors)))
+    loss, error = np.array(scores).T
+    default, *others = loss / loss.min() + 5.0 * error
+    assert default <= min(others) + 1e-4  # what histograms leave in doubt of an error
+    assert models[0].path_.value.shape == (9, 121)
+    fewer = FocalTemperatureScaling().fit(logits[:-1], labels[:-1])
+    assert fewer.temperature_ in fewer.path_.temperature
 
 
 def test_interpolation_is_exact_for_polynomials():

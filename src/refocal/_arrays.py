@@ -136,9 +136,10 @@ def as_floating(values: Any, argument: str, function: str) -> tuple[Array, Any]:
 
 
 def to_numpy(array: Array) -> Any:
-    """A NumPy array of the same values, wherever they lie."""
+    """A NumPy array of the same values, wherever they lie; bfloat16, which NumPy has not, as float32."""
     if is_torch(array):
         array = stop_gradient(array).cpu()
+        array = array.float() if array.dtype == sys.modules["torch"].bfloat16 else array
     elif type(array).__module__.startswith("array_api_strict"):  # which pretends to have several devices
         array = array.to_device(sys.modules["array_api_strict"].Device("CPU_DEVICE"))
     return np.asarray(array)

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from scale_rows import Pairs, make_rows
 
 from refocal import (
@@ -158,6 +159,15 @@ def test_a_mapped_file_is_read_in_windows(tmp_path, monkeypatch):
     expected = TemperatureScaling().fit(logits[1000:], labels[1000:]).temperature_
     found = TemperatureScaling().fit(mapped, np.load(tmp_path / "labels.npy", mmap_mode="r")[1000:])
     assert found.temperature_ == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_blocks_of_tensors(dtype):
+    x, y = torch.from_numpy(LOGITS).to(getattr(torch, dtype)), torch.from_numpy(LABELS)
+    weight = torch.rand(len(y), generator=torch.Generator().manual_seed(0))
+    expected = TemperatureScaling().fit(x.float().numpy(), LABELS, weight.numpy()).temperature_
+    found = TemperatureScaling().fit(blocks(Pairs(x.requires_grad_(), y, weight, cuts=(70,)))).temperature_
+    assert found == pytest.approx(expected, rel=1e-9)
 
 
 def test_probabilities_in_blocks():

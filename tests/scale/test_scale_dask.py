@@ -58,6 +58,27 @@ def cluster():
         yield client
 
 
+@pytest.mark.parametrize("columns", [4, 2], ids=["whole rows", "cut columns"])
+def test_predictions_of_dask_arrays_are_lazy_and_those_of_memory(columns, expected):
+    X = da.from_array(LOGITS, chunks=(7000, columns))
+    for method in ("predict_log_proba", "predict_proba", "predict"):
+        found, here = getattr(expected, method)(X), getattr(expected, method)(LOGITS)
+        assert isinstance(found, da.Array)
+        assert (found.shape, found.dtype) == (here.shape, here.dtype)
+        np.testing.assert_array_equal(found.compute(), here)
+    named = TemperatureScaling().fit(LOGITS, np.array(list("abcd"))[LABELS])
+    np.testing.assert_array_equal(named.predict(X).compute(), named.predict(LOGITS))
+    frame = dd.from_pandas(pd.DataFrame(LOGITS), npartitions=3)
+    np.testing.assert_array_equal(expected.predict_proba(frame).compute(), expected.predict_proba(LOGITS))
+    whole = da.from_array(np.round(LOGITS).astype(np.int64), chunks=7000)
+    np.testing.assert_array_equal(expected.predict_proba(whole).compute(), expected.predict_proba(np.round(LOGITS)))
+    p = da.from_array(expected.predict_proba(LOGITS), chunks=7000)
+    of_p = TemperatureScaling(input="probabilities").fit(p, LABELS)
+    np.testing.assert_array_equal(of_p.predict_proba(p).compute(), of_p.predict_proba(p.compute()))
+    with pytest.raises(ShapeError, match="of 4 columns"):
+        expected.predict_proba(X[:, :3]).compute()
+
+
 @pytest.mark.parametrize("chunks", [(24_000,), (7000, 7000, 10_000), (1, 20_000, 3_999)])
 def test_arrays_by_threads(chunks, expected):
     logits = da.from_array(LOGITS, chunks=(chunks, (2, 2)))

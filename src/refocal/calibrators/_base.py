@@ -121,7 +121,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise DataError("X", function, expected=expected, got=f"rows of {X.input}")
             return X
         is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE_MAP
-        if is_large_map or type(X).__module__.partition(".")[0] in ("dask", "dask_expr", "zarr"):
+        if is_large_map or _is_dask(X) or type(X).__module__.startswith("zarr."):
             from refocal import scale
 
             return scale.rows_of(X, y, sample_weight, input=self.input)
@@ -139,17 +139,21 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_log_proba(self, X: Array) -> Array:
         """Log-probabilities: exact where probabilities round to 0 or 1."""
         check_is_fitted(self)
+        if _is_dask(X):
+            return _by_chunk(self.predict_log_proba, X)
         name = f"{type(self).__name__}.predict_log_proba"
         _check_feature_names(self, X, reset=False)
         return self.log_proba_of(self._logits(X, name))
 
     def predict_proba(self, X: Array) -> Array:
-        """Probabilities, one column for each of `classes_`."""
+        """Probabilities, one column for each of `classes_`; of a Dask array they are computed when asked for."""
         log_p = self.predict_log_proba(X)
         return namespace(log_p).exp(log_p)
 
     def predict(self, X: Array) -> Array:
         """The class of the largest probability."""
+        if _is_dask(X):
+            return _by_chunk(self.predict, X, self.classes_.dtype, drop_axis=X.ndim - 1)
         index = self._predicted_index(X)
         if isinstance(index, np.ndarray) or not np.array_equal(self.classes_, np.arange(len(self.classes_))):
             return self.classes_[to_numpy(index)]
@@ -250,6 +254,18 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = False
         return tags
+
+
+def _is_dask(X: Any) -> bool:
+    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr")
+
+
+def _by_chunk(method: Callable[[Array], Array], X: Any, dtype: Any = None, **options: Any) -> Any:
+    """What a method says of each chunk of rows of a Dask array or DataFrame, computed when it is asked for."""
+    values = X.to_dask_array() if hasattr(X, "to_dask_array") else X
+    dtype = dtype or (values.dtype if values.dtype.kind == "f" else np.float64)
+    meta = np.empty((0,) * (values.ndim - len(options)), dtype)
+    return values.rechunk({values.ndim - 1: -1}).map_blocks(method, dtype=dtype, meta=meta, **options)
 
 
 def _check_labels_possible(logits: Array, labels: Array, function: str) -> None:

@@ -67,6 +67,7 @@ class Block(Dataset):
 
     def reduce(self, task: Pass) -> Any:
         """What a pass finds out: there is nothing to merge."""
+        self.passes += 1
         answer = task.map(self)
         return answer if task.finish is None else task.finish(answer)
 
@@ -148,7 +149,6 @@ class Block(Dataset):
 
     def _sum(self, function: Callable[..., Array], *settings: float, rough: bool) -> Vector:
         """The sum of a pass over all rows; one transfer from the device for all of them."""
-        self.passes += 1
         parts = self._over_parts(function, *settings, rough=rough, weighted=True)
         return np.asarray(to_numpy(sum(parts[1:], start=parts[0])))
 

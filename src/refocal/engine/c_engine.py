@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import is_torch, stop_gradient
+from refocal._arrays import is_torch, to_numpy
 from refocal.engine.protocol import Plan
 
 Vector = NDArray[np.float64]
@@ -87,7 +87,7 @@ def n_threads() -> int:
 
 def widened(x: Any) -> NDArray[Any]:
     """Half precision as float32, several times faster than NumPy's own conversion; anything else as it is."""
-    array: NDArray[Any] = np.asarray(stop_gradient(x).float()) if is_torch(x) else x
+    array: NDArray[Any] = to_numpy(x) if is_torch(x) else x
     if array.dtype != np.float16:
         return array
     if _library() is None:

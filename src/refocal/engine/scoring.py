@@ -65,8 +65,7 @@ def tally(block: Block, predict: Predict, cells: tuple[CalibrationHistogram, ...
     histograms = [each.fresh() for each in cells]
     total: Tally | None = None
     for rows in row_blocks(block.n_rows, 1, entries=PART_ROWS):
-        part = block if block.n_rows <= PART_ROWS else block.take(rows)
-        found = _tally_part(part, predict, histograms)
+        found = _tally_part(block.take(rows), predict, histograms)
         total = found if total is None else join_tallies(total, found)
     if total is None:
         raise ValueError("a block without rows has no tally")

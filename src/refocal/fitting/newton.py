@@ -184,6 +184,15 @@ def newton(dataset: Dataset, *, fixed_gamma: float | None = None, fixed_temperat
     return _solution(dataset, found.gamma, found.temperature, found.value, found.status)
 
 
+def optimum_near(dataset: Dataset, start: Pair, free: Free) -> Pair:
+    """The (γ, T) of least log-loss in the valley of a point; `free` says which of the two may move."""
+    scale = _scale(dataset)
+    if scale is None or not any(free):
+        return start
+    found = _descend(dataset, start, free, scale)
+    return found.gamma, found.temperature
+
+
 def _valley(dataset: Dataset, near: Callable[[float], Pair], free: Free, scale: Scale) -> Pair:
     """Close to the bottom of the deepest valley that several starts lead to.
 

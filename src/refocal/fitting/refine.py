@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from typing import Any
 
@@ -9,16 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal.engine.dataset import Dataset
-from refocal.engine.scoring import FINE_BITS, POINTS, SEARCH_BITS, score_points
+from refocal.engine.scoring import FINE_BITS, POINTS, SEARCH_BITS, Scores, score_points
 from refocal.fitting.grid import within
 from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Surface
 
 Vector = NDArray[np.float64]
 Index = tuple[int, ...]
+Point = tuple[float, float]
 
 # So many of the best points are measured with finer histograms.
 CONTENDERS = 4
+# The step in log T of the last look around the best point: a quarter of the automatic grid's.
+FINE_STEP = 6.2e-3
 
 
 class _Known:
@@ -83,6 +87,33 @@ def refine(
             break
     value = np.where(seen.known, seen.score(), surface.value)
     return Surface(surface.gamma, surface.temperature, seen.log_loss, value), ranked[0]
+
+
+def polish(
+    dataset: Dataset, objective: Objective, start: Point, optima: list[Point], steps: bool, nll_tolerance: float | None
+) -> tuple[Point, float]:
+    """The best of a point, of points that are known to be good and, with `steps`, of finer steps in T; and its score.
+
+    All of them are measured on all rows.
+    """
+    points = list(dict.fromkeys([start, *optima]))
+    scores = score_points(dataset, points, objective.resolutions, FINE_BITS)
+    if steps:
+        gamma, temperature = points[_best(objective, scores, nll_tolerance)[0]]
+        near = [(gamma, temperature * math.exp(k * FINE_STEP)) for k in (-3, -2, -1, 1, 2, 3)]
+        found = score_points(dataset, near, objective.resolutions, FINE_BITS)
+        points += near
+        scores = Scores(*(np.concatenate(pair) for pair in zip(scores, found, strict=True)))
+    at, value = _best(objective, scores, nll_tolerance)
+    return points[at], value
+
+
+def _best(objective: Objective, scores: Scores, nll_tolerance: float | None) -> tuple[int, float]:
+    """Which point is the best within the tolerance, equal scores being decided by the log-loss; and its score."""
+    value = objective.score(scores.log_loss, scores.ece if objective.metric is None else scores.brier)
+    allowed = np.where(within(scores.log_loss, nll_tolerance), value, np.inf)
+    at = int(np.lexsort((scores.log_loss, allowed))[0])
+    return at, float(value[at])
 
 
 def _first_points(surface: Surface, nll_tolerance: float | None) -> list[Index]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,9 +16,9 @@ from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset
 from refocal.errors import ParameterError, UnsupportedError
 from refocal.fitting.grid import best_index, most_rows, scan_grid, scan_points
-from refocal.fitting.newton import newton, newton_temperature
+from refocal.fitting.newton import newton, newton_temperature, optimum_near
 from refocal.fitting.objective import Objective, as_objective
-from refocal.fitting.refine import refine
+from refocal.fitting.refine import polish, refine
 from refocal.fitting.solution import Solution, Surface
 
 Vector = NDArray[np.float64]
@@ -31,6 +32,9 @@ PAPER_TEMPERATURES = tuple(round(0.01 * i, 2) for i in range(1, 501))
 # Where search="auto" looks: temperatures are relative to the one of least log-loss, so that any scale of logits does.
 AUTO_GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)
 AUTO_TEMPERATURES = tuple(float(t) for t in np.geomspace(0.3, 6.0, 121))
+# From so many rows on the steps of that grid are larger than the noise of a calibration error: the optimum by log-loss
+# and finer steps around the best point are candidates too.
+MANY_ROWS = 20_000
 # The two γ through which the line of the 3m search is laid.
 LINE_GAMMAS = (0.0, 1.0)
 
@@ -88,7 +92,17 @@ def find(
         points: dict[str, Any] = {"gammas": all_gammas, "temperatures": all_temperatures, "nll_tolerance": tolerance}
         scan = partial(scan_grid, objective=goal, progress=progress, **points)
     surface, at = _best(dataset, goal, scan, most_rows(len(all_gammas), all_temperatures), tolerance)
-    return _chosen(surface, at, dataset.passes), surface
+    chosen = _chosen(surface, at, dataset.passes)
+    if search != "auto" or dataset.n_rows < MANY_ROWS or goal.metric is not None:
+        return chosen, surface
+    optima = [(0.0, newton_temperature(dataset).temperature)] if temperatures is None and 0.0 in all_gammas else []
+    if np.size(gammas) == np.size(temperatures) == 1 and len(all_gammas) > 1:
+        least = np.unravel_index(surface.log_loss.argmin(), surface.log_loss.shape)
+        near = float(surface.gamma[least]), float(surface.temperature[least])
+        optima.append(optimum_near(dataset, near, (gammas is None, temperatures is None)))
+    start = (chosen.gamma, chosen.temperature)
+    (gamma, temperature), value = polish(dataset, goal, start, optima, temperatures is None, tolerance)
+    return replace(chosen, gamma=gamma, temperature=temperature, value=value, passes=dataset.passes), surface
 
 
 def _best(

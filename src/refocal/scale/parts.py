@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import refuse_masked
+from refocal._arrays import refuse_masked, to_numpy
 from refocal.engine.reading import Chunk
 from refocal.errors import DataError
 
@@ -127,8 +127,8 @@ def plain_chunk(values: Any, labels: Any, weight: Any, where: str, first_row: in
     """A block of NumPy arrays; what a mask hides is no number."""
     for argument, array in (("X", values), ("y", labels), ("sample_weight", weight)):
         refuse_masked(array, argument, function)
-    weights = None if weight is None else np.asarray(weight)
-    return Chunk(np.asarray(values), np.asarray(labels), weights, where, first_row)
+    weights = None if weight is None else to_numpy(weight)
+    return Chunk(to_numpy(values), to_numpy(labels), weights, where, first_row)
 
 
 def rows_of_a_block(n_classes: int) -> int:

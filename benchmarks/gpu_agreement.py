@@ -25,7 +25,6 @@ from refocal.nn import (
     AdaFocalLoss,
     BrierLoss,
     FocalLoss,
-    LabelSmoothing,
     ProperFocalLoss,
     SampleDependentFocalLoss,
     collect_logits,
@@ -38,7 +37,6 @@ LOSSES = {
     "SampleDependentFocalLoss": SampleDependentFocalLoss,
     "AdaFocalLoss": AdaFocalLoss,
     "BrierLoss": BrierLoss,
-    "LabelSmoothing(0.1)": lambda **o: LabelSmoothing(0.1, **o),
     "MMCE": MMCE,
 }
 FITS = {

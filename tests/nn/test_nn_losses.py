@@ -16,7 +16,6 @@ from refocal.nn import (
     AdaFocalLoss,
     BrierLoss,
     FocalLoss,
-    LabelSmoothing,
     ProperFocalLoss,
     SampleDependentFocalLoss,
 )
@@ -38,7 +37,6 @@ PER_LABEL = {
     "sample_dependent": SampleDependentFocalLoss,
     "adafocal": adafocal,
     "brier": BrierLoss,
-    "label_smoothing": lambda **o: LabelSmoothing(0.1, **o),
 }
 ALL = {**PER_LABEL, "mmce": MMCE}
 
@@ -196,8 +194,6 @@ def test_shapes_weights_and_ignored_labels_are_those_of_cross_entropy(shape, wei
         options["ignore_index"] = 3
     want = nn.CrossEntropyLoss(**options)(logits, labels)
     torch.testing.assert_close(FocalLoss(0.0, **options)(logits, labels), want, rtol=1e-12, atol=0)
-    smooth = nn.CrossEntropyLoss(**options, label_smoothing=0.1)(logits, labels)
-    torch.testing.assert_close(LabelSmoothing(0.1, **options)(logits, labels), smooth, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("name", PER_LABEL)
@@ -305,7 +301,6 @@ def test_other_bad_input_is_named(sample):
         lambda: FocalLoss(reduction="max"),
         lambda: FocalLoss(weight=-torch.ones(3)),
         lambda: SampleDependentFocalLoss(gamma_below=-2.0),
-        lambda: LabelSmoothing(1.5),
         lambda: MMCE(reduction="none"),
         lambda: MMCE(width=0.0),
         lambda: MMCE(-1.0),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ from refocal.errors import FormatError
 # Smaller arrays are read whole, which also checks their sum.
 MAPPED_FROM = 1 << 20
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-# The header in front of a member, as the format of archives has it; the last two numbers are lengths of what follows.
-MEMBER = struct.Struct("<4s5H3L2H")
 # Numbers that a network gave do not shrink to a hundredth; below a size that any machine holds nobody minds.
 MAX_EXPANSION, ALWAYS_ALLOWED = 100, 1 << 28
 
@@ -58,8 +55,9 @@ class Archive:
         """The array as a view of the file, or None where that cannot be."""
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or entry.file_size < MAPPED_FROM:
             return None
-        with self._file.open("rb") as raw:
-            start = _start_of_data(raw, entry)
+        with self._file.open("rb") as raw, zipfile.ZipFile(raw) as archive:
+            with archive.open(entry):  # which reads and checks the header in front of the data
+                start = raw.tell()
             raw.seek(start)
             shape, fortran, dtype = _read_header(raw)
             offset = raw.tell()
@@ -77,14 +75,3 @@ def _read_header(raw: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     if version not in HEADERS:
         raise ValueError(f"version {version} of the format, which arrays of numbers do not have")
     return HEADERS[version](raw)
-
-
-def _start_of_data(raw: Any, entry: zipfile.ZipInfo) -> int:
-    """Where the bytes of a member begin: behind a header of its own, whose length only it knows."""
-    raw.seek(entry.header_offset)
-    signature, *_, name_length, extra_length = MEMBER.unpack(raw.read(MEMBER.size))
-    name = raw.read(name_length)
-    encoding = "utf-8" if entry.flag_bits & 0x800 else "cp437"
-    if signature != b"PK\x03\x04" or name != entry.orig_filename.encode(encoding):
-        raise ValueError("its header is not that of the archive's directory")
-    return entry.header_offset + MEMBER.size + int(name_length) + int(extra_length)

@@ -14,7 +14,6 @@ from refocal.nn.losses import (
     MMCE,
     BrierLoss,
     FocalLoss,
-    LabelSmoothing,
     ProperFocalLoss,
     SampleDependentFocalLoss,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "BrierLoss",
     "CalibrationLayer",
     "FocalLoss",
-    "LabelSmoothing",
     "ProperFocalLoss",
     "SampleDependentFocalLoss",
     "collect_logits",

@@ -7,7 +7,6 @@ from typing import Any
 import array_api_compat.torch as xp
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from refocal._arrays import take_label
 from refocal._validation import check_number
@@ -135,31 +134,6 @@ class BrierLoss(Loss):
         batch = self._batch(logits, labels)
         values: Tensor = brier_of_row(xp, batch.row(), batch.labels)
         return self._reduce(values, batch)
-
-
-class LabelSmoothing(Loss):
-    """Cross-entropy with the share `smoothing` of each label spread over all classes: torch's own, with our checks.
-
-    >>> import torch
-    >>> LabelSmoothing(0.1)(torch.tensor([[0.8, 0.2]]).log(), torch.tensor([0]))
-    tensor(0.2925)
-    """
-
-    def __init__(self, smoothing: float = 0.05, **options: Any) -> None:
-        super().__init__(**options)
-        self.smoothing = check_number(smoothing, "smoothing", type(self).__name__, least=0.0, most=1.0)
-
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch."""
-        batch = self._batch(logits, labels)
-        return functional.cross_entropy(
-            batch.logits.reshape(-1, batch.logits.shape[-1]),
-            torch.where(batch.kept, batch.labels, self.ignore_index).reshape(-1),
-            weight=None if self.weight is None else self.weight.to(batch.logits.dtype),
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.smoothing,
-        ).reshape(labels.shape if self.reduction == "none" else ())
 
 
 class MMCE(Loss):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import pickle
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
@@ -181,3 +184,89 @@ def test_only_fitted_calibrators_are_saved(tmp_path):
         TemperatureScaling().save(tmp_path / "c.json")
     with pytest.raises(FileNotFoundError):
         refocal.load(tmp_path / "c.json")
+
+
+def test_a_fit_that_is_interrupted_during_its_report_is_unfitted(monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    calibrator = TemperatureScaling().fit(LOGITS, LABELS)
+    monkeypatch.setattr("refocal.calibrators._base.report_of", stop)
+    with pytest.raises(KeyboardInterrupt):
+        calibrator.fit(LOGITS, LABELS)
+    with pytest.raises(NotFittedError):
+        calibrator.predict_proba(LOGITS)
+    assert not [name for name in vars(calibrator) if name.endswith("_")]
+
+
+def test_names_of_columns_are_kept(tmp_path):
+    frame = pd.DataFrame(LOGITS, columns=["a", "b", "c"])
+    fitted = TemperatureScaling().fit(frame, LABELS)
+    fitted.save(tmp_path / "c.json")
+    loaded = refocal.load(tmp_path / "c.json")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(loaded.predict_proba(frame), fitted.predict_proba(frame))
+    with pytest.raises(ValueError, match="feature names should match"):
+        loaded.predict_proba(frame[["b", "a", "c"]])
+    change(tmp_path / "c.json", "feature_names", value=["a", "b"])
+    with pytest.raises(FormatError, match="'feature_names' must be 3 names, one for each class"):
+        refocal.load(tmp_path / "c.json")
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        np.array([b"a", b"b", b"c"]),
+        np.array(["2020-01-01", "2021-01-01", "2022-06-01"], dtype="datetime64[D]"),
+        np.array([1, 2, 2**64 - 1], dtype=np.uint64),
+        np.array([3, 5, 9], dtype=np.uint8),
+        np.array([10, 20, 30], dtype=np.int32),
+        np.array(["x", "y", "zz"]),
+    ],
+    ids=lambda classes: str(classes.dtype),
+)
+def test_labels_of_every_kind_are_saved_faithfully(classes, tmp_path):
+    fitted = TemperatureScaling().fit(LOGITS, classes[LABELS])
+    fitted.save(tmp_path / "c.json")
+    loaded = refocal.load(tmp_path / "c.json")
+    assert loaded.classes_.dtype == fitted.classes_.dtype
+    np.testing.assert_array_equal(loaded.classes_, fitted.classes_)
+    np.testing.assert_array_equal(loaded.predict(LOGITS), fitted.predict(LOGITS))
+    loaded.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "c.json").read_bytes()
+
+
+@pytest.mark.parametrize("dtype", ["object", "complex128", "V8", "nonsense", 3])
+def test_labels_of_an_unknown_kind_are_refused(saved, dtype):
+    change(saved, "class_dtype", value=dtype)
+    with pytest.raises(FormatError, match="class_dtype"):
+        refocal.load(saved)
+
+
+def test_labels_that_json_cannot_hold_are_refused_by_name(tmp_path):
+    days = np.array([datetime.date(2020, 1, day) for day in (1, 2, 3)], dtype=object)
+    fitted = TemperatureScaling().fit(LOGITS, days[LABELS])
+    with pytest.raises(FormatError, match=r"c\.json: labels of the type date cannot be written"):
+        fitted.save(tmp_path / "c.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("input", "odds"),
+        ("input", 3),
+        ("objective", {"a": 1}),
+        ("objective", True),
+        ("nll_tolerance", "x"),
+        ("gammas", [1.0, "a"]),
+        ("gammas", {}),
+        ("temperatures", [[1.0]]),
+        ("search", None),
+    ],
+)
+def test_damaged_settings_are_refused(saved, name, value):
+    change(saved, "parameters", name, value=value)
+    with pytest.raises(FormatError, match=f"the parameter '{name}' of FocalTemperatureScaling"):
+        refocal.load(saved)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,23 +13,23 @@ from pathlib import Path
 def replace_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
     """The name of a temporary file beside `path`, which takes its place once the block has ended without an error.
 
-    A reader sees the old content or the new, never a part; after an error the old file is as it was.
+    A reader sees the old content or the new, never a part; after an error or an interrupt the old file is as it was,
+    and the error names `path`.
     """
     target = Path(path)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    os.close(handle)
-    part = Path(name)
+    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
     try:
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # the mode that any new file gets
         yield part
         with part.open("rb") as file:
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o666 & ~umask)
         part.replace(target)
-    except BaseException:
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(part), part):
+            raise
+        raise OSError(error.errno, error.strerror, str(target)) from error
+    finally:
         part.unlink(missing_ok=True)
-        raise
 
 
 def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import Field, fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 import refocal
@@ -15,22 +15,28 @@ from refocal._files import write_atomically
 from refocal._json import read_json
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted, focal_point
+from refocal.calibrators._plain import field, number, step_from_dict, step_to_dict
 from refocal.calibrators._version_1 import chain_of as chain_of_version_1
 from refocal.calibrators.registry import kinds
 from refocal.errors import FormatError, ParameterError
 from refocal.fitting import Solution
-from refocal.maps.steps import Chain, Step
+from refocal.maps.steps import Chain
 
 FORMAT = "refocal-calibrator"
 VERSION = 2
 MAX_BYTES = 64 << 20
 # Up to this size a file has a line for each number.
 READABLE = 20_000
+# Labels of these dtypes are written as they are and read without being told the dtype.
+NATIVE = ("int64", "float64", "bool")
 
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator to a JSON file, whole or not at all."""
-    data = to_dict(calibrator)
+    try:
+        data = to_dict(calibrator)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
     text = json.dumps(data, allow_nan=False)
     if len(text) < READABLE:
         text = json.dumps(data, indent=2, allow_nan=False)
@@ -66,9 +72,11 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
         "refocal": refocal.__version__,
         "method": type(calibrator).__name__,
         "parameters": {name: _plain(value) for name, value in calibrator.get_params(deep=False).items()},
-        "classes": calibrator.classes_.tolist(),
+        **_classes_to_plain(calibrator.classes_),
         "chain": [step_to_dict(step) for step in calibrator.chain_.steps],
     }
+    if hasattr(calibrator, "feature_names_in_"):
+        data["feature_names"] = calibrator.feature_names_in_.tolist()
     if hasattr(calibrator, "solution_"):
         solution = calibrator.solution_
         data["search"] = {name: getattr(solution, name) for name in ("value", "status", "message", "passes")}
@@ -82,14 +90,16 @@ def from_dict(data: Any) -> Calibrator:
     version = data.get("version")
     if version not in (1, VERSION):
         raise FormatError(f"version {version!r} is not known here; this refocal reads versions 1 and {VERSION}.")
-    method = kinds().get(_field(data, "method", str))
+    method = kinds().get(field(data, "method", str))
     if method is None:
         raise FormatError(f"unknown method {data['method']!r}; known are {', '.join(kinds())}.")
-    calibrator = method(**_parameters(method, _field(data, "parameters", dict)))
-    classes = _classes(_field(data, "classes", list))
-    report = _report(_field(data, "fit", dict))
+    calibrator = method(**_parameters(method, field(data, "parameters", dict)))
+    classes = _read_classes(data)
+    report = _report(field(data, "fit", dict))
     chain = _chain(data, calibrator, len(classes))
-    solution = _solution(_field(data, "search", dict), chain) if "search" in data else None
+    solution = _solution(field(data, "search", dict), chain) if "search" in data else None
+    if "feature_names" in data:
+        calibrator.feature_names_in_ = _read_feature_names(data, len(classes))
     calibrator._set_fitted(Fitted(chain, solution), classes, report)
     return calibrator
 
@@ -98,9 +108,9 @@ def _chain(data: dict[str, Any], calibrator: Calibrator, n_classes: int) -> Chai
     """The chain of a file, refused where no fit can have found it."""
     try:
         if data["version"] == 1:
-            chain = chain_of_version_1(_field(data, "fitted", dict), calibrator)
+            chain = chain_of_version_1(field(data, "fitted", dict), calibrator)
         else:
-            chain = Chain(tuple(step_from_dict(each) for each in _field(data, "chain", list)))
+            chain = Chain(tuple(step_from_dict(each) for each in field(data, "chain", list)))
         chain.check(n_classes)
     except KeyError as error:
         raise FormatError(f"the field {error} is missing.") from error
@@ -113,56 +123,6 @@ def _chain(data: dict[str, Any], calibrator: Calibrator, n_classes: int) -> Chai
     return chain
 
 
-def step_to_dict(step: Step) -> dict[str, Any]:
-    """A step as plain values, its name first."""
-    return {"step": type(step).__name__, **{each.name: _value(getattr(step, each.name)) for each in fields(step)}}
-
-
-def step_from_dict(data: Any) -> Step:
-    """The step that `step_to_dict` described."""
-    known = {kind.__name__: kind for kind in Step.__subclasses__()}
-    if not isinstance(data, dict) or data.get("step") not in known:
-        raise FormatError(f"a step must be one of {', '.join(sorted(known))}. Got {data!r:.80} instead.")
-    kind = known[data["step"]]
-    wanted = {each.name: each for each in fields(kind)}
-    unknown = sorted(set(data) - {"step", *wanted})
-    if unknown:
-        raise FormatError(f"unknown field {unknown[0]!r} of the step {kind.__name__}.")
-    return kind(**{name: _read_value(data, name, each) for name, each in wanted.items()})
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, Step):
-        return step_to_dict(value)
-    if isinstance(value, tuple):
-        return [step_to_dict(step) for step in value]
-    if isinstance(value, np.ndarray):
-        # A float32 is written with as many digits as tell it apart.
-        return (value.astype(str).astype(np.float64) if value.dtype == np.float32 else value).tolist()
-    return value
-
-
-def _read_value(data: dict[str, Any], name: str, each: Field[Any]) -> Any:
-    if "above" in each.metadata:
-        value = _field(data, name, object)
-        return float(value) if type(value) in (int, float) else value  # which `check` refuses
-    if "dtype" in each.metadata:
-        entries = _field(data, name, list)
-        try:
-            values = np.asarray(entries)
-        except ValueError:  # rows of different lengths
-            values = np.empty(0, dtype=object)
-        if values.dtype.kind not in "if":
-            raise FormatError(f"the field {name!r} must hold numbers alone, in rows of equal length.")
-        with np.errstate(over="ignore"):
-            return values.astype(each.metadata["dtype"])
-    if each.type == "str":
-        return _field(data, name, str)
-    if each.type == "Step":
-        return step_from_dict(_field(data, name, dict))
-    return tuple(step_from_dict(step) for step in _field(data, name, list))
-
-
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -172,29 +132,35 @@ def _plain(value: Any) -> Any:
 
 
 def _parameters(method: type[Calibrator], parameters: dict[str, Any]) -> dict[str, Any]:
-    known = set(method._get_param_names())
-    unknown = sorted(set(parameters) - known)
-    if unknown:
-        raise FormatError(f"unknown parameter {unknown[0]!r} of {method.__name__}.")
+    """The settings of a file, of the types that a method's own settings have."""
+    usual = method().get_params(deep=False)
+    for name, value in parameters.items():
+        if name not in usual:
+            raise FormatError(f"unknown parameter {name!r} of {method.__name__}.")
+        fits = value in ("logits", "probabilities") if name == "input" else _may_be(value, usual[name])
+        if not fits:
+            raise FormatError(f"the parameter {name!r} of {method.__name__} cannot be {value!r:.80}.")
     return parameters
 
 
-def _field(data: dict[str, Any], name: str, kind: type) -> Any:
-    if name not in data:
-        raise FormatError(f"the field {name!r} is missing.")
-    value = data[name]
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise FormatError(f"the field {name!r} must be of type {kind.__name__}. Got {type(value).__name__} instead.")
-    return value
+def _may_be(value: Any, usual: Any) -> bool:
+    """Whether a setting may have a value, judged by the type of its default; None stands for a number or several."""
+    is_number = type(value) in (int, float)
+    if usual is None:
+        several = isinstance(value, list) and all(type(each) in (int, float) for each in value)
+        return value is None or is_number or several
+    if isinstance(usual, str):  # the name of a function or of a rule, or a number in its place
+        return isinstance(value, str) or is_number
+    return is_number if type(usual) is float else type(value) is type(usual)
 
 
 def _report(report: dict[str, Any]) -> dict[str, Any]:
     """The report of a fit, as far as it is shown: sizes, and measures before and after."""
     for name in ("n_samples", "n_classes"):
-        _field(report, name, int)
+        field(report, name, int)
     for name in ("before", "after"):
-        for measure in _field(report, name, dict):
-            _number(report[name], measure)
+        for measure in field(report, name, dict):
+            number(report[name], measure)
     return report
 
 
@@ -203,22 +169,45 @@ def _solution(search: dict[str, Any], chain: Chain) -> Solution:
     return Solution(
         gamma=gamma,
         temperature=temperature,
-        value=_number(search, "value"),
-        status=_field(search, "status", str),
-        message=_field(search, "message", str),
-        passes=_field(search, "passes", int),
+        value=number(search, "value"),
+        status=field(search, "status", str),
+        message=field(search, "message", str),
+        passes=field(search, "passes", int),
     )
 
 
-def _number(data: dict[str, Any], name: str) -> float:
-    value = _field(data, name, object)
-    if type(value) not in (int, float):  # all of them are finite: `read_json` sees to it
-        raise FormatError(f"the field {name!r} must be a number. Got {value!r} instead.")
-    return float(value)
+def _classes_to_plain(classes: NDArray[Any]) -> dict[str, Any]:
+    kind, dtype = classes.dtype.kind, str(classes.dtype)
+    if kind not in "iufbUMm":
+        raise FormatError(f"labels of the type {type(classes[0]).__name__} cannot be written.")
+    if kind == "U" or dtype in NATIVE:
+        return {"classes": classes.tolist()}
+    return {"classes": (classes.astype(str) if _is_text(classes.dtype) else classes).tolist(), "class_dtype": dtype}
 
 
-def _classes(values: list[Any]) -> Any:
-    kinds = {type(value) for value in values}
-    if len(values) < 2 or len(set(map(repr, values))) < len(values) or kinds not in ({int}, {float}, {str}, {bool}):
+def _is_text(dtype: np.dtype[Any]) -> bool:
+    """Whether labels are written as text: dates, and whole numbers that JSON may not hold."""
+    return dtype.kind in "Mm" or dtype == np.uint64
+
+
+def _read_classes(data: dict[str, Any]) -> NDArray[Any]:
+    values = field(data, "classes", list)
+    kinds_of = {type(value) for value in values}
+    if len(values) < 2 or len(set(map(repr, values))) < len(values) or kinds_of not in ({int}, {float}, {str}, {bool}):
         raise FormatError("'classes' must be two or more distinct numbers or names.")
-    return np.array(values)
+    if "class_dtype" not in data:
+        return np.array(values)
+    try:
+        dtype = np.dtype(field(data, "class_dtype", str))
+        if dtype.kind not in "iufbMm" or _is_text(dtype) != (kinds_of == {str}):
+            raise FormatError(f"'class_dtype' must be that of the labels. Got {data['class_dtype']!r} instead.")
+        return np.array(values).astype(dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise FormatError(f"the labels do not have the 'class_dtype' {data['class_dtype']!r}: {error}.") from error
+
+
+def _read_feature_names(data: dict[str, Any], n_classes: int) -> NDArray[Any]:
+    names = field(data, "feature_names", list)
+    if len(names) != n_classes or not all(isinstance(name, str) for name in names):
+        raise FormatError(f"'feature_names' must be {n_classes} names, one for each class.")
+    return np.array(names, dtype=object)

@@ -20,8 +20,7 @@ from refocal.metrics._bins import (
     sum_bins,
 )
 from refocal.metrics._inputs import Rows, Vector, read_probabilities
-from refocal.metrics._resampling import Evaluate, resample_bins, resample_rows
-from refocal.metrics.inversion import SHAPE_BINS, ErrorModel, InvertedError
+from refocal.metrics.inversion import ErrorModel, InvertedError
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.reliability import bins_of_curve
 
@@ -70,41 +69,16 @@ def _ece(
     return norm_of_gaps(bins_of(rows, n_bins=n_bins, strategy=strategy, kind=kind), norm)
 
 
-def _ece_resampled(
+def _ece_model(
     rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1", kind: str = "confidence"
-) -> Evaluate:
-    if strategy == "interpolated":
-        return resample_rows(rows, _ece, n_bins=n_bins, strategy=strategy, norm=norm, kind=kind)
-    if kind == "confidence":
-        return resample_bins(rows, [(slice(None), *rows.confidence())], n_bins=n_bins, strategy=strategy, norm=norm)
-    confidence, correct, predicted = rows.top()
-    groups = [np.flatnonzero(predicted == label) for label in np.unique(predicted)]
-    parts = [(group, confidence[group], correct[group]) for group in groups]
-    return resample_bins(rows, parts, n_bins=n_bins, strategy=strategy, norm=norm)
-
-
-def _ece_summary(
-    rows: Rows,
-    *,
-    n_resamples: int,
-    seed: int,
-    n_bins: int = 15,
-    strategy: str = "quantile",
-    norm: str = "l1",
-    kind: str = "confidence",
-) -> InvertedError | None:
-    if kind != "confidence":
-        return None
-    bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
-    model = _norm_model(bins, norm)
-    return InvertedError(model.observed, model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed)
+) -> ErrorModel | None:
+    return _norm_model(bins_of(rows, n_bins=n_bins, strategy=strategy), norm) if kind == "confidence" else None
 
 
 def _ece_streamed(sums: BlockSums) -> StreamedMetric:
     found = sums.calibration
     bins = bins_of_curve(found.curve)
-    summary = InvertedError(found.ece, _norm_model(bins, "l1"), bins)
-    return StreamedMetric(found.ece, found.error_bound, summary)
+    return StreamedMetric(found.ece, found.error_bound, InvertedError(found.ece, _norm_model(bins, "l1"), bins))
 
 
 def _norm_model(bins: Bins, norm: str) -> ErrorModel:
@@ -116,14 +90,6 @@ def _norm_model(bins: Bins, norm: str) -> ErrorModel:
         return np.asarray(np.abs(gap) @ share if norm == "l1" else np.sqrt(np.square(gap) @ share))
 
     return ErrorModel(bins, statistic, lambda gap: float(statistic(gap)), norm_of_gaps(bins, norm))
-
-
-def _largest_gap(rows: Rows, *, n_bins: int = 15) -> float:
-    return _ece(rows, n_bins=n_bins, norm="max")
-
-
-def _largest_gap_resampled(rows: Rows, *, n_bins: int = 15) -> Evaluate:
-    return _ece_resampled(rows, n_bins=n_bins, norm="max")
 
 
 def classwise_ece(
@@ -153,16 +119,6 @@ def _classwise(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm
         for label in range(rows.n_classes)
     ]
     return math.fsum(errors) / rows.n_classes
-
-
-def _classwise_resampled(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1") -> Evaluate:
-    if strategy == "interpolated":
-        return resample_rows(rows, _classwise, n_bins=n_bins, strategy=strategy, norm=norm)
-    classes = [
-        resample_bins(rows, [(slice(None), *rows.event(label))], n_bins=n_bins, strategy=strategy, norm=norm)
-        for label in range(rows.n_classes)
-    ]
-    return lambda counts: np.mean([evaluate(counts) for evaluate in classes], axis=0)
 
 
 def _classwise_streamed(sums: BlockSums) -> StreamedMetric:
@@ -198,9 +154,7 @@ def _debiased(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm:
     return debiased_norm(bins_of(rows, n_bins=n_bins, strategy=strategy), norm)
 
 
-def _debiased_summary(
-    rows: Rows, *, n_resamples: int, seed: int, n_bins: int = 15, strategy: str = "quantile", norm: str = "l2"
-) -> InvertedError | None:
+def _debiased_model(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l2") -> ErrorModel | None:
     if norm != "l2":
         return None
     bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
@@ -212,12 +166,7 @@ def _debiased_summary(
         noise = np.divide(outcome * (1.0 - outcome), rest, out=np.zeros_like(gap), where=rest > 0.0)
         return np.asarray(np.sqrt(np.maximum((np.square(gap) - noise) @ share, 0.0)))
 
-    model = ErrorModel(bins, statistic, lambda gap: math.sqrt(float(np.square(gap) @ share)), debiased_norm(bins, norm))
-    return InvertedError(model.observed, model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed)
-
-
-def _debiased_resampled(rows: Rows, **options: Any) -> Evaluate:
-    return resample_rows(rows.reduced(), _debiased, **options)
+    return ErrorModel(bins, statistic, lambda gap: math.sqrt(float(np.square(gap) @ share)), debiased_norm(bins, norm))
 
 
 def debiased_norm(bins: Bins, norm: str) -> float:
@@ -279,10 +228,6 @@ def _sweep(rows: Rows, *, norm: str = "l1") -> float:
     return norm_of_gaps(sum_bins(ranked, best), norm)
 
 
-def _sweep_resampled(rows: Rows, **options: Any) -> Evaluate:
-    return resample_rows(rows.reduced(), _sweep, **options)
-
-
 def _is_rising(rates: Vector) -> bool:
     # Rates that are equal but for rounding count as rising.
     return bool(np.all(np.diff(rates) >= -1e-12 * rates.max()))
@@ -300,29 +245,21 @@ METRICS = (
         expected_calibration_error,
         "ECE",
         _ece,
-        _ece_resampled,
         _ece_streamed,
-        _ece_summary,
+        _ece_model,
+        of_confidence=True,
         unit="%",
         shown="with interval",
     ),
-    Metric(
-        "classwise_ece",
-        classwise_ece,
-        "class-wise ECE",
-        _classwise,
-        _classwise_resampled,
-        _classwise_streamed,
-        unit="%",
-        shown="value",
-    ),
+    Metric("classwise_ece", classwise_ece, "class-wise ECE", _classwise, _classwise_streamed, unit="%", shown="value"),
     Metric(
         "max_calibration_error",
         partial(expected_calibration_error, norm="max"),
         "largest gap",
-        _largest_gap,
-        _largest_gap_resampled,
+        partial(_ece, norm="max"),
         lambda sums: StreamedMetric(sums.calibration.largest_gap, sums.calibration.largest_gap_bound),
+        partial(_ece_model, norm="max"),
+        of_confidence=True,
         unit="%",
         shown="value",
         objective=False,
@@ -332,9 +269,9 @@ METRICS = (
         debiased_ece,
         "debiased ECE",
         _debiased,
-        _debiased_resampled,
-        summary=_debiased_summary,
+        error_model=_debiased_model,
+        of_confidence=True,
         unit="%",
     ),
-    Metric("ece_sweep", ece_sweep, "ECE, swept bins", _sweep, _sweep_resampled, unit="%"),
+    Metric("ece_sweep", ece_sweep, "ECE, swept bins", _sweep, of_confidence=True, unit="%"),
 )

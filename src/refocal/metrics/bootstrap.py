@@ -15,9 +15,11 @@ import numpy as np
 
 from refocal._validation import check_integer, check_option
 from refocal.errors import DataError
+from refocal.metrics._bins import bins_of
 from refocal.metrics._inputs import Rows, Vector, check_level, read_log_probabilities, read_probabilities
 from refocal.metrics._resampling import draw_resamples
 from refocal.metrics.intervals import Interval, PairedDifference, Summary, bounded
+from refocal.metrics.inversion import SHAPE_BINS, InvertedError
 from refocal.metrics.record import Metric
 from refocal.metrics.records import metric_of
 
@@ -103,8 +105,12 @@ def bootstrap_interval(
 
 def summarise(record: Metric, rows: Rows, value: float, *, n_resamples: int, seed: int, **options: Any) -> Summary:
     """What the default interval of a metric needs."""
-    found = None if record.summary is None else record.summary(rows, n_resamples=n_resamples, seed=seed, **options)
-    return _resample(record, rows, value, n_resamples, seed, options) if found is None else found
+    if record.summary is not None:
+        return record.summary(rows, **options)
+    model = None if record.error_model is None else record.error_model(rows, **options)
+    if model is not None:
+        return InvertedError(value, model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed)
+    return _resample(record, rows, value, n_resamples, seed, options)
 
 
 def resample(

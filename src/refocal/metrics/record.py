@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from refocal.metrics._inputs import Rows, Vector, mean
-from refocal.metrics._resampling import Evaluate, resample_mean
+from refocal.metrics._resampling import Evaluate, resample_mean, resample_rows
 from refocal.metrics.histogram import StreamedCalibration
 from refocal.metrics.intervals import Summary
+from refocal.metrics.inversion import ErrorModel
 
 
 class BlockSums(NamedTuple):
@@ -35,10 +36,9 @@ class StreamedMetric(NamedTuple):
 class Metric:
     """One metric: the public function, its other forms, and how it is shown.
 
-    `measure` takes checked rows and the options of `function`; `resampled` the same, for many resamples at once;
-    `streamed` takes sums over blocks and gives the value with a bound on its distance from the exact one. `summary`
-    is for a metric whose interval is not to come from resampling rows. A metric that is a mean has `terms`, one number
-    for each row, and needs no other form: see `mean_metric`.
+    `measure` takes checked rows and the options of `function`; `streamed` takes sums over blocks. A metric that is a
+    mean has `terms`, one number for each row, and needs no other form: see `mean_metric`. The interval comes from
+    resampling rows, unless the metric has an `error_model`, whose test is inverted, or a `summary` of its own.
 
     >>> from refocal.metrics import METRICS
     >>> METRICS["ece"].heading, METRICS["ece"].text(0.0123), METRICS["accuracy"].lower_is_better
@@ -49,11 +49,12 @@ class Metric:
     function: Callable[..., Any]
     label: str
     measure: Callable[..., float]
-    resampled: Callable[..., Evaluate]
     streamed: Callable[[BlockSums], StreamedMetric] | None = None
-    summary: Callable[..., Summary | None] | None = None
-    """Rows, n_resamples, seed and the options of `function` ↦ what the interval needs; None: resample rows."""
+    error_model: Callable[..., ErrorModel | None] | None = None
+    summary: Callable[..., Summary] | None = None
     terms: Callable[[Rows], Vector] | None = None
+    of_confidence: bool = False
+    """Whether the confidence and the outcome are all that is measured."""
     unit: Literal["", "%"] = ""
     lower_is_better: bool = True
     range: tuple[float, float] = (0.0, 1.0)
@@ -74,6 +75,13 @@ class Metric:
         """Label and unit."""
         return f"{self.label} {self.unit}".rstrip()
 
+    def resampled(self, rows: Rows, **options: Any) -> Evaluate:
+        """The metric for many resamples of checked rows."""
+        if self.terms is not None:
+            return resample_mean(rows, self.terms)
+        reduced = self.of_confidence and options.get("kind", "confidence") == "confidence"
+        return resample_rows(rows.reduced() if reduced else rows, self.measure, **options)
+
     def text(self, value: float) -> str:
         """A value in its unit, without the unit's sign."""
         return f"{100 * value:.2f}" if self.unit == "%" else f"{value:.4f}"
@@ -87,4 +95,4 @@ def mean_metric(
     def measure(rows: Rows) -> float:
         return mean(terms(rows), rows.weight)
 
-    return Metric(name, function, label, measure, resample_mean(terms), terms=terms, **how)
+    return Metric(name, function, label, measure, terms=terms, **how)

@@ -20,7 +20,7 @@ from refocal.metrics._inputs import (
     read_probabilities,
 )
 from refocal.metrics._isotonic import isotonic_fit
-from refocal.metrics._resampling import Evaluate, base_weight, resample_rows
+from refocal.metrics._resampling import base_weight
 from refocal.metrics.record import Metric, mean_metric
 
 __all__ = [
@@ -202,17 +202,6 @@ def _spiegelhalter(rows: Rows) -> SpiegelhalterResult:
     return spiegelhalter_result(float(weight @ excess), float(np.square(weight) @ variance))
 
 
-def _spiegelhalter_resampled(rows: Rows) -> Evaluate:
-    excess, variance = spiegelhalter_terms(rows)
-    base = base_weight(rows)
-
-    def evaluate(counts: Vector) -> Vector:
-        sums = zip(counts @ (base * excess), counts @ (np.square(base) * variance), strict=True)
-        return np.array([spiegelhalter_result(float(e), float(v)).z for e, v in sums])
-
-    return evaluate
-
-
 def spiegelhalter_terms(rows: Rows) -> tuple[Vector, Vector]:
     """Excess of each row's Brier score over its mean under calibration, and the variance of that score."""
     if rows.binary:
@@ -274,7 +263,6 @@ METRICS = (
         brier_decomposition,
         "calibration part of the Brier score",
         _decomposed,
-        lambda rows, **options: resample_rows(rows, _decomposed, **options),
         range=(0.0, 2.0),
         objective=False,
     ),
@@ -283,7 +271,6 @@ METRICS = (
         spiegelhalter_test,
         "Spiegelhalter's z",
         lambda rows: _spiegelhalter(rows).z,
-        _spiegelhalter_resampled,
         range=(-math.inf, math.inf),
         objective=False,
     ),

@@ -13,8 +13,7 @@ from refocal._validation import check_number
 from refocal.metrics._bins import Bins, Ranked, bins_of, rank
 from refocal.metrics._inputs import Flags, Rows, Vector, mean, read_probabilities
 from refocal.metrics._isotonic import isotonic_fit
-from refocal.metrics._resampling import Evaluate, resample_rows
-from refocal.metrics.inversion import SHAPE_BINS, ErrorModel, InvertedError
+from refocal.metrics.inversion import ErrorModel
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 
 __all__ = ["CorpReliability", "corp_reliability", "ks_calibration_error", "smooth_ece"]
@@ -215,15 +214,6 @@ def _corp(rows: Rows) -> float:
     return corp_of(*rows.confidence(), rows.weight).miscalibration
 
 
-def _reduced(measure: Callable[..., float]) -> Callable[..., Evaluate]:
-    """The resampled form of a metric that needs nothing but the confidence and the outcome."""
-
-    def resampled(rows: Rows, **options: Any) -> Evaluate:
-        return resample_rows(rows.reduced(), measure, **options)
-
-    return resampled
-
-
 def _smooth_streamed(sums: BlockSums) -> StreamedMetric:
     return StreamedMetric(smooth_error_of(sums.residuals))
 
@@ -234,18 +224,17 @@ def _cells_of(rows: Rows) -> tuple[Bins, Vector, Vector]:
     return cells, cells.weight / cells.weight.sum(), cells.confidence / cells.weight
 
 
-def _ks_summary(rows: Rows, *, n_resamples: int, seed: int) -> InvertedError:
+def _ks_model(rows: Rows) -> ErrorModel:
     cells, share, _ = _cells_of(rows)
 
     def statistic(gap: Vector) -> Vector:
         return np.asarray(np.abs(np.cumsum(gap * share, axis=-1)).max(axis=-1))
 
     observed = float(statistic(cells.gap / cells.weight))
-    model = ErrorModel(cells, statistic, lambda gap: float(statistic(gap)), observed)
-    return InvertedError(_ks(rows), model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed)
+    return ErrorModel(cells, statistic, lambda gap: float(statistic(gap)), observed)
 
 
-def _smooth_summary(rows: Rows, *, n_resamples: int, seed: int, bandwidth: float | None = None) -> InvertedError:
+def _smooth_model(rows: Rows, *, bandwidth: float | None = None) -> ErrorModel:
     """The bandwidth of a draw is at most the observed error exactly if its error at that bandwidth is."""
     value = _smooth(rows, bandwidth=bandwidth)
     cells, share, confidence = _cells_of(rows)
@@ -258,8 +247,7 @@ def _smooth_summary(rows: Rows, *, n_resamples: int, seed: int, bandwidth: float
     def population(gap: Vector) -> float:
         return smooth_error(confidence, confidence - gap, share, bandwidth=bandwidth)
 
-    model = ErrorModel(cells, statistic, population, value)
-    return InvertedError(value, model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed)
+    return ErrorModel(cells, statistic, population, value)
 
 
 def _kernel(confidence: Vector, width: float) -> Vector:
@@ -278,9 +266,9 @@ METRICS = (
         smooth_ece,
         "smooth ECE",
         _smooth,
-        _reduced(_smooth),
         _smooth_streamed,
-        _smooth_summary,
+        _smooth_model,
+        of_confidence=True,
         unit="%",
         shown="value",
     ),
@@ -289,11 +277,11 @@ METRICS = (
         ks_calibration_error,
         "KS error",
         _ks,
-        _reduced(_ks),
         lambda sums: StreamedMetric(sums.calibration.ks, sums.calibration.ks_bound),
-        _ks_summary,
+        _ks_model,
+        of_confidence=True,
         unit="%",
         shown="value",
     ),
-    Metric("corp_reliability", corp_reliability, "CORP miscalibration", _corp, _reduced(_corp), objective=False),
+    Metric("corp_reliability", corp_reliability, "CORP miscalibration", _corp, of_confidence=True, objective=False),
 )

@@ -10,7 +10,7 @@ import numpy as np
 from refocal._validation import check_integer
 from refocal.metrics._bins import quantile_starts, rank
 from refocal.metrics._inputs import Indices, Rows, Vector, check_level, read_probabilities
-from refocal.metrics._resampling import Evaluate, base_weight, resample_rows
+from refocal.metrics._resampling import base_weight
 from refocal.metrics.intervals import Interval, NormalSummary, PairedDifference, normal_difference, normal_interval
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 
@@ -125,15 +125,6 @@ def _squared(rows: Rows, *, n_bins: int = 15) -> float:
     return gap_squares(rows, n_bins).value
 
 
-def _resampled(rows: Rows, **options: Any) -> Evaluate:
-    return resample_rows(rows.reduced(), _squared, **options)
-
-
-def _summary(rows: Rows, *, n_resamples: int, seed: int, n_bins: int = 15) -> GapSquares:
-    """No resamples are needed."""
-    return gap_squares(rows, n_bins)
-
-
 def _streamed(sums: BlockSums) -> StreamedMetric:
     curve = sums.calibration.curve
     share, outcome = np.array(curve.weight) / np.sum(curve.weight), np.array(curve.accuracy)
@@ -150,9 +141,9 @@ METRICS = (
         squared_ece,
         "squared ECE",
         _squared,
-        _resampled,
         _streamed,
-        summary=_summary,
+        summary=gap_squares,
+        of_confidence=True,
         shown="with interval",
     ),
 )

@@ -21,7 +21,7 @@ import pytest
 import rich.console
 
 from refocal import theory
-from refocal_paper import layout, smoke
+from refocal_paper import layout, paired, smoke
 from refocal_paper.cli import bar
 from refocal_paper.cli.figures import complete_figure
 from refocal_paper.datasets import SOURCES, Source
@@ -259,12 +259,20 @@ def test_reproduce(refocal_paper, folder):
             "paper": "0.81 (caption)"} in made["readings"]  # fmt: skip
 
 
+def test_coverage_is_written_and_printed(refocal_paper, folder, monkeypatch):
+    monkeypatch.setattr(paired, "SCENARIOS", paired.SCENARIOS[:1])
+    code, out, err = refocal_paper("coverage", "--trials", "3", "--resamples", "2", "-o", "coverage.md")
+    assert (code, err) == (0, "")
+    assert out == (folder / "coverage.md").read_text()
+    assert out.count(paired.SCENARIOS[0].title) == 2  # of 2,000 and of 10,000 rows
+
+
 def test_the_shell_completes_figures():
     assert complete_figure("b") == ["binary-fit", "bounds"]
     assert set(complete_figure("")) == {"all", *NAMES}
 
 
-COMMANDS = ["", "download", "train", "sweep", "table", "claims", "reproduce"]
+COMMANDS = ["", "download", "train", "sweep", "table", "claims", "coverage", "reproduce"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -18,6 +18,7 @@ from refocal._files import write_atomically
 from refocal.calibrators import FocalTemperatureScaling, TemperatureScaling
 from refocal.errors import FormatError
 from refocal.maps import focal, log_softmax
+from refocal_paper.paired import squared_error_difference
 from refocal_paper.protocol import measure_by_gamma
 from refocal_paper.recipe import from_dict
 
@@ -29,7 +30,7 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 # What metrics.json holds, beside the recipe, and what it holds since later.
 PARTS = ("accuracy", "raw", *ROWS, "differences")
-LATER = {"pairs", "map_temperature", "by_gamma", "mapped"}
+LATER = {"pairs", "map_temperature", "by_gamma", "mapped", "squared_error_difference"}
 
 
 def find_cells(runs: Path) -> tuple[list[Path], list[Path]]:
@@ -88,6 +89,8 @@ def measure(data: dict[str, NDArray[Any]], gamma: float) -> dict[str, Any]:
         for row, of_nll, of_ece in (("fts", "nll", "ece"), ("default", "auto", "auto"))
         for name, criterion, of in (("log_loss", "nll", of_nll), ("ece", "ece", of_ece))
     }
+    probabilities = (np.exp(log_p[f"{row} ece"]) for row in ("fts", "ts"))
+    result["squared_error_difference"] = squared_error_difference(y_test, *probabilities)._asdict()
     result["pairs"] = {
         name: [[row["gamma"], row[name]["temperature"]] for row in result["by_gamma"]] for name in ("nll", "ece")
     }

@@ -18,6 +18,7 @@ from refocal import theory
 from refocal._files import write_atomically
 from refocal.errors import FormatError
 from refocal_paper import claims
+from refocal_paper.layout import SCALES
 from refocal_paper.printed import PRINTED
 from refocal_paper.table import Cell, Row, build_differences, build_rows, named_cells
 
@@ -98,11 +99,11 @@ def _differences(cells: list[Cell]) -> Numbers:
     found: Numbers = {}
     differences = build_differences(cells)
     for d in differences:
-        scale, digits = (100.0, 2) if d.measure == "ece" else (1.0, 4)
+        scale, digits = SCALES[d.measure]
         found[f"{_short(d.cell)}/{_slug(d.measure)}-interval"] = (
             f"{scale * d.low:+.{digits}f} to {scale * d.high:+.{digits}f}"
         )
-    for measure in ("log_loss", "ece"):
+    for measure in SCALES:
         some = [d for d in differences if d.measure == measure]
         name = f"all/{_slug(measure)}"
         found[f"{name}/lower"] = f"{sum(d.difference < 0.0 for d in some)} of {len(some)}"

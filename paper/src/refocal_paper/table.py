@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import wilcoxon
 
 from refocal_paper.printed import PRINTED, Printed
 from refocal_paper.recipe import LOSSES, Recipe, from_dict, paper, short
@@ -113,13 +114,26 @@ def build_rows(cells: list[Cell]) -> list[Row]:
 
 
 def build_differences(cells: list[Cell]) -> list[Difference]:
-    """FTS against TS in every cell: log-loss where both were chosen by it, then ECE where both were chosen by that."""
+    """FTS against TS in every cell: log-loss where both were chosen by it, then ECE where both were chosen by that.
+
+    Then, where both were chosen by ECE, the squared calibration error, for the cells whose logits were there.
+    """
     found = []
     for name, cell in named_cells(cells):
-        for measure in MEASURES:
-            pair = cell["differences"][f"fts - ts, {measure}"]
-            found.append(Difference(name, measure, pair["difference"], pair["low"], pair["high"]))
+        pairs = {measure: cell["differences"][f"fts - ts, {measure}"] for measure in MEASURES}
+        if "squared_error_difference" in cell:
+            pairs["squared_error"] = cell["squared_error_difference"]
+        found += [Difference(name, m, pair["difference"], pair["low"], pair["high"]) for m, pair in pairs.items()]
     return found
+
+
+def signed_rank(cells: list[Cell], measure: str, criterion: str) -> tuple[int, float]:
+    """Wilcoxon's signed-rank test of FTS against TS over the trainings, each the mean of its seeds: how many, and p."""
+    differences = [
+        np.mean([cell["fts"][criterion][measure] - cell["ts"][criterion][measure] for cell in group])
+        for group in group_cells(cells).values()
+    ]
+    return len(differences), float(wilcoxon(differences).pvalue)
 
 
 def spread(values: list[float]) -> Spread:

@@ -199,13 +199,13 @@ def log_probabilities(probabilities: Array, lowest: float | None = None) -> Arra
     return xp.log(xp.clip(p, float(xp.finfo(p.dtype).eps) if lowest is None else lowest, None))
 
 
-def lowest_log_probability(log_p: Array) -> float:
-    """Half the smallest probability among logarithms of at least `SMALLEST`'s, as a logarithm.
+def lowest_log_probability(log_p: Array, smallest: float = SMALLEST) -> float:
+    """Half the smallest probability above `smallest` among these logarithms, as a logarithm.
 
-    What is no larger than `SMALLEST` was 0 before its logarithm was taken. A 0 says only that the probability was
+    What is no larger than `smallest` was 0 before its logarithm was taken. A 0 says only that the probability was
     small: it then counts as half the smallest that was seen.
     """
     xp = namespace(log_p)
-    least = math.log(SMALLEST)
+    least = math.log(smallest)
     seen = float(xp.min(xp.where(log_p > least + 1e-3, log_p, 0.0)))
     return max(seen - math.log(2.0), least)

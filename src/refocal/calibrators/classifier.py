@@ -26,10 +26,10 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from refocal._arrays import Array, as_floating, namespace, to_numpy
+from refocal._arrays import Array, as_floating, lowest_log_probability, namespace, to_numpy
 from refocal._validation import check_option, check_weight
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators.focal import FocalTemperatureScaling
+from refocal.calibrators.auto import AutoCalibration
 from refocal.errors import InputWarning, LabelError, ParameterError, warn
 
 Codes = NDArray[np.int64]
@@ -37,7 +37,7 @@ Codes = NDArray[np.int64]
 NAME = "CalibratedClassifier"
 # Below the machine epsilon a probability says no more than "none": a forest's 0 where it saw no example, or the
 # 10^-1000000 of naive Bayes, a few of which among the wrong rows would drive the temperature out of all reason.
-LOWEST = float(np.log(np.finfo(np.float64).eps))
+SMALLEST = float(np.finfo(np.float64).eps)
 RESPONSES = ("decision_function", "predict_log_proba", "predict_proba")
 SCIKIT_LEARN_NAMES = {"sigmoid": "logistic", "temperature": "ts"}
 """What scikit-learn calls methods that have another short name here; "isotonic" is the same."""
@@ -92,7 +92,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         By default a linear support vector machine.
     calibrator : Calibrator or str, optional
         Or a name such as "ts", as the command line has them; scikit-learn's "sigmoid", "isotonic" and "temperature"
-        are understood too. By default `FocalTemperatureScaling()`.
+        are understood too. By default `AutoCalibration()`.
     cv : int, splitter, iterable or "prefit", optional
         How to hold data out: by default five folds. Splits may be indices or boolean masks. With "prefit", or a
         `FrozenEstimator`, the estimator is fitted already, and all data given to `fit` calibrates it.
@@ -119,7 +119,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     >>> model.predict_proba(X).shape
     (1797, 10)
     >>> [member.calibrator for member in model.calibrated_classifiers_]
-    [FocalTemperatureScaling(), FocalTemperatureScaling(), FocalTemperatureScaling()]
+    [AutoCalibration(), AutoCalibration(), AutoCalibration()]
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         from refocal.calibrators.registry import NAMED, make
 
         if self.calibrator is None:
-            return FocalTemperatureScaling()
+            return AutoCalibration()
         if isinstance(self.calibrator, str):
             check_option(self.calibrator, (*NAMED, *SCIKIT_LEARN_NAMES), "calibrator", NAME)
             return make(SCIKIT_LEARN_NAMES.get(self.calibrator, self.calibrator))
@@ -289,7 +289,7 @@ def logits_of(estimator: Any, X: Any) -> Array:
         else:
             p = _floating(estimator.predict_proba(X))
             log_p = namespace(p).log(p)
-    return namespace(log_p).clip(log_p, LOWEST, None)
+    return namespace(log_p).clip(log_p, math.log(SMALLEST), None)
 
 
 def _check_columns(estimator: Any, X: Any, scores: Array) -> None:
@@ -361,15 +361,9 @@ def _together(folds: list[_HeldOut]) -> _HeldOut:
 
 
 def _calibrate(fitted: Any, calibrator: Calibrator, source: _HeldOut, classes: NDArray[Any]) -> CalibratedMember:
-    floor = -np.inf if hasattr(fitted, "decision_function") else _floor(source.logits)
+    floor = -np.inf if hasattr(fitted, "decision_function") else lowest_log_probability(source.logits, SMALLEST)
     calibrator.fit(_raise(source.logits, floor), source.codes, source.weight)
     return CalibratedMember(fitted, calibrator, _columns(fitted, classes), len(classes), floor)
-
-
-def _floor(log_p: Array) -> float:
-    """Half the smallest probability that is not 0: a forest's 0 then counts as half a vote."""
-    seen = to_numpy(log_p)
-    return max(LOWEST, float(np.min(seen, where=seen > LOWEST, initial=0.0)) - math.log(2.0))
 
 
 def _raise(logits: Array, floor: float) -> Array:

@@ -143,12 +143,13 @@ def table(title: str, names: list[str], one: Callable[..., Any], truth_of: Calla
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--differences", action="store_true")
+    parser.add_argument("--only", nargs="*", default=[], help="Rows of the table; by default all.")
     parser.add_argument("--trials", type=int, default=500)
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     title = f"{options.trials} trials, N = {options.rows:,}"
     if options.differences:
-        table(title, list(PAIRS), paired_trial, paired_truths, options)
+        table(title, options.only or list(PAIRS), paired_trial, paired_truths, options)
     else:
-        table(title, list(MODELS), trial, lambda name: truths(MODELS[name]), options)
+        table(title, options.only or list(MODELS), trial, lambda name: truths(MODELS[name]), options)

@@ -11,6 +11,7 @@ import pytest
 from refocal import FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.calibrators.registry import NAMED, make
 from refocal.data import Predictions, load_sample, split
+from refocal.engine import Block
 from refocal.errors import FormatError, ParameterError, ShapeError
 from refocal.evaluate import (
     Evaluation,
@@ -21,6 +22,8 @@ from refocal.evaluate import (
     recommendation,
     verdict,
 )
+from refocal.evaluate._block_sums import count_block, finish_sums, join_sums
+from refocal.maps.steps import Chain
 from refocal.metrics import PairedDifference
 
 
@@ -155,6 +158,37 @@ def test_weights_count_rows():
         assert a.measures[key].value == pytest.approx(b.measures[key].value, abs=1e-12)
     assert a.histogram.right == b.histogram.right
     assert [c.precision for c in a.classes] == pytest.approx([c.precision for c in b.classes])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_over_blocks_hold_the_means_and_their_covariances(weighted):
+    test = rows(600)
+    weight = np.random.default_rng(0).uniform(0.0, 3.0, 600) if weighted else None
+    chains = (Chain(), TemperatureScaling().fit(test.values, test.labels).chain_)
+    parts = [
+        count_block(
+            Block(test.values[at], test.labels[at], None if weight is None else weight[at]),
+            chains,
+            (metrics.CalibrationHistogram(),) * 2,
+        )
+        for at in np.s_[:150, 150:]
+    ]
+    found = finish_sums(join_sums(*parts), 15)
+    w = np.ones(600) if weight is None else weight
+    for k, metric in enumerate(("log_loss", "brier_score", "accuracy")):
+        terms = []
+        for chain in chains:
+            log_p = chain.log_probabilities(test.values)
+            of_label, p = log_p[np.arange(600), test.labels], np.exp(log_p)
+            terms.append({
+                "log_loss": -of_label,
+                "brier_score": ((p - np.eye(4)[test.labels]) ** 2).sum(axis=1),
+                "accuracy": p.argmax(axis=1) == test.labels,
+            }[metric])  # fmt: skip
+        mean = np.average(terms, axis=1, weights=w)
+        np.testing.assert_allclose(found.means[k], mean, rtol=1e-10)
+        about = (np.array(terms) - mean[:, None]) * w
+        np.testing.assert_allclose(found.covariance[k], about @ about.T / w.sum() ** 2, rtol=1e-8, atol=1e-15)
 
 
 def test_half_precision_is_measured_in_single():

@@ -1,4 +1,4 @@
-"""Measures of several predictors as sums over blocks: means with standard errors, and histograms for the ECE."""
+"""Measures of several predictors as sums over blocks: means, and histograms for the ECE."""
 
 from __future__ import annotations
 
@@ -50,13 +50,10 @@ class FocalPoints:
 
 @dataclass
 class Tally:
-    """Sums over rows for each predictor; `moments` and `products` are weighted by w², for standard errors."""
+    """Sums over rows for each predictor: of weights, and of log-loss, Brier score and accuracy (3, predictors)."""
 
     weight: float
-    squared_weight: float
     sums: Vector
-    moments: Vector
-    products: Vector
     histograms: list[CalibrationHistogram]
 
 
@@ -82,43 +79,16 @@ def _tally_part(block: Block, predict: Predict, histograms: list[CalibrationHist
             histograms[i].count_rows(confidence, correct, block.weight)
     terms = np.array(rows).transpose(1, 0, 2)
     weight = np.ones(block.n_rows) if block.weight is None else block.weight
-    squared = weight * weight
-    return Tally(
-        float(weight.sum()),
-        float(squared.sum()),
-        terms @ weight,
-        terms @ squared,
-        (terms * squared) @ terms.transpose(0, 2, 1),
-        [],
-    )
+    return Tally(float(weight.sum()), terms @ weight, [])
 
 
 def join_tallies(first: Tally, second: Tally) -> Tally:
     """Both together."""
     return Tally(
         first.weight + second.weight,
-        first.squared_weight + second.squared_weight,
         first.sums + second.sums,
-        first.moments + second.moments,
-        first.products + second.products,
         [mine.merge(other) for mine, other in zip(first.histograms, second.histograms, strict=True)],
     )
-
-
-class Means(NamedTuple):
-    """Log-loss, Brier score and accuracy of each predictor (3, M), and the covariances of these means (3, M, M)."""
-
-    values: Vector
-    covariance: Vector
-
-
-def means(found: Tally) -> Means:
-    """The means of a tally."""
-    values = found.sums / found.weight
-    # Σ w² (x_i - m_i)(x_j - m_j), multiplied out.
-    crossed = found.moments[:, :, None] * values[:, None, :]
-    about = found.squared_weight * values[:, :, None] * values[:, None, :]
-    return Means(values, (found.products - crossed - crossed.transpose(0, 2, 1) + about) / found.weight**2)
 
 
 class Scores(NamedTuple):
@@ -139,7 +109,8 @@ def scores(found: Tally, resolutions: tuple[int, ...]) -> Scores:
 class Measures(NamedTuple):
     """What is reported of each predictor; `finer` are empty histograms that would leave less doubt."""
 
-    means: Means
+    means: Vector
+    """Log-loss, Brier score and accuracy (3, predictors)."""
     calibration: list[StreamedCalibration]
     finer: tuple[CalibrationHistogram, ...]
 
@@ -147,7 +118,7 @@ class Measures(NamedTuple):
 def measures(found: Tally, n_bins: int) -> Measures:
     """The measures of a tally with histograms."""
     calibration = [histogram.compute(n_bins=n_bins) for histogram in found.histograms]
-    return Measures(means(found), calibration, tuple(h.refined(n_bins=n_bins) for h in found.histograms))
+    return Measures(found.sums / found.weight, calibration, tuple(h.refined(n_bins=n_bins) for h in found.histograms))
 
 
 def score_points(
@@ -191,10 +162,10 @@ def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict
     found = measure(dataset, predict, 15, report_cells(n_predictors))
     return [
         {
-            "log_loss": float(found.means.values[LOG_LOSS, i]),
+            "log_loss": float(found.means[LOG_LOSS, i]),
             "ece": calibration.ece,
-            "brier_score": float(found.means.values[BRIER, i]),
-            "accuracy": float(found.means.values[ACCURACY, i]),
+            "brier_score": float(found.means[BRIER, i]),
+            "accuracy": float(found.means[ACCURACY, i]),
         }
         for i, calibration in enumerate(found.calibration)
     ]

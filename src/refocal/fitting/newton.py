@@ -252,38 +252,77 @@ def _descend(
         (math.log1p(GAMMA_BOUNDS[0]), math.log1p(GAMMA_BOUNDS[1])),
         (math.log(scale.lowest), math.log(scale.highest)),
     )
-    bounds = [ends if moves else (at, at) for ends, moves, at in zip(ranges, free, first, strict=True)]
-    point = _inside(first, bounds)
-    value, gradient, hessian = _in_logs(dataset, point, care.rough)
+    bounds = [within if moves else (at, at) for within, moves, at in zip(ranges, free, first, strict=True)]
+    descent = _Descent(dataset, free, bounds, care, ends)
+    state = descent.init(_inside(first, bounds))
     status: Status = "not converged"
-    rounding = 20.0 * max(dataset.precision, ROUGH_PRECISION if care.rough else 0.0)
     for _ in range(MAX_STEPS):
-        if ends and _joins((math.expm1(point[0]), math.exp(point[1])), ends):
+        if descent.leads_elsewhere(state):
             break
+        new = descent.step(state)
+        if new is None or new.is_last:
+            status = "at a bound" if state.at_bound else "converged"
+            state = new or state
+            break
+        state = new
+    return _solution(dataset, math.expm1(state.point[0]), math.exp(state.point[1]), state.value, status)
+
+
+class _State(NamedTuple):
+    """A point in (log(1+γ), log T), its log-loss, and the step that Newton's method would take from it."""
+
+    point: Pair
+    value: float
+    step: Pair = (0.0, 0.0)
+    gain: float = 0.0
+    """Twice by how much the step lowers a parabola."""
+    at_bound: bool = False
+    is_last: bool = False
+
+
+class _Descent(NamedTuple):
+    """The way down: `init` looks at a point, `step` goes on from it, None where no step leads further down."""
+
+    dataset: Dataset
+    free: Free
+    bounds: list[Pair]
+    care: Care
+    ends: Sequence[Solution]
+
+    def init(self, point: Pair) -> _State:
+        """A pass over the rows: the log-loss at a point and the step from there."""
+        value, gradient, hessian = _in_logs(self.dataset, point, self.care.rough)
         stuck = [
             moves and ((at <= low and slope > 0.0) or (at >= high and slope < 0.0))
-            for moves, at, (low, high), slope in zip(free, point, bounds, gradient, strict=True)
+            for moves, at, (low, high), slope in zip(self.free, point, self.bounds, gradient, strict=True)
         ]
-        step = _newton_step(gradient, hessian, (free[0] and not stuck[0], free[1] and not stuck[1]))
-        gain = -gradient[0] * step[0] - gradient[1] * step[1]
-        if care is ROUGH and ends and value - 2.0 * gain > ends[0].value:  # twice what a parabola promises
-            break
-        if max(abs(step[0]), abs(step[1])) <= care.step:  # here too
-            point, value = _inside((point[0] + step[0], point[1] + step[1]), bounds), value - 0.5 * gain
-            status = "at a bound" if any(stuck) else "converged"
-            break
+        step = _newton_step(gradient, hessian, (self.free[0] and not stuck[0], self.free[1] and not stuck[1]))
+        return _State(point, value, step, -gradient[0] * step[0] - gradient[1] * step[1], any(stuck))
+
+    def step(self, state: _State) -> _State | None:
+        """The next state: of a step that is small enough the end, unseen; else the longest part that leads down."""
+        if max(map(abs, state.step)) <= self.care.step:
+            return _State(self._part(state, 1.0), state.value - 0.5 * state.gain, is_last=True)
         # A gain below the rounding of the data cannot be seen in the value; the gradient still shows the way.
-        highest = value if gain > rounding * max(1.0, value) else value + rounding
-        for shrink in (1.0, 0.25, 0.05, 0.01, 1e-3):
-            trial = _inside((point[0] + shrink * step[0], point[1] + shrink * step[1]), bounds)
-            new = _in_logs(dataset, trial, care.rough)
-            if new[0] < highest:
-                point, (value, gradient, hessian) = trial, new
-                break
-        else:
-            status = "at a bound" if any(stuck) else "converged"
-            break
-    return _solution(dataset, math.expm1(point[0]), math.exp(point[1]), value, status)
+        rounding = 20.0 * max(self.dataset.precision, ROUGH_PRECISION if self.care.rough else 0.0)
+        seen = state.gain > rounding * max(1.0, state.value)
+        highest = state.value if seen else state.value + rounding
+        for share in (1.0, 0.25, 0.05, 0.01, 1e-3):
+            new = self.init(self._part(state, share))
+            if new.value < highest:
+                return new
+        return None
+
+    def leads_elsewhere(self, state: _State) -> bool:
+        """Whether the state is close to an end of others, or on all rows will not lie as deep as the first of them."""
+        if not self.ends:
+            return False
+        joins = _joins((math.expm1(state.point[0]), math.exp(state.point[1])), self.ends)
+        return joins or (self.care is ROUGH and state.value - 2.0 * state.gain > self.ends[0].value)
+
+    def _part(self, state: _State, share: float) -> Pair:
+        (x, y), (dx, dy) = state.point, state.step
+        return _inside((x + share * dx, y + share * dy), self.bounds)
 
 
 def _inside(point: Pair, bounds: list[Pair]) -> Pair:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal.engine.block import Block, Predictions
+from refocal.engine.block import Block
 from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Surface
 
@@ -65,6 +65,7 @@ class _Scan:
         self.block, self.objective = block, objective
         self.gammas, self.temperatures = gammas, temperatures
         self.nodes, self.weights = _interpolation(np.log(temperatures))
+        self._on_nodes = len(self.nodes) == len(temperatures)
         known = (gammas.tobytes(), temperatures.tobytes())
         if known not in block.memo:
             block.memo[known] = self._at_nodes(progress)
@@ -88,7 +89,7 @@ class _Scan:
         some = tuple(float(gamma) for gamma in self.gammas)
         for k, node in enumerate(self.nodes):
             for i, found in enumerate(block.predictions(some, math.exp(node), rough=not self._on_nodes)):
-                losses[i, k], means[i, k] = _log_loss(block, found), block.average(found.confidence)
+                losses[i, k], means[i, k] = -block.average(found.label_log_p), block.average(found.confidence)
                 tables[i, k] = found.confidence
             if progress is not None:  # the evaluations that follow are few
                 progress((k + 1) / len(self.nodes))
@@ -98,10 +99,6 @@ class _Scan:
     def score(self) -> Vector:
         """The objective at every point, as far as it is known."""
         return self.objective.score(self.log_loss, self.error)
-
-    @property
-    def _on_nodes(self) -> bool:
-        return len(self.nodes) == len(self.temperatures)
 
     def settle(self, nll_tolerance: float | None, among: NDArray[np.bool_]) -> None:
         """Look closer at points until no other can be the best of those asked for and within the tolerance."""
@@ -166,9 +163,10 @@ def scan_points(block: Block, objective: Objective, gammas: Vector, temperatures
 def evaluate(block: Block, objective: Objective, gamma: float, temperature: float) -> tuple[float, float]:
     """Log-loss and error of one point."""
     (found,) = block.predictions((gamma,), temperature)
+    log_loss = -block.average(found.label_log_p)
     if objective.metric is not None:
-        return _log_loss(block, found), block.measure(objective.metric, gamma, temperature)
-    return _log_loss(block, found), _error(block, objective, found.confidence)
+        return log_loss, block.measure(objective.metric, gamma, temperature)
+    return log_loss, _error(block, objective, found.confidence)
 
 
 def best_index(surface: Surface, nll_tolerance: float | None) -> tuple[int, ...]:
@@ -205,10 +203,6 @@ def _interpolation(log_temperatures: Vector) -> tuple[Vector, Vector]:
     terms = barycentric / np.where(hit, 1.0, distance)
     weights = np.where(hit.any(axis=1, keepdims=True), hit, terms / terms.sum(axis=1, keepdims=True))
     return nodes, weights.astype(np.float64)
-
-
-def _log_loss(block: Block, found: Predictions) -> float:
-    return -block.average(found.label_log_p)
 
 
 def _error(block: Block, objective: Objective, confidence: Vector) -> float:

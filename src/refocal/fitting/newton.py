@@ -77,22 +77,23 @@ MESSAGES: dict[Status, str] = {
 
 
 def newton_temperature(dataset: Dataset) -> Solution:
-    """The temperature of least log-loss; found once for each dataset."""
+    """The temperature of least log-loss; found once for each dataset.
+
+    The loss is convex in 1/T, so a bracketed Newton method cannot miss its minimum.
+    """
     if "temperature" not in dataset.memo:
-        dataset.memo["temperature"] = _newton_temperature(dataset)
+        scale = _scale(dataset)
+        slope = 1.0
+        status: Status = "flat"
+        if scale is None:
+            value = dataset.temperature_curvature(slope)[0]
+        else:
+            start = _first_slope(dataset, scale)
+            roughly, _, status = _bracketed(dataset, start, scale, ROUGH)
+            slope, value, status = _bracketed(dataset, roughly if status == "converged" else start, scale)
+        dataset.memo["temperature"] = _solution(dataset, 0.0, 1.0 / slope, value, status)
     found: Solution = dataset.memo["temperature"]
     return found
-
-
-def _newton_temperature(dataset: Dataset) -> Solution:
-    """The loss is convex in 1/T, so a bracketed Newton method cannot miss its minimum."""
-    scale = _scale(dataset)
-    if scale is None:
-        return _solution(dataset, 0.0, 1.0, dataset.temperature_curvature(1.0)[0], "flat")
-    start = _first_slope(dataset, scale)
-    roughly, _, status = _bracketed(dataset, start, scale, ROUGH)
-    slope, value, status = _bracketed(dataset, roughly if status == "converged" else start, scale)
-    return _solution(dataset, 0.0, 1.0 / slope, value, status)
 
 
 def _scale(dataset: Dataset) -> Scale | None:

@@ -20,11 +20,6 @@ CACHE_PART, GPU_PART = 1 << 16, 1 << 24
 LARGE_SINGLE = 1e17
 
 
-def usable(logits: Any) -> bool:
-    """Whether the engine can compute with these logits: always."""
-    return True
-
-
 def plan(logits: Array) -> Plan:
     """Parts of a size for the CPU or the GPU, one after the other: array libraries have threads of their own."""
     in_double = logits.dtype == namespace(logits).float64

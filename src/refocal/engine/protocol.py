@@ -1,4 +1,7 @@
-"""What an engine is: a module that computes passes over logits, labels and weights. There are three of them."""
+"""What an engine is: a module that computes passes over logits, labels and weights. There are three.
+
+`c_engine` and `triton_engine` take some logits (`usable`), `array_engine` takes all.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,6 @@ class Engine(Protocol):
     Sums come back as one vector, on the device of the logits: adding up parts then needs no transfer. `rough` asks for
     six digits where that is faster; an engine that has one precision ignores it.
     """
-
-    def usable(self, logits: Any) -> bool:
-        """Whether the engine can compute with these logits."""
 
     def plan(self, logits: Any) -> Plan:
         """How it will compute with them."""

@@ -2,84 +2,42 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-import array_api_compat
 import numpy as np
-from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv
 from sklearn.svm import LinearSVC
 from sklearn.utils import get_tags, indexable
-from sklearn.utils._indexing import _safe_indexing
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import (
-    _check_method_params,
-    check_is_fitted,
-    column_or_1d,
-    has_fit_parameter,
-)
+from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
-from refocal._arrays import Array, as_floating, lowest_log_probability, namespace, to_numpy
-from refocal._validation import check_option, check_weight
+from refocal._arrays import Array, namespace, to_numpy
+from refocal._validation import check_option
 from refocal.calibrators._base import Calibrator
+from refocal.calibrators._held_out import (
+    NAME,
+    Codes,
+    Rows,
+    as_indices,
+    calibrate,
+    checked_rows,
+    fit_fold,
+    held_out,
+    in_library_of_rows,
+    together,
+)
 from refocal.calibrators.auto import AutoCalibration
-from refocal.errors import InputWarning, LabelError, ParameterError, warn
+from refocal.errors import InputWarning, ParameterError, warn
 
-Codes = NDArray[np.int64]
-
-NAME = "CalibratedClassifier"
-# Below the machine epsilon a probability says no more than "none": a forest's 0 where it saw no example, or the
-# 10^-1000000 of naive Bayes, a few of which among the wrong rows would drive the temperature out of all reason.
-SMALLEST = float(np.finfo(np.float64).eps)
 RESPONSES = ("decision_function", "predict_log_proba", "predict_proba")
 SCIKIT_LEARN_NAMES = {"sigmoid": "logistic", "temperature": "ts"}
 """What scikit-learn calls methods that have another short name here; "isotonic" is the same."""
-
-
-class CalibratedMember(NamedTuple):
-    """A fitted classifier and its calibrator.
-
-    `columns` are those of all classes that the classifier has seen, `floor` the logarithm of the probability that
-    smaller ones count as.
-    """
-
-    estimator: Any
-    calibrator: Calibrator
-    columns: Codes
-    n_classes: int
-    floor: float
-
-    def predict_proba(self, X: Any) -> Array:
-        """Calibrated probabilities; a class that the classifier never saw has none."""
-        logits = _in_columns(logits_of(self.estimator, X), self.columns, self.n_classes)
-        return self.calibrator.predict_proba(_raise(logits, self.floor))
-
-
-class _HeldOut(NamedTuple):
-    """What a classifier says of rows that it was not trained on; -inf for classes that it never saw."""
-
-    estimator: Any
-    logits: Array
-    codes: Codes
-    weight: NDArray[np.float64] | None
-
-
-class _Rows(NamedTuple):
-    """The data of a fit: `y` and `classes` as the estimator sees them, `codes` as positions among its classes."""
-
-    X: Any
-    y: Any
-    codes: Codes
-    classes: NDArray[Any]
-    names: NDArray[Any]
-    weight: NDArray[np.float64] | None
 
 
 class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -149,27 +107,27 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         is_fitted = self._is_fitted(estimator)
         check_classification_targets(y)
         X, y = indexable(X, y)
-        rows = _rows(X, column_or_1d(y, warn=True), sample_weight, estimator if is_fitted else None)
+        rows = checked_rows(X, column_or_1d(y, warn=True), sample_weight, estimator if is_fitted else None)
         for_estimator, for_splitter = self._route(estimator, is_fitted, sample_weight, fit_params)
         is_ensemble = not is_fitted if self.ensemble == "auto" else bool(self.ensemble) and self.cv != "prefit"
         parallel = Parallel(n_jobs=self.n_jobs)
         if is_fitted and not is_ensemble:
-            folds = [_held_out(estimator, rows, np.arange(len(rows.codes)))]
+            folds = [held_out(estimator, rows, np.arange(len(rows.codes)))]
         else:
             splits = self._splits(rows, for_splitter, is_ensemble)
-            folds = parallel(delayed(_fit_fold)(clone(estimator), rows, for_estimator, *split) for split in splits)
+            folds = parallel(delayed(fit_fold)(clone(estimator), rows, for_estimator, *split) for split in splits)
         if is_ensemble:
             estimators = [fold.estimator for fold in folds]
             # A fold whose labels are all of one class cannot calibrate; all folds together can.
-            sources = [fold if len(np.unique(fold.codes)) > 1 else _together(folds) for fold in folds]
+            sources = [fold if len(np.unique(fold.codes)) > 1 else together(folds) for fold in folds]
         else:
             estimators = [estimator if is_fitted else clone(estimator).fit(rows.X, rows.y, **for_estimator)]
-            sources = [_together(folds)]
+            sources = [together(folds)]
         self.calibrated_classifiers_ = parallel(
-            delayed(_calibrate)(fitted, clone(calibrator), source, rows.classes)
+            delayed(calibrate)(fitted, clone(calibrator), source, rows.classes)
             for fitted, source in zip(estimators, sources, strict=True)
         )
-        self.classes_ = _beside(rows.names, X)
+        self.classes_ = in_library_of_rows(rows.names, X)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(estimators[0], name):
                 setattr(self, name, getattr(estimators[0], name))
@@ -264,11 +222,11 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             )
         return fit_params, {} if groups is None else {"groups": groups}
 
-    def _splits(self, rows: _Rows, for_splitter: Mapping[str, Any], is_ensemble: bool) -> list[tuple[Codes, Codes]]:
+    def _splits(self, rows: Rows, for_splitter: Mapping[str, Any], is_ensemble: bool) -> list[tuple[Codes, Codes]]:
         """Training and held-out rows of each fold, as indices."""
         labels = to_numpy(rows.y)
         cv = check_cv(self.cv, labels, classifier=True)
-        splits = [tuple(map(_as_indices, split)) for split in cv.split(rows.X, labels, **for_splitter)]
+        splits = [tuple(map(as_indices, split)) for split in cv.split(rows.X, labels, **for_splitter)]
         is_chosen = self.cv is None or isinstance(self.cv, int) or hasattr(self.cv, "split")
         held_out = np.bincount(np.concatenate([rows.codes[test] for _, test in splits]))
         rarest = int(held_out[np.unique(rows.codes)].min())
@@ -276,134 +234,3 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             expected = f"of at most {rarest} folds, the number of rows of the rarest class; or ensemble=False"
             raise ParameterError("cv", NAME, expected=expected, got=f"{len(splits)}")
         return splits  # type: ignore[return-value]
-
-
-def logits_of(estimator: Any, X: Any) -> Array:
-    """Logits of a fitted classifier, one column for each of its classes."""
-    if hasattr(estimator, "decision_function"):
-        scores = _floating(estimator.decision_function(X))
-        return scores if scores.ndim == 2 else namespace(scores).stack([-0.5 * scores, 0.5 * scores], axis=1)
-    with np.errstate(divide="ignore"):
-        if hasattr(estimator, "predict_log_proba"):
-            log_p = _floating(estimator.predict_log_proba(X))
-        else:
-            p = _floating(estimator.predict_proba(X))
-            log_p = namespace(p).log(p)
-    return namespace(log_p).clip(log_p, math.log(SMALLEST), None)
-
-
-def _check_columns(estimator: Any, X: Any, scores: Array) -> None:
-    """Refuse scores of pairs of classes. Of three classes there are three pairs: their votes are what it predicts."""
-    classes, got = to_numpy(estimator.classes_), None
-    if scores.shape[1] != len(classes):
-        got = f"{scores.shape[1]} columns for {len(classes)} classes"
-    elif len(classes) == 3 and hasattr(estimator, "decision_function") and hasattr(estimator, "predict"):
-        s, predicted = to_numpy(scores), to_numpy(estimator.predict(X))
-        a, b, c = (s > 0.0).T.astype(int)  # 0 wins over 1, 0 over 2, 1 over 2
-        votes = np.stack([a + b, 1 - a + c, 2 - b - c], axis=1)
-        by_class, by_pair = (np.mean(classes[np.argmax(by, axis=1)] == predicted) for by in (s, votes))
-        if by_pair > by_class:
-            got = f"scores whose largest is the predicted class in {by_class:.0%} of the rows"
-    if got is not None:
-        expected = "a classifier with a score for each class, not for each pair: decision_function_shape='ovr'"
-        raise ParameterError("estimator", NAME, expected=expected, got=f"{type(estimator).__name__} with {got}")
-
-
-def _rows(X: Any, y: Any, sample_weight: Any, fitted: Any) -> _Rows:
-    """Checked data; the classes are those of a fitted classifier, else those of the labels."""
-    function, labels = f"{NAME}.fit", to_numpy(y)
-    found = np.unique(labels)
-    classes = found if fitted is None else np.asarray(to_numpy(_classes_of(fitted)))
-    strangers = np.setdiff1d(found, classes)
-    if len(strangers):
-        raise LabelError("y", function, expected="of the estimator's classes", got=repr(strangers[0]))
-    if len(found) < 2:
-        got = f"only one class, {found.tolist()[0]!r}" if len(found) else "no labels"
-        raise LabelError("y", function, expected="of at least two classes", got=got)
-    weight = None if sample_weight is None else check_weight(sample_weight, (len(labels),), function)
-    codes, names = np.searchsorted(classes, labels), classes
-    if fitted is None and _dispatches(X) and not _dispatches(y):
-        # scikit-learn computes in the library of X, which has no text
-        y, classes = _beside(codes, X), np.arange(len(classes))
-    return _Rows(X, y, codes, classes, names, weight)
-
-
-def _classes_of(fitted: Any) -> Any:
-    if not hasattr(fitted, "classes_"):
-        raise ParameterError("estimator", NAME, expected="a classifier, with classes_ once fitted", got=repr(fitted))
-    return fitted.classes_
-
-
-def _fit_fold(estimator: Any, rows: _Rows, params: Mapping[str, Any], train: Codes, test: Codes) -> _HeldOut:
-    own = _check_method_params(rows.X, params, indices=train)
-    return _held_out(estimator.fit(_safe_indexing(rows.X, train), _safe_indexing(rows.y, train), **own), rows, test)
-
-
-def _held_out(fitted: Any, rows: _Rows, test: Codes) -> _HeldOut:
-    columns = _columns(fitted, rows.classes)
-    # A class that was missing in training has no logit, so its rows cannot calibrate.
-    test = test[np.isin(rows.codes[test], columns)]
-    X = _safe_indexing(rows.X, test)
-    if len(test):
-        logits = logits_of(fitted, X)
-        _check_columns(fitted, X, logits)
-    else:
-        logits = np.empty((0, len(columns)))
-    weight = None if rows.weight is None else rows.weight[test]
-    return _HeldOut(fitted, _in_columns(logits, columns, len(rows.classes)), rows.codes[test], weight)
-
-
-def _together(folds: list[_HeldOut]) -> _HeldOut:
-    some = [fold for fold in folds if len(fold.codes)]
-    weight = None if some[0].weight is None else np.concatenate([fold.weight for fold in some])
-    logits = namespace(some[0].logits).concat([fold.logits for fold in some])
-    return _HeldOut(None, logits, np.concatenate([fold.codes for fold in some]), weight)
-
-
-def _calibrate(fitted: Any, calibrator: Calibrator, source: _HeldOut, classes: NDArray[Any]) -> CalibratedMember:
-    floor = -np.inf if hasattr(fitted, "decision_function") else lowest_log_probability(source.logits, SMALLEST)
-    calibrator.fit(_raise(source.logits, floor), source.codes, source.weight)
-    return CalibratedMember(fitted, calibrator, _columns(fitted, classes), len(classes), floor)
-
-
-def _raise(logits: Array, floor: float) -> Array:
-    """No value below the floor, but for classes that a classifier never saw."""
-    xp = namespace(logits)
-    return logits if floor == -np.inf else xp.where(xp.isinf(logits), logits, xp.clip(logits, floor, None))
-
-
-def _columns(fitted: Any, classes: NDArray[Any]) -> Codes:
-    return np.asarray(np.searchsorted(classes, to_numpy(_classes_of(fitted))))
-
-
-def _in_columns(logits: Array, columns: Codes, n_classes: int) -> Array:
-    """One column for each class, with -inf for those that are not among `columns`."""
-    if len(columns) == n_classes:
-        return logits
-    xp = namespace(logits)
-    none = xp.full_like(logits[:, 0], -np.inf)
-    at = {k: i for i, k in enumerate(columns.tolist())}
-    return xp.stack([logits[:, at[k]] if k in at else none for k in range(n_classes)], axis=1)
-
-
-def _as_indices(rows: Any) -> Codes:
-    found = np.asarray(rows)
-    return np.flatnonzero(found) if found.dtype == np.bool_ else found
-
-
-def _dispatches(values: Any) -> bool:
-    """Whether scikit-learn computes with these values in their own array library."""
-    return get_config()["array_api_dispatch"] and not isinstance(values, np.ndarray) and hasattr(values, "__dlpack__")
-
-
-def _floating(values: Any) -> Array:
-    if _dispatches(values):
-        return as_floating(values, "scores", NAME)[0]
-    return np.asarray(to_numpy(values), dtype=np.float64)
-
-
-def _beside(labels: NDArray[Any], X: Any) -> Array:
-    """Numbers of classes in the library of `X`, where scikit-learn computes in it."""
-    if labels.dtype.kind not in "biuf" or not _dispatches(X):
-        return labels
-    return namespace(X).asarray(labels, device=array_api_compat.device(X))

@@ -9,15 +9,20 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import array_api_compat
 import numpy as np
+from numpy.typing import NDArray
 
 from refocal.errors import DataError, ShapeError
 
 Array = Any
 """An array of any library that follows the array API standard."""
+Vector: TypeAlias = NDArray[np.float64]
+Matrix: TypeAlias = NDArray[np.floating[Any]]
+Flags: TypeAlias = NDArray[np.bool_]
+Indices: TypeAlias = NDArray[np.int64]
 
 SMALLEST = float(np.finfo(np.float32).tiny)
 """The smallest probability that every precision to compute in can hold."""

@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from refocal._arrays import as_floating, row_blocks, without_warnings
+from refocal._arrays import Vector, as_floating, row_blocks, without_warnings
 from refocal.engine import Block, Dataset, Pass
 from refocal.maps.affine import features, transform
-
-Vector = NDArray[np.float64]
 
 # Rows are walked through in blocks of so many numbers: large enough for matrix products, small enough for memory.
 BLOCK = 1 << 20

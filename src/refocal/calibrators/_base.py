@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from refocal.nn import CalibrationLayer
 
-Vector = NDArray[np.float64]
 
 # Memory-mapped logits from so many bytes on are gone through in blocks.
 LARGE_MAP = 1 << 30

@@ -12,14 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from refocal._arrays import row_blocks
+from refocal._arrays import Vector, row_blocks
 from refocal.calibrators._logistic import fit_line, near, platt_targets, softplus
 from refocal.calibrators.spline import Prior, Spline, fit_spline
 from refocal.engine import Block
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, log_odds, top_log_odds
 from refocal.maps.steps import Chain, Focal, Step, Temperature
-
-Vector = NDArray[np.float64]
 
 # The settings were chosen on 24 networks and 8 tabular models; benchmarks/results/auto.md says what was tried.
 # Knots of the curve, and its prior: weights in rows.

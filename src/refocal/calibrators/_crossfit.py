@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import as_floating, to_numpy
+from refocal._arrays import Vector, as_floating, to_numpy
 from refocal.calibrators._affine import COARSE_GAIN, SMALL_GAIN, Affine, Penalty, fit_affine
 from refocal.engine import Block, Dataset
 from refocal.fitting.newton import newton_temperature
 from refocal.maps import steps
 from refocal.maps.steps import Chain, KeepTop, Step
-
-Vector = NDArray[np.float64]
 
 # Less than so many rows are not divided further.
 MIN_ROWS = 100

@@ -12,12 +12,19 @@ from sklearn import get_config
 from sklearn.utils._indexing import _safe_indexing
 from sklearn.utils.validation import _check_method_params
 
-from refocal._arrays import Array, as_floating, in_library_of, lowest_log_probability, namespace, to_numpy
+from refocal._arrays import (
+    Array,
+    Indices,
+    Vector,
+    as_floating,
+    in_library_of,
+    lowest_log_probability,
+    namespace,
+    to_numpy,
+)
 from refocal._validation import check_weight
 from refocal.calibrators._base import Calibrator
 from refocal.errors import LabelError, ParameterError
-
-Codes = NDArray[np.int64]
 
 NAME = "CalibratedClassifier"
 # Below the machine epsilon a probability says no more than "none": a forest's 0 where it saw no example, or the
@@ -34,7 +41,7 @@ class CalibratedMember(NamedTuple):
 
     estimator: Any
     calibrator: Calibrator
-    columns: Codes
+    columns: Indices
     n_classes: int
     floor: float
 
@@ -49,8 +56,8 @@ class HeldOut(NamedTuple):
 
     estimator: Any
     logits: Array
-    codes: Codes
-    weight: NDArray[np.float64] | None
+    codes: Indices
+    weight: Vector | None
 
 
 class Rows(NamedTuple):
@@ -58,10 +65,10 @@ class Rows(NamedTuple):
 
     X: Any
     y: Any
-    codes: Codes
+    codes: Indices
     classes: NDArray[Any]
     names: NDArray[Any]
-    weight: NDArray[np.float64] | None
+    weight: Vector | None
 
 
 def logits_of(estimator: Any, X: Any) -> Array:
@@ -120,13 +127,13 @@ def _classes_of(fitted: Any) -> Any:
     return fitted.classes_
 
 
-def fit_fold(estimator: Any, rows: Rows, params: Mapping[str, Any], train: Codes, test: Codes) -> HeldOut:
+def fit_fold(estimator: Any, rows: Rows, params: Mapping[str, Any], train: Indices, test: Indices) -> HeldOut:
     """A classifier fitted on some rows, and what it says of others."""
     own = _check_method_params(rows.X, params, indices=train)
     return held_out(estimator.fit(_safe_indexing(rows.X, train), _safe_indexing(rows.y, train), **own), rows, test)
 
 
-def held_out(fitted: Any, rows: Rows, test: Codes) -> HeldOut:
+def held_out(fitted: Any, rows: Rows, test: Indices) -> HeldOut:
     """What a fitted classifier says of these rows."""
     columns = columns_of(fitted, rows.classes)
     # A class that was missing in training has no logit, so its rows cannot calibrate.
@@ -149,12 +156,12 @@ def together(folds: list[HeldOut]) -> HeldOut:
     return HeldOut(None, logits, np.concatenate([fold.codes for fold in some]), weight)
 
 
-def columns_of(fitted: Any, classes: NDArray[Any]) -> Codes:
+def columns_of(fitted: Any, classes: NDArray[Any]) -> Indices:
     """Where the classes that a classifier has seen stand among all."""
     return np.asarray(np.searchsorted(classes, to_numpy(_classes_of(fitted))))
 
 
-def in_columns(logits: Array, columns: Codes, n_classes: int) -> Array:
+def in_columns(logits: Array, columns: Indices, n_classes: int) -> Array:
     """One column for each class, with -inf for those that are not among `columns`."""
     if len(columns) == n_classes:
         return logits
@@ -164,7 +171,7 @@ def in_columns(logits: Array, columns: Codes, n_classes: int) -> Array:
     return xp.stack([logits[:, at[k]] if k in at else none for k in range(n_classes)], axis=1)
 
 
-def as_indices(rows: Any) -> Codes:
+def as_indices(rows: Any) -> Indices:
     """Rows by their numbers; they may come as a boolean mask."""
     found = np.asarray(rows)
     return np.flatnonzero(found) if found.dtype == np.bool_ else found

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._arrays import Vector
 from refocal.errors import ConvergenceError
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 Target = NDArray[np.bool_] | NDArray[np.float64]
 
 MAX_STEPS = 200
@@ -28,7 +27,7 @@ def softplus(x: Vector) -> Vector:
 
 
 def fit_logistic(
-    features: Matrix, target: Target, weight: Vector, prior: Vector, penalty: Matrix, lower: Vector
+    features: Vector, target: Target, weight: Vector, prior: Vector, penalty: Vector, lower: Vector
 ) -> Vector:
     """The θ ≥ lower that minimises Σ w·(log(1+exp(η)) - y·η) + ½(θ-prior)ᵀ·penalty·(θ-prior), η = features·θ.
 
@@ -64,7 +63,7 @@ def fit_logistic(
     raise ConvergenceError(f"The coefficients of a calibration curve did not settle in {MAX_STEPS} steps.")
 
 
-def _loss(theta: Vector, features: Matrix, target: Target, weight: Vector, prior: Vector, penalty: Matrix) -> float:
+def _loss(theta: Vector, features: Vector, target: Target, weight: Vector, prior: Vector, penalty: Vector) -> float:
     eta = features @ theta
     off = theta - prior
     return float(weight @ (target * softplus(-eta) + (1 - target) * softplus(eta)) + 0.5 * off @ penalty @ off)

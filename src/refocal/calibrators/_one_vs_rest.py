@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, as_floating, namespace, row_blocks, to_numpy, without_warnings
+from refocal._arrays import Array, Vector, as_floating, namespace, row_blocks, to_numpy, without_warnings
 from refocal._validation import check_number, check_option
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._fitted import Fitted
@@ -21,7 +21,6 @@ from refocal.maps import curves as maps
 from refocal.maps.curves import log_odds
 from refocal.maps.steps import Chain, Mixture, Step, Temperature, Uniform
 
-Vector = NDArray[np.float64]
 # The knots of one class, and for each power the coefficients of its pieces: see `Pieces`.
 Curve = tuple[Vector, tuple[Vector, ...]]
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from refocal._arrays import Vector
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._confidence import fit_tail, losses_of, two_class_step
 from refocal.calibrators._crossfit import (
@@ -28,8 +29,6 @@ from refocal.engine import Block, Dataset
 from refocal.errors import FitWarning, warn
 from refocal.fitting.newton import newton_temperature
 from refocal.maps.steps import Chain, Floor, KeepTop, Step, Temperature
-
-Vector = NDArray[np.float64]
 
 # A matrix is tried where there are at least so many rows for each of its entries.
 ROWS_PER_ENTRY = 5

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from refocal._arrays import Vector
 from refocal.calibrators._logistic import fit_logistic, softplus
-from refocal.calibrators._one_vs_rest import OneVsRest, Rows, Vector
+from refocal.calibrators._one_vs_rest import OneVsRest, Rows
 from refocal.maps.curves import Beta
 from refocal.maps.steps import Step
 

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, gammaln, logit
 
+from refocal._arrays import Vector
 from refocal._validation import check_integer, check_option
-from refocal.calibrators._one_vs_rest import Bins, Curve, OneVsRest, Rows, Vector
+from refocal.calibrators._one_vs_rest import Bins, Curve, OneVsRest, Rows
 from refocal.calibrators.isotonic import WITHIN
 
 STRATEGIES = ("mass", "width", "information")

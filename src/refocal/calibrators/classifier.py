@@ -17,12 +17,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
-from refocal._arrays import Array, namespace, to_numpy
+from refocal._arrays import Array, Indices, namespace, to_numpy
 from refocal._validation import check_option
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._held_out import (
     NAME,
-    Codes,
     Rows,
     as_indices,
     calibrate,
@@ -222,7 +221,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             )
         return fit_params, {} if groups is None else {"groups": groups}
 
-    def _splits(self, rows: Rows, for_splitter: Mapping[str, Any], is_ensemble: bool) -> list[tuple[Codes, Codes]]:
+    def _splits(self, rows: Rows, for_splitter: Mapping[str, Any], is_ensemble: bool) -> list[tuple[Indices, Indices]]:
         """Training and held-out rows of each fold, as indices."""
         labels = to_numpy(rows.y)
         cv = check_cv(self.cv, labels, classifier=True)

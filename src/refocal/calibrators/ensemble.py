@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize
 
-from refocal.calibrators._base import FLOOR, Calibrator, Vector
+from refocal._arrays import Vector
+from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._fitted import Fitted, predictions_of
 from refocal.engine import Dataset
 from refocal.fitting import Solution

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import isotonic_regression
 
+from refocal._arrays import Vector
 from refocal._validation import check_option
-from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows, Vector
+from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows
 
 WITHIN = ("shift", "constant")
 

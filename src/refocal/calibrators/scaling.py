@@ -26,8 +26,6 @@ from refocal.fitting import Solution, Surface, find
 from refocal.fitting.solution import Status
 from refocal.maps.steps import Affine, Chain, Focal, Step, Temperature
 
-Vector = NDArray[np.float64]
-
 # What strength="auto" chooses from, by the out-of-fold log-loss; the first is the strongest.
 STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1)
 # A matrix of more than so many entries for each row is fitted at strength 1, at once: its choice would take minutes.

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refocal._arrays import Vector
 from refocal._validation import check_integer
 from refocal.calibrators._logistic import Target, fit_logistic
-from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows, Vector
+from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows
 
 # How much stiffer the curve is against bending than against a slope other than 1.
 STIFFNESS = 10.0

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, as_floating, is_torch, namespace, row_blocks, to_numpy
+from refocal._arrays import Array, Vector, as_floating, is_torch, namespace, row_blocks, to_numpy
 from refocal.engine import array_engine, c_engine
 from refocal.engine.array_engine import LARGE_SINGLE, on_gpu
-from refocal.engine.dataset import Dataset, Vector, sample_rows
+from refocal.engine.dataset import Dataset, sample_rows
 from refocal.engine.passes import Pass
 from refocal.engine.protocol import Engine
 from refocal.maps.forward import focal_temperature

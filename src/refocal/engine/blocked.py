@@ -11,10 +11,10 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import lowest_log_probability
+from refocal._arrays import Vector, lowest_log_probability
 from refocal._validation import LARGE, SMALL, sum_of_parts, warn_of_sums
 from refocal.engine.block import Block
-from refocal.engine.dataset import Dataset, Vector, sample_rows
+from refocal.engine.dataset import Dataset, sample_rows
 from refocal.engine.passes import Partial, Pass
 from refocal.engine.reading import Reading
 from refocal.errors import DataError, LabelError, ShapeError

@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import is_torch, to_numpy
+from refocal._arrays import Vector, is_torch, to_numpy
 from refocal.engine.protocol import Plan
-
-Vector = NDArray[np.float64]
 
 # Entries of a part. The compiled passes keep four rows at a time, so that it is the share of a thread.
 PART = 1 << 18

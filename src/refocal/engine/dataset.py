@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._arrays import Vector
 from refocal.engine.passes import Pass
 
 if TYPE_CHECKING:
     from refocal.engine.block import Block
 
-Vector = NDArray[np.float64]
 T = TypeVar("T")
 
 # Rows and entries of the sample on which a grid is looked at.

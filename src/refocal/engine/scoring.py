@@ -10,14 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import row_blocks
+from refocal._arrays import Vector, row_blocks
 from refocal.engine.block import Block, Predictions
 from refocal.engine.dataset import Dataset
 from refocal.engine.passes import Pass
 from refocal.metrics._bins import equal_mass_ece
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 
-Vector = NDArray[np.float64]
 Predict = Callable[[Block], Iterable[tuple[Predictions, NDArray[np.bool_]]]]
 
 # Cells of the histograms of a search, of its last look and of a report; the latter are refined until the bound is small

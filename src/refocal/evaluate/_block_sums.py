@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import as_floating, row_blocks, to_numpy
+from refocal._arrays import Vector, as_floating, row_blocks, to_numpy
 from refocal.engine import Block
 from refocal.evaluate._look import metrics_with_interval
 from refocal.evaluate.evaluation import ClassRow
@@ -23,8 +23,6 @@ from refocal.metrics._inputs import Rows
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 from refocal.metrics.record import BlockSums, Metric
 from refocal.metrics.smooth import residuals_on_grid
-
-Vector = NDArray[np.float64]
 
 # Cells of all histograms of classes together; one takes 88 bytes.
 CELLS = 1 << 20

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refocal._arrays import Vector
 from refocal.calibrators import Calibrator
 from refocal.engine import BlockedDataset, Pass
 from refocal.engine.scoring import ECE_BOUND, MAX_REFINEMENTS, report_cells
@@ -28,7 +29,6 @@ from refocal.evaluate._look import N_BINS, Look, histogram_of, metrics_with_inte
 from refocal.evaluate.evaluation import Reliability
 from refocal.maps.steps import Chain
 from refocal.metrics import CalibrationHistogram, Interval, PairedDifference, ReliabilityCurve
-from refocal.metrics._inputs import Vector
 from refocal.metrics.intervals import Summary, normal_difference, normal_interval
 from refocal.metrics.record import StreamedMetric
 

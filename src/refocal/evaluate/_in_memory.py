@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import as_floating, to_numpy
+from refocal._arrays import Vector, as_floating, to_numpy
 from refocal.calibrators import Calibrator
 from refocal.data import Predictions
 from refocal.errors import DataError
@@ -17,7 +17,7 @@ from refocal.evaluate._look import N_BINS, Look, histogram_of, metrics_with_inte
 from refocal.evaluate.evaluation import ClassRow, Reliability
 from refocal.maps import log_softmax
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
-from refocal.metrics._inputs import Rows, Vector, read_probabilities
+from refocal.metrics._inputs import Rows, read_probabilities
 from refocal.metrics.bootstrap import summarise
 from refocal.metrics.intervals import Summary
 from refocal.metrics.reliability import band_of, curve_of

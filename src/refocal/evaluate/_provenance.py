@@ -8,16 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import refocal
+from refocal._arrays import Vector
 from refocal.calibrators import Calibrator
 from refocal.evaluate._look import N_BINS
 from refocal.evaluate.evaluation import SearchSurface
 from refocal.fitting import Surface
 from refocal.fitting.objective import as_objective
-
-Vector = NDArray[np.float64]
 
 ABSENT_CLASSES = "classes without a row of the fit"
 

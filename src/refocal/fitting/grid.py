@@ -8,11 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._arrays import Vector
 from refocal.engine.block import Block
 from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Surface
-
-Vector = NDArray[np.float64]
 
 # At most so many confidences are held at once, in numbers of float64; and of so many rows in any case.
 TABLE, FEWEST_ROWS = 40_000_000, 2_000

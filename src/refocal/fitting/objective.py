@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._arrays import Vector
 from refocal.errors import ParameterError
 from refocal.metrics._bins import norm_of_gaps, quantile_starts, rank, sum_bins
 from refocal.metrics.records import objectives
 
-Vector = NDArray[np.float64]
 Metric = Callable[..., float]
 
 # The default rule (docs/calibrators.md). One number of bins alone is a noisy guide on a few thousand rows, so the

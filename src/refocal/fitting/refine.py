@@ -7,15 +7,14 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from refocal._arrays import Vector
 from refocal.engine.dataset import Dataset
 from refocal.engine.scoring import FINE_BITS, POINTS, SEARCH_BITS, Scores, score_points
 from refocal.fitting.grid import within
 from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Surface
 
-Vector = NDArray[np.float64]
 Index = tuple[int, ...]
 Point = tuple[float, float]
 

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from refocal import metrics
+from refocal._arrays import Vector
 from refocal._validation import check_option
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset
@@ -20,8 +20,6 @@ from refocal.fitting.newton import newton, newton_temperature, optimum_near
 from refocal.fitting.objective import Objective, as_objective
 from refocal.fitting.refine import polish, refine
 from refocal.fitting.solution import Solution, Surface
-
-Vector = NDArray[np.float64]
 
 PAPER_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
 """The values of γ that the paper's experiments try."""

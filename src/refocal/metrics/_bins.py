@@ -13,7 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from refocal.metrics._inputs import Flags, Indices, Rows, Vector
+from refocal._arrays import Flags, Indices, Vector
+from refocal.metrics._inputs import Rows
 
 STRATEGIES = ("quantile", "uniform", "interpolated")
 _BLOCK = 1 << 15

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refocal._arrays import Indices, Vector
 from refocal.metrics._bins import Bins
-from refocal.metrics._inputs import Indices, Vector
 
 
 class Doubt(NamedTuple):

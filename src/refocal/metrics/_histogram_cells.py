@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from refocal._arrays import Indices, Vector
 from refocal._validation import check_integer
-from refocal.metrics._inputs import Indices, Vector
 
 _OCTAVES = 53
 _FULL_OCTAVES = 32

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import as_array, as_floating, namespace, row_blocks, to_numpy
+from refocal._arrays import Flags, Indices, Matrix, Vector, as_array, as_floating, namespace, row_blocks, to_numpy
 from refocal._validation import check_label_range, check_labels, check_number, check_weight, whole_numbers
 from refocal.errors import DataError, ShapeError
-
-Vector: TypeAlias = NDArray[np.float64]
-Matrix: TypeAlias = NDArray[np.floating[Any]]
-Flags: TypeAlias = NDArray[np.bool_]
-Indices: TypeAlias = NDArray[np.int64]
 
 SUM_TOLERANCE = 1e-3
 """How far the sum of a row of probabilities may be from 1; more only where the array's own precision is coarser."""

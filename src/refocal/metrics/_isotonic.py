@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from refocal._arrays import Flags, Vector
 from refocal.metrics._bins import Bins, Ranked, rank, sum_bins
-from refocal.metrics._inputs import Flags, Vector
 
 
 def isotonic_fit(confidence: Vector, correct: Vector | Flags, weight: Vector | None) -> Bins:

@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from refocal.metrics._inputs import Rows, Vector
+from refocal._arrays import Vector
+from refocal.metrics._inputs import Rows
 
 Evaluate: TypeAlias = Callable[[Vector], Vector]
 """How often each row is drawn, (resamples, rows) ↦ the metric for each resample."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from refocal._arrays import Vector
 from refocal._validation import check_integer, check_option
 from refocal.metrics._bins import (
     STRATEGIES,
@@ -19,7 +20,7 @@ from refocal.metrics._bins import (
     rank,
     sum_bins,
 )
-from refocal.metrics._inputs import Rows, Vector, read_probabilities
+from refocal.metrics._inputs import Rows, read_probabilities
 from refocal.metrics.inversion import ErrorModel, InvertedError
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.reliability import bins_of_curve

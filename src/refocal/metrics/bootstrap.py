@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from refocal._arrays import Vector
 from refocal._validation import check_integer, check_option
 from refocal.errors import DataError
 from refocal.metrics._bins import bins_of
-from refocal.metrics._inputs import Rows, Vector, check_level, read_log_probabilities, read_probabilities
+from refocal.metrics._inputs import Rows, check_level, read_log_probabilities, read_probabilities
 from refocal.metrics._resampling import draw_resamples
 from refocal.metrics.intervals import Interval, PairedDifference, Summary, bounded
 from refocal.metrics.inversion import SHAPE_BINS, InvertedError

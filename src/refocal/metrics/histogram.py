@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from refocal._arrays import Flags, Indices, Vector
 from refocal._json import parse_json
 from refocal._validation import check_integer
 from refocal.errors import DataError, ParameterError
 from refocal.metrics._bins import Bins, Ranked, norm_of_gaps, quantile_starts
 from refocal.metrics._histogram_bounds import bound_of_largest_gap, cumulative_gap, doubt_of
 from refocal.metrics._histogram_cells import Cells, are_cells, check_bits
-from refocal.metrics._inputs import Flags, Indices, Vector, check_level, read_probabilities
+from refocal.metrics._inputs import check_level, read_probabilities
 from refocal.metrics.reliability import ReliabilityCurve, curve_of
 
 __all__ = ["CalibrationHistogram", "StreamedCalibration"]

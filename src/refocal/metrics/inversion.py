@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refocal._arrays import Vector
 from refocal.metrics._bins import Bins
-from refocal.metrics._inputs import Vector
 from refocal.metrics.intervals import Interval
 
 N_DRAWS = 500

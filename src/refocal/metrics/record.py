@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from refocal.metrics._inputs import Rows, Vector, mean
+from refocal._arrays import Vector
+from refocal.metrics._inputs import Rows, mean
 from refocal.metrics._resampling import Evaluate, resample_mean, resample_rows
 from refocal.metrics.histogram import StreamedCalibration
 from refocal.metrics.intervals import Summary

@@ -8,17 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import without_warnings
+from refocal._arrays import Matrix, Vector, without_warnings
 from refocal._validation import check_integer, check_option
 from refocal.metrics._bins import STRATEGIES, Bins, make_bins, norm_of_gaps
-from refocal.metrics._inputs import (
-    Matrix,
-    Rows,
-    Vector,
-    mean,
-    read_log_probabilities,
-    read_probabilities,
-)
+from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities
 from refocal.metrics._isotonic import isotonic_fit
 from refocal.metrics._resampling import base_weight
 from refocal.metrics.record import Metric, mean_metric

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from refocal._arrays import Flags, Vector
 from refocal._validation import check_number
 from refocal.metrics._bins import Bins, Ranked, bins_of, rank
-from refocal.metrics._inputs import Flags, Rows, Vector, mean, read_probabilities
+from refocal.metrics._inputs import Rows, mean, read_probabilities
 from refocal.metrics._isotonic import isotonic_fit
 from refocal.metrics.inversion import ErrorModel
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refocal._arrays import Indices, Vector
 from refocal._validation import check_integer
 from refocal.metrics._bins import quantile_starts, rank
-from refocal.metrics._inputs import Indices, Rows, Vector, check_level, read_probabilities
+from refocal.metrics._inputs import Rows, check_level, read_probabilities
 from refocal.metrics._resampling import base_weight
 from refocal.metrics.intervals import Interval, NormalSummary, PairedDifference, normal_difference, normal_interval
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric

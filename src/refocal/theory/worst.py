@@ -10,13 +10,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from refocal._arrays import Vector
 from refocal._validation import check_integer, check_number
 from refocal.errors import ParameterError
 from refocal.theory.confidence import confidence_threshold
-
-Vector = NDArray[np.float64]
 
 # Values tried for the class in between, first over the whole range and then around the best.
 POINTS = 41

@@ -84,7 +84,7 @@ def chosen_methods(names: Sequence[str] | str | None) -> list[str]:
     """The methods of a comparison: those named, every one for "all", the usual ones for None.
 
     >>> chosen_methods(None)[:2], len(chosen_methods("all")) == len(NAMED)
-    (['ts', 'focal'], True)
+    (['auto', 'ts'], True)
     """
     if names is None:
         return [name for name, method in NAMED.items() if method.usual]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from refocal.errors import RefocalError
 
@@ -27,6 +28,11 @@ class Failures:
     def reasons(self) -> dict[str, str]:
         """One line for each method that failed."""
         return {name: _line(error) for name, error in self.errors.items()}
+
+
+def is_last_hope(i: int, everything: Mapping[str, Any], done: Mapping[str, Any]) -> bool:
+    """Whether no calibrator would be left if the one at place `i` failed; the first is the network as it is."""
+    return i == len(everything) - 1 and len(done) <= 1 and len(everything) > 1
 
 
 def _line(error: Exception) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,20 +24,21 @@ from refocal.evaluate._block_sums import (
     mean_metrics,
     with_finer,
 )
-from refocal.evaluate._look import N_BINS, Look, histogram_of, metrics_with_interval, metrics_with_value
+from refocal.evaluate._look import (
+    N_BINS,
+    Look,
+    Looks,
+    Progress,
+    histogram_of,
+    metrics_with_interval,
+    metrics_with_value,
+)
+from refocal.evaluate._provenance import run_of
 from refocal.evaluate.evaluation import Reliability
 from refocal.maps.steps import Chain
 from refocal.metrics import CalibrationHistogram, Interval, PairedDifference, ReliabilityCurve
 from refocal.metrics.intervals import Summary, normal_difference, normal_interval
 from refocal.metrics.record import StreamedMetric
-
-
-class BlockLooks(NamedTuple):
-    """The looks at all methods, and how many rows they rest on."""
-
-    looks: dict[str, Look]
-    n_rows: int
-    n_skipped: int
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,12 @@ class MeanSummary:
         return math.sqrt(max(float(squared), 0.0))
 
 
-def look_at_blocks(rows: BlockedDataset, calibrators: Mapping[str, Calibrator | None], level: float) -> BlockLooks:
+def look_at_blocks(
+    rows: BlockedDataset, calibrators: Mapping[str, Calibrator | None], level: float, progress: Progress | None
+) -> Looks:
     """Every metric of every method."""
+    if progress is not None:
+        rows.watch = lambda done, total: progress(done, total or 0, "measuring")
     for name, calibrator in calibrators.items():
         if calibrator is not None and calibrator.input != rows.input:
             expected = f"{calibrator.input}, as the calibrator {name!r} takes"
@@ -83,7 +87,8 @@ def look_at_blocks(rows: BlockedDataset, calibrators: Mapping[str, Calibrator | 
     found = _measure(rows, tuple(calibrators.values()))
     seconds = (time.perf_counter() - start) / len(calibrators)
     looks = {name: _look(found, i, level, seconds) for i, name in enumerate(calibrators)}
-    return BlockLooks(looks, rows.n_rows, rows.n_skipped)
+    skipped = {"rows skipped": str(rows.n_skipped)} if rows.n_skipped else {}
+    return Looks(looks, rows.n_rows, run_of(None, None) | skipped)
 
 
 def _measure(rows: BlockedDataset, calibrators: tuple[Calibrator | None, ...]) -> Measured:

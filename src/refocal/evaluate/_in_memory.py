@@ -1,8 +1,9 @@
-"""A look at a method on rows in memory: exact values, intervals from the rows themselves."""
+"""A look at methods on rows in memory: exact values, intervals from the rows themselves."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -11,9 +12,20 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Vector, as_floating, to_numpy
 from refocal.calibrators import Calibrator
+from refocal.calibrators.registry import NONE
 from refocal.data import Predictions
 from refocal.errors import DataError
-from refocal.evaluate._look import N_BINS, Look, histogram_of, metrics_with_interval, metrics_with_value
+from refocal.evaluate._failures import Failures, is_last_hope
+from refocal.evaluate._look import (
+    N_BINS,
+    Look,
+    Looks,
+    Progress,
+    histogram_of,
+    metrics_with_interval,
+    metrics_with_value,
+)
+from refocal.evaluate._provenance import run_of
 from refocal.evaluate.evaluation import ClassRow, Reliability
 from refocal.maps import log_softmax
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
@@ -26,8 +38,26 @@ HISTOGRAM_BINS = 20
 
 
 def look_at_rows(
-    test: Predictions, calibrator: Calibrator | None, *, n_resamples: int, level: float, seed: int
-) -> Look:
+    test: Predictions,
+    methods: Mapping[str, Calibrator | None],
+    chosen: str | None,
+    report: Progress,
+    failures: Failures,
+    *,
+    level: float,
+    n_resamples: int,
+    seed: int,
+) -> Looks:
+    """Every metric of every method that can be measured."""
+    looks: dict[str, Look] = {}
+    for i, (name, calibrator) in enumerate(methods.items()):
+        report(i, len(methods) + 1, f"measuring {name}")
+        with failures.of(name, needed=name in (NONE, chosen) or is_last_hope(i, methods, looks)):
+            looks[name] = _look(test, calibrator, level=level, n_resamples=n_resamples, seed=seed)
+    return Looks(looks, len(test), run_of(n_resamples, seed))
+
+
+def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_resamples: int, seed: int) -> Look:
     """Every metric of one method; its probabilities are checked once, here."""
     start = time.perf_counter()
     log_p = log_proba(test, calibrator)

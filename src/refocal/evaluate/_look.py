@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,10 @@ from refocal.metrics.record import Metric
 N_BINS = 15
 
 
+Progress = Callable[[float, int, str], None]
+"""Told of the steps done, of all steps, and of what comes next."""
+
+
 @dataclass(frozen=True)
 class Look:
     """One method on the test rows; its probabilities are not kept: those of many methods would fill the memory."""
@@ -29,6 +34,14 @@ class Look:
     histogram: Histogram
     classes: Callable[[], list[ClassRow]]
     seconds: float
+
+
+class Looks(NamedTuple):
+    """The looks at all methods, how many rows they rest on, and how they came about."""
+
+    of: dict[str, Look]
+    n_rows: int
+    run: dict[str, str]
 
 
 def metrics_with_interval() -> list[Metric]:

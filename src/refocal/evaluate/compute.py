@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from refocal._validation import check_integer, check_option
@@ -13,16 +13,14 @@ from refocal.calibrators.serialize import to_dict
 from refocal.data import Predictions
 from refocal.engine import BlockedDataset
 from refocal.errors import ParameterError
-from refocal.evaluate._failures import Failures
+from refocal.evaluate._failures import Failures, is_last_hope
 from refocal.evaluate._in_blocks import look_at_blocks
 from refocal.evaluate._in_memory import look_at_rows, wide
-from refocal.evaluate._look import Look, check_columns
-from refocal.evaluate._provenance import absent_classes_of, n_validation_of, run_of, surface_of
+from refocal.evaluate._look import Look, Progress, check_columns
+from refocal.evaluate._provenance import absent_classes_of, n_validation_of, surface_of
 from refocal.evaluate.evaluation import Evaluation, Measured
 from refocal.metrics import PairedDifference
 from refocal.metrics._inputs import check_level
-
-Progress = Callable[[float, int, str], None]
 
 N_RESAMPLES, SEED = 500, 0
 # A method is recommended for its ECE among those that give up at most this share of the best log-loss.
@@ -150,25 +148,15 @@ def evaluate(
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
-    run: dict[str, str] = {}
     about: Any = test.reading if isinstance(test, BlockedDataset) else test
     usable = _usable(everything, about, chosen, failures)
     if isinstance(test, BlockedDataset):
         _refuse_resampling(n_resamples=n_resamples, seed=seed)
-        if progress is not None:
-            test.watch = lambda done, total: report(done, total or 0, "measuring")
-        found = look_at_blocks(test, usable, level)
-        looks, n_test = found.looks, found.n_rows
-        run = {**run_of(None, None), **({"rows skipped": str(found.n_skipped)} if found.n_skipped else {})}
+        looks, n_test, run = look_at_blocks(test, usable, level, progress)
     else:
-        drawing = {
-            "n_resamples": N_RESAMPLES
-            if n_resamples is None
-            else check_integer(n_resamples, "n_resamples", "evaluate"),
-            "seed": SEED if seed is None else seed,
-        }
-        looks, n_test = _look_at_all(test, usable, chosen, report, failures, level=level, **drawing), len(test)
-        run = run_of(**drawing)
+        n_resamples = N_RESAMPLES if n_resamples is None else check_integer(n_resamples, "n_resamples", "evaluate")
+        drawing = {"n_resamples": n_resamples, "seed": SEED if seed is None else seed}
+        looks, n_test, run = look_at_rows(test, usable, chosen, report, failures, level=level, **drawing)
     picked = _recommended(looks) if chosen is None else chosen
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
@@ -197,32 +185,10 @@ def _usable(
     """The methods whose columns are those of the rows."""
     usable: dict[str, Calibrator | None] = {}
     for i, (name, calibrator) in enumerate(everything.items()):
-        with failures.of(name, needed=name == chosen or _is_last_hope(i, everything, usable)):
+        with failures.of(name, needed=name == chosen or is_last_hope(i, everything, usable)):
             check_columns(name, calibrator, about.n_classes, about.class_names)
             usable[name] = calibrator
     return usable
-
-
-def _look_at_all(
-    test: Predictions,
-    everything: Mapping[str, Calibrator | None],
-    chosen: str | None,
-    report: Progress,
-    failures: Failures,
-    **how: Any,
-) -> dict[str, Look]:
-    """A look at every method that can be measured."""
-    looks: dict[str, Look] = {}
-    for i, (name, calibrator) in enumerate(everything.items()):
-        report(i, len(everything) + 1, f"measuring {name}")
-        with failures.of(name, needed=name in (NONE, chosen) or _is_last_hope(i, everything, looks)):
-            looks[name] = look_at_rows(test, calibrator, **how)
-    return looks
-
-
-def _is_last_hope(i: int, everything: Mapping[str, Any], done: Mapping[str, Any]) -> bool:
-    """Whether no calibrator would be left if this one failed."""
-    return i == len(everything) - 1 and len(done) <= 1 and len(everything) > 1
 
 
 def _refuse_resampling(**given: Any) -> None:

@@ -184,6 +184,32 @@ def test_a_tolerance_bounds_the_log_loss_and_buys_calibration(tables):
         assert errors[0] > errors[-1]
 
 
+def test_the_links_are_those_of_their_definitions(tables):
+    """Sparsemax and entmax maximise <p, z> plus an entropy, by a fine search; tempered probabilities sum to 1."""
+    table = tables["links"]["links"]
+    q = np.linspace(0.0, 1.0, 200_001)
+    for i in (1000, 1103, 1190, 1260, 1333, 1399, 1500):
+        s = table["score"][i]
+        for name, alpha in (("sparsemax", 2.0), ("1.5-entmax", 1.5)):
+            entropy = (q - q**alpha + (1 - q) - (1 - q) ** alpha) / (alpha * (alpha - 1))
+            assert table[name][i] == pytest.approx(q[np.argmax(q * s + entropy)], abs=1e-5)
+        shift = float(mp.findroot(lambda x, s=s: 1 / (1 - (s - x)) + 1 / (1 + x) - 1, max(s, 0.0) + 1.5))
+        assert table["tempered, t₂ = 2"][i] == pytest.approx(1 / (1 - (s - shift)), rel=1e-9)
+        p = np.exp(focal(np.array([s, 0.0]), 3.0))
+        assert table["focal, γ = 3"][i] == pytest.approx(p[0], rel=1e-12)
+    assert np.all(table["sparsemax"][table["score"] >= 1.0] == 1.0)
+
+
+def test_no_other_temperature_is_closer_to_a_link(tables):
+    table = tables["links"]
+    s = table["links"]["score"]
+    for name, temperature, error in zip(*table["closest"].values(), strict=True):
+        p = table["links"][name]
+        others = [np.abs(p - 1 / (1 + np.exp(-s / t))).max() for t in np.geomspace(0.1, 6.0, 2001)]
+        assert error <= min(others) + 1e-9
+        assert error == pytest.approx(np.abs(p - 1 / (1 + np.exp(-s / temperature))).max(), rel=1e-9)
+
+
 def test_the_line_is_the_one_of_least_squares():
     x, y = np.array([0.0, 1.0, 3.0, 4.0]), np.array([1.0, 2.5, 2.0, 6.0])
     line = fit_line(x, y)

@@ -1,4 +1,4 @@
-"""Every figure of the paper and two of our own: computed, drawn, written, and read off. None of it needs torch."""
+"""Every figure of the paper and three of our own: computed, drawn, written, and read off. None of it needs torch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from refocal._validation import check_option
 from refocal_paper.figures._base import PaperFigure, Reading, draw, write
 from refocal_paper.figures._networks import Networks
 from refocal_paper.figures.binary import BINARY
+from refocal_paper.figures.links import LINK_FIGURES
 from refocal_paper.figures.multiclass import MULTICLASS
 from refocal_paper.figures.simplex import SIMPLEX
 from refocal_paper.figures.trained import trained_figures
 
 __all__ = ["NAMES", "PaperFigure", "Reading", "Reproduced", "draw", "make_figures", "reproduce", "write"]
 
-# In the order of the paper; the last two are ours.
+# In the order of the paper; the last three are ours.
 NAMES = (
     "loss-and-link",
     "binary-fit",
@@ -30,6 +31,7 @@ NAMES = (
     "gamma-temperature-line",
     "confidence",
     "tolerance",
+    "links",
 )
 
 
@@ -46,7 +48,8 @@ class Reproduced(NamedTuple):
 
 def make_figures(runs: Path | None = None) -> dict[str, PaperFigure]:
     """The figures by name; `runs` is a folder with the cells of a sweep, drawn beside the embedded networks."""
-    known = {figure.name: figure for figure in (*BINARY, *SIMPLEX, *MULTICLASS, *trained_figures(Networks(runs)))}
+    every = (*BINARY, *SIMPLEX, *MULTICLASS, *trained_figures(Networks(runs)), *LINK_FIGURES)
+    known = {figure.name: figure for figure in every}
     return {name: known[name] for name in NAMES}
 
 

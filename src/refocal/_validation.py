@@ -30,6 +30,9 @@ from refocal.errors import DataError, InputWarning, LabelError, ParameterError, 
 
 # Squares of numbers between the two, and their products with one another, neither vanish nor overflow.
 SMALL, LARGE = 1e-100, 1e100
+SUM_TOLERANCE = 1e-3
+"""How far the sum of a row of probabilities may be from 1; more only where the array's own precision is coarser."""
+NEGATIVE_TOLERANCE = 1e-6
 IGNORED = (-100, -1, 255)
 """Labels that mark rows without one, in language models and in segmentation."""
 
@@ -202,11 +205,10 @@ def check_option(value: Any, options: tuple[str, ...], argument: str, function: 
         raise ParameterError(argument, function, expected=f"one of {words}", got=repr(value))
 
 
-def check_probabilities(values: Any, argument: str, function: str, tolerance: float = 1e-3) -> Array:
-    """Rows of probabilities, classes on the last axis: at least 0, sums within `tolerance` or their rounding of 1."""
+def check_probabilities(values: Any, argument: str, function: str, tolerance: float = SUM_TOLERANCE) -> Array:
+    """Rows of probabilities, classes on the last axis: none negative, and 1 in sum within `tolerance` or rounding."""
     p, given = as_floating(values, argument, function)
     xp = namespace(p)
-    tolerance = max(tolerance, float(xp.finfo(given).eps))
     if p.ndim < 1 or p.shape[-1] < 2:
         raise ShapeError(
             argument,
@@ -214,20 +216,31 @@ def check_probabilities(values: Any, argument: str, function: str, tolerance: fl
             expected="an array with at least two classes on its last axis",
             got=f"shape {tuple(p.shape)}",
         )
-    if is_traced(p):
+    if is_traced(p) or math.prod(p.shape) == 0:
         return p
-    if not bool(xp.all(p >= 0.0)):  # NaN fails this comparison too
-        got = "NaN" if bool(xp.any(xp.isnan(p))) else f"{float(xp.min(p)):g} among them; are these logits?"
-        raise DataError(argument, function, expected="free of NaN and at least 0", got=got)
-    off = xp.max(xp.abs(xp.sum(p, axis=-1) - 1.0)) if math.prod(p.shape) else xp.asarray(0.0)
-    if float(off) > tolerance:
-        raise DataError(
-            argument,
-            function,
-            expected=f"probabilities whose rows sum to 1 within {tolerance:g}",
-            got=f"a row that is off by {float(off):.3g}",
-        )
+    check_not_negative(float(xp.min(p)), argument, function)
+    sums = xp.reshape(xp.sum(p, axis=-1), (-1,))
+    check_sums(sums, max(tolerance, float(xp.finfo(given).eps)), argument, "rows that sum to 1", function)
     return p
+
+
+def check_not_negative(lowest: float, argument: str, function: str) -> None:
+    """The smallest of some probabilities is none below 0, but for rounding."""
+    if not lowest >= -NEGATIVE_TOLERANCE:  # NaN fails this comparison too
+        expected, got = "free of NaN and negative values", "NaN"
+        if lowest < 0.0:
+            expected, got = f"{expected} (logits may be negative: are these some?)", f"a value of {lowest:.6g}"
+        raise DataError(argument, function, expected=expected, got=got)
+
+
+def check_sums(sums: Array, tolerance: float, argument: str, what: str, function: str) -> None:
+    """Sums of rows are 1 within a tolerance."""
+    xp = namespace(sums)
+    off = xp.abs(sums - 1.0)
+    if not float(xp.max(off)) <= tolerance:
+        worst = int(xp.argmax(xp.where(xp.isnan(off), xp.inf, off)))
+        expected = f"made of {what} within {tolerance:.3g}"
+        raise DataError(argument, function, expected=expected, got=f"a sum of {float(sums[worst]):.6g}")
 
 
 def sum_of_parts(rows: Array) -> int | None:
@@ -241,7 +254,7 @@ def sum_of_parts(rows: Array) -> int | None:
     if not bool(xp.min(rows) >= 0.0):
         return None
     sums = xp.sum(rows, axis=-1)
-    return next((whole for whole in (1, 100) if float(xp.max(xp.abs(sums / whole - 1.0))) <= 1e-3), None)
+    return next((whole for whole in (1, 100) if float(xp.max(xp.abs(sums / whole - 1.0))) <= SUM_TOLERANCE), None)
 
 
 def warn_of_sums(whole: int, argument: str, function: str) -> None:

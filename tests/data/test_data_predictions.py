@@ -66,7 +66,7 @@ def test_labels_may_count_from_one_or_be_names():
 
 
 def test_logits_are_not_probabilities():
-    with pytest.raises(DataError, match="at least 0"):
+    with pytest.raises(DataError, match="logits may be negative"):
         Predictions.from_probabilities(LOGITS, [0, 1, 2])
 
 

@@ -9,13 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import SMALLEST, log_probabilities, row_blocks, without_warnings
-from refocal._validation import check_option
+from refocal._validation import NEGATIVE_TOLERANCE, SUM_TOLERANCE, check_option
 from refocal.engine.block import Block
 from refocal.engine.c_engine import widened
 from refocal.errors import DataError, InputError, LabelError, Remedy, ShapeError
-
-# How far from 1 a row of probabilities may sum.
-SUM_TOLERANCE = 1e-3
 
 
 class Chunk(NamedTuple):
@@ -108,7 +105,7 @@ class Reading:
         if self.input == "logits":
             return np.asarray(~np.isfinite(values.max(axis=1)))
         off = np.abs(values.sum(axis=1, dtype=np.float64) - 1.0)
-        return np.asarray(~((values.min(axis=1) >= 0.0) & (off <= SUM_TOLERANCE)))
+        return np.asarray(~((values.min(axis=1) >= -NEGATIVE_TOLERANCE) & (off <= SUM_TOLERANCE)))
 
     def _bad_rows(self, chunk: Chunk) -> NDArray[np.bool_]:
         bad = np.zeros(len(chunk.labels), dtype=np.bool_)

@@ -14,13 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Indices, Matrix, Vector, as_array, as_floating, namespace, row_blocks, to_numpy
-from refocal._validation import check_label_range, check_labels, check_number, check_weight, whole_numbers
+from refocal._validation import (
+    SUM_TOLERANCE,
+    check_label_range,
+    check_labels,
+    check_not_negative,
+    check_number,
+    check_sums,
+    check_weight,
+    whole_numbers,
+)
 from refocal.errors import DataError, ShapeError
-
-SUM_TOLERANCE = 1e-3
-"""How far the sum of a row of probabilities may be from 1; more only where the array's own precision is coarser."""
-NEGATIVE_TOLERANCE = 1e-6
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -80,15 +84,13 @@ def read_probabilities(y_true: Any, probabilities: Any, sample_weight: Any, func
     """Checked rows of probabilities: no NaN, nothing negative, rows that sum to 1 within 1e-3."""
     rows, tolerance = _read(y_true, probabilities, sample_weight, function, "probabilities")
     p = rows.probabilities
-    lowest = float(p.min())
-    if not lowest >= -NEGATIVE_TOLERANCE:
-        raise DataError("probabilities", function, expected="free of NaN and negative values", got=_describe(lowest))
+    check_not_negative(float(p.min()), "probabilities", function)
     if rows.binary:
         highest = float(p.max())
         if highest > 1.0 + tolerance:
             raise DataError("probabilities", function, expected="at most 1", got=f"a value of {highest:.6g}")
         return rows
-    _check_sums(np.sum(p, axis=1, dtype=np.float64), tolerance, "probabilities", "rows that sum to 1", function)
+    check_sums(np.sum(p, axis=1, dtype=np.float64), tolerance, "probabilities", "rows that sum to 1", function)
     return rows
 
 
@@ -105,7 +107,7 @@ def read_log_probabilities(y_true: Any, log_probabilities: Any, sample_weight: A
     if not rows.binary:
         for rows_of_block in row_blocks(values.shape[0], values.shape[1], entries=1 << 20):
             sums: Vector = np.sum(np.exp(values[rows_of_block]), axis=1, dtype=np.float64)
-            _check_sums(sums, tolerance, "log_probabilities", "rows whose exponentials sum to 1", function)
+            check_sums(sums, tolerance, "log_probabilities", "rows whose exponentials sum to 1", function)
     return rows
 
 
@@ -162,14 +164,6 @@ def _unit(values: Matrix) -> Vector:
     if vector.min() < 0.0 or vector.max() > 1.0:
         return np.clip(vector, 0.0, 1.0)
     return vector
-
-
-def _check_sums(sums: Vector, tolerance: float, argument: str, expected: str, function: str) -> None:
-    off = np.abs(sums - 1.0)
-    if not float(off.max()) <= tolerance:
-        row = int(np.argmax(np.where(np.isnan(off), np.inf, off)))
-        expected = f"made of {expected} within {tolerance:.3g}"
-        raise DataError(argument, function, expected=expected, got=f"a sum of {sums[row]:.6g}")
 
 
 def _describe(value: float) -> str:

@@ -1,6 +1,6 @@
 """refocal turns the logits of any classifier into probabilities that can be trusted.
 
-Importing it loads NumPy and nothing heavy: each room is loaded when it is first used.
+Importing it loads NumPy and nothing heavy: each subpackage is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ try:
 except PackageNotFoundError:  # run from the sources, not installed
     __version__ = "0+unknown"
 
-_ROOMS = (
+_SUBPACKAGES = (
     "calibrators",
     "data",
     "decomposition",
@@ -36,14 +36,14 @@ _ROOMS = (
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _SUBPACKAGES:
         return import_module(f"refocal.{name}")
     if name.startswith("_") and name != "__all__":
         raise AttributeError(f"module 'refocal' has no attribute {name!r}")
     calibrators = import_module("refocal.calibrators")
     if name == "__all__":
         # `from refocal import *` works without torch, which refocal.nn needs.
-        here = [room for room in _ROOMS if room != "nn" or find_spec("torch") is not None]
+        here = [name for name in _SUBPACKAGES if name != "nn" or find_spec("torch") is not None]
         return ["__version__", *here, *sorted(set(calibrators.__all__) - {"Calibrator"})]
     if name in calibrators.__all__:
         return getattr(calibrators, name)

@@ -15,6 +15,7 @@ import numpy as np
 
 from refocal._arrays import (
     Array,
+    Vector,
     as_array,
     as_floating,
     in_library_of,
@@ -274,10 +275,10 @@ def warn_of_probabilities(values: Array, argument: str, function: str) -> None:
         warn_of_sums(whole, argument, function)
 
 
-def check_weight(values: Any, shape: tuple[int, ...], function: str) -> Any:
-    """Sample weights as a float64 NumPy vector: one for each label, none negative, of a sum that leaves room."""
+def check_weight(values: Any, shape: tuple[int, ...], function: str) -> Vector:
+    """Sample weights as a vector, one for each label: none negative, of a sum that neither vanishes nor overflows."""
     array, _ = as_floating(values, "sample_weight", function)
-    weight = to_numpy(array).astype(np.float64, copy=False)
+    weight: Vector = to_numpy(array).astype(np.float64, copy=False)
     if weight.shape != shape:
         raise ShapeError("sample_weight", function, expected=f"of shape {shape}", got=f"shape {weight.shape}")
     with np.errstate(over="ignore"):

@@ -1,6 +1,6 @@
 """The exceptions that refocal raises.
 
-Every complaint about what a caller passed in is an `InputError`, which is also a `ValueError`, and reads
+Every error about what a caller passed in is an `InputError`, which is also a `ValueError`, and reads
 "The 'gamma' of focal must be finite and greater than -1. Got -2.0 instead."
 """
 

@@ -156,7 +156,7 @@ def test_no_arguments_show_the_help(refocal):
     assert "Usage: refocal" in out + err
 
 
-def test_what_went_wrong_for_labels_is_mended_by_what_was_said(files, refocal):
+def test_what_went_wrong_is_corrected_by_what_was_said(files, refocal):
     assert refocal("fit", "one.npz", "--first-label", "1")[0] == 0
     assert refocal("fit", "p.npz", "--probabilities", "--values", "logits")[0] == 0
     assert refocal("fit", "names.npz", "--values", "scores", "--labels", "target")[0] == 0

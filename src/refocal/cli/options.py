@@ -68,7 +68,7 @@ def as_given(probabilities: bool, values: str | None, labels: str | None, weight
 
 @contextmanager
 def about(file: Path | str) -> Iterator[None]:
-    """Name the file in complaints about what is in it; those about settings stay as they are."""
+    """Name the file in errors about what is in it; those about settings stay as they are."""
     try:
         yield
     except InputError as error:

@@ -58,7 +58,7 @@ def run(arguments: list[str]) -> int:
 def run_program(name: str, module: str, arguments: list[str]) -> int:
     """Run one command of a program, whose commands are the `app` of a module; returns the exit code."""
     with warnings.catch_warnings():
-        # Probabilities given as logits would be calibrated without a complaint: here that is an error.
+        # Probabilities given as logits would be calibrated with a warning only: here that is an error.
         warnings.simplefilter("error", InputWarning)
         warnings.filterwarnings("ignore", category=ResourceWarning)
         warnings.filterwarnings("ignore", category=FitWarning)  # said in the text that is printed
@@ -80,7 +80,7 @@ def _explain(error: BaseException, program: str) -> int:
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else FAILURE
     if isinstance(error, BrokenPipeError):
-        # The reader, such as head, has seen enough; so that closing the stream does not complain either.
+        # The reader, such as head, has seen enough; so that closing the stream raises nothing either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
     if type(error).__name__ == "NoArgsIsHelpError":

@@ -52,24 +52,21 @@ class Step(ABC):
         return True
 
     def with_parameters(self, change: Callable[[Any], Any]) -> Self:
-        """The same step with every parameter changed, those of inner steps included."""
-        return replace(self, **{name: _changed(value, change) for name, value in self._entries() if _varies(value)})
+        """The same step with every number and array changed, those of inner steps included."""
+        own = {name: change(value) for name, value in self._own()}
+        return replace(self, **own, **{name: _changed(value, change) for name, value in self._inner()})
 
     def parameters(self) -> Iterator[tuple[str, Any]]:
-        """Names and values of all parameters, in the order in which `with_parameters` changes them."""
-        for name, value in self._entries():
-            if isinstance(value, (Step, tuple)):
-                for inner in _inner(value):
-                    yield from inner.parameters()
-            elif _varies(value):
-                yield name, value
+        """Names and values of all numbers and arrays, in the order in which `with_parameters` changes them."""
+        for step in self.walk():
+            yield from step._own()
 
     def walk(self) -> Iterator[Step]:
         """The step itself and all within it."""
         yield self
-        for _, value in self._entries():
-            for inner in _inner(value):
-                yield from inner.walk()
+        for _, value in self._inner():
+            for step in value if isinstance(value, tuple) else (value,):
+                yield from step.walk()
 
     def find(self, kind: type[Step], name: str, default: Any = None) -> Any:
         """A parameter of the first step of that kind, this one or within it; the default if there is none."""
@@ -82,24 +79,27 @@ class Step(ABC):
                 _check_field(step, each)
             if n_classes is not None and not step.fits(n_classes):
                 expected = f"made of parameters that fit each other and {n_classes} classes"
-                raise ParameterError("parameters", type(step).__name__, expected=expected, got=_shapes(step))
+                shapes = ", ".join(
+                    f"{each.name} of shape {np.shape(getattr(step, each.name))}" for each in fields(step)
+                )
+                raise ParameterError("parameters", type(step).__name__, expected=expected, got=shapes)
 
-    def _entries(self) -> list[tuple[str, Any]]:
+    def _own(self) -> list[tuple[str, Any]]:
+        """The fields that hold a number or an array."""
+        return [(name, value) for name, value in self._fields() if not isinstance(value, (str, Step, tuple))]
+
+    def _inner(self) -> list[tuple[str, Any]]:
+        """The fields that hold a step or a tuple of them."""
+        return [(name, value) for name, value in self._fields() if isinstance(value, (Step, tuple))]
+
+    def _fields(self) -> list[tuple[str, Any]]:
         return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
-def _varies(value: Any) -> bool:
-    return not isinstance(value, str)
-
-
-def _inner(value: Any) -> tuple[Step, ...]:
-    return (value,) if isinstance(value, Step) else value if isinstance(value, tuple) else ()
-
-
 def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(value, Step):
-        return value.with_parameters(change)
-    return tuple(_changed(inner, change) for inner in value) if isinstance(value, tuple) else change(value)
+    if isinstance(value, tuple):
+        return tuple(step.with_parameters(change) for step in value)
+    return value.with_parameters(change)
 
 
 def _check_field(step: Step, each: Field[Any]) -> None:
@@ -111,10 +111,6 @@ def _check_field(step: Step, each: Field[Any]) -> None:
             raise ParameterError(*of, expected=f"a finite number{domain}", got=repr(value))
     elif "dtype" in each.metadata and not np.all(np.isfinite(value)):
         raise ParameterError(*of, expected="an array of finite numbers", got=f"shape {np.shape(value)}")
-
-
-def _shapes(step: Step) -> str:
-    return ", ".join(f"{name} of shape {np.shape(value)}" for name, value in step._entries()) or "none"
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from refocal import (
 )
 from refocal._arrays import namespace
 from refocal.calibrators._affine import Penalty, fit_affine
-from refocal.calibrators._crossfit import Recipe, out_of_fold
+from refocal.calibrators._crossfit import Recipe, folds, out_of_fold
 from refocal.data import load_sample
 from refocal.engine import Block
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
@@ -190,7 +190,7 @@ def test_out_of_fold_predictions_never_saw_their_row():
     recipes = [Recipe("tempered", None), Recipe("tempered", False), Recipe("logits", True)]
     changed = logits.copy()
     changed[7] = -changed[7]
-    before, after = (out_of_fold(Block(x, labels), recipes, 5, 0) for x in (logits, changed))
+    before, after = (out_of_fold(Block(x, labels), recipes, folds(labels, 5, 0)) for x in (logits, changed))
     for old, new in zip(before, after, strict=True):
         moved = np.any(old != new, axis=1)
         assert moved[7]  # it is another row now

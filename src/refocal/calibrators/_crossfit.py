@@ -115,8 +115,7 @@ def fit_scalings(
 def out_of_fold(
     rows: Block,
     recipes: list[Recipe],
-    n_folds: int,
-    seed: int,
+    fold: NDArray[np.int64],
     *,
     order_preserving: bool = False,
     temperature: float | None = None,
@@ -126,9 +125,8 @@ def out_of_fold(
     The temperature that they start from is that of the other folds, unless it is given: a single number for all rows
     hardly knows them, and folds without a wrong row have none.
     """
-    fold = folds(rows.labels, n_folds, seed)
     found = [np.empty_like(rows.logits) for _ in recipes]
-    for i in range(n_folds):
+    for i in range(int(fold.max()) + 1):
         held_out = fold == i
         scalings = fit_scalings(rows.take(~held_out), recipes, COARSE_GAIN, temperature=temperature)
         for scores, scaling in zip(found, scalings, strict=True):
@@ -148,9 +146,15 @@ def mean_and_error(rows: Block, values: Vector) -> tuple[float, float]:
     return mean, float(np.sqrt(np.sum(weight**2 * (values - mean) ** 2)) / weight.sum())
 
 
-def folds(labels: NDArray[np.int64], n_folds: int, seed: int) -> NDArray[np.int64]:
-    """A fold for each row, every class spread evenly over them."""
-    shuffled = np.random.default_rng(seed).permutation(len(labels))
+def folds(
+    labels: NDArray[np.int64], n_folds: int, seed: int, keys: NDArray[np.uint64] | None = None
+) -> NDArray[np.int64]:
+    """A fold for each row, every class spread evenly over them; with keys a row's fold does not depend on its place."""
+    if keys is None:
+        shuffled = np.random.default_rng(seed).permutation(len(labels))
+    else:
+        mixed = (keys ^ np.random.default_rng(seed).integers(2**63, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        shuffled = np.argsort(mixed, kind="stable")
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     fold = np.empty(len(labels), dtype=np.int64)
     fold[by_class] = np.arange(len(labels)) % n_folds

@@ -25,13 +25,15 @@ from refocal.calibrators._crossfit import (
 from refocal.calibrators._fitted import Fitted, focal_point
 from refocal.calibrators.focal_structured import MATRICES, TEMPERATURE, VECTOR
 from refocal.calibrators.scaling import check_cross_fitting
-from refocal.engine import Block, Dataset
+from refocal.engine import Block, Dataset, row_keys
 from refocal.errors import FitWarning, warn
 from refocal.fitting.newton import newton_temperature
-from refocal.maps.steps import Chain, Floor, KeepTop, Step, Temperature
+from refocal.maps.steps import Chain, KeepTop, Step, Temperature
 
 # A matrix is tried where there are at least so many rows for each of its entries.
 ROWS_PER_ENTRY = 5
+# All but the last fit of the scaling is done on at most so many rows: more would change the log-loss by less than 1e-4.
+SAMPLE_ROWS = 100_000
 # The simplest scaling is taken that is worse than the best by at most so many standard errors.
 STANDARD_ERRORS = 0.5
 
@@ -120,27 +122,24 @@ class AutoCalibration(Calibrator):
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)
-        rows = usable_rows(self._block_of(dataset))
-        floor = _floor(rows.logits) if self.input == "probabilities" else None
-        if floor is not None:
-            rows = Block(np.maximum(rows.logits, floor.log_p), rows.labels, rows.weight)
+        dataset.start()
+        rows, whole = _sample(dataset)
         few = rows.n_rows < max(MIN_ROWS, self.n_folds)
         if rows.n_classes == 2:
             steps, choice = self._two_classes(rows, few)
-        elif rows.correct.all():
+        elif rows is whole and rows.correct.all():
             steps, choice = (Temperature(_laplace_temperature(rows)),), {"chosen": "laplace"}
         else:
-            steps, choice = self._many_classes(rows, few)
+            steps, choice = self._many_classes(whole, rows, few)
         sentences, worse = _sentences(rows, choice, few), _warnings(rows, choice)
         for each in worse:
             warn(f"{type(self).__name__}.fit: {each}", FitWarning)
-        notes = {"scaling": choice, "sentences": sentences + worse}
-        return Fitted(Chain((*((floor,) if floor else ()), *steps)), notes=notes)
+        return Fitted(Chain(steps), notes={"scaling": choice, "sentences": sentences + worse})
 
     def _two_classes(self, rows: Block, few: bool) -> tuple[tuple[Step, ...], dict[str, Any]]:
         choice: dict[str, Any] = {"chosen": "curve", "name": "curve"}
         if not few:
-            fold = folds(rows.labels, self.n_folds, self.random_state)
+            fold = folds(rows.labels, self.n_folds, self.random_state, row_keys(rows))
             found = np.empty(rows.n_rows)
             for i in range(self.n_folds):
                 found[fold == i] = losses_of((two_class_step(rows.take(fold != i)),), rows.take(fold == i))
@@ -148,22 +147,21 @@ class AutoCalibration(Calibrator):
         step = two_class_step(rows)
         return (KeepTop((step,)) if self.order_preserving else step,), choice
 
-    def _many_classes(self, rows: Block, few: bool) -> tuple[tuple[Step, ...], dict[str, Any]]:
+    def _many_classes(self, whole: Dataset, rows: Block, few: bool) -> tuple[tuple[Step, ...], dict[str, Any]]:
         keep = bool(self.order_preserving)
-        temperature = newton_temperature(rows).temperature
+        temperature = newton_temperature(whole).temperature
         recipes = [TEMPERATURE]
         if not few:
             enough = rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2
             recipes += [VECTOR, *(MATRICES if enough else ())]
-        scores = out_of_fold(
-            rows, recipes, self.n_folds, self.random_state, order_preserving=keep, temperature=temperature
-        )
+        fold = folds(rows.labels, self.n_folds, self.random_state, row_keys(rows))
+        scores = out_of_fold(rows, recipes, fold, order_preserving=keep, temperature=temperature)
         plain = [rows.average(losses(rows, each)) for each in scores]
         finalists = [0, 1, 2 + int(np.argmin(plain[2:]))] if len(recipes) > 2 else list(range(len(recipes)))
         tails = [fit_tail(Block(scores[i], rows.labels, rows.weight)) for i in finalists]
         chosen = _simplest(rows, [tail.losses for tail in tails])
         recipe, tail = recipes[finalists[chosen]], tails[chosen]
-        (scaling,) = fit_scalings(rows, [recipe], temperature=temperature)
+        (scaling,) = fit_scalings(whole, [recipe], temperature=temperature)
         choice = recipe.describe(scaling)
         tried = {recipes[i].name: rows.average(t.losses) for i, t in zip(finalists, tails, strict=True)}
         choice |= {
@@ -177,6 +175,20 @@ class AutoCalibration(Calibrator):
         return (scaling.step(order_preserving=keep), *tail.steps), choice
 
 
+def _sample(dataset: Dataset) -> tuple[Block, Dataset]:
+    """At most so many rows, and all of them: the first are the others if they are no more.
+
+    Rows come in the order of their keys, which are made of their values: a fit does not depend on their order, and
+    rows in blocks give the same.
+    """
+    if not isinstance(dataset, Block):
+        rows: Block = dataset.look(usable_rows, dataset.sample_size(SAMPLE_ROWS))
+        return rows, (rows if rows.n_rows == dataset.n_rows else dataset)
+    usable = usable_rows(dataset)
+    rows = usable.take(np.argsort(row_keys(usable), kind="stable")[:SAMPLE_ROWS])
+    return rows, (rows if rows.n_rows == usable.n_rows else usable)
+
+
 def _laplace_temperature(rows: Block) -> float:
     """The temperature at which the mean confidence is (n+1)/(n+2), where every one of n rows is right."""
     target = (rows.total_weight + 1.0) / (rows.total_weight + 2.0)
@@ -188,13 +200,6 @@ def _laplace_temperature(rows: Block) -> float:
     if excess(-20.0) <= 0.0 or excess(20.0) >= 0.0:  # as with ties
         return scale
     return scale * math.exp(brentq(excess, -20.0, 20.0, xtol=1e-6))
-
-
-def _floor(log_p: NDArray[Any]) -> Floor:
-    """Half the smallest probability that is not 0, as probabilities below the machine epsilon count."""
-    zero = math.log(np.finfo(log_p.dtype).eps) * (1.0 - 1e-6)
-    seen = log_p[log_p > zero]
-    return Floor(float(seen.min()) - math.log(2.0))
 
 
 def _simplest(rows: Block, candidates: list[Vector]) -> int:

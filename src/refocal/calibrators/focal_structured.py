@@ -12,6 +12,7 @@ from refocal.calibrators._crossfit import (
     MIN_ROWS,
     Recipe,
     fit_scalings,
+    folds,
     losses,
     mean_and_error,
     out_of_fold,
@@ -97,7 +98,8 @@ class FocalStructuredScaling(AffineCalibrator):
             self._search(rows, scores_of(scaling.step(), rows.logits))  # bad settings are errors on few rows too
             step = scaling.step(order_preserving=keep)
             return behind(step, untouched(scaling), None, TEMPERATURE.describe(scaling))
-        scores = out_of_fold(rows, recipes, self.n_folds, self.random_state, order_preserving=keep)
+        fold = folds(rows.labels, self.n_folds, self.random_state)
+        scores = out_of_fold(rows, recipes, fold, order_preserving=keep)
         recipe, solution, path, tried = self._choose(rows, recipes, scores)
         (scaling,) = fit_scalings(rows, [recipe])
         choice = recipe.describe(scaling) | {"log_loss_out_of_fold": tried}

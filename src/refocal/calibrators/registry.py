@@ -47,7 +47,7 @@ BY_ECE, BY_LOG_LOSS = {"objective": "ece"}, {"objective": "nll"}
 FOCAL: dict[str, Any] = {"keeps_order": True, "in_blocks": True}
 
 NAMED = {
-    "auto": Method("automatic calibration", AutoCalibration),
+    "auto": Method("automatic calibration", AutoCalibration, in_blocks=True),
     "ts": Method("temperature scaling", TemperatureScaling, **FOCAL),
     "ts-ece": Method("temperature scaling by ECE", TemperatureScaling, BY_ECE, usual=False, **FOCAL),
     "focal": Method("focal calibration", FocalCalibration, **FOCAL),

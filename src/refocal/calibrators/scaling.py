@@ -15,6 +15,7 @@ from refocal.calibrators._crossfit import (
     Recipe,
     Scaling,
     fit_scalings,
+    folds,
     losses,
     out_of_fold,
     usable_rows,
@@ -116,7 +117,7 @@ class RidgeScaling(AffineCalibrator):
             recipes = [self._recipe(strength or 1.0)]
         chosen, scores = 0, None
         if len(recipes) > 1 or (self.focal and not few):
-            tried = out_of_fold(rows, recipes, self.n_folds, self.random_state)
+            tried = out_of_fold(rows, recipes, folds(rows.labels, self.n_folds, self.random_state))
             chosen = int(np.argmin([rows.average(losses(rows, each)) for each in tried]))
             scores = tried[chosen]
         (scaling,) = fit_scalings(rows, [recipes[chosen]])

@@ -150,7 +150,7 @@ class BlockedDataset(Dataset):
 
 def inspect(block: Block, n_sample: int, zeros: bool = False) -> Inspected:
     """The first look at a block; `zeros`: it was made of probabilities, of which some may be 0."""
-    keys = _keys(block)
+    keys = row_keys(block)
     chosen = np.argpartition(keys, n_sample)[:n_sample] if len(keys) > n_sample else slice(None)
     values = block.logits[chosen]
     weight = block.weight
@@ -206,8 +206,8 @@ def _raised(task: Callable[[Block], Any], floor: float, block: Block) -> Any:
     return task(block.raised(floor))
 
 
-def _keys(block: Block) -> Keys:
-    """Well-mixed whole numbers, one a row."""
+def row_keys(block: Block) -> Keys:
+    """Well-mixed whole numbers, one a row and made of it alone."""
     columns = np.unique(np.linspace(0, block.logits.shape[1] - 1, KEY_COLUMNS).astype(np.int64))
     keys: Keys = block.labels.astype(np.uint64)
     for column in columns:

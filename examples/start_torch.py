@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from refocal import FocalTemperatureScaling
+from refocal import AutoCalibration
 from refocal.nn import collect_logits
 
 # Stands for your model and your data: a network that has learned 300 points by heart, and points it has not seen.
@@ -24,7 +24,7 @@ for _ in range(150):
 
 # From here on it is the same for any model.
 found = collect_logits(model, DataLoader(validation, batch_size=256))
-calibrator = FocalTemperatureScaling().fit(found.logits, found.labels)
+calibrator = AutoCalibration().fit(found.logits, found.labels)
 calibrated = nn.Sequential(model, calibrator.to_torch())  # log-probabilities out
 
 inputs, truth = test.tensors

@@ -71,4 +71,5 @@ def html_of_fit(chain: Chain, report: dict[str, Any]) -> str:
     head = "".join(f"<th>{escape(text)}</th>" for text in (on, "before", "after"))
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<p>{escape(describe(chain))}</p>{table}"
+    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in report.get("sentences", ()))
+    return f"<p>{escape(describe(chain))}</p>{table}{said}"

@@ -25,7 +25,8 @@ from refocal.calibrators._crossfit import (
 from refocal.calibrators._fitted import Fitted, focal_point
 from refocal.calibrators.focal_structured import MATRICES, TEMPERATURE, VECTOR
 from refocal.calibrators.scaling import check_cross_fitting
-from refocal.engine import Block, Dataset, row_keys
+from refocal.engine import Block, Dataset
+from refocal.engine.blocked import row_keys
 from refocal.errors import FitWarning, warn
 from refocal.fitting.newton import newton_temperature
 from refocal.maps.steps import Chain, KeepTop, Step, Temperature

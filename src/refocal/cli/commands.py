@@ -99,8 +99,14 @@ def demo(
 def fit(
     validation: Source,
     method: Annotated[
-        str, typer.Option("--method", "-m", help="ts, fts, focal, …", autocompletion=options.complete_method)
-    ] = "fts",
+        str | None,
+        typer.Option(
+            "--method",
+            "-m",
+            help="auto, ts, fts, …; by default auto, or fts where an objective is given.",
+            autocompletion=options.complete_method,
+        ),
+    ] = None,
     objective: Annotated[str | None, typer.Option(help="auto, nll, ece or a metric's name.")] = None,
     tolerance: Annotated[
         float | None, typer.Option(min=0.0, help="Share of the log-loss that may be given up.")
@@ -123,6 +129,7 @@ def fit(
 
     options.check_output(output, ONLY_JSON)
     kind = "probabilities" if probabilities else "logits"
+    method = method or ("auto" if objective is None and tolerance is None else "fts")
     calibrator = make(method, objective=objective, nll_tolerance=tolerance, input=kind)
     reading: dict[str, Any] = {"probabilities": probabilities, "values": values, "labels": labels, "weight": weights,
                                "first_label": first_label}  # fmt: skip

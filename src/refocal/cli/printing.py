@@ -76,6 +76,8 @@ def print_calibrator(calibrator: Calibrator) -> None:
     for row in rows:
         table.add_row(*row)
     console.print(table)
+    for sentence in report.get("sentences", ()):
+        console.print(sentence, markup=False)
     if is_guessing(report["after"]["log_loss"], report["n_classes"]):
         console.print(f"Beware: {GUESSED}.", markup=False)
 

@@ -1,8 +1,8 @@
 """Data and passes: a Dataset is rows in blocks, and an engine computes a pass over a block."""
 
 from refocal.engine.block import Block, Predictions
-from refocal.engine.blocked import BlockedDataset, row_keys
+from refocal.engine.blocked import BlockedDataset
 from refocal.engine.dataset import Dataset
 from refocal.engine.passes import Pass
 
-__all__ = ["Block", "BlockedDataset", "Dataset", "Pass", "Predictions", "row_keys"]
+__all__ = ["Block", "BlockedDataset", "Dataset", "Pass", "Predictions"]

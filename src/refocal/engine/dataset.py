@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -89,17 +89,12 @@ class Dataset(ABC):
 
     def temperature_curvature(self, slope: float, *, rough: bool = False) -> tuple[float, float, float]:
         """Mean log-loss of temperature scaling and its derivatives in 1/T = `slope`; `rough`: six digits are enough."""
-        from refocal.engine.block import Block
-
-        value, first, second = self.mean(partial(Block.temperature_sums, slope=slope, rough=rough)).tolist()
+        value, first, second = self.mean(methodcaller("temperature_sums", slope, rough=rough)).tolist()
         return value, first, second
 
     def curvature(self, gamma: float, temperature: float, *, rough: bool = False) -> Curvature:
         """Mean log-loss of focal temperature scaling, with gradient and Hessian in (γ, 1/T)."""
-        from refocal.engine.block import Block
-
-        sums = partial(Block.focal_sums, gamma=gamma, temperature=temperature, rough=rough)
-        value, g, b, gg, gb, bb = self.mean(sums)
+        value, g, b, gg, gb, bb = self.mean(methodcaller("focal_sums", gamma, temperature, rough=rough))
         return Curvature(float(value), np.array([g, b]), np.array([[gg, gb], [gb, bb]]))
 
 

@@ -91,16 +91,10 @@ def find(
         scan = partial(scan_grid, objective=goal, progress=progress, **points)
     surface, at = _best(dataset, goal, scan, most_rows(len(all_gammas), all_temperatures), tolerance)
     chosen = _chosen(surface, at, dataset.passes)
-    if search != "auto" or dataset.n_rows < MANY_ROWS or goal.metric is not None:
-        return chosen, surface
-    optima = [(0.0, newton_temperature(dataset).temperature)] if temperatures is None and 0.0 in all_gammas else []
-    if np.size(gammas) == np.size(temperatures) == 1 and len(all_gammas) > 1:
-        least = np.unravel_index(surface.log_loss.argmin(), surface.log_loss.shape)
-        near = float(surface.gamma[least]), float(surface.temperature[least])
-        optima.append(optimum_near(dataset, near, (gammas is None, temperatures is None)))
-    start = (chosen.gamma, chosen.temperature)
-    (gamma, temperature), value = polish(dataset, goal, start, optima, temperatures is None, tolerance)
-    return replace(chosen, gamma=gamma, temperature=temperature, value=value, passes=dataset.passes), surface
+    if search == "auto" and dataset.n_rows >= MANY_ROWS and goal.metric is None:
+        moves = gammas is None and np.size(temperatures) == 1, temperatures is None
+        chosen = _polished(dataset, goal, surface, chosen, tolerance, moves)
+    return chosen, surface
 
 
 def _best(
@@ -118,6 +112,24 @@ def _best(
             f"The objective {objective.name!r} needs all rows in memory. 'nll', 'ece', 'auto' and 'brier_score' do not."
         )
     return refine(dataset, objective, dataset.look(scan, n_looked_at), tolerance)
+
+
+def _polished(
+    dataset: Dataset,
+    objective: Objective,
+    surface: Surface,
+    chosen: Solution,
+    tolerance: float | None,
+    moves: tuple[bool, bool],
+) -> Solution:
+    """The chosen point, or one between the points of the grid that is better; `moves`: whether γ and T may be any."""
+    optima = [(0.0, newton_temperature(dataset).temperature)] if moves[1] and 0.0 in surface.gamma else []
+    if moves[0]:
+        least = np.unravel_index(surface.log_loss.argmin(), surface.log_loss.shape)
+        optima.append(optimum_near(dataset, (float(surface.gamma[least]), float(surface.temperature[least])), moves))
+    start = (chosen.gamma, chosen.temperature)
+    (gamma, temperature), value = polish(dataset, objective, start, optima, moves[1], tolerance)
+    return replace(chosen, gamma=gamma, temperature=temperature, value=value, passes=dataset.passes)
 
 
 def _scan_line(block: Block, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:

@@ -8,7 +8,7 @@ whoever computes it, so the answer is, to the last bit.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any
@@ -126,13 +126,11 @@ def part_leaves(parts: Sequence[Part], reading: Reading, client: Any) -> list[Ca
     groups = [delayed(partial(_same, list(parts[a:b])), pure=False)() for a, b in pairwise(cuts)]
     if client is not None:
         groups = client.persist(groups)
-    walked = delayed(partial(_walk_parts, reading), pure=False)
-    return [partial(walked, group) for group in groups]
+    return [_leaf(_chunks_of_parts, reading, group) for group in groups]
 
 
 def array_leaves(values: Any, labels: Any, weight: Any, reading: Reading) -> list[Callable[[Any], Any]]:
     """One leaf for each chunk of rows of Dask arrays."""
-    delayed = need("dask", "dask", "refocal.scale with Dask").delayed
     values = values.rechunk({1: -1})
     columns = [values.to_delayed()[:, 0]]
     for name, vector in (("y", labels), ("sample_weight", weight)):
@@ -140,23 +138,19 @@ def array_leaves(values: Any, labels: Any, weight: Any, reading: Reading) -> lis
             columns.append(_aligned(vector, values, name, reading.function).to_delayed())
     sizes = values.chunks[0]
     firsts = np.cumsum([0, *sizes]) if not np.isnan(sizes).any() else [0] * (len(sizes) + 1)
-    leaves: list[Callable[[Any], Any]] = []
-    for i, chunk in enumerate(zip(*columns, strict=True)):
-        walked = delayed(partial(_walk_chunk, reading, f"chunk {i}", int(firsts[i])), pure=False)
-        leaves.append(partial(walked, *chunk) if len(chunk) == 3 else partial(walked, *chunk, None))
-    return leaves
+    return [
+        _leaf(partial(_chunk_of_arrays, f"chunk {i}", int(firsts[i]), reading.function), reading, *arrays)
+        for i, arrays in enumerate(zip(*columns, strict=True))
+    ]
 
 
 def frame_leaves(
     frame: Any, classes: list[str], labels: str, weight: str | None, reading: Reading
 ) -> list[Callable[[Any], Any]]:
     """One leaf for each partition of a Dask DataFrame."""
-    delayed = need("dask", "dask", "refocal.scale with Dask").delayed
     wanted = frame[[*classes, labels, *([] if weight is None else [weight])]]
     return [
-        partial(
-            delayed(partial(_walk_frame, reading, f"partition {i}", classes, labels, weight), pure=False), partition
-        )
+        _leaf(partial(_chunk_of_frame, f"partition {i}", classes, labels, weight), reading, partition)
         for i, partition in enumerate(wanted.to_delayed())
     ]
 
@@ -197,19 +191,30 @@ def _aligned(vector: Any, values: Any, name: str, function: str) -> Any:
     return vector.rechunk((ours,))
 
 
-def _walk_parts(reading: Reading, parts: list[Part], task: Pass) -> Partial:
-    return reduce_chunks(chain.from_iterable(part.blocks() for part in parts), reading, task)
+def _leaf(chunks_of: Callable[..., Iterable[Chunk]], reading: Reading, *data: Any) -> Callable[[Any], Any]:
+    """A leaf of the tree: what a pass, given later, finds in the chunks of some data."""
+    delayed = need("dask", "dask", "refocal.scale with Dask").delayed
+    return partial(delayed(partial(_reduce, chunks_of, reading), pure=False), *data)
 
 
-def _walk_chunk(reading: Reading, where: str, first: int, values: Any, labels: Any, weight: Any, task: Pass) -> Partial:
-    return reduce_chunks([plain_chunk(values, labels, weight, where, first, function=reading.function)], reading, task)
+def _reduce(chunks_of: Callable[..., Iterable[Chunk]], reading: Reading, *data_and_task: Any) -> Partial:
+    *data, task = data_and_task
+    return reduce_chunks(chunks_of(*data), reading, task)
 
 
-def _walk_frame(
-    reading: Reading, where: str, classes: list[str], labels: str, weight: str | None, frame: Any, task: Pass
-) -> Partial:
+def _chunks_of_parts(parts: list[Part]) -> Iterable[Chunk]:
+    return chain.from_iterable(part.blocks() for part in parts)
+
+
+def _chunk_of_arrays(
+    where: str, first: int, function: str, values: Any, labels: Any, weight: Any = None
+) -> Iterable[Chunk]:
+    return [plain_chunk(values, labels, weight, where, first, function=function)]
+
+
+def _chunk_of_frame(where: str, classes: list[str], labels: str, weight: str | None, frame: Any) -> Iterable[Chunk]:
     weights = None if weight is None else frame[weight].to_numpy()
-    return reduce_chunks([Chunk(frame[classes].to_numpy(), frame[labels].to_numpy(), weights, where)], reading, task)
+    return [Chunk(frame[classes].to_numpy(), frame[labels].to_numpy(), weights, where)]
 
 
 def result_of(future: Any) -> Any:

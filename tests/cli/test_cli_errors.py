@@ -77,7 +77,7 @@ WRONG = [
     ("apply fitted.json nan.npz", 1, "nan.npz: "),
     ("apply fitted.json y.npy", 1, "y.npy: "),
     ("evaluate wide.npz fitted.json", 1, "of 4 columns"),
-    ("fit val.npz --probabilities --values logits", 1, "free of NaN and at least 0"),
+    ("fit val.npz --probabilities --values logits", 1, "free of NaN and negative values"),
     ("fit one.npz", 1, "add --first-label 1"),
     ("fit nan.npz", 1, "NaN in row 0"),
     ("fit short.npz", 1, "one label for each row"),

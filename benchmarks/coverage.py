@@ -87,12 +87,13 @@ def truths(model: Model) -> dict[str, float]:
     }
 
 
-def trial(seed: int, name: str, n: int) -> dict[str, tuple[float, float, float]]:
+def trial(seed: int, name: str, n: int, columns: list[str]) -> dict[str, tuple[float, float, float]]:
     model, rng = MODELS[name], np.random.default_rng([seed, n])
     c = model.draw(rng, n)
     y = (rng.random(n) < model.event(c)).astype(int)
     found = {}
-    for label, (metric, method) in INTERVALS.items():
+    for label in columns or INTERVALS:
+        metric, method = INTERVALS[label]
         record = rm.METRICS[metric]
         values = np.log(np.stack([1 - c, c], axis=1)) if record.takes_logs else c
         interval = rm.bootstrap_interval(record.function, y, values, n_resamples=300, method=method, seed=seed)
@@ -100,12 +101,14 @@ def trial(seed: int, name: str, n: int) -> dict[str, tuple[float, float, float]]
     return found
 
 
-def paired_trial(seed: int, name: str, n: int) -> dict[str, tuple[float, float, float]]:
+def paired_trial(seed: int, name: str, n: int, columns: list[str]) -> dict[str, tuple[float, float, float]]:
     draw, first, second = PAIRS[name]
     rng = np.random.default_rng([seed, n])
     c = draw(rng, n)
     y = (rng.random(n) < c).astype(int)
     squared = rm.squared_ece_difference(y, first(c), second(c))
+    if columns == ["squared_ece"]:
+        return {"squared_ece": (squared.difference, squared.low, squared.high)}
     ece = rm.paired_bootstrap(rm.expected_calibration_error, y, first(c), second(c), n_resamples=300, seed=seed)
     basic = 2 * ece.difference - np.array([ece.high, ece.low])
     return {
@@ -127,7 +130,11 @@ def table(title: str, names: list[str], one: Callable[..., Any], truth_of: Calla
     for name in names:
         truth = truth_of(name)
         with ProcessPoolExecutor(options.jobs) as pool:
-            found = list(pool.map(partial(one, name=name, n=options.rows), range(options.trials), chunksize=8))
+            found = list(
+                pool.map(
+                    partial(one, name=name, n=options.rows, columns=options.columns), range(options.trials), chunksize=8
+                )
+            )
         if not labels:
             labels = list(found[0])
             print(f"\n| {title} | " + " | ".join(labels) + " |\n|" + "---|" * (len(labels) + 1))
@@ -144,6 +151,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--differences", action="store_true")
     parser.add_argument("--only", nargs="*", default=[], help="Rows of the table; by default all.")
+    parser.add_argument("--columns", nargs="*", default=[], help="Columns of the table; by default all.")
     parser.add_argument("--trials", type=int, default=500)
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=1)

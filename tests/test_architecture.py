@@ -144,3 +144,11 @@ def test_the_table_of_methods_is_that_of_the_registry():
         else:
             with pytest.raises(refocal.errors.UnsupportedError, match=r"in memory. Those that do not: AutoCalibration"):
                 registry.make(name).fit(blocks)
+
+
+def test_the_page_of_metrics_lists_every_record():
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    for metric in METRICS.values():
+        better = "lower" if metric.lower_is_better else "higher"
+        row = f"| `{metric.name}` | {metric.heading} | {better} | {metric.shown} |"
+        assert row in page, f"docs/metrics.md needs the row {row}"

@@ -356,7 +356,7 @@ def test_bad_rows_can_be_skipped_and_are_counted():
 
 
 def test_what_cannot_be_done_is_said_at_once(small_sample):
-    with pytest.raises(DataError, match="walkable more than once"):
+    with pytest.raises(DataError, match="iterable more than once"):
         blocks(pair for pair in [(LOGITS, LABELS)])
     with pytest.raises(UnsupportedError, match="IsotonicCalibration needs all rows in memory"):
         IsotonicCalibration().fit(blocks(Pairs(LOGITS, LABELS)))

@@ -1,4 +1,4 @@
-"""Rows that are walked through in blocks, here or by a cluster: how commands open them and show how far they are."""
+"""Rows that are gone through in blocks, here or by a cluster: how commands open them and show how far they are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SkipBadRows = Annotated[
 
 
 def is_large(place: str, scheduler: str | None, skip_bad_rows: bool) -> bool:
-    """Whether rows are walked through in blocks rather than read: asked for, a data set, or a large file."""
+    """Whether rows are gone through in blocks rather than read: asked for, a data set, or a large file."""
     from refocal.scale.opening import is_large as by_itself
 
     return scheduler is not None or skip_bad_rows or by_itself(place)

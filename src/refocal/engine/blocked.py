@@ -51,7 +51,7 @@ class Sample:
 
 @dataclass
 class Inspected:
-    """What the first walk finds out."""
+    """What the first pass finds out."""
 
     weight: float
     gap: float

@@ -23,7 +23,7 @@ PART = 1 << 18
 # From how many entries on a second thread is worth its start.
 THREADS_FROM = 1 << 19
 
-# The scratch memory of a pass, in bytes: for each class three vectors of kernel.c, and room to align.
+# The scratch memory of a pass, in bytes: for each class three vectors of kernel.c, and space to align them.
 VECTORS, ALIGNMENT = 3 * 32, 64
 
 
@@ -111,9 +111,9 @@ class _Block:
             x = np.ascontiguousarray(x, dtype=np.float32 if single else np.float64)
         y = np.ascontiguousarray(y, dtype=np.int64)
         weight = None if weight is None else np.ascontiguousarray(weight, dtype=np.float64)
-        room = np.empty(VECTORS * x.shape[1] + ALIGNMENT, dtype=np.uint8)
-        self.scratch = room.ctypes.data + -room.ctypes.data % ALIGNMENT
-        self.kept = (x, y, weight, room)
+        memory = np.empty(VECTORS * x.shape[1] + ALIGNMENT, dtype=np.uint8)
+        self.scratch = memory.ctypes.data + -memory.ctypes.data % ALIGNMENT
+        self.kept = (x, y, weight, memory)
         self.data = _Data(
             x.ctypes.data,
             x.dtype == np.float64,

@@ -116,7 +116,7 @@ def _best(objective: Objective, scores: Scores, nll_tolerance: float | None) -> 
 
 
 def _first_points(surface: Surface, nll_tolerance: float | None) -> list[Index]:
-    """The sample's least log-loss, the best of each γ, and what else it finds best: one walk."""
+    """The sample's least log-loss, the best of each γ, and what else it finds best: one pass."""
     score = np.where(within(surface.log_loss, nll_tolerance), surface.value, np.inf)
     order = np.argsort(score, axis=None, kind="stable").tolist()
     of_gamma = {float(surface.gamma.flat[at]): at for at in reversed(order)}

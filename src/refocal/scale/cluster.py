@@ -1,6 +1,6 @@
-"""Rows that Dask walks through: threads of this process, processes of this machine, or a cluster.
+"""Data sets that Dask computes: threads of this process, processes of this machine, or a cluster.
 
-A walk is a tree: each leaf reads its rows where they are and answers in a few numbers, answers are joined eight at a
+A pass is a tree: each leaf reads its rows where they are and answers in a few numbers, answers are merged eight at a
 time, and the root comes back. A leaf or a join that is lost with its worker is done again by Dask; the tree is the same
 whoever computes it, so the answer is, to the last bit.
 """
@@ -118,7 +118,7 @@ def current_client() -> Any:
 
 
 def part_leaves(parts: Sequence[Part], reading: Reading, client: Any) -> list[Callable[[Any], Any]]:
-    """Parts in as many groups as keep the cluster busy; the groups are sent once, and later walks only name them."""
+    """Parts in as many groups as keep the cluster busy; the groups are sent once, and later passes only name them."""
     delayed = need("dask", "dask", "refocal.scale with Dask").delayed
     threads = 8 if client is None else max(1, sum(client.nthreads().values()))
     n_groups = min(len(parts), LEAVES_PER_THREAD * threads)

@@ -1,4 +1,4 @@
-"""Libraries that only this room needs, loaded when they are."""
+"""Optional libraries, imported when they are needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from refocal.errors import MissingExtraError
 
 
 def need(module: str, extra: str, what: str) -> Any:
-    """A module, or a word on what to install."""
+    """A module, or an error that names what to install."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""From a path, an address or an array to rows that can be walked through."""
+"""From a path, an address or an array to a Dataset of rows in blocks."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def blocks(
     first_label: int = 0,
     skip_bad_rows: bool = False,
 ) -> BlockedDataset:
-    """Rows from any iterable of (logits, labels) or (logits, labels, weights) that can be walked again.
+    """Rows from any iterable of (logits, labels) or (logits, labels, weights) that can be iterated again.
 
     With `class_names`, one for each column, labels may be these names.
 
@@ -113,7 +113,7 @@ def blocks(
     1.5
     """
     if isinstance(pairs, Iterator):
-        expected = "walkable more than once: a list, or an object whose __iter__ begins again"
+        expected = "iterable more than once: a list, or an object whose __iter__ begins again"
         raise DataError("pairs", "scale.blocks", expected=expected, got=f"a {type(pairs).__name__}")
     first = next((pair for pair in pairs if np.ndim(pair[0]) == 2), None)
     if first is None:
@@ -209,7 +209,7 @@ def is_zarr(place: str) -> bool:
 
 
 def is_large(place: str) -> bool:
-    """Whether a path is to be walked through in blocks rather than read."""
+    """Whether a path is to be gone through in blocks rather than read."""
     if is_zarr(place) or (is_data_set(place) and not Path(place).is_file()):
         return True
     file = Path(place)

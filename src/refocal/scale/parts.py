@@ -23,7 +23,7 @@ class Part(Protocol):
 
     @property
     def where(self) -> str:
-        """What it is called in complaints."""
+        """What it is called in error messages."""
 
     @property
     def n_rows(self) -> int | None:

@@ -63,6 +63,8 @@ class Trainer:
         )
         forward = self.network if self.ranks.size == 1 else DistributedDataParallel(self.network)
         self.forward: Callable[[Tensor], Tensor] = torch.compile(forward) if self.on_gpu else forward
+        if self.on_gpu:
+            self.loss.compile()
         self.epoch = 0
         self.totals = torch.zeros(2, device=self.device, dtype=torch.float64)
         self._step: Callable[[Tensor, Tensor], None] | None = None

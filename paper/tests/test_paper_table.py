@@ -387,7 +387,7 @@ def test_the_numbers_in_the_text_are_those_of_the_cells(results, page):
 def test_quoted_numbers_are_those_of_the_files(results):
     """A few of each kind, straight from metrics.json."""
     numbers = quoted_numbers(results)
-    short_cells = [cell for cell in results if cell["recipe"]["epochs"] == 60]
+    short_cells = [c for c in results if (c["recipe"]["dataset"], c["recipe"]["epochs"]) == ("cifar100", 60)]
     change = np.mean([cell["fts"]["ece"]["ece"] / cell["ts"]["ece"]["ece"] for cell in short_cells]) - 1
     assert numbers["cifar100/60/test-ece-fts-against-ts-both-chosen-by-ece"] == f"{100 * change:+.1f} %"
     (long,) = (c for c in results if (c["recipe"]["loss"], c["recipe"]["epochs"]) == ("cross-entropy", 350))
@@ -401,3 +401,9 @@ def test_quoted_numbers_are_those_of_the_files(results):
     alone = [c for c in results if c.get("mapped")]
     worse = sum(c["mapped"]["ece"] > c["raw"]["ece"] for c in alone)
     assert numbers["all/map-alone/worse"] == f"{worse} of {len(alone)}"
+    ten = [c for c in results if c["recipe"]["dataset"] == "cifar10"]
+    lower = sum(c["fts"]["ece"]["ece"] < c["ts"]["ece"]["ece"] for c in ten)
+    assert numbers["cifar10/ece/lower"] == f"{lower} of {len(ten)}"
+    kept = [c["train"] for c in ten if c["recipe"]["loss"] == "focal-3"]
+    under = np.mean([part["accuracy"] - part["confidence"] for part in kept])
+    assert numbers["cifar10/60/focal-3/train/underconfidence"] == f"{100 * under:.1f}"

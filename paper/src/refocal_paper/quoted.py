@@ -25,13 +25,25 @@ from refocal_paper.table import Cell, Row, build_differences, build_rows, named_
 MARKED = re.compile(r"<!--(?P<name>[\w./-]+)-->(?P<text>.*?)<!---->", re.S)
 
 Numbers = dict[str, str]
+_BY_LOG_LOSS = ("log_loss", ("fts", "nll"), ("ts", "nll"))
 
 
 def quoted_numbers(cells: list[Cell]) -> Numbers:
     """Every number that a page may quote, as it is written there."""
-    parts = (_rows, _changes, _differences, _lines, _compositions, _all_cells)
+    parts = (_rows, _changes, _intervals, _slopes, _compositions, _mechanisms, _single_cells)
     found = {name: text for part in parts for name, text in part(cells).items()}
+    for scope, some in _scopes(cells).items():
+        counts = {name: text for part in (_differences, _lines, _together) for name, text in part(some).items()}
+        found |= {f"{scope}/{name}": text for name, text in counts.items()}
     return {**found, **_printed(), **_theory()}
+
+
+def _scopes(cells: list[Cell]) -> dict[str, list[Cell]]:
+    """All cells, and those of each data set."""
+    found = {"all": cells}
+    for cell in cells:
+        found.setdefault(cell["recipe"]["dataset"], []).append(cell)
+    return found
 
 
 def marked(page: str) -> list[tuple[str, str]]:
@@ -95,17 +107,22 @@ def _changes(cells: list[Cell]) -> Numbers:
     return found
 
 
-def _differences(cells: list[Cell]) -> Numbers:
+def _intervals(cells: list[Cell]) -> Numbers:
     found: Numbers = {}
-    differences = build_differences(cells)
-    for d in differences:
+    for d in build_differences(cells):
         scale, digits = SCALES[d.measure]
         found[f"{_short(d.cell)}/{_slug(d.measure)}-interval"] = (
             f"{scale * d.low:+.{digits}f} to {scale * d.high:+.{digits}f}"
         )
+    return found
+
+
+def _differences(cells: list[Cell]) -> Numbers:
+    found: Numbers = {}
+    differences = build_differences(cells)
     for measure in SCALES:
         some = [d for d in differences if d.measure == measure]
-        name = f"all/{_slug(measure)}"
+        name = _slug(measure)
         found[f"{name}/lower"] = f"{sum(d.difference < 0.0 for d in some)} of {len(some)}"
         for verdict in ("lower", "higher"):
             found[f"{name}/surely-{verdict}"] = str(sum(d.verdict == verdict for d in some))
@@ -118,12 +135,16 @@ def _lines(cells: list[Cell]) -> Numbers:
     for criterion, name in (("nll", "log-loss"), ("ece", "ece")):
         if ordered := sorted(line.r_squared for line in lines if line.criterion == criterion):
             ends = {"least": ordered[0], "second-least": ordered[min(1, len(ordered) - 1)], "largest": ordered[-1]}
-            found |= {f"all/r2/{name}/{which}": f"{value:.2f}" for which, value in ends.items()}
+            found |= {f"r2/{name}/{which}": f"{value:.2f}" for which, value in ends.items()}
+    return found
+
+
+def _slopes(cells: list[Cell]) -> Numbers:
     slopes: dict[str, list[float]] = defaultdict(list)
-    for line in lines:
+    for line in claims.lines(cells):
         if line.criterion == "ece":
             slopes[_short(line.cell).rsplit("/", 2)[0]].append(line.slope)
-    return found | {f"{setting}/slopes": _range(values) for setting, values in slopes.items()}
+    return {f"{setting}/slopes": _range(values) for setting, values in slopes.items()}
 
 
 def _compositions(cells: list[Cell]) -> Numbers:
@@ -140,27 +161,51 @@ def _compositions(cells: list[Cell]) -> Numbers:
     return found | {f"{setting}/product-off": _range(values) for setting, values in off.items()}
 
 
-def _all_cells(cells: list[Cell]) -> Numbers:
-    def change(cell: Cell, measure: str, first: tuple[str, str], second: tuple[str, str]) -> float:
-        return float(cell[first[0]][first[1]][measure] / cell[second[0]][second[1]][measure] - 1.0)
+def _mechanisms(cells: list[Cell]) -> Numbers:
+    found: Numbers = {}
+    for m in claims.mechanisms(cells):
+        name = f"{_short(m.setting)}/{m.loss}/train"
+        found |= {
+            f"{name}/accuracy": f"{100 * m.accuracy:.1f} %",
+            f"{name}/underconfidence": f"{100 * m.underconfidence:.1f}",
+            f"{name}/ece": f"{100 * m.ece:.2f} %",
+            f"{name}/log-loss": f"{m.log_loss:.4f}",
+            f"{name}/t": f"{m.temperature:.2f}",
+            f"{name}/step": f"{m.temperature_held_out / m.temperature:.1f}",
+        }
+        if m.ece_mapped is not None:
+            found[f"{name}/ece-mapped"] = f"{100 * m.ece_mapped:.2f} %"
+    return found
 
-    def mean(*what: Any) -> str:
-        return f"{100 * np.mean([change(cell, *what) for cell in cells]):+.1f} %"
 
-    by_loss = [change(cell, "log_loss", ("fts", "nll"), ("ts", "nll")) for _, cell in named_cells(cells)]
-    distance = [abs(np.log(cell["ts"]["nll"]["temperature"])) for _, cell in named_cells(cells)]
-    found = {f"{_short(name)}/log-loss-change": f"{100 * value:+.2f} %"
-             for (name, _), value in zip(named_cells(cells), by_loss, strict=True)}  # fmt: skip
+def _single_cells(cells: list[Cell]) -> Numbers:
+    changes = {_short(name): _change(cell, *_BY_LOG_LOSS) for name, cell in named_cells(cells)}
+    found = {f"{name}/log-loss-change": f"{100 * value:+.2f} %" for name, value in changes.items()}
     alone = claims.maps_alone(cells)
-    found |= {f"{_short(m.cell)}/map-alone/ece": f"{100 * m.ece:.2f} % to {100 * m.ece_mapped:.2f} %" for m in alone}
     return found | {
-        "all/map-alone/worse": f"{sum(m.ece_mapped > m.ece for m in alone)} of {len(alone)}",
-        "all/cells": str(len(cells)),
-        "all/default/ece": mean("ece", ("default", "auto"), ("ts", "ece")),
-        "all/default/log-loss": mean("log_loss", ("default", "auto"), ("ts", "nll")),
-        "all/fts-ece/ece": mean("ece", ("fts", "ece"), ("ts", "ece")),
-        "all/gain-and-distance": f"{spearmanr(-np.array(by_loss), distance).statistic:.2f}" if len(cells) > 2 else "–",
+        f"{_short(m.cell)}/map-alone/ece": f"{100 * m.ece:.2f} % to {100 * m.ece_mapped:.2f} %" for m in alone
     }
+
+
+def _together(cells: list[Cell]) -> Numbers:
+    def mean(*what: Any) -> str:
+        return f"{100 * np.mean([_change(cell, *what) for cell in cells]):+.1f} %"
+
+    gain = [-_change(cell, *_BY_LOG_LOSS) for cell in cells]
+    distance = [abs(np.log(cell["ts"]["nll"]["temperature"])) for cell in cells]
+    alone = claims.maps_alone(cells)
+    return {
+        "map-alone/worse": f"{sum(m.ece_mapped > m.ece for m in alone)} of {len(alone)}",
+        "cells": str(len(cells)),
+        "default/ece": mean("ece", ("default", "auto"), ("ts", "ece")),
+        "default/log-loss": mean("log_loss", ("default", "auto"), ("ts", "nll")),
+        "fts-ece/ece": mean("ece", ("fts", "ece"), ("ts", "ece")),
+        "gain-and-distance": f"{spearmanr(gain, distance).statistic:.2f}" if len(cells) > 2 else "–",
+    }
+
+
+def _change(cell: Cell, measure: str, first: tuple[str, str], second: tuple[str, str]) -> float:
+    return float(cell[first[0]][first[1]][measure] / cell[second[0]][second[1]][measure] - 1.0)
 
 
 def _theory() -> Numbers:

@@ -60,6 +60,21 @@ def test_a_folder_a_pattern_and_an_address_are_the_same_rows(folder, fitted):
         assert found.fit_report_["n_samples"] == 3000
 
 
+@pytest.mark.parametrize("pattern", ["part?.parquet", "part[0-3].parquet", "**/part*.parquet"])
+def test_every_pattern_of_a_shell_finds_files(folder, pattern, monkeypatch, capsys):
+    for place in (f"{folder}/{pattern}", f"file://{folder}/{pattern}"):
+        rows = open_rows(place)
+        rows.start()
+        assert rows.n_rows == 3000
+    monkeypatch.chdir(folder)
+    assert run(["fit", pattern, "--method", "ts", "-o", "c.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["fit"]["n_samples"] == 3000
+    folder.rename(folder.with_name("rows[1]"))  # a name that looks like a pattern
+    rows = open_rows(folder.with_name("rows[1]"))
+    rows.start()
+    assert rows.n_rows == 3000
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_lists_in_half_precision_and_small_batches(tmp_path, dtype, monkeypatch):
     monkeypatch.setattr("refocal.scale.parts.BLOCK_ENTRIES", 400)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,24 @@ def files_of(place: str, options: Options = None) -> list[str]:
     """The Parquet files of a folder, a pattern or an address, in the order of their names."""
     if "://" in place:
         filesystem, path = filesystem_of(place, options)
-        if "*" not in path and not path.endswith(".parquet"):
+        if not is_pattern(path) and not path.endswith(".parquet"):
             path = path.rstrip("/") + "/**/*.parquet"
         found = [filesystem.unstrip_protocol(file) for file in _globbed(filesystem, path, place)]
-    elif "*" in place:
-        before, _, _ = place.partition("*")
-        base = Path(before) if before.endswith("/") else Path(before).parent
-        found = [str(file) for file in base.glob(place[len(str(base)) + 1 :] if str(base) != "." else place)]
     elif Path(place).is_dir():
         found = [str(file) for file in Path(place).rglob("*.parquet")]
+    elif is_pattern(place):
+        found = glob(place, recursive=True)
     else:
         found = [place]
     files = sorted(file for file in found if not file.rpartition("/")[2].startswith((".", "_")))
     if not files:
         raise FileNotFoundError(f"{place}: no Parquet files there.")
     return files
+
+
+def is_pattern(place: str) -> bool:
+    """Whether a place stands for several files, as in a shell; a file or folder of just that name is one."""
+    return has_magic(place) and not Path(place).exists()
 
 
 def filesystem_of(address: str, options: Options = None) -> tuple[Any, str]:

@@ -14,7 +14,7 @@ from refocal.engine.blocked import BlockedDataset
 from refocal.engine.reading import Reading
 from refocal.errors import DataError, FormatError, LabelError, Remedy, ShapeError
 from refocal.scale import cluster
-from refocal.scale.addresses import Options, files_of
+from refocal.scale.addresses import Options, files_of, is_pattern
 from refocal.scale.extras import need
 from refocal.scale.local import LocalDataset
 from refocal.scale.parquet import ParquetPart, parquet_parts
@@ -199,7 +199,7 @@ def open_parts(
 
 def is_data_set(place: str) -> bool:
     """Whether a path stands for a set of Parquet files: a folder, a pattern, an address, one such file."""
-    return "://" in place or "*" in place or Path(place).is_dir() or place.endswith(".parquet")
+    return "://" in place or is_pattern(place) or Path(place).is_dir() or place.endswith(".parquet")
 
 
 def is_zarr(place: str) -> bool:

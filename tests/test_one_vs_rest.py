@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from scipy.special import log_softmax
+from scipy.special import expit, log_softmax
 from sklearn.base import clone
+from sklearn.calibration import _SigmoidCalibration
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -27,6 +28,7 @@ from refocal import (
     TemperatureScaling,
     metrics,
 )
+from refocal.calibrators.registry import make
 from refocal.errors import DataError, FormatError, LabelError, ParameterError
 
 CURVES = [
@@ -294,3 +296,31 @@ def test_logits_that_say_nothing_do_no_harm(calibrator):
     wrong[worst_first[:20]] = labels[worst_first[:20]]
     report = calibrator.fit(logits, wrong).fit_report_
     assert report["after"]["log_loss"] < np.log(4.0) * 1.01 < report["before"]["log_loss"]
+
+
+@pytest.mark.parametrize("method", ["isotonic", "histogram", "bbq", "beta", "spline"])
+@pytest.mark.parametrize("n_rows", [300, 3000])
+def test_forests_with_ties_at_0_are_no_worse_than_the_rate(method, n_rows):
+    """Rare events, votes of a forest: a curve on its own rows is never worse than the share of the classes."""
+    rng = np.random.default_rng(0)
+    p = expit(rng.normal(size=n_rows) - 4.5)
+    labels = (rng.random(n_rows) < p).astype(int)
+    votes = rng.binomial(60, np.clip(2.0 * p, 0.0, 1.0)) / 60.0  # twice too many, as with balanced weights
+    report = make(method, input="probabilities").fit(np.stack([1.0 - votes, votes], axis=1), labels).fit_report_
+    rate = labels.mean()
+    assert (votes == 0.0).mean() > 0.2
+    assert report["after"]["log_loss"] <= -rate * np.log(rate) - (1.0 - rate) * np.log(1.0 - rate)
+
+
+def test_beta_is_no_worse_than_a_sigmoid_where_that_is_right():
+    """Scores of a support vector machine with rare positives: a slope and an intercept are all that is needed."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=30_000)
+    labels = (rng.random(30_000) < expit(1.5 * x - 5.5)).astype(int)
+    logits = np.stack([np.zeros(30_000), 0.3 * x - 0.2], axis=1)
+    fit, test = slice(0, 5000), slice(5000, None)
+    beta = make("beta").fit(logits[fit], labels[fit]).predict_log_proba(logits[test])
+    sigmoid = _SigmoidCalibration().fit(logits[fit, 1], labels[fit]).predict(logits[test, 1])
+    theirs = np.stack([np.log1p(-sigmoid), np.log(sigmoid)], axis=1)
+    ours, theirs = (-np.mean(log_p[np.arange(25_000), labels[test]]) for log_p in (beta, theirs))
+    assert ours <= 1.01 * theirs

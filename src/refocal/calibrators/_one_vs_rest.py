@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,13 @@ from refocal._arrays import Array, Vector, as_floating, namespace, row_blocks, t
 from refocal._validation import check_number, check_option
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._fitted import Fitted
-from refocal.calibrators._logistic import softplus
+from refocal.calibrators._logistic import fit_line, softplus
 from refocal.calibrators._words import is_guessing
 from refocal.engine import Block, Dataset
 from refocal.fitting.newton import newton_temperature
 from refocal.maps import curves as maps
 from refocal.maps.curves import log_odds
-from refocal.maps.steps import Chain, Mixture, Step, Temperature, Uniform
+from refocal.maps.steps import Affine, Chain, Mixture, Step, Temperature, Uniform
 
 # The knots of one class, and for each power the coefficients of its pieces: see `Pieces`.
 Curve = tuple[Vector, tuple[Vector, ...]]
@@ -90,9 +90,10 @@ class OneVsRest(Calibrator):
     """A curve for each class from its log-odds to calibrated ones; the probabilities of a row are then normalised.
 
     With two classes one curve does, that of the second class. A curve starts from what the network says at its best
-    temperature and moves away from it only as far as the rows of its class bear out, so that a thousand classes with
-    ten rows each are no worse than temperature scaling. No probability is 0 unless a logit is -inf. The order of the
-    classes can change, and so can the accuracy: `fit_report_` says by how much.
+    temperature, with two classes from Platt's line, which has an intercept, and moves away from it only as far as the
+    rows of its class bear out, so that a thousand classes with ten rows each are no worse than temperature scaling. No
+    probability is 0 unless a logit is -inf. The order of the classes can change, and so can the accuracy: `fit_report_`
+    says by how much.
 
     `temperature_` is the temperature of the network (1 with `base="softmax"`), `floor_` the share of every row that is
     spread over its classes, and `curve_` the curves.
@@ -100,6 +101,7 @@ class OneVsRest(Calibrator):
 
     smoothing: float
     base: str
+    _needs_line: ClassVar[bool] = True
 
     @property
     def temperature_(self) -> float:
@@ -136,7 +138,7 @@ class OneVsRest(Calibrator):
         codes, n_classes = to_numpy(block.labels), block.n_classes
         weights = np.ones(len(codes)) if block.weight is None else block.weight
         temperature = _temperature(block) if self.base == "temperature" else 1.0
-        curves = []
+        curves, line = [], None
         for k, score in _columns(block.logits, temperature, [1] if n_classes == 2 else list(range(n_classes))):
             # A class that cannot occur in a row says nothing there, and one that must occur neither.
             some = np.flatnonzero((weights > 0.0) & np.isfinite(score))
@@ -144,15 +146,25 @@ class OneVsRest(Calibrator):
             rows = Rows(score[order], codes[order] == k, weights[order])
             if len(order) == 0:
                 rows = Rows(np.zeros(1), np.zeros(1, dtype=bool), np.zeros(1))
+            elif n_classes == 2 and self.base == "temperature" and self._needs_line:
+                line = _line(rows)
+                rows = Rows(line.weights[1] * rows.score + line.intercept[1], rows.target, rows.weight)
             curves.append(self._fit_curve(rows))
             if progress is not None:
                 progress(len(curves) / n_classes)
-        return Fitted(one_vs_rest(temperature, self._joined(curves), FLOOR / (1.0 + float(weights.sum()))))
+        return Fitted(one_vs_rest(temperature, self._joined(curves), FLOOR / (1.0 + float(weights.sum())), line))
 
 
-def one_vs_rest(temperature: float, curve: Step, floor: float) -> Chain:
+def _line(rows: Rows) -> Affine:
+    """Platt's line of the log-odds of two classes, as it is applied: no temperature corrects shares that are off."""
+    slope, intercept = fit_line(rows.score, rows.target, rows.weight, rising=True)
+    weights, intercepts = (np.array(part, dtype=np.float32) for part in ([slope, slope], [0.0, intercept]))
+    return Affine("logits", 1.0, weights, intercepts)
+
+
+def one_vs_rest(temperature: float, curve: Step, floor: float, line: Affine | None = None) -> Chain:
     """The chain of a temperature and a curve for each class; `floor` of every row is spread over its classes."""
-    curved = Chain((Temperature(temperature), maps.OneVsRest(curve)))
+    curved = Chain((Temperature(temperature), *((line,) if line else ()), maps.OneVsRest(curve)))
     return Chain((Mixture((curved, Uniform()), np.array([1.0 - floor, floor])),))
 
 

@@ -33,6 +33,8 @@ class LogisticCalibration(OneVsRest):
     (0.5, -0.5)
     """
 
+    _needs_line = False  # it is one
+
     def __init__(self, *, base: str = "temperature", input: str = "logits") -> None:  # noqa: A002
         self.base = base
         self.input = input

@@ -256,8 +256,7 @@ def test_classes_missing_in_training_get_no_probability(ensemble):
     """The first fold is trained without class 0, the third without class 3."""
     X = np.random.default_rng(0).normal(size=(12, 5))
     y = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
-    splits = list(KFold(3).split(X))
-    model = calibrated(DecisionTreeClassifier(random_state=7), cv=splits, ensemble=ensemble).fit(X, y)
+    model = calibrated(DecisionTreeClassifier(random_state=7), cv=KFold(3), ensemble=ensemble).fit(X, y)
     if not ensemble:
         np.testing.assert_allclose(model.calibrated_classifiers_[0].predict_proba(X).sum(axis=1), 1.0)
         return

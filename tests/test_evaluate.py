@@ -68,7 +68,7 @@ def test_intervals_hold_their_values(found):
         for interval in method.measures.values():
             assert 0.0 <= interval.low <= interval.high <= 10.0
         assert method.measures["log_loss"].low <= method.measures["log_loss"].value <= method.measures["log_loss"].high
-        assert [i.n_resamples for i in method.measures.values()] == [60, 60, 60, 60, 0]
+        assert [i.n_resamples for i in method.measures.values()] == [60, 60, 60, 60, 500]
 
 
 def test_histogram_and_classes_by_plain_loops(found):

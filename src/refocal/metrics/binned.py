@@ -156,9 +156,11 @@ def _debiased(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm:
 
 
 def _debiased_model(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l2") -> ErrorModel | None:
-    if norm != "l2":
-        return None
-    bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
+    return debiased_model(bins_of(rows, n_bins=n_bins, strategy=strategy)) if norm == "l2" else None
+
+
+def debiased_model(bins: Bins) -> ErrorModel:
+    """The l2 `debiased_ece` as a function of the gaps of bins."""
     share, confidence = bins.weight / bins.weight.sum(), bins.confidence / bins.weight
     rest = np.square(bins.weight) / bins.squared_weight - 1.0
 
@@ -167,7 +169,7 @@ def _debiased_model(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile",
         noise = np.divide(outcome * (1.0 - outcome), rest, out=np.zeros_like(gap), where=rest > 0.0)
         return np.asarray(np.sqrt(np.maximum((np.square(gap) - noise) @ share, 0.0)))
 
-    return ErrorModel(bins, statistic, lambda gap: math.sqrt(float(np.square(gap) @ share)), debiased_norm(bins, norm))
+    return ErrorModel(bins, statistic, lambda gap: math.sqrt(float(np.square(gap) @ share)), debiased_norm(bins, "l2"))
 
 
 def debiased_norm(bins: Bins, norm: str) -> float:

@@ -83,9 +83,9 @@ def bootstrap_interval(
     `metric` is the function itself; `options` are passed on to it. By default scores that are means have their interval
     read off resampled rows ("percentile"). The binned ECE, the debiased, smooth and KS errors, which noise makes too
     large, have the errors under which the data would be no surprise ("inverted"; docs/metrics.md has the coverage of
-    each), and `squared_ece` has a normal approximation. `method` "percentile" and "basic", which mirrors the resamples
-    at the value, can be had of every metric. An interval keeps to the range of its metric. Spiegelhalter's test is
-    represented by z, CORP by its miscalibration, the decomposition of the Brier score by its calibration part.
+    each); that of `squared_ece` is the square of the debiased one's. `method` "percentile" and "basic", which mirrors
+    the resamples at the value, can be had of every metric. Intervals keep to the range of their metric. Spiegelhalter's
+    test is represented by z, CORP by its miscalibration, the decomposition of the Brier score by its calibration part.
 
     >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.25, 0.75, 0.75] * 25
     >>> from refocal.metrics import expected_calibration_error

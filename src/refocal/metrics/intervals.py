@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Protocol
@@ -65,27 +64,6 @@ class Summary(Protocol):
 
     def minus(self, other: Any, *, level: float = 0.95) -> PairedDifference | None:
         """The difference from the same metric of other predictions on the same rows; None where no interval holds."""
-
-
-@dataclass(frozen=True)
-class NormalSummary:
-    """A value with its standard error; of two such nothing but their own errors is known.
-
-    Errors of predictions on the same rows tend to go together, so that intervals of differences are rather too wide.
-    """
-
-    value: float
-    standard_error: float
-    limits: tuple[float, float] = (0.0, 1.0)
-
-    def interval(self, *, level: float = 0.95) -> Interval:
-        """See `Summary`."""
-        return normal_interval(self.value, self.standard_error, level, self.limits)
-
-    def minus(self, other: NormalSummary, *, level: float = 0.95) -> PairedDifference:
-        """See `Summary`."""
-        error = 0.0 if other is self else math.hypot(self.standard_error, other.standard_error)
-        return normal_difference(self.value, other.value, error, level)
 
 
 def bounded(value: float, limits: tuple[float, float]) -> float:

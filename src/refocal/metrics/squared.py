@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from refocal._arrays import Indices, Vector
 from refocal._validation import check_integer
-from refocal.metrics._bins import quantile_starts, rank
+from refocal.metrics._bins import Bins, bins_of, quantile_starts, rank
 from refocal.metrics._inputs import Rows, check_level, read_probabilities
 from refocal.metrics._resampling import base_weight
-from refocal.metrics.intervals import Interval, NormalSummary, PairedDifference, normal_difference, normal_interval
+from refocal.metrics.binned import debiased_model
+from refocal.metrics.intervals import Interval, PairedDifference, normal_difference
+from refocal.metrics.inversion import InvertedError
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
+from refocal.metrics.reliability import bins_of_curve
 
 __all__ = ["squared_ece", "squared_ece_difference"]
 
@@ -29,6 +33,7 @@ class GapSquares(NamedTuple):
     residual: Vector
     pair_weight: Vector
     terms: Vector
+    bins: Bins
 
     @property
     def value(self) -> float:
@@ -36,12 +41,39 @@ class GapSquares(NamedTuple):
         return float(self.terms.sum())
 
     def interval(self, *, level: float = 0.95) -> Interval:
-        """By the normal approximation, and never below 0."""
-        return normal_interval(self.value, standard_error(self), level, (0.0, 1.0))
+        """The square of that of the `debiased_ece`: a normal one would be too short where events are rare."""
+        return _interval(self.value, standard_error(self), self.bins, level)
 
     def minus(self, other: GapSquares, *, level: float = 0.95) -> PairedDifference:
         """See `squared_ece_difference`."""
         return normal_difference(self.value, other.value, standard_error(self, other), level)
+
+
+@dataclass(frozen=True)
+class BlockSquares:
+    """The same from bins alone; of two such nothing but their own errors is known.
+
+    Errors of predictions on the same rows tend to go together, so that intervals of differences are rather too wide.
+    """
+
+    value: float
+    standard_error: float
+    bins: Bins
+
+    def interval(self, *, level: float = 0.95) -> Interval:
+        """See `GapSquares`."""
+        return _interval(self.value, self.standard_error, self.bins, level)
+
+    def minus(self, other: BlockSquares, *, level: float = 0.95) -> PairedDifference:
+        """By the normal approximation."""
+        error = 0.0 if other is self else math.hypot(self.standard_error, other.standard_error)
+        return normal_difference(self.value, other.value, error, level)
+
+
+def _interval(value: float, error: float, bins: Bins, level: float) -> Interval:
+    model = debiased_model(bins)
+    root = InvertedError(model.observed, model, bins).interval(level=level)
+    return Interval(value, root.low**2, root.high**2, level, error, 0.0, root.n_resamples)
 
 
 def squared_ece(y_true: Any, probabilities: Any, *, n_bins: int = 15, sample_weight: Any = None) -> float:
@@ -113,7 +145,7 @@ def gap_squares(rows: Rows, n_bins: int = 15, function: str = "squared_ece") -> 
     room = total * total - squared
     pair_weight = np.divide(total / total.sum(), room, out=np.zeros_like(room), where=room > 0)
     terms = pair_weight[index] * residual * (np.bincount(index, residual)[index] - residual)
-    return GapSquares(index, residual, pair_weight, terms)
+    return GapSquares(index, residual, pair_weight, terms, bins_of(rows, n_bins=n_bins))
 
 
 def _pair_sums(values: Vector, index: Indices) -> Vector:
@@ -133,7 +165,7 @@ def _streamed(sums: BlockSums) -> StreamedMetric:
     noise = outcome * (1.0 - outcome) / np.maximum(np.array(curve.count) - 1.0, 1.0)
     value = float(share @ (gap * gap - noise))
     error = math.sqrt(float(np.square(share) @ (4.0 * gap * gap * noise + 2.0 * noise * noise)))
-    return StreamedMetric(value, summary=NormalSummary(value, error))
+    return StreamedMetric(value, summary=BlockSquares(value, error, bins_of_curve(curve)))
 
 
 METRICS = (

@@ -94,7 +94,8 @@ def test_gamma_temperature_and_curve_are_a_minimum():
         curve = fit_spline(x, right, np.ones(len(x)), knots, module.PRIOR)
         loss = np.logaddexp(0.0, np.where(right, -curve(x), curve(x)))
         loss = loss - np.where(right, 0.0, np.log(p[i, labels]) - np.log1p(-p[i, top]))
-        prior = (np.log1p(gamma) / module.GAMMA_DEVIATION) ** 2 + (np.log(temperature) / 0.2) ** 2
+        far = np.array([np.log1p(gamma) / 0.3, np.log(temperature) / 0.2])
+        prior = 6.0 * np.log1p(far**2 / 6.0).sum()
         return loss.sum() + curve.penalty + 0.5 * prior
 
     here = cost(tail.gamma, tail.temperature)
@@ -313,7 +314,7 @@ def test_the_report_says_what_was_chosen_and_left_out():
     assert "γ = " in report
     assert "rows left out: temperature" in report
     wide, names = true_log_p(300, 10)
-    assert "needs 500 rows for 10 classes" in AutoCalibration().fit(wide, names).report_
+    assert "needs 2,000 rows for 10 classes" in AutoCalibration().fit(wide, names).report_
     assert "fewer than 100" in AutoCalibration().fit(log_p[:50], labels[:50]).report_
 
 

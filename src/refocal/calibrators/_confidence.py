@@ -23,11 +23,12 @@ from refocal.maps.steps import Chain, Focal, Step, Temperature
 # Knots of the curve, and its prior: weights in rows.
 N_KNOTS = 6
 PRIOR = Prior(slope=5.0, bend=5.0, offset=0.3, least_slope=0.05)
-# The prior of log(1+γ) and log T is normal around 0 with these standard deviations.
-GAMMA_DEVIATION, TEMPERATURE_DEVIATION = 0.35, 0.2
+# The priors of log(1+γ) and log T are Student distributions around 0, of these widths and so many degrees of freedom:
+# strong where few rows say little, weak where many say that they lie far out, as after training with a large γ.
+DEVIATIONS, FREEDOM = np.array([0.3, 0.2]), 6.0
 # γ and T are searched on at most so many rows: more would change the log-loss by less than 1/20,000.
 SEARCH_ROWS = 20_000
-SEARCH = {"initial_simplex": [[0.0, 0.0], [0.2, 0.0], [0.0, -0.2]], "maxfev": 60, "xatol": 0.01, "fatol": 1e-5}
+SEARCH = {"initial_simplex": [[0.0, 0.0], [0.2, 0.0], [0.0, -0.2]], "maxfev": 100, "xatol": 0.01, "fatol": 1e-5}
 # Of log(1+γ) and |log T|: beyond it nothing is looked for.
 LARGEST = 3.0
 # A probability this close to 0 or 1 counts as this close while γ and T are searched.
@@ -65,7 +66,7 @@ def fit_tail(rows: Block) -> Tail:
         # The loss of a row: whether the top is right, and if not, which of the others is.
         loss = softplus(np.where(sample.correct, -curved, curved))
         loss -= np.where(sample.correct, 0.0, found.label_log_p - log_rest)
-        prior = (point[0] / GAMMA_DEVIATION) ** 2 + (point[1] / TEMPERATURE_DEVIATION) ** 2
+        prior = FREEDOM * np.log1p((point / DEVIATIONS) ** 2 / FREEDOM).sum()
         return float(weight @ loss + penalty + 0.5 * prior) / sample.total_weight
 
     found = minimize(cost, [0.0, 0.0], method="Nelder-Mead", options=SEARCH).x

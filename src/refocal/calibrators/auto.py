@@ -31,7 +31,7 @@ from refocal.fitting.newton import newton_temperature
 from refocal.maps.steps import Chain, KeepTop, Step, Temperature
 
 # A matrix is tried where there are at least so many rows for each of its entries.
-ROWS_PER_ENTRY = 5
+ROWS_PER_ENTRY = 20
 # All but the last fit of the scaling is done on at most so many rows: more would change the log-loss by less than 1e-4.
 SAMPLE_ROWS = 100_000
 # The simplest scaling is taken that is worse than the best by at most so many standard errors.

@@ -124,7 +124,7 @@ def test_consistency_band_holds_a_calibrated_curve_and_not_another():
 
 @pytest.mark.parametrize("metric", [rm.log_loss, rm.brier_score])
 def test_coverage(metric):
-    """95 % intervals over 200 trials; `python benchmarks/coverage.py` runs those of the docs."""
+    """95 % intervals over 200 trials; `python benchmarks/interval_coverage.py` runs those of the docs."""
     rng = np.random.default_rng(0)
     a, b = 2.0, 1.0
     if metric is rm.brier_score:

@@ -73,7 +73,7 @@ def test_squared_error_of_a_calibrated_model_averages_to_zero():
 
 @pytest.mark.parametrize(("first", "second"), [(0.99, 1.01), (0.8, 1.0), (0.8, 1.25)])
 def test_difference_of_squared_errors_covers(first, second):
-    """95 % intervals over 300 trials; `python benchmarks/coverage.py` runs the tables of the docs."""
+    """95 % intervals over 300 trials; `python benchmarks/interval_coverage.py` runs the tables of the docs."""
     c = np.random.default_rng(0).beta(4, 1, 1_000_000)
     truth = np.mean((c**first - c) ** 2) - np.mean((c**second - c) ** 2)
     covered = 0

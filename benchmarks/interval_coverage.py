@@ -1,7 +1,7 @@
 """Do 95 % intervals cover 95 %? The coverage tables of docs/metrics.md, from models whose true errors are known.
 
-python benchmarks/coverage.py                the default interval of every metric, beside resampling rows
-python benchmarks/coverage.py --differences  the paired difference of two calibrators on the same rows
+python benchmarks/interval_coverage.py                the default interval of every metric, beside resampling rows
+python benchmarks/interval_coverage.py --differences  the paired difference of two calibrators on the same rows
 
 --trials and --rows change how many draws there are, and how large; --jobs how many processes share the work.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import array_api_strict
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,19 @@ MAKE = {
     "jax": jnp.asarray,
     "array_api_strict": array_api_strict.asarray,
 }
+
+
+# Seconds after which something hangs, on however busy a machine; nothing is faster or slower for it.
+PATIENCE = 600
+
+
+def wait_until(condition):
+    """Wait until a condition holds, and return what it gave."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "still not so"
+        time.sleep(0.05)
+    return found
 
 
 def to_numpy(array):

@@ -1,4 +1,4 @@
-"""`import refocal` is quick and brings nothing heavy."""
+"""`import refocal` brings nothing heavy."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ import pytest
 HEAVY = {"torch", "jax", "sklearn", "scipy.optimize", "matplotlib", "dask", "pandas", "typer", "rich", "jinja2"}
 
 SCRIPT = """
-import sys, time
+import sys
 import numpy
-start = time.process_time()
+before = set(sys.modules)
 import refocal
 refocal.maps, refocal.losses
-print(time.process_time() - start)
-print(" ".join(sys.modules))
+print(" ".join(set(sys.modules) - before))
 """
 
 
 def test_import_is_light():
-    runs = [
-        subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout.splitlines()  # noqa: S603
-        for _ in range(3)
-    ]
-    assert min(float(seconds) for seconds, _ in runs) < 0.3
-    assert not HEAVY & set(runs[0][1].split())
+    made = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)  # noqa: S603
+    brought = set(made.stdout.split())
+    assert "refocal.losses" in brought
+    assert not HEAVY & brought
+    assert len(brought) < 200  # a third of them array_api_compat's and the standard library's
 
 
-def test_every_room_is_reachable_by_name():
+def test_every_subpackage_is_reachable_by_name():
     import refocal
 
     for name in refocal.__all__:

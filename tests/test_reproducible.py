@@ -16,6 +16,7 @@ import joblib
 import numpy as np
 import pytest
 
+from helpers import PATIENCE
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.registry import NAMED, make
 from refocal.engine import array_engine, c_engine
@@ -116,7 +117,7 @@ def test_processes_find_the_same(how, tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "PYTHONPATH": os.pathsep.join(sys.path)}
     made = subprocess.run(  # noqa: S603
         [sys.executable, str(script), how, str(Path(__file__).parent)],
-        capture_output=True, text=True, timeout=120, env=environment,
+        capture_output=True, text=True, timeout=PATIENCE, env=environment,
     )  # fmt: skip
     assert made.stdout == "same\n", made.stderr
 
@@ -169,7 +170,7 @@ def test_ctrl_c_during_a_fit(threads):
     assert child.stdout.readline() == "fitting\n"
     child.stdout.readline()  # it is on its way
     child.send_signal(signal.SIGINT)
-    out, error = child.communicate(timeout=60)
+    out, error = child.communicate(timeout=PATIENCE)
     assert child.returncode == 0, error
     assert out.endswith("stopped, unfitted, and fits again True\n")
     assert error == ""

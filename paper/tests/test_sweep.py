@@ -205,7 +205,7 @@ def run_together(processes, out):
         for rank in range(processes)
     ]
     try:
-        return [process.communicate(timeout=120)[0].splitlines() for process in started]
+        return [process.communicate(timeout=600)[0].splitlines() for process in started]
     finally:
         for process in started:
             process.kill()

@@ -21,6 +21,7 @@ from fuzz_mutate import mutate
 from fuzz_targets import JSON, TARGETS, seeds
 
 import refocal
+from helpers import PATIENCE
 from refocal.data import read
 from refocal.errors import DataError, FormatError
 from refocal.evaluate import load_evaluation
@@ -61,7 +62,7 @@ def in_bounds(code: str, *arguments: object) -> str:
         "else:\n    print('no error')\n"
     )
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout  # noqa: S603
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout  # noqa: S603
 
 
 def bomb(path, declared, *, compress=zipfile.ZIP_DEFLATED, body=b"\0" * (1 << 20), times=260):

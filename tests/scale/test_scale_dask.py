@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 
 import dask
 import dask.array as da
@@ -18,6 +17,7 @@ from distributed.comm import tcp
 from distributed.utils import nbytes
 from scale_rows import make_rows
 
+from helpers import wait_until
 from refocal import FocalTemperatureScaling, TemperatureScaling, VectorScaling
 from refocal.calibrators._fitted import focal_point
 from refocal.cli.run import run
@@ -178,9 +178,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, folder, expected
             threading.Timer(0.02, os.kill, (victim, signal.SIGKILL)).start()
         found = reduce(task)
         if len(done) == 3:
-            deadline = time.monotonic() + 10
-            while victim in cluster.run(os.getpid).values() and time.monotonic() < deadline:
-                time.sleep(0.05)
+            wait_until(lambda: victim not in cluster.run(os.getpid).values())
         return found
 
     rows.reduce = reduce_and_kill

@@ -7,17 +7,19 @@ import os
 import re
 import subprocess
 import sys
-import time
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from helpers import wait_until
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["index.html", "start.html", "concepts/measuring.html", "guide/choosing.html", "reference/metrics.html"]
+SHOWN = "return [document.body.dataset.mdColorScheme, document.readyState]"
 WIDEST = "return [document.documentElement.scrollWidth, window.innerWidth]"
 
 
@@ -91,11 +93,10 @@ def remote_requests(driver):
 def test_pages_fit_the_screen_and_ask_nobody(browser, site, width, scheme):
     for name in [*PAGES, "live/report.html", "live/explorer.html"]:
         driver = browser(site / name, width=width, scheme=scheme)
-        time.sleep(0.3)
+        shown = {"light": "default", "dark": "slate"}[scheme]
+        wait_until(lambda driver=driver, shown=shown: driver.execute_script(SHOWN) == [shown, "complete"])
         wide, window = driver.execute_script(WIDEST)
         assert wide <= window, f"{name} is {wide} pixels wide"
-        shown = driver.execute_script("return document.body.dataset.mdColorScheme")
-        assert shown == {"light": "default", "dark": "slate"}[scheme]
         assert remote_requests(driver) == []
         assert [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []
 
@@ -105,13 +106,8 @@ def test_the_search_works_from_the_disk(browser, site):
     field = driver.find_element("css selector", "input.md-search__input")
     driver.execute_script("arguments[0].focus()", field)
     field.send_keys("inverse_focal")
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        titles = [e.text for e in driver.find_elements("css selector", ".md-search-result__item :is(h1, h2)")]
-        if "Maps" in titles:
-            break
-        time.sleep(0.2)
-    assert "Maps" in titles
+    titles = "return [...document.querySelectorAll('.md-search-result__item :is(h1, h2)')].map((e) => e.textContent)"
+    wait_until(lambda: "Maps" in driver.execute_script(titles))
     assert remote_requests(driver) == []
 
 

@@ -22,10 +22,19 @@ hypothesis.settings.load_profile("steady")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """With several workers a module stays on one of them, and all browser tests on one: fixtures are made once."""
+    """With several workers a module stays on one of them, and all browser tests on one: fixtures are made once.
+
+    JAX compiles every operation for every shape, so its share of a slow test is a long one.
+    """
     in_browser = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
     for item in items:
         item.add_marker(pytest.mark.xdist_group("browser" if item.path in in_browser else str(item.path)))
+        if item.get_closest_marker("slow") and "jax" in _ids(item):
+            item.add_marker(pytest.mark.long)
+
+
+def _ids(item):
+    return item.callspec.id.split("-") if hasattr(item, "callspec") else []
 
 
 def pytest_terminal_summary(terminalreporter):

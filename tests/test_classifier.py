@@ -49,7 +49,7 @@ BY_DEFAULT = {
     "model",
     [
         CalibratedClassifier(LogisticRegression(), cv=3),
-        CalibratedClassifier(LogisticRegression(), "fts", cv=3),
+        pytest.param(CalibratedClassifier(LogisticRegression(), "fts", cv=3), marks=pytest.mark.long),
         CalibratedClassifier(LogisticRegression(), TemperatureScaling(), cv=3, ensemble=False),
         CalibratedClassifier(calibrator=TemperatureScaling(), cv=3),
     ],

@@ -107,7 +107,7 @@ def test_classes_that_need_different_curves_gain():
         assert found - oracle < 0.6 * (plain - oracle), calibrator
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_kind_of_array_follows_the_input(calibrator):
     logits, labels = draw_logits(300)
     expected = clone(calibrator).fit(logits, labels).predict_proba(logits)

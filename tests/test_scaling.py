@@ -255,7 +255,7 @@ def test_features_follow_their_definition(kind, library):
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("calibrator", ALL, ids=str)
 def test_the_kind_of_array_follows_the_input(calibrator):
     logits, labels = draw_biased_logits(200)

@@ -144,7 +144,8 @@ def test_many_rows_in_memory_are_looked_at_by_way_of_a_sample(objective, monkeyp
     assert surface.value.shape == (4, 80)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 @pytest.mark.parametrize("table", [grid.TABLE, 0], ids=["all rows", "sample"])
 def test_with_many_rows_the_optimum_by_log_loss_is_a_candidate(seed, table, monkeypatch):
     monkeypatch.setattr(grid, "TABLE", table)

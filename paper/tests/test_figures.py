@@ -258,6 +258,7 @@ assert "torch" not in sys.modules
 """
 
 
+@pytest.mark.long
 def test_two_processes_write_the_same_bytes_without_torch(tmp_path, figures, tables):
     """All that can differ from run to run differs between two processes."""
     drawn_alike = ("gamma-temperature-line", "tolerance", "multiclass-fit", "confidence")  # by the same functions

@@ -13,6 +13,8 @@ def smooth_by_kernel(y, p, sigma, weight=None, points=20_001):
     t = np.linspace(0, 1, points)[:, None]
     density = np.zeros(points)
     for shift in range(-6, 7):
+        if 2 * abs(shift) - 2 > 10 * sigma:  # e^-50 of it at most comes back to [0, 1]
+            continue
         for mirrored in (p, -p):
             kernel = np.exp(-((t - 2 * shift - mirrored) ** 2) / (2 * sigma**2)) / (sigma * np.sqrt(2 * np.pi))
             density += kernel @ (weight * (p - y))

@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 import torch
 
-from helpers import MAKE
+from array_libraries import MAKE
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # the GPU's passes, step by step on the CPU
@@ -24,12 +24,13 @@ hypothesis.settings.load_profile("steady")
 def pytest_collection_modifyitems(items):
     """With several workers a module stays on one of them, and all browser tests on one: fixtures are made once.
 
-    JAX compiles every operation for every shape, so its share of a slow test is a long one.
+    JAX compiles every operation for every shape, so its share of a slow test is a long one; tests of all libraries by
+    the fixture below keep it.
     """
     in_browser = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
     for item in items:
         item.add_marker(pytest.mark.xdist_group("browser" if item.path in in_browser else str(item.path)))
-        if item.get_closest_marker("slow") and "jax" in _ids(item):
+        if item.get_closest_marker("slow") and "jax" in _ids(item) and "library" not in item.fixturenames:
             item.add_marker(pytest.mark.long)
 
 

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import time
 
-import array_api_strict
-import jax.numpy as jnp
 import numpy as np
-import torch
-
-MAKE = {
-    "numpy": np.asarray,
-    "torch": lambda a: torch.from_numpy(np.array(a)),
-    "jax": jnp.asarray,
-    "array_api_strict": array_api_strict.asarray,
-}
-
 
 # Seconds after which something hangs, on however busy a machine; nothing is faster or slower for it.
 PATIENCE = 600
@@ -31,7 +20,7 @@ def wait_until(condition):
 
 
 def to_numpy(array):
-    return np.asarray(array.detach() if isinstance(array, torch.Tensor) else array)
+    return np.asarray(array.detach() if hasattr(array, "detach") else array)
 
 
 def draw_logits(n_rows=1000, n_classes=5, seed=0, scale=2.0, temperature=1.0):

@@ -83,6 +83,7 @@ def overconfidence(monkeypatch):
     return record.function
 
 
+@pytest.mark.slow
 def test_the_new_metric_is_what_it_says_and_serves_as_an_objective(overconfidence):
     rows = make_rows(2000, 3)
     p = np.exp(refocal.maps.log_softmax(rows.values))
@@ -95,6 +96,7 @@ def test_the_new_metric_is_what_it_says_and_serves_as_an_objective(overconfidenc
     assert abs(overconfidence(rows.labels, fitted.predict_proba(rows.values))) < 0.02
 
 
+@pytest.mark.slow
 def test_the_new_metric_is_reported_in_memory_and_in_blocks(overconfidence):
     rows = make_rows(2000, 3)
     calibrators = {"ts": refocal.TemperatureScaling().fit(rows.values, rows.labels)}
@@ -112,6 +114,7 @@ def test_the_new_metric_is_reported_in_memory_and_in_blocks(overconfidence):
     )
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_rooms_is_that_of_the_code():
     tool = runpy.run_path(str(ROOT / "tools" / "room_diagram.py"))
     assert tool["PICTURE"].read_text(encoding="utf-8") == tool["drawing"](), "run python tools/room_diagram.py"
@@ -126,6 +129,7 @@ def rank(layers, room):
     return next(i for i, layer in enumerate(layers) if room in layer)
 
 
+@pytest.mark.slow
 def test_the_table_of_methods_is_that_of_the_registry():
     """Every row of the page says what its method can do, and fitted calibrators bear it out."""
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")

@@ -62,6 +62,7 @@ DISTORTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DISTORTIONS)
 def test_a_known_truth_is_recovered(name):
     log_p, labels = true_log_p(6000, 5)
@@ -124,6 +125,7 @@ def test_the_curve_is_that_of_a_general_minimiser():
     np.testing.assert_allclose([*found.slopes, found.offset], other.x, atol=0.02)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 5), st.integers(5, 250), st.integers(0, 10**6), st.floats(-3.0, 3.0))
 def test_curves_always_rise(n_classes, n_rows, seed, slope):
@@ -162,6 +164,7 @@ def test_confidence_keeps_the_top_class(n_classes, seed, ties):
         np.testing.assert_allclose(*ratio, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 4])
 @pytest.mark.parametrize("n_rows", [40, 600])
 def test_the_order_is_kept_when_asked(n_classes, n_rows):
@@ -189,6 +192,7 @@ def test_weights_count_as_repeated_rows(n_classes):
     assert abs(weighted.predict_proba(logits) - plain.predict_proba(logits)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_rows_of_weight_0_are_left_out():
     log_p, labels = true_log_p(800, 4)
     weight = (np.arange(800) % 3 > 0).astype(float)
@@ -224,6 +228,7 @@ def test_the_line_of_two_classes_is_that_of_scikit_learn():
     np.testing.assert_allclose([slope, intercept], [-a, -b], rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3, 10])
 @pytest.mark.parametrize("n_rows", [20, 99, 100, 300])
 def test_few_rows_are_close_to_temperature_scaling(n_classes, n_rows):
@@ -253,6 +258,7 @@ def test_separable_rows_give_sensible_probabilities(n_classes, n_rows):
     assert 1.0 - 3.0 * n_classes / n_rows < right < 1.0 - 0.3 / n_rows
 
 
+@pytest.mark.slow
 def test_zeros_of_a_forest_count_as_half_the_smallest_vote():
     rng = np.random.default_rng(0)
     log_p, labels = true_log_p(2000, 3)
@@ -267,6 +273,7 @@ def test_zeros_of_a_forest_count_as_half_the_smallest_vote():
     np.testing.assert_allclose(half, fitted.predict_proba(votes), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_absent_classes_ties_masks_and_one_hot_logits():
     log_p, labels = true_log_p(400, 5)
     absent = AutoCalibration().fit(log_p, np.where(labels == 4, 0, labels))
@@ -289,6 +296,7 @@ def test_absent_classes_ties_masks_and_one_hot_logits():
     np.testing.assert_allclose(flat.predict_proba(np.zeros((1, 5))), 0.2, atol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_json_torch_and_onnx_say_the_same(n_classes, tmp_path):
     log_p, labels = true_log_p(1500, n_classes)
@@ -307,6 +315,7 @@ def test_json_torch_and_onnx_say_the_same(n_classes, tmp_path):
     np.testing.assert_allclose(np.exp(found) if found.max() <= 0.0 else found, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_report_says_what_was_chosen_and_left_out():
     log_p, labels = true_log_p(1000, 4)
     report = AutoCalibration().fit(log_p + 2.0 * np.eye(4)[0], labels).report_
@@ -343,6 +352,7 @@ def test_scikit_learn_checks():
     assert sum(result["status"] == "passed" for result in results) >= 45
 
 
+@pytest.mark.slow
 def test_it_beats_temperature_scaling_on_the_embedded_networks():
     from refocal.data import load_sample
 
@@ -361,6 +371,7 @@ def test_two_class_steps_leave_rows_with_an_impossible_class():
     np.testing.assert_array_equal(np.exp(Chain((step,)).log_probabilities(logits))[0], [1.0, 0.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_rows_in_blocks_and_in_any_order_give_the_same(n_classes, monkeypatch):
     from refocal import scale

@@ -93,7 +93,7 @@ def test_fitted_attributes_tell_what_happened():
     assert TemperatureScaling().fit(logits, labels).path_ is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("calibrator", ALL, ids=str)
 def test_the_kind_of_array_follows_the_input(calibrator):
     logits, labels = draw_logits(300)
@@ -270,6 +270,7 @@ def test_labels_that_have_nothing_to_do_with_the_values_are_said_to():
         TemperatureScaling().fit(logits, labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", NAMED)
 def test_extended_precision_is_computed_in_double(method):
     logits, labels = draw_logits(n_classes=3)
@@ -295,6 +296,7 @@ def test_arrays_that_know_the_standard_and_nothing_more(method, dtype):
         np.testing.assert_allclose(np.asarray(p), expected, atol=2e-3 if dtype == "float32" else 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", NAMED)
 def test_a_mask_of_finite_logits_is_one_of_infinite_ones(method):
     logits, labels = draw_logits(n_classes=5)

@@ -53,6 +53,7 @@ def new_rows(n_classes):
     return x
 
 
+@pytest.mark.slow
 def test_every_library_predicts_the_same(fitted, tmp_path):
     x = new_rows(fitted.n_features_in_)
     expected = fitted.predict_log_proba(x.astype(np.float64))
@@ -74,6 +75,7 @@ def test_jax_predicts_the_same(fitted):
     np.testing.assert_allclose(jnp.exp(fitted.predict_log_proba(jnp.asarray(x))), p, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_json_keeps_every_bit(fitted, tmp_path):
     x = new_rows(fitted.n_features_in_).astype(np.float64)
     fitted.save(tmp_path / "c.json")
@@ -181,6 +183,7 @@ def test_an_impossible_class_shares_no_probability_with_the_top():
     np.testing.assert_allclose(p, [[0.5, 0.5, 0.0]], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_programs_of_curves_take_any_number_of_rows():
     calibrator = FocalStructuredScaling(order_preserving=True, n_folds=2).fit(*rows(4))
     curved = IsotonicCalibration().fit(*rows(4))
@@ -199,6 +202,7 @@ def forest_like(n=400, n_classes=3, seed=0):
     return p, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_zeros_count_the_same_in_every_precision(name, tmp_path):
     p, labels = forest_like()
@@ -217,6 +221,7 @@ def test_zeros_count_the_same_in_every_precision(name, tmp_path):
     np.testing.assert_allclose(in_single.predict_proba(p), expected, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_zeros_in_blocks_are_those_of_memory():
     p, labels = forest_like()
     pairs = [(p[i : i + 130], labels[i : i + 130]) for i in range(0, 400, 130)]
@@ -245,6 +250,7 @@ def test_probabilities_of_half_precision_are_taken():
             np.testing.assert_allclose(found.double().numpy(), expected.predict_proba(p), atol=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_logits_of_half_precision_are_taken(name):
     logits, labels = rows(3)

@@ -51,7 +51,7 @@ BY_DEFAULT = {
         CalibratedClassifier(LogisticRegression(), cv=3),
         pytest.param(CalibratedClassifier(LogisticRegression(), "fts", cv=3), marks=pytest.mark.long),
         CalibratedClassifier(LogisticRegression(), TemperatureScaling(), cv=3, ensemble=False),
-        CalibratedClassifier(calibrator=TemperatureScaling(), cv=3),
+        pytest.param(CalibratedClassifier(calibrator=TemperatureScaling(), cv=3), marks=pytest.mark.long),
     ],
     ids=["default", "ensemble", "one", "svm"],
 )
@@ -81,6 +81,7 @@ def test_probabilities_improve(digits, estimator, ensemble):
     assert len(model.calibrated_classifiers_) == (5 if ensemble else 1)
 
 
+@pytest.mark.slow
 def test_temperature_scaling_of_out_of_fold_logits_equals_scikit_learns(digits):
     X, X_test, y, _ = digits
     estimator = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
@@ -145,6 +146,7 @@ def test_estimators_of_every_kind_give_logits():
     assert np.isfinite(logits_of(forest, X)).all()
 
 
+@pytest.mark.slow
 def test_inside_pipelines_and_grid_searches(digits):
     X, X_test, y, y_test = digits
     pipeline = make_pipeline(StandardScaler(), CalibratedClassifier(GaussianNB(), cv=2))
@@ -313,6 +315,7 @@ def test_each_error_names_what_the_user_called():
             CalibratedClassifier(estimator, **options).fit(X, labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", [True, False])
 @pytest.mark.parametrize("asarray", [torch.asarray, array_api_strict.asarray], ids=["torch", "strict"])
 @pytest.mark.parametrize("named", [False, True])

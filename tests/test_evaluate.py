@@ -40,6 +40,7 @@ def found():
     return compare(validation, test, ["ts", "fts", "fts-nll"], n_resamples=60), validation, test
 
 
+@pytest.mark.slow
 def test_measures_are_those_of_the_metrics(found):
     evaluation, validation, test = found
     calibrator = TemperatureScaling().fit(validation.values, validation.labels)
@@ -71,6 +72,7 @@ def test_intervals_hold_their_values(found):
         assert [i.n_resamples for i in method.measures.values()] == [60, 60, 60, 60, 500]
 
 
+@pytest.mark.slow
 def test_histogram_and_classes_by_plain_loops(found):
     evaluation, _, test = found
     p = np.exp(evaluate_none(test))
@@ -160,6 +162,7 @@ def test_weights_count_rows():
     assert [c.precision for c in a.classes] == pytest.approx([c.precision for c in b.classes])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sums_over_blocks_hold_the_means_and_their_covariances(weighted):
     test = rows(600)
@@ -225,6 +228,7 @@ def test_every_registered_method_is_compared():
     assert seen[-1][0] == seen[-1][1] == seen[0][1]
 
 
+@pytest.mark.slow
 def test_the_usual_methods_are_compared_unless_told_otherwise():
     validation, test = split(rows(300))
     found = compare(validation, test, n_resamples=2)

@@ -45,6 +45,7 @@ def rows_of_every_scale(n_classes):
     return np.concatenate([*rows, ties, saturated, all_equal]).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 5, 1000])
 @pytest.mark.parametrize("gamma", [-0.9, -0.5, 0.0, 0.05, 1.0, 5.0])
 def test_onnxruntime_equals_ours_within_1e_6(gamma, n_classes, tmp_path):

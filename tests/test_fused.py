@@ -51,6 +51,7 @@ def test_sums_and_predictions_agree(dtype, tolerance, n_rows, n_classes, gamma):
     np.testing.assert_allclose(ours, c_engine.predict(x, y, (gamma, 0.0), 0.7), rtol=10 * tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [-1e9, -1e25, float(np.finfo(np.float32).min)])
 def test_a_mask_of_finite_logits_is_one_of_infinite_ones(mask):
     x, y, _ = hard_rows(9, 6, np.float32)

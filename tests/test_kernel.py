@@ -119,6 +119,7 @@ def test_single_precision_keeps_what_rows_mean():
     assert c_engine.temperature(x, np.array([0, 2, 0, 1, 0]), None, 1.0, rough=True)[0] == np.inf
 
 
+@pytest.mark.slow
 def test_a_rough_way_leads_to_the_same_end():
     x, y = random_rows(4000, 20, dtype=np.float32)
     y = np.argmax(x / 1.7 + np.random.default_rng(2).gumbel(size=x.shape), axis=1)
@@ -187,6 +188,7 @@ def test_any_logits(x, gamma, slope, random):
     assert_same_passes(x, y, None, gamma, slope, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_threads_change_nothing(monkeypatch):
     monkeypatch.setattr(c_engine, "THREADS_FROM", 0)
     monkeypatch.setattr(c_engine, "PART", 1000)

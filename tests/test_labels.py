@@ -118,6 +118,7 @@ def test_the_report_of_a_fit_says_which_classes_it_never_saw():
     assert TemperatureScaling().fit(logits, labels, weight).fit_report_["n_absent_classes"] == 1
 
 
+@pytest.mark.slow
 def test_a_validation_set_without_a_class_never_means_that_nothing_is_needed():
     logits, labels = draw_logits(3000, 4)
     some = labels[:1000] < 3

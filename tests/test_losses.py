@@ -38,6 +38,7 @@ def sample():
     return rng.normal(scale=3.0, size=(40, 6)), rng.integers(0, 6, size=40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("of_labels", ["numpy", "torch", "jax", "pandas", "polars", "list"])
 @pytest.mark.parametrize("of_logits", ["numpy", "torch", "jax", "pandas", "polars", "list"])
@@ -117,6 +118,7 @@ def test_every_library_gives_the_same(name, library, sample):
     np.testing.assert_allclose(float(mean), ALL[name](logits, labels).mean(), rtol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_gradients_match_finite_differences(name, sample):
     rows = np.concatenate([sample[0][:8], np.zeros((1, 6)), [[1.0, 0.0, 1.0, 1.0, -1.0, 0.0]]])  # ties too
@@ -171,7 +173,7 @@ def minimiser(p, loss):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 3.0, 7.0])
-@pytest.mark.parametrize("n_classes", [2, 3, 5])
+@pytest.mark.parametrize("n_classes", [2, 3, pytest.param(5, marks=pytest.mark.long)])
 def test_the_proper_part_is_proper_and_focal_loss_is_not(n_classes, gamma):
     rng = np.random.default_rng(n_classes)
     for p in rng.dirichlet(np.full(n_classes, 2.0), size=3):

@@ -41,6 +41,7 @@ def worst_error(got, want, floor=1.0):
     return np.max(np.abs(got - want) / np.maximum(floor, np.abs(want)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("n_classes", [2, 3, 10, 1000])
 def test_focal_agrees_with_arbitrary_precision(n_classes, gamma):
@@ -69,6 +70,7 @@ def test_focal_temperature_divides_first(temperature):
     assert worst_error(log_softmax(logits, temperature), exact(logits, 0.0, temperature)) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [-0.99, *GAMMAS])
 @pytest.mark.parametrize("n_classes", [2, 3, 10, 1000])
 def test_the_inverse_undoes_the_map(n_classes, gamma):

@@ -19,6 +19,7 @@ def tensor(a):
     return torch.tensor(a, dtype=torch.float64, requires_grad=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [-0.5, 0.05, 0.5, 1.0, 5.0])
 @pytest.mark.parametrize("function", [focal, inverse_focal, lambda x, g: focal_temperature(x, g, 0.7 + g**2)])
 def test_gradients_match_finite_differences(function, gamma):

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from helpers import MAKE, to_numpy
+from array_libraries import MAKE
+from helpers import to_numpy
 from refocal.errors import ConvergenceError
 from refocal.maps import focal, focal_temperature, inverse, inverse_focal, log_softmax
 
@@ -70,6 +71,7 @@ def test_two_classes_follow_the_papers_binary_formula(quick_library, s, gamma):
     np.testing.assert_allclose(np.exp(log_p), [1 / (1 + ratio), ratio / (1 + ratio)], rtol=1e-12, atol=1e-300)
 
 
+@pytest.mark.slow
 @quiet
 @given(logits=any_logits, gamma=st.floats(-0.95, 20.0))
 def test_the_inverse_is_the_inverse(quick_library, logits, gamma):
@@ -181,7 +183,7 @@ def test_jax_compiles_and_differentiates(function):
         np.testing.assert_allclose(ours, other.numpy(), atol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_jax_differentiates_without_compilation():
     logits = jnp.asarray([[1.0, 0.5, -2.0]])
     direct, compiled = (

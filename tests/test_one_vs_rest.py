@@ -61,6 +61,7 @@ def test_scikit_learn_checks(calibrator):
     assert {result["check_name"] for result in results if result["status"] == "xfail"} <= set(NOT_FOR_LOGITS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3, 20])
 @pytest.mark.parametrize("scale", [0.1, 3.0, 500.0])
 def test_rows_sum_to_1_and_nothing_is_0(calibrator, n_classes, scale):
@@ -94,6 +95,7 @@ def test_few_rows_and_many_classes_do_no_harm(rows):
         assert metrics.log_loss(truth, fitted.predict_log_proba(2.5 * test)) < 1.05 * plain, calibrator
 
 
+@pytest.mark.slow
 def test_classes_that_need_different_curves_gain():
     """One class is claimed too often: every curve finds out, which no temperature can."""
     logits, labels = draw_logits(4000, 4)

@@ -51,6 +51,7 @@ def probabilities_of(logits):
     return np.exp(maps.log_softmax(logits))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 @few
 @given(rows=labelled_logits())
@@ -92,6 +93,7 @@ def test_a_fit_depends_neither_on_the_order_of_rows_nor_on_a_shift_of_logits(nam
     np.testing.assert_allclose(again, p, rtol=0.0, atol=1e-6 if name in ITERATED else 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMED if name not in COUNT_ROWS])
 @few
 @given(rows=labelled_logits(most_rows=40))
@@ -123,6 +125,7 @@ MEASURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEASURES)
 @some
 @given(rows=labelled_logits(), binary=st.booleans())
@@ -258,6 +261,7 @@ def test_a_split_loses_no_row_and_keeps_the_classes(rows, fraction, seed):
     np.testing.assert_array_equal(again.weight, first.weight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ts", "focal", "fts", "vs", "sms", "fss-order"])
 @few
 @given(rows=labelled_logits())

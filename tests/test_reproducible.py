@@ -35,6 +35,7 @@ def fit(name: str) -> tuple[float, ...]:
     return tuple(np.ravel(make(name).fit(LOGITS, LABELS).predict_log_proba(LOGITS[:20])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", json.loads(golden.FILE.read_text()).items(), ids=lambda case: case[0])
 def test_golden_fits(case):
     name, kept = case
@@ -69,6 +70,7 @@ def test_seeds_repeat_and_differ():
     assert interval(1) != interval(2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ts", "fts", "isotonic", "bbq"])
 def test_threads_fit_side_by_side(name):
     expected = fit(name)
@@ -122,6 +124,7 @@ def test_processes_find_the_same(how, tmp_path):
     assert made.stdout == "same\n", made.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_joblib_keeps_a_fitted_calibrator(name, tmp_path):
     calibrator = make(name).fit(LOGITS, LABELS)

@@ -125,6 +125,7 @@ def test_structured_scaling_is_as_good_as_that_of_probmetrics(name):
         assert ours <= 1.002 * metrics.log_loss(y_test, np.log(other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibrator", [*(kind() for kind in FAMILY), FocalStructuredScaling()], ids=str)
 def test_what_a_temperature_cannot_mend_is_mended(calibrator):
     val, y = draw_biased_logits(1500, 5)
@@ -140,6 +141,7 @@ def test_what_a_temperature_cannot_mend_is_mended(calibrator):
     assert report["accuracy_change"] == pytest.approx(predicted, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibrator", [*(kind() for kind in FAMILY), FocalStructuredScaling()], ids=str)
 def test_many_classes_and_few_rows_stay_close_to_temperature_scaling(calibrator):
     """40 classes, 25 rows a class, nothing to find but T: at most 1 % of log-loss is lost (0.5 % for the focal one)."""
@@ -152,6 +154,7 @@ def test_many_classes_and_few_rows_stay_close_to_temperature_scaling(calibrator)
     assert mine <= plain * (1.005 if isinstance(calibrator, FocalStructuredScaling) else 1.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [30, 99, 150, 500])
 def test_focal_structured_scaling_falls_back_by_itself(n_rows):
     """On data that need a temperature alone; 99 rows are not divided at all."""
@@ -170,6 +173,7 @@ def test_focal_structured_scaling_falls_back_by_itself(n_rows):
     assert worst <= 0.005
 
 
+@pytest.mark.slow
 def test_the_focal_map_is_found_behind_a_scaling():
     truth, labels = draw_biased_logits(3000, 4)
     trained = inverse_focal(truth / 1.5, 3.0)
@@ -197,6 +201,7 @@ def test_out_of_fold_predictions_never_saw_their_row():
         assert np.count_nonzero(moved) == 161  # and the 160 of the other folds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_order_preserving_form_keeps_the_accuracy_to_the_last_sample(dtype):
     logits, labels = draw_biased_logits(1000, 6, bias=2.0)
@@ -241,6 +246,7 @@ def test_keeping_the_top_is_the_projection(library):
         assert np.all(np.sum(p * np.log(expected / mixed), axis=1) > -1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_features_follow_their_definition(kind, library):
     logits = np.random.default_rng(0).normal(size=(50, 4)) * 5.0
@@ -300,6 +306,7 @@ def test_impossible_classes_stay_impossible(calibrator):
     assert np.all(p[np.arange(300), labels] > 0.0)
 
 
+@pytest.mark.slow
 def test_a_class_that_never_occurs_and_separable_data():
     logits, labels = draw_biased_logits(400, 4)
     rare = np.where(labels == 3, 0, labels)
@@ -363,6 +370,7 @@ def test_a_failing_search_leaves_the_calibrator_unfitted(monkeypatch):
     assert not [name for name in vars(calibrator) if name.endswith("_")]
 
 
+@pytest.mark.slow
 def test_the_strength_is_chosen_by_the_data():
     few, many = (
         VectorScaling().fit(*draw_biased_logits(200, 5, bias=0.05)),

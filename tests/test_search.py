@@ -92,6 +92,7 @@ def test_temperature_equals_other_libraries_and_brute_force(n_classes):
     assert ours.temperature == pytest.approx(np.sum(before**2) / np.sum(before * after), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 @pytest.mark.parametrize(("factor", "offset"), [(1.0, 0.0), (30.0, 0.0), (0.005, 0.0), (1.0, 1000.0), (1e4, 0.0)])
 def test_any_scale_and_precision(dtype, factor, offset):
@@ -394,6 +395,7 @@ def test_bad_options(options, words):
         find(Block(logits, labels), **{"objective": "ece", "search": "auto", **options})
 
 
+@pytest.mark.slow
 def test_methods_fitted_on_one_dataset_share_their_passes(monkeypatch):
     logits, labels = draw_logits(2000, 10)
     gone_through = []

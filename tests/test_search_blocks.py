@@ -39,6 +39,7 @@ def terms_by_hand(logits, labels):
     return np.array(terms).transpose(1, 0, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [1 << 18, 70])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_tally_holds_the_means(weighted, part, monkeypatch):

@@ -36,6 +36,7 @@ def every_point(logits, labels, temperatures):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_the_best_point_is_that_of_a_loop(seed):
     logits, labels = draw_logits(250, 4, seed, scale=3.0, temperature=1.7)
@@ -130,6 +131,7 @@ def test_a_fine_grid_costs_little_more_than_its_nodes():
     assert again.passes < solution.passes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["auto", "ece", "nll"])
 def test_many_rows_in_memory_are_looked_at_by_way_of_a_sample(objective, monkeypatch):
     logits, labels = draw_logits(12_000, 4, 8, scale=3.0, temperature=1.7)

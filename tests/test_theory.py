@@ -149,6 +149,7 @@ def test_closest_temperature_for_two_classes():
     assert largest == pytest.approx(1.21e-3, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_closest_temperature_for_four_classes():
     slope, intercept = linear_fit(4, np.arange(0.25, 10.1, 1.5))
     assert slope == pytest.approx(0.50, abs=0.01)
@@ -206,6 +207,7 @@ def test_the_papers_fifth_proposition_fails_from_four_classes_on():
     assert theory.raises_confidence(hundred, 3.0) == (top_change(hundred, 3.0) >= 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3, 4, 5, 10, 100, 1000])
 def test_above_the_threshold_confidence_is_never_lowered(n_classes):
     rng = np.random.default_rng(n_classes)

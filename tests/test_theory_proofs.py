@@ -156,6 +156,7 @@ def _f(s, gamma):
     return (1 + gamma * mp.exp(s) * mp.log1p(mp.exp(-s))) / (1 + gamma * mp.exp(-s) * mp.log1p(mp.exp(s)))
 
 
+@pytest.mark.slow
 def test_step_5_up_to_gamma_5_6_the_slope_of_log_f_falls():
     """On all of 0 < t ≤ 10 and for all 0 ≤ γ ≤ 5.6, between the points too."""
     coefficients = bernstein_of_falling_slope("5.6")

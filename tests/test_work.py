@@ -75,6 +75,7 @@ def test_a_focal_fit_by_log_loss_walks_through_the_rows_a_few_times(data, walked
     assert passes(walked, "inspect")[1] <= 1.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("search", "most"), [("grid", 500), (None, 300)])
 def test_a_search_by_ece_looks_at_far_fewer_points_than_its_grid_has(search, most, data, walked):
     model = FocalTemperatureScaling(objective="ece", search=search) if search else FocalTemperatureScaling()

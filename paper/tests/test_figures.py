@@ -112,6 +112,7 @@ def test_loss_and_link_follow_the_papers_formulas(tables):
                 assert value == pytest.approx(1 / (1 + ratio), rel=1e-9)
 
 
+@pytest.mark.long
 def test_the_bounds_hold_and_the_tight_ones_are_what_trying_finds(tables):
     for row in rows(tables["bounds"]["bounds"])[1:]:
         assert row["paper low"] <= row["tight for all s low"] < row["tight low"] <= row["tried low"] * (1 + 1e-12)
@@ -278,6 +279,7 @@ def test_two_processes_write_the_same_bytes_without_torch(tmp_path, figures, tab
         assert b"CreationDate" not in first[f"{name}.pdf"]
 
 
+@pytest.mark.long
 def test_figures_of_networks_are_the_same_twice_and_read_the_cells_of_a_sweep(tmp_path, cell, few_rows, monkeypatch):
     monkeypatch.setattr(_networks, "GAMMAS", np.array([0.0, 1.0]))
     monkeypatch.setattr(_networks, "TEMPERATURES", np.round(np.arange(0.7, 2.3, 0.05), 2))

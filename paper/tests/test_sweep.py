@@ -211,6 +211,7 @@ def run_together(processes, out):
             process.kill()
 
 
+@pytest.mark.long
 def test_two_processes_train_as_one_does_even_when_broken_off(tmp_path, monkeypatch):
     monkeypatch.setitem(networks.NETWORKS, "plain", lambda n: eval(PLAIN, {"nn": nn, "n": n}))  # noqa: S307
     sweep.run_sweep(SHARED, synthetic(), tmp_path / "one")

@@ -15,6 +15,7 @@ from refocal.data import load_sample, read
 from refocal.evaluate import compare, load_evaluation
 
 
+@pytest.mark.slow
 def test_fit_writes_what_the_api_writes(refocal, folder):
     code, out, err = refocal("fit", "val.npz", "-m", "fts", "--objective", "ece", "--tolerance", "0.01", "-o", "c.json")
     assert (code, err) == (0, "")
@@ -24,6 +25,7 @@ def test_fit_writes_what_the_api_writes(refocal, folder):
     assert "Wrote c.json" in out
 
 
+@pytest.mark.slow
 def test_apply_writes_what_the_api_computes(refocal, folder, monkeypatch):
     from refocal.cli import apply
 
@@ -72,6 +74,7 @@ def test_apply_to_the_sample_is_bit_for_bit(refocal, dtype):
     np.testing.assert_array_equal(np.load("p.npy"), fitted.predict_proba(values))
 
 
+@pytest.mark.slow
 def test_every_format_gives_the_same_file(refocal, folder):
     rows = read("val.npz")
     frame = pd.DataFrame(rows.values, columns=[f"logit_{i}" for i in range(4)]).assign(label=rows.labels)
@@ -286,6 +289,7 @@ def test_columns_by_a_list_and_labels_under_another_name(refocal, folder):
     assert refocal(*told)[0] == 0
 
 
+@pytest.mark.slow
 def test_the_words_of_an_evaluation_that_tried_nothing_and_of_labels_out_of_order(refocal, folder):
     code, out, _ = refocal("evaluate", "test.npz", "--resamples", "5")
     assert code == 0

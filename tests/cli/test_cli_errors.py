@@ -156,6 +156,7 @@ def test_no_arguments_show_the_help(refocal):
     assert "Usage: refocal" in out + err
 
 
+@pytest.mark.slow
 def test_what_went_wrong_is_corrected_by_what_was_said(files, refocal):
     assert refocal("fit", "one.npz", "--first-label", "1")[0] == 0
     assert refocal("fit", "p.npz", "--probabilities", "--values", "logits")[0] == 0
@@ -238,6 +239,7 @@ def test_json_is_all_that_is_printed(folder):
     assert json.loads(done.stdout) == load_evaluation("e.json").to_dict()
 
 
+@pytest.mark.slow
 def test_help_starts_without_the_heavy_libraries():
     script = "import sys; sys.argv = ['refocal', '--help']\nfrom refocal.cli.run import run\nrun(['--help'])\n"
     script += "print(' '.join(sys.modules), file=sys.stderr)"

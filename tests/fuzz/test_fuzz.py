@@ -44,6 +44,7 @@ def test_seeds_can_be_read(target):
     assert all(TARGETS[target](data) for data in seeds(target))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_fresh_mutations(target):
     rng = random.Random(target)  # noqa: S311

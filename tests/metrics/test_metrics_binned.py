@@ -65,6 +65,7 @@ def test_equal_mass_is_its_definition(rows, n_bins, norm, data):
     assert expected_calibration_error(y, p, n_bins=n_bins, norm=norm) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(rows, st.integers(1, 120), st.sampled_from(["l1", "l2", "max"]))
 def test_equal_width_is_its_definition(rows, n_bins, norm):
@@ -185,6 +186,7 @@ def test_debiased_by_loop(binary):
     assert debiased_ece(y, p) == pytest.approx(np.sqrt(max(squared, 0.0)), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_debiased_l1_takes_off_the_expected_rise():
     rng = np.random.default_rng(0)
     p = rng.random(2000)
@@ -292,6 +294,7 @@ def test_sweep_with_weights_is_that_of_repeated_rows():
         assert ece_sweep(y, p, sample_weight=0.1 * w) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_sweep_ends_with_weights_of_any_size():
     y, p = [1, 0, 1], [0.2, 0.4, 0.9]
     # Only some 1e9 bins would part the first two rows.

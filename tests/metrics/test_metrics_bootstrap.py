@@ -88,6 +88,7 @@ def test_standard_error_of_a_mean():
     assert interval.high - interval.low == pytest.approx(2 * z * expected, rel=0.07)
 
 
+@pytest.mark.slow
 def test_paired_difference_is_narrower_than_the_parts():
     y, p = data(4000)
     warm = p**0.8 / (p**0.8).sum(axis=1, keepdims=True)
@@ -122,6 +123,7 @@ def test_consistency_band_holds_a_calibrated_curve_and_not_another():
     assert sum(a < low for a, low in zip(band.accuracy, band.low, strict=True)) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", [rm.log_loss, rm.brier_score])
 def test_coverage(metric):
     """95 % intervals over 200 trials; `python benchmarks/interval_coverage.py` runs those of the docs."""

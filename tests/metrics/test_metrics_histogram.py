@@ -19,6 +19,7 @@ def compare(y, p, n_bins=15, weight=None):
     return abs(result.ece - exact), result.error_bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bins", [1, 2, 15, 100])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_exact_value_lies_within_the_bound(binary, n_bins, weighted):
@@ -60,6 +61,7 @@ def crowds(n):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [1, 3, 12])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_largest_gap_and_the_ks_error_lie_within_their_bounds(bits, weighted):
@@ -75,6 +77,7 @@ def test_the_largest_gap_and_the_ks_error_lie_within_their_bounds(bits, weighted
     assert doubted >= 1  # a bound of 0 or 1 everywhere would be no test
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bins", [1, 2, 3, 5])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_bounds_hold_and_are_reached_on_few_rows_in_wide_cells(n_bins, weighted):
@@ -110,6 +113,7 @@ def test_bounds_hold_and_are_reached_on_few_rows_in_wide_cells(n_bins, weighted)
 MODELS = models(400_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(MODELS))
 def test_within_a_ten_thousandth_of_the_exact_value(name):
     p, y = MODELS[name]
@@ -120,6 +124,7 @@ def test_within_a_ten_thousandth_of_the_exact_value(name):
     assert bound <= 1e-4 or name == "atom and rest"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*crowds(10), "atom and rest"])
 def test_further_passes_settle_what_one_leaves_open(name):
     p, y = {**crowds(100_000), **MODELS}[name]

@@ -189,6 +189,7 @@ VECTORS = {
 TABLES = {**VECTORS, "pandas": pd.DataFrame, "polars": pl.DataFrame}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("vector", VECTORS)
 def test_labels_probabilities_and_weights_of_different_libraries(vector, table):
@@ -261,6 +262,7 @@ def test_results_are_json(measure):
     assert isinstance(text, str)
 
 
+@pytest.mark.slow
 def test_import_stays_light():
     code = (
         "import sys, refocal.metrics; print([m for m in ('torch','sklearn','scipy','matplotlib') if m in sys.modules])"

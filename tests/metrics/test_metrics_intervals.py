@@ -71,6 +71,7 @@ def test_squared_error_of_a_calibrated_model_averages_to_zero():
     assert abs(np.mean(found)) < 3 * np.std(found) / 300**0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [(0.99, 1.01), (0.8, 1.0), (0.8, 1.25)])
 def test_difference_of_squared_errors_covers(first, second):
     """95 % intervals over 300 trials; `python benchmarks/interval_coverage.py` runs the tables of the docs."""
@@ -85,7 +86,7 @@ def test_difference_of_squared_errors_covers(first, second):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("power", [1.0, 1.3])
+@pytest.mark.parametrize("power", [pytest.param(1.0, marks=pytest.mark.long), 1.3])
 @pytest.mark.parametrize(
     "metric", [rm.expected_calibration_error, rm.debiased_ece, rm.ks_calibration_error, rm.smooth_ece]
 )
@@ -110,6 +111,7 @@ def test_kernel_is_that_of_the_smooth_error():
         assert np.abs((p - y) @ kernel / len(p)).mean() == pytest.approx(rm.smooth_ece(y, p, bandwidth=width), rel=2e-3)
 
 
+@pytest.mark.slow
 def test_intervals_keep_to_the_range_of_the_metric():
     y, p = [1] * 30, [0.999] * 30
     for metric in (rm.expected_calibration_error, rm.brier_score, rm.accuracy, rm.smooth_ece, rm.squared_ece):
@@ -133,6 +135,7 @@ def test_a_wider_level_has_a_wider_interval_and_more_rows_a_narrower_one():
     assert widths == sorted(widths)
 
 
+@pytest.mark.slow
 def test_weights_of_two_narrow_no_interval():
     """A weight of 2 for all is no second look at the rows."""
     y, p = draw(0)

@@ -29,6 +29,7 @@ class Wrapped(nn.Module):
         return self.wrap(self.inner(features))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrap",
     [lambda x: x, lambda x: {"loss": None, "logits": x}, lambda x: SimpleNamespace(logits=x), lambda x: (x, "more")],
@@ -113,6 +114,7 @@ def test_bad_batches_are_named():
         collect_logits(Wrapped(lambda x: x.argmax(1)), [(torch.randn(2, 4), torch.zeros(2, dtype=torch.int64))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibrator", [TemperatureScaling(), FocalTemperatureScaling(objective="nll")])
 def test_a_fit_on_half_precision_tensors_makes_no_copy_of_them(calibrator, monkeypatch):
     """They are widened block by block."""

@@ -141,6 +141,7 @@ def test_mmce_equals_a_double_loop(sample):
     assert (certain.grad == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_gradients_match_finite_differences(name, sample):
     rows = torch.cat([sample[0][:7], torch.zeros(1, 6, dtype=torch.float64)])

@@ -132,6 +132,7 @@ def test_two_jobs_find_what_one_finds(data, method, ensemble):
     np.testing.assert_array_equal(*p)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
 @pytest.mark.parametrize("seed", range(2))
@@ -355,6 +356,7 @@ def test_a_parameter_of_another_length_is_passed_whole(data):
     assert calibrated(Wanting()).fit(*data, extra=np.ones(201)).classes_.tolist() == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("seed", range(3))
 def test_huge_scores(seed):

@@ -116,6 +116,7 @@ def test_code_in_the_page_gives_the_calibrator(evaluation):
     compile(code["file"], "page", "exec")
 
 
+@pytest.mark.slow
 def test_a_network_alone_and_two_classes():
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(300, 2))
@@ -134,6 +135,7 @@ def test_without_a_tolerance_the_contour_is_said_not_to_bind(evaluation):
     assert "did not have to stay inside" in render(free)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["reliability", "confidence", "surface", "comparison"])
 def test_figures_on_an_axes_of_ones_own(evaluation, name):
     figure, ax = plt.subplots()

@@ -37,6 +37,7 @@ def memory():
     store.rm("/bucket", recursive=True)
 
 
+@pytest.mark.slow
 def test_rows_are_read_and_applied_to_where_they_are(memory, tmp_path):
     fitted = TemperatureScaling().fit(LOGITS, LABELS)
     for place in ("memory://bucket/val", "memory://bucket/val/*.parquet", "memory://bucket/val/"):

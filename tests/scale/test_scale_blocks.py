@@ -37,6 +37,7 @@ def small_sample(monkeypatch):
     monkeypatch.setattr(dataset, "SAMPLE_ROWS", 700)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "calibrator",
     [
@@ -62,6 +63,7 @@ def test_the_fit_is_that_of_memory(calibrator, weighted):
             assert found.fit_report_[when][measure] == pytest.approx(value, abs=tolerance), (when, measure)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [VectorScaling, StructuredVectorScaling, MatrixScaling])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_affine_maps_in_blocks(make, weighted):
@@ -140,6 +142,7 @@ def test_order_and_partition_do_not_matter(objective, monkeypatch):
         assert calibrator.fit_report_["after"] == pytest.approx(values, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_mapped_file_is_read_in_windows(tmp_path, monkeypatch):
     logits, labels = make_rows(9000, 7, dtype=np.float16)
     np.save(tmp_path / "logits.npy", logits)
@@ -170,6 +173,7 @@ def test_blocks_of_tensors(dtype):
     assert found == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_probabilities_in_blocks():
     p = np.exp(LOGITS - LOGITS.max(axis=1, keepdims=True)).astype(np.float64)
     p /= p.sum(axis=1, keepdims=True)
@@ -247,6 +251,7 @@ def test_every_value_of_an_evaluation_is_that_of_memory_within_its_bound(n_class
             assert mine.ece == pytest.approx(other.ece, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_an_evaluation_does_not_depend_on_order_and_partition():
     logits, labels = LOGITS[:3000], LABELS[:3000]
     order = np.random.default_rng(0).permutation(3000)
@@ -280,6 +285,7 @@ def test_options_of_an_evaluation_are_honoured_or_refused_for_blocks():
     assert not {"resamples", "seed"} & set(found.run)
 
 
+@pytest.mark.slow
 def test_intervals_of_calibration_errors_in_blocks_are_those_of_memory():
     found = evaluate(blocks(Pairs(LOGITS, LABELS, cuts=(1000,))), {}).before.measures
     exact = evaluate(Predictions.from_logits(LOGITS, LABELS), {}).before.measures

@@ -53,6 +53,7 @@ def create(group):
     return getattr(group, "create_array" if hasattr(type(group), "create_array") else "create_dataset")
 
 
+@pytest.mark.slow
 def test_a_folder_a_pattern_and_an_address_are_the_same_rows(folder, fitted):
     for place in (folder, f"{folder}/*.parquet", f"file://{folder}", f"file://{folder}/part*.parquet"):
         found = TemperatureScaling().fit(open_rows(place))
@@ -60,6 +61,7 @@ def test_a_folder_a_pattern_and_an_address_are_the_same_rows(folder, fitted):
         assert found.fit_report_["n_samples"] == 3000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["part?.parquet", "part[0-3].parquet", "**/part*.parquet"])
 def test_every_pattern_of_a_shell_finds_files(folder, pattern, monkeypatch, capsys):
     for place in (f"{folder}/{pattern}", f"file://{folder}/{pattern}"):
@@ -75,6 +77,7 @@ def test_every_pattern_of_a_shell_finds_files(folder, pattern, monkeypatch, caps
     assert rows.n_rows == 3000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_lists_in_half_precision_and_small_batches(tmp_path, dtype, monkeypatch):
     monkeypatch.setattr("refocal.scale.parts.BLOCK_ENTRIES", 400)
@@ -86,6 +89,7 @@ def test_lists_in_half_precision_and_small_batches(tmp_path, dtype, monkeypatch)
     assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_zarr_groups_and_arrays(tmp_path, fitted):
     group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
     for name, values, chunks in (("logits", LOGITS, (256, 4)), ("labels", LABELS, (1000,))):
@@ -104,6 +108,7 @@ def spoil(folder, name, **columns):
     frame.assign(**columns).to_parquet(folder / name)
 
 
+@pytest.mark.slow
 def test_bad_rows_are_named_by_file_and_row(folder):
     broken = pd.read_parquet(folder / "part2.parquet")
     broken.loc[17, "logit_dog"] = np.nan
@@ -126,6 +131,7 @@ def test_a_missing_label_is_a_bad_row(folder):
 NAMES = np.array(["cat", "dog", "cow", "hen"], dtype=object)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "category"])
 def test_labels_may_be_names_of_classes(folder, fitted, kind, capsys):
     for i, (first, last) in enumerate(pairwise(CUTS)):
@@ -147,6 +153,7 @@ def test_labels_may_be_names_of_classes(folder, fitted, kind, capsys):
     assert pq.read_table(written[0].file)["label"].to_pylist() == NAMES[LABELS[:700]].tolist()
 
 
+@pytest.mark.slow
 def test_names_of_classes_in_blocks_zarr_and_dask(tmp_path, fitted):
     order = np.argsort(NAMES.astype(str))  # in memory text stands for the columns in sorted order
     logits, names = LOGITS[:, order], NAMES[LABELS].astype(str)

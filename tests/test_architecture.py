@@ -116,17 +116,17 @@ def test_the_new_metric_is_reported_in_memory_and_in_blocks(overconfidence):
 
 @pytest.mark.slow
 def test_the_picture_of_the_rooms_is_that_of_the_code():
-    tool = runpy.run_path(str(ROOT / "tools" / "room_diagram.py"))
-    assert tool["PICTURE"].read_text(encoding="utf-8") == tool["drawing"](), "run python tools/room_diagram.py"
+    tool = runpy.run_path(str(ROOT / "tools" / "subpackage_diagram.py"))
+    assert tool["PICTURE"].read_text(encoding="utf-8") == tool["drawing"](), "run python tools/subpackage_diagram.py"
     upward = {pair for pair in tool["imports"]() if rank(tool["layers"](), pair[0]) > rank(tool["layers"](), pair[1])}
     contract = tool["contract"]()
     allowed = (pair.split(" -> ") for pair in contract["ignore_imports"])
     assert upward == {(who.split(".")[1], whom.split(".")[1]) for who, whom in allowed}
 
 
-def rank(layers, room):
-    """The place of a room's layer, counted from the top."""
-    return next(i for i, layer in enumerate(layers) if room in layer)
+def rank(layers, subpackage):
+    """The place of a subpackage's layer, counted from the top."""
+    return next(i for i, layer in enumerate(layers) if subpackage in layer)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import shutil
 import subprocess
 import sys
@@ -238,7 +239,7 @@ def test_the_build_says_why_there_is_no_kernel(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "LIBRARY", tmp_path / "libkernel.so")
     monkeypatch.setenv("CC", "no-such-compiler")
     assert build.compile_kernel() == "there is no C compiler 'no-such-compiler'"
-    monkeypatch.setenv("CC", f"{sys.executable} -c 'import sys; sys.exit(\"out of order\")'")
+    monkeypatch.setenv("CC", f"{shlex.quote(sys.executable)} -c 'import sys; sys.exit(\"out of order\")'")
     assert "out of order" in build.compile_kernel()
     monkeypatch.setenv("REFOCAL_NO_KERNEL", "1")
     assert build.compile_kernel() == "REFOCAL_NO_KERNEL is set"

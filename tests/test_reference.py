@@ -17,15 +17,17 @@ import refocal
 from refocal.cli.commands import app
 
 ROOT = Path(__file__).parents[1]
-ROOMS = [room.name for room in pkgutil.iter_modules(refocal.__path__) if not room.name.startswith("_")]
+PACKAGES = [package.name for package in pkgutil.iter_modules(refocal.__path__) if not package.name.startswith("_")]
 NAMES = [
-    pytest.param(room, name, id=f"{room}.{name}") for room in ROOMS for name in import_module(f"refocal.{room}").__all__
+    pytest.param(package, name, id=f"{package}.{name}")
+    for package in PACKAGES
+    for name in import_module(f"refocal.{package}").__all__
 ]
 
 
-def examples_of(room: str) -> str:
-    """The lines of every doctest of a room."""
-    home = ROOT / "src" / "refocal" / room
+def examples_of(package: str) -> str:
+    """The lines of every doctest of a package."""
+    home = ROOT / "src" / "refocal" / package
     files = home.rglob("*.py") if home.is_dir() else [home.with_suffix(".py")]
     nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
@@ -33,23 +35,23 @@ def examples_of(room: str) -> str:
     return "\n".join(re.findall(r"^\s*(?:>>>|\.\.\.) (.*)", "\n".join(docs), re.M))
 
 
-@pytest.mark.parametrize(("room", "name"), NAMES)
-def test_every_public_name_has_an_example(room, name):
-    thing = getattr(import_module(f"refocal.{room}"), name)
+@pytest.mark.parametrize(("package", "name"), NAMES)
+def test_every_public_name_has_an_example(package, name):
+    thing = getattr(import_module(f"refocal.{package}"), name)
     if inspect.isclass(thing) or inspect.isfunction(thing):
-        assert ">>> " in (thing.__doc__ or ""), f"refocal.{room}.{name} has no example"
-    else:  # a constant has no docstring at run time; somewhere in its room an example uses it
-        assert re.search(rf"\b{name}\b", examples_of(room), re.I), f"no example of refocal.{room} uses {name}"
+        assert ">>> " in (thing.__doc__ or ""), f"refocal.{package}.{name} has no example"
+    else:  # a constant has no docstring at run time; somewhere in its package an example uses it
+        assert re.search(rf"\b{name}\b", examples_of(package), re.I), f"no example of refocal.{package} uses {name}"
 
 
-@pytest.mark.parametrize("room", sorted(set(ROOMS) - {"cli"}))
-def test_every_room_has_its_place_in_the_reference(room):
+@pytest.mark.parametrize("package", sorted(set(PACKAGES) - {"cli"}))
+def test_every_subpackage_has_its_place_in_the_reference(package):
     pages = (ROOT / "docs" / "reference").glob("*.md")
-    assert any(re.search(rf"^::: refocal\.{room}$", page.read_text(), re.M) for page in pages)
+    assert any(re.search(rf"^::: refocal\.{package}$", page.read_text(), re.M) for page in pages)
 
 
 def test_what_the_package_offers_is_what_its_rooms_offer():
-    offered = set(refocal.__all__) - {"__version__"} - set(ROOMS)
+    offered = set(refocal.__all__) - {"__version__"} - set(PACKAGES)
     assert offered <= set(import_module("refocal.calibrators").__all__)
 
 

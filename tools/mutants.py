@@ -35,8 +35,8 @@ from mutations import Mutation, mutations
 ROOT = Path(__file__).resolve().parents[1]
 EXPLAINED = ROOT / "tools" / "mutants.toml"
 PAGE = ROOT / "docs" / "mutants.md"
-# Of each room its modules, the tests that are asked about them, and how many mutants of each module are made.
-ROOMS = {
+# Of each package its modules, the tests that are asked about them, and how many mutants of each module are made.
+PACKAGES = {
     "losses": ("losses.py", "tests/test_losses.py tests/test_properties.py src/refocal/losses.py", 30),
     "maps": (
         "maps/*.py",
@@ -71,7 +71,7 @@ START_SECONDS, SLACK = 30.0, 10.0
 
 @dataclass
 class Profile:
-    """The tests of a room: how long each takes, and which lines of which module it runs."""
+    """The tests of a package: how long each takes, and which lines of which module it runs."""
 
     seconds: dict[str, float]
     lines: dict[str, dict[str, list[int]]]  # module → test, or file for what its fixtures run → lines
@@ -157,7 +157,7 @@ def pytest_on(files: list[str], plugin: object) -> int:
 
 
 def measure(tree: Path, files: list[str], where: str) -> None:
-    """In a fork: run the tests of a room once and write its profile."""
+    """In a fork: run the tests of a package once and write its profile."""
     enter(tree, tree / "profile.log")
     from coverage import Coverage
 
@@ -202,21 +202,21 @@ def in_a_fork(work: Any, *arguments: Any, seconds: float) -> int | None:
     return None if late else process.exitcode
 
 
-def profile_of(tree: Path, room: str) -> Profile:
-    """The profile of a room; afterwards this process has the libraries loaded that its tests need."""
-    where, files, _ = ROOMS[room]
+def profile_of(tree: Path, package: str) -> Profile:
+    """The profile of a package; afterwards this process has the libraries loaded that its tests need."""
+    where, files, _ = PACKAGES[package]
     present = [file for file in files.split() if (tree / file).exists()]
     status = in_a_fork(measure, tree, present, where, seconds=3600.0)
     if status != 0:
-        sys.exit(f"the tests of {room} fail without any fault:\n{(tree / 'profile.log').read_text()[-3000:]}")
+        sys.exit(f"the tests of {package} fail without any fault:\n{(tree / 'profile.log').read_text()[-3000:]}")
     profile = Profile(**json.loads((tree / "profile.json").read_text()))
-    print(f"{room}: {len(profile.seconds)} tests, {sum(profile.seconds.values()):.0f} s", flush=True)
+    print(f"{package}: {len(profile.seconds)} tests, {sum(profile.seconds.values()):.0f} s", flush=True)
     os.environ.update(profile.environ)
     for name in profile.modules:
         with suppress(Exception):
             importlib.import_module(name)
     if in_a_fork(attempt, tree, profile.quickest(profile.seconds), seconds=3600.0) != 0:
-        sys.exit(f"the tests of {room} fail in a fork:\n{(tree / 'mutant.log').read_text()[-3000:]}")
+        sys.exit(f"the tests of {package} fail in a fork:\n{(tree / 'mutant.log').read_text()[-3000:]}")
     return profile
 
 
@@ -248,11 +248,13 @@ def described(module: str, mutation: Mutation) -> dict[str, Any]:
     return {"line": line, "column": column, "code": code, "change": f"{before} → {after}"}
 
 
-def examine(room: str, options: argparse.Namespace, tree: Path, earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The mutants of a room, module by module; where there is an earlier result, only those that survived then."""
-    profile, found = profile_of(tree, room), []
-    sample = options.sample or ROOMS[room][2]
-    for path in sorted((ROOT / "src" / "refocal").glob(ROOMS[room][0])):
+def examine(
+    package: str, options: argparse.Namespace, tree: Path, earlier: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The mutants of a package, module by module; where there is an earlier result, only those that survived then."""
+    profile, found = profile_of(tree, package), []
+    sample = options.sample or PACKAGES[package][2]
+    for path in sorted((ROOT / "src" / "refocal").glob(PACKAGES[package][0])):
         module, every = str(path.relative_to(ROOT / "src" / "refocal")), mutations(path)
         if path.name in LEFT_OUT or not every:
             continue
@@ -309,22 +311,24 @@ still fall to the whole suite.
 
 
 def main() -> None:
-    """Examine rooms, and write the page about all that have a result."""
+    """Examine subpackages, and write the page about all that have a result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("rooms", nargs="*", help=", ".join(ROOMS))
+    parser.add_argument("subpackages", nargs="*", help=", ".join(PACKAGES))
     parser.add_argument("--sample", type=int, help="so many mutants of each module")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--again", action="store_true", help="only those that survived the last time")
-    parser.add_argument("--results", type=Path, default=ROOT / "build" / "mutants", help="where each room's JSON goes")
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / "build" / "mutants", help="where each package's JSON goes"
+    )
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
-    results = {room: options.results / f"{room}.json" for room in ROOMS}
-    for room in options.rooms or ROOMS:
-        earlier = json.loads(results[room].read_text()) if options.again else []
+    results = {package: options.results / f"{package}.json" for package in PACKAGES}
+    for package in options.subpackages or PACKAGES:
+        earlier = json.loads(results[package].read_text()) if options.again else []
         with tempfile.TemporaryDirectory() as place:
             copy_of_the_tree(Path(place))
-            found = examine(room, options, Path(place), earlier)
-        results[room].write_text(json.dumps(found, indent=1))
+            found = examine(package, options, Path(place), earlier)
+        results[package].write_text(json.dumps(found, indent=1))
     measured = [path for path in results.values() if path.exists()]
     text, unexplained = page([each for path in measured for each in json.loads(path.read_text())])
     PAGE.write_text(text)

@@ -10,6 +10,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
+from array_libraries import BACKENDS
 from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal.errors import ParameterError
 from refocal.export import to_torch_export
@@ -71,7 +72,7 @@ def test_behind_a_model_it_gives_log_probabilities_and_gradients(calibrator):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_compiled_it_gives_the_eager_result(calibrator, backend):
     torch._dynamo.reset()
     layer = calibrator.to_torch()

@@ -10,6 +10,7 @@ from torch import nn
 from torch.autograd import gradcheck
 
 import reference
+from array_libraries import BACKENDS
 from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.nn import (
     MMCE,
@@ -254,13 +255,14 @@ def test_no_graph_break_and_no_graph_for_each_batch_size(name):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_default_compiler_gives_the_eager_result():
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_compiled_losses_give_the_eager_result(backend):
     torch._dynamo.reset()
     loss = FocalLoss(0.5)
     one = (30.0 * torch.randn(16, 5)).requires_grad_()
     two = one.detach().clone().requires_grad_()
     labels = torch.randint(5, (16,))
-    value, eager = torch.compile(loss, fullgraph=True)(one, labels), loss(two, labels)
+    value, eager = torch.compile(loss, fullgraph=True, backend=backend)(one, labels), loss(two, labels)
     value.backward(), eager.backward()
     torch.testing.assert_close(value, eager, rtol=1e-6, atol=0)
     torch.testing.assert_close(one.grad, two.grad, rtol=1e-5, atol=1e-7)

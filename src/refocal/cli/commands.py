@@ -70,7 +70,7 @@ def demo(
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
-    """Calibrate a real network that comes along, and write a report about it."""
+    """Calibrate a bundled example network and write a report about it."""
     from refocal.data import SAMPLES, load_sample
     from refocal.evaluate import compare
 

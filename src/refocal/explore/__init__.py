@@ -39,12 +39,12 @@ def render_page() -> str:
     from markupsafe import Markup
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    room = files(__package__)
+    folder = files(__package__)
     parts = {
-        name: Markup((room / file).read_text(encoding="utf-8").rstrip("\n"))  # noqa: S704, our own files
+        name: Markup((folder / file).read_text(encoding="utf-8").rstrip("\n"))  # noqa: S704, our own files
         for name, file in {"style": "style.css", "maps": "maps.js", "plots": "plots.js", "page": "page.js"}.items()
     }
-    template = environment.from_string((room / "page.html").read_text(encoding="utf-8"))
+    template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
     return template.render(settings=_settings(), **parts) + "\n"
 
 

@@ -1,7 +1,7 @@
-"""Draws docs/rooms.svg, who imports whom, from the contract in pyproject.toml and from the code: `python tools/room_diagram.py`.
+"""Draws docs/subpackages.svg, who imports whom, from the contract in pyproject.toml and from the code: `python tools/subpackage_diagram.py`.
 
-Rooms stand in the order of the contract, the most basic at the bottom; an arc leads from a room down to one that it imports from.
-`errors`, `_files`, `_arrays` and `_validation` are left out of the arcs: nearly every room imports them.
+Subpackages stand in the order of the contract, the most basic at the bottom; an arc leads from a subpackage down to one that it imports from.
+`errors`, `_files`, `_arrays` and `_validation` are left out of the arcs: nearly every subpackage imports them.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).parents[1]
-PICTURE = ROOT / "docs" / "rooms.svg"
+PICTURE = ROOT / "docs" / "subpackages.svg"
 BASIC = {"errors", "_files", "_arrays", "_validation"}
 WORDS = {
     "cli": "parse, call one function, print",
@@ -46,34 +46,34 @@ def contract() -> dict[str, list[str]]:
 
 
 def layers() -> list[list[str]]:
-    """The rooms of the contract, from the top layer to the bottom one."""
-    return [[room.strip().removeprefix("refocal.") for room in layer.split("|")] for layer in contract()["layers"]]
+    """The subpackages of the contract, from the top layer to the bottom one."""
+    return [[each.strip().removeprefix("refocal.") for each in layer.split("|")] for layer in contract()["layers"]]
 
 
 def imports() -> set[tuple[str, str]]:
-    """The pairs of rooms (who, whom) that the code has, at the top of a file or inside a function."""
+    """The pairs of subpackages (who, whom) that the code has, at the top of a file or inside a function."""
     graph = grimp.build_graph("refocal")
-    rooms = {room for layer in layers() for room in layer}
+    subpackages = {each for layer in layers() for each in layer}
     pairs = {
         (importer.split(".")[1], imported.split(".")[1])
         for imported in graph.modules
         for importer in graph.find_modules_that_directly_import(imported)
         if importer.count(".") and imported.count(".")
     }
-    return {(who, whom) for who, whom in pairs if who != whom and {who, whom} <= rooms}
+    return {(who, whom) for who, whom in pairs if who != whom and {who, whom} <= subpackages}
 
 
 def drawing() -> str:
     """The picture as SVG."""
-    order = [room for layer in layers() for room in layer]
-    middle = {room: TOP + ROW * i + 16 for i, room in enumerate(order)}
+    order = [each for layer in layers() for each in layer]
+    middle = {each: TOP + ROW * i + 16 for i, each in enumerate(order)}
     arcs = sorted((who, whom) for who, whom in imports() if not {who, whom} & BASIC)
     reach = max((abs(middle[a] - middle[b]) for a, b in arcs), default=0)
     wide, high = LEFT + WIDTH + int(0.42 * reach) + 20, TOP + ROW * len(order)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}" '
         'font-family="system-ui, sans-serif" font-size="13">',
-        "<title>The rooms of refocal, and who imports whom</title>",
+        "<title>The subpackages of refocal, and who imports whom</title>",
         f'<rect width="{wide}" height="{high}" fill="#fff"/>',
     ]
     for who, whom in arcs:
@@ -86,12 +86,12 @@ def drawing() -> str:
             f'stroke="{color}" stroke-width="1.4" opacity="0.75"{upward}><title>{who} → {whom}</title></path>'
             f'<path d="M{x + 7} {end - 3}l-6 3 6 3z" fill="{color}"/>'
         )
-    for room in order:
-        y = middle[room]
+    for each in order:
+        y = middle[each]
         parts.append(
             f'<rect x="{LEFT}" y="{y - 15}" width="{WIDTH}" height="30" rx="5" fill="#eef4f3" stroke="#00695c"/>'
-            f'<text x="{LEFT + 10}" y="{y + 5}" font-weight="600" fill="#00463d">{room}</text>'
-            f'<text x="{LEFT + 128}" y="{y + 5}" font-size="10.5" fill="#33413f">{WORDS.get(room, "")}</text>'
+            f'<text x="{LEFT + 10}" y="{y + 5}" font-weight="600" fill="#00463d">{each}</text>'
+            f'<text x="{LEFT + 128}" y="{y + 5}" font-size="10.5" fill="#33413f">{WORDS.get(each, "")}</text>'
         )
     return "\n".join([*parts, "</svg>", ""])
 

@@ -33,6 +33,22 @@ def focal_point(chain: Chain) -> tuple[float, float]:
     return chain.find(Focal, "gamma", 0.0), chain.find(Temperature, "temperature", 1.0)
 
 
+class HasFocalPoint:
+    """γ and T of a calibrator, as its chain has them."""
+
+    chain_: Chain
+
+    @property
+    def gamma_(self) -> float:
+        """γ of the focal map; 0 without it."""
+        return focal_point(self.chain_)[0]
+
+    @property
+    def temperature_(self) -> float:
+        """The temperature before the focal map, behind the scaling of the classes if there is one; 1 without it."""
+        return focal_point(self.chain_)[1]
+
+
 def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
     """What a calibrator was fitted on, and the measures there before and after."""
     before, after = describe(dataset, Predictors((Chain(), found.chain)), 2)

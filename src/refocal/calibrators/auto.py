@@ -21,7 +21,7 @@ from refocal.calibrators._crossfit import (
     out_of_fold,
     usable_rows,
 )
-from refocal.calibrators._fitted import Fitted, focal_point
+from refocal.calibrators._fitted import Fitted, HasFocalPoint
 from refocal.calibrators.focal_structured import MATRICES, TEMPERATURE, VECTOR
 from refocal.calibrators.scaling import check_cross_fitting
 from refocal.engine import Block, Dataset
@@ -38,7 +38,7 @@ SAMPLE_ROWS = 100_000
 STANDARD_ERRORS = 0.5
 
 
-class AutoCalibration(Calibrator):
+class AutoCalibration(HasFocalPoint, Calibrator):
     """The calibrator to start with: as much of a scaling, the focal map and a confidence curve as the rows bear out.
 
     Three classes or more:
@@ -99,16 +99,6 @@ class AutoCalibration(Calibrator):
         self.n_folds = n_folds
         self.random_state = random_state
         self.input = input
-
-    @property
-    def gamma_(self) -> float:
-        """γ of the focal map; 0 without it."""
-        return focal_point(self.chain_)[0]
-
-    @property
-    def temperature_(self) -> float:
-        """The temperature before the focal map; 1 without it."""
-        return focal_point(self.chain_)[1]
 
     @property
     def choice_(self) -> dict[str, Any]:

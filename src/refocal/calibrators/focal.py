@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators._fitted import Fitted, focal_point
+from refocal.calibrators._fitted import Fitted, HasFocalPoint
 from refocal.engine import Dataset
 from refocal.errors import ParameterError
 from refocal.fitting import Solution, Surface, find
 from refocal.maps.steps import Chain, Focal, Step, Temperature
 
 
-class _FocalFamily(Calibrator):
+class _FocalFamily(HasFocalPoint, Calibrator):
     """γ and T, found by a search: `gamma_`, `temperature_`, `solution_`, and the surface looked at in `path_`.
 
     The order of the classes is never changed, so neither is accuracy.
@@ -22,16 +22,6 @@ class _FocalFamily(Calibrator):
 
     solution_: Solution
     path_: Surface | None = None  # what a file does not keep
-
-    @property
-    def gamma_(self) -> float:
-        """The fitted γ; 0 without the focal map."""
-        return focal_point(self.chain_)[0]
-
-    @property
-    def temperature_(self) -> float:
-        """The fitted temperature; 1 without one."""
-        return focal_point(self.chain_)[1]
 
     def _steps(self, gamma: float, temperature: float) -> tuple[Step, ...]:
         return Temperature(temperature), Focal(gamma)

@@ -20,7 +20,7 @@ from refocal.calibrators._crossfit import (
     out_of_fold,
     usable_rows,
 )
-from refocal.calibrators._fitted import Fitted, focal_point
+from refocal.calibrators._fitted import Fitted, HasFocalPoint
 from refocal.engine import Block, Dataset
 from refocal.errors import UnsupportedError
 from refocal.fitting import Solution, Surface, find
@@ -35,7 +35,7 @@ MAX_ENTRIES = 20
 FREE_DIAGONAL = 0.1
 
 
-class AffineCalibrator(Calibrator):
+class AffineCalibrator(HasFocalPoint, Calibrator):
     """W z + b of scaled logits z, and behind it focal temperature scaling.
 
     `inner_temperature_` is that of temperature scaling, by which the logits are divided first; `weights_` and
@@ -61,16 +61,6 @@ class AffineCalibrator(Calibrator):
     def intercept_(self) -> NDArray[np.float32]:
         """b, one number a class."""
         return np.asarray(self.chain_.find(Affine, "intercept"))
-
-    @property
-    def gamma_(self) -> float:
-        """γ of the focal map behind the affine one; 0 without it."""
-        return focal_point(self.chain_)[0]
-
-    @property
-    def temperature_(self) -> float:
-        """The temperature behind the affine map; 1 without it."""
-        return focal_point(self.chain_)[1]
 
     @property
     def choice_(self) -> dict[str, Any]:

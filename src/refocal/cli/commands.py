@@ -75,17 +75,11 @@ def demo(
     from refocal.evaluate import compare
 
     options.check_output(output, ONLY_HTML)
-    validation, test = load_sample(sample)
+    parts = load_sample(sample)
     with progress("reading", quiet=json) as update:
+        title = SAMPLES[sample]
         found = compare(
-            validation,
-            test,
-            DEMO_METHODS,
-            chosen="fts",
-            title=SAMPLES[sample],
-            n_resamples=resamples,
-            seed=seed,
-            progress=update,
+            *parts, DEMO_METHODS, chosen="fts", title=title, n_resamples=resamples, seed=seed, progress=update
         )
     _finish(found, None, output, json)
 

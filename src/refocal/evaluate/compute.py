@@ -49,7 +49,7 @@ def compare(
         Names of `refocal.calibrators.registry`, "all" for every one; by default the usual ones. A method that fails is
         left out and listed in `failed` with its reason, as long as another one works.
     chosen : str, optional
-        The method to look at closely; by default the recommended one: the least ECE among the methods whose log-loss
+        The method to show in detail; by default the recommended one: the least ECE among the methods whose log-loss
         is within 1 % of the best.
     title : str
         What the predictions are of, for the report.
@@ -231,7 +231,7 @@ def _differences(look: Look, other: Look, level: float) -> dict[str, PairedDiffe
 
 
 def _described(calibrator: Calibrator | None, whole: bool) -> dict[str, Any] | None:
-    """A calibrator as plain values; the curves and matrices only of the one that is looked at closely."""
+    """A calibrator as plain values; the curves and matrices only of the one that is shown in detail."""
     if calibrator is None:
         return None
     data = to_dict(calibrator)

@@ -78,8 +78,13 @@ def verdict(evaluation: Evaluation) -> str:
     loss = after.against_none["log_loss"]
     loss_change = _change(_sign(loss), "log-loss", f"{loss.second:.3f}", f"{loss.first:.3f}")
     accuracy = after.against_none["accuracy"]
-    same = "the accuracy stays" if accuracy.difference == 0 else "the accuracy is then"
-    return f"{_capital(after.title)} {ece_change} and {loss_change}; {same} {percent(accuracy.first)} %."
+    return f"{_capital(after.title)} {ece_change} and {loss_change}; {_accuracy(accuracy.second, accuracy.first)}."
+
+
+def _accuracy(old: float, new: float) -> str:
+    if old == new:
+        return f"accuracy stays at {percent(new)} %"
+    return f"accuracy {'rises' if new > old else 'falls'} from {percent(old)} % to {percent(new)} %"
 
 
 def recommendation(evaluation: Evaluation) -> str:
@@ -101,7 +106,7 @@ def recommendation(evaluation: Evaluation) -> str:
         f"Recommendation: {best.name} ({best.title}), the least ECE among the methods within 1 % of the best log-loss."
     )
     if not evaluation.recommended:
-        said = f"Looked at closely: {best.name} ({best.title})."
+        said = f"Shown in detail: {best.name} ({best.title})."
     if not others:
         return said
     second = min(others, key=lambda method: method.measures["ece"].value)

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators._fitted import focal_point
 from refocal.data import Predictions
-from refocal.errors import DataError, ParameterError, ShapeError
-from refocal.nn import collect_logits
+from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal.nn import collect, collect_logits
 
 
 class Wrapped(nn.Module):
@@ -60,6 +60,115 @@ def test_pixels_and_tokens_become_rows_and_ignored_ones_are_left_out():
     found = collect_logits(model, [(tokens, words)])
     torch.testing.assert_close(found.logits, model(tokens)[:, :5].reshape(-1, 3).detach())
     assert np.array_equal(found.labels, words[:, :5].reshape(-1))
+
+
+def masks(n, size=(6, 5), n_classes=3, seed=0):
+    """Images, and masks of which every seventh pixel has no label."""
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randn(n, 4, *size, generator=generator)
+    labels = torch.randint(n_classes, (n, *size), generator=generator)
+    labels.view(-1)[::7] = 255
+    return images, labels
+
+
+def test_labels_that_mark_no_class_are_known_unless_they_are_classes():
+    images, labels = masks(2)
+    labels[0, 0, 1] = -100
+    model = nn.Conv2d(4, 3, 1)
+    found = collect_logits(model, [(images, labels)])
+    kept = (labels != 255) & (labels != -100)
+    assert np.array_equal(found.labels, labels[kept])
+    torch.testing.assert_close(found.logits, model(images).movedim(1, -1)[kept].detach())
+    assert len(collect_logits(model, [(images, labels)], ignore_index=(255, -100, 0))) == int(
+        (kept & (labels != 0)).sum()
+    )
+    with pytest.raises(LabelError, match=r"between 0 and 2.*labels from -100"):
+        collect_logits(model, [(images, labels)], ignore_index=255)
+    many = collect_logits(nn.Linear(4, 300), [(torch.randn(3, 4), torch.tensor([7, 255, -100]))])
+    assert many.labels.tolist() == [7, 255]
+    with pytest.raises(LabelError, match="at least one row that 'ignore_index' does not leave out"):
+        collect_logits(model, [(images, torch.full_like(labels, 255))])
+
+
+@pytest.mark.parametrize(
+    ("wrap", "key"),
+    [
+        (lambda x: {"out": x, "aux": -x}, None),
+        (lambda x: {"aux": -x, "main": x}, "main"),
+        (lambda x: SimpleNamespace(scores=x), "scores"),
+        (lambda x: (-x, x), 1),
+    ],
+)
+def test_logits_are_found_among_other_outputs(wrap, key):
+    model = Wrapped(wrap)
+    x, y = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
+    found = collect_logits(model, [(x, y, {"path": "a.png"})], output_key=key)  # further entries are left aside
+    torch.testing.assert_close(found.logits, model.inner(x).detach())
+
+
+def test_an_output_that_is_not_there_is_named():
+    model = Wrapped(lambda x: {"aux": x})
+    batch = (torch.randn(2, 4), torch.tensor([0, 1]))
+    with pytest.raises(ParameterError, match=r"'output_key' of collect_logits must be .* of 'aux'\. Got 'out'"):
+        collect_logits(model, [batch], output_key="out")
+    with pytest.raises(DataError, match="Got a mapping of 'aux' instead"):
+        collect_logits(model, [batch])
+
+
+@pytest.mark.parametrize(
+    ("size", "fine", "mode"), [((3, 4), (12, 16), "bilinear"), ((2, 2, 3), (4, 4, 5), "trilinear")]
+)
+def test_logits_of_a_lower_resolution_are_interpolated(size, fine, mode):
+    torch.manual_seed(0)
+    logits, labels = torch.randn(2, 3, *size), torch.randint(3, (2, 1, *fine))
+    found = collect_logits(nn.Identity(), [(logits, labels)])
+    want = nn.functional.interpolate(logits, size=fine, mode=mode, align_corners=False).movedim(1, -1).reshape(-1, 3)
+    torch.testing.assert_close(found.logits, want)
+    assert np.array_equal(found.labels, labels.reshape(-1))
+    with pytest.raises(ShapeError, match="one for each row of logits"):
+        collect_logits(nn.Identity(), [(logits, labels[..., 1:2])])
+
+
+def test_a_sample_of_the_rows_depends_on_the_seed_alone_and_is_uniform():
+    """Rows carry their number as a logit, so that a sample says which it took."""
+    n, most = 4000, 500
+    rows = torch.stack([torch.zeros(n), torch.arange(n).float()], dim=1)
+    labels = torch.arange(n) % 2
+    labels[::5] = -100
+
+    def sample(batch_size, seed=0):
+        loader = DataLoader(TensorDataset(rows, labels), batch_size=batch_size)
+        return collect_logits(nn.Identity(), loader, max_rows=most, random_state=seed)
+
+    found = sample(64)
+    numbers = found.logits[:, 1].long()
+    assert len(found) == most
+    assert (numbers.diff() > 0).all()
+    assert np.array_equal(found.labels, labels[numbers])
+    for other in (sample(7), sample(n)):
+        torch.testing.assert_close(other.logits, found.logits)
+    assert not torch.equal(sample(64, seed=1).logits, found.logits)
+    taken = np.zeros(n)
+    for seed in range(40):
+        taken[sample(n, seed).logits[:, 1].long()] += 1
+    per_tenth = taken.reshape(10, -1).sum(axis=1)  # 2,000 each are expected, with a standard deviation below 42
+    assert np.abs(per_tenth - 2000).max() < 4 * 42
+    assert taken[::5].sum() == 0
+    assert len(collect_logits(nn.Identity(), [(rows, labels)], max_rows=10**6)) == 3200
+
+
+def test_memory_is_bounded_by_the_number_of_rows_that_are_kept(monkeypatch):
+    held = []
+    add = collect._Rows.add
+    monkeypatch.setattr(
+        collect._Rows, "add", lambda self, *batch: (add(self, *batch), held.append(sum(len(p[1]) for p in self.parts)))
+    )
+    images, labels = masks(1, size=(40, 40))
+    found = collect_logits(nn.Conv2d(4, 3, 1), [(images, labels)] * 50, max_rows=100)
+    assert len(found) == 100
+    assert max(held[1:]) <= 2 * 100
+    with pytest.raises(ParameterError, match="'max_rows' of collect_logits must be an integer of at least 1"):
+        collect_logits(nn.Conv2d(4, 3, 1), [(images, labels)], max_rows=0)
 
 
 def test_an_axis_that_could_be_either_must_be_said():

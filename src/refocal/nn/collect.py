@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from refocal._validation import check_integer, whole_numbers
 from refocal.data import Predictions
-from refocal.errors import DataError, ParameterError, ShapeError
+from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+
+# Where models keep their logits: Hugging Face's, torchvision's segmentation models, those that return a sequence.
+KEYS = ("logits", "out", 0)
+# Labels that mark pixels and tokens without one; the second is a class where there are more than 255.
+UNLABELLED = (-100, 255)
+# How images and volumes of a lower resolution than their labels are brought to it.
+UPSAMPLING = {4: "bilinear", 5: "trilinear"}
 
 
 @torch.no_grad()
@@ -21,20 +31,23 @@ def collect_logits(
     device: torch.device | str | None = None,
     progress: bool = True,
     class_axis: int | None = None,
-    ignore_index: int = -100,
+    ignore_index: int | Sequence[int] | None = None,
     label_key: str = "labels",
+    output_key: str | int | None = None,
+    max_rows: int | None = None,
+    random_state: int = 0,
     keep_on: torch.device | str = "cpu",
 ) -> Predictions:
     """Run `model` over `loader` in evaluation mode, without gradients; the model's own mode is put back after it.
 
-    The model may return logits, a mapping or an object with `logits`, or a sequence that begins with them. Each pixel
-    or token becomes a row; half precision becomes float32.
+    Each pixel or token becomes a row; half precision becomes float32. Images whose labels have a higher resolution,
+    as with SegFormer, are brought to it by bilinear interpolation, one image at a time.
 
     Parameters
     ----------
     loader : iterable of batches
-        A batch is (inputs, labels), or a mapping, whose entry `label_key` holds the labels and whose other entries are
-        passed by name, as Hugging Face models take them.
+        A batch is (inputs, labels), of which further entries are left aside, or a mapping, whose entry `label_key`
+        holds the labels and whose other entries are passed by name, as Hugging Face models take them.
     device : optional
         Where the model runs; by default where its parameters are.
     progress : bool
@@ -42,8 +55,15 @@ def collect_logits(
     class_axis : int, optional
         Where the classes lie in the logits. By default read from the shapes: labels (N, H, W) for logits (N, C, H, W),
         or labels (N, L) for logits (N, L, C). Where both would fit, it must be said.
-    ignore_index : int
-        Rows with this label, such as padding and unlabelled pixels, are left out.
+    ignore_index : int or several, optional
+        Rows with this label, such as padding and unlabelled pixels, are left out. By default -100, and 255 where there
+        are no more than 255 classes.
+    output_key : str or int, optional
+        Which of the model's outputs are the logits: a key of a mapping, an attribute, or a place in a sequence. By
+        default `logits`, `out`, or the first of a sequence.
+    max_rows : int, optional
+        Keep a uniform sample of so many rows, of all rows of the loader; memory is bounded by it. The sample depends
+        on `random_state` and not on the size of the batches.
     keep_on : device
         Where the logits are gathered.
 
@@ -57,66 +77,137 @@ def collect_logits(
     if device is None:
         first = next(model.parameters(), None)
         device = torch.device("cpu") if first is None else first.device
+    rows = _Rows(max_rows, random_state, keep_on)
     modes = [(part, part.training) for part in model.modules()]
-    parts = []
     model.to(device).eval()
+    number = 0
     try:
         for number, batch in enumerate(loader, start=1):
-            output, labels = _run(model, batch, device, label_key)
-            rows, y = _rows(output, labels.to(device), class_axis)
-            kept = y != ignore_index
-            parts.append((rows[kept].to(keep_on), y[kept].cpu()))
+            output, labels = _run(model, batch, device, label_key, output_key)
+            for logits, y in _same_resolution(output, _whole_numbers(labels.to(device), output.ndim)):
+                last = logits.movedim(_class_axis(tuple(logits.shape), tuple(y.shape), class_axis), -1)
+                rows.add(last, y, _ignored(ignore_index, last.shape[-1]))
             _show(number, loader, progress)
     finally:
         for part, training in modes:
             part.training = training
-    if not parts:
+    if number == 0:
         raise DataError("loader", "collect_logits", expected="batches", got="none")
     _show(None, loader, progress)
-    return Predictions.from_logits(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    return Predictions.from_logits(*rows.all())
 
 
-def _run(model: nn.Module, batch: Any, device: torch.device | str, label_key: str) -> tuple[Tensor, Tensor]:
+class _Rows:
+    """The rows of all batches, or a uniform sample of them: those of the smallest random numbers."""
+
+    def __init__(self, most: int | None, seed: int, device: torch.device | str) -> None:
+        self.most = math.inf if most is None else check_integer(most, "max_rows", "collect_logits")
+        self.random = np.random.default_rng(check_integer(seed, "random_state", "collect_logits", least=0))
+        self.device = device
+        self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.bound = 1.0  # every row kept so far has a smaller number
+
+    def add(self, logits: Tensor, labels: Tensor, ignored: Sequence[int]) -> None:
+        """Take in a batch: logits (..., C) and labels (...)."""
+        kept = (~torch.isin(labels, torch.tensor(ignored, device=labels.device))).nonzero()
+        drawn = torch.from_numpy(self.random.random(len(kept)))
+        low = drawn < self.bound
+        at = kept[low.to(kept.device)].unbind(-1)
+        self.parts.append((logits[at].to(self.device), labels[at].cpu(), drawn[low]))
+        if sum(len(part[2]) for part in self.parts) > 2 * self.most:
+            self._join()
+
+    def all(self) -> tuple[Tensor, Tensor]:
+        """Logits and labels, in the order in which they came."""
+        self._join()
+        ((logits, labels, _),) = self.parts
+        if len(labels) == 0:
+            expected = "of at least one row that 'ignore_index' does not leave out"
+            raise LabelError("labels", "collect_logits", expected=expected, got="none")
+        return logits, labels
+
+    def _join(self) -> None:
+        """One part of all, without the rows that can no longer be in the sample."""
+        logits, labels, drawn = (torch.cat(column) for column in zip(*self.parts, strict=True))
+        if len(drawn) > self.most:
+            self.bound = float(drawn.kthvalue(int(self.most)).values)
+            low = drawn <= self.bound
+            logits, labels, drawn = logits[low.to(logits.device)], labels[low], drawn[low]
+        self.parts = [(logits, labels, drawn)]
+
+
+def _run(
+    model: nn.Module, batch: Any, device: torch.device | str, label_key: str, output_key: str | int | None
+) -> tuple[Tensor, Tensor]:
     if isinstance(batch, Mapping):
         if label_key not in batch:
             keys = ", ".join(map(repr, batch))
             raise ParameterError("label_key", "collect_logits", expected=f"one of {keys}", got=repr(label_key))
         inputs = {key: _move(value, device) for key, value in batch.items() if key != label_key}
-        return _logits_of(model(**inputs)), torch.as_tensor(batch[label_key])
-    if not isinstance(batch, Sequence) or len(batch) != 2:
+        return _logits_of(model(**inputs), output_key), torch.as_tensor(batch[label_key])
+    if not isinstance(batch, Sequence) or len(batch) < 2:
         raise DataError(
             "loader", "collect_logits", expected="batches (inputs, labels) or mappings", got=type(batch).__name__
         )
-    return _logits_of(model(_move(batch[0], device))), torch.as_tensor(batch[1])
+    return _logits_of(model(_move(batch[0], device)), output_key), torch.as_tensor(batch[1])
 
 
 def _move(value: Any, device: torch.device | str) -> Any:
     return value.to(device, non_blocking=True) if hasattr(value, "to") else value
 
 
-def _logits_of(output: Any) -> Tensor:
-    if isinstance(output, Mapping) and "logits" in output:
-        output = output["logits"]
-    elif hasattr(output, "logits"):
-        output = output.logits
-    elif isinstance(output, (tuple, list)) and output:
-        output = output[0]
-    if not isinstance(output, Tensor) or not output.is_floating_point():
-        raise DataError(
-            "model",
-            "collect_logits",
-            expected="a module that returns logits, or a mapping or object with 'logits'",
-            got=type(output).__name__,
-        )
+def _logits_of(output: Any, key: str | int | None) -> Tensor:
+    found = output if key is None and isinstance(output, Tensor) else _entry(output, key)
+    if not isinstance(found, Tensor) or not found.is_floating_point():
+        expected = "a module that returns logits, or has them under 'logits', 'out' or 'output_key'"
+        raise DataError("model", "collect_logits", expected=expected, got=_described(found))
+    return found.to(torch.float32) if found.dtype.itemsize < 4 else found
+
+
+def _entry(output: Any, key: str | int | None) -> Any:
+    """What stands under a key, by default under one of the known ones; the output itself where there is none."""
+    for name in KEYS if key is None else (key,):
+        if isinstance(output, Mapping) and name in output:
+            return output[name]
+        if isinstance(name, str) and hasattr(output, name):
+            return getattr(output, name)
+        if isinstance(name, int) and isinstance(output, Sequence) and -len(output) <= name < len(output):
+            return output[name]
+    if key is not None:
+        expected = f"that of an output of the model, which returns {_described(output)}"
+        raise ParameterError("output_key", "collect_logits", expected=expected, got=repr(key))
     return output
 
 
-def _rows(logits: Tensor, labels: Tensor, class_axis: int | None) -> tuple[Tensor, Tensor]:
-    axis = _class_axis(tuple(logits.shape), tuple(labels.shape), class_axis)
-    rows = logits.movedim(axis, -1)
-    if rows.dtype.itemsize < 4:
-        rows = rows.to(torch.float32)
-    return rows.reshape(-1, rows.shape[-1]), labels.reshape(-1).to(torch.int64)
+def _described(output: Any) -> str:
+    return f"a mapping of {', '.join(map(repr, output))}" if isinstance(output, Mapping) else type(output).__name__
+
+
+def _whole_numbers(labels: Tensor, n_axes: int) -> Tensor:
+    """Labels as integers, without an axis of their own for a single channel, as masks (N, 1, H, W) have it."""
+    if labels.ndim == n_axes > 1 and labels.shape[1] == 1:
+        labels = labels.squeeze(1)
+    found: Tensor = whole_numbers(labels, "labels", "collect_logits")
+    return found.to(torch.int64)
+
+
+def _ignored(ignore_index: int | Sequence[int] | None, n_classes: int) -> list[int]:
+    if ignore_index is None:
+        return [label for label in UNLABELLED if not 0 <= label < n_classes]
+    several = [ignore_index] if isinstance(ignore_index, int) else list(ignore_index)
+    return [check_integer(label, "ignore_index", "collect_logits", least=-(2**31)) for label in several]
+
+
+def _same_resolution(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batch as it is, or each of its images at the resolution of its labels."""
+    size, wanted = logits.shape[2:], labels.shape[1:]
+    lower = len(size) == len(wanted) and all(a <= b for a, b in zip(size, wanted, strict=True))
+    if logits.ndim not in UPSAMPLING or size == wanted or not lower:
+        yield logits, labels
+        return
+    for image, mask in zip(logits, labels, strict=True):
+        mode = UPSAMPLING[logits.ndim]
+        yield nn.functional.interpolate(image[None], size=wanted, mode=mode, align_corners=False), mask[None]
 
 
 def _class_axis(logits: tuple[int, ...], labels: tuple[int, ...], class_axis: int | None) -> int:

@@ -21,7 +21,7 @@ from refocal.calibrators.registry import NAMED, make
 from refocal.export import to_onnx, to_torch_export
 from refocal.maps import Chain, Focal, Temperature
 from refocal.maps.curves import Beta, Confidence, OneVsRest, Pieces
-from refocal.maps.steps import Affine, Floor, KeepTop, Mixture, Step, Uniform
+from refocal.maps.steps import Affine, Floor, KeepTop, Mixture, Offset, Step, Uniform, Unsmooth
 
 VERSION_1 = Path(__file__).parent / "golden" / "v1"
 XP = namespace(np.zeros(1))
@@ -113,6 +113,8 @@ STEPS = [
     Floor(-30.0),
     Temperature(1.7),
     Focal(1.3),
+    Offset(np.array([0.5, -1.0, 0.0])),
+    Unsmooth(0.2),
     Affine("logits", 1.2, np.array([1.0, 0.5, 2.0], dtype=np.float32), np.array([0.0, 1.0, -1.0], dtype=np.float32)),
     Affine("tempered", 0.7, np.eye(3, dtype=np.float32) + np.float32([[0.5], [0], [0]]), np.zeros(3, dtype=np.float32)),
     KeepTop((Affine("log-probabilities", 1.0, np.ones(3, np.float32), np.array([0, 4, 0], np.float32)), Focal(-0.5))),

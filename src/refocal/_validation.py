@@ -8,6 +8,7 @@ exist, so there only those are checked.
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import array_api_compat
@@ -38,6 +39,9 @@ IGNORED = (-100, -1, 255)
 """Labels that mark rows without one, in language models and in segmentation."""
 
 
+_WITHIN = {"greater than": operator.gt, "at least": operator.ge, "less than": operator.lt, "at most": operator.le}
+
+
 def check_logits(values: Any, argument: str, function: str) -> tuple[Array, Any]:
     """Logits or log-probabilities, classes on the last axis, ready to compute with; and the dtype of the result.
 
@@ -64,6 +68,14 @@ def check_rows(logits: Array, argument: str, function: str) -> None:
     if not bool(xp.all(xp.isfinite(xp.max(stop_gradient(logits), axis=-1)))):
         raise DataError(argument, function, expected="free of NaN and +inf, with a finite value in every row",
                         got=_describe_bad_row(xp, logits))  # fmt: skip
+
+
+def check_log_odds(values: Any, argument: str, function: str) -> tuple[Array, Any]:
+    """Log-odds of any shape, ready to compute with, and the dtype of the result; -inf and +inf are ordinary values."""
+    array, dtype = as_floating(values, argument, function)
+    if not is_traced(array) and bool(namespace(array).any(namespace(array).isnan(array))):
+        raise DataError(argument, function, expected="free of NaN", got="NaN")
+    return array, dtype
 
 
 def _describe_bad_row(xp: Any, logits: Array) -> str:
@@ -139,30 +151,71 @@ def check_parameter(value: Any, argument: str, function: str, *, above: float, l
 
     It may be a number, or an array with one value for each row of `like`; the last axis is added here.
     """
-    xp = namespace(like)
-    if isinstance(value, (bool, str, bytes)) or value is None:
-        raise ParameterError(argument, function, expected=f"a number {_domain(above)}", got=repr(value))
-    if not is_torch(value) and (not array_api_compat.is_array_api_obj(value) or isinstance(value, np.ndarray)):
-        try:
-            value = np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ParameterError(argument, function, expected=f"a number {_domain(above)}", got=repr(value)) from error
-    value = in_library_of(like, value)
+    value = _finite_setting(value, argument, function, {"greater than": above}, like)
     rows = tuple(like.shape[:-1])
     if value.ndim > 0 and tuple(value.shape) != rows:
         raise ShapeError(
             argument, function, expected=f"a number or an array of shape {rows}", got=f"shape {tuple(value.shape)}"
         )
+    return value[..., None]
+
+
+def check_broadcast(
+    value: Any,
+    argument: str,
+    function: str,
+    *,
+    like: Array,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+) -> Array:
+    """A finite setting within bounds: a number, or an array that broadcasts to the shape of `like`."""
+    value = _finite_setting(
+        value, argument, function, {"greater than": above, "at least": least, "less than": below}, like
+    )
+    try:
+        fits = np.broadcast_shapes(tuple(value.shape), tuple(like.shape)) == tuple(like.shape)
+    except ValueError:
+        fits = False
+    if not fits:
+        expected = f"a number or an array that broadcasts to shape {tuple(like.shape)}"
+        raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(value.shape)}")
+    return value
+
+
+def check_class_weight(value: Any, function: str, *, like: Array) -> Array:
+    """One factor above 0 for each class on the last axis of `like`."""
+    value = _finite_setting(value, "class_weight", function, {"greater than": 0.0}, like, "an array of numbers")
+    if tuple(value.shape) != (like.shape[-1],):
+        expected = f"of shape ({like.shape[-1]},), one factor for each class"
+        raise ShapeError("class_weight", function, expected=expected, got=f"shape {tuple(value.shape)}")
+    return value
+
+
+def _finite_setting(
+    value: Any, argument: str, function: str, bounds: dict[str, float | None], like: Array, what: str = "a number"
+) -> Array:
+    """A setting as an array of the library and dtype of `like`, with all values finite and within bounds."""
+    xp = namespace(like)
+    domain = " and ".join(["finite", *(f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None)])
+    if isinstance(value, (bool, str, bytes)) or value is None:
+        raise ParameterError(argument, function, expected=f"{what} {domain}", got=repr(value))
+    if not is_torch(value) and (not array_api_compat.is_array_api_obj(value) or isinstance(value, np.ndarray)):
+        try:
+            value = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ParameterError(argument, function, expected=f"{what} {domain}", got=repr(value)) from error
+    value = in_library_of(like, value)
     if not is_traced(value):
-        fine = xp.isfinite(value) & (value > above)
+        fine = xp.isfinite(value)
+        for words, bound in bounds.items():
+            if bound is not None:
+                fine = fine & _WITHIN[words](value, bound)
         if not bool(xp.all(fine)):
             bad = float(stop_gradient(value)[~fine][0]) if value.ndim > 0 else float(value)
-            raise ParameterError(argument, function, expected=_domain(above), got=repr(bad))
-    return xp.astype(value, like.dtype)[..., None]
-
-
-def _domain(above: float) -> str:
-    return f"finite and greater than {above:g}"
+            raise ParameterError(argument, function, expected=domain, got=repr(bad))
+    return xp.astype(value, like.dtype)
 
 
 def check_integer(value: Any, argument: str, function: str, *, least: int = 1, most: int | None = None) -> int:
@@ -188,12 +241,7 @@ def check_number(
     """A finite number within bounds; `also` says what else the argument may be."""
     bounds = {"greater than": above, "at least": least, "less than": below, "at most": most}
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
-    if not is_number or not (
-        (above is None or value > above)
-        and (least is None or value >= least)
-        and (below is None or value < below)
-        and (most is None or value <= most)
-    ):
+    if not is_number or not all(bound is None or _WITHIN[words](value, bound) for words, bound in bounds.items()):
         domain = " and ".join(f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None)
         raise ParameterError(argument, function, expected=f"{also}a finite number {domain}", got=repr(value))
     return float(value)

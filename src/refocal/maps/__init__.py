@@ -1,5 +1,6 @@
 """The maps from logits to probabilities, in log space: softmax, temperature, the focal calibration map, its inverse.
 
+Class weights, sigmoid outputs with α, asymmetric loss and label smoothing have theirs too.
 One body serves NumPy, torch and JAX; the last axis holds the classes, any leading axes are rows. The kind, device and
 dtype of a result follow the input's; half precision is computed in float32. gamma and temperature are numbers, or
 arrays with one value for each row. `steps` and `curves` hold what fitted calibrators are chains of.
@@ -8,16 +9,25 @@ arrays with one value for each row. `steps` and `curves` hold what fitted calibr
 from refocal.maps.derivatives import LabelDerivatives, label_derivatives
 from refocal.maps.forward import focal, focal_temperature, log_softmax
 from refocal.maps.inverse import inverse_focal
-from refocal.maps.steps import Chain, Focal, Temperature
+from refocal.maps.sigmoid import asymmetric_focal, inverse_sigmoid_focal, sigmoid_focal
+from refocal.maps.smoothing import sigmoid_unsmooth, unsmooth
+from refocal.maps.steps import Chain, Focal, Offset, Temperature, Unsmooth
 
 __all__ = [
     "Chain",
     "Focal",
     "LabelDerivatives",
+    "Offset",
     "Temperature",
+    "Unsmooth",
+    "asymmetric_focal",
     "focal",
     "focal_temperature",
     "inverse_focal",
+    "inverse_sigmoid_focal",
     "label_derivatives",
     "log_softmax",
+    "sigmoid_focal",
+    "sigmoid_unsmooth",
+    "unsmooth",
 ]

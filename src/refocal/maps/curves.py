@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from refocal._arrays import Array, look_up
-from refocal.maps.row import gaps, shares, softmax_row
+from refocal.maps.row import gaps, shares, softmax_row, softplus
 from refocal.maps.steps import DOUBLE, Step
 
 # Log-odds farther from 0 than this count as this: between a mask of finite logits and the rest no curve has any digits.
@@ -143,11 +143,6 @@ def log_odds(xp: Any, scores: Array) -> Array:
     found = row.log_q - row.log_not_q
     found = xp.where(found > FARTHEST, FARTHEST, found)
     return xp.where(found < -FARTHEST, -FARTHEST, found)
-
-
-def softplus(xp: Any, x: Array) -> Array:
-    """log(1 + exp(x)); minus it is the logarithm of a probability whose log-odds are -x."""
-    return xp.where(x > 0.0, x, 0.0) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
 def _count(xp: Any, table: Array, rows: Array, scores: Array) -> Array:

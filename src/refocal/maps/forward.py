@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from refocal._arrays import Array, namespace, stop_gradient, without_warnings
-from refocal._validation import check_logits, check_parameter
+from refocal._validation import check_class_weight, check_logits, check_parameter
 from refocal.maps.row import Row, gaps, normalise, softmax_row
 
 
@@ -24,26 +24,34 @@ def log_softmax(logits: Array, temperature: float | Array = 1.0) -> Array:
 
 
 @without_warnings
-def focal(log_q: Array, gamma: float | Array) -> Array:
+def focal(log_q: Array, gamma: float | Array, *, class_weight: Array = None) -> Array:
     """Focal calibration map: what a focal-loss minimiser predicts → the probabilities it stands for.
 
     log p_j = log q_j - γ log(1-q_j) - log1p(γ h(q_j)) + const,  h(q) = -q log q / (1-q),  γ > -1; γ = 0 is the identity
 
-    Rows of `log_q` are normalised first, so unnormalised log-probabilities (logits) do as well.
+    Rows of `log_q` are normalised first, so unnormalised log-probabilities (logits) do as well. Where the loss of class
+    j was multiplied by `class_weight[j]`, p_j is divided by it behind the map; the order of the classes may change.
 
     >>> import numpy as np
     >>> np.exp(focal(np.log([0.6266, 0.3734]), gamma=2.0)).round(3)
     array([0.8, 0.2])
+    >>> np.exp(focal(np.log([0.6, 0.4]), gamma=2.0, class_weight=[0.75, 0.25])).round(3)
+    array([0.497, 0.503])
     """
     x, dtype = check_logits(log_q, "log_q", "focal")
     gamma = check_parameter(gamma, "gamma", "focal", above=-1.0, like=x)
     xp = namespace(x)
-    return xp.astype(focal_of_row(xp, softmax_row(xp, x, 1.0), gamma), dtype, copy=False)
+    log_p = focal_of_row(xp, softmax_row(xp, x, 1.0), gamma)
+    return xp.astype(unweighted(xp, log_p, class_weight, "focal"), dtype, copy=False)
 
 
 @without_warnings
-def focal_temperature(logits: Array, gamma: float | Array, temperature: float | Array) -> Array:
+def focal_temperature(
+    logits: Array, gamma: float | Array, temperature: float | Array, *, class_weight: Array = None
+) -> Array:
     """Focal temperature scaling: the logits are divided by T, then the focal calibration map is applied.
+
+    `class_weight` is taken out behind the map, as in `focal`.
 
     >>> import numpy as np
     >>> np.exp(focal_temperature([2.0, 1.0, 0.0], gamma=1.0, temperature=1.5)).round(3)
@@ -53,7 +61,16 @@ def focal_temperature(logits: Array, gamma: float | Array, temperature: float | 
     gamma = check_parameter(gamma, "gamma", "focal_temperature", above=-1.0, like=x)
     scale = check_parameter(temperature, "temperature", "focal_temperature", above=0.0, like=x)
     xp = namespace(x)
-    return xp.astype(focal_of_row(xp, softmax_row(xp, x, scale), gamma), dtype, copy=False)
+    log_p = focal_of_row(xp, softmax_row(xp, x, scale), gamma)
+    return xp.astype(unweighted(xp, log_p, class_weight, "focal_temperature"), dtype, copy=False)
+
+
+def unweighted(xp: Any, log_p: Array, class_weight: Any, function: str) -> Array:
+    """Log-probabilities of p_j / w_j; of p itself where there are no weights."""
+    if class_weight is None:
+        return log_p
+    log_weight = xp.log(check_class_weight(class_weight, function, like=log_p))
+    return normalise(xp, *gaps(xp, log_p - log_weight, 1.0))
 
 
 def focal_of_row(xp: Any, row: Row, gamma: Any) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from refocal._arrays import Array, is_traced, namespace, stop_gradient, without_warnings
-from refocal._validation import check_logits, check_parameter
+from refocal._validation import check_class_weight, check_logits, check_parameter
 from refocal.errors import ConvergenceError
 from refocal.maps.row import gaps, log1p_ratio, shares
 
@@ -17,13 +17,13 @@ MADE_FOR = (-0.99, 200.0)
 
 
 @without_warnings
-def inverse_focal(log_p: Array, gamma: float | Array) -> Array:
+def inverse_focal(log_p: Array, gamma: float | Array, *, class_weight: Array = None) -> Array:
     """Inverse of `focal`: the log q with focal(log q, γ) = log p, for every γ > -1.
 
     With x(q) the logarithm of the map's weight, x(q_j) - x(q_top) must equal log p_j - log p_top and the q_j must sum
     to 1. Given q_top, the first fixes the others and the second is strictly monotone, so there is one solution; for
     γ < 0 the margin is min(1/2, 1+γ) (docs/theory.md). A few Newton steps find it; the last one carries the gradient,
-    which makes that gradient exact.
+    which makes that gradient exact. `class_weight`, as in `focal`, is multiplied in first.
 
     >>> import numpy as np
     >>> np.exp(inverse_focal(np.log([0.8, 0.2]), gamma=2.0)).round(4)
@@ -32,6 +32,8 @@ def inverse_focal(log_p: Array, gamma: float | Array) -> Array:
     x, dtype = check_logits(log_p, "log_p", "inverse_focal")
     gamma = check_parameter(gamma, "gamma", "inverse_focal", above=-1.0, like=x)
     xp = namespace(x)
+    if class_weight is not None:
+        x = x + xp.log(check_class_weight(class_weight, "inverse_focal", like=x))
     return xp.astype(invert(xp, x, gamma), dtype, copy=False)
 
 

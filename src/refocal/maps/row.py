@@ -90,3 +90,18 @@ def log1p_ratio(xp: Any, r: Array) -> Array:
     small = r < xp.finfo(r.dtype).eps ** (1 / 3)
     safe = xp.where(small, 1.0, r)
     return xp.where(small, 1.0 - r * (0.5 - r / 3.0), xp.log1p(safe) / safe)
+
+
+def softplus(xp: Any, x: Array) -> Array:
+    """log(1 + exp(x)); minus it is the logarithm of a probability whose log-odds are -x."""
+    # Not by abs, whose gradient at 0 is 0 in torch and JAX.
+    is_up = x > 0.0
+    return xp.where(is_up, x, 0.0) + xp.log1p(xp.exp(xp.where(is_up, -x, x)))
+
+
+def log_minus(xp: Any, log_q: Array, amount: Any) -> tuple[Array, Array]:
+    """log(q - amount) from log q, and whether q is the larger; log q where it is not. An amount of 0 changes no bit."""
+    # The bound keeps infinities out of gradients; a q below e⁻⁸⁰ is less than any amount of interest.
+    ratio = amount * xp.exp(xp.where(log_q > -80.0, -log_q, 80.0))
+    is_larger = ratio < 1.0
+    return log_q + xp.log1p(-xp.where(is_larger, ratio, 0.0)), is_larger

@@ -21,6 +21,7 @@ from refocal.errors import ParameterError
 from refocal.maps.affine import KINDS, features, keep_top, transform
 from refocal.maps.forward import focal_gaps
 from refocal.maps.row import gaps, normalise, softmax_row
+from refocal.maps.smoothing import unsmoothed
 
 # NumPy arrays of more numbers are walked through in blocks of so many, so that temporaries stay small.
 BLOCK = 1 << 18
@@ -220,6 +221,48 @@ class Focal(Step):
     def apply(self, xp: Any, scores: Array) -> Array:
         """Log p_j - log p_top behind the map."""
         return focal_gaps(xp, softmax_row(xp, scores, 1.0), self.gamma)
+
+
+@dataclass(frozen=True)
+class Offset(Step):
+    """A number added to the score of each class: -log w takes class weights w of the training loss out again.
+
+    >>> Offset(np.log([1.0, 3.0])).apply(np, np.zeros((1, 2))).round(3)
+    array([[0.   , 1.099]])
+    """
+
+    offset: Array = field(metadata=DOUBLE)
+
+    def apply(self, xp: Any, scores: Array) -> Array:
+        """Scores and offsets added."""
+        return scores + self.offset
+
+    def fits(self, n_classes: int) -> bool:
+        """One number for each class."""
+        return np.shape(self.offset) == (n_classes,)
+
+
+@dataclass(frozen=True)
+class Unsmooth(Step):
+    """Label smoothing by ε undone: probabilities in proportion to u - ε/C, and to a hundredth of u if that is more.
+
+    Smoothed labels lead to no u below ε/C. Networks predict some, and no class is ruled out for it.
+
+    >>> np.exp(Unsmooth(0.3).apply(np, np.log([[0.7, 0.25, 0.05]]))).round(4)
+    array([[0.6   , 0.15  , 0.0005]])
+    """
+
+    label_smoothing: float = field(metadata=POSITIVE)
+    keeps_order: ClassVar[bool] = True
+
+    def apply(self, xp: Any, scores: Array) -> Array:
+        """Scores of the probabilities before smoothing."""
+        log_u = normalised(xp, scores)
+        return xp.maximum(unsmoothed(xp, log_u, self.label_smoothing), log_u + math.log(0.01))
+
+    def fits(self, n_classes: int) -> bool:
+        """Less than all of a label is smoothed away."""
+        return self.label_smoothing < 1.0
 
 
 @dataclass(frozen=True)

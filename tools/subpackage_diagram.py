@@ -23,6 +23,7 @@ WORDS = {
     "nn": "torch: losses, layer, collect_logits",
     "scale": "Dask, blocks from many machines",
     "data": "Predictions, files, samples",
+    "decide": "probabilities + costs → actions",
     "decomposition": "how much of a loss is miscalibration",
     "calibrators": "logits → probabilities; JSON",
     "fitting": "objectives, Newton, grid, line",

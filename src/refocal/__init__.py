@@ -18,6 +18,7 @@ except PackageNotFoundError:  # run from the sources, not installed
 _SUBPACKAGES = (
     "calibrators",
     "data",
+    "decide",
     "decomposition",
     "engine",
     "errors",

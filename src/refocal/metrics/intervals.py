@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Protocol
 
+import numpy as np
+
+from refocal._arrays import Vector
+
 __all__ = ["Interval", "PairedDifference"]
 
 
@@ -69,6 +73,27 @@ class Summary(Protocol):
 def bounded(value: float, limits: tuple[float, float]) -> float:
     """The number of a range that is closest to a value."""
     return min(max(value, limits[0]), limits[1])
+
+
+def effective_size(weight: Vector | None, n_rows: int) -> float:
+    """How many rows of equal weight say as much: (Σw)² / Σw²."""
+    return float(n_rows) if weight is None else float(np.square(weight.sum()) / np.square(weight).sum())
+
+
+def wilson(share: Any, size: Any, level: float) -> tuple[Vector, Vector]:
+    """Wilson's interval for the shares of so many rows: within [0, 1], and of some width at 0 and 1 too."""
+    z2 = NormalDist().inv_cdf(0.5 + level / 2.0) ** 2
+    centre = (share + z2 / (2.0 * size)) / (1.0 + z2 / size)
+    half = np.sqrt(z2 * (share * (1.0 - share) / size + z2 / (4.0 * size * size))) / (1.0 + z2 / size)
+    return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
+
+
+def share_interval(share: float, size: float, level: float) -> Interval:
+    """Wilson's interval of one share."""
+    share = bounded(share, (0.0, 1.0))
+    low, high = wilson(share, size, level)
+    error = (share * (1.0 - share) / size) ** 0.5
+    return Interval(share, min(float(low), share), max(float(high), share), level, error, 0.0, 0)
 
 
 def normal_interval(value: float, error: float, level: float, limits: tuple[float, float]) -> Interval:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from refocal._validation import check_integer, check_option
 from refocal.metrics._bins import STRATEGIES, Bins, bins_of, make_bins, rank
 from refocal.metrics._inputs import Rows, check_level, read_probabilities
 from refocal.metrics._resampling import chunks, draw_counts
+from refocal.metrics.intervals import wilson
 
 __all__ = ["ReliabilityBand", "ReliabilityCurve", "reliability_band", "reliability_curve"]
 
@@ -78,16 +78,14 @@ def curve_of(bins: Bins, level: float) -> ReliabilityCurve:
     """Bins as a curve; with weights the interval rests on the effective number of rows (Σw)² / Σw²."""
     outcome = bins.correct / bins.weight
     size = np.square(bins.weight) / bins.squared_weight
-    z2 = NormalDist().inv_cdf(0.5 + level / 2.0) ** 2
-    centre = (outcome + z2 / (2.0 * size)) / (1.0 + z2 / size)
-    half = np.sqrt(z2 * (outcome * (1.0 - outcome) / size + z2 / (4.0 * size * size))) / (1.0 + z2 / size)
+    low, high = wilson(outcome, size, level)
     return ReliabilityCurve(
         count=bins.count.tolist(),
         weight=bins.weight.tolist(),
         confidence=(bins.confidence / bins.weight).tolist(),
         accuracy=outcome.tolist(),
-        low=np.maximum(centre - half, 0.0).tolist(),
-        high=np.minimum(centre + half, 1.0).tolist(),
+        low=low.tolist(),
+        high=high.tolist(),
         level=level,
     )
 

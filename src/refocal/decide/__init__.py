@@ -1,0 +1,27 @@
+"""From probabilities to decisions: what to do at least cost, what that costs, and how much can be automated."""
+
+from refocal.decide.costs import (
+    ABSTAIN,
+    Decisions,
+    abstention_interval,
+    best_actions,
+    cost_matrix,
+    optimal_threshold,
+)
+from refocal.decide.curves import AutomationCurve, NetBenefitCurve, automation_curve, net_benefit_curve
+from refocal.decide.outcome import DecisionReport, evaluate_decisions
+
+__all__ = [
+    "ABSTAIN",
+    "AutomationCurve",
+    "DecisionReport",
+    "Decisions",
+    "NetBenefitCurve",
+    "abstention_interval",
+    "automation_curve",
+    "best_actions",
+    "cost_matrix",
+    "evaluate_decisions",
+    "net_benefit_curve",
+    "optimal_threshold",
+]

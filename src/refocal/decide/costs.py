@@ -1,0 +1,148 @@
+"""Decisions of least expected cost, from probabilities and a matrix of costs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refocal._arrays import Array, Vector, as_array, as_floating, in_library_of, namespace, to_numpy
+from refocal._validation import check_not_negative, check_number, check_probabilities
+from refocal.errors import DataError, ParameterError, ShapeError
+
+ABSTAIN = -1
+"""The action of leaving a row to somebody else."""
+
+
+class Decisions(NamedTuple):
+    """The cheapest action of each row, a column of the costs or ABSTAIN, and what it costs on average.
+
+    >>> made = Decisions(np.array([0, ABSTAIN]), np.array([0.1, 0.2]))
+    >>> bool(made.action[1] == ABSTAIN)
+    True
+    """
+
+    action: Array
+    expected_cost: Array
+
+
+def cost_matrix(
+    *, false_positive: float, false_negative: float, true_positive: float = 0.0, true_negative: float = 0.0
+) -> Vector:
+    """The costs of two classes: a row for each true class, a column for each decision.
+
+    >>> cost_matrix(false_positive=1.0, false_negative=5.0)
+    array([[0., 1.],
+           [5., 0.]])
+    """
+    return np.array([[true_negative, false_positive], [false_negative, true_positive]], dtype=np.float64)
+
+
+def optimal_threshold(costs: Any) -> float:
+    """The probability of class 1 above which deciding for class 1 is cheaper, of two classes and two actions.
+
+    (c₀₁ - c₀₀) / (c₀₁ - c₀₀ + c₁₀ - c₁₁), where c_ij is the cost of action j when the class is i.
+
+    >>> optimal_threshold(cost_matrix(false_positive=1.0, false_negative=4.0))
+    0.2
+    """
+    function = "optimal_threshold"
+    table = check_costs(costs, 2, function)
+    if table.shape[1] != 2:
+        raise ShapeError("costs", function, expected="of two classes and two actions", got=f"shape {table.shape}")
+    (c00, c01), (c10, c11) = table.tolist()
+    if not (c01 > c00 and c10 > c11):
+        expected = "such that a wrong decision costs more than the right one, for both classes"
+        raise ParameterError("costs", function, expected=expected, got=str(table.tolist()))
+    return float((c01 - c00) / (c01 - c00 + c10 - c11))
+
+
+def abstention_interval(costs: Any, abstain: float) -> tuple[float, float]:
+    """The probabilities of class 1 between which abstaining, at the cost `abstain`, is cheaper than either decision.
+
+    Outside of it the threshold decides. Where abstaining never pays, both ends are the threshold.
+
+    >>> abstention_interval(cost_matrix(false_positive=1.0, false_negative=4.0), abstain=0.4)
+    (0.1, 0.6)
+    >>> abstention_interval(cost_matrix(false_positive=1.0, false_negative=4.0), abstain=2.0)
+    (0.2, 0.2)
+    """
+    function = "abstention_interval"
+    threshold = optimal_threshold(costs)
+    price, low, high = check_number(abstain, "abstain", function), 0.0, 1.0
+    for at_0, at_1 in check_costs(costs, 2, function).T.tolist():  # what a decision costs as p goes from 0 to 1
+        if at_0 == at_1:
+            high = high if price < at_0 else low
+        elif at_0 < at_1:
+            low = max(low, (price - at_0) / (at_1 - at_0))
+        else:
+            high = min(high, (at_0 - price) / (at_0 - at_1))
+    return (low, high) if low < high else (threshold, threshold)
+
+
+def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Decisions:
+    """The action of least expected cost in each row.
+
+    Parameters
+    ----------
+    probabilities : array
+        (N, C), or (N,) for the probability of class 1 of two. They should be calibrated: costs are taken literally.
+    costs : array (C, A)
+        What action j costs when the class is i. Actions need not be classes.
+    abstain : number or array (N,), optional
+        What it costs to leave a row to somebody else; such rows get the action ABSTAIN, -1.
+
+    Examples
+    --------
+    >>> costs = [[0, 1, 9], [1, 0, 9], [60, 60, 0]]  # missing the third class is expensive
+    >>> best_actions([[0.5, 0.3, 0.2], [0.5, 0.49, 0.01]], costs).action
+    array([2, 0])
+    >>> best_actions([0.05, 0.3, 0.9], cost_matrix(false_positive=1, false_negative=4), abstain=0.35).action
+    array([ 0, -1,  1])
+    """
+    function = "best_actions"
+    p = _two_columns(probabilities, function)
+    xp, table = namespace(p), check_costs(costs, int(p.shape[-1]), function)
+    expected = xp.matmul(p, xp.astype(in_library_of(p, table), p.dtype))
+    action, cost = xp.argmin(expected, axis=-1), xp.min(expected, axis=-1)
+    if abstain is None:
+        return Decisions(action, cost)
+    price = in_library_of(p, check_abstain(abstain, tuple(action.shape), function))
+    left = xp.astype(price, p.dtype) < cost
+    return Decisions(xp.where(left, ABSTAIN, action), xp.where(left, xp.astype(price, p.dtype), cost))
+
+
+def check_costs(costs: Any, n_classes: int, function: str) -> Vector:
+    """A matrix of finite costs with a row for each class."""
+    table: Vector = to_numpy(as_floating(costs, "costs", function)[0]).astype(np.float64)
+    if table.ndim != 2 or table.shape[0] != n_classes or table.shape[1] < 2:
+        expected = f"a matrix with a row for each of {n_classes} classes and a column for each action, two or more"
+        raise ShapeError("costs", function, expected=expected, got=f"shape {table.shape}")
+    if not np.all(np.isfinite(table)):
+        raise DataError("costs", function, expected="free of NaN and infinities", got="some of them")
+    return table
+
+
+def check_abstain(abstain: Any, shape: tuple[int, ...], function: str) -> Vector:
+    """The cost of abstaining: one for all rows, or one for each."""
+    price: Vector = to_numpy(as_floating(abstain, "abstain", function)[0]).astype(np.float64)
+    if price.ndim > 0 and price.shape != shape:
+        raise ShapeError("abstain", function, expected=f"a number or of shape {shape}", got=f"shape {price.shape}")
+    if not np.all(np.isfinite(price)):
+        raise ParameterError("abstain", function, expected="finite", got="NaN or an infinity")
+    return price
+
+
+def _two_columns(probabilities: Any, function: str) -> Array:
+    """Checked probabilities with the classes on the last axis."""
+    values = as_array(probabilities, "probabilities", function)
+    if values.ndim != 1:
+        return check_probabilities(values, "probabilities", function)
+    p, _ = as_floating(values, "probabilities", function)
+    xp = namespace(p)
+    if math.prod(p.shape) > 0:
+        check_not_negative(float(xp.min(p)), "probabilities", function)
+        if float(xp.max(p)) > 1.0:
+            raise DataError("probabilities", function, expected="at most 1", got=f"a value of {float(xp.max(p)):.6g}")
+    return xp.stack([1.0 - p, p], axis=-1)

@@ -1,0 +1,189 @@
+"""Decisions: against plain loops over rows and actions, and against coverage on rows whose probabilities are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from refocal.decide import (
+    ABSTAIN,
+    abstention_interval,
+    automation_curve,
+    best_actions,
+    cost_matrix,
+    evaluate_decisions,
+    net_benefit_curve,
+    optimal_threshold,
+)
+from refocal.errors import InputError
+
+COSTS = np.array([[0.0, 2.0, 7.0, 1.5], [4.0, -1.0, 3.0, 1.5], [9.0, 9.0, 0.5, 1.5]])  # three classes, four actions
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(1)
+    p = rng.dirichlet([1.0, 1.0, 1.0], 400)
+    labels = np.array([rng.choice(3, p=row) for row in p])
+    return labels, p, rng.random(400) + 0.2
+
+
+def cheapest(row, price):
+    """The cheapest action of one row, by looking at each in turn."""
+    best, least = ABSTAIN, np.inf if price is None else price
+    for action in range(COSTS.shape[1]):
+        cost = sum(row[k] * COSTS[k, action] for k in range(3))
+        if cost < least or (cost == least and best == ABSTAIN):
+            best, least = action, cost
+    return best, least
+
+
+@pytest.mark.parametrize("price", [None, 0.9])
+def test_best_actions_are_those_of_a_plain_loop(rows, price):
+    _, p, _ = rows
+    made = best_actions(p, COSTS, abstain=price)
+    expected = [cheapest(row, price) for row in p]
+    assert made.action.tolist() == [action for action, _ in expected]
+    assert_allclose(made.expected_cost, [cost for _, cost in expected], rtol=1e-14)
+    assert len(set(made.action.tolist())) >= 4
+
+
+def test_each_row_may_have_its_own_cost_of_abstaining(rows):
+    _, p, _ = rows
+    prices = np.linspace(0.0, 2.0, len(p))
+    made = best_actions(p, COSTS, abstain=prices)
+    assert made.action.tolist() == [cheapest(row, price)[0] for row, price in zip(p, prices, strict=True)]
+
+
+def test_torch_tensors_get_torch_decisions(rows):
+    torch = pytest.importorskip("torch")
+    _, p, _ = rows
+    made = best_actions(torch.tensor(p), COSTS, abstain=0.9)
+    assert isinstance(made.action, torch.Tensor)
+    assert made.action.tolist() == best_actions(p, COSTS, abstain=0.9).action.tolist()
+
+
+@pytest.mark.parametrize("true_positive", [0.25, 1.0, 1.5])
+@pytest.mark.parametrize("price", [None, 0.3, 5.0])
+def test_thresholds_are_where_the_decision_changes(price, true_positive):
+    costs = cost_matrix(false_positive=1.0, false_negative=3.0, true_positive=true_positive, true_negative=-0.5)
+    p = np.linspace(0.0, 1.0, 10_001)
+    action = best_actions(p, costs, abstain=price).action
+    low, high = (optimal_threshold(costs),) * 2 if price is None else abstention_interval(costs, price)
+    away = (np.abs(p - low) > 1e-9) & (np.abs(p - high) > 1e-9)
+    assert np.array_equal(action[away], np.where(p < low, 0, np.where(p > high, 1, ABSTAIN))[away])
+    assert (low < high) == (price == 0.3)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_report_is_that_of_a_plain_loop(rows, weighted):
+    labels, p, weight = rows
+    w = weight if weighted else np.ones(len(p))
+    found = evaluate_decisions(labels, p, COSTS, abstain=0.9, sample_weight=weight if weighted else None)
+    actions = [cheapest(row, 0.9)[0] for row in p]
+    paid = np.array([0.9 if a == ABSTAIN else COSTS[k, a] for k, a in zip(labels, actions, strict=True)])
+    taken = np.array([a != ABSTAIN for a in actions])
+    wrong = [a != ABSTAIN and COSTS[k, a] > min(COSTS[k]) for k, a in zip(labels, actions, strict=True)]
+    assert_allclose(found.cost.value, np.average(paid, weights=w), rtol=1e-13)
+    assert_allclose(found.automated.value, np.average(taken, weights=w), rtol=1e-13)
+    assert_allclose(found.error.value, np.average(np.array(wrong)[taken], weights=w[taken]), rtol=1e-13)
+    fixed = [np.average(COSTS[labels, a], weights=w) for a in range(4)] + [0.9]
+    assert_allclose(found.fixed_cost, min(fixed), rtol=1e-13)
+    assert found.fixed_action == [0, 1, 2, 3, ABSTAIN][int(np.argmin(fixed))]
+
+
+def test_calibrated_probabilities_keep_their_promise_and_intervals_cover(rows):
+    rng = np.random.default_rng(2)
+    truth = evaluate_decisions(*drawn(rng, 1_000_000), cost_matrix(false_positive=1, false_negative=5), abstain=0.5)
+    assert_allclose(truth.cost.value, truth.expected_cost, atol=4 * truth.cost.standard_error)
+    inside = np.zeros(3)
+    for _ in range(300):
+        found = evaluate_decisions(*drawn(rng, 400), cost_matrix(false_positive=1, false_negative=5), abstain=0.5)
+        pairs = zip((found.cost, found.automated, found.error), (truth.cost, truth.automated, truth.error), strict=True)
+        inside += [one.low <= other.value <= one.high for one, other in pairs]
+    # 300 intervals of 95 %: fewer than 273 of them cover with a probability of 0.1 %.
+    assert np.all(inside >= 273)
+
+
+def drawn(rng, n):
+    p = rng.beta(1, 3, n)
+    return (rng.random(n) < p).astype(int), p
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_net_benefit_is_that_of_a_plain_loop(weighted):
+    rng = np.random.default_rng(3)
+    y, p = drawn(rng, 300)
+    p = p.round(2)  # some lie on a threshold
+    w = rng.random(300) + 0.2 if weighted else np.ones(300)
+    curve = net_benefit_curve(y, p, sample_weight=w if weighted else None)
+    for t, value, everyone in zip(curve.threshold, curve.net_benefit, curve.act_on_all, strict=True):
+        acted = p >= t
+        true, false = w[acted & (y == 1)].sum() / w.sum(), w[acted & (y == 0)].sum() / w.sum()
+        assert_allclose(value, true - false * t / (1 - t), atol=1e-12)
+        rate = w[y == 1].sum() / w.sum()
+        assert_allclose(everyone, rate - (1 - rate) * t / (1 - t), atol=1e-12)
+    assert np.all(curve.low <= curve.net_benefit)
+    assert np.all(curve.net_benefit <= curve.high)
+
+
+def test_intervals_of_net_benefit_cover():
+    rng = np.random.default_rng(4)
+    thresholds = [0.1, 0.3, 0.5]
+    truth = net_benefit_curve(*drawn(rng, 1_000_000), thresholds=thresholds).net_benefit
+    curves = [net_benefit_curve(*drawn(rng, 500), thresholds=thresholds) for _ in range(300)]
+    assert np.all(sum((c.low <= truth) & (truth <= c.high) for c in curves) >= 273)
+
+
+def test_automation_is_that_of_a_plain_loop(rows):
+    labels, p, weight = rows
+    curve = automation_curve(labels, p, COSTS, abstain=1.1, sample_weight=weight, n_points=50)
+    decided = [cheapest(row, None) for row in p]
+    for i, limit in enumerate(curve.highest_expected_cost):
+        taken = np.array([cost <= limit + 1e-9 for _, cost in decided])
+        paid = np.array([COSTS[k, a] if t else 1.1 for k, (a, _), t in zip(labels, decided, taken, strict=True)])
+        wrong = np.array([COSTS[k, a] > min(COSTS[k]) for k, (a, _) in zip(labels, decided, strict=True)])
+        assert_allclose(curve.share[i], weight[taken].sum() / weight.sum(), rtol=1e-12)
+        assert_allclose(curve.error[i], np.average(wrong[taken], weights=weight[taken]), rtol=1e-12)
+        assert_allclose(curve.cost[i], np.average(paid, weights=weight), rtol=1e-12)
+    assert_allclose(curve.share[-1], 1.0, rtol=1e-12)
+    assert len(curve.share) == 17  # a third of the 50; the last action costs all rows the same
+
+
+def test_rows_of_equal_confidence_are_automated_together():
+    curve = automation_curve([0, 1, 0, 1, 1, 0], [0.2, 0.8, 0.2, 0.8, 0.6, 0.4], n_points=6)
+    assert_allclose(curve.share, [4 / 6, 1.0])
+
+
+def test_intervals_stay_within_what_is_possible():
+    found = evaluate_decisions([0, 0, 1], [0.0, 0.1, 1.0], [[0, 1], [1, 0]], abstain=0.4)
+    for interval in (found.cost, found.automated, found.error):
+        assert 0.0 <= interval.low <= interval.value <= interval.high <= 1.0
+    assert found.error.high > 0.4  # three rows without a mistake say little
+    assert evaluate_decisions([0, 1], [0.5, 0.5], [[0, 1], [1, 0]], abstain=0.1).error is None
+    curve = automation_curve([0, 0, 1], [0.0, 0.1, 1.0])
+    assert np.all(curve.error_low >= 0.0)
+    assert np.all(curve.error_high <= 1.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: best_actions([0.2, 1.4], [[0, 1], [1, 0]]), "at most 1"),
+        (lambda: best_actions([[0.2, 0.8]], [[0, 1, 2]]), "a row for each of 2 classes"),
+        (lambda: best_actions([0.2], [[0, 1], [1, np.nan]]), "free of NaN"),
+        (lambda: best_actions([0.2, 0.4], [[0, 1], [1, 0]], abstain=[1.0, 2.0, 3.0]), r"of shape \(2,\)"),
+        (lambda: best_actions([0.2], [[0, 1], [1, 0]], abstain=np.nan), "finite"),
+        (lambda: optimal_threshold([[1, 1], [5, 0]]), "a wrong decision costs more"),
+        (lambda: optimal_threshold(np.eye(3)), "a row for each of 2 classes"),
+        (lambda: net_benefit_curve([0, 1], np.eye(3)[:2]), "two columns"),
+        (lambda: net_benefit_curve([0, 1], [0.1, 0.9], thresholds=[0.0, 0.5]), "between 0 and 1"),
+        (lambda: automation_curve([0, 1], [0.1, 0.9], n_points=0), "at least 1"),
+        (lambda: evaluate_decisions([0, 2], [0.1, 0.9], [[0, 1], [1, 0]]), "between 0 and 1"),
+        (lambda: evaluate_decisions([], [], [[0, 1], [1, 0]]), "at least one row"),
+    ],
+)
+def test_wrong_input_is_named(call, message):
+    with pytest.raises(InputError, match=message):
+        call()

@@ -22,6 +22,8 @@ from refocal_paper.networks import NETWORKS, make_network
         ("resnet110", 10, 1.73e6),
         # Zagoruyko & Komodakis (2016), Table 4: 36.5 M.
         ("wideresnet-28-10", 10, 36.5e6),
+        # The 32 × 32 layout in wide use: 6,956,298.
+        ("densenet121", 10, 6_956_298),
     ],
 )
 def test_the_number_of_weights(name, n_classes, published):

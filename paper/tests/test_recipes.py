@@ -20,6 +20,7 @@ def test_the_papers_recipes():
     assert (cifar.epochs, cifar.batch_size, cifar.clip_norm, cifar.validation_rows) == (350, 128, 2.0, 5000)
     tiny = paper("tinyimagenet")
     assert (tiny.epochs, tiny.drops, tiny.batch_size, tiny.validation_rows) == (100, (40, 60), 64, 10_000)
+    assert (short("tinyimagenet").epochs, short("tinyimagenet").drops) == (20, (8, 12))
     brief = short("cifar100")
     assert (brief.epochs, brief.drops) == (60, (26, 43))
 
@@ -28,6 +29,7 @@ def test_the_name_of_a_run_tells_recipes_apart():
     names = {replace(TINY, loss=loss, seed=seed).key for loss in LOSSES for seed in (1, 2)}
     assert len(names) == 2 * len(LOSSES)
     assert replace(TINY, weight_decay=1e-4).key != TINY.key
+    assert replace(TINY, reduction="mean").key != replace(TINY, precision="float32").key != TINY.key
     assert TINY.key == replace(TINY).key
 
 
@@ -60,6 +62,8 @@ def test_recipes_from_files(tmp_path):
         ("drops = [7, 4]", "'drops' must be integers that grow"),
         ("drops = 4", "'drops' must be integers that grow"),
         ('loss = "hinge"', "'loss' must be one of 'cross-entropy'"),
+        ('reduction = "median"', "'reduction' must be 'sum' or 'mean'. Got 'median'"),
+        ('precision = "float16"', "'precision' must be 'bfloat16' or 'float32'. Got 'float16'"),
         ("[nested]\na = 1", "unknown key 'nested'"),
     ],
 )

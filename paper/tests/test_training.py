@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from refocal.errors import FormatError
 from refocal_paper.batches import Batches
 from refocal_paper.datasets import synthetic
 from refocal_paper.networks import make_network
-from refocal_paper.recipe import LOSSES, short
+from refocal_paper.recipe import ALL_LOSSES, short
 from refocal_paper.training import CheckpointError, Trainer, make_loss
 
 TINY = short("synthetic", epochs=4, network="tiny")
@@ -45,7 +46,7 @@ def test_batches_are_crops_and_flips_of_the_images():
     assert len({(i, j) for _, i, j, _ in seen}) > 5
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", ALL_LOSSES)
 def test_the_training_losses(loss):
     logits, labels = torch.randn(20, 5, dtype=torch.float64) * 3, torch.randint(0, 5, (20,))
     recipe = replace(TINY, loss=loss)
@@ -53,8 +54,19 @@ def test_the_training_losses(loss):
         "cross-entropy": lambda: losses.cross_entropy(logits, labels),
         "flsd-53": lambda: losses.sample_dependent_focal(logits, labels),
         "adafocal": lambda: losses.focal(logits, labels, 1.0),  # where every bin begins
+        "brier": lambda: (logits.softmax(dim=1) - torch.eye(5, dtype=torch.float64)[labels]).square().sum(dim=1),
+        "label-smoothing": lambda: 0.95 * losses.cross_entropy(logits, labels) - 0.05 * logits.log_softmax(1).mean(1),
+        "mmce": lambda: _cross_entropy_and_mmce(logits, labels).expand(20),
     }.get(loss, lambda: losses.focal(logits, labels, recipe.gamma))()
     torch.testing.assert_close(make_loss(recipe)(logits, labels), expected)
+
+
+def _cross_entropy_and_mmce(logits, labels):
+    """Kumar et al. (2018), pair by pair, with strength 2 and width 0.4."""
+    confidence, top = logits.softmax(dim=1).max(dim=1)
+    rows = list(zip((confidence - (top == labels).double()).tolist(), confidence.tolist(), strict=True))
+    square = sum(a * b * math.exp(-abs(r - s) / 0.4) for a, r in rows for b, s in rows)
+    return losses.cross_entropy(logits, labels).mean() + 2.0 * math.sqrt(square) / len(rows)
 
 
 def test_adafocal_follows_the_validation_set_and_continues(tmp_path):
@@ -72,15 +84,16 @@ def test_adafocal_follows_the_validation_set_and_continues(tmp_path):
     np.testing.assert_array_equal(second.logits(data.test), whole.logits(data.test))
 
 
-def test_a_step_is_clipped_sgd_on_the_summed_loss(tmp_path):
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_a_step_is_clipped_sgd_on_the_loss_of_a_batch(tmp_path, reduction):
     data = synthetic()
-    trainer = Trainer(TINY, data, tmp_path, CPU)
+    trainer = Trainer(replace(TINY, reduction=reduction), data, tmp_path, CPU)
     twin = make_network("tiny", 4, TINY.seed)
     plain = torch.optim.SGD(twin.parameters(), 0.1, momentum=0.9, weight_decay=5e-4)
     batches = Batches(data.train[trainer.split.train], data.train_labels[trainer.split.train], TINY, CPU)
     for x, y in batches:
         plain.zero_grad()
-        torch.nn.functional.cross_entropy(twin(x), y, reduction="sum").backward()
+        torch.nn.functional.cross_entropy(twin(x), y, reduction=reduction).backward()
         torch.nn.utils.clip_grad_norm_(twin.parameters(), 2.0)
         plain.step()
     trainer._train_epoch()

@@ -16,7 +16,7 @@ import numpy as np
 
 from refocal.theory import closest_temperature
 from refocal_paper.line import fit_line
-from refocal_paper.recipe import LOSSES
+from refocal_paper.recipe import ALL_LOSSES
 from refocal_paper.table import Cell, group_cells, named_cells, recipe_of
 
 # The paper's 0.4–0.5 for the focal map comes from three classes.
@@ -221,7 +221,7 @@ def mechanisms(cells: list[Cell]) -> list[Mechanism]:
             setting, behind = f"{dataset}, {network}, {recipe}", float(np.mean(mapped)) if mapped else None
             row = (accuracy, accuracy - confidence, ece, behind, log_loss, temperature, held_out)
             found.append(Mechanism(setting, loss, len(kept), *row))
-    return sorted(found, key=lambda mechanism: (mechanism.setting, LOSSES.index(mechanism.loss)))
+    return sorted(found, key=lambda mechanism: (mechanism.setting, ALL_LOSSES.index(mechanism.loss)))
 
 
 def all_claims(cells: list[Cell]) -> dict[str, list[Any]]:

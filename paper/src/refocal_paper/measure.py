@@ -70,8 +70,8 @@ def measure(data: dict[str, NDArray[Any]], gamma: float) -> dict[str, Any]:
     val, test, y_val, y_test = (data[name] for name in ("val", "test", "yv", "yt"))
     log_p = {"raw": log_softmax(test)}
     result: dict[str, Any] = {"accuracy": metrics.accuracy(y_test, np.exp(log_p["raw"]))}
-    result["raw"] = _scores(y_test, log_p["raw"])
-    result["mapped"] = _scores(y_test, focal(log_p["raw"], gamma)) if gamma > 0.0 else None
+    result["raw"] = scores(y_test, log_p["raw"])
+    result["mapped"] = scores(y_test, focal(log_p["raw"], gamma)) if gamma > 0.0 else None
     result["by_gamma"] = measure_by_gamma(val, y_val, test, y_test)
     fits: dict[str, dict[str, Any]] = {}
     for row, criteria in ROWS.items():
@@ -82,7 +82,7 @@ def measure(data: dict[str, NDArray[Any]], gamma: float) -> dict[str, Any]:
             result[row][criterion] = {
                 "gamma": fitted.gamma_,
                 "temperature": fitted.temperature_,
-                **_scores(y_test, log_p[f"{row} {criterion}"]),
+                **scores(y_test, log_p[f"{row} {criterion}"]),
             }
     result["differences"] = {
         f"{row} - ts, {name}": _difference(y_test, log_p[f"{row} {of}"], log_p[f"ts {criterion}"], name)
@@ -116,16 +116,17 @@ def map_temperature(logits: NDArray[Any], gamma: float) -> float:
 def _train_measures(logits: Any, labels: Any, gamma: float) -> dict[str, Any]:
     """How well a network is calibrated on what it learnt from: as it is, and behind the focal map of its own γ."""
     log_p = log_softmax(logits)
-    scores = {
-        **_scores(labels, log_p),
+    return {
+        **scores(labels, log_p),
         "accuracy": metrics.accuracy(labels, np.exp(log_p)),
         "confidence": float(np.exp(log_p).max(axis=1).mean()),
         "temperature": TemperatureScaling(objective="nll", search="grid").fit(logits, labels).temperature_,
+        "mapped": scores(labels, focal(log_p, gamma)) if gamma > 0.0 else None,
     }
-    return {**scores, "mapped": _scores(labels, focal(log_p, gamma)) if gamma > 0.0 else None}
 
 
-def _scores(y: Any, log_p: Any) -> dict[str, float]:
+def scores(y: Any, log_p: Any) -> dict[str, float]:
+    """Log-loss, ECE and Brier score of log-probabilities."""
     p = np.exp(log_p)
     return {
         "log_loss": metrics.log_loss(y, log_p),

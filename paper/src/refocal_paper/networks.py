@@ -1,4 +1,4 @@
-"""The paper's networks for small images: residual networks as in He et al. (2016), and wide ones."""
+"""Networks for small images: residual ones (He et al. 2016), wide ones and dense ones, as the paper's code has them."""
 
 from __future__ import annotations
 
@@ -111,17 +111,55 @@ class ResNet(nn.Module):
         return self.head(self.norm(self.stages(self.stem(x))).mean(dim=(2, 3)))
 
 
+class DenseLayer(nn.Module):
+    """1 × 1 and 3 × 3 convolutions, normalised before, whose output is put beside their input."""
+
+    def __init__(self, inputs: int, growth: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), _conv(inputs, 4 * growth, 1),
+            nn.BatchNorm2d(4 * growth), nn.ReLU(inplace=True), _conv(4 * growth, growth, 3),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features in, more features out."""
+        return torch.cat([x, self.body(x)], dim=1)
+
+
+class DenseNet(nn.Module):
+    """Blocks of dense layers (Huang et al. 2017); between two of them, half the features and half the size."""
+
+    def __init__(self, depths: tuple[int, ...], growth: int, n_classes: int) -> None:
+        super().__init__()
+        width = 2 * growth
+        layers: list[nn.Module] = [_conv(3, width, 3)]
+        for i, depth in enumerate(depths):
+            if i > 0:
+                layers += [nn.BatchNorm2d(width), nn.ReLU(inplace=True), _conv(width, width // 2, 1), nn.AvgPool2d(2)]
+                width //= 2
+            layers += [DenseLayer(width + k * growth, growth) for k in range(depth)]
+            width += depth * growth
+        self.features = nn.Sequential(*layers, nn.BatchNorm2d(width), nn.ReLU(inplace=True))
+        self.head = nn.Linear(width, n_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, 3, height, width) in, logits (N, classes) out."""
+        logits: Tensor = self.head(self.features(x).mean(dim=(2, 3)))
+        return logits
+
+
 FOUR = (64, 128, 256, 512)
-NETWORKS: dict[str, Callable[[int], ResNet]] = {
+NETWORKS: dict[str, Callable[[int], ResNet | DenseNet]] = {
     "resnet18": lambda n: ResNet(BasicBlock, (2, 2, 2, 2), FOUR, n, 64, False),
     "resnet50": lambda n: ResNet(Bottleneck, (3, 4, 6, 3), FOUR, n, 64, False),
     "resnet110": lambda n: ResNet(BasicBlock, (18, 18, 18), (16, 32, 64), n, 16, False),
     "wideresnet-28-10": lambda n: ResNet(WideBlock, (4, 4, 4), (160, 320, 640), n, 16, True),
+    "densenet121": lambda n: DenseNet((6, 12, 24, 16), 32, n),
     "tiny": lambda n: ResNet(BasicBlock, (1, 1), (8, 16), n, 8, False),
 }
 
 
-def make_network(name: str, n_classes: int, seed: int) -> ResNet:
+def make_network(name: str, n_classes: int, seed: int) -> ResNet | DenseNet:
     """A network with freshly drawn weights; the same seed gives the same weights."""
     if name not in NETWORKS:
         words = ", ".join(repr(known) for known in NETWORKS)

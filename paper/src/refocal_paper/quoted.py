@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from refocal.errors import FormatError
 from refocal_paper import claims
 from refocal_paper.layout import SCALES
 from refocal_paper.printed import PRINTED
-from refocal_paper.table import Cell, Row, build_differences, build_rows, named_cells
+from refocal_paper.recipe import ALL_LOSSES, LOSSES
+from refocal_paper.table import Cell, Row, build_differences, build_rows, named_cells, recipe_of
 
 MARKED = re.compile(r"<!--(?P<name>[\w./-]+)-->(?P<text>.*?)<!---->", re.S)
 
@@ -39,10 +41,13 @@ def quoted_numbers(cells: list[Cell]) -> Numbers:
 
 
 def _scopes(cells: list[Cell]) -> dict[str, list[Cell]]:
-    """All cells, and those of each data set."""
-    found = {"all": cells}
+    """All cells, and those of each data set and network, but for ablations and losses that the paper does not have."""
+    found: dict[str, list[Cell]] = defaultdict(list)
     for cell in cells:
-        found.setdefault(cell["recipe"]["dataset"], []).append(cell)
+        recipe = recipe_of(cell)
+        if recipe == replace(recipe, reduction="sum", precision="bfloat16") and recipe.loss in LOSSES:
+            for scope in ("all", "/".join(_network(recipe.dataset, recipe.network))):
+                found[scope].append(cell)
     return found
 
 
@@ -242,9 +247,14 @@ def _short(name: str) -> str:
     """
     dataset, network, *rest = name.split(", ")
     epochs = next(part.removesuffix(" epochs") for part in rest if part.endswith("epochs"))
-    loss = [part for part in rest if part.startswith(("cross", "focal", "flsd", "ada"))]
+    changed = [part.replace(" ", "-") for part in rest if part in ("mean loss", "float32")]
+    loss = [part for part in rest if part in ALL_LOSSES]
     seed = [part.replace(" ", "-") for part in rest if part.startswith("seed")]
-    return "/".join([dataset, *([] if network == "resnet50" else [network]), epochs, *loss, *seed])
+    return "/".join([*_network(dataset, network), epochs, *changed, *loss, *seed])
+
+
+def _network(dataset: str, network: str) -> list[str]:
+    return [dataset] if network == "resnet50" else [dataset, network]
 
 
 def _range(values: list[float]) -> str:

@@ -14,7 +14,11 @@ from typing import Any
 from refocal.errors import FormatError, ParameterError
 
 LOSSES = ("cross-entropy", "focal-1", "focal-2", "focal-3", "focal-5", "focal-7", "flsd-53", "adafocal")
-SHORT_EPOCHS = 60
+# Others that calibration is compared on: Brier score, label smoothing (0.05), cross-entropy + 2 MMCE.
+OTHER_LOSSES = ("brier", "label-smoothing", "mmce")
+ALL_LOSSES = LOSSES + OTHER_LOSSES
+SHORT_EPOCHS = {"tinyimagenet": 20}
+USUAL_SHORT_EPOCHS = 60
 
 # What a setting must be: its type, in words, and as a test.
 _Domain = tuple[type, str, Callable[[Any], bool]]
@@ -40,6 +44,8 @@ _DOMAINS: dict[str, _Domain] = {
     "clip_norm": _POSITIVE,
     "validation_rows": _POSITIVE_INTEGER,
     "split_seed": _SEED,
+    "reduction": (str, "'sum' or 'mean'", lambda value: value in ("sum", "mean")),
+    "precision": (str, "'bfloat16' or 'float32'", lambda value: value in ("bfloat16", "float32")),
 }
 
 
@@ -48,7 +54,8 @@ class Recipe:
     """One training run. The defaults are the paper's for CIFAR (Komisarenko & Kull 2024, section 5.1).
 
     The loss is summed over the batch and the gradient's norm clipped at 2, as the authors' code does though their text
-    does not say so; it matters, since it sets the size of a step. Drops divide the learning rate by ten.
+    does not say so; it matters, since it sets the size of a step. Drops divide the learning rate by ten. `precision` is
+    that of a GPU; the CPU computes in float32.
     """
 
     dataset: str
@@ -64,10 +71,12 @@ class Recipe:
     clip_norm: float = 2.0
     validation_rows: int = 5000
     split_seed: int = 1
+    reduction: str = "sum"
+    precision: str = "bfloat16"
 
     def __post_init__(self) -> None:
-        if self.loss not in LOSSES:
-            words = ", ".join(repr(name) for name in LOSSES)
+        if self.loss not in ALL_LOSSES:
+            words = ", ".join(repr(name) for name in ALL_LOSSES)
             raise ParameterError("loss", "Recipe", expected=f"one of {words}", got=repr(self.loss))
         for name, (kind, expected, fits) in _DOMAINS.items():
             value = getattr(self, name)
@@ -83,19 +92,25 @@ class Recipe:
 
     @property
     def gamma(self) -> float:
-        """γ of the training loss; 0 for cross-entropy, NaN where it depends on the sample."""
+        """γ of the training loss; 0 for cross-entropy, NaN where it depends on the sample or there is none."""
         kind, _, value = self.loss.partition("-")
         return float(value) if kind == "focal" else 0.0 if kind == "cross" else math.nan
 
     @property
     def key(self) -> str:
         """A readable name with a hash of everything: the name of the run's folder."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        text = json.dumps(self._settings(), sort_keys=True)
         return f"{self.dataset}-{self.network}-{self.loss}-{self.seed}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
     def to_json(self) -> str:
         """The recipe as JSON text."""
-        return json.dumps(asdict(self), indent=2) + "\n"
+        return json.dumps(self._settings(), indent=2) + "\n"
+
+    def _settings(self) -> dict[str, Any]:
+        """All settings but those that came later and are as they always were: runs keep their names."""
+        return {
+            k: v for k, v in asdict(self).items() if (k, v) not in (("reduction", "sum"), ("precision", "bfloat16"))
+        }
 
 
 def paper(dataset: str, **changes: Any) -> Recipe:
@@ -108,9 +123,10 @@ def paper(dataset: str, **changes: Any) -> Recipe:
     return replace(recipe, **changes)
 
 
-def short(dataset: str, epochs: int = SHORT_EPOCHS, **changes: Any) -> Recipe:
+def short(dataset: str, epochs: int | None = None, **changes: Any) -> Recipe:
     """The paper's recipe in fewer epochs, with the drops at the same fractions of the run."""
-    return replace(shortened(paper(dataset), epochs), **changes)
+    fewer = SHORT_EPOCHS.get(dataset, USUAL_SHORT_EPOCHS) if epochs is None else epochs
+    return replace(shortened(paper(dataset), fewer), **changes)
 
 
 def shortened(recipe: Recipe, epochs: int) -> Recipe:

@@ -6,13 +6,14 @@ python -m refocal_paper.sweep --data IMAGES --out RUNS --dataset cifar100 --reci
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,11 @@ from refocal._files import replace_atomically, write_atomically
 from refocal.errors import ParameterError, RefocalError
 from refocal_paper.datasets import Dataset, load_dataset
 from refocal_paper.ranks import current_ranks, joined_ranks, share
-from refocal_paper.recipe import LOSSES, Recipe, grid, make_recipe
+from refocal_paper.recipe import ALL_LOSSES, LOSSES, Recipe, grid, make_recipe
 from refocal_paper.training import Trainer
+
+if TYPE_CHECKING:
+    from refocal_paper.shift import Unknown
 
 TRAIN_ROWS = 5000  # of the images learnt from, whose logits are kept as well
 
@@ -33,6 +37,12 @@ class Swept(NamedTuple):
     trained: list[str]
     skipped: list[str]
     left: list[str]
+
+
+class Beyond(NamedTuple):
+    """What is measured beyond the test set: the corrupted test images, and images of none of the classes."""
+
+    unknown: Unknown | None = None
 
 
 class Watch:
@@ -59,11 +69,12 @@ def run_cell(
     checkpoint_every: int = 10,
     watch: Watch | None = None,
     device: str | None = None,
+    beyond: Beyond | None = None,
 ) -> bool:
     """Train one cell and keep its logits; False if that was done before.
 
     The cell's folder holds recipe.json, log.jsonl, logits.npz (float16 `val`, `test` and `train`, labels `yv`, `yt` and
-    `ytr`; `train` are some of the images learnt from, as they are) and, last of all, `done`.
+    `ytr`; `train` are some of the images learnt from, as they are), shift.json if asked for and, last of all, `done`.
     """
     folder = out / recipe.key
     if share(b"done" if (folder / "done").exists() else b""):
@@ -76,11 +87,11 @@ def run_cell(
         write_atomically(folder / "recipe.json", recipe.to_json())
     trainer.run(checkpoint_every=checkpoint_every, on_epoch=watch.epoch, on_batch=watch.batch)
     if first:
-        _keep_logits(trainer, data, folder)
+        _keep_results(trainer, data, folder, beyond)
     return True
 
 
-def _keep_logits(trainer: Trainer, data: Dataset, folder: Path) -> None:
+def _keep_results(trainer: Trainer, data: Dataset, folder: Path, beyond: Beyond | None) -> None:
     held_out, learnt = trainer.split.validation, train_rows(trainer.split.train, trainer.recipe.split_seed)
     arrays = {
         "val": trainer.logits(data.train[held_out]).astype(np.float16),
@@ -90,7 +101,15 @@ def _keep_logits(trainer: Trainer, data: Dataset, folder: Path) -> None:
         "train": trainer.logits(data.train[learnt]).astype(np.float16),
         "ytr": data.train_labels[learnt].astype(np.int16),
     }
+    shift = None
+    if beyond is not None:
+        from refocal_paper.shift import measure_shift  # needs scikit-learn and Pillow
+
+        val, y_val = (arrays[name].astype(np.float32) for name in ("val", "yv"))
+        shift = measure_shift(trainer.logits, val, y_val.astype(np.int64), data, beyond.unknown)
     with trainer.disk():
+        if shift is not None:
+            write_atomically(folder / "shift.json", json.dumps(shift) + "\n")
         with replace_atomically(folder / "logits.npz") as part, part.open("wb") as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
         write_atomically(folder / "done", "")
@@ -111,6 +130,7 @@ def run_sweep(
     checkpoint_every: int = 10,
     watch: Watch | None = None,
     device: str | None = None,
+    beyond: Beyond | None = None,
 ) -> Swept:
     """Run cells in order until all are done or the time is up, on the GPU if there is one and no `device` is named.
 
@@ -124,7 +144,8 @@ def run_sweep(
             swept.left.extend(other.key for other in recipes[i:])
             watch.say(f"stopped before {recipe.key}: the time budget is spent")
             break
-        if run_cell(recipe, data, out, checkpoint_every=checkpoint_every, watch=watch, device=device):
+        options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "watch": watch, "device": device}
+        if run_cell(recipe, data, out, beyond=beyond, **options):
             swept.trained.append(recipe.key)
             longest = max(longest, time.monotonic() - began)
             watch.say(f"finished {recipe.key} in {time.monotonic() - began:.0f} s")
@@ -132,6 +153,15 @@ def run_sweep(
             swept.skipped.append(recipe.key)
             watch.say(f"skipped {recipe.key}: done before")
     return swept
+
+
+def load_beyond(shift: bool, ood: str | None, root: Path) -> Beyond | None:
+    """What to measure beyond the test set; `ood` names a data set whose test images are of none of the classes."""
+    if ood is None:
+        return Beyond() if shift else None
+    from refocal_paper.shift import Unknown
+
+    return Beyond(Unknown(ood, load_dataset(ood, root).test))
 
 
 def part_of(recipes: Sequence[Recipe], text: str) -> list[Recipe]:
@@ -181,19 +211,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("runs"), help="where the runs' folders go")
     parser.add_argument("--dataset")
     parser.add_argument("--network")
-    parser.add_argument("--losses", nargs="+", default=list(LOSSES), choices=LOSSES)
+    parser.add_argument("--losses", nargs="+", default=list(LOSSES), choices=ALL_LOSSES)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--recipe", default="paper", help="paper, short or a .toml file")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's own number; the drops move along")
+    parser.add_argument("--reduction", choices=("sum", "mean"), help="instead of the recipe's sum over a batch")
+    parser.add_argument("--precision", choices=("bfloat16", "float32"), help="instead of the recipe's bfloat16")
+    parser.add_argument("--shift", action="store_true", help="measure corrupted test images as well")
+    parser.add_argument("--ood", metavar="DATASET", help="and images of another data set")
     parser.add_argument("--time-budget", default="inf", help="such as 25m: stop between cells")
     parser.add_argument("--part", default="1/1", help="such as 2/8: the share of one of several machines")
     options = parser.parse_args(arguments)
     try:
-        recipe = make_recipe(options.recipe, options.dataset, network=options.network, epochs=options.epochs)
+        changes = {name: getattr(options, name) for name in ("network", "epochs", "reduction", "precision")}
+        recipe = make_recipe(options.recipe, options.dataset, **changes)
         cells = part_of(grid(recipe, options.losses, options.seeds), options.part)
         seconds = parse_duration(options.time_budget)
         with joined_ranks():
-            run_sweep(cells, load_dataset(recipe.dataset, options.data), options.out, seconds=seconds, watch=Lines())
+            data = load_dataset(recipe.dataset, options.data)
+            beyond = load_beyond(options.shift, options.ood, options.data)
+            run_sweep(cells, data, options.out, seconds=seconds, watch=Lines(), beyond=beyond)
     except (RefocalError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

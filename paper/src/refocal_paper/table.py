@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import wilcoxon
 
 from refocal_paper.printed import PRINTED, Printed
-from refocal_paper.recipe import LOSSES, Recipe, from_dict, paper, short
+from refocal_paper.recipe import ALL_LOSSES, LOSSES, Recipe, from_dict, paper, short
 
 Cell = dict[str, Any]
 
@@ -71,14 +71,21 @@ def recipe_of(cell: Cell) -> Recipe:
 
 
 def recipe_name(recipe: Recipe) -> str:
-    """The recipe but for network, loss and seed: the paper's, the short one, or one's own with a mark to know it by."""
+    """The recipe but for network, loss and seed: the paper's, the short one, or one's own with a mark to know it by.
+
+    What the ablations change comes behind it.
+    """
+    changed = [", mean loss"] * (recipe.reduction == "mean") + [", float32"] * (recipe.precision == "float32")
+    recipe = replace(recipe, reduction="sum", precision="bfloat16")
     same: dict[str, Any] = {"network": recipe.network, "loss": recipe.loss, "seed": recipe.seed}
     if recipe == paper(recipe.dataset, **same):
-        return f"paper, {recipe.epochs} epochs"
-    if recipe == short(recipe.dataset, **same):
-        return f"short, {recipe.epochs} epochs"
-    rest = json.dumps(json.loads(replace(recipe, seed=0, loss=LOSSES[0]).to_json()), sort_keys=True)
-    return f"own {hashlib.sha256(rest.encode()).hexdigest()[:4]}, {recipe.epochs} epochs"
+        kind = "paper"
+    elif recipe == short(recipe.dataset, **same):
+        kind = "short"
+    else:
+        rest = json.dumps(json.loads(replace(recipe, seed=0, loss=LOSSES[0]).to_json()), sort_keys=True)
+        kind = f"own {hashlib.sha256(rest.encode()).hexdigest()[:4]}"
+    return f"{kind}, {recipe.epochs} epochs{''.join(changed)}"
 
 
 def group_cells(cells: list[Cell]) -> dict[tuple[str, str, str, str], list[Cell]]:
@@ -87,7 +94,7 @@ def group_cells(cells: list[Cell]) -> dict[tuple[str, str, str, str], list[Cell]
     for cell in cells:
         recipe = recipe_of(cell)
         groups[recipe.dataset, recipe.network, recipe.loss, recipe_name(recipe)].append(cell)
-    order = sorted(groups, key=lambda key: (key[0], key[1], LOSSES.index(key[2]), key[3]))
+    order = sorted(groups, key=lambda key: (key[0], key[1], ALL_LOSSES.index(key[2]), key[3]))
     return {key: sorted(groups[key], key=lambda cell: int(cell["recipe"]["seed"])) for key in order}
 
 

@@ -1,8 +1,9 @@
 """The training loop: data and augmentation on the device, one captured step, checkpoints that continue bit by bit.
 
-On a GPU the network runs in bfloat16 and channels-last order, compiled, and a whole step (forward, loss, backward,
-clipping, update) is one CUDA graph; on the CPU the same step runs as it is written. Several processes (ranks.py) share
-each batch and step together: on GPUs with batch statistics over all of them, on CPUs with those of each one's rows.
+On a GPU the network runs in the recipe's precision and in channels-last order, compiled, and a whole step (forward,
+loss, backward, clipping, update) is one CUDA graph; on the CPU the same step runs as it is written. Several processes
+(ranks.py) share each batch and step together: on GPUs with batch statistics over all of them, on CPUs with those of
+each one's rows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from refocal._files import write_atomically
 from refocal.errors import FormatError, RefocalError
-from refocal.nn import AdaFocalLoss, FocalLoss, SampleDependentFocalLoss
+from refocal.nn import MMCE, AdaFocalLoss, BrierLoss, FocalLoss, SampleDependentFocalLoss
 from refocal_paper.batches import Batches, normalised
 from refocal_paper.datasets import Dataset, Images, split_rows
 from refocal_paper.networks import make_network
@@ -66,6 +67,9 @@ class Trainer:
         if self.on_gpu:
             self.loss.compile()
         self.epoch = 0
+        # The sum of a batch's losses times this is what is minimised. Where several processes share the batch, the mean
+        # of their gradients is taken.
+        self.scale = self.ranks.size / (self.batches.size if recipe.reduction == "mean" else 1)
         self.totals = torch.zeros(2, device=self.device, dtype=torch.float64)
         self._step: Callable[[Tensor, Tensor], None] | None = None
         self._resume()
@@ -76,6 +80,10 @@ class Trainer:
     def on_gpu(self) -> bool:
         """Whether the fast path of the GPU is taken."""
         return self.device.type == "cuda"
+
+    def _autocast(self) -> torch.autocast:
+        enabled = self.on_gpu and self.recipe.precision == "bfloat16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
 
     def run(
         self, *, checkpoint_every: int = 10, on_epoch: OnEpoch | None = None, on_batch: OnBatch | None = None
@@ -101,7 +109,7 @@ class Trainer:
         for start in range(0, len(images), batch_size):
             pixels = torch.from_numpy(images[start : start + batch_size]).to(self.device)
             x = normalised(pixels, self.batches.mean, self.batches.std)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.on_gpu):
+            with self._autocast():
                 parts.append(self.network(x).float().cpu().numpy())
         self.network.train()
         return np.concatenate(parts)
@@ -136,12 +144,11 @@ class Trainer:
         }
 
     def _plain_step(self, x: Tensor, y: Tensor) -> None:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.on_gpu):
+        with self._autocast():
             logits = self.forward(x)
         losses = self.loss(logits.float(), y)
         self.optimizer.zero_grad(set_to_none=True)
-        # The sum over the whole batch: where several processes share it, the mean of their gradients is taken.
-        (losses.sum() * self.ranks.size).backward()
+        (losses.sum() * self.scale).backward()
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.clip_norm)
         self.optimizer.step()
         with torch.no_grad():
@@ -238,11 +245,30 @@ def make_loss(recipe: Recipe) -> torch.nn.Module:
     """The recipe's loss of each row of a batch."""
     if recipe.loss == "cross-entropy":
         return torch.nn.CrossEntropyLoss(reduction="none")
+    if recipe.loss == "label-smoothing":
+        return torch.nn.CrossEntropyLoss(reduction="none", label_smoothing=0.05)
+    if recipe.loss == "brier":
+        return BrierLoss(reduction="none", validate=False)
+    if recipe.loss == "mmce":
+        return _SharedByRows(MMCE(2.0, validate=False))
     if recipe.loss == "flsd-53":
         return SampleDependentFocalLoss(reduction="none", validate=False)
     if recipe.loss == "adafocal":
         return AdaFocalLoss(reduction="none", validate=False)
     return FocalLoss(recipe.gamma, reduction="none", validate=False)
+
+
+class _SharedByRows(torch.nn.Module):
+    """A loss of a whole batch, of which each row gets the same share."""
+
+    def __init__(self, loss: torch.nn.Module) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss, once for each row."""
+        mean: Tensor = self.loss(logits, labels)
+        return mean.expand(len(labels))
 
 
 def _truncate_log(path: Path, epochs: int) -> None:

@@ -30,21 +30,32 @@ app = typer.Typer(
 
 Data = Annotated[Path, typer.Option(envvar="REFOCAL_DATA", help="The folder that holds the data sets.")]
 Runs = Annotated[Path, typer.Option("--out", help="The folder that the runs' folders go to.")]
-RecipeName = Annotated[str, typer.Option(help="paper, short (60 epochs), or a .toml file of settings.")]
+RecipeName = Annotated[
+    str, typer.Option(help="paper, short (60 epochs; TinyImageNet: 20), or a .toml file of settings.")
+]
 DatasetName = Annotated[
     str | None,
     typer.Option(help="cifar100 (the default), cifar10, tinyimagenet, synthetic, or the name of a folder of images."),
 ]
-Network = Annotated[str | None, typer.Option(help="resnet18, resnet50 (the default), resnet110, wideresnet-28-10.")]
+Network = Annotated[
+    str | None,
+    typer.Option(help="resnet18, resnet50 (the default), resnet110, wideresnet-28-10, densenet121."),
+]
+Reduction = Annotated[str | None, typer.Option(help="sum (the default) or mean: of the losses of a batch.")]
+Precision = Annotated[str | None, typer.Option(help="bfloat16 (the default) or float32, on a GPU.")]
+Shift = Annotated[bool, typer.Option("--shift", help="Measure corrupted test images as well.")]
+OtherImages = Annotated[
+    str | None, typer.Option("--ood", help="The name of a data set of other classes: how well they are told apart.")
+]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Another number of epochs; the drops move along.")]
 Validation = Annotated[int | None, typer.Option(min=1, help="Images held out of the training set.")]
 Every = Annotated[int, typer.Option("--checkpoint-every", min=1, help="Epochs between two checkpoints.")]
 
 
 def _losses(incomplete: str) -> list[str]:
-    from refocal_paper.recipe import LOSSES
+    from refocal_paper.recipe import ALL_LOSSES
 
-    return [name for name in LOSSES if name.startswith(incomplete)]
+    return [name for name in ALL_LOSSES if name.startswith(incomplete)]
 
 
 @app.command(
@@ -78,12 +89,17 @@ def train(
     loss: Annotated[
         str | None,
         typer.Option(
-            help="cross-entropy (the default), focal-1, …, focal-7, flsd-53, adafocal.", autocompletion=_losses
+            help="cross-entropy (the default), focal-1, …, focal-7, flsd-53, adafocal, brier, label-smoothing, mmce.",
+            autocompletion=_losses,
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights and batches.")] = None,
     epochs: Epochs = None,
     validation_rows: Validation = None,
+    reduction: Reduction = None,
+    precision: Precision = None,
+    shift: Shift = False,
+    ood: OtherImages = None,
     data: Data = Path("data"),
     runs: Runs = Path("runs"),
     checkpoint_every: Every = 10,
@@ -93,8 +109,8 @@ def train(
     from refocal_paper.recipe import make_recipe
 
     changes = {"network": network, "loss": loss, "seed": seed, "validation_rows": validation_rows}
-    chosen = make_recipe(recipe, dataset, epochs=epochs, **changes)
-    swept = _run([chosen], data, runs, float("inf"), checkpoint_every, json)
+    chosen = make_recipe(recipe, dataset, epochs=epochs, reduction=reduction, precision=precision, **changes)
+    swept = _run([chosen], data, runs, float("inf"), checkpoint_every, json, (shift, ood))
     if swept is None:
         return
     folder = runs / chosen.key
@@ -120,6 +136,10 @@ def sweep(
     seeds: Annotated[list[int] | None, typer.Option("--seed", min=0, help="May be repeated; 1 by default.")] = None,
     epochs: Epochs = None,
     validation_rows: Validation = None,
+    reduction: Reduction = None,
+    precision: Precision = None,
+    shift: Shift = False,
+    ood: OtherImages = None,
     data: Data = Path("data"),
     runs: Runs = Path("runs"),
     time_budget: Annotated[str, typer.Option(help="Such as 25m: begin no cell that would not fit.")] = "inf",
@@ -135,9 +155,10 @@ def sweep(
     from refocal_paper.recipe import LOSSES, grid, make_recipe
     from refocal_paper.sweep import parse_duration, part_of
 
-    base = make_recipe(recipe, dataset, network=network, epochs=epochs, validation_rows=validation_rows)
+    changes = {"reduction": reduction, "precision": precision, "validation_rows": validation_rows}
+    base = make_recipe(recipe, dataset, network=network, epochs=epochs, **changes)
     cells = part_of(grid(base, losses or LOSSES, seeds or [1]), part)
-    swept = _run(cells, data, runs, parse_duration(time_budget), checkpoint_every, json)
+    swept = _run(cells, data, runs, parse_duration(time_budget), checkpoint_every, json, (shift, ood))
     if swept is None:
         return
     if json:
@@ -261,21 +282,28 @@ def _measured(runs: Path, quiet: bool) -> list[dict[str, Any]]:
 
 
 def _run(
-    cells: list[Recipe], data: Path, runs: Path, seconds: float, every: int, quiet: bool
+    cells: list[Recipe],
+    data: Path,
+    runs: Path,
+    seconds: float,
+    every: int,
+    quiet: bool,
+    beyond: tuple[bool, str | None],
 ) -> dict[str, list[str]] | None:
     """Train cells with a bar; what was done, or None in processes that only help the first one."""
     from refocal_paper.cli.bar import Bar
     from refocal_paper.datasets import load_dataset
     from refocal_paper.ranks import joined_ranks
-    from refocal_paper.sweep import run_sweep
+    from refocal_paper.sweep import load_beyond, run_sweep
 
     if not cells:
         return {"trained": [], "skipped": [], "left": []}
     try:
         with joined_ranks() as ranks:
             images = load_dataset(cells[0].dataset, data)
+            more: dict[str, Any] = {"checkpoint_every": every, "beyond": load_beyond(*beyond, data)}
             with Bar(len(cells), quiet=quiet or not ranks.is_first) as bar:
-                swept = run_sweep(cells, images, runs, seconds=seconds, checkpoint_every=every, watch=bar)
+                swept = run_sweep(cells, images, runs, seconds=seconds, watch=bar, **more)
             return swept._asdict() if ranks.is_first else None
     except KeyboardInterrupt as error:
         raise Stopped(f"stopped; the same command goes on from the last checkpoint in {runs}.") from error

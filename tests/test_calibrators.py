@@ -162,7 +162,8 @@ def test_labels_may_have_names_or_gaps():
         (np.zeros((4, 3)), [0, 1], ShapeError, r"of shape \(4,\), one label for each row"),
         (np.array([[0.0, np.nan], [0.0, 1.0]]), [0, 1], DataError, "NaN in row 0"),
         (np.array([[0.0, -np.inf], [0.0, 1.0]]), [1, 0], DataError, "-inf at the label of row 0"),
-        (np.zeros(3), [0, 1, 2], ShapeError, "Reshape your data"),
+        (np.zeros(3), [0, 1, 2], LabelError, "of 2 distinct classes"),
+        (np.array(0.5), [0], ShapeError, "Reshape your data"),
         (np.zeros((3, 1)), [0, 1, 0], ShapeError, "of two or more columns"),
     ],
 )
@@ -315,9 +316,9 @@ def test_a_mask_of_finite_logits_is_one_of_infinite_ones(method):
         np.testing.assert_allclose(p[hidden], 0.0, atol=5e-3)
 
 
-def test_one_hot_labels_and_single_scores_have_a_hint():
+def test_one_hot_labels_and_a_single_column_have_a_hint():
     logits, labels = draw_logits(n_classes=3)
     with pytest.raises(ShapeError, match="of one-hot labels take the argmax first"):
         TemperatureScaling().fit(logits, np.eye(3)[labels])
-    with pytest.raises(ShapeError, match="0 and s for a single score s of two"):
-        TemperatureScaling().fit(logits[:, 0], labels)
+    with pytest.raises(ShapeError, match=r"or X\[:, 0\], one number a row of two classes"):
+        TemperatureScaling().fit(logits[:, :1], labels)

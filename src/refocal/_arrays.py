@@ -197,6 +197,12 @@ def look_up(table: Array, index: Array) -> Array:
     return table[index]
 
 
+def two_columns(values: Array, kind: str) -> Array:
+    """One number a row of two classes as two columns: 1 - p and p, or 0 and the log-odds of class 1."""
+    xp = namespace(values)
+    return xp.stack([1.0 - values if kind == "probabilities" else xp.zeros_like(values), values], axis=-1)
+
+
 def log_probabilities(probabilities: Array, lowest: float | None = None) -> Array:
     """Logarithms of probabilities; one below `lowest`, or else the dtype's machine epsilon, counts as that."""
     p, _ = as_floating(probabilities, "probabilities", "log_probabilities")

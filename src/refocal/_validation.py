@@ -27,6 +27,7 @@ from refocal._arrays import (
     row_blocks,
     stop_gradient,
     to_numpy,
+    two_columns,
 )
 from refocal.errors import DataError, InputWarning, LabelError, ParameterError, Remedy, ShapeError, warn
 
@@ -35,6 +36,12 @@ SMALL, LARGE = 1e-100, 1e100
 SUM_TOLERANCE = 1e-3
 """How far the sum of a row of probabilities may be from 1; more only where the array's own precision is coarser."""
 NEGATIVE_TOLERANCE = 1e-6
+ROUNDED = 0.1
+"""Rows whose sums are no farther from 1 were probabilities before they were rounded."""
+INPUTS = ("logits", "probabilities", "log-odds")
+"""What the numbers of a row may be; log-odds are of class 1 of two, one number a row."""
+# From so many log-odds on it is no accident if all lie between 0 and 1.
+FEWEST_TO_DOUBT = 20
 IGNORED = (-100, -1, 255)
 """Labels that mark rows without one, in language models and in segmentation."""
 
@@ -273,6 +280,27 @@ def check_probabilities(values: Any, argument: str, function: str, tolerance: fl
     return p
 
 
+def check_one_column(values: Array, kind: str, argument: str, function: str) -> Array:
+    """Two classes by one number a row, p or log-odds of class 1 (a single logit is one): checked, as two columns."""
+    values, _ = as_floating(values, argument, function)
+    xp = namespace(values)
+    if is_traced(values) or math.prod(values.shape) == 0:
+        return two_columns(values, kind)
+    lowest, highest = float(xp.min(values)), float(xp.max(values))
+    if kind == "probabilities":
+        check_not_negative(lowest, argument, function)
+        if not highest <= 1.0 + NEGATIVE_TOLERANCE:
+            raise DataError(argument, function, expected="at most 1", got=f"a value of {highest:.6g}")
+        return two_columns(xp.clip(values, 0.0, 1.0), kind)
+    if not (math.isfinite(lowest) and math.isfinite(highest)):
+        got = "NaN" if math.isnan(lowest) else f"a value of {lowest if math.isinf(lowest) else highest}"
+        raise DataError(argument, function, expected="finite log-odds, one number a row of two classes", got=got)
+    if 0.0 <= lowest <= highest <= 1.0 and values.shape[0] >= FEWEST_TO_DOUBT:
+        text = f"all values of '{argument}' lie between 0 and 1, as probabilities do; log-odds were expected."
+        warn(InputWarning(text, Remedy.PROBABILITIES, function))
+    return two_columns(values, kind)
+
+
 def check_not_negative(lowest: float, argument: str, function: str) -> None:
     """The smallest of some probabilities is none below 0, but for rounding."""
     if not lowest >= -NEGATIVE_TOLERANCE:  # NaN fails this comparison too
@@ -289,7 +317,20 @@ def check_sums(sums: Array, tolerance: float, argument: str, what: str, function
     if not float(xp.max(off)) <= tolerance:
         worst = int(xp.argmax(xp.where(xp.isnan(off), xp.inf, off)))
         expected = f"made of {what} within {tolerance:.3g}"
-        raise DataError(argument, function, expected=expected, got=f"a sum of {float(sums[worst]):.6g}")
+        # Sums a little beside 1 are those of rounded probabilities.
+        remedy = Remedy.RENORMALISE if float(xp.max(off)) <= ROUNDED else None
+        raise DataError(argument, function, expected=expected, got=f"a sum of {float(sums[worst]):.6g}", remedy=remedy)
+
+
+def renormalised(values: Array, argument: str, function: str) -> Array:
+    """Rows of probabilities that were rounded, divided by their sums."""
+    p, _ = as_floating(values, argument, function)
+    xp = namespace(p)
+    check_not_negative(float(xp.min(p)), argument, function)
+    sums = xp.sum(p, axis=-1)[..., None]
+    if not float(xp.min(sums)) > 0.0:
+        raise DataError(argument, function, expected="rows of probabilities with a sum above 0", got="a sum of 0")
+    return p / sums
 
 
 def sum_of_parts(rows: Array) -> int | None:

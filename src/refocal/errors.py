@@ -41,10 +41,14 @@ class Remedy(Enum):
     FIRST_LABEL = "If they count from 1, say first_label=1."
     PROBABILITIES = "If they are probabilities, say so: input='probabilities', or Predictions.from_probabilities."
     PERCENTAGES = "If they are percentages, divide them by 100 and say so: input='probabilities'."
+    RENORMALISE = (
+        "If they were rounded, divide each row by its sum, or say renormalise=True in Predictions.from_probabilities."
+    )
     READ_PROBABILITIES = "If those are meant, say input='probabilities'."
     READ_LOGITS = "If those are meant, say input='logits'."
     LABELS = "Name theirs with labels=, also a .npy file that holds them."
     CLASS_NAMES = "Give the names of all classes with class_names=."
+    POSITIVE_LABEL = "Of two classes, say which label is the positive one: positive_label=. Or give class_names=."
     ARRAYS = "Say which one holds what with values= and labels=."
     COLUMNS = (
         "Name the columns of the classes with values='logit_*' or values='cat,dog', that of the labels with labels= "

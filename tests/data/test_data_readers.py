@@ -199,7 +199,7 @@ def test_values_without_labels(tmp_path):
         ("a.csv", "a,b,label\n1,2,0\n3,1\n", "a.csv"),
         ("a.csv", ",a,b,label\n0,1,2,0\n", "does not look like a class"),
         ("a.csv", "a,b,weight,label\n0,1,2,0\n", "'weight' does not look like a class"),
-        ("a.csv", "a,label\n0,1\n", "fewer than two columns"),
+        ("a.csv", "id,label\n0,1\n", "'id' does not look like a class"),
         ("a.csv", "a,b\n1,2\n", "no labels. It has 'a', 'b'"),
         ("a.npz", "not a zip", "cannot be read as .npz"),
         ("a.npy", "not an array", "cannot be read as .npy"),

@@ -24,7 +24,15 @@ from refocal._arrays import (
     take_label,
     to_numpy,
 )
-from refocal._validation import check_option, check_probabilities, check_rows, check_weight, warn_of_probabilities
+from refocal._validation import (
+    INPUTS,
+    check_one_column,
+    check_option,
+    check_probabilities,
+    check_rows,
+    check_weight,
+    warn_of_probabilities,
+)
 from refocal.calibrators._fitted import Fitted, report_of
 from refocal.calibrators._labels import column_names, encode
 from refocal.calibrators._words import html_of_fit, warn_of_guessing
@@ -48,7 +56,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class: fits on logits (N, C) and labels (N,), predicts probabilities of the same array kind and device.
 
     With `input="probabilities"` rows of probabilities take the place of logits; a 0 counts as half the smallest other
-    probability that was seen when fitting, since it says only that the probability was small.
+    probability that was seen when fitting, since it says only that the probability was small. Of two classes one number
+    a row is enough, (N,): the probability of `classes_[1]`, or its log-odds, which a single logit is too and which
+    `input="log-odds"` insists on. The predicted probabilities have two columns all the same.
 
     Column j belongs to `classes_[j]`: labels are integers from 0 to C-1, where classes may be absent, or else names
     with as many distinct values as there are columns, matched in sorted order as scikit-learn's are.
@@ -61,6 +71,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> fitted = TemperatureScaling().fit(logits, labels)
     >>> fitted.classes_.tolist(), fitted.predict([[1.0, 3.0]]).tolist()
     (['cat', 'dog'], ['dog'])
+    >>> one_column = TemperatureScaling(input="probabilities").fit([0.9, 0.8, 0.2], [1, 0, 0])
+    >>> one_column.predict_proba([0.7]).shape
+    (1, 2)
     """
 
     input: str
@@ -187,18 +200,26 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _predicted_index(self, X: Array) -> Array:
         log_p = self.predict_log_proba(X)
         # Where the order stays, that of the values themselves: two of them may round to the same probability.
-        values = as_array(X, "X", "predict") if self.chain_.keeps_order else log_p
+        values = self._columns(X, "predict") if self.chain_.keeps_order else log_p
         return namespace(log_p).argmax(values, axis=-1)
 
-    def _logits(self, X: Array, function: str) -> Array:
-        check_option(self.input, ("logits", "probabilities"), "input", type(self).__name__)
+    def _columns(self, X: Array, function: str) -> Array:
+        """One column a class: of two classes one number a row is enough."""
         values = as_array(X, "X", function)
+        if self.input == "log-odds" and values.ndim != 1:
+            expected = "one-dimensional: the log-odds of class 1, one number a row"
+            raise ShapeError("X", function, expected=expected, got=f"shape {tuple(values.shape)}")
+        is_one_column = values.ndim == 1 and getattr(self, "n_features_in_", 2) == 2
+        return check_one_column(values, self.input, "X", function) if is_one_column else values
+
+    def _logits(self, X: Array, function: str) -> Array:
+        check_option(self.input, INPUTS, "input", type(self).__name__)
+        values = self._columns(X, function)
         if values.ndim < 2:
             raise ShapeError(
                 "X",
                 function,
-                expected="two-dimensional, one row a sample and one column a class (0 and s for a single score s of "
-                "two). Reshape your data",
+                expected="two-dimensional, one row a sample and one column a class. Reshape your data",
                 got=f"shape {tuple(values.shape)}",
             )
         if 0 in values.shape[:-1]:
@@ -213,7 +234,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ShapeError(
                 "X",
                 function,
-                expected="of two or more columns, one a class",
+                expected="of two or more columns, one a class, or X[:, 0], one number a row of two classes",
                 got=f"{columns} feature(s) (shape={tuple(values.shape)}) while a minimum of 2 is required.",
             )
         if needed is not None and columns != needed:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 import refocal
 from refocal._files import write_atomically
 from refocal._json import read_json
+from refocal._validation import INPUTS
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted, focal_point
 from refocal.calibrators._plain import field, number, step_from_dict, step_to_dict
@@ -137,7 +138,7 @@ def _parameters(method: type[Calibrator], parameters: dict[str, Any]) -> dict[st
     for name, value in parameters.items():
         if name not in usual:
             raise FormatError(f"unknown parameter {name!r} of {method.__name__}.")
-        fits = value in ("logits", "probabilities") if name == "input" else _may_be(value, usual[name])
+        fits = value in INPUTS if name == "input" else _may_be(value, usual[name])
         if not fits:
             raise FormatError(f"the parameter {name!r} of {method.__name__} cannot be {value!r:.80}.")
     return parameters

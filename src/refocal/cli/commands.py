@@ -107,10 +107,13 @@ def fit(
     ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")] = Path("calibrator.json"),
     probabilities: options.Probabilities = False,
+    probability_column: options.ProbabilityColumn = None,
     values: options.Values = None,
     labels: options.Labels = None,
+    positive_label: options.PositiveLabel = None,
     weights: options.Weights = None,
     first_label: options.FirstLabel = 0,
+    renormalise: options.Renormalise = False,
     scheduler: large.Scheduler = None,
     skip_bad_rows: large.SkipBadRows = False,
     json: options.Json = False,
@@ -122,11 +125,12 @@ def fit(
     from refocal.calibrators.serialize import to_dict
 
     options.check_output(output, ONLY_JSON)
-    kind = "probabilities" if probabilities else "logits"
+    reading = options.how_to_read(
+        probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
+        first_label=first_label, renormalise=renormalise,
+    )  # fmt: skip
     method = method or ("auto" if objective is None and tolerance is None else "fts")
-    calibrator = make(method, objective=objective, nll_tolerance=tolerance, input=kind)
-    reading: dict[str, Any] = {"probabilities": probabilities, "values": values, "labels": labels, "weight": weights,
-                               "first_label": first_label}  # fmt: skip
+    calibrator = make(method, objective=objective, nll_tolerance=tolerance, input=reading["input"])
     with progress("reading", quiet=json) as update, options.about(validation):
         if large.is_large(validation, scheduler, skip_bad_rows):
             reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows}
@@ -149,7 +153,7 @@ def fit(
         print_json(to_dict(calibrator))
         return
     print_calibrator(calibrator)
-    out().print(f"Wrote {output}. Next: refocal apply {output} {kind.upper()} -o probs.npz")
+    out().print(f"Wrote {output}. Next: refocal apply {output} {reading['input'].upper()} -o probs.npz")
 
 
 @app.command(
@@ -163,14 +167,17 @@ def apply(
         Path,
         typer.Option("-o", "--output", help=".npz, .npy, .csv, .tsv, or a folder for Parquet files."),
     ] = Path("probs.npz"),
+    probability_column: options.ProbabilityColumn = None,
     values: options.Values = None,
     labels: options.Labels = None,
+    renormalise: options.Renormalise = False,
     scheduler: large.Scheduler = None,
     skip_bad_rows: large.SkipBadRows = False,
     json: options.Json = False,
 ) -> None:
     """Turn logits into calibrated probabilities."""
     from refocal import load
+    from refocal._validation import renormalised
     from refocal.cli.apply import ENDINGS, apply_blocks, write_probabilities
     from refocal.data import read_values
 
@@ -179,6 +186,7 @@ def apply(
     if not is_data_set:
         options.check_output(output, ENDINGS)
     fitted = load(calibrator)
+    values = values or probability_column
     if is_data_set:
         reading = {"values": values, "labels": labels, "skip_bad_rows": skip_bad_rows}
         with progress("reading", quiet=json) as update, options.about(logits):
@@ -192,14 +200,15 @@ def apply(
                 raise
             raise FileProblem(f"{logits}: holds no {fitted.input}, which this calibrator takes.") from error
         try:
-            result = apply_blocks(fitted, found.values, update, found.class_names)
+            given = renormalised(found.values, "probabilities", "apply") if renormalise else found.values
+            result = apply_blocks(fitted, given, update, found.class_names)
         except InputWarning as error:
             wanted = "look like probabilities, but this calibrator takes logits; fit one with --probabilities"
             raise FileProblem(f"{logits}: the rows {wanted}.") from error
         except InputError as error:
             raise FileProblem(f"{logits}: {explained(error)}") from error
         write_probabilities(output, result, found.labels, found.class_names)
-    shape = {"output": str(output), "rows": int(result.shape[0]), "classes": int(result.shape[1])}
+    shape = {"output": str(output), "rows": len(result), "classes": len(fitted.classes_)}
     if json:
         print_json(shape)
     else:
@@ -215,10 +224,13 @@ def evaluate(
     output: EvaluationFile = None,
     report: Report = None,
     probabilities: options.Probabilities = False,
+    probability_column: options.ProbabilityColumn = None,
     values: options.Values = None,
     labels: options.Labels = None,
+    positive_label: options.PositiveLabel = None,
     weights: options.Weights = None,
     first_label: options.FirstLabel = 0,
+    renormalise: options.Renormalise = False,
     resamples: options.MaybeResamples = None,
     seed: options.MaybeSeed = None,
     scheduler: large.Scheduler = None,
@@ -237,8 +249,10 @@ def evaluate(
         if file.stem in fitted or file.stem == "none":
             raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
         fitted[file.stem] = load(file)
-    reading: dict[str, Any] = {"probabilities": probabilities, "values": values, "labels": labels, "weight": weights,
-                               "first_label": first_label}  # fmt: skip
+    reading = options.how_to_read(
+        probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
+        first_label=first_label, renormalise=renormalise,
+    )  # fmt: skip
     bootstrap: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
     chosen, title = next(iter(fitted)) if len(fitted) == 1 else None, Path(test).stem
     with progress("reading", quiet=json) as update, options.about(test):
@@ -265,18 +279,23 @@ def compare(
     output: EvaluationFile = None,
     report: Report = None,
     probabilities: options.Probabilities = False,
+    probability_column: options.ProbabilityColumn = None,
     values: options.Values = None,
     labels: options.Labels = None,
+    positive_label: options.PositiveLabel = None,
     weights: options.Weights = None,
     first_label: options.FirstLabel = 0,
+    renormalise: options.Renormalise = False,
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
     """Fit every method on VALIDATION, rank them on TEST, and say which to use."""
     _check_outputs(output, report)
-    reading: dict[str, Any] = {"probabilities": probabilities, "values": values, "labels": labels, "weight": weights,
-                               "first_label": first_label}  # fmt: skip
+    reading = options.how_to_read(
+        probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
+        first_label=first_label, renormalise=renormalise,
+    )  # fmt: skip
     found = _compared(validation, test, methods, resamples, seed, json, reading)
     _finish(found, output, report, json)
     if not json and found.chosen != "none":
@@ -291,10 +310,13 @@ def report(
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")] = Path("report.html"),
     methods: Methods = None,
     probabilities: options.Probabilities = False,
+    probability_column: options.ProbabilityColumn = None,
     values: options.Values = None,
     labels: options.Labels = None,
+    positive_label: options.PositiveLabel = None,
     weights: options.Weights = None,
     first_label: options.FirstLabel = 0,
+    renormalise: options.Renormalise = False,
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
     json: options.Json = False,
@@ -309,8 +331,10 @@ def report(
             raise UsageError(f"{test}: an evaluation needs no test rows; give either a .json file or rows.")
         found = load_evaluation(source)
     else:
-        reading = {"probabilities": probabilities, "values": values, "labels": labels, "weight": weights,
-                   "first_label": first_label}  # fmt: skip
+        reading = options.how_to_read(
+            probabilities, probability_column, values=values, labels=labels, positive_label=positive_label,
+            weight=weights, first_label=first_label, renormalise=renormalise,
+        )  # fmt: skip
         found = _compared(source, test, methods, resamples, seed, json, reading)
     with progress("drawing", quiet=json):
         write_report(found, output)

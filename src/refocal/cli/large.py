@@ -37,15 +37,17 @@ def is_large(place: str, scheduler: str | None, skip_bad_rows: bool) -> bool:
 
 @contextmanager
 def open_rows(
-    place: str, words: str, update: Update, *, probabilities: bool, scheduler: str | None, **options: Any
+    place: str, words: str, update: Update, *, scheduler: str | None, **options: Any
 ) -> Iterator[BlockedDataset]:
     """Rows in blocks, which tell the bar how far a pass is."""
     from refocal import scale
 
+    for name in ("positive_label", "renormalise"):
+        if name in options:
+            raise UsageError(f"--{name.replace('_', '-')} is for a file that is read whole; {place} is read in blocks.")
     client = None if scheduler is None else scale.connect(scheduler)
     try:
-        kind = "probabilities" if probabilities else "logits"
-        rows = scale.open_rows(place, input=kind, client=client, **options)
+        rows = scale.open_rows(place, client=client, **options)
         rows.watch = Watch(update, words)
         yield rows
     finally:

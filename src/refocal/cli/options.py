@@ -26,6 +26,18 @@ Labels = Annotated[
     str | None, typer.Option("--labels", metavar="NAME", help="Array or column with the labels, or a .npy file.")
 ]
 Weights = Annotated[str | None, typer.Option("--weights", metavar="NAME", help="Array or column with the weights.")]
+ProbabilityColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--probability-column",
+        metavar="NAME",
+        help="Of two classes: column or array with the probability of the positive one; says --probabilities too.",
+    ),
+]
+PositiveLabel = Annotated[
+    str | None, typer.Option("--positive-label", metavar="LABEL", help="Of two classes: the label of the positive one.")
+]
+Renormalise = Annotated[bool, typer.Option("--renormalise", help="Divide rows of rounded probabilities by their sums.")]
 FirstLabel = Annotated[int, typer.Option("--first-label", help="1 where the labels count from 1.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Resamples = Annotated[int, typer.Option("--resamples", min=1, help="Resamples of the bootstrap.")]
@@ -44,26 +56,41 @@ def complete_method(incomplete: str) -> list[str]:
     return [name for name in NAMED if name.startswith(incomplete)]
 
 
-def read_file(file: Path, probabilities: bool, values: str | None, labels: str | None, **options: Any) -> Predictions:
+def how_to_read(probabilities: bool, probability_column: str | None, **options: Any) -> dict[str, Any]:
+    """The options that say how a file is read, as the arguments of `read`; those left alone are left out."""
+    if probability_column is not None:
+        if options.get("values") is not None:
+            raise UsageError("--values and --probability-column name the same thing; give one of them.")
+        options["values"] = probability_column
+    probabilities = probabilities or probability_column is not None
+    if options.get("renormalise") and not probabilities:
+        raise UsageError("--renormalise is for probabilities; add --probabilities.")
+    kind = "probabilities" if probabilities else "logits"
+    return {"input": kind} | {name: value for name, value in options.items() if value}
+
+
+def read_file(file: Path, **reading: Any) -> Predictions:
     """Predictions of a file, as the options say."""
     from refocal.data import read
 
-    kind: Any = "probabilities" if probabilities else "logits"
     try:
-        return read(file, input=kind, values=values, labels=labels, **options)
+        return read(file, **reading)
     except (InputError, InputWarning) as error:
         raise FileProblem(f"{file}: {explained(error)}") from error
 
 
-def as_given(probabilities: bool, values: str | None, labels: str | None, weight: str | None, first_label: int) -> str:
+def as_given(input: str, **reading: Any) -> str:  # noqa: A002
     """How the file was read, as options to paste behind another command.
 
-    >>> as_given(True, None, "the truth", None, 0)
-    " --probabilities --labels 'the truth'"
+    >>> as_given("probabilities", labels="the truth", renormalise=True)
+    " --probabilities --labels 'the truth' --renormalise"
     """
-    said = {"--values": values, "--labels": labels, "--weights": weight, "--first-label": first_label or None}
-    named = (f" {name} {shlex.quote(str(value))}" for name, value in said.items() if value is not None)
-    return (" --probabilities" if probabilities else "") + "".join(named)
+    options = {"weight": "--weights"}
+    said = [f"--{input}"] if input == "probabilities" else []
+    for name, value in reading.items():
+        option = options.get(name, "--" + name.replace("_", "-"))
+        said.append(option if value is True else f"{option} {shlex.quote(str(value))}")
+    return "".join(f" {each}" for each in said)
 
 
 @contextmanager

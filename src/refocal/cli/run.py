@@ -16,10 +16,12 @@ REMEDIES = {
     Remedy.FIRST_LABEL: "If they count from 1, add --first-label 1.",
     Remedy.PROBABILITIES: "If they are probabilities, add --probabilities.",
     Remedy.PERCENTAGES: "If they are percentages, divide them by 100 and add --probabilities.",
+    Remedy.RENORMALISE: "If they were rounded, add --renormalise.",
     Remedy.READ_PROBABILITIES: "If those are meant, add --probabilities.",
     Remedy.READ_LOGITS: "If those are meant, leave out --probabilities.",
     Remedy.LABELS: "Name theirs with --labels, also a .npy file that holds them.",
     Remedy.CLASS_NAMES: "Names of classes are understood if the file lists them all in an array class_names.",
+    Remedy.POSITIVE_LABEL: "Of two classes, say which label is the positive one with --positive-label.",
     Remedy.ARRAYS: "Say which holds what with --values and --labels.",
     Remedy.COLUMNS: "Name the columns of the classes with --values 'logit_*' or --values cat,dog, that of the labels "
     "with --labels and that of the weights with --weights.",

@@ -14,27 +14,33 @@ from refocal._arrays import Array, as_array, log_probabilities, to_numpy
 from refocal._validation import (
     check_labels,
     check_logits,
+    check_one_column,
     check_probabilities,
     check_weight,
     read_labels,
+    renormalised,
     warn_of_probabilities,
 )
-from refocal.errors import DataError, LabelError, Remedy, ShapeError
+from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 
-Input = Literal["logits", "probabilities"]
+Input = Literal["logits", "probabilities", "log-odds"]
 # So many classes a notebook shows by name.
 MOST_SHOWN = 6
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Logits or probabilities (N, C) with their labels; made by `from_logits` or `from_probabilities`.
+    """Logits or probabilities (N, C) with their labels; made by `from_logits`, `from_probabilities`, `from_log_odds`.
 
-    Which of the two the numbers are is said by the caller and never guessed. `values` are kept as they came, with
-    their dtype, and may be memory-mapped; `labels` are integers from 0 to C-1.
+    Which of them the numbers are is said by the caller and never guessed. `values` are kept as they came, with
+    their dtype, and may be memory-mapped; `labels` are integers from 0 to C-1. Of two classes one number a row is
+    enough, the probability or the log-odds of class 1, the positive one; it is kept as two columns.
 
     >>> Predictions.from_logits([[2.0, 0.5], [0.1, 0.3]], [0, 1])
     Predictions(2 rows, 2 classes, logits, float64)
+    >>> rows = Predictions.from_probabilities([0.2, 0.9], ["on time", "late"], positive_label="late")
+    >>> rows.labels, rows.class_names, rows.positive
+    (array([0, 1]), ('on time', 'late'), 1)
     """
 
     values: Array
@@ -52,13 +58,17 @@ class Predictions:
         weight: Any = None,
         class_names: Sequence[str] | None = None,
         first_label: int = 0,
+        positive_label: Any = None,
     ) -> Predictions:
-        """Rows of logits, before any softmax; `first_label` is 1 where the labels count from 1."""
+        """Rows of logits, before any softmax; `first_label` is 1 where the labels count from 1.
+
+        `positive_label` says of two classes which label is that of class 1, the positive one.
+        """
         name = "Predictions.from_logits"
         values = _matrix(logits, labels, "logits", name)
         check_logits(values, "logits", name)
         warn_of_probabilities(values, "logits", name)
-        return cls._of(values, labels, "logits", weight, class_names, first_label, name)
+        return cls._of(values, labels, "logits", weight, class_names, first_label, positive_label, name)
 
     @classmethod
     def from_probabilities(
@@ -69,12 +79,43 @@ class Predictions:
         weight: Any = None,
         class_names: Sequence[str] | None = None,
         first_label: int = 0,
+        positive_label: Any = None,
+        renormalise: bool = False,
     ) -> Predictions:
-        """Rows of probabilities that sum to 1; `first_label` is 1 where the labels count from 1."""
+        """Rows of probabilities that sum to 1, or the probability of class 1; the rest as for `from_logits`.
+
+        `renormalise` divides each row by its sum, where probabilities were rounded.
+        """
         name = "Predictions.from_probabilities"
         values = _matrix(probabilities, labels, "probabilities", name)
+        values = renormalised(values, "probabilities", name) if renormalise else values
         check_probabilities(values, "probabilities", name)
-        return cls._of(values, labels, "probabilities", weight, class_names, first_label, name)
+        return cls._of(values, labels, "probabilities", weight, class_names, first_label, positive_label, name)
+
+    @classmethod
+    def from_log_odds(
+        cls,
+        log_odds: Any,
+        labels: Any,
+        *,
+        weight: Any = None,
+        class_names: Sequence[str] | None = None,
+        first_label: int = 0,
+        positive_label: Any = None,
+    ) -> Predictions:
+        """Log-odds of class 1 of two, one number a row, as a single logit or a margin is; kept as logits 0 and s.
+
+        >>> Predictions.from_log_odds([-1.5, 2.0], [0, 1]).values
+        array([[ 0. , -1.5],
+               [ 0. ,  2. ]])
+        """
+        name = "Predictions.from_log_odds"
+        values = as_array(log_odds, "log_odds", name)
+        if values.ndim != 1 or len(values) == 0:
+            expected = "one-dimensional, one number a row, of at least one row"
+            raise ShapeError("log_odds", name, expected=expected, got=f"shape {tuple(values.shape)}")
+        values = check_one_column(values, "log-odds", "log_odds", name)
+        return cls._of(values, labels, "logits", weight, class_names, first_label, positive_label, name)
 
     @classmethod
     def _of(
@@ -85,6 +126,7 @@ class Predictions:
         weight: Any,
         class_names: Sequence[str] | None,
         first_label: int,
+        positive_label: Any,
         function: str,
     ) -> Predictions:
         n_classes = int(values.shape[-1])
@@ -98,6 +140,15 @@ class Predictions:
         if np.ndim(labels) == 2 and np.shape(labels)[1] == n_classes:
             expected = "one number a row; of one-hot labels take the argmax first"
             raise ShapeError("labels", function, expected=expected, got=f"shape {tuple(np.shape(labels))}")
+        if positive_label is not None:
+            if n_classes != 2:
+                expected = f"left out: it is for two classes, and there are {n_classes}"
+                raise ParameterError("positive_label", function, expected=expected, got=repr(positive_label))
+            if names is not None:
+                made = cls._of(values, labels, kind, weight, names, first_label, None, function)
+                return made.in_order_of(_positive_last(names, positive_label, function))
+            read, names = _positive_labels(to_numpy(read), positive_label, function)
+            first_label = 0
         numbers = _numbers(to_numpy(read), names, function) - first_label
         _check_first_label(numbers, n_classes, function)
         checked = to_numpy(check_labels(numbers, np.empty((len(values), n_classes)), function))
@@ -113,6 +164,11 @@ class Predictions:
     def n_classes(self) -> int:
         """Number of classes."""
         return int(self.values.shape[-1])
+
+    @property
+    def positive(self) -> int | None:
+        """The class that two-class data are about: 1 of two; None where there are more."""
+        return 1 if self.n_classes == 2 else None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -188,11 +244,13 @@ def _matrix(values: Any, labels: Any, argument: str, function: str) -> Array:
             expected="two-dimensional; the labels are, so the two or their names are swapped",
             got=f"shape {tuple(array.shape)}",
         )
-    if array.ndim != 2:
+    if array.ndim == 1:
+        array = check_one_column(array, argument, argument, function)
+    if array.ndim != 2 or array.shape[1] == 1:
         raise ShapeError(
             argument,
             function,
-            expected="two-dimensional, one row a sample and one column a class (0 and s for a single score s of two)",
+            expected="two-dimensional, one row a sample and one column a class, or of shape (N,) for class 1 of two",
             got=f"shape {tuple(array.shape)}",
         )
     if len(array) == 0:
@@ -207,13 +265,42 @@ def _numbers(labels: NDArray[Any], names: tuple[str, ...] | None, function: str)
     if labels.dtype.kind != "U":
         raise DataError("labels", function, expected="integers or names", got=f"dtype {labels.dtype}")
     if names is None:
-        raise LabelError("labels", function, expected="integers", got="text", remedy=Remedy.CLASS_NAMES)
+        remedy = Remedy.POSITIVE_LABEL if len(np.unique(labels)) == 2 else Remedy.CLASS_NAMES
+        raise LabelError("labels", function, expected="integers", got="text", remedy=remedy)
     known = {name: i for i, name in enumerate(names)}
     strangers = [str(label) for label in np.unique(labels) if str(label) not in known]
     if strangers:
         few = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
         raise LabelError("labels", function, expected=f"among the class names ({few})", got=repr(strangers[0]))
     return np.array([known[str(label)] for label in labels], dtype=np.int64)
+
+
+def _positive_labels(
+    labels: NDArray[Any], positive: Any, function: str
+) -> tuple[NDArray[np.int64], tuple[str, str] | None]:
+    """Labels of two kinds as 0 and 1, the positive one; and their names, unless they are 0 and 1 already."""
+    distinct = np.unique(labels)
+    numbers = labels.dtype.kind in "biuf"
+    try:
+        is_positive = distinct == (float(positive) if numbers else str(positive))
+    except ValueError:
+        is_positive = np.zeros(len(distinct), dtype=np.bool_)
+    if len(distinct) > 2 or not is_positive.any():
+        expected = f"of at most two kinds, one of them the positive {positive!r}"
+        few = ", ".join(repr(label) for label in distinct[:MOST_SHOWN].tolist())
+        raise LabelError("labels", function, expected=expected, got=few)
+    names = tuple(map(str, [*distinct[~is_positive].tolist(), *distinct[is_positive].tolist()]))
+    plain = len(names) < 2 or names == ("0", "1") or names == ("0.0", "1.0")
+    found = (labels == distinct[is_positive][0]).astype(np.int64)
+    return found, None if plain else (names[0], names[1])
+
+
+def _positive_last(names: tuple[str, ...], positive: Any, function: str) -> tuple[str, str]:
+    """The two names, the positive one behind the other."""
+    if str(positive) not in names:
+        expected = f"one of {names[0]!r} and {names[1]!r}"
+        raise ParameterError("positive_label", function, expected=expected, got=repr(positive))
+    return next(name for name in names if name != str(positive)), str(positive)
 
 
 def _check_first_label(labels: NDArray[Any], n_classes: int, function: str) -> None:

@@ -1,7 +1,8 @@
 """From a file to Predictions. The ending names the format; nothing in a file is ever executed.
 
 Files of arrays (.npz, .npy, .safetensors, .pt) hold a matrix `logits` or `probabilities` and a vector `labels`; files
-of columns (.csv, .tsv, .parquet) one column a class and a column `label`. All names can be given.
+of columns (.csv, .tsv, .parquet) one column a class and a column `label`. Of two classes one column is enough, `p` or
+`log_odds` of the positive one. All names can be given.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._validation import check_option
+from refocal._validation import INPUTS, check_option
 from refocal.data._formats import ENDINGS, Contents, open_contents
 from refocal.data.predictions import Input, Predictions
 from refocal.errors import FormatError, Remedy
 
 LABELS = ("labels", "label")
+ONE_COLUMN = {"probabilities": ("p", "probability"), "log-odds": ("log_odds",), "logits": ("log_odds",)}
+"""What one number a row of two classes is called."""
 NOT_CLASSES = ("", "id", "index", "weight", "weights", "sample_weight", "Unnamed: 0", "__index_level_0__")
 
 
@@ -41,6 +44,8 @@ def read(
     weight: str | None = None,
     class_names: Sequence[str] | None = None,
     first_label: int = 0,
+    positive_label: Any = None,
+    renormalise: bool = False,
 ) -> Predictions:
     r"""Predictions from a file.
 
@@ -48,11 +53,12 @@ def read(
     ----------
     path : path
         .npz, .npy, .safetensors or .pt (arrays); .csv, .tsv or .parquet (columns).
-    input : "logits" or "probabilities"
-        What the numbers are; never guessed.
+    input : "logits", "probabilities" or "log-odds"
+        What the numbers are; never guessed. Log-odds are one number a row of two classes.
     values : str, optional
         Name of the matrix, by default `logits` or `probabilities` as `input` says; for columns a pattern such as
-        "logit_*" or several with commas, by default every column but those of labels and weights.
+        "logit_*" or several with commas, by default every column but those of labels and weights. One column, or an
+        array of one axis, is about the positive class of two; `p` and `log_odds` are found by themselves.
     labels : str or path, optional
         Name of the array or column, by default `labels` or `label`; or the path of a second file, .npy, with them.
     weight : str, optional
@@ -61,6 +67,10 @@ def read(
         By default an array `class_names`, or the names of the columns.
     first_label : int
         1 where the labels count from 1.
+    positive_label : int or str, optional
+        Of two classes, the label of the positive one; without it labels are 0 and 1, or names of columns.
+    renormalise : bool
+        Divide rows of probabilities by their sums, where they were rounded.
 
     Examples
     --------
@@ -76,9 +86,25 @@ def read(
         contents = open_contents(Path(path))
         held = "It holds one array" if contents.anonymous else f"It has {listed(contents.names)}"
         raise FormatError(f"{path}: no labels. {held}.", Remedy.LABELS)
-    make = Predictions.from_logits if input == "logits" else Predictions.from_probabilities
     names = found.class_names if class_names is None else class_names
-    return make(found.values, found.labels, weight=found.weight, class_names=names, first_label=first_label)
+    make: Any = MAKE[input]
+    made: Predictions = make(
+        found.values,
+        found.labels,
+        weight=found.weight,
+        class_names=names,
+        first_label=first_label,
+        positive_label=positive_label,
+        **({"renormalise": True} if renormalise else {}),
+    )
+    return made
+
+
+MAKE = {
+    "logits": Predictions.from_logits,
+    "probabilities": Predictions.from_probabilities,
+    "log-odds": Predictions.from_log_odds,
+}
 
 
 def read_values(
@@ -98,7 +124,7 @@ def read_values(
     >>> found.values.shape, found.labels
     ((5, 3), None)
     """
-    check_option(input, ("logits", "probabilities"), "input", "read")
+    check_option(input, INPUTS, "input", "read")
     file = Path(path)
     contents = open_contents(file)
     labels_file = None if labels is None else Path(labels)
@@ -114,6 +140,7 @@ def read_values(
     elif contents.is_table:
         columns = _class_columns(contents, values, {label_name, weight}, file)
         matrix, names = contents.matrix(columns), _names_of(columns)
+        matrix = matrix[:, 0] if len(columns) == 1 else matrix
     else:
         matrix = contents.get(_known(contents, values or _default(contents, input), file))
         names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
@@ -152,7 +179,10 @@ def choose_columns(
 
 def _default(contents: Contents, kind: Input) -> str:
     """A .npy file has one array without a name: it is what the caller says it is."""
-    return contents.names[0] if contents.anonymous else kind
+    if contents.anonymous:
+        return contents.names[0]
+    found = [name for name in (kind, *ONE_COLUMN[kind]) if name in contents.names]
+    return found[0] if found else kind
 
 
 def _label_name(contents: Contents, given: str | None, file: Path | str) -> str | None:
@@ -181,9 +211,9 @@ def _class_columns(contents: Contents, pattern: str | None, taken: set[str | Non
         doubtful = [name for name in columns if name in NOT_CLASSES]
         if doubtful:
             raise FormatError(f"{file}: the column {doubtful[0]!r} does not look like a class.", Remedy.COLUMNS)
-    if len(columns) < 2:
+    if not columns:
         sought = "besides the labels" if pattern is None else f"that match {pattern!r}"
-        raise FormatError(f"{file}: fewer than two columns {sought}. It has {listed(contents.names)}.")
+        raise FormatError(f"{file}: no column {sought}. It has {listed(contents.names)}.")
     return columns
 
 
@@ -192,7 +222,9 @@ def _is_matrix_column(contents: Contents, name: str) -> bool:
 
 
 def _names_of(columns: list[str]) -> tuple[str, ...] | None:
-    """The names of the columns, unless they only count, as logit_0, logit_1 do."""
+    """The names of the columns, unless they only count, as logit_0, logit_1 do, or one stands for two classes."""
+    if len(columns) == 1:
+        return None
     prefix = columns[0].removesuffix("0")
     if columns == [f"{prefix}{i}" for i in range(len(columns))]:
         return None

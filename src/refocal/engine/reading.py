@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import SMALLEST, log_probabilities, row_blocks, without_warnings
-from refocal._validation import NEGATIVE_TOLERANCE, SUM_TOLERANCE, check_option
+from refocal._arrays import SMALLEST, log_probabilities, row_blocks, two_columns, without_warnings
+from refocal._validation import INPUTS, NEGATIVE_TOLERANCE, SUM_TOLERANCE, check_option
 from refocal.engine.block import Block
 from refocal.engine.c_engine import widened
 from refocal.errors import DataError, InputError, LabelError, Remedy, ShapeError
@@ -40,7 +40,7 @@ class Reading:
     """What `classes_` of a calibrator will be; None: the numbers of the columns."""
 
     def __post_init__(self) -> None:
-        check_option(self.input, ("logits", "probabilities"), "input", self.function)
+        check_option(self.input, INPUTS, "input", self.function)
         distinct = self.n_classes if self.class_names is None else len(set(self.class_names))
         if self.class_names is not None and not distinct == len(self.class_names) == self.n_classes:
             expected = f"{self.n_classes} different names, one for each column"
@@ -48,6 +48,8 @@ class Reading:
 
     def prepared(self, chunk: Chunk, check: bool) -> Block:
         """A block of logits, without bad rows if those are to be skipped; else the first bad row is an error."""
+        if chunk.values.ndim == 1 and self.n_classes == 2:
+            chunk = chunk._replace(values=two_columns(chunk.values, self.input))
         self._check_shapes(chunk)
         given, labels = chunk.labels, self._numbers(chunk) - self.first_label
         weight = None if chunk.weight is None else np.asarray(chunk.weight, dtype=np.float64)
@@ -102,7 +104,7 @@ class Reading:
     @without_warnings
     def bad_values(self, values: NDArray[Any]) -> NDArray[np.bool_]:
         """Which rows hold no logits, or no probabilities."""
-        if self.input == "logits":
+        if self.input != "probabilities":
             return np.asarray(~np.isfinite(values.max(axis=1)))
         off = np.abs(values.sum(axis=1, dtype=np.float64) - 1.0)
         return np.asarray(~((values.min(axis=1) >= -NEGATIVE_TOLERANCE) & (off <= SUM_TOLERANCE)))
@@ -113,7 +115,7 @@ class Reading:
             bad[rows] = self.bad_values(widened(chunk.values[rows]))
         outside = (chunk.labels < 0) | (chunk.labels >= self.n_classes)
         bad |= outside
-        if self.input == "logits":
+        if self.input != "probabilities":
             index = np.where(outside, 0, chunk.labels)
             bad |= np.take_along_axis(chunk.values, index[:, None], axis=1)[:, 0] == -np.inf
         if chunk.weight is not None:

@@ -89,6 +89,8 @@ def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArra
     values = wide(predictions.values if calibrator.input == predictions.input else predictions.logits)
     if calibrator.input == "probabilities" and predictions.input == "logits":
         values = np.exp(to_numpy(log_softmax(values)))
+    if calibrator.input == "log-odds":
+        values = values[:, 1] - values[:, 0]
     return np.asarray(to_numpy(calibrator.predict_log_proba(values)))
 
 

@@ -71,11 +71,12 @@ def to_onnx(
     _build(graph, calibrator, "logits", "probabilities", classes, axis, n_axes)
     shape: list[int | str] = [f"axis_{i}" for i in range(n_axes)]
     shape[0], shape[axis] = ("batch" if axis else classes), classes
+    given = [size for i, size in enumerate(shape) if i != axis] if calibrator.input == "log-odds" else shape
     model = helper.make_model(
         helper.make_graph(
             graph.nodes,
             "refocal",
-            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, given)],
             [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, shape)],
             graph.constants,
         ),
@@ -130,6 +131,10 @@ def append_to_onnx(
     import onnx
     from onnx import helper
 
+    if getattr(calibrator, "input", None) == "log-odds":
+        raise UnsupportedError(
+            f"{name} takes a calibrator of logits or probabilities; to_onnx takes one of log-odds too."
+        )
     source, target = Path(model_path), Path(out_path)
     model = onnx.load(source, load_external_data=False)
     if source.resolve().parent != target.resolve().parent:
@@ -190,7 +195,10 @@ def _build(
     """The nodes from logits to probabilities: the maps' own, with the class axis last."""
     order = [i for i in range(n_axes) if i != axis] + [axis]
     moved = axis != n_axes - 1
-    if moved:
+    if calibrator.input == "log-odds":
+        column = graph.node("Unsqueeze", [source, graph.constant([-1], np.int64)])
+        source = graph.node("Mul", [column, graph.constant([0.0, 1.0])])
+    elif moved:
         source = graph.node("Transpose", [source], perm=order)
     x = graph.symbol(source, n_classes)
     if calibrator.input == "probabilities":

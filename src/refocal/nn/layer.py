@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from refocal._arrays import SMALLEST
-from refocal._validation import check_option
+from refocal._validation import INPUTS, check_option
 from refocal.maps.steps import Chain, Step, normalised
 
 
@@ -28,8 +28,9 @@ class CalibrationLayer(nn.Module):
         What is applied, one after the other.
     class_axis : int
         Where the classes lie: -1, or 1 for images (N, C, H, W).
-    input : "logits" or "probabilities"
-        What comes in. Of probabilities the logarithm is taken first.
+    input : "logits", "probabilities" or "log-odds"
+        What comes in. Of probabilities the logarithm is taken first; log-odds of class 1 of two, as a single logit is,
+        have no axis of classes, which the result has.
     dtype : torch.dtype, optional
         Of the parameters: torch's default, float32 unless set otherwise, unless given.
 
@@ -50,7 +51,7 @@ class CalibrationLayer(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_option(input, ("logits", "probabilities"), "input", type(self).__name__)
+        check_option(input, INPUTS, "input", type(self).__name__)
         self.chain = Chain(steps)
         self.chain.check()
         self.class_axis = class_axis
@@ -63,8 +64,11 @@ class CalibrationLayer(nn.Module):
             self.register_buffer(self._names[-1], torch.tensor(value, dtype=kind))
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Log-probabilities, of the shape of the logits."""
-        x = logits.movedim(self.class_axis, -1)
+        """Log-probabilities, of the shape of the logits; of log-odds with one axis more."""
+        if self.input == "log-odds":
+            x = torch.stack([torch.zeros_like(logits), logits], dim=-1)
+        else:
+            x = logits.movedim(self.class_axis, -1)
         if x.dtype.itemsize < 4:
             x = x.to(torch.float32)
         if self.input == "probabilities":

@@ -18,7 +18,7 @@ from refocal.scale.addresses import Options, files_of, is_pattern
 from refocal.scale.extras import need
 from refocal.scale.local import LocalDataset
 from refocal.scale.parquet import ParquetPart, parquet_parts
-from refocal.scale.parts import Mapped, PairsPart, Part, array_parts
+from refocal.scale.parts import Mapped, PairsPart, Part, array_parts, n_columns
 
 # A file of arrays from so many bytes on is not read whole.
 LARGE_FILE = 1 << 30
@@ -115,10 +115,9 @@ def blocks(
     if isinstance(pairs, Iterator):
         expected = "iterable more than once: a list, or an object whose __iter__ begins again"
         raise DataError("pairs", "scale.blocks", expected=expected, got=f"a {type(pairs).__name__}")
-    first = next((pair for pair in pairs if np.ndim(pair[0]) == 2), None)
-    if first is None:
+    n_classes = next(filter(None, (n_columns(np.shape(pair[0])) for pair in pairs)), None)
+    if n_classes is None:
         raise ShapeError("pairs", "scale.blocks", expected="blocks of two-dimensional logits", got="none")
-    n_classes = int(np.shape(first[0])[1])
     reading = Reading(n_classes, input, first_label, skip_bad_rows, "scale.blocks", _texts(class_names))
     return LocalDataset([PairsPart(pairs)], reading)
 
@@ -152,10 +151,11 @@ def rows_of(
         raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
     if type(X).__module__.startswith("dask"):
         return _rows_of_dask(X, y, sample_weight, _texts(class_names), input, skip_bad_rows, client)
-    if X.ndim != 2:
+    n_classes = n_columns(X.shape)
+    if n_classes is None:
         raise ShapeError("X", "rows_of", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
-    names = _names(y, int(X.shape[1]), _texts(class_names), client)
-    reading = Reading(int(X.shape[1]), input, 0, skip_bad_rows, "fit", *names)
+    names = _names(y, n_classes, _texts(class_names), client)
+    reading = Reading(n_classes, input, 0, skip_bad_rows, "fit", *names)
     name = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
     n_rows = int(X.shape[0])
     labels, weight = _checked_vector(y, n_rows, "y"), _checked_vector(sample_weight, n_rows, "sample_weight")
@@ -186,15 +186,17 @@ def open_parts(
         return Opened(list(parts), parts[0].columns.n_classes, parts[0].columns.class_names)
     kind: Any = input
     found = read_values(place, input=kind, values=values, labels=labels, weight=weight)
-    if found.values.ndim != 2:
+    n_classes = n_columns(found.values.shape)
+    if n_classes is None:
         raise FormatError(
-            f"{place}: the {input} must be two-dimensional. Got shape {tuple(found.values.shape)} instead."
+            f"{place}: the {input} must be two-dimensional, or one number a row of two classes. "
+            f"Got shape {tuple(found.values.shape)} instead."
         )
     if need_labels and found.labels is None:
         raise FormatError(f"{place}: no labels.", Remedy.LABELS)
-    n_rows, n_classes = found.values.shape
+    n_rows = len(found.values)
     y, w = _checked_vector(found.labels, n_rows, "labels"), _checked_vector(found.weight, n_rows, "weight")
-    return Opened(list(array_parts(_mapped(found.values), y, w, place)), int(n_classes), found.class_names)
+    return Opened(list(array_parts(_mapped(found.values), y, w, place)), n_classes, found.class_names)
 
 
 def is_data_set(place: str) -> bool:

@@ -67,7 +67,7 @@ class ParquetPart:
         if self.columns.nested:
             return
         taken = {self.columns.labels, self.columns.weight, *self.columns.classes}
-        prefix = _shared_prefix(self.columns.classes)
+        prefix = _shared_prefix(self.columns.classes) if len(self.columns.classes) > 1 else ""
         extra = [name for name in schema.names if prefix and name.startswith(prefix) and name not in taken]
         if extra:
             raise FormatError(
@@ -76,7 +76,8 @@ class ParquetPart:
 
     def _matrix(self, batch: Any) -> NDArray[Any]:
         if not self.columns.nested:
-            return np.stack([self._vector(batch, name) for name in self.columns.classes], axis=1)
+            columns = [self._vector(batch, name) for name in self.columns.classes]
+            return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
         column = batch.column(self.columns.classes[0])
         flat: NDArray[Any] = column.flatten().to_numpy(zero_copy_only=False)
         if len(flat) != len(column) * self.columns.n_classes:
@@ -138,7 +139,7 @@ def _columns_of(
     lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
     nested = {name for name in schema.names if any(test(schema.field(name).type) for test in lists)}
     chosen = choose_columns(list(schema.names), nested, file, input_name, values, labels, weight)
-    n_classes = len(chosen.classes)
+    n_classes = max(len(chosen.classes), 2)  # one column is about class 1 of two
     if chosen.nested:
         first = next(source.iter_batches(batch_size=1, columns=list(chosen.classes)))
         n_classes = len(first.column(0)[0])

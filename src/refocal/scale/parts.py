@@ -131,6 +131,11 @@ def plain_chunk(values: Any, labels: Any, weight: Any, where: str, first_row: in
     return Chunk(to_numpy(values), to_numpy(labels), weights, where, first_row)
 
 
+def n_columns(shape: tuple[int, ...]) -> int | None:
+    """The number of classes of an array of this shape: one number a row is about class 1 of two; None for others."""
+    return {1: 2, 2: int(shape[-1])}.get(len(shape)) if shape else None
+
+
 def rows_of_a_block(n_classes: int) -> int:
     """How many rows are read at a time."""
     return max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // n_classes))
@@ -138,7 +143,7 @@ def rows_of_a_block(n_classes: int) -> int:
 
 def array_parts(values: Any, labels: Any, weight: Any, where: str, multiple_of: int = 1) -> list[ArrayPart]:
     """Parts of about a block each, so that machines can share them; rows are cut where `multiple_of` allows it."""
-    n_rows, n_classes = values.shape
-    step = max(1, rows_of_a_block(n_classes) // multiple_of) * multiple_of
+    n_rows = values.shape[0]
+    step = max(1, rows_of_a_block(n_columns(values.shape) or 1) // multiple_of) * multiple_of
     cut = range(0, n_rows, step)
     return [ArrayPart(values, labels, weight, where, i, min(i + step, n_rows), step) for i in cut]

@@ -1,0 +1,215 @@
+"""Two classes by one number a row: (N,) probabilities or log-odds stand for their two columns, everywhere."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from refocal import TemperatureScaling, load
+from refocal.calibrators.registry import make
+from refocal.cli.run import run
+from refocal.data import Predictions, read
+from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError, UnsupportedError
+from refocal.evaluate import compare, evaluate
+from refocal.export import append_to_onnx, to_onnx, to_torch_export
+from refocal.scale import blocks
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Log-odds, what a model with a wrong prior makes of them as probabilities, and labels."""
+    rng = np.random.default_rng(0)
+    log_odds = 1.5 * rng.normal(size=900) - 1.0
+    labels = (rng.random(900) < 1.0 / (1.0 + np.exp(-log_odds))).astype(int)
+    return log_odds, 1.0 / (1.0 + np.exp(-log_odds - 2.0)), labels
+
+
+@pytest.mark.parametrize("name", ["auto", "ts", "logistic", "isotonic", "beta", "svs"])
+def test_one_number_a_row_is_its_two_columns(rows, name):
+    log_odds, p, labels = rows
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pairs = [
+            ("probabilities", p, "probabilities", np.stack([1.0 - p, p], axis=1)),
+            ("log-odds", log_odds, "logits", np.stack([np.zeros_like(log_odds), log_odds], axis=1)),
+            ("logits", log_odds, "logits", np.stack([np.zeros_like(log_odds), log_odds], axis=1)),
+        ]
+        for kind, one, other_kind, two in pairs:
+            mine, other = make(name, input=kind).fit(one, labels), make(name, input=other_kind).fit(two, labels)
+            assert np.array_equal(mine.predict_proba(one), other.predict_proba(two))
+            assert np.array_equal(mine.predict(one), other.predict(two))
+
+
+def test_one_number_a_row_keeps_its_library_and_takes_names(rows):
+    log_odds, _, labels = rows
+    fitted = TemperatureScaling(input="log-odds").fit(torch.tensor(log_odds), np.array(["no", "yes"])[labels])
+    found = fitted.predict_proba(torch.tensor(log_odds))
+    assert isinstance(found, torch.Tensor)
+    assert found.shape == (900, 2)
+    expected = 1.0 / (1.0 + np.exp(-log_odds / fitted.temperature_))  # of "yes", the second class
+    assert np.allclose(found[:, 1], expected, rtol=1e-12)
+    assert fitted.predict(log_odds[:5]).tolist() == np.where(log_odds[:5] > 0, "yes", "no").tolist()
+
+
+def test_a_calibrator_of_log_odds_is_saved_and_exported(rows, tmp_path):
+    import onnxruntime
+
+    log_odds, _, labels = rows
+    fitted = make("logistic", input="log-odds").fit(log_odds, labels)
+    expected = fitted.predict_proba(log_odds)
+    fitted.save(tmp_path / "c.json")
+    assert np.array_equal(load(tmp_path / "c.json").predict_proba(log_odds), expected)
+    single = torch.tensor(log_odds, dtype=torch.float32)
+    assert np.allclose(fitted.to_torch()(single).exp(), expected, atol=1e-6)
+    assert np.allclose(to_torch_export(fitted).module()(single).exp(), expected, atol=1e-6)
+    to_onnx(fitted, tmp_path / "c.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "c.onnx")
+    assert np.allclose(session.run(None, {"logits": single.numpy()})[0], expected, atol=1e-6)
+    with pytest.raises(UnsupportedError, match="to_onnx takes one of log-odds"):
+        append_to_onnx(tmp_path / "c.onnx", fitted, tmp_path / "d.onnx")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "error", "words"),
+    [
+        ("probabilities", [0.2, 1.3], DataError, "at most 1. Got a value of 1.3"),
+        ("probabilities", [0.2, -0.3], DataError, "Got a value of -0.3"),
+        ("probabilities", [0.2, np.nan], DataError, "Got NaN"),
+        ("log-odds", [0.2, np.nan], DataError, "finite log-odds.*Got NaN"),
+        ("logits", [-np.inf, 0.0], DataError, "finite log-odds.*Got a value of -inf"),
+        ("log-odds", [[0.2, 0.1], [0.3, 0.4]], ShapeError, "one-dimensional: the log-odds of class 1"),
+    ],
+)
+def test_what_cannot_be_one_number_a_row(kind, values, error, words):
+    with pytest.raises(error, match=words):
+        TemperatureScaling(input=kind).fit(np.array(values), [0, 1])
+
+
+def test_probabilities_where_log_odds_were_expected_are_warned_of(rows):
+    _, p, labels = rows
+    with pytest.warns(InputWarning, match=r"lie between 0 and 1.*input='probabilities'"):
+        TemperatureScaling().fit(p, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a few log-odds may well be such
+        make("logistic").fit(np.array([0.5, 0.7, 0.2, 0.1]), [1, 1, 0, 0]).predict_proba([0.3])
+
+
+def test_a_model_of_three_classes_takes_no_single_number():
+    fitted = TemperatureScaling().fit(2.0 * np.eye(3), [0, 1, 2])
+    with pytest.raises(ShapeError, match=r"one column a class. .*Got shape \(3,\)"):
+        fitted.predict_proba([0.1, 0.2, 0.3])
+
+
+def test_blocks_of_one_number_a_row(rows):
+    log_odds, p, labels = rows
+    for kind, values in (("logits", log_odds), ("probabilities", p), ("log-odds", log_odds)):
+        parts = blocks([(values[:400], labels[:400]), (values[400:], labels[400:])], input=kind)
+        whole = make("svs", input=kind).fit(values, labels).predict_proba(values)
+        assert np.allclose(make("svs", input=kind).fit(parts).predict_proba(values), whole, atol=1e-6)
+
+
+def test_predictions_of_one_number_a_row(rows):
+    log_odds, p, labels = rows
+    made = Predictions.from_probabilities(p, labels)
+    assert (made.n_classes, made.positive) == (2, 1)
+    assert np.array_equal(made.values, np.stack([1.0 - p, p], axis=1))
+    assert np.array_equal(Predictions.from_log_odds(log_odds, labels).values[:, 1], log_odds)
+    assert np.array_equal(Predictions.from_logits(log_odds, labels).values[:, 1], log_odds)
+    assert Predictions.from_logits(2.0 * np.eye(3), [0, 1, 2]).positive is None
+    with pytest.raises(ShapeError, match="one-dimensional"):
+        Predictions.from_log_odds(np.zeros((3, 2)), [0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("labels", "positive", "expected"),
+    [
+        (["late", "on time", "late"], "late", [1, 0, 1]),
+        ([1.0, -1.0, 1.0], -1, [0, 1, 0]),
+        ([True, False, True], 0, [0, 1, 0]),
+        ([0.0, 1.0, 0.0], "1", [0, 1, 0]),
+    ],
+)
+def test_the_positive_label_is_class_1(labels, positive, expected):
+    made = Predictions.from_probabilities([0.2, 0.3, 0.4], labels, positive_label=positive)
+    assert made.labels.tolist() == expected
+
+
+def test_the_positive_label_of_two_named_columns_moves_them():
+    values, labels = [[0.9, 0.1], [0.3, 0.7]], ["ill", "well"]
+    made = Predictions.from_probabilities(values, labels, class_names=["ill", "well"], positive_label="ill")
+    assert made.class_names == ("well", "ill")
+    assert made.values.tolist() == [[0.1, 0.9], [0.7, 0.3]]
+    assert made.labels.tolist() == [1, 0]
+
+
+def test_positive_labels_that_do_not_fit():
+    with pytest.raises(LabelError, match=r"at most two kinds, one of them the positive 'c'. Got 'a', 'b'"):
+        Predictions.from_probabilities([0.2, 0.3], ["a", "b"], positive_label="c")
+    with pytest.raises(LabelError, match="positive_label="):
+        Predictions.from_probabilities([0.2, 0.3], ["a", "b"])
+    with pytest.raises(ParameterError, match="it is for two classes, and there are 3"):
+        Predictions.from_logits(2.0 * np.eye(3), [0, 1, 2], positive_label=1)
+
+
+def test_rounded_probabilities_are_refused_with_a_hint_or_renormalised():
+    values = [[0.33, 0.33, 0.33], [0.5, 0.26, 0.25]]
+    with pytest.raises(DataError, match="renormalise=True"):
+        Predictions.from_probabilities(values, [0, 1])
+    made = Predictions.from_probabilities(values, [0, 1], renormalise=True)
+    assert np.allclose(made.values, np.array(values) / [[0.99], [1.01]])
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
+def test_files_of_one_column(rows, tmp_path, ending):
+    _, p, labels = rows
+    file = tmp_path / f"rows.{ending}"
+    names = np.where(labels == 1, "late", "on time")
+    if ending == "csv":
+        file.write_text("p,label\n" + "".join(f"{a!r},{b}\n" for a, b in zip(p.tolist(), names, strict=True)))
+    elif ending == "npz":
+        np.savez(file, p=p, labels=names)
+    else:
+        pandas = pytest.importorskip("pandas")
+        pandas.DataFrame({"p": p, "label": names}).to_parquet(file)
+    made = read(file, input="probabilities", positive_label="late")
+    assert np.array_equal(made.values[:, 1], p)
+    assert np.array_equal(made.labels, labels)
+    assert made.class_names == ("on time", "late")
+
+
+def test_the_command_line_goes_from_one_column_to_one_column(rows, tmp_path, capsys):
+    _, p, labels = rows
+    file, calibrator, output = tmp_path / "rows.csv", tmp_path / "c.json", tmp_path / "out.csv"
+    names = np.where(labels == 1, "late", "on time").tolist()
+    lines = [f"{i},{a!r},{b}" for i, (a, b) in enumerate(zip(p.tolist(), names, strict=True))]
+    file.write_text("\n".join(["id,score,outcome", *lines]) + "\n")
+    how = ["--probability-column", "score", "--labels", "outcome"]
+    assert run(["fit", str(file), *how, "-o", str(calibrator)]) == 1
+    assert "--positive-label" in capsys.readouterr().err
+    assert run(["fit", str(file), *how, "--positive-label", "late", "-o", str(calibrator)]) == 0
+    assert run(["apply", str(calibrator), str(file), *how, "-o", str(output)]) == 0
+    found = np.loadtxt(output, delimiter=",", skiprows=1, usecols=0)
+    assert output.read_text().startswith("p,label\n")
+    assert np.array_equal(found, load(calibrator).predict_proba(p)[:, 1])
+    assert abs(found.mean() - labels.mean()) < 0.01 < abs(p.mean() - labels.mean())
+
+
+def test_the_command_line_renormalises(tmp_path, capsys):
+    values = np.round(np.random.default_rng(0).dirichlet([1.0, 1.0, 1.0], 60), 2)
+    np.savez(tmp_path / "rows.npz", probabilities=values, labels=values.argmax(axis=1))
+    command = ["fit", str(tmp_path / "rows.npz"), "-m", "ts", "-o", str(tmp_path / "c.json")]
+    assert run([*command, "--probabilities"]) == 1
+    assert "add --renormalise" in capsys.readouterr().err
+    assert run([*command, "--renormalise"]) == 2
+    assert run([*command, "--probabilities", "--renormalise"]) == 0
+
+
+def test_evaluations_take_calibrators_of_log_odds(rows):
+    log_odds, _, labels = rows
+    test = Predictions.from_log_odds(log_odds, labels)
+    of_two = compare(test, test, ["logistic"], n_resamples=20)["logistic"]
+    fitted = make("logistic", input="log-odds").fit(log_odds, labels)
+    assert evaluate(test, {"logistic": fitted}, n_resamples=20)["logistic"].measures == of_two.measures

@@ -2,9 +2,11 @@
 
 from refocal.evaluate.compute import compare, evaluate
 from refocal.evaluate.evaluation import (
+    ClassDetail,
     ClassRow,
     Evaluation,
     Histogram,
+    MapFacts,
     Measured,
     Reliability,
     SearchSurface,
@@ -13,9 +15,11 @@ from refocal.evaluate.evaluation import (
 from refocal.evaluate.summary import comparison_table, recommendation, verdict
 
 __all__ = [
+    "ClassDetail",
     "ClassRow",
     "Evaluation",
     "Histogram",
+    "MapFacts",
     "Measured",
     "Reliability",
     "SearchSurface",

@@ -26,7 +26,7 @@ from refocal.evaluate._look import (
     metrics_with_value,
 )
 from refocal.evaluate._provenance import run_of
-from refocal.evaluate.evaluation import ClassRow, Reliability
+from refocal.evaluate.evaluation import ClassDetail, ClassRow, Reliability
 from refocal.maps import log_softmax
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows, read_probabilities
@@ -35,6 +35,8 @@ from refocal.metrics.intervals import Summary
 from refocal.metrics.reliability import band_of, curve_of
 
 HISTOGRAM_BINS = 20
+# Confusions and examples that are kept of each class.
+FEW = 5
 
 
 def look_at_rows(
@@ -117,11 +119,15 @@ def _by_confidence(confidence: Vector, rows: Rows, chosen: NDArray[np.bool_]) ->
 def _classes(test: Predictions, calibrator: Calibrator | None) -> list[ClassRow]:
     rows = Rows(np.asarray(test.labels, dtype=np.int64), np.exp(log_proba(test, calibrator)), test.weight)
     top, _, predicted = rows.top()
+    confusions = _confusions(rows.labels, predicted)
     found = []
     for label in range(test.n_classes):
         (p, occurs), said = rows.event(label), predicted == label
         weight = None if rows.weight is None else rows.weight[said]
         any_said = bool(said.any()) and (weight is None or weight.sum() > 0)
+        bins = make_bins(p, occurs, rows.weight, n_bins=N_BINS, strategy="quantile")
+        wrong = np.flatnonzero(occurs.astype(bool) & ~said)
+        surest = wrong[np.argsort(-top[wrong], kind="stable")[:FEW]]
         found.append(
             ClassRow(
                 label=label,
@@ -129,7 +135,33 @@ def _classes(test: Predictions, calibrator: Calibrator | None) -> list[ClassRow]
                 predicted=int(said.sum()),
                 precision=float(np.average(occurs[said], weights=weight)) if any_said else None,
                 confidence=float(np.average(top[said], weights=weight)) if any_said else None,
-                ece=norm_of_gaps(make_bins(p, occurs, rows.weight, n_bins=N_BINS, strategy="quantile"), "l1"),
+                ece=norm_of_gaps(bins, "l1"),
+                detail=ClassDetail(
+                    bins.count.tolist(),
+                    _rounded(bins.confidence / bins.weight),
+                    _rounded(bins.correct / bins.weight),
+                    confusions.get((0, label), []),
+                    confusions.get((1, label), []),
+                    surest.tolist(),
+                ),
             )
         )
     return found
+
+
+def _confusions(labels: NDArray[np.int64], predicted: NDArray[Any]) -> dict[tuple[int, int], list[list[int]]]:
+    """The most frequent others by (0, class) for rows of a class and by (1, class) for rows predicted as it."""
+    wrong = labels != predicted
+    pairs, counts = np.unique(np.stack([labels[wrong], predicted[wrong]], axis=1), axis=0, return_counts=True)
+    found: dict[tuple[int, int], list[list[int]]] = {}
+    for i in np.argsort(-counts, kind="stable").tolist():
+        for side in (0, 1):
+            listed = found.setdefault((side, int(pairs[i, side])), [])
+            if len(listed) < FEW:
+                listed.append([int(pairs[i, 1 - side]), int(counts[i])])
+    return found
+
+
+def _rounded(values: Vector) -> list[float]:
+    """Four digits are what a diagram shows; a file with thousands of classes stays small."""
+    return [float(value) for value in values.round(4)]

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from refocal._validation import check_integer, check_option
 from refocal.calibrators import Calibrator
 from refocal.calibrators.registry import NONE, chosen_methods, make, title_of
@@ -18,7 +20,9 @@ from refocal.evaluate._in_blocks import look_at_blocks
 from refocal.evaluate._in_memory import look_at_rows, wide
 from refocal.evaluate._look import Look, Progress, check_columns
 from refocal.evaluate._provenance import absent_classes_of, n_validation_of, surface_of
-from refocal.evaluate.evaluation import Evaluation, Measured
+from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
+from refocal.maps.curves import OneVsRest
+from refocal.maps.steps import Affine, Chain, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
 from refocal.metrics._inputs import check_level
 
@@ -221,7 +225,18 @@ def _measured(
         classes=look.classes() if name in (NONE, picked) else None,
         fit_seconds=fit_seconds,
         predict_seconds=look.seconds,
+        map=None if calibrator is None else _facts_of(calibrator.chain_),
     )
+
+
+def _facts_of(chain: Chain) -> MapFacts:
+    steps = list(chain.walk())
+    n_numbers = sum(np.size(value) for _, value in chain.parameters())
+    if any(isinstance(step, (Affine, OneVsRest)) for step in steps):
+        kind = "each class"
+    else:
+        kind = "numbers" if all(isinstance(step, (Chain, Floor, Focal, Temperature)) for step in steps) else "shared"
+    return MapFacts(kind, n_numbers, chain.keeps_order)
 
 
 def _differences(look: Look, other: Look, level: float) -> dict[str, PairedDifference]:

@@ -54,6 +54,26 @@ class Histogram:
 
 
 @dataclass(frozen=True)
+class ClassDetail:
+    """How often a class occurs against its probability, in bins; what it is confused with; rows worth a look.
+
+    `predicted_as` has (other class, rows) for rows of this class that were predicted as another one, and `taken_for_it`
+    for rows of others that were predicted as this class, the most frequent first. `examples` are the numbers of the
+    rows of this class that are predicted wrongly with most confidence, counted from 0.
+
+    >>> ClassDetail([8, 2], [0.1, 0.9], [0.0, 1.0], [[3, 1]], [], [7]).predicted_as
+    [[3, 1]]
+    """
+
+    count: list[int]
+    probability: list[float]
+    frequency: list[float]
+    predicted_as: list[list[int]]
+    taken_for_it: list[list[int]]
+    examples: list[int]
+
+
+@dataclass(frozen=True)
 class ClassRow:
     """One class: how often it occurs and is predicted, how often rightly, how confidently, and its own ECE.
 
@@ -71,6 +91,23 @@ class ClassRow:
     precision: float | None
     confidence: float | None
     ece: float
+    detail: ClassDetail | None = None
+    """None where rows are read in blocks."""
+
+
+@dataclass(frozen=True)
+class MapFacts:
+    """What a fitted map is made of: `kind` is "numbers" (γ and T alone), "shared" or "each class".
+
+    A shared map treats all classes alike; one of the kind "each class" has numbers of its own for each of them.
+
+    >>> MapFacts(kind="numbers", n_numbers=2, keeps_order=True).kind
+    'numbers'
+    """
+
+    kind: str
+    n_numbers: int
+    keeps_order: bool
 
 
 @dataclass(frozen=True)
@@ -99,11 +136,20 @@ class Measured:
     classes: list[ClassRow] | None
     fit_seconds: float | None
     predict_seconds: float
+    map: MapFacts | None = None
+    """None for the network itself, and in evaluations of version 0.1.0."""
 
     @property
     def parameters(self) -> dict[str, float]:
         """The fitted numbers that stand alone, such as γ and the temperature."""
         return {} if self.calibrator is None else dict(self.calibrator["fitted"])
+
+    @property
+    def point(self) -> dict[str, float]:
+        """γ and T, where these are all that the method has."""
+        found = self.parameters
+        is_point = set(found) <= {"gamma", "temperature"} if self.map is None else self.map.kind == "numbers"
+        return found if is_point else {}
 
 
 @dataclass(frozen=True)
@@ -250,7 +296,7 @@ def _build(kind: Any, value: Any, where: str) -> Any:
 def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
     hints = typing.get_type_hints(kind)
     names = {entry.name for entry in fields(kind)}
-    needed = {entry.name for entry in fields(kind) if entry.default_factory is MISSING}
+    needed = {entry.name for entry in fields(kind) if entry.default is entry.default_factory is MISSING}
     if not isinstance(value, dict) or not needed <= set(value) <= names:
         found = set(value) if isinstance(value, dict) else set()
         odd = next(iter(sorted((needed - found) | (found - names))), "")

@@ -40,12 +40,16 @@ def comparison_table(evaluation: Evaluation) -> list[Row]:
     >>> [row.name for row in comparison_table(found)]
     ['ts', 'none']
     """
-    ranked = sorted(evaluation.methods, key=lambda method: method.measures[RANKED_BY.name].value)
-    return [Row(method.name, _cells(method), method.name == evaluation.chosen) for method in ranked]
+    return [Row(method.name, _cells(method), method.name == evaluation.chosen) for method in ranked(evaluation)]
+
+
+def ranked(evaluation: Evaluation) -> list[Measured]:
+    """The methods in the one order that tables and charts share: the least ECE first."""
+    return sorted(evaluation.methods, key=lambda method: method.measures[RANKED_BY.name].value)
 
 
 def _cells(method: Measured) -> tuple[str, ...]:
-    of, found = method.measures, method.parameters
+    of, found = method.measures, method.point
     return (
         method.name,
         *(f"{found[key]:.3f}" if key in found else "–" for key in ("gamma", "temperature")),

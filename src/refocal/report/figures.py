@@ -9,7 +9,6 @@ import numpy as np
 
 from refocal._validation import check_option
 from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
-from refocal.evaluate.summary import percent
 from refocal.metrics import METRICS, ReliabilityBand, ReliabilityCurve, StreamedCalibration
 from refocal.metrics.record import Metric
 
@@ -93,7 +92,7 @@ def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str =
         temperatures, height, np.clip(value, levels[0], levels[-1]), levels=levels, cmap="cividis", extend="max"
     )
     filled.set_edgecolor("face")  # without it a viewer shows the paper between two levels
-    limit = (1.0 + tolerance_of(surface)) * log_loss.min()
+    limit = (1.0 + (DEFAULT_TOLERANCE if surface.tolerance is None else surface.tolerance)) * log_loss.min()
     ax.contour(temperatures, height, log_loss, levels=[limit], colors="#ffffff", linewidths=1.6, linestyles="--")
     ax.plot(
         surface.temperature,
@@ -149,55 +148,6 @@ def plot_comparison(evaluation: Evaluation, measure: str = "ece", ax: Axes | Non
     ax.set(xlabel=_axis_label(metric), ylim=(-0.6, len(ranked) - 0.4))
     ax.grid(visible=True, axis="x", color=LINE, linewidth=0.8)
     return ax
-
-
-def tolerance_of(surface: SearchSurface) -> float:
-    """The tolerance of the search, or a usual one to draw where it had none."""
-    return DEFAULT_TOLERANCE if surface.tolerance is None else surface.tolerance
-
-
-def describe_reliability(reliability: Reliability, name: str) -> str:
-    """The diagram in words, for those who cannot see it."""
-    gaps = [a - c for a, c in zip(reliability.accuracy, reliability.confidence, strict=True)]
-    worst = max(range(len(gaps)), key=lambda i: abs(gaps[i]))
-    outside = sum(
-        not low <= a <= high
-        for a, low, high in zip(reliability.accuracy, reliability.low, reliability.high, strict=True)
-    )
-    side = "less" if gaps[worst] > 0 else "more"
-    return (
-        f"Reliability diagram, {name}: {len(gaps)} bins of equal mass, {outside} of them outside the band of "
-        f"calibrated predictions. Largest gap: confidence {percent(reliability.confidence[worst])} %, accuracy "
-        f"{percent(reliability.accuracy[worst])} %, so the predictions there claim {side} than is true."
-    )
-
-
-def describe_confidence(histogram: Histogram, name: str) -> str:
-    """The histogram in words."""
-    total = sum(histogram.right) + sum(histogram.wrong)
-    sure = sum(r + w for e, r, w in zip(histogram.edges, histogram.right, histogram.wrong, strict=False) if e >= 0.8999)
-    return (
-        f"Histogram of the confidence, {name}: {percent(sure / total)} % of the predictions have a confidence of 90 % "
-        f"or more; {percent(sum(histogram.wrong) / total)} % of all are wrong."
-    )
-
-
-def describe_surface(surface: SearchSurface) -> str:
-    """The surface in words."""
-    return (
-        f"Objective {surface.objective} of {surface.method} on the validation set over {len(surface.gammas)} values "
-        f"of γ and {len(surface.temperatures)} of T. Chosen: γ = {surface.gamma:.3f}, T = {surface.temperature:.3f}. "
-        f"The dashed contour bounds the points of a log-loss at most {100 * tolerance_of(surface):g} % above the best."
-    )
-
-
-def describe_comparison(evaluation: Evaluation, measure: str) -> str:
-    """The comparison in words."""
-    ranked = sorted(evaluation.methods, key=lambda method: method.measures[measure].value)
-    metric = METRICS[measure]
-    listed = ", ".join(f"{method.name} {metric.scale * method.measures[measure].value:.3f}" for method in ranked)
-    interval = f"{evaluation.level * 100:g} % interval"
-    return f"{_axis_label(metric)} of every method with its {interval}, the least first: {listed}."
 
 
 def _axis_label(metric: Metric) -> str:

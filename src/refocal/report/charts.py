@@ -1,0 +1,254 @@
+"""The charts of the page as inline SVG. Every mark says its numbers; every chart says in words what it shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import pairwise
+from statistics import median
+
+from refocal._svg import BAND, FIRST, INK, LINE, MUTED, SECOND, Plot
+from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
+from refocal.evaluate.summary import percent, ranked
+from refocal.metrics import METRICS, Interval
+from refocal.report.figures import DEFAULT_TOLERANCE
+
+# Room for the density of the confidences below a reliability diagram, in pixels.
+DENSITY = 44
+# Shades of a surface from the best to the worst level; dark is good, in both themes.
+SHADES = ["#00204c", "#123570", "#31446b", "#4a546c", "#61646f", "#757575", "#8b8778", "#a39876", "#bcaa6f", "#f1d24d"]
+# A method farther from the best than so many times the median's distance is shown by an arrow.
+FAR = 4.0
+
+
+def reliability(curve: Reliability, name: str, title: str, histogram: Histogram | None = None) -> str:
+    """Accuracy against confidence over the band of calibrated predictions; below it how many there are of each."""
+    plot = Plot((0, 1), (0, 1), size=(400, 400), margins=(52, 12, 12, 44 + DENSITY))
+    plot.area(curve.confidence, curve.low, curve.high).line([0, 1], [0, 1], dash="4 3")
+    plot.axes("", "accuracy", x_ticks=())
+    plot.line(curve.confidence, curve.accuracy, FIRST, 1.8)
+    for count, confidence, accuracy, low, high in zip(
+        curve.count, curve.confidence, curve.accuracy, curve.low, curve.high, strict=True
+    ):
+        tip = (
+            f"{count:,} rows: confidence {percent(confidence)} %, accuracy {percent(accuracy)} %; "
+            f"by chance {percent(low)} to {percent(high)} %"
+        )
+        plot.dot(confidence, accuracy, FIRST, tip)
+    _density(plot, histogram)
+    return plot.svg(name, describe_reliability(curve, title))
+
+
+def _density(plot: Plot, histogram: Histogram | None) -> None:
+    """Bars under the diagram, and the axis of both."""
+    below = Plot((0, 1), (0, 1), size=plot.size, margins=(52, plot.y.start + 6, 12, 44))
+    if histogram is not None:
+        counts = [right + wrong for right, wrong in zip(histogram.right, histogram.wrong, strict=True)]
+        for low, high, count in zip(histogram.edges, histogram.edges[1:], counts, strict=False):
+            if count:
+                tip = f"confidence {low:.2f} to {high:.2f}: {percent(count / sum(counts))} % of the predictions"
+                below.bar((low, high - 0.1 * (high - low)), (0, count / max(counts)), MUTED, tip)
+    below.axes("confidence (bars: how many predictions have it)" if histogram else "confidence", y_ticks=False)
+    plot.parts += below.parts
+
+
+def confidence(histogram: Histogram, name: str, title: str, top: float) -> str:
+    """How confident the predictions are, the right ones below and the wrong ones on top; `top` ends the axis."""
+    plot = Plot((0, 1), (0, 100 * top)).axes("confidence", "predictions (%)")
+    total = sum(histogram.right) + sum(histogram.wrong)
+    pairs = zip(histogram.edges, histogram.edges[1:], histogram.right, histogram.wrong, strict=False)
+    for low, high, right, wrong in pairs:
+        a, b, end = 100 * right / total, 100 * (right + wrong) / total, high - 0.1 * (high - low)
+        span = f"confidence {low:.2f} to {high:.2f}"
+        if right:
+            plot.bar((low, end), (0, a), FIRST, f"{span}: right, {a:.2f} % of all predictions")
+        if wrong:
+            plot.bar((low, end), (a, b), SECOND, f"{span}: wrong, {b - a:.2f} % of all predictions")
+    for i, (text, color) in enumerate((("right", FIRST), ("wrong", SECOND))):
+        plot.parts.append(f'<rect x="62" y="{18 + 18 * i}" width="10" height="10" fill="{color}"/>')
+        plot.text(78, 27 + 18 * i, text)
+    return plot.svg(name, describe_confidence(histogram, title))
+
+
+def highest_bar(histograms: Iterable[Histogram]) -> float:
+    """A little above the highest bar of several histograms, as a share of the predictions."""
+    tops = (
+        max(r + w for r, w in zip(each.right, each.wrong, strict=True)) / (sum(each.right) + sum(each.wrong))
+        for each in histograms
+    )
+    return 1.05 * max(tops)
+
+
+def comparison(evaluation: Evaluation, measure: str) -> str:
+    """One measure of every method with its interval, in the order of the table; what lies far off is an arrow."""
+    methods = ranked(evaluation)
+    rows = [(method.name, method.measures[measure], method.name == evaluation.chosen) for method in methods]
+    return intervals(rows, measure, f"comparison-{measure}", describe_comparison(evaluation, measure))
+
+
+def intervals(rows: list[tuple[str, Interval, bool]], measure: str, name: str, description: str) -> str:
+    """Values with intervals, one below the other; those marked are filled."""
+    metric = METRICS[measure]
+    left = 22 + 7.2 * max(len(text) for text, _, _ in rows)
+    low, high = _range([interval for _, interval, _ in rows])
+    size = (400.0, 56.0 + 24 * len(rows))
+    ends = (metric.scale * low, metric.scale * high)
+    plot = Plot(ends, (len(rows) - 0.4, -0.6), size=size, margins=(left, 8, 14, 44))
+    label = f"{metric.label} ({metric.unit})" if metric.unit else metric.label
+    for tick in plot.x.ticks:
+        plot.path([(plot.x(tick), plot.y.end), (plot.x(tick), plot.y.start)], LINE, 1)
+    plot.axes(label, y_ticks=False)
+    for i, (text, interval, is_marked) in enumerate(rows):
+        value, start, end = (metric.scale * v for v in (interval.value, interval.low, interval.high))
+        ends_text = f"{metric.text(interval.low)} to {metric.text(interval.high)}"
+        tip = f"{text}: {label} {metric.text(interval.value)} ({ends_text})"
+        color = FIRST if is_marked else MUTED
+        plot.text(left - 8, plot.y(i) + 4, text, anchor="end")
+        if value > ends[1]:
+            x, y = plot.x.end, plot.y(i)
+            arrow = f'<path d="M{x - 10:.1f} {y - 5:.1f}L{x:.1f} {y:.1f}L{x - 10:.1f} {y + 5:.1f}Z" fill="{color}"/>'
+            plot.mark(arrow, tip).text(x - 16, y + 4, metric.text(interval.value), anchor="end")
+            continue
+        plot.line([max(start, ends[0]), min(end, ends[1])], [i, i], color, 2)
+        plot.dot(value, i, color, tip, filled=is_marked)
+    return plot.svg(name, description)
+
+
+def _range(found: list[Interval]) -> tuple[float, float]:
+    """From the lowest end to the highest, without the methods that are far worse than the others."""
+    values = sorted(each.value for each in found)
+    limit = values[0] + FAR * (median(values) - values[0])
+    near = [each for each in found if each.value <= limit] if len(found) > 2 and limit > values[0] else found
+    low, high = min(each.low for each in near), max(max(each.high, each.value) for each in near)
+    room = 0.04 * (high - low) or 0.01
+    return max(low - room, 0.0), high + room
+
+
+def surface(found: SearchSurface) -> str:
+    """The objective over γ and T by shade, the point that was taken, and the border of the log-loss tolerance."""
+    limit = (1.0 + tolerance_of(found)) * min(map(min, found.log_loss))
+    near = [
+        i for i in range(len(found.temperatures)) if any(row[i] <= 1.6 * limit for row in found.log_loss)
+    ]  # far from the best nothing needs to be seen
+    temperatures = [found.temperatures[i] for i in near]
+    left, right = _edges([math.log(t) for t in temperatures])
+    rows = len(found.gammas)
+    plot = Plot(
+        (math.exp(left[0]), math.exp(right[-1])),
+        (-0.5, rows - 0.5),
+        size=(440, 400),
+        margins=(52, 12, 104, 44),
+        log_x=True,
+    )
+    plot.axes("temperature T", "γ", y_ticks=False)
+    best = min(map(min, found.value))
+    spread = sorted(v for row in found.value for v in row)[int(0.7 * rows * len(found.temperatures))] - best or 1e-9
+
+    def shade(value: float) -> int:
+        return min(len(SHADES) - 1, int(math.sqrt(max(value - best, 0.0) / spread) * len(SHADES)))
+
+    for g, gamma in enumerate(found.gammas):
+        if rows <= 16 or g % 2 == 0:
+            plot.text(45, plot.y(g) + 4, f"{gamma:g}", anchor="end")
+        for k, i in enumerate(near):
+            numbers = f"{found.objective} {found.value[g][i]:.4g}, log-loss {found.log_loss[g][i]:.4g}"
+            tip = f"γ {gamma:g}, T {temperatures[k]:.3g}: {numbers}"
+            span = (math.exp(left[k]), math.exp(right[k]) * 1.0005)
+            plot.bar(span, (g - 0.5, g + 0.5), SHADES[shade(found.value[g][i])], tip)
+    _border(plot, [[row[i] <= limit for i in near] for row in found.log_loss], left, right)
+    at = (min(max(found.temperature, plot.x.low), plot.x.high), _place(found.gammas, found.gamma))
+    ring = f'cx="{plot.x(at[0]):.1f}" cy="{plot.y(at[1]):.1f}" r="7" fill="none"'
+    tip = f"the point taken: γ = {found.gamma:.3f}, T = {found.temperature:.3f}"
+    plot.mark(f'<circle {ring} stroke="#000" stroke-width="4"/><circle {ring} stroke="#fff" stroke-width="2.2"/>', tip)
+    _legend(plot, found, best, spread)
+    return plot.svg("surface", describe_surface(found))
+
+
+def _edges(centres: list[float]) -> tuple[list[float], list[float]]:
+    """Where the cell of each centre starts and ends."""
+    middles = [(a + b) / 2 for a, b in pairwise(centres)]
+    first, last = (middles[0], middles[-1]) if middles else (centres[0] - 0.1, centres[0] + 0.1)
+    return [2 * centres[0] - first, *middles], [*middles, 2 * centres[-1] - last]
+
+
+def _place(grid: list[float], value: float) -> float:
+    """The row of a value, between two rows where it lies between them."""
+    for i, (low, high) in enumerate(pairwise(grid)):
+        if low <= value <= high:
+            return i + (value - low) / ((high - low) or 1.0)
+    return 0.0 if value < grid[0] else len(grid) - 1.0
+
+
+def _border(plot: Plot, inside: list[list[bool]], left: list[float], right: list[float]) -> None:
+    """The lines between cells inside and outside."""
+    drawn = []
+    for g, row in enumerate(inside):
+        low, high = plot.y(g - 0.5), plot.y(g + 0.5)
+        for i, here in enumerate(row):
+            start, end = plot.x(math.exp(left[i])), plot.x(math.exp(right[i]))
+            if i and here != row[i - 1]:
+                drawn.append(f"M{start:.1f} {low:.1f}V{high:.1f}")
+            if g and here != inside[g - 1][i]:
+                drawn.append(f"M{start:.1f} {low:.1f}H{end:.1f}")
+    plot.parts.append(f'<path fill="none" stroke="#fff" stroke-width="2" stroke-dasharray="5 3" d="{"".join(drawn)}"/>')
+
+
+def _legend(plot: Plot, found: SearchSurface, best: float, spread: float) -> None:
+    """The shades with words and numbers beside them."""
+    left, top, height = plot.size[0] - 94, 40.0, 14.0
+    metric = METRICS.get(found.objective)
+    plot.text(left, 16, metric.label if metric else f"objective {found.objective}")
+    plot.text(left, 32, "best: dark")
+    for i, color in enumerate(SHADES):
+        y = top + height * i
+        plot.parts.append(f'<rect x="{left:g}" y="{y:g}" width="14" height="{height + 0.5:g}" fill="{color}"/>')
+        if i % 2 == 0:
+            plot.text(left + 20, y + 11, f"{best + spread * (i / len(SHADES)) ** 2:.4g}")
+    plot.text(left, top + height * len(SHADES) + 16, "worse: light")
+
+
+def tolerance_of(found: SearchSurface) -> float:
+    """The tolerance of the search, or a usual one to draw where it had none."""
+    return DEFAULT_TOLERANCE if found.tolerance is None else found.tolerance
+
+
+def describe_reliability(curve: Reliability, name: str) -> str:
+    """The diagram in words, for those who cannot see it."""
+    gaps = [a - c for a, c in zip(curve.accuracy, curve.confidence, strict=True)]
+    worst = max(range(len(gaps)), key=lambda i: abs(gaps[i]))
+    outside = sum(not low <= a <= high for a, low, high in zip(curve.accuracy, curve.low, curve.high, strict=True))
+    side = "less" if gaps[worst] > 0 else "more"
+    return (
+        f"Reliability diagram, {name}: {len(gaps)} bins of equal mass, {outside} of them outside the band of "
+        f"calibrated predictions. Largest gap: confidence {percent(curve.confidence[worst])} %, accuracy "
+        f"{percent(curve.accuracy[worst])} %, so the predictions there claim {side} than is true."
+    )
+
+
+def describe_confidence(histogram: Histogram, name: str) -> str:
+    """The histogram in words."""
+    total = sum(histogram.right) + sum(histogram.wrong)
+    sure = sum(r + w for e, r, w in zip(histogram.edges, histogram.right, histogram.wrong, strict=False) if e >= 0.8999)
+    return (
+        f"Histogram of the confidence, {name}: {percent(sure / total)} % of the predictions have a confidence of 90 % "
+        f"or more; {percent(sum(histogram.wrong) / total)} % of all are wrong."
+    )
+
+
+def describe_surface(found: SearchSurface) -> str:
+    """The surface in words."""
+    return (
+        f"Objective {found.objective} of {found.method} on the validation set over {len(found.gammas)} values of γ and "
+        f"{len(found.temperatures)} of T. Taken: γ = {found.gamma:.3f}, T = {found.temperature:.3f}. The dashed border "
+        f"encloses the points of a log-loss at most {100 * tolerance_of(found):g} % above the best."
+    )
+
+
+def describe_comparison(evaluation: Evaluation, measure: str) -> str:
+    """The comparison in words."""
+    metric = METRICS[measure]
+    listed = ", ".join(f"{each.name} {metric.text(each.measures[measure].value)}" for each in ranked(evaluation))
+    return f"{metric.heading} of every method with its {evaluation.level * 100:g} % interval: {listed}."
+
+
+__all__ = ["BAND", "INK", "comparison", "confidence", "highest_bar", "intervals", "reliability", "surface"]

@@ -1,0 +1,54 @@
+"""What a page is made of. A section takes an Evaluation and returns its heading, sentences and HTML, or None."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+
+class Section(NamedTuple):
+    """One section of a page: `key` is its id, `facts` are plain sentences that stand above `html`."""
+
+    key: str
+    title: str
+    facts: tuple[str, ...]
+    html: Markup
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("refocal.report", "templates")
+    made = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=loader)
+    made.filters["unbroken"] = unbroken
+    return made
+
+
+def fill(template: str, **values: Any) -> Markup:
+    """A file of `templates` with values; text is escaped, what `inline` made is not."""
+    from markupsafe import Markup
+
+    return Markup(_environment().get_template(template).render(**values))  # noqa: S704, escaped by the template
+
+
+def inline(html: str) -> Markup:
+    """Our own HTML or SVG, which is put into a page as it is."""
+    from markupsafe import Markup
+
+    return Markup(html)  # noqa: S704, made here and escaped there
+
+
+def unbroken(text: str) -> str:
+    """No line ends between a number and its percent sign."""
+    return text.replace(" %", "\u00a0%")
+
+
+def asset(name: str) -> Markup:
+    """A style sheet or script of this package."""
+    return inline((files("refocal.report") / "assets" / name).read_text(encoding="utf-8").rstrip("\n"))

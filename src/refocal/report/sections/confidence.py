@@ -1,0 +1,28 @@
+"""How confident the predictions are, before and after."""
+
+from __future__ import annotations
+
+from refocal.calibrators.registry import NONE
+from refocal.evaluate import Evaluation
+from refocal.report import charts
+from refocal.report.section import Section, fill, inline
+from refocal.report.sentences import about_predictions, facts_of
+
+
+def confidence(evaluation: Evaluation) -> Section:
+    """How sure the predictions are."""
+    shown = [("before", "Before", evaluation.before)]
+    if evaluation.chosen != NONE:
+        shown.append(("after", "After", evaluation.after))
+    top = charts.highest_bar(method.histogram for _, _, method in shown)
+    figures = [
+        {
+            "id": f"fig-confidence-{key}",
+            "heading": heading,
+            "caption": "",
+            "svg": inline(charts.confidence(method.histogram, f"confidence-{key}", method.title, top)),
+        }
+        for key, heading, method in shown
+    ]
+    facts = (f"The share of predictions at each confidence. {about_predictions(facts_of(evaluation))}",)
+    return Section("confidence", "How sure are the predictions?", facts, fill("figures.html", figures=figures))

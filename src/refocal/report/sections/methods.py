@@ -1,0 +1,46 @@
+"""Every method: the table, the chart of each measure, and a diagram of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refocal.calibrators.registry import NONE
+from refocal.evaluate import Evaluation, Measured, comparison_table
+from refocal.evaluate.summary import headers, interval_percent, percent, points, ranked, remarks
+from refocal.report import charts
+from refocal.report.section import Section, fill, inline, unbroken
+
+
+def methods(evaluation: Evaluation) -> Section:
+    """How the methods compare."""
+    top = charts.highest_bar(method.histogram for method in evaluation.methods)
+    order = ranked(evaluation)
+    html = fill(
+        "methods.html",
+        headers=headers(evaluation),
+        rows=comparison_table(evaluation),
+        methods=order,
+        comparisons={name: inline(charts.comparison(evaluation, name)) for name in ("ece", "log_loss")},
+        level=f"{evaluation.level * 100:g}",
+        panels=[_panel(method, evaluation.before, top) for method in order],
+        chosen=evaluation.chosen,
+    )
+    facts = ("The least calibration error comes first, here and in the charts.", *remarks(evaluation))
+    return Section("methods", "How do the methods compare?", facts, html)
+
+
+def _panel(method: Measured, before: Measured, top: float) -> dict[str, Any]:
+    words = f"ECE {percent(method.measures['ece'].value)} % ({interval_percent(method.measures['ece'])})"
+    if method.name != NONE:
+        change = method.measures["ece"].value - before.measures["ece"].value
+        words += f"; against no calibration {points(change, method.against_none)}"
+    name = f"panel-{method.name}"
+    return {
+        "name": method.name,
+        "title": method.title,
+        "words": unbroken(words),
+        "reliability": inline(
+            charts.reliability(method.reliability, f"{name}-reliability", method.title, method.histogram)
+        ),
+        "confidence": inline(charts.confidence(method.histogram, f"{name}-confidence", method.title, top)),
+    }

@@ -1,0 +1,28 @@
+"""What was run, and how the numbers are to be read."""
+
+from __future__ import annotations
+
+from refocal.evaluate import Evaluation
+from refocal.report.section import Section, fill
+
+
+def run(evaluation: Evaluation) -> Section:
+    """What was run."""
+    rows = [
+        ("test rows", f"{evaluation.n_test:,}"),
+        ("validation rows", "–" if evaluation.n_validation is None else f"{evaluation.n_validation:,}"),
+        ("classes", f"{evaluation.n_classes:,}"),
+        ("given as", evaluation.input),
+        ("methods", ", ".join(method.name for method in evaluation.methods)),
+        ("level of intervals", f"{evaluation.level * 100:g} %"),
+    ]
+    rows += [("failed", f"{name}: {reason}") for name, reason in evaluation.failed.items()]
+    rows += evaluation.run.items()
+    picked = (
+        " The method was picked on this same test set, which flatters it a little." if evaluation.recommended else ""
+    )
+    note = (
+        "ECE is the mean gap between confidence and accuracy over bins of equal mass; perfectly calibrated predictions "
+        f"still show a little, from chance alone. Intervals resample the test rows.{picked}"
+    )
+    return Section("run", "What was run", (), fill("run.html", rows=rows, note=note))

@@ -156,3 +156,14 @@ def test_the_page_of_metrics_lists_every_record():
         better = "lower" if metric.lower_is_better else "higher"
         row = f"| `{metric.name}` | {metric.heading} | {better} | {metric.shown} |"
         assert row in page, f"docs/metrics.md needs the row {row}"
+
+
+def test_the_new_section_is_on_the_page(monkeypatch):
+    from refocal.report import page
+
+    monkeypatch.setattr(page, "SECTIONS", (*page.SECTIONS, from_page("every_method")))
+    found = compare(make_rows(300, 0), make_rows(300, 1), ["ts", "fts"], n_resamples=2)
+    text = page.render(found)
+    assert '<section id="every"' in text
+    assert "3 methods on the same rows." in text
+    assert text.count('id="fig-every-') == 3

@@ -21,7 +21,7 @@ hypothesis.settings.load_profile("steady")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """With several workers a module stays on one of them, and all browser tests on one: fixtures are made once.
 
     JAX compiles every operation for every shape, so its share of a slow test is a long one; tests of all libraries by
@@ -29,7 +29,8 @@ def pytest_collection_modifyitems(items):
     """
     in_browser = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("browser" if item.path in in_browser else str(item.path)))
+        if config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group("browser" if item.path in in_browser else str(item.path)))
         if item.get_closest_marker("slow") and "jax" in _ids(item) and "library" not in item.fixturenames:
             item.add_marker(pytest.mark.long)
 

@@ -25,6 +25,7 @@ WORDS = {
     "data": "Predictions, files, samples",
     "decide": "probabilities + costs → actions",
     "decomposition": "how much of a loss is miscalibration",
+    "detection": "boxes: matching, calibration, errors",
     "calibrators": "logits → probabilities; JSON",
     "fitting": "objectives, Newton, grid, line",
     "engine": "data in blocks; passes in C, Triton, array functions",

@@ -20,6 +20,7 @@ _SUBPACKAGES = (
     "data",
     "decide",
     "decomposition",
+    "detection",
     "engine",
     "errors",
     "evaluate",

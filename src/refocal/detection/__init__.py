@@ -1,0 +1,18 @@
+"""Detectors: matching of boxes, calibration of the confidence, D-ECE and LaECE."""
+
+from refocal.detection.calibrator import DetectionCalibration
+from refocal.detection.coco import read_coco
+from refocal.detection.detections import Detections
+from refocal.detection.matching import Match, box_iou, match_boxes
+from refocal.detection.metrics import detection_ece, localisation_aware_ece
+
+__all__ = [
+    "DetectionCalibration",
+    "Detections",
+    "Match",
+    "box_iou",
+    "detection_ece",
+    "localisation_aware_ece",
+    "match_boxes",
+    "read_coco",
+]

@@ -1,0 +1,127 @@
+"""Detections after matching, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import Flags, Vector, as_array, as_floating, to_numpy
+from refocal._validation import check_not_negative, whole_numbers
+from refocal.detection.matching import read_boxes
+from refocal.errors import DataError, LabelError, ShapeError
+
+
+@dataclass(frozen=True, eq=False)
+class Detections:
+    """Scored detections and whether each is of a true object; made by `of`, or by `read_coco` from files.
+
+    `labels` are the predicted classes, `boxes` (n, 4) are x, y, width and height in pixels, `iou` is the overlap with
+    the true box that was matched, 0 without one, `image_sizes` (n, 2) are width and height of the image. What is not
+    known is None.
+
+    >>> found = Detections.of([0.9, 0.8, 0.3], [True, False, False], labels=["cat", "dog", "dog"])
+    >>> found
+    Detections(3, 1 of true objects, 2 classes)
+    """
+
+    scores: Vector
+    correct: Flags
+    labels: NDArray[Any] | None = None
+    boxes: Vector | None = None
+    iou: Vector | None = None
+    images: NDArray[Any] | None = None
+    image_sizes: Vector | None = None
+
+    @classmethod
+    def of(
+        cls,
+        scores: Any,
+        correct: Any,
+        *,
+        labels: Any = None,
+        boxes: Any = None,
+        iou: Any = None,
+        images: Any = None,
+        image_sizes: Any = None,
+    ) -> Self:
+        """Checked detections: scores between 0 and 1, and flags or zeros and ones for true and false positives."""
+        name = "Detections.of"
+        p = _numbers(scores, None, "scores", name)
+        check_scores(p, "scores", name)
+        hit = _column(whole_numbers(as_array(correct, "correct", name), "correct", name), p, "correct", name)
+        if not np.isin(hit, (0, 1)).all():
+            raise LabelError("correct", name, expected="true or false, 1 or 0", got=f"{np.setdiff1d(hit, (0, 1))[0]}")
+        overlap = None if iou is None else _numbers(iou, p, "iou", name)
+        if overlap is not None:
+            check_scores(overlap, "iou", name)
+        return cls(
+            p,
+            hit.astype(bool),
+            None if labels is None else _column(np.asarray(labels), p, "labels", name),
+            None if boxes is None else _column(read_boxes(boxes, "boxes", name), p, "boxes", name),
+            overlap,
+            None if images is None else _column(np.asarray(images), p, "images", name),
+            None if image_sizes is None else _numbers(image_sizes, p, "image_sizes", name),
+        )
+
+    @property
+    def relative_boxes(self) -> Vector:
+        """Centre x and y, width and height in shares of the image, for `detection_ece(…, covariates=…)`.
+
+        >>> found = Detections.of([0.9], [True], boxes=[[10, 20, 40, 20]], image_sizes=[[100, 50]])
+        >>> found.relative_boxes
+        array([[0.3, 0.6, 0.4, 0.4]])
+        """
+        if self.boxes is None or self.image_sizes is None:
+            expected = "made with boxes and image_sizes"
+            raise DataError("detections", "Detections.relative_boxes", expected=expected, got="one without them")
+        corner, size = self.boxes[:, :2], self.boxes[:, 2:]
+        shares = np.concatenate([corner + size / 2.0, size], axis=1) / np.tile(self.image_sizes, 2)
+        return np.clip(shares, 0.0, 1.0)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __repr__(self) -> str:
+        classes = "" if self.labels is None else f", {len(np.unique(self.labels)):,} classes"
+        return f"Detections({len(self):,}, {int(self.correct.sum()):,} of true objects{classes})"
+
+    def take(self, rows: Any) -> Self:
+        """Some of the detections: indices or flags."""
+        columns = {name: value[rows] for name, value in vars(self).items() if value is not None}
+        return replace(self, **columns)
+
+    def with_scores(self, scores: Any) -> Self:
+        """The same detections with other scores, such as calibrated ones."""
+        p = _numbers(scores, self.scores, "scores", "with_scores")
+        check_scores(p, "scores", "with_scores")
+        return replace(self, scores=p)
+
+
+def check_scores(values: Vector, argument: str, function: str) -> None:
+    """Numbers between 0 and 1."""
+    if values.size == 0:
+        return
+    check_not_negative(float(values.min()), argument, function)
+    if not values.max() <= 1.0:
+        raise DataError(argument, function, expected="at most 1", got=f"a value of {values.max():.6g}")
+
+
+def _column(values: Any, like: Vector | None, argument: str, function: str) -> Any:
+    """As NumPy has it, with as many rows as `like`; a vector itself where that is None."""
+    column = to_numpy(values)
+    if like is None and column.ndim != 1:
+        expected = "one-dimensional, one number for each detection"
+        raise ShapeError(argument, function, expected=expected, got=f"shape {column.shape}")
+    if like is not None and column.shape[:1] != like.shape:
+        expected = f"of {len(like)} rows, one for each detection"
+        raise ShapeError(argument, function, expected=expected, got=f"shape {column.shape}")
+    return column
+
+
+def _numbers(values: Any, like: Vector | None, argument: str, function: str) -> Vector:
+    column: Vector = _column(as_floating(values, argument, function)[0], like, argument, function).astype(np.float64)
+    return column

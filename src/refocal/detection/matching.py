@@ -1,0 +1,104 @@
+"""Which detections are of a true object: overlap of boxes, and COCO's way of matching."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from refocal._arrays import Flags, Indices, Vector, as_floating, to_numpy
+from refocal._validation import check_number
+from refocal.errors import DataError, ShapeError
+
+
+class Match(NamedTuple):
+    """For each detection the true box that it matches, -1 for none, and their overlap, 0 for none.
+
+    >>> match_boxes([[0, 0, 10, 10], [50, 50, 10, 10]], [0.9, 0.8], [[0, 0, 10, 8]])
+    Match(true=array([ 0, -1]), iou=array([0.8, 0. ]))
+    """
+
+    true: Indices
+    iou: Vector
+
+
+def box_iou(boxes: Any, true_boxes: Any, *, crowd: Any = None) -> Vector:
+    """Intersection over union of every detected box with every true one; boxes are x, y, width, height.
+
+    Where `crowd` says that a true box is one around many objects, the intersection is divided by the area of the
+    detected box alone, as COCO does.
+
+    >>> box_iou([[0, 0, 10, 10]], [[5, 0, 10, 10], [20, 20, 5, 5]]).round(3)
+    array([[0.333, 0.   ]])
+    """
+    found, true = (read_boxes(each, name, "box_iou") for each, name in ((boxes, "boxes"), (true_boxes, "true_boxes")))
+    return overlaps(found, true, _flags(crowd, len(true), "box_iou"))
+
+
+def overlaps(boxes: Vector, true_boxes: Vector, crowd: Flags) -> Vector:
+    """As `box_iou`, of checked boxes."""
+    found, true = boxes[:, None, :], true_boxes[None, :, :]
+    low = np.maximum(found[..., :2], true[..., :2])
+    sides = np.maximum(np.minimum(found[..., :2] + found[..., 2:], true[..., :2] + true[..., 2:]) - low, 0.0)
+    common: Vector = sides[..., 0] * sides[..., 1]
+    area, true_area = found[..., 2] * found[..., 3], true[..., 2] * true[..., 3]
+    union = np.where(crowd, area, area + true_area - common)
+    return np.divide(common, union, out=np.zeros_like(common), where=union > 0.0)
+
+
+def match_boxes(boxes: Any, scores: Any, true_boxes: Any, *, crowd: Any = None, iou_threshold: float = 0.5) -> Match:
+    """Match the detections of one class in one image to the true boxes, the highest score first, as COCO does.
+
+    Each detection takes the free true box of the largest overlap, if that is at least `iou_threshold`; a box marked as
+    `crowd` is taken only by what matches no other, and by any number of detections.
+
+    >>> match_boxes([[0, 0, 10, 10], [1, 0, 10, 10]], [0.6, 0.9], [[0, 0, 10, 10]]).true
+    array([-1,  0])
+    """
+    threshold = check_number(iou_threshold, "iou_threshold", "match_boxes", above=0.0, most=1.0)
+    overlap = box_iou(boxes, true_boxes, crowd=crowd)
+    score = np.asarray(scores, dtype=np.float64)
+    if score.shape != overlap.shape[:1]:
+        expected = f"of shape {overlap.shape[:1]}, one for each box"
+        raise ShapeError("scores", "match_boxes", expected=expected, got=f"shape {score.shape}")
+    return match_overlaps(overlap, score, _flags(crowd, overlap.shape[1], "match_boxes"), threshold)
+
+
+def match_overlaps(overlap: Vector, scores: Vector, crowd: Flags, threshold: float) -> Match:
+    """As `match_boxes`, of the overlaps of checked boxes."""
+    true, iou = np.full(len(overlap), -1), np.zeros(len(overlap))
+    enough, free = overlap >= threshold, ~crowd
+    for i in np.argsort(-scores, kind="stable"):
+        if not enough[i].any():
+            continue
+        for some in (enough[i] & free, enough[i] & crowd):
+            if some.any():
+                # The last of equal ones, as in pycocotools.
+                true[i] = len(crowd) - 1 - np.argmax(np.where(some, overlap[i], -1.0)[::-1])
+                iou[i] = overlap[i, true[i]]
+                free[true[i]] = False
+                break
+    return Match(true, iou)
+
+
+def _flags(values: Any, n: int, function: str) -> Flags:
+    flags = np.zeros(n, dtype=bool) if values is None else np.asarray(values, dtype=bool)
+    if flags.shape != (n,):
+        expected = f"of shape ({n},), one for each true box"
+        raise ShapeError("crowd", function, expected=expected, got=f"shape {flags.shape}")
+    return flags
+
+
+def read_boxes(values: Any, argument: str, function: str) -> Vector:
+    """Boxes (n, 4) of finite numbers, none of a negative width or height; no boxes at all are fine."""
+    boxes: Vector = to_numpy(as_floating(values, argument, function)[0]).astype(np.float64)
+    if boxes.size == 0:
+        return boxes.reshape(0, 4)
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        expected = "of shape (n, 4): x, y, width, height"
+        raise ShapeError(argument, function, expected=expected, got=f"shape {boxes.shape}")
+    if not (np.isfinite(boxes).all() and boxes[:, 2:].min() >= 0.0):
+        expected = "finite, with a width and a height of at least 0 (x, y, width, height; not two corners)"
+        bad = int(np.argmax(~(np.isfinite(boxes).all(axis=1) & (boxes[:, 2:] >= 0.0).all(axis=1))))
+        raise DataError(argument, function, expected=expected, got=f"{boxes[bad].tolist()} in row {bad}")
+    return boxes

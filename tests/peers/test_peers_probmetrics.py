@@ -1,6 +1,7 @@
-"""What probmetrics' test_calibrators.py asserts of its calibrators, asserted of every one of ours but focal calibration, whose one parameter cannot widen.
+"""What probmetrics' test_calibrators.py asserts of its calibrators, asserted of ours.
 
-probmetrics draws its probabilities in single precision; ours are doubles, so that the two libraries can agree to 1e-7.
+Focal calibration is left out: its one parameter cannot spread probabilities that are too sure. probmetrics draws its
+probabilities in single precision; ours are doubles, so that the two array libraries can agree to 1e-7.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the tests of verified_calibration (Kumar, Liang & Ma 2019) assert, asserted of our metrics.
 
 Its "discrete" bins hold one value each; 17 bins of equal width do the same for values with one digit. Its powers 1
-and 2 are our norms; power 3 is not offered here. Its marginal error pools the classes, ours is `classwise_ece`, the mean
-over them: by l1 the two are the same.
+and 2 are our norms; power 3 is not offered here. Its marginal error pools the classes, ours is `classwise_ece`, the
+mean over them: by l1 the two are the same.
 """
 
 from __future__ import annotations

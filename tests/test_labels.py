@@ -131,3 +131,13 @@ def test_a_validation_set_without_a_class_never_means_that_nothing_is_needed():
     whole = compare(Predictions.from_logits(logits[:1000], labels[:1000]), test, ["ts"], chosen="none", n_resamples=20)
     assert "needs no calibration" in verdict(whole)
     assert FocalTemperatureScaling().fit(logits, labels).fit_report_["n_classes"] == 4
+
+
+def test_bytes_are_text_in_utf_8():
+    logits, labels = draw_logits(100, 2)
+    names = np.array(["möglich".encode(), "unmöglich".encode()])
+    fitted = TemperatureScaling().fit(logits, names[labels])
+    assert fitted.classes_.tolist() == ["möglich", "unmöglich"]
+    assert fitted.temperature_ == TemperatureScaling().fit(logits, labels).temperature_
+    with pytest.raises(LabelError, match=r"'y' of TemperatureScaling.fit must be text in UTF-8"):
+        TemperatureScaling().fit(logits, np.array([b"\xff", b"a"])[labels])

@@ -148,7 +148,12 @@ def read_labels(values: Any, argument: str, function: str) -> tuple[Array, tuple
     labels = values if array_api_compat.is_array_api_obj(values) else np.asarray(values)
     if not isinstance(labels, np.ndarray) or labels.dtype.kind == "f":
         return whole_numbers(labels, argument, function), categories
-    if labels.dtype.kind == "S" or (labels.dtype.kind == "O" and all(isinstance(each, str) for each in labels.ravel())):
+    if labels.dtype.kind == "S":
+        try:
+            labels = np.char.decode(labels, "utf-8")
+        except UnicodeDecodeError as error:
+            raise LabelError(argument, function, expected="text in UTF-8", got=f"the bytes {error.object!r}") from None
+    elif labels.dtype.kind == "O" and all(isinstance(each, str) for each in labels.ravel()):
         labels = labels.astype(np.str_)
     return labels, categories
 

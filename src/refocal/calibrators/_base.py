@@ -273,6 +273,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """scikit-learn's description of what this estimator takes."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = False
+        tags.array_api_support = True
         return tags
 
 

@@ -201,7 +201,7 @@ def check_class_weight(value: Any, function: str, *, like: Array) -> Array:
     value = _finite_setting(value, "class_weight", function, {"greater than": 0.0}, like, "an array of numbers")
     if tuple(value.shape) != (like.shape[-1],):
         expected = f"of shape ({like.shape[-1]},), one factor for each class"
-        raise ShapeError("class_weight", function, expected=expected, got=f"shape {tuple(value.shape)}")
+        raise ParameterError("class_weight", function, expected=expected, got=f"shape {tuple(value.shape)}")
     return value
 
 

@@ -25,6 +25,14 @@ def test_fit_writes_what_the_api_writes(refocal, folder):
     assert "Wrote c.json" in out
 
 
+def test_fit_takes_the_class_weights_of_the_training_out(refocal):
+    code, out, err = refocal("fit", "val.npz", "--class-weight", "1,2,1,0.5", "-o", "c.json")
+    assert (code, err) == (0, "")
+    assert "FocalTemperatureScaling(class_weight=[1.0, 2.0, 1.0, 0.5]" in out
+    assert "offset = [0.0000, -0.6931, 0.0000, 0.6931]" in out
+    assert refocal("fit", "val.npz", "-m", "ts", "--class-weight", "fit", "-o", "c.json")[0] == 0
+
+
 @pytest.mark.slow
 def test_apply_writes_what_the_api_computes(refocal, folder, monkeypatch):
     from refocal.cli import apply

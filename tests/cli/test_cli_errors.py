@@ -107,6 +107,13 @@ WRONG = [
     ("fit val.npz -m magic", 2, "'ts', 'ts-ece'"),
     ("fit val.npz --objective magic", 2, "'auto', 'nll', 'ece'"),
     ("fit val.npz --tolerance -1", 2, "--tolerance"),
+    (
+        "fit val.npz --class-weight much",
+        2,
+        "--class-weight must be numbers with commas between them, one for each class, or",
+    ),
+    ("fit val.npz --class-weight 1,2", 2, "--class-weight must be of shape (4,), one factor for each class"),
+    ("fit val.npz -m beta --class-weight fit", 2, "--class-weight must be left out: this method has no such option"),
     ("fit val.npz --tolerance much", 2, "--tolerance"),
     ("fit", 2, "Missing argument"),
     ("fit val.npz --frobnicate", 2, "--frobnicate"),

@@ -61,6 +61,8 @@ def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]
         for name in report["before"]
         if name in report["after"]
     ]
+    if report["n_samples"] == 0:
+        return f"made of the settings of the training, without rows; {report['n_classes']:,} classes", rows
     absent = f", {report['n_absent_classes']:,} of them without a row" if "n_absent_classes" in report else ""
     return f"on its {report['n_samples']:,} rows, {report['n_classes']:,} classes{absent}", rows
 
@@ -68,7 +70,7 @@ def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]
 def html_of_fit(chain: Chain, report: dict[str, Any]) -> str:
     """The fitted numbers and the measures as a small table."""
     on, rows = report_rows(report)
-    head = "".join(f"<th>{escape(text)}</th>" for text in (on, "before", "after"))
+    head = "".join(f"<th>{escape(text)}</th>" for text in ((on, "before", "after") if rows else (on,)))
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     said = "".join(f"<p>{escape(sentence)}</p>" for sentence in report.get("sentences", ()))

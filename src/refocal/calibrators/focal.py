@@ -4,24 +4,36 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
+
+from refocal._arrays import Vector
+from refocal._validation import check_class_weight, check_integer, check_number
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted, HasFocalPoint
 from refocal.engine import Dataset
 from refocal.errors import ParameterError
 from refocal.fitting import Solution, Surface, find
-from refocal.maps.steps import Chain, Focal, Step, Temperature
+from refocal.fitting.offset import fit_offset
+from refocal.maps.steps import Chain, Focal, Offset, Step, Temperature, Unsmooth
 
 
 class _FocalFamily(HasFocalPoint, Calibrator):
     """γ and T, found by a search: `gamma_`, `temperature_`, `solution_`, and the surface looked at in `path_`.
 
-    The order of the classes is never changed, so neither is accuracy.
+    Without class weights the order of the classes is never changed, so neither is accuracy.
     """
 
+    class_weight: Any
     solution_: Solution
     path_: Surface | None = None  # what a file does not keep
+
+    @property
+    def class_weight_(self) -> Vector | None:
+        """The class weights that are taken out, of geometric mean 1; None without any."""
+        offset = self.chain_.find(Offset, "offset")
+        return None if offset is None else np.exp(np.mean(offset) - offset)
 
     def _steps(self, gamma: float, temperature: float) -> tuple[Step, ...]:
         return Temperature(temperature), Focal(gamma)
@@ -31,8 +43,43 @@ class _FocalFamily(HasFocalPoint, Calibrator):
         """What the search is told."""
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
-        solution, path = find(dataset, function=type(self).__name__, progress=progress, **self._options())
+        options = self._options()
+        if self.class_weight is not None:
+            return self._fit_weighted(dataset, **options)
+        solution, path = find(dataset, function=type(self).__name__, progress=progress, **options)
         return Fitted(Chain(self._steps(solution.gamma, solution.temperature)), solution, path)
+
+    def _fit_weighted(
+        self, dataset: Dataset, objective: Any, search: str, gammas: Any, temperatures: Any, nll_tolerance: float | None
+    ) -> Fitted:
+        """Class weights taken out behind the map: γ and T, or what of them is not given, by the log-loss."""
+        name = type(self).__name__
+        for argument, value, known in (
+            ("objective", objective, ("auto", "nll")),
+            ("search", search, ("auto", "newton")),
+            ("nll_tolerance", nll_tolerance, (None,)),
+        ):
+            if value not in known:
+                expected = (
+                    f"{' or '.join(map(repr, known))} together with class_weight, which is fitted by the log-loss"
+                )
+                raise ParameterError(argument, name, expected=expected, got=repr(value))
+        gamma, temperature = (
+            None if value is None else check_number(value, argument, name, above=above, also="with class_weight, ")
+            for argument, value, above in (("gammas", gammas, -1.0), ("temperatures", temperatures, 0.0))
+        )
+        dataset.start()
+        solution, offset = fit_offset(dataset, self._offset(dataset.n_classes), gamma, temperature)
+        steps = self._steps(solution.gamma, solution.temperature)
+        return Fitted(Chain((*steps, Offset(offset))), solution)
+
+    def _offset(self, n_classes: int) -> Vector | None:
+        """-log w of known class weights; None where they are to be fitted."""
+        if isinstance(self.class_weight, str) and self.class_weight == "fit":
+            return None
+        function = f"{type(self).__name__}.fit"
+        weight: Vector = check_class_weight(self.class_weight, function, like=np.zeros(n_classes))
+        return -np.log(weight)
 
 
 class TemperatureScaling(_FocalFamily):
@@ -49,6 +96,9 @@ class TemperatureScaling(_FocalFamily):
         The temperatures of a grid.
     nll_tolerance : float, optional
         Consider only points whose log-loss is at most (1 + tolerance) times the best one.
+    class_weight : array of C numbers or "fit", optional
+        The weights of the classes in the training loss, in the order of the columns: they are taken out behind the map.
+        "fit" finds them. Then the objective is the log-loss, and the order of the classes may change.
     input : "logits" or "probabilities"
         What the columns hold.
 
@@ -70,12 +120,14 @@ class TemperatureScaling(_FocalFamily):
         search: str = "auto",
         temperatures: Any = None,
         nll_tolerance: float | None = None,
+        class_weight: Any = None,
         input: str = "logits",  # noqa: A002
     ) -> None:
         self.objective = objective
         self.search = search
         self.temperatures = temperatures
         self.nll_tolerance = nll_tolerance
+        self.class_weight = class_weight
         self.input = input
 
     def _steps(self, gamma: float, temperature: float) -> tuple[Step, ...]:
@@ -99,8 +151,10 @@ class FocalCalibration(_FocalFamily):
     ----------
     gamma : float, optional
         The γ > -1 of the map, such as the one of the training loss; None finds it by the search.
-    objective, search, gammas, nll_tolerance, input
+    objective, search, gammas, nll_tolerance
         As for `FocalTemperatureScaling`; used if `gamma` is None.
+    class_weight, input
+        As for `FocalTemperatureScaling`.
 
     Examples
     --------
@@ -118,6 +172,7 @@ class FocalCalibration(_FocalFamily):
         search: str = "auto",
         gammas: Any = None,
         nll_tolerance: float | None = None,
+        class_weight: Any = None,
         input: str = "logits",  # noqa: A002
     ) -> None:
         self.gamma = gamma
@@ -125,7 +180,70 @@ class FocalCalibration(_FocalFamily):
         self.search = search
         self.gammas = gammas
         self.nll_tolerance = nll_tolerance
+        self.class_weight = class_weight
         self.input = input
+
+    @classmethod
+    def from_training(
+        cls,
+        gamma: float,
+        *,
+        class_weight: Any = None,
+        alpha: float | None = None,
+        label_smoothing: float = 0.0,
+        n_classes: int | None = None,
+        input: str = "logits",  # noqa: A002
+    ) -> Self:
+        """A calibrator made of the settings of the training loss alone, without any rows.
+
+        It inverts the loss: exact for a network that is at the loss's minimum on new rows, which underfitted networks
+        and detection heads come close to. Networks that fit their training set do not: there it makes calibration
+        worse, and a calibrator fitted on held-out rows is needed (docs/guide/focal-loss.md has the figures).
+
+        Parameters
+        ----------
+        gamma : float
+            γ > -1 of the focal loss; 0 for cross-entropy.
+        class_weight : array of C numbers, optional
+            The weights of the classes in the loss, in the order of the columns.
+        alpha : float, optional
+            α of a sigmoid, between 0 and 1: class weights (1-α, α). Predictions take one logit a row, (N,).
+        label_smoothing : float
+            ε of the smoothed labels. Where a probability is no larger than ε/C it keeps a hundredth of itself.
+        n_classes : int, optional
+            The number of classes, where neither `class_weight` nor `alpha` tells it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> detector = FocalCalibration.from_training(gamma=2.0, alpha=0.25)
+        >>> scores = np.array([0.3, 0.4, 0.5, 0.6])
+        >>> detector.predict_proba(np.log(scores / (1 - scores)))[:, 1].round(2)
+        array([0.24, 0.5 , 0.75, 0.9 ])
+        """
+        name = f"{cls.__name__}.from_training"
+        gamma = check_number(gamma, "gamma", name, above=-1.0)
+        epsilon = check_number(label_smoothing, "label_smoothing", name, least=0.0, below=1.0)
+        if alpha is not None:
+            if class_weight is not None:
+                raise ParameterError("class_weight", name, expected="left out where alpha is given", got="both")
+            alpha = check_number(alpha, "alpha", name, above=0.0, below=1.0)
+            class_weight = [1.0 - alpha, alpha]
+        known = n_classes if class_weight is None else len(class_weight)
+        if n_classes is not None and n_classes != known:
+            raise ParameterError("n_classes", name, expected=f"{known}, as there are weights", got=repr(n_classes))
+        if known is None:
+            raise ParameterError("n_classes", name, expected="given, or else class_weight or alpha", got="None")
+        size = check_integer(known, "n_classes", name, least=2)
+        made = cls(gamma, class_weight=class_weight, input=input)
+        steps: list[Step] = [Focal(gamma)]
+        if class_weight is not None:
+            steps.append(Offset(-np.log(check_class_weight(class_weight, name, like=np.zeros(size)))))
+        if epsilon > 0.0:
+            steps.append(Unsmooth(epsilon))
+        report = {"n_samples": 0, "n_classes": size, "before": {}, "after": {}}
+        made._set_fitted(Fitted(Chain(tuple(steps))), np.arange(size), report)
+        return made
 
     def _steps(self, gamma: float, temperature: float) -> tuple[Step, ...]:
         return (Focal(gamma),)
@@ -135,7 +253,7 @@ class FocalCalibration(_FocalFamily):
         given = self.gamma is not None
         return {
             "objective": self.objective,
-            "search": "grid" if given else self.search,
+            "search": "grid" if given and self.class_weight is None else self.search,
             "gammas": self.gamma if given else self.gammas,
             "temperatures": 1.0,
             "nll_tolerance": self.nll_tolerance,
@@ -160,6 +278,9 @@ class FocalTemperatureScaling(_FocalFamily):
         most 2 % of log-loss.
     gammas, temperatures : list of float, optional
         The points of a grid; one number fixes the parameter.
+    class_weight : array of C numbers or "fit", optional
+        The weights of the classes in the training loss, in the order of the columns: they are taken out behind the map.
+        "fit" finds them. Then the objective is the log-loss, and the order of the classes may change.
     input : "logits" or "probabilities"
         What the columns hold.
 
@@ -184,6 +305,7 @@ class FocalTemperatureScaling(_FocalFamily):
         nll_tolerance: float | None = None,
         gammas: Any = None,
         temperatures: Any = None,
+        class_weight: Any = None,
         input: str = "logits",  # noqa: A002
     ) -> None:
         self.objective = objective
@@ -191,6 +313,7 @@ class FocalTemperatureScaling(_FocalFamily):
         self.nll_tolerance = nll_tolerance
         self.gammas = gammas
         self.temperatures = temperatures
+        self.class_weight = class_weight
         self.input = input
 
     def _options(self) -> dict[str, Any]:

@@ -138,7 +138,8 @@ def _parameters(method: type[Calibrator], parameters: dict[str, Any]) -> dict[st
     for name, value in parameters.items():
         if name not in usual:
             raise FormatError(f"unknown parameter {name!r} of {method.__name__}.")
-        fits = value in INPUTS if name == "input" else _may_be(value, usual[name])
+        options = {"input": INPUTS, "class_weight": ("fit",)}.get(name, ())
+        fits = value in options or (name != "input" and _may_be(value, usual[name]))
         if not fits:
             raise FormatError(f"the parameter {name!r} of {method.__name__} cannot be {value!r:.80}.")
     return parameters

@@ -97,7 +97,7 @@ def fit(
         typer.Option(
             "--method",
             "-m",
-            help="auto, ts, fts, …; by default auto, or fts where an objective is given.",
+            help="auto, ts, fts, …; by default auto, or fts where one of its options is given.",
             autocompletion=options.complete_method,
         ),
     ] = None,
@@ -105,6 +105,7 @@ def fit(
     tolerance: Annotated[
         float | None, typer.Option(min=0.0, help="Share of the log-loss that may be given up.")
     ] = None,
+    class_weight: options.ClassWeight = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")] = Path("calibrator.json"),
     probabilities: options.Probabilities = False,
     probability_column: options.ProbabilityColumn = None,
@@ -129,8 +130,13 @@ def fit(
         probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
         first_label=first_label, renormalise=renormalise,
     )  # fmt: skip
-    method = method or ("auto" if objective is None and tolerance is None else "fts")
-    calibrator = make(method, objective=objective, nll_tolerance=tolerance, input=reading["input"])
+    settings = {
+        "objective": objective,
+        "nll_tolerance": tolerance,
+        "class_weight": options.numbers_or_fit(class_weight),
+    }
+    method = method or ("fts" if any(value is not None for value in settings.values()) else "auto")
+    calibrator = make(method, **settings, input=reading["input"])
     with progress("reading", quiet=json) as update, options.about(validation):
         if large.is_large(validation, scheduler, skip_bad_rows):
             reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows}

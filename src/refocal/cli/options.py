@@ -39,6 +39,14 @@ PositiveLabel = Annotated[
 ]
 Renormalise = Annotated[bool, typer.Option("--renormalise", help="Divide rows of rounded probabilities by their sums.")]
 FirstLabel = Annotated[int, typer.Option("--first-label", help="1 where the labels count from 1.")]
+ClassWeight = Annotated[
+    str | None,
+    typer.Option(
+        "--class-weight",
+        metavar="W,W,…",
+        help="Weights of the classes in the training loss, to take out, or fit; of fts.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Resamples = Annotated[int, typer.Option("--resamples", min=1, help="Resamples of the bootstrap.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap and of splits.")]
@@ -67,6 +75,17 @@ def how_to_read(probabilities: bool, probability_column: str | None, **options: 
         raise UsageError("--renormalise is for probabilities; add --probabilities.")
     kind = "probabilities" if probabilities else "logits"
     return {"input": kind} | {name: value for name, value in options.items() if value}
+
+
+def numbers_or_fit(class_weight: str | None) -> list[float] | str | None:
+    """Class weights as a calibrator takes them."""
+    if class_weight is None or class_weight == "fit":
+        return class_weight
+    try:
+        return [float(each) for each in class_weight.split(",")]
+    except ValueError:
+        expected = "--class-weight must be numbers with commas between them, one for each class, or fit."
+        raise UsageError(f"{expected} Got {class_weight!r} instead.") from None
 
 
 def read_file(file: Path, **reading: Any) -> Predictions:

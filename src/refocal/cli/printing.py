@@ -72,13 +72,16 @@ def print_calibrator(calibrator: Calibrator) -> None:
     console.print(f"{type(calibrator).__name__}({settings})", markup=False)
     console.print(describe(calibrator.chain_) + search, markup=False)
     on, rows = report_rows(report)
-    table = plain_table(on, "before", "after")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    if rows:
+        table = plain_table(on, "before", "after")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    else:
+        console.print(on, markup=False)
     for sentence in report.get("sentences", ()):
         console.print(sentence, markup=False)
-    if is_guessing(report["after"]["log_loss"], report["n_classes"]):
+    if rows and is_guessing(report["after"]["log_loss"], report["n_classes"]):
         console.print(f"Beware: {GUESSED}.", markup=False)
 
 

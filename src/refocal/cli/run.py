@@ -11,7 +11,12 @@ from refocal.errors import FitWarning, FormatError, InputError, InputWarning, Pa
 
 USAGE, FAILURE, STOPPED = 2, 1, 130
 # What the Python interface calls by its own names is called by its option here.
-ARGUMENTS = {"y": "'labels'", "nll_tolerance": "--tolerance", "objective": "--objective"}
+ARGUMENTS = {
+    "y": "'labels'",
+    "nll_tolerance": "--tolerance",
+    "objective": "--objective",
+    "class_weight": "--class-weight",
+}
 REMEDIES = {
     Remedy.FIRST_LABEL: "If they count from 1, add --first-label 1.",
     Remedy.PROBABILITIES: "If they are probabilities, add --probabilities.",

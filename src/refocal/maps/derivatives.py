@@ -58,7 +58,11 @@ def label_derivatives(
 def derivatives(xp: Any, x: Array, y: Array, gamma: Any, scale: Any) -> LabelDerivatives:
     """`label_derivatives` of checked arrays."""
     row = softmax_row(xp, x, scale)
-    log_p = focal_of_row(xp, row, gamma)
+    return derivatives_of_row(xp, row, focal_of_row(xp, row, gamma), y, gamma, scale)
+
+
+def derivatives_of_row(xp: Any, row: Row, log_p: Array, y: Array, gamma: Any, scale: Any) -> LabelDerivatives:
+    """The derivatives at log-probabilities that were made of a row by the focal map, and constants added behind it."""
     # Slopes are taken along the raw gaps; an impossible class has no weight, so any finite stand-in does.
     raw = xp.where(row.gap == -xp.inf, 0.0, row.gap * scale)
     top, others = _top_curve(xp, row, raw, gamma), _others_curve(xp, row, raw, gamma)

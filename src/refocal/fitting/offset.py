@@ -1,0 +1,120 @@
+"""Least log-loss of γ and T with a number added to each class behind the focal map: class weights taken out, or found.
+
+    log p = log softmax(focal(logits / T, γ) + b)
+
+b = -log w takes known class weights w out. Fitted, b is held to 0 by a ridge that weighs as one row or so.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import array_api_compat
+import numpy as np
+from scipy.optimize import Bounds, OptimizeResult, minimize
+
+from refocal._arrays import Flags, Vector, as_floating, namespace, row_blocks, to_numpy, without_warnings
+from refocal.engine.block import Block
+from refocal.engine.dataset import Dataset
+from refocal.fitting.newton import GAMMA_BOUNDS, MESSAGES, newton
+from refocal.fitting.solution import Solution, Status
+from refocal.maps.derivatives import derivatives_of_row
+from refocal.maps.forward import focal_gaps
+from refocal.maps.row import softmax_row
+from refocal.maps.steps import normalised
+
+# The γ to start from, beside that of least log-loss without an offset: the loss is not convex in γ.
+STARTS = (0.0, 2.0)
+# They are compared on about so many rows.
+PART = 1000
+ENTRIES = 1 << 18  # of logits, computed at a time
+
+
+# How far T may go from that of least log-loss without an offset, in either direction and in logarithms.
+REACH = 14.0
+OPTIONS = {"maxiter": 300, "maxcor": 20, "gtol": 1e-7, "ftol": 1e-13}
+
+
+def fit_offset(
+    dataset: Dataset, offset: Vector | None, gamma: float | None = None, temperature: float | None = None
+) -> tuple[Solution, Vector]:
+    """The point (γ, T) and the b of least log-loss; whatever is given stays as it is.
+
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(4000, 3))
+    >>> labels = np.argmax(logits + np.log([1.0, 4.0, 1.0]) + rng.gumbel(size=logits.shape), axis=1)
+    >>> solution, found = fit_offset(Block(logits, labels), None, gamma=0.0)
+    >>> (found - found[0]).round(1)[:2], round(solution.temperature, 1)
+    (array([0. , 1.4]), 1.0)
+    """
+    dataset.start()
+    dataset.passes = 0
+    without = newton(dataset, fixed_gamma=gamma, fixed_temperature=temperature)
+    first = _packed(without.gamma, without.temperature, np.zeros(dataset.n_classes) if offset is None else offset)
+    free = np.array([gamma is None, temperature is None, *[offset is None] * dataset.n_classes])
+    starts = [first]
+    if gamma is None:  # the log-loss is not convex in γ
+        starts += [_packed(each, without.temperature, first[2:]) for each in STARTS]
+        some = dataset.part(PART)
+        starts = [min((_descend(some, start, free) for start in starts), key=lambda end: float(end.fun)).x]
+    end = _descend(dataset, starts[0], free)
+    # What was given keeps its digits.
+    point = (
+        math.expm1(end.x[0]) if gamma is None else gamma,
+        math.exp(end.x[1]) if temperature is None else temperature,
+    )
+    status: Status = "converged" if end.success else "not converged"
+    return Solution(*point, float(end.fun), status, MESSAGES[status], dataset.passes), end.x[2:]
+
+
+def _packed(gamma: float, temperature: float, offset: Vector) -> Vector:
+    """(log(1+γ), log T, b), which may move freely."""
+    return np.concatenate([[math.log1p(gamma), math.log(temperature)], offset])
+
+
+def _descend(dataset: Dataset, start: Vector, free: Flags) -> OptimizeResult:
+    """L-BFGS, with b in units that make rare classes as easy to move as others; `fun` is the log-loss at the end."""
+    shares = dataset.mean(_class_weight)
+    unit = np.concatenate([[1.0, 1.0], 1.0 / np.sqrt(shares + 1.0 / dataset.total_weight)])
+    ridge = np.where(free, np.concatenate([[0.0, 0.0], np.full(dataset.n_classes, 0.5 / dataset.total_weight)]), 0.0)
+
+    def objective(moved: Vector) -> tuple[float, Vector]:
+        x = start + unit * moved
+        loss, *gradient = dataset.mean(partial(_sums, x=x))
+        return loss + float(ridge @ x**2), (np.array(gradient) + 2.0 * ridge * x) * unit
+
+    low, high = np.full(len(start), -np.inf), np.full(len(start), np.inf)
+    low[:2] = math.log1p(GAMMA_BOUNDS[0]) - start[0], -REACH
+    high[:2] = math.log1p(GAMMA_BOUNDS[1]) - start[0], REACH
+    bounds = Bounds(np.where(free, low, 0.0), np.where(free, high, 0.0))
+    end = minimize(objective, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS)
+    end.x = start + unit * end.x
+    end.fun -= float(ridge @ end.x**2)
+    return end
+
+
+def _class_weight(block: Block) -> Vector:
+    """The weight of each class's rows."""
+    return np.bincount(to_numpy(block.labels), weights=block.weight, minlength=block.n_classes).astype(np.float64)
+
+
+@without_warnings
+def _sums(block: Block, x: Vector) -> Vector:
+    """A block's log-loss and its gradient in (log(1+γ), log T, b), summed over the rows."""
+    gamma, temperature = math.expm1(x[0]), math.exp(x[1])
+    total = np.zeros(1 + len(x))
+    for rows in row_blocks(block.n_rows, block.n_classes, entries=ENTRIES):
+        logits, _ = as_floating(block.logits[rows, :], "logits", "fit")
+        xp, labels = namespace(logits), block.labels[rows]
+        row = softmax_row(xp, logits, temperature)
+        offset = xp.asarray(x[2:], dtype=logits.dtype, device=array_api_compat.device(logits))
+        log_p = normalised(xp, focal_gaps(xp, row, gamma) + offset)
+        found = derivatives_of_row(xp, row, log_p, labels, gamma, temperature)
+        by_row = to_numpy(xp.stack([found.log_p, found.gradient[..., 0], found.gradient[..., 1]])).astype(np.float64)
+        weight = np.ones(len(labels)) if block.weight is None else block.weight[rows]
+        value, slope_g, slope_b = -by_row @ weight
+        total[:3] += value, (1.0 + gamma) * slope_g, -slope_b / temperature
+        total[3:] += weight @ to_numpy(xp.exp(log_p))
+    total[3:] -= _class_weight(block)
+    return total

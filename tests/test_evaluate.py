@@ -320,7 +320,16 @@ def test_words_claim_nothing_beyond_chance(found):
     assert "does not change the calibration error (ECE) beyond chance" in verdict(
         replace(evaluation, methods=[*others, after])
     )
-    assert "needs no calibration" in verdict(replace(evaluation, chosen="none"))
+    # Of predictions that are left as they are it is said what is known, and no more.
+    as_asked = replace(evaluation, chosen="none", recommended=False)
+    assert verdict(as_asked).startswith("The calibration error (ECE) of the predictions as they are is")
+    assert "No method improves on" in verdict(replace(as_asked, recommended=True))
+    error = replace(evaluation.before.measures["ece"], low=0.0)
+    before = replace(evaluation.before, measures={**evaluation.before.measures, "ece": error})
+    calibrated = replace(as_asked, recommended=True, methods=[before, *others, after])
+    assert "need no calibration" in verdict(calibrated)
+    assert "as was asked for" in recommendation(as_asked)
+    assert "has a lower ECE alone" in recommendation(replace(as_asked, recommended=True))
     rise = replace(unsure, difference=0.01, low=0.005, high=0.02, first=0.04)
     worse = replace(after.measures["ece"], value=0.3)
     after = replace(

@@ -17,6 +17,7 @@ from refocal import FocalTemperatureScaling, IsotonicCalibration, TemperatureSca
 from refocal.data import Predictions
 from refocal.errors import FormatError
 from refocal.evaluate import compare
+from refocal.metrics import METRICS
 
 BAD = "<script>alert(1)</script>"
 
@@ -54,7 +55,7 @@ def bundle(calibrator):
 def test_a_fitted_calibrator_shows_what_was_found(kind):
     calibrator = kind()
     plain = calibrator._repr_html_()
-    assert "brier_score" not in plain
+    assert "Brier score" not in plain
     calibrator.fit(*draw_logits(300))
     html, bundled = (view[view.rindex("<p>") :] for view in (calibrator._repr_html_(), bundle(calibrator)))
     assert html == bundled
@@ -62,8 +63,8 @@ def test_a_fitted_calibrator_shows_what_was_found(kind):
     assert f"temperature = {calibrator.temperature_:.4f}" in html
     report = calibrator.fit_report_
     for name in ("log_loss", "ece", "brier_score", "accuracy"):
-        at = page.cells.index(name)
-        assert page.cells[at + 1 : at + 3] == [f"{report[part][name]:.4f}" for part in ("before", "after")]
+        at = page.cells.index(METRICS[name].heading)
+        assert page.cells[at + 1 : at + 3] == [METRICS[name].text(report[part][name]) for part in ("before", "after")]
     assert "on its 300 rows, 5 classes" in page.cells
 
 

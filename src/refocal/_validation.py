@@ -7,6 +7,7 @@ exist, so there only those are checked.
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 from typing import Any
@@ -263,7 +264,9 @@ def check_option(value: Any, options: tuple[str, ...], argument: str, function: 
     """One of a few words."""
     if value not in options:
         words = ", ".join(repr(option) for option in options)
-        raise ParameterError(argument, function, expected=f"one of {words}", got=repr(value))
+        close = difflib.get_close_matches(value, options, n=1) if isinstance(value, str) else []
+        meant = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ParameterError(argument, function, expected=f"one of {words}", got=f"{value!r}{meant}")
 
 
 def check_probabilities(values: Any, argument: str, function: str, tolerance: float = SUM_TOLERANCE) -> Array:

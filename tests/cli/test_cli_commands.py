@@ -302,7 +302,7 @@ def test_the_words_of_an_evaluation_that_tried_nothing_and_of_labels_out_of_orde
     code, out, _ = refocal("evaluate", "test.npz", "--resamples", "5")
     assert code == 0
     assert "No calibrator was tried; refocal compare" in out
-    assert "needs no calibration" not in out
+    assert "need no calibration" not in out
     rows = read("val.npz")
     np.savez("wrong.npz", logits=rows.values, labels=3 - rows.labels)
     _, out, err = refocal("compare", "wrong.npz", "-m", "ts", "--resamples", "5")

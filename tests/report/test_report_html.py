@@ -124,7 +124,7 @@ def test_a_network_alone_and_two_classes():
     text = render(evaluate(test, {}, n_resamples=5))
     assert "No calibrator was tried" in text
     assert "none: no calibration." in text
-    assert "needs no calibration" not in text
+    assert "need no calibration" not in text
     assert 'id="h-surface"' not in text
     assert "No calibrator is used." in text
 

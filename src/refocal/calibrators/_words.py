@@ -10,6 +10,7 @@ import numpy as np
 
 from refocal.errors import FitWarning, warn
 from refocal.maps.steps import Chain
+from refocal.metrics import METRICS
 
 # A log-loss of this share of guessing's, log C, is none better.
 AS_GUESSING = 0.999
@@ -57,9 +58,9 @@ def warn_of_guessing(report: dict[str, Any], function: str) -> None:
 def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]]:
     """What a calibrator was fitted on, and its measures there before and after."""
     rows = [
-        (name, f"{report['before'][name]:.4f}", f"{report['after'][name]:.4f}")
+        (METRICS[name].heading, METRICS[name].text(report["before"][name]), METRICS[name].text(report["after"][name]))
         for name in report["before"]
-        if name in report["after"]
+        if name in report["after"] and name in METRICS
     ]
     if report["n_samples"] == 0:
         return f"made of the settings of the training, without rows; {report['n_classes']:,} classes", rows

@@ -38,8 +38,8 @@ Source = Annotated[
 ]  # fmt: skip
 Methods = Annotated[
     list[str] | None,
-    typer.Option("--method", "--methods", "-m", help="A method, or several with commas; 'all' for every one. By "
-                 "default the usual ones.", autocompletion=options.complete_method),
+    typer.Option("--method", "--methods", "-m", help=f"Several with commas, by default the usual ones, 'all' for "
+                 f"every one: {options.METHOD_NAMES}.", autocompletion=options.complete_method),
 ]  # fmt: skip
 Report = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here as well.")]
 EvaluationFile = Annotated[Path | None, typer.Option("-o", "--output", help="Write the evaluation here, as JSON.")]
@@ -97,7 +97,7 @@ def fit(
         typer.Option(
             "--method",
             "-m",
-            help="auto, ts, fts, …; by default auto, or fts where one of its options is given.",
+            help=f"By default auto, or fts where one of its options is given. One of {options.METHOD_NAMES}.",
             autocompletion=options.complete_method,
         ),
     ] = None,

@@ -17,6 +17,11 @@ from refocal.errors import InputError, InputWarning, ParameterError
 if TYPE_CHECKING:
     from refocal.data import Predictions
 
+# Written out, because reading them from the registry would load it for every command.
+METHOD_NAMES = (
+    "auto, ts, ts-ece, focal, fts, fts-nll, fts-ece, vs, ms, dirichlet, svs, sms, fss, fss-order, ets, logistic, beta, "
+    "spline, isotonic, histogram, bbq"
+)
 Probabilities = Annotated[bool, typer.Option("--probabilities", help="The numbers are probabilities, not logits.")]
 Values = Annotated[
     str | None,

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+# Blanks between two columns.
+GAP = 2
+# Columns of a comparison that a narrow terminal does without, the first one first.
+DROPPED = ("fit s", "Brier score", "γ", "T", "accuracy %")
 
 if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
@@ -21,7 +26,7 @@ def out() -> Console:
     """The terminal, or whatever standard output is just now."""
     # Into a file a table is as wide as it needs to be: nothing is cut off.
     width = None if sys.stdout.isatty() else 160
-    return Console(highlight=False, soft_wrap=True, width=width)
+    return Console(highlight=False, soft_wrap=width is not None, width=width)
 
 
 def print_json(data: Any) -> None:
@@ -49,11 +54,9 @@ def print_evaluation(evaluation: Evaluation) -> None:
     from refocal.evaluate import comparison_table, recommendation, verdict
     from refocal.evaluate.summary import headers, remarks
 
-    table = plain_table(*headers(evaluation))
-    for row in comparison_table(evaluation):
-        table.add_row(*row.cells, style="bold" if row.chosen else None)
-    console = out()
-    console.print(table)
+    console, rows = out(), comparison_table(evaluation)
+    chosen = next(i for i, row in enumerate(rows) if row.chosen)
+    print_table(console, headers(evaluation), [row.cells for row in rows], DROPPED, bold=chosen)
     console.print(verdict(evaluation))
     console.print(recommendation(evaluation))
     for line in remarks(evaluation):
@@ -73,10 +76,7 @@ def print_calibrator(calibrator: Calibrator) -> None:
     console.print(describe(calibrator.chain_) + search, markup=False)
     on, rows = report_rows(report)
     if rows:
-        table = plain_table(on, "before", "after")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+        print_table(console, (on, "before", "after"), rows)
     else:
         console.print(on, markup=False)
     for sentence in report.get("sentences", ()):
@@ -85,9 +85,36 @@ def print_calibrator(calibrator: Calibrator) -> None:
         console.print(f"Beware: {GUESSED}.", markup=False)
 
 
+def print_table(
+    console: Console,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    dropped: Sequence[str] = (),
+    bold: int | None = None,
+) -> None:
+    """A table whose numbers and names are never cut: where it is too wide, columns are left out, the first of
+    `dropped` first, and named below it.
+    """
+    widths = [max(len(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
+    kept, left_out = list(range(len(heads))), []
+    for head in dropped:
+        if sum(widths[i] + GAP for i in kept) - GAP <= console.width:
+            break
+        if head in heads:
+            kept.remove(heads.index(head))
+            left_out.append(head)
+    table = plain_table(*(heads[i] for i in kept))
+    for n, row in enumerate(rows):
+        table.add_row(*(row[i] for i in kept), style="bold" if n == bold else None)
+    wide = max(console.width, sum(widths[i] + GAP for i in kept))
+    Console(file=console.file, highlight=False, width=wide).print(table, markup=False)
+    if left_out:
+        console.print(f"Too narrow for: {', '.join(left_out)}. A wider terminal or --json shows them.", style="dim")
+
+
 def plain_table(*heads: str) -> Table:
     """A table without a frame: the first column to the left, numbers to the right."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
     for i, head in enumerate(heads):
         table.add_column(head, justify="left" if i == 0 else "right", no_wrap=True)
     return table

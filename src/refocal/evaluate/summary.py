@@ -73,9 +73,11 @@ def verdict(evaluation: Evaluation) -> str:
     if after.name == NONE:
         error = after.measures["ece"]
         as_it_is = f"{percent(error.value)} % ({interval_percent(error)})"
-        if len(evaluation.methods) == 1 or ABSENT_CLASSES in evaluation.run:
+        if len(evaluation.methods) == 1 or not evaluation.recommended or ABSENT_CLASSES in evaluation.run:
             return f"The calibration error (ECE) of the predictions as they are is {as_it_is}."
-        return f"The network needs no calibration: its calibration error (ECE) is {as_it_is} as it is."
+        if error.low == 0.0:
+            return f"The predictions need no calibration: their calibration error (ECE) is {as_it_is} as they are."
+        return f"No method improves on the predictions as they are: their calibration error (ECE) is {as_it_is}."
     old, new = evaluation.before.measures["ece"].value, after.measures["ece"].value
     side = _side(new - old, after.against_none)
     ece_change = _change(side, "calibration error (ECE)", f"{percent(old)} %", f"{percent(new)} %")
@@ -104,7 +106,7 @@ def recommendation(evaluation: Evaluation) -> str:
     if best.name == NONE and len(evaluation.methods) == 1:
         return "No calibrator was tried; refocal compare fits the usual ones and says which to use."
     if best.name == NONE:
-        return "Recommendation: leave the network as it is; no method is better without a worse log-loss."
+        return f"Recommendation: leave the predictions as they are{_why_nothing(evaluation)}."
     others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
     said = (
         f"Recommendation: {best.name} ({best.title}), the least ECE among the methods within 1 % of the best log-loss."
@@ -123,6 +125,22 @@ def recommendation(evaluation: Evaluation) -> str:
     else:
         said += f" By ECE alone {second.name} is better beyond chance"
     return f"{said} (difference {points(gap, second.against_chosen)})."
+
+
+def _why_nothing(evaluation: Evaluation) -> str:
+    """Why nothing is recommended, with the methods that are better by ECE or by log-loss alone."""
+    if not evaluation.recommended:
+        return ", as was asked for"
+    here = {name: evaluation.before.measures[name].value for name in ("ece", "log_loss")}
+    others = [method for method in evaluation.methods if method.name != NONE]
+    better = {name: min(others, key=lambda m: m.measures[name].value) for name in here}
+    said = [
+        f"{best.name} has a lower {METRICS[name].label} alone ({METRICS[name].text(best.measures[name].value)} against "
+        f"{METRICS[name].text(here[name])}{METRICS[name].unit and ' ' + METRICS[name].unit})"
+        for name, best in better.items()
+        if best.measures[name].value < here[name]
+    ]
+    return f"; {' and '.join(said)}" if said else ": no method has a lower ECE or a lower log-loss"
 
 
 def remarks(evaluation: Evaluation) -> list[str]:

@@ -118,6 +118,22 @@ def test_images_and_tokens_with_leading_axes():
     assert shaped.predict(logits.reshape(2, 15, 20, 5)).shape == (2, 15, 20)
 
 
+@pytest.mark.parametrize("make", [np.asarray, torch.tensor])
+def test_classes_of_images_may_lie_on_axis_1(make):
+    logits, labels = draw_logits(2 * 3 * 4 * 50, 3)
+    logits, labels = logits.reshape(50, 6, 4, 3), labels.reshape(50, 6, 4)
+    last = TemperatureScaling().fit(make(logits), make(labels))
+    images = make(np.ascontiguousarray(np.moveaxis(logits, -1, 1)))
+    fitted = TemperatureScaling().fit(images, make(labels), class_axis=1)
+    assert fitted.temperature_ == last.temperature_
+    for method in ("predict_proba", "predict_log_proba"):
+        want = np.moveaxis(to_numpy(getattr(last, method)(make(logits))), -1, 1)
+        np.testing.assert_array_equal(to_numpy(getattr(fitted, method)(images, class_axis=1)), want)
+    np.testing.assert_array_equal(to_numpy(fitted.predict(images, class_axis=1)), np.argmax(logits, axis=-1))
+    with pytest.raises(ShapeError, match=r"'class_axis' of TemperatureScaling.predict must be an axis of 4. Got 4"):
+        fitted.predict(images, class_axis=4)
+
+
 def test_probabilities_when_said_so():
     logits, labels = draw_logits()
     p = np.exp(log_softmax(3.0 * logits))

@@ -79,13 +79,17 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     input: str
     chain_: Chain
 
-    def fit(self, X: Array, y: Array = None, sample_weight: Array = None) -> Self:
+    def fit(self, X: Array, y: Array = None, sample_weight: Array = None, *, class_axis: int = -1) -> Self:
         """Fit on logits `X` and labels `y`. If it fails, the calibrator is left unfitted.
+
+        `class_axis=1` is for images (N, C, H, W) with labels (N, H, W), here and in what is predicted.
 
         `X` may be a `refocal.engine.Dataset`, which has labels and weights; rows that do not fit into memory come as
         `refocal.scale` opens them, or as Dask or Zarr arrays; see docs/scale.md.
         """
-        return self.fit_with_progress(X, y, sample_weight, None)
+        return self.fit_with_progress(
+            _classes_last(X, class_axis, f"{type(self).__name__}.fit"), y, sample_weight, None
+        )
 
     def fit_with_progress(
         self, X: Array, y: Array, sample_weight: Array, progress: Callable[[float], None] | None
@@ -148,22 +152,26 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         block.input, block.classes, block.floor = self.input, classes, floor
         return block
 
-    def predict_log_proba(self, X: Array) -> Array:
+    def predict_log_proba(self, X: Array, *, class_axis: int = -1) -> Array:
         """Log-probabilities: exact where probabilities round to 0 or 1."""
         check_is_fitted(self)
+        if class_axis != -1:
+            last = self.predict_log_proba(_classes_last(X, class_axis, f"{type(self).__name__}.predict_log_proba"))
+            return namespace(last).moveaxis(last, -1, class_axis)
         if _is_dask(X):
             return _by_chunk(self.predict_log_proba, X)
         name = f"{type(self).__name__}.predict_log_proba"
         _check_feature_names(self, X, reset=False)
         return self.log_proba_of(self._logits(X, name))
 
-    def predict_proba(self, X: Array) -> Array:
+    def predict_proba(self, X: Array, *, class_axis: int = -1) -> Array:
         """Probabilities, one column for each of `classes_`; of a Dask array they are computed when asked for."""
-        log_p = self.predict_log_proba(X)
+        log_p = self.predict_log_proba(X, class_axis=class_axis)
         return namespace(log_p).exp(log_p)
 
-    def predict(self, X: Array) -> Array:
+    def predict(self, X: Array, *, class_axis: int = -1) -> Array:
         """The class of the largest probability."""
+        X = _classes_last(X, class_axis, f"{type(self).__name__}.predict")
         if _is_dask(X):
             return _by_chunk(self.predict, X, self.classes_.dtype, drop_axis=X.ndim - 1)
         index = self._predicted_index(X)
@@ -275,6 +283,16 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = False
         tags.array_api_support = True
         return tags
+
+
+def _classes_last(X: Array, class_axis: int, function: str) -> Array:
+    """The same numbers with the classes on the last axis; whatever `X` is where they lie there already."""
+    if class_axis == -1:
+        return X
+    values = as_array(X, "X", function)
+    if not -values.ndim <= class_axis < values.ndim:
+        raise ShapeError("class_axis", function, expected=f"an axis of {values.ndim}", got=str(class_axis))
+    return namespace(values).moveaxis(values, class_axis, -1)
 
 
 def _is_dask(X: Any) -> bool:

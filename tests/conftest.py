@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import tarfile
 from collections import Counter
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
@@ -12,6 +14,7 @@ import pytest
 import torch
 
 from array_libraries import MAKE
+from helpers import PATIENCE
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # the GPU's passes, step by step on the CPU
@@ -81,3 +84,23 @@ def browser():
 
     yield show
     driver.quit()
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory):
+    """axe-core, which looks for barriers in a page: a function (driver) → what it found; skipped where npm has none."""
+    folder = tmp_path_factory.mktemp("axe")
+    pack = [shutil.which("npm") or "npm", "pack", "axe-core@4.10.3", "--silent", "--fetch-retries=0"]
+    try:
+        subprocess.run(pack, cwd=folder, check=True, capture_output=True, timeout=PATIENCE)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        pytest.skip("npm cannot fetch axe-core: pages are not looked at by it")
+    with tarfile.open(next(folder.glob("*.tgz"))) as archive:
+        source = archive.extractfile("package/axe.min.js").read().decode()
+
+    def violations(driver):
+        driver.execute_script(source)
+        found = driver.execute_async_script("axe.run().then(arguments[0])")["violations"]
+        return [(each["id"], [node["html"][:120] for node in each["nodes"]][:3]) for each in found]
+
+    return violations

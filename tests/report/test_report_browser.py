@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from helpers import worst_contrast
+from helpers import wait_until, worst_contrast
+from refocal import load
+from refocal.evaluate import comparison_table
+from refocal.maps import focal_temperature
 
 pytestmark = pytest.mark.slow
 
@@ -88,12 +95,12 @@ def selected(driver, label):
 @pytest.mark.parametrize(
     ("label", "names"),
     [
-        ("Diagrams of every method", ["fts-nll", "fts", "ts", "none"]),
+        ("Diagrams of every method", None),
         ("How to use the calibrator", ["Python", "torch", "the numbers alone", "command line", "calibrator.json"]),
     ],
 )
-def test_tabs_by_click_and_by_keyboard(open_browser, label, names):
-    driver = open_browser()
+def test_tabs_by_click_and_by_keyboard(open_browser, evaluation, label, names):
+    driver, names = open_browser(), names or [row.name for row in comparison_table(evaluation)]
     for name in names:
         driver.find_element(By.XPATH, f'//*[@aria-label="{label}"]//button[text()="{name}"]').click()
         assert selected(driver, label) == name
@@ -162,3 +169,102 @@ def test_on_paper_nothing_is_hidden(open_browser):
     assert not driver.find_element(By.CSS_SELECTOR, ".copy").is_displayed()
     box = driver.find_element(By.CSS_SELECTOR, ".scroll.tall")
     assert driver.execute_script("return arguments[0].scrollHeight <= arguments[0].clientHeight + 2", box)
+
+
+def test_axe_finds_no_barrier(open_browser, axe):
+    for scheme in ("light", "dark"):
+        driver = open_browser(1200, scheme)
+        driver.find_element(By.CSS_SELECTOR, "#classes-table button.link").click()
+        assert axe(driver) == []
+
+
+def tip_of(driver):
+    tip = driver.find_element(By.ID, "tip")
+    return tip.text if tip.is_displayed() else ""
+
+
+def test_a_point_says_its_numbers_by_pointing_and_by_keys(open_browser, evaluation):
+    driver = open_browser()
+    curve = evaluation.after.reliability
+    bins = zip(curve.count, curve.confidence, curve.accuracy, curve.low, curve.high, strict=True)
+    said = [
+        f"{n:,} rows: confidence {100 * shares[0]:.2f} %, accuracy {100 * shares[1]:.2f} %; "
+        f"by chance {100 * shares[2]:.2f} to {100 * shares[3]:.2f} %"
+        for n, *shares in bins
+    ]
+    assert tip_of(driver) == ""
+    chart = driver.find_element(By.CSS_SELECTOR, "#fig-reliability-after svg")
+    ActionChains(driver).move_to_element(chart.find_element(By.CSS_SELECTOR, ".mark")).perform()
+    assert tip_of(driver) == said[0]
+    driver.execute_script("arguments[0].focus()", chart)
+    for i in (1, 2):
+        chart.send_keys(Keys.ARROW_RIGHT)
+        assert tip_of(driver) == said[i]
+        assert driver.find_element(By.ID, "status").get_attribute("textContent") == said[i]
+    chart.send_keys(Keys.ESCAPE)
+    assert tip_of(driver) == ""
+    # Every chart has points that speak.
+    for svg in driver.find_elements(By.CSS_SELECTOR, "svg.figure"):
+        assert svg.get_attribute("tabindex") == "0"
+
+
+def test_a_class_in_detail(open_browser, evaluation):
+    driver = open_browser()
+    box = driver.find_element(By.CSS_SELECTOR, ".search input")
+    box.send_keys("class 7")
+    rows = [row for row in driver.find_elements(By.CSS_SELECTOR, "#classes-table tbody tr") if row.is_displayed()]
+    assert [row.find_element(By.TAG_NAME, "th").text for row in rows] == ["class 7"]
+    rows[0].find_element(By.TAG_NAME, "button").send_keys(Keys.ENTER)
+    detail, found = driver.find_element(By.ID, "class-detail"), evaluation.after.classes[7].detail
+    assert driver.switch_to.active_element.text == "class 7"
+    assert ", ".join(map(str, found.examples)) in detail.text
+    for label, count in found.predicted_as:
+        assert f"{evaluation.name_of(label)} ({count})" in detail.text
+    marks = detail.find_elements(By.CSS_SELECTOR, ".mark")
+    assert len(marks) == len(found.count) + len(evaluation.before.classes[7].detail.count)
+    tips = [mark.get_attribute("data-tip") for mark in marks]
+    assert any(tip.startswith(f"After: {found.count[0]:,} rows") for tip in tips)
+    # A name that holds markup stays text.
+    box.send_keys(Keys.CONTROL, "a")
+    box.send_keys("<b>")
+    driver.find_element(By.XPATH, '//button[text()="<b>&$x$"]').click()
+    assert driver.find_element(By.CSS_SELECTOR, "#class-detail h3").text == "<b>&$x$"
+
+
+def test_downloads(open_browser, evaluation, tmp_path):
+    driver = open_browser()
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    for link in driver.find_elements(By.CSS_SELECTOR, "#downloads a"):
+        link.click()
+    figure = driver.find_element(By.ID, "fig-reliability-after")
+    ActionChains(driver).move_to_element(figure).perform()
+    for pressed in figure.find_elements(By.CSS_SELECTOR, ".figure-tools button"):
+        driver.execute_script("arguments[0].click()", pressed)
+    names = ("calibrator.json", "metrics.csv", "reliability-after.svg", "reliability-after.png")
+    wait_until(lambda: all((tmp_path / name).is_file() for name in names))
+    logits = np.random.default_rng(0).normal(size=(5, 30))
+    fitted, point = load(tmp_path / "calibrator.json"), evaluation.after.parameters
+    expected = np.exp(focal_temperature(logits, point["gamma"], point["temperature"]))
+    np.testing.assert_allclose(fitted.predict_proba(logits), expected, rtol=1e-12)
+    table = list(csv.DictReader((tmp_path / "metrics.csv").read_text(encoding="utf-8").splitlines()))
+    ece = next(row for row in table if (row["method"], row["measure"]) == ("fts", "ece"))
+    assert float(ece["value"]) == evaluation["fts"].measures["ece"].value
+    drawn = (tmp_path / "reliability-after.svg").read_text(encoding="utf-8")
+    assert ElementTree.fromstring(drawn).tag.endswith("svg")  # noqa: S314, made by the page
+    assert "var(" not in drawn
+    assert (tmp_path / "reliability-after.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_scripts_everything_can_be_read(open_browser):
+    driver = open_browser()
+    driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        driver = open_browser()
+        for panel in driver.find_elements(By.CSS_SELECTOR, '[role="tabpanel"]'):
+            assert panel.is_displayed()
+        assert not driver.find_element(By.CSS_SELECTOR, '[role="tablist"]').is_displayed()
+        title = driver.find_element(By.CSS_SELECTOR, "#fig-reliability-after .mark title")
+        assert "accuracy" in title.get_attribute("textContent")
+        assert driver.find_elements(By.CSS_SELECTOR, "th button, .copy, .search") == []
+    finally:
+        driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -34,7 +34,7 @@ from refocal.metrics.bootstrap import summarise
 from refocal.metrics.intervals import Summary
 from refocal.metrics.reliability import band_of, curve_of
 
-HISTOGRAM_BINS = 20
+HISTOGRAM_BINS, CLASS_BINS = 20, 10
 # Confusions and examples that are kept of each class.
 FEW = 5
 
@@ -126,6 +126,8 @@ def _classes(test: Predictions, calibrator: Calibrator | None) -> list[ClassRow]
         weight = None if rows.weight is None else rows.weight[said]
         any_said = bool(said.any()) and (weight is None or weight.sum() > 0)
         bins = make_bins(p, occurs, rows.weight, n_bins=N_BINS, strategy="quantile")
+        # For a diagram of one class, whose probability is small in most rows, bins of equal mass would all lie at 0.
+        apart = make_bins(p, occurs, rows.weight, n_bins=CLASS_BINS, strategy="uniform")
         wrong = np.flatnonzero(occurs.astype(bool) & ~said)
         surest = wrong[np.argsort(-top[wrong], kind="stable")[:FEW]]
         found.append(
@@ -137,9 +139,9 @@ def _classes(test: Predictions, calibrator: Calibrator | None) -> list[ClassRow]
                 confidence=float(np.average(top[said], weights=weight)) if any_said else None,
                 ece=norm_of_gaps(bins, "l1"),
                 detail=ClassDetail(
-                    bins.count.tolist(),
-                    _rounded(bins.confidence / bins.weight),
-                    _rounded(bins.correct / bins.weight),
+                    apart.count.tolist(),
+                    _rounded(apart.confidence / apart.weight),
+                    _rounded(apart.correct / apart.weight),
                     confusions.get((0, label), []),
                     confusions.get((1, label), []),
                     surest.tolist(),

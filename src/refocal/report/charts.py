@@ -17,6 +17,7 @@ from refocal.report.figures import DEFAULT_TOLERANCE
 DENSITY = 44
 # Shades of a surface from the best to the worst level; dark is good, in both themes.
 SHADES = ["#00204c", "#123570", "#31446b", "#4a546c", "#61646f", "#757575", "#8b8778", "#a39876", "#bcaa6f", "#f1d24d"]
+OBJECTIVES = {"nll": "log-loss", "ece": "ECE", "auto": "loss and ECE"}
 # A method farther from the best than so many times the median's distance is shown by an arrow.
 FAR = 4.0
 
@@ -196,8 +197,7 @@ def _border(plot: Plot, inside: list[list[bool]], left: list[float], right: list
 def _legend(plot: Plot, found: SearchSurface, best: float, spread: float) -> None:
     """The shades with words and numbers beside them."""
     left, top, height = plot.size[0] - 94, 40.0, 14.0
-    metric = METRICS.get(found.objective)
-    plot.text(left, 16, metric.label if metric else f"objective {found.objective}")
+    plot.text(left, 16, OBJECTIVES.get(found.objective, found.objective))
     plot.text(left, 32, "best: dark")
     for i, color in enumerate(SHADES):
         y = top + height * i

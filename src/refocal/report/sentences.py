@@ -82,7 +82,12 @@ def about_surface(evaluation: Evaluation) -> str:
     other = "" if is_chosen else f" The method shown in detail is {evaluation.after.title}, which was fitted otherwise."
     free = "" if found.tolerance is not None else ", though this search did not have to stay inside"
     share = 100 * (0.02 if found.tolerance is None else found.tolerance)
+    shades = {
+        "auto": " Shades show log-loss and ECE in balance, relative to the best of each.",
+        "nll": " Shades show the log-loss.",
+        "ece": " Shades show the ECE.",
+    }.get(found.objective, f" Shades show {found.objective}.")
     return (
         f"Every pair of γ and temperature that {found.method} looked at on the validation set. {ring}{other} The "
-        f"dashed border encloses the points whose log-loss is within {share:g} % of the best{free}."
+        f"dashed border encloses the points whose log-loss is within {share:g} % of the best{free}.{shades}"
     )

@@ -12,10 +12,12 @@ import torch
 
 from helpers import draw_logits
 from refocal import FocalTemperatureScaling, TemperatureScaling, decomposition, losses, metrics
-from refocal.data import Predictions
-from refocal.errors import LabelError
+from refocal.cli.run import run
+from refocal.data import Predictions, read
+from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.evaluate import compare
 from refocal.evaluate.summary import remarks, verdict
+from refocal.scale import blocks, open_rows
 
 P = np.array([[0.7, 0.3], [0.2, 0.8], [0.4, 0.6], [0.9, 0.1]])
 TAKERS = {
@@ -67,13 +69,81 @@ def test_labels_that_mark_rows_without_one_are_no_class(ignored, n_absent, asarr
     logits, labels = logits[used], labels[used]
     marked = np.where(np.arange(len(labels)) % 10 == 0, ignored, labels)
     with pytest.raises(
-        LabelError, match=rf"between 0 and 5; leave out the rows whose label is {ignored}, .* Got labels"
+        LabelError,
+        match=rf"between 0 and 5; leave out the rows whose label is {ignored}, .* Got labels .*ignore_index=",
     ):
         TemperatureScaling().fit(asarray(logits), asarray(marked))
     with pytest.raises(LabelError, match=rf"between 0 and 5; leave out the rows whose label is {ignored}"):
         metrics.accuracy(asarray(marked), asarray(np.full(logits.shape, 1 / 6)))
     with pytest.raises(LabelError, match=rf"between 0 and 5; leave out the rows whose label is {ignored}"):
         Predictions.from_logits(asarray(logits), asarray(marked))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.asarray, pd.DataFrame], ids=["numpy", "torch", "pandas"])
+def test_rows_without_a_label_are_left_out_where_that_is_said(kind):
+    logits, labels = draw_logits(500, 6)
+    marked = np.where(np.arange(500) % 10 == 0, 255, np.where(np.arange(500) % 10 == 1, -100, labels))
+    used = (marked != 255) & (marked != -100)
+    unlabelled = logits.copy()
+    unlabelled[~used] = np.nan  # what stands there does not matter
+    weight = np.random.default_rng(0).random(500)
+    expected = TemperatureScaling().fit(logits[used], labels[used], weight[used])
+    found = TemperatureScaling().fit(kind(unlabelled), marked, weight, ignore_index=(255, -100))
+    assert found.temperature_ == expected.temperature_
+    assert found.fit_report_ == expected.fit_report_
+    if kind is not pd.DataFrame:
+        rows = Predictions.from_logits(kind(unlabelled), kind(marked), weight=weight, ignore_index=[255, -100])
+        np.testing.assert_array_equal(rows.labels, labels[used])
+        np.testing.assert_array_equal(rows.weight, weight[used])
+        np.testing.assert_array_equal(np.asarray(rows.values), logits[used])
+
+
+def test_pixels_without_a_label_are_left_out():
+    logits, labels = draw_logits(600, 3)
+    marked = np.where(np.arange(600) % 7 == 0, 255, labels)
+    expected = TemperatureScaling().fit(logits[marked < 3], labels[marked < 3]).temperature_
+    images, masks = logits.reshape(6, 10, 10, 3), marked.reshape(6, 10, 10)
+    assert TemperatureScaling().fit(images, masks, ignore_index=255).temperature_ == expected
+    first = np.moveaxis(images, -1, 1)
+    assert TemperatureScaling().fit(first, masks, class_axis=1, ignore_index=255).temperature_ == expected
+
+
+def test_ignored_rows_in_blocks_and_in_files(tmp_path):
+    logits, labels = draw_logits(400, 4)
+    marked = np.where(np.arange(400) % 5 == 0, 255, labels)
+    expected = TemperatureScaling().fit(logits, marked, ignore_index=255)
+    rows = blocks([(logits[:150], marked[:150]), (logits[150:], marked[150:])], ignore_index=255)
+    found = TemperatureScaling().fit(rows)
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-12)
+    assert found.fit_report_["n_samples"] == 320
+    np.savez(tmp_path / "rows.npz", logits=logits, labels=marked)
+    assert len(read(tmp_path / "rows.npz", ignore_index=255)) == 320
+    opened = open_rows(tmp_path / "rows.npz", ignore_index=255)
+    assert TemperatureScaling().fit(opened).temperature_ == pytest.approx(expected.temperature_, rel=1e-12)
+    with pytest.raises(LabelError, match=r"Got 255 in row 0 of .* Leave such rows out with ignore_index="):
+        TemperatureScaling().fit(blocks([(logits, marked)]))
+    with pytest.raises(LabelError, match=r"Leave such rows out with ignore_index="):
+        read(tmp_path / "rows.npz")
+    with pytest.raises(
+        ParameterError, match=r"'ignore_index' of TemperatureScaling\.fit must be given where the rows are"
+    ):
+        TemperatureScaling().fit(rows, ignore_index=255)
+    assert run(["fit", str(tmp_path / "rows.npz"), "--ignore-index", "255", "-o", str(tmp_path / "c.json")]) == 0
+
+
+def test_not_all_rows_can_be_left_out():
+    for call in (
+        lambda: TemperatureScaling().fit(P, [255, 255, 255, 255], ignore_index=255),
+        lambda: Predictions.from_probabilities(P, [255, 255, 255, 255], ignore_index=255),
+    ):
+        with pytest.raises(LabelError, match="of at least one row that 'ignore_index' does not leave out"):
+            call()
+    with pytest.raises(
+        ParameterError, match=r"'ignore_index' of TemperatureScaling\.fit must be an integer or several"
+    ):
+        TemperatureScaling().fit(P, [0, 1, 0, 1], ignore_index="none")
+    with pytest.raises(ShapeError, match=r"'X' of TemperatureScaling.fit must be of one row for each label"):
+        TemperatureScaling().fit(P, [0, 1, 255], ignore_index=255)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import numpy as np
 
 from refocal._arrays import (
     Array,
+    Flags,
     Vector,
     as_array,
     as_floating,
@@ -99,7 +100,9 @@ def _describe_bad_row(xp: Any, logits: Array) -> str:
     return f"{what} in row {row}"
 
 
-def check_labels(values: Any, logits: Array, function: str, argument: str = "labels") -> Array:
+def check_labels(
+    values: Any, logits: Array, function: str, argument: str = "labels", remedy: Remedy | None = None
+) -> Array:
     """Labels 0 … C-1, one for each row of `logits`, as an array of the same library and device."""
     labels = in_library_of(logits, whole_numbers(as_array(values, argument, function), argument, function))
     if tuple(labels.shape) != tuple(logits.shape[:-1]):
@@ -111,7 +114,7 @@ def check_labels(values: Any, logits: Array, function: str, argument: str = "lab
         )
     xp, n_classes = namespace(logits), int(logits.shape[-1])
     if not is_traced(labels) and math.prod(labels.shape) > 0:
-        check_label_range(int(xp.min(labels)), int(xp.max(labels)), n_classes, argument, function)
+        check_label_range(int(xp.min(labels)), int(xp.max(labels)), n_classes, argument, function, remedy)
     return xp.astype(labels, xp.int64) if not array_api_compat.is_jax_array(labels) else labels
 
 
@@ -131,14 +134,34 @@ def whole_numbers(labels: Array, argument: str, function: str) -> Array:
     return xp.astype(labels, xp.asarray(0).dtype)
 
 
-def check_label_range(lowest: int, highest: int, n_classes: int, argument: str, function: str) -> None:
+def check_label_range(
+    lowest: int, highest: int, n_classes: int, argument: str, function: str, remedy: Remedy | None = None
+) -> None:
     """Labels between 0 and C-1; those that usually mark rows without one have their own remedy."""
     if lowest >= 0 and highest < n_classes:
         return
     ignored = next((label for label in (lowest, highest) if label in IGNORED), None)
-    remedy = "" if ignored is None else f"; leave out the rows whose label is {ignored}, which names no class"
-    expected = f"between 0 and {n_classes - 1}{remedy}"
-    raise LabelError(argument, function, expected=expected, got=f"labels from {lowest} to {highest}")
+    what = "" if ignored is None else f"; leave out the rows whose label is {ignored}, which names no class"
+    expected, got = f"between 0 and {n_classes - 1}{what}", f"labels from {lowest} to {highest}"
+    raise LabelError(argument, function, expected=expected, got=got, remedy=None if ignored is None else remedy)
+
+
+def check_marks(ignore_index: Any, function: str) -> tuple[int, ...]:
+    """The labels that mark rows without one: none, one or several integers."""
+    marks = [] if ignore_index is None else np.ravel(ignore_index).tolist()
+    if any(type(mark) is not int for mark in marks):
+        raise ParameterError("ignore_index", function, expected="an integer or several", got=repr(ignore_index))
+    return tuple(marks)
+
+
+def labelled_rows(labels: Any, ignore_index: Any, argument: str, function: str) -> Flags:
+    """Which rows have a label, where `ignore_index`, one or several, marks those without one; at least one has."""
+    marks = check_marks(ignore_index, function)
+    kept: Flags = ~np.isin(to_numpy(as_array(labels, argument, function)), marks)
+    if not kept.any():
+        expected = "of at least one row that 'ignore_index' does not leave out"
+        raise LabelError(argument, function, expected=expected, got=f"{kept.size:,} labels, none of another kind")
+    return kept
 
 
 def read_labels(values: Any, argument: str, function: str) -> tuple[Array, tuple[Any, ...] | None]:

@@ -46,6 +46,7 @@ class Remedy(Enum):
     )
     READ_PROBABILITIES = "If those are meant, say input='probabilities'."
     READ_LOGITS = "If those are meant, say input='logits'."
+    IGNORE_INDEX = "Leave such rows out with ignore_index=."
     LABELS = "Name theirs with labels=, also a .npy file that holds them."
     CLASS_NAMES = "Give the names of all classes with class_names=."
     POSITIVE_LABEL = "Of two classes, say which label is the positive one: positive_label=. Or give class_names=."

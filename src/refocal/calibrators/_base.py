@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -34,10 +34,10 @@ from refocal._validation import (
     warn_of_probabilities,
 )
 from refocal.calibrators._fitted import Fitted, report_of
-from refocal.calibrators._labels import column_names, encode
+from refocal.calibrators._labels import column_names, encode, without_ignored
 from refocal.calibrators._words import html_of_fit, warn_of_guessing
 from refocal.engine import Block, Dataset
-from refocal.errors import DataError, ShapeError, UnsupportedError
+from refocal.errors import DataError, ParameterError, ShapeError, UnsupportedError
 from refocal.maps.steps import Chain, Floor
 
 if TYPE_CHECKING:
@@ -79,17 +79,30 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     input: str
     chain_: Chain
 
-    def fit(self, X: Array, y: Array = None, sample_weight: Array = None, *, class_axis: int = -1) -> Self:
+    def fit(
+        self,
+        X: Array,
+        y: Array = None,
+        sample_weight: Array = None,
+        *,
+        class_axis: int = -1,
+        ignore_index: int | Sequence[int] | None = None,
+    ) -> Self:
         """Fit on logits `X` and labels `y`. If it fails, the calibrator is left unfitted.
 
-        `class_axis=1` is for images (N, C, H, W) with labels (N, H, W), here and in what is predicted.
+        `class_axis=1` is for images (N, C, H, W) with labels (N, H, W), here and in what is predicted. `ignore_index`
+        is a label, or several, of rows that have none and are left out, such as 255 in segmentation.
 
         `X` may be a `refocal.engine.Dataset`, which has labels and weights; rows that do not fit into memory come as
         `refocal.scale` opens them, or as Dask or Zarr arrays; see docs/scale.md.
         """
-        return self.fit_with_progress(
-            _classes_last(X, class_axis, f"{type(self).__name__}.fit"), y, sample_weight, None
-        )
+        name = f"{type(self).__name__}.fit"
+        X = _classes_last(X, class_axis, name)
+        if ignore_index is not None:
+            if isinstance(X, Dataset) or _is_dask(X):
+                raise ParameterError("ignore_index", name, expected="given where the rows are opened", got="it here")
+            X, y, sample_weight = without_ignored(X, y, sample_weight, ignore_index, name)
+        return self.fit_with_progress(X, y, sample_weight, None)
 
     def fit_with_progress(
         self, X: Array, y: Array, sample_weight: Array, progress: Callable[[float], None] | None

@@ -114,6 +114,7 @@ def fit(
     positive_label: options.PositiveLabel = None,
     weights: options.Weights = None,
     first_label: options.FirstLabel = 0,
+    ignore_index: options.IgnoreIndex = None,
     renormalise: options.Renormalise = False,
     scheduler: large.Scheduler = None,
     skip_bad_rows: large.SkipBadRows = False,
@@ -128,7 +129,7 @@ def fit(
     options.check_output(output, ONLY_JSON)
     reading = options.how_to_read(
         probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
-        first_label=first_label, renormalise=renormalise,
+        first_label=first_label, ignore_index=ignore_index, renormalise=renormalise,
     )  # fmt: skip
     settings = {
         "objective": objective,
@@ -236,6 +237,7 @@ def evaluate(
     positive_label: options.PositiveLabel = None,
     weights: options.Weights = None,
     first_label: options.FirstLabel = 0,
+    ignore_index: options.IgnoreIndex = None,
     renormalise: options.Renormalise = False,
     resamples: options.MaybeResamples = None,
     seed: options.MaybeSeed = None,
@@ -257,7 +259,7 @@ def evaluate(
         fitted[file.stem] = load(file)
     reading = options.how_to_read(
         probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
-        first_label=first_label, renormalise=renormalise,
+        first_label=first_label, ignore_index=ignore_index, renormalise=renormalise,
     )  # fmt: skip
     bootstrap: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
     chosen, title = next(iter(fitted)) if len(fitted) == 1 else None, Path(test).stem
@@ -291,6 +293,7 @@ def compare(
     positive_label: options.PositiveLabel = None,
     weights: options.Weights = None,
     first_label: options.FirstLabel = 0,
+    ignore_index: options.IgnoreIndex = None,
     renormalise: options.Renormalise = False,
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
@@ -300,7 +303,7 @@ def compare(
     _check_outputs(output, report)
     reading = options.how_to_read(
         probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
-        first_label=first_label, renormalise=renormalise,
+        first_label=first_label, ignore_index=ignore_index, renormalise=renormalise,
     )  # fmt: skip
     found = _compared(validation, test, methods, resamples, seed, json, reading)
     _finish(found, output, report, json)
@@ -322,6 +325,7 @@ def report(
     positive_label: options.PositiveLabel = None,
     weights: options.Weights = None,
     first_label: options.FirstLabel = 0,
+    ignore_index: options.IgnoreIndex = None,
     renormalise: options.Renormalise = False,
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
@@ -339,7 +343,7 @@ def report(
     else:
         reading = options.how_to_read(
             probabilities, probability_column, values=values, labels=labels, positive_label=positive_label,
-            weight=weights, first_label=first_label, renormalise=renormalise,
+            weight=weights, first_label=first_label, ignore_index=ignore_index, renormalise=renormalise,
         )  # fmt: skip
         found = _compared(source, test, methods, resamples, seed, json, reading)
     with progress("drawing", quiet=json):

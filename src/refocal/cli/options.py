@@ -43,6 +43,10 @@ PositiveLabel = Annotated[
     str | None, typer.Option("--positive-label", metavar="LABEL", help="Of two classes: the label of the positive one.")
 ]
 Renormalise = Annotated[bool, typer.Option("--renormalise", help="Divide rows of rounded probabilities by their sums.")]
+IgnoreIndex = Annotated[
+    int | None,
+    typer.Option("--ignore-index", metavar="LABEL", help="Label of rows without one, which are left out: 255."),
+]
 FirstLabel = Annotated[int, typer.Option("--first-label", help="1 where the labels count from 1.")]
 ClassWeight = Annotated[
     str | None,
@@ -79,7 +83,8 @@ def how_to_read(probabilities: bool, probability_column: str | None, **options: 
     if options.get("renormalise") and not probabilities:
         raise UsageError("--renormalise is for probabilities; add --probabilities.")
     kind = "probabilities" if probabilities else "logits"
-    return {"input": kind} | {name: value for name, value in options.items() if value}
+    given = {name: value for name, value in options.items() if value or (name == "ignore_index" and value is not None)}
+    return {"input": kind} | given
 
 
 def numbers_or_fit(class_weight: str | None) -> list[float] | str | None:

@@ -24,6 +24,7 @@ REMEDIES = {
     Remedy.RENORMALISE: "If they were rounded, add --renormalise.",
     Remedy.READ_PROBABILITIES: "If those are meant, add --probabilities.",
     Remedy.READ_LOGITS: "If those are meant, leave out --probabilities.",
+    Remedy.IGNORE_INDEX: "Leave such rows out with --ignore-index.",
     Remedy.LABELS: "Name theirs with --labels, also a .npy file that holds them.",
     Remedy.CLASS_NAMES: "Names of classes are understood if the file lists them all in an array class_names.",
     Remedy.POSITIVE_LABEL: "Of two classes, say which label is the positive one with --positive-label.",

@@ -10,13 +10,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, as_array, log_probabilities, to_numpy
+from refocal._arrays import Array, as_array, in_library_of, log_probabilities, to_numpy
 from refocal._validation import (
     check_labels,
     check_logits,
     check_one_column,
     check_probabilities,
     check_weight,
+    labelled_rows,
     read_labels,
     renormalised,
     warn_of_probabilities,
@@ -59,12 +60,15 @@ class Predictions:
         class_names: Sequence[str] | None = None,
         first_label: int = 0,
         positive_label: Any = None,
+        ignore_index: int | Sequence[int] | None = None,
     ) -> Predictions:
         """Rows of logits, before any softmax; `first_label` is 1 where the labels count from 1.
 
-        `positive_label` says of two classes which label is that of class 1, the positive one.
+        `positive_label` says of two classes which label is that of class 1, the positive one. Rows whose label is
+        `ignore_index`, one or several, have none and are left out.
         """
         name = "Predictions.from_logits"
+        logits, labels, weight = _labelled(logits, labels, weight, ignore_index, "logits", name)
         values = _matrix(logits, labels, "logits", name)
         check_logits(values, "logits", name)
         warn_of_probabilities(values, "logits", name)
@@ -80,6 +84,7 @@ class Predictions:
         class_names: Sequence[str] | None = None,
         first_label: int = 0,
         positive_label: Any = None,
+        ignore_index: int | Sequence[int] | None = None,
         renormalise: bool = False,
     ) -> Predictions:
         """Rows of probabilities that sum to 1, or the probability of class 1; the rest as for `from_logits`.
@@ -87,6 +92,7 @@ class Predictions:
         `renormalise` divides each row by its sum, where probabilities were rounded.
         """
         name = "Predictions.from_probabilities"
+        probabilities, labels, weight = _labelled(probabilities, labels, weight, ignore_index, "probabilities", name)
         values = _matrix(probabilities, labels, "probabilities", name)
         values = renormalised(values, "probabilities", name) if renormalise else values
         check_probabilities(values, "probabilities", name)
@@ -102,6 +108,7 @@ class Predictions:
         class_names: Sequence[str] | None = None,
         first_label: int = 0,
         positive_label: Any = None,
+        ignore_index: int | Sequence[int] | None = None,
     ) -> Predictions:
         """Log-odds of class 1 of two, one number a row, as a single logit or a margin is; kept as logits 0 and s.
 
@@ -110,6 +117,7 @@ class Predictions:
                [ 0. ,  2. ]])
         """
         name = "Predictions.from_log_odds"
+        log_odds, labels, weight = _labelled(log_odds, labels, weight, ignore_index, "log_odds", name)
         values = as_array(log_odds, "log_odds", name)
         if values.ndim != 1 or len(values) == 0:
             expected = "one-dimensional, one number a row, of at least one row"
@@ -151,7 +159,8 @@ class Predictions:
             first_label = 0
         numbers = _numbers(to_numpy(read), names, function) - first_label
         _check_first_label(numbers, n_classes, function)
-        checked = to_numpy(check_labels(numbers, np.empty((len(values), n_classes)), function))
+        like = np.empty((len(values), n_classes))
+        checked = to_numpy(check_labels(numbers, like, function, remedy=Remedy.IGNORE_INDEX))
         weights = None if weight is None else check_weight(weight, checked.shape, function)
         return cls(values, checked, kind, weights, names)
 
@@ -233,6 +242,20 @@ def column_order(names: Sequence[str], wanted: Sequence[str], function: str) -> 
         raise ShapeError("class_names", function, expected=expected, got=f"{strangers[0]!r} in one of them only")
     at = {name: i for i, name in enumerate(here)}
     return np.array([at[name] for name in there])
+
+
+def _labelled(
+    values: Any, labels: Any, weight: Any, ignore_index: Any, argument: str, function: str
+) -> tuple[Any, Any, Any]:
+    """Values, labels and weights of the rows that have a label."""
+    if ignore_index is None:
+        return values, labels, weight
+    kept = labelled_rows(labels, ignore_index, "labels", function)
+    values, labels = as_array(values, argument, function), as_array(labels, "labels", function)
+    if tuple(values.shape[: kept.ndim]) != kept.shape:
+        return values, labels, weight  # which the checks of the shapes will say
+    weight = None if weight is None else np.asarray(weight)[kept]
+    return values[in_library_of(values, kept)], labels[in_library_of(labels, kept)], weight
 
 
 def _matrix(values: Any, labels: Any, argument: str, function: str) -> Array:

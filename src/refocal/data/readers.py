@@ -45,6 +45,7 @@ def read(
     class_names: Sequence[str] | None = None,
     first_label: int = 0,
     positive_label: Any = None,
+    ignore_index: int | Sequence[int] | None = None,
     renormalise: bool = False,
 ) -> Predictions:
     r"""Predictions from a file.
@@ -69,6 +70,8 @@ def read(
         1 where the labels count from 1.
     positive_label : int or str, optional
         Of two classes, the label of the positive one; without it labels are 0 and 1, or names of columns.
+    ignore_index : int or several, optional
+        The label of rows that have none and are left out, such as 255 or -100.
     renormalise : bool
         Divide rows of probabilities by their sums, where they were rounded.
 
@@ -95,6 +98,7 @@ def read(
         class_names=names,
         first_label=first_label,
         positive_label=positive_label,
+        ignore_index=ignore_index,
         **({"renormalise": True} if renormalise else {}),
     )
     return made

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import SMALLEST, log_probabilities, row_blocks, two_columns, without_warnings
-from refocal._validation import INPUTS, NEGATIVE_TOLERANCE, SUM_TOLERANCE, check_option
+from refocal._validation import IGNORED, INPUTS, NEGATIVE_TOLERANCE, SUM_TOLERANCE, check_option
 from refocal.engine.block import Block
 from refocal.engine.c_engine import widened
 from refocal.errors import DataError, InputError, LabelError, Remedy, ShapeError
@@ -38,6 +38,8 @@ class Reading:
     """What the columns are called; labels may be these names."""
     classes: tuple[str, ...] | None = None
     """What `classes_` of a calibrator will be; None: the numbers of the columns."""
+    ignore_index: tuple[int, ...] = ()
+    """Labels of rows that have none, which are left out."""
 
     def __post_init__(self) -> None:
         check_option(self.input, INPUTS, "input", self.function)
@@ -54,14 +56,16 @@ class Reading:
         given, labels = chunk.labels, self._numbers(chunk) - self.first_label
         weight = None if chunk.weight is None else np.asarray(chunk.weight, dtype=np.float64)
         chunk = chunk._replace(labels=labels, weight=weight)
+        left_out = np.isin(labels, np.array(self.ignore_index) - self.first_label)
         if check or self.skip_bad_rows:
-            bad = self._bad_rows(chunk)
+            bad = self._bad_rows(chunk) & ~left_out
             if bad.any() and not self.skip_bad_rows:
                 row = int(np.argmax(bad))
                 raise self.error_of(chunk, row, given[row])
-            if bad.any():
-                kept = None if weight is None else weight[~bad]
-                chunk = chunk._replace(values=chunk.values[~bad], labels=labels[~bad], weight=kept)
+            left_out |= bad
+        if left_out.any():
+            kept = None if weight is None else weight[~left_out]
+            chunk = chunk._replace(values=chunk.values[~left_out], labels=labels[~left_out], weight=kept)
         values = log_probabilities(chunk.values, SMALLEST) if self.input == "probabilities" else chunk.values
         values = values if values.dtype.kind == "f" else values.astype(np.float64)
         return Block(values, chunk.labels, chunk.weight)
@@ -130,7 +134,8 @@ class Reading:
             if self.class_names is not None and not isinstance(given, (int, float, np.number)):
                 return LabelError("y", self.function, expected="among the class names", got=f"{given!r} in {place}")
             expected = f"whole numbers from {self.first_label} to {self.first_label + self.n_classes - 1}"
-            return LabelError("y", self.function, expected=expected, got=f"{given} in {place}")
+            remedy = Remedy.IGNORE_INDEX if given in IGNORED else None
+            return LabelError("y", self.function, expected=expected, got=f"{given} in {place}", remedy=remedy)
         if chunk.weight is not None and not 0.0 <= chunk.weight[row] < np.inf:
             got = f"{chunk.weight[row]} in {place}"
             return DataError("sample_weight", self.function, expected="finite and not negative", got=got)

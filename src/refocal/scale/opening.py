@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from refocal._validation import check_marks
 from refocal.data.readers import read_values
 from refocal.engine.blocked import BlockedDataset
 from refocal.engine.reading import Reading
@@ -41,6 +42,7 @@ def open_rows(
     weight: str | None = None,
     class_names: Sequence[str] | None = None,
     first_label: int = 0,
+    ignore_index: int | Sequence[int] | None = None,
     skip_bad_rows: bool = False,
     storage_options: Options = None,
     scheduler: str | None = None,
@@ -53,7 +55,7 @@ def open_rows(
     path : path or address
         A folder of Parquet files, a pattern such as "logits/*.parquet", an address that fsspec knows (s3://…), a Zarr
         group, or a file that `refocal.data.read` reads; .npy and uncompressed .npz files are mapped.
-    input, values, labels, weight, class_names, first_label
+    input, values, labels, weight, class_names, first_label, ignore_index
         As for `refocal.data.read`; labels may be names of classes.
     skip_bad_rows : bool
         Leave out rows that cannot be used, and count them; by default the first one is an error that names its place.
@@ -82,7 +84,8 @@ def open_rows(
     reading_of: dict[str, Any] = {"input": input, "values": values, "labels": labels, "weight": weight}
     opened = open_parts(path, **reading_of, storage_options=storage_options)
     names = opened.class_names if class_names is None else class_names
-    reading = Reading(opened.n_classes, input, first_label, skip_bad_rows, function, _texts(names))
+    marks = check_marks(ignore_index, function)
+    reading = Reading(opened.n_classes, input, first_label, skip_bad_rows, function, _texts(names), ignore_index=marks)
     if scheduler is not None and client is None:
         client = cluster.connect(scheduler)
     return _rows(opened.parts, reading, client)
@@ -94,11 +97,12 @@ def blocks(
     input: str = "logits",  # noqa: A002
     class_names: Sequence[str] | None = None,
     first_label: int = 0,
+    ignore_index: int | Sequence[int] | None = None,
     skip_bad_rows: bool = False,
 ) -> BlockedDataset:
     """Rows from any iterable of (logits, labels) or (logits, labels, weights) that can be iterated again.
 
-    With `class_names`, one for each column, labels may be these names.
+    With `class_names`, one for each column, labels may be these names. Rows whose label is `ignore_index` are left out.
 
     >>> import numpy as np
     >>> from refocal import TemperatureScaling
@@ -118,7 +122,8 @@ def blocks(
     n_classes = next(filter(None, (n_columns(np.shape(pair[0])) for pair in pairs)), None)
     if n_classes is None:
         raise ShapeError("pairs", "scale.blocks", expected="blocks of two-dimensional logits", got="none")
-    reading = Reading(n_classes, input, first_label, skip_bad_rows, "scale.blocks", _texts(class_names))
+    function, marks = "scale.blocks", check_marks(ignore_index, "scale.blocks")
+    reading = Reading(n_classes, input, first_label, skip_bad_rows, function, _texts(class_names), ignore_index=marks)
     return LocalDataset([PairsPart(pairs)], reading)
 
 

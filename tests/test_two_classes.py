@@ -1,4 +1,4 @@
-"""Two classes by one number a row: (N,) probabilities or log-odds stand for their two columns, everywhere."""
+"""Two classes: (N,) probabilities or log-odds stand for their two columns; evaluations are about the positive class."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from sklearn import metrics as sk
 
+import refocal.metrics as rm
 from refocal import TemperatureScaling, load
 from refocal.calibrators.registry import make
 from refocal.cli.run import run
 from refocal.data import Predictions, read
 from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError, UnsupportedError
-from refocal.evaluate import compare, evaluate
+from refocal.evaluate import compare, comparison_table, evaluate, recommendation, verdict
+from refocal.evaluate.summary import headers
 from refocal.export import append_to_onnx, to_onnx, to_torch_export
+from refocal.report import render
 from refocal.scale import blocks
 
 
@@ -213,3 +217,93 @@ def test_evaluations_take_calibrators_of_log_odds(rows):
     of_two = compare(test, test, ["logistic"], n_resamples=20)["logistic"]
     fitted = make("logistic", input="log-odds").fit(log_odds, labels)
     assert evaluate(test, {"logistic": fitted}, n_resamples=20)["logistic"].measures == of_two.measures
+
+
+@pytest.fixture(scope="module")
+def balanced():
+    """A model of a rare class with the prior of a balanced one, as probabilities: validation and test rows."""
+    rng = np.random.default_rng(3)
+    log_odds = rng.normal(-4.0, 1.2, 6000)
+    labels = (rng.random(6000) < 1.0 / (1.0 + np.exp(-log_odds))).astype(int)
+    rows = Predictions.from_probabilities(1.0 / (1.0 + np.exp(-log_odds - 4.0)), labels, class_names=["fine", "late"])
+    return rows.take(np.arange(3000)), rows.take(np.arange(3000, 6000))
+
+
+@pytest.fixture(scope="module")
+def compared(balanced):
+    return compare(*balanced, ["ts", "logistic"], n_resamples=50)
+
+
+def test_an_evaluation_is_about_the_positive_class(balanced, compared):
+    test = balanced[1]
+    p, y = test.values[:, 1], test.labels
+    assert (compared.positive, compared.rate) == ("late", pytest.approx(y.mean()))
+    measures = compared.before.measures
+    assert measures["ece"].value == pytest.approx(rm.expected_calibration_error(y, p), abs=1e-12)
+    assert measures["mean_bias"].value == pytest.approx(p.mean() - y.mean(), abs=1e-12)
+    assert measures["brier_score"].value == pytest.approx(sk.brier_score_loss(y, p), abs=1e-12)
+    assert measures["roc_auc"].value == pytest.approx(sk.roc_auc_score(y, p), abs=1e-12)
+    for name in ("mean_bias", "log_loss_skill", "brier_skill", "roc_auc", "average_precision"):
+        assert measures[name].low < measures[name].value < measures[name].high
+    curve = compared.before.reliability
+    assert np.average(curve.confidence, weights=curve.count) == pytest.approx(p.mean(), abs=1e-9)
+    assert np.average(curve.accuracy, weights=curve.count) == pytest.approx(y.mean(), abs=1e-9)
+
+
+def test_log_loss_ranks_and_the_wrong_mean_is_said_first(compared):
+    assert [row.name for row in comparison_table(compared)] == ["logistic", "ts", "none"]
+    assert compared.chosen == "logistic"
+    said = verdict(compared)
+    assert said.startswith("The mean probability of late is 4")
+    assert "points too high. Logistic calibration makes" in said
+    assert "the least log-loss" in recommendation(compared)
+    assert not {"γ", "T"} & set(headers(compared))
+    assert abs(compared.after.measures["mean_bias"].value) < 0.01
+    assert abs(compared["ts"].measures["mean_bias"].value) > 0.3  # which has no intercept
+
+
+def test_a_mean_that_fits_is_said_to(rows):
+    log_odds, _, labels = rows
+    found = evaluate(Predictions.from_log_odds(log_odds, labels), {}, n_resamples=500)
+    assert verdict(found).startswith("The mean probability of class 1, ")
+    assert "agrees with its rate" in verdict(found)
+
+
+def test_rows_in_blocks_say_the_same(balanced, compared):
+    test = balanced[1]
+    parts = blocks([(test.values[:1000], test.labels[:1000]), (test.values[1000:], test.labels[1000:])],
+                   input="probabilities", class_names=["fine", "late"])  # fmt: skip
+    found = evaluate(parts, {})
+    for name in ("mean_bias", "brier_score", "log_loss", "ece", "smooth_ece"):
+        there = compared.before.measures.get(name) or compared.before.values[name]
+        here = found.before.measures.get(name) or found.before.values[name]
+        assert getattr(here, "value", here) == pytest.approx(getattr(there, "value", there), abs=1e-4)
+    assert found.rate == pytest.approx(compared.rate)
+    assert verdict(found).startswith("The mean probability of late is 4")
+
+
+def test_test_rows_of_one_class_have_no_area_under_a_curve(balanced):
+    test = balanced[1].take(np.flatnonzero(balanced[1].labels == 0))
+    found = evaluate(test, {}, n_resamples=20)
+    assert "roc_auc" not in found.before.measures
+    assert found.before.measures["mean_bias"].value > 0.3
+    assert "0.00 % of the rows" in verdict(found)
+    assert len(comparison_table(found)[0].cells) == len(headers(found))
+
+
+def test_the_report_of_a_fit_is_about_class_1(balanced):
+    rows = balanced[0]
+    for data in (rows.values, rows.values[:, 1]):
+        report = make("logistic", input="probabilities").fit(data, rows.labels).fit_report_
+        before = report["before"]
+        assert before["ece"] == pytest.approx(rm.expected_calibration_error(rows.labels, rows.values), abs=1e-9)
+        assert before["brier_score"] == pytest.approx(rm.brier_score(rows.labels, rows.values), abs=1e-9)
+
+
+def test_the_page_is_about_the_positive_class(compared):
+    page = render(compared)
+    heading = page[page.index('<h1 id="verdict">') : page.index("</h1>")]
+    assert "The mean probability of late is 4" in heading
+    assert "mean probability of late; it occurs in" in page
+    assert "Does the probability of late match the share of late?" in page
+    assert 'id="classes"' not in page

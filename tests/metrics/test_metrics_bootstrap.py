@@ -30,6 +30,7 @@ def number(result):
 OPTIONS = [
     (metric.function, {})
     for metric in rm.METRICS.values()
+    if not metric.two_classes  # tests/metrics/test_metrics_two_classes.py
 ] + [
     (rm.expected_calibration_error, {"strategy": "uniform", "norm": "l2", "n_bins": 7}),
     (rm.expected_calibration_error, {"strategy": "interpolated", "norm": "max"}),

@@ -32,11 +32,11 @@ def test_logits_without_information_are_flattened():
 def test_equal_mass_bins_of_confidences_by_hand():
     # torch-uncertainty turns a probability p of class 1 below one half into a confidence 1 - p of class 0
     p, y = np.array([0.3, 0.24, 0.25, 0.2, 0.8]), np.array([0, 0, 0, 1, 1])
-    both = np.column_stack([1 - p, p])
+    confidence, correct = np.maximum(p, 1 - p), (p > 0.5) == y
     gaps = 1 - np.mean([0.7, 0.76, 0.75]), 0.8 - 0.5
     truth = {"l1": 3 / 5 * gaps[0] + 2 / 5 * gaps[1], "l2": np.sqrt(3 / 5 * gaps[0] ** 2 + 2 / 5 * gaps[1] ** 2)}
     for norm, value in {**truth, "max": gaps[1]}.items():
-        assert expected_calibration_error(y, both, n_bins=2, norm=norm) == pytest.approx(value)
+        assert expected_calibration_error(correct, confidence, n_bins=2, norm=norm) == pytest.approx(value)
 
 
 def test_bins_of_equal_mass_and_of_equal_width_agree_where_both_split_at_one_half():
@@ -47,8 +47,9 @@ def test_bins_of_equal_mass_and_of_equal_width_agree_where_both_split_at_one_hal
 
 def test_brier_scores_by_hand():
     assert brier_score([1], [[0.0, 1.0]]) == 0
-    assert brier_score([1], [[0.5, 0.5]]) == 0.5
-    assert brier_score([1, 1], [[0.0, 1.0], [0.5, 0.5]]) == 0.25
+    # Theirs adds up both classes and is twice as large; ours of two classes is that of class 1.
+    assert 2 * brier_score([1], [[0.5, 0.5]]) == 0.5
+    assert 2 * brier_score([1, 1], [[0.0, 1.0], [0.5, 0.5]]) == 0.25
     rows = [[0.2, 0.6, 0.1, 0.05, 0.05], [0.05, 0.25, 0.1, 0.3, 0.3]]
     squares = 0.2**2 + 0.6**2 + 0.1**2 * 2 + 0.95**2 + 0.05**2 * 2 + 0.25**2 + 0.3**2 + 0.7**2
     assert brier_score([3, 4], rows) == pytest.approx(squares / 2)

@@ -16,6 +16,7 @@ from rich.table import Table
 GAP = 2
 # Columns of a comparison that a narrow terminal does without, the first one first.
 DROPPED = ("fit s", "Brier score", "γ", "T", "accuracy %")
+DROPPED_OF_TWO = ("fit s", "Brier score", "average precision", "log-loss skill %", "AUC", "95 % interval")
 
 if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
@@ -56,8 +57,13 @@ def print_evaluation(evaluation: Evaluation) -> None:
 
     console, rows = out(), comparison_table(evaluation)
     chosen = next(i for i, row in enumerate(rows) if row.chosen)
-    print_table(console, headers(evaluation), [row.cells for row in rows], DROPPED, bold=chosen)
-    console.print(verdict(evaluation))
+    is_two = evaluation.positive is not None
+    if is_two:  # a wrong mean is the first thing to know
+        console.print(verdict(evaluation), markup=False)
+    dropped = DROPPED_OF_TWO if is_two else DROPPED
+    print_table(console, headers(evaluation), [row.cells for row in rows], dropped, bold=chosen)
+    if not is_two:
+        console.print(verdict(evaluation), markup=False)
     console.print(recommendation(evaluation))
     for line in remarks(evaluation):
         console.print(line, markup=False)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Vector, row_blocks
+from refocal._arrays import Vector, row_blocks, to_numpy
 from refocal.engine.block import Block, Predictions
 from refocal.engine.dataset import Dataset
 from refocal.engine.passes import Pass
@@ -56,26 +56,28 @@ class Tally:
     histograms: list[CalibrationHistogram]
 
 
-def tally(block: Block, predict: Predict, cells: tuple[CalibrationHistogram, ...]) -> Tally:
-    """Count a block; `cells` are empty histograms, one for each predictor or none."""
+def tally(block: Block, predict: Predict, cells: tuple[CalibrationHistogram, ...], search: bool = False) -> Tally:
+    """Count a block; `cells` are empty histograms, one for each predictor or none.
+
+    A search looks at the confidence, also of two classes; a report of two classes at the probability of class 1.
+    """
     histograms = [each.fresh() for each in cells]
     total: Tally | None = None
     for rows in row_blocks(block.n_rows, 1, entries=PART_ROWS):
-        found = _tally_part(block.take(rows), predict, histograms)
+        found = _tally_part(block.take(rows), predict, histograms, search)
         total = found if total is None else join_tallies(total, found)
     if total is None:
         raise ValueError("a block without rows has no tally")
     return replace(total, histograms=histograms)
 
 
-def _tally_part(block: Block, predict: Predict, histograms: list[CalibrationHistogram]) -> Tally:
+def _tally_part(block: Block, predict: Predict, histograms: list[CalibrationHistogram], search: bool) -> Tally:
     rows = []
     for i, (found, correct) in enumerate(predict(block)):
-        squares = found.squares - 2.0 * np.exp(found.label_log_p) + 1.0
-        rows.append((-found.label_log_p, squares, correct.astype(np.float64)))
+        rows.append((-found.label_log_p, _squares(found, block), correct.astype(np.float64)))
         if histograms:
-            confidence = np.minimum(found.confidence, 1.0)  # rounding may leave a little more
-            histograms[i].count_rows(confidence, correct, block.weight)
+            p, happened = (found.confidence, correct) if search else _measured_on(found, correct, block)
+            histograms[i].count_rows(np.clip(p, 0.0, 1.0), happened, block.weight)  # rounding may leave a little more
     terms = np.array(rows).transpose(1, 0, 2)
     weight = np.ones(block.n_rows) if block.weight is None else block.weight
     return Tally(float(weight.sum()), terms @ weight, [])
@@ -129,7 +131,11 @@ def score_points(
         some = tuple(points[first : first + POINTS])
         cells = (CalibrationHistogram(bits=bits),) * len(some) if resolutions else ()
         finish = partial(scores, resolutions=resolutions)
-        parts.append(dataset.reduce(Pass(partial(tally, predict=FocalPoints(some), cells=cells), join_tallies, finish)))
+        parts.append(
+            dataset.reduce(
+                Pass(partial(tally, predict=FocalPoints(some), cells=cells, search=True), join_tallies, finish)
+            )
+        )
     return Scores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -154,10 +160,25 @@ def is_settled(found: Measures) -> bool:
     return max(each.error_bound for each in found.calibration) <= ECE_BOUND
 
 
+def _squares(found: Predictions, block: Block) -> Vector:
+    """The Brier score of each row; of two classes that of class 1 alone."""
+    if block.n_classes == 2:
+        return np.square(np.expm1(found.label_log_p))
+    return np.asarray(found.squares - 2.0 * np.exp(found.label_log_p) + 1.0)
+
+
+def _measured_on(found: Predictions, correct: NDArray[np.bool_], block: Block) -> tuple[Vector, NDArray[np.bool_]]:
+    """What the ECE of a report is measured on: the probability of class 1 of two, or else of the top class."""
+    if block.n_classes != 2:
+        return found.confidence, correct
+    happened = to_numpy(block.labels) == 1
+    return np.where(happened, np.exp(found.label_log_p), -np.expm1(found.label_log_p)), happened
+
+
 def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict[str, float]]:
     """Log-loss, ECE, Brier score and accuracy of each predictor: exactly in memory, the ECE to 1e-4 in blocks."""
     if isinstance(dataset, Block):
-        return [_exact_measures(*found, dataset.weight) for found in predict(dataset)]
+        return [_exact_measures(*found, dataset) for found in predict(dataset)]
     found = measure(dataset, predict, 15, report_cells(n_predictors))
     return [
         {
@@ -170,11 +191,11 @@ def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict
     ]
 
 
-def _exact_measures(found: Predictions, correct: NDArray[np.bool_], weight: Vector | None) -> dict[str, float]:
-    squares = found.squares - 2.0 * np.exp(found.label_log_p) + 1.0
+def _exact_measures(found: Predictions, correct: NDArray[np.bool_], block: Block) -> dict[str, float]:
+    weight, squares = block.weight, _squares(found, block)
     return {
         "log_loss": float(-np.average(found.label_log_p, weights=weight)),
-        "ece": equal_mass_ece(found.confidence, correct, weight),
+        "ece": equal_mass_ece(*_measured_on(found, correct, block), weight),
         "brier_score": float(np.average(squares, weights=weight)),
         "accuracy": float(np.average(correct, weights=weight)),
     }

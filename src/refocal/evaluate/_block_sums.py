@@ -60,9 +60,9 @@ class Sums:
     predictors: list[PredictorSums]
 
 
-def mean_metrics() -> list[Metric]:
+def mean_metrics(n_classes: int) -> list[Metric]:
     """The reported metrics that are means of terms."""
-    return [metric for metric in metrics_with_interval() if metric.terms is not None]
+    return [metric for metric in metrics_with_interval(n_classes) if metric.terms is not None]
 
 
 def count_block(
@@ -80,9 +80,10 @@ def count_block(
         for chain, sums in zip(chains, total.predictors, strict=True):
             log_p = np.asarray(to_numpy(chain.log_probabilities(logits)))
             p = np.exp(log_p).astype(np.float64, copy=False)
-            rows, logs = Rows(labels, np.minimum(p, 1.0, out=p), weight), Rows(labels, log_p, weight)
+            rows, logs = Rows(labels, np.minimum(p, 1.0, out=p), weight).of_positive(), Rows(labels, log_p, weight)
             _count(sums, rows)
-            terms.append([m.terms(logs if m.takes_logs else rows) for m in mean_metrics() if m.terms is not None])
+            metrics = mean_metrics(block.n_classes)
+            terms.append([m.terms(logs if m.takes_logs else rows) for m in metrics if m.terms is not None])
         _add_terms(total, np.array(terms).transpose(1, 0, 2), weight)
     return total
 
@@ -160,22 +161,23 @@ def _empty(n_classes: int, cells: tuple[CalibrationHistogram, ...], each_class: 
         classes = [CalibrationHistogram(bits=bits) for _ in range(n_classes if each_class else 0)]
         return PredictorSums(occurs, grid, predicted, np.zeros((3, n_classes)), histogram.fresh(), classes)
 
-    shape = (len(mean_metrics()), len(cells))
+    shape = (len(mean_metrics(n_classes)), len(cells))
     return Sums(0.0, 0.0, np.zeros(shape), np.zeros(shape), np.zeros((*shape, len(cells))), [sums(h) for h in cells])
 
 
 def _count(total: PredictorSums, rows: Rows) -> None:
     n_classes, weights = rows.n_classes, np.ones(len(rows.labels)) if rows.weight is None else rows.weight
     confidence, correct, said = rows.top()
-    total.confidence.count_rows(confidence, correct, rows.weight)
+    measured = rows.confidence()
+    total.confidence.count_rows(*measured, rows.weight)
     total.occurs += np.bincount(rows.labels, minlength=n_classes)
-    total.residuals += residuals_on_grid(confidence, correct, rows.weight)
+    total.residuals += residuals_on_grid(*measured, rows.weight)
     total.predicted += np.bincount(said, minlength=n_classes)
     terms = (weights, weights * correct, weights * confidence)
     total.of_predicted += np.stack([np.bincount(said, each, n_classes) for each in terms])
     if total.classes:
-        for label, column in enumerate(np.ascontiguousarray(rows.probabilities.T)):
-            total.classes[label].count_rows(column, rows.labels == label, rows.weight)
+        for label, histogram in enumerate(total.classes):
+            histogram.count_rows(*rows.event(label), rows.weight)
 
 
 def _add_terms(total: Sums, terms: Vector, weight: Vector | None) -> None:

@@ -86,7 +86,7 @@ def look_at_blocks(
     rows.start()
     found = _measure(rows, tuple(calibrators.values()))
     seconds = (time.perf_counter() - start) / len(calibrators)
-    looks = {name: _look(found, i, level, seconds) for i, name in enumerate(calibrators)}
+    looks = {name: _look(found, i, rows.n_classes, level, seconds) for i, name in enumerate(calibrators)}
     skipped = {"rows skipped": str(rows.n_skipped)} if rows.n_skipped else {}
     return Looks(looks, rows.n_rows, run_of(None, None) | skipped)
 
@@ -108,15 +108,15 @@ def _measure(rows: BlockedDataset, calibrators: tuple[Calibrator | None, ...]) -
     return found
 
 
-def _look(found: Measured, i: int, level: float, seconds: float) -> Look:
+def _look(found: Measured, i: int, n_classes: int, level: float, seconds: float) -> Look:
     known = found.predictors[i]
     means = {
         metric.name: MeanSummary(found.means[k], found.covariance[k], i, metric.range)
-        for k, metric in enumerate(mean_metrics())
+        for k, metric in enumerate(mean_metrics(n_classes))
     }
     summaries: dict[str, Summary] = {}
     values: dict[str, float] = {}
-    for metric in (*metrics_with_interval(), *metrics_with_value()):
+    for metric in (*metrics_with_interval(n_classes), *metrics_with_value(n_classes)):
         if metric.name in means:
             summaries[metric.name] = means[metric.name]
         elif metric.streamed is not None:

@@ -67,16 +67,18 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
     rows = read_probabilities(test.labels, np.exp(log_p), test.weight, "evaluate")
     logs = Rows(rows.labels, log_p, rows.weight)
     summaries: dict[str, Summary] = {}
-    for metric in metrics_with_interval():
+    for metric in metrics_with_interval(test.n_classes):
         of = logs if metric.takes_logs else rows
         value = metric.measure(of)
+        if metric.two_classes and np.isnan(value):  # only one of the classes occurs
+            continue
         if not np.isfinite(value):
             raise DataError("test", "evaluate", expected=f"such that the {metric.label} is finite", got=repr(value))
         summaries[metric.name] = summarise(metric, of, value, n_resamples=n_resamples, seed=seed)
-    confidence, correct, _ = rows.top()
+    confidence, correct = rows.confidence()
     return Look(
         summaries=summaries,
-        values={m.name: float(m.measure(logs if m.takes_logs else rows)) for m in metrics_with_value()},
+        values={m.name: float(m.measure(logs if m.takes_logs else rows)) for m in metrics_with_value(test.n_classes)},
         reliability=_reliability(rows, level, seed),
         histogram=histogram_of(*(_by_confidence(confidence, rows, each) for each in (correct, ~correct))),
         classes=partial(_classes, test, calibrator),

@@ -44,14 +44,18 @@ class Looks(NamedTuple):
     run: dict[str, str]
 
 
-def metrics_with_interval() -> list[Metric]:
-    """The metrics that are reported with an interval."""
-    return [metric for metric in METRICS.values() if metric.shown == "with interval"]
+def metrics_with_interval(n_classes: int) -> list[Metric]:
+    """The metrics of so many classes that are reported with an interval."""
+    return _reported("with interval", n_classes)
 
 
-def metrics_with_value() -> list[Metric]:
+def metrics_with_value(n_classes: int) -> list[Metric]:
     """The metrics that are reported as a value alone: their intervals would take longer than all else."""
-    return [metric for metric in METRICS.values() if metric.shown == "value"]
+    return _reported("value", n_classes)
+
+
+def _reported(how: str, n_classes: int) -> list[Metric]:
+    return [metric for metric in METRICS.values() if metric.shown == how and metric.two_classes <= (n_classes == 2)]
 
 
 def histogram_of(right: list[float], wrong: list[float]) -> Histogram:

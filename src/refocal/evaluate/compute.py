@@ -161,7 +161,7 @@ def evaluate(
         n_resamples = N_RESAMPLES if n_resamples is None else check_integer(n_resamples, "n_resamples", "evaluate")
         drawing = {"n_resamples": n_resamples, "seed": SEED if seed is None else seed}
         looks, n_test, run = look_at_rows(test, usable, chosen, report, failures, level=level, **drawing)
-    picked = _recommended(looks) if chosen is None else chosen
+    picked = _recommended(looks, about.n_classes) if chosen is None else chosen
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
     methods = [_measured(name, usable[name], looks, picked, level, seconds.get(name)) for name in looks]
@@ -256,9 +256,11 @@ def _described(calibrator: Calibrator | None, whole: bool) -> dict[str, Any] | N
     return data
 
 
-def _recommended(looks: Mapping[str, Look]) -> str:
-    """The name of the least ECE among those whose log-loss is close to the best."""
+def _recommended(looks: Mapping[str, Look], n_classes: int) -> str:
+    """The name of the least ECE among those whose log-loss is close to the best; of two classes the least log-loss."""
     value = {name: {key: each.value for key, each in look.summaries.items()} for name, look in looks.items()}
+    if n_classes == 2:
+        return min(value, key=lambda name: value[name]["log_loss"])
     limit = (1.0 + LOG_LOSS_SHARE) * min(of["log_loss"] for of in value.values())
     return min((name for name, of in value.items() if of["log_loss"] <= limit), key=lambda name: value[name]["ece"])
 

@@ -24,6 +24,8 @@ MAX_BYTES = 256 << 20
 class Reliability:
     """Confidence and accuracy of each bin; `low` and `high` bound what calibrated predictions would show there.
 
+    Of two classes these are the probability of class 1 and how often it occurred.
+
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
@@ -42,6 +44,8 @@ class Reliability:
 @dataclass(frozen=True)
 class Histogram:
     """How many predictions fell between each two `edges` of confidence, right and wrong ones (weights, if given).
+
+    Of two classes it is the probability of class 1, and `right` are the rows where it occurred.
 
     >>> shown = Histogram(edges=[0.0, 0.5, 1.0], right=[1.0, 6.0], wrong=[2.0, 1.0])
     >>> shown.right[1] / (shown.right[1] + shown.wrong[1]) > 0.8
@@ -216,6 +220,17 @@ class Evaluation:
     def after(self) -> Measured:
         """The chosen method."""
         return self[self.chosen]
+
+    @property
+    def positive(self) -> str | None:
+        """Of two classes the one that the measures are about; None where there are more."""
+        return self.name_of(1) if self.n_classes == 2 and "mean_bias" in self.before.measures else None
+
+    @property
+    def rate(self) -> float:
+        """How often the positive class of two occurs among the test rows."""
+        happened, did_not = sum(self.before.histogram.right), sum(self.before.histogram.wrong)
+        return happened / (happened + did_not)
 
     def name_of(self, label: int) -> str:
         """The name of a class; its number where there is none."""

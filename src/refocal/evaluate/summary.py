@@ -8,13 +8,17 @@ from typing import NamedTuple
 
 from refocal.calibrators._words import GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
+from refocal.evaluate import two_classes
 from refocal.evaluate._provenance import ABSENT_CLASSES
 from refocal.evaluate.evaluation import Evaluation, Measured
-from refocal.metrics import METRICS, Interval, PairedDifference
+from refocal.evaluate.phrases import capital, change, interval_percent, p_value_text, percent, sign
+from refocal.metrics import METRICS, PairedDifference
+from refocal.metrics.record import Metric
 
-RANKED_BY = METRICS["ece"]
-"""What the comparison is ranked by; it is shown with its interval."""
-OTHERS = tuple(METRICS[name] for name in ("log_loss", "brier_score", "accuracy"))
+WITH_INTERVAL = ("ece", "mean_bias")
+MANY_CLASSES = ("ece", "log_loss", "brier_score", "accuracy")
+TWO_CLASSES = ("log_loss", "log_loss_skill", "mean_bias", "ece", "brier_score", "roc_auc", "average_precision")
+"""The columns of the comparison; the first ranks the methods."""
 
 
 class Row(NamedTuple):
@@ -25,14 +29,32 @@ class Row(NamedTuple):
     chosen: bool
 
 
+def columns(evaluation: Evaluation) -> list[Metric]:
+    """The metrics of the comparison; it is ranked by the first."""
+    names = MANY_CLASSES if evaluation.positive is None else TWO_CLASSES
+    return [METRICS[name] for name in names if name in evaluation.before.measures]
+
+
+def _point(evaluation: Evaluation) -> list[str]:
+    """Of γ and T those that a method has; measures of two classes take their place."""
+    if evaluation.positive is not None:
+        return []
+    return [key for key in ("gamma", "temperature") if any(key in method.point for method in evaluation.methods)]
+
+
 def headers(evaluation: Evaluation) -> tuple[str, ...]:
     """The headings of the comparison."""
-    others = (metric.heading for metric in OTHERS)
-    return ("method", "γ", "T", RANKED_BY.heading, f"{evaluation.level * 100:g} % interval", *others, "fit s")
+    interval = f"{evaluation.level * 100:g} % interval"
+    measured = (
+        text
+        for metric in columns(evaluation)
+        for text in ([metric.heading, interval] if metric.name in WITH_INTERVAL else [metric.heading])
+    )
+    return ("method", *({"gamma": "γ", "temperature": "T"}[key] for key in _point(evaluation)), *measured, "fit s")
 
 
 def comparison_table(evaluation: Evaluation) -> list[Row]:
-    """One row a method, the least ECE first.
+    """One row a method, the least ECE first; of two classes the least log-loss.
 
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare
@@ -40,28 +62,30 @@ def comparison_table(evaluation: Evaluation) -> list[Row]:
     >>> [row.name for row in comparison_table(found)]
     ['ts', 'none']
     """
-    return [Row(method.name, _cells(method), method.name == evaluation.chosen) for method in ranked(evaluation)]
+    return [
+        Row(method.name, _cells(evaluation, method), method.name == evaluation.chosen) for method in ranked(evaluation)
+    ]
 
 
 def ranked(evaluation: Evaluation) -> list[Measured]:
-    """The methods in the one order that tables and charts share: the least ECE first."""
-    return sorted(evaluation.methods, key=lambda method: method.measures[RANKED_BY.name].value)
+    """The methods in the one order that tables and charts share: the least ECE first, of two classes log-loss."""
+    first = columns(evaluation)[0].name
+    return sorted(evaluation.methods, key=lambda method: method.measures[first].value)
 
 
-def _cells(method: Measured) -> tuple[str, ...]:
-    of, found = method.measures, method.point
-    return (
-        method.name,
-        *(f"{found[key]:.3f}" if key in found else "–" for key in ("gamma", "temperature")),
-        RANKED_BY.text(of[RANKED_BY.name].value),
-        interval_percent(of[RANKED_BY.name]),
-        *(metric.text(of[metric.name].value) for metric in OTHERS),
-        "–" if method.fit_seconds is None else f"{method.fit_seconds:.2f}",
-    )
+def _cells(evaluation: Evaluation, method: Measured) -> tuple[str, ...]:
+    found = method.point
+    cells = [f"{found[key]:.3f}" if key in found else "–" for key in _point(evaluation)]
+    for metric in columns(evaluation):
+        measured = method.measures[metric.name]
+        cells.append(metric.text(measured.value))
+        if metric.name in WITH_INTERVAL:
+            cells.append(f"{metric.text(measured.low)} – {metric.text(measured.high)}")
+    return (method.name, *cells, "–" if method.fit_seconds is None else f"{method.fit_seconds:.2f}")
 
 
 def verdict(evaluation: Evaluation) -> str:
-    """What calibration did for this network, in one sentence.
+    """What calibration did for this model, in a sentence or two.
 
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare
@@ -69,6 +93,8 @@ def verdict(evaluation: Evaluation) -> str:
     >>> verdict(found)[:77]
     'Temperature scaling does not change the calibration error (ECE) beyond chance'
     """
+    if evaluation.positive is not None:
+        return two_classes.verdict(evaluation)
     after = evaluation.after
     if after.name == NONE:
         error = after.measures["ece"]
@@ -80,11 +106,11 @@ def verdict(evaluation: Evaluation) -> str:
         return f"No method improves on the predictions as they are: their calibration error (ECE) is {as_it_is}."
     old, new = evaluation.before.measures["ece"].value, after.measures["ece"].value
     side = _side(new - old, after.against_none)
-    ece_change = _change(side, "calibration error (ECE)", f"{percent(old)} %", f"{percent(new)} %")
+    ece_change = change(side, "calibration error (ECE)", f"{percent(old)} %", f"{percent(new)} %")
     loss = after.against_none["log_loss"]
-    loss_change = _change(_sign(loss), "log-loss", f"{loss.second:.3f}", f"{loss.first:.3f}")
+    loss_change = change(sign(loss), "log-loss", f"{loss.second:.3f}", f"{loss.first:.3f}")
     accuracy = after.against_none["accuracy"]
-    return f"{_capital(after.title)} {ece_change} and {loss_change}; {_accuracy(accuracy.second, accuracy.first)}."
+    return f"{capital(after.title)} {ece_change} and {loss_change}; {_accuracy(accuracy.second, accuracy.first)}."
 
 
 def _accuracy(old: float, new: float) -> str:
@@ -102,6 +128,8 @@ def recommendation(evaluation: Evaluation) -> str:
     >>> recommendation(found)[:43]
     'Recommendation: ts (temperature scaling), t'
     """
+    if evaluation.positive is not None:
+        return two_classes.recommendation(evaluation)
     best = evaluation.after
     if best.name == NONE and len(evaluation.methods) == 1:
         return "No calibrator was tried; refocal compare fits the usual ones and says which to use."
@@ -168,18 +196,7 @@ INTERVALS = (
 def points(difference: float, tested: Mapping[str, PairedDifference]) -> str:
     """A difference of ECEs in points, with the p-value of the test that goes with it."""
     p_value = _test_of(tested).p_value
-    said = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
-    return f"{100 * difference:+.2f} points, {said}".replace("-", "−")
-
-
-def percent(value: float) -> str:
-    """A share as a percentage with two digits."""
-    return f"{100 * value:.2f}"
-
-
-def interval_percent(interval: Interval) -> str:
-    """An interval of shares as percentages."""
-    return f"{percent(interval.low)} – {percent(interval.high)}"
+    return f"{100 * difference:+.2f} points, {p_value_text(p_value)}".replace("-", "−")
 
 
 def html_table(evaluation: Evaluation) -> str:
@@ -196,32 +213,15 @@ def html_table(evaluation: Evaluation) -> str:
     return f"<p>{escape(verdict(evaluation))}</p>{missing}{table}"
 
 
-def _change(side: int, what: str, before: str, after: str) -> str:
-    if side == 0:
-        return f"does not change the {what} beyond chance ({before}, then {after})"
-    return f"{'lowers' if side < 0 else 'raises'} the {what} from {before} to {after}"
-
-
 def _side(difference: float, tested: Mapping[str, PairedDifference]) -> int:
     """Whether an ECE is lower (-1) or higher (1) beyond chance; 0 if that is not sure.
 
     The test is that of the squared errors (`metrics.squared_ece_difference`): that of the ECEs would not hold.
     """
-    side = _sign(_test_of(tested), least=0.0)
+    side = sign(_test_of(tested), least=0.0)
     return side if side * difference >= 5e-5 else 0
 
 
 def _test_of(tested: Mapping[str, PairedDifference]) -> PairedDifference:
     """The test of calibration errors; evaluations of version 0.1.0 have only a bootstrap of the ECEs."""
     return tested["squared_ece"] if "squared_ece" in tested else tested["ece"]
-
-
-def _sign(difference: PairedDifference, least: float = 5e-5) -> int:
-    """The side of 0 that the whole interval lies on; 0 where it holds 0, or is too small to be seen."""
-    if abs(difference.difference) < least or difference.low <= 0.0 <= difference.high:
-        return 0
-    return 1 if difference.difference > 0 else -1
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -6,7 +6,18 @@ A new metric is a function and its `Metric` record, in one of the modules below 
 """
 
 # ruff: noqa: F403
-from refocal.metrics import binned, bootstrap, histogram, intervals, records, reliability, scores, smooth, squared
+from refocal.metrics import (
+    binned,
+    bootstrap,
+    histogram,
+    intervals,
+    records,
+    reliability,
+    scores,
+    smooth,
+    squared,
+    two_classes,
+)
 from refocal.metrics.binned import *
 from refocal.metrics.bootstrap import *
 from refocal.metrics.histogram import *
@@ -16,6 +27,7 @@ from refocal.metrics.reliability import *
 from refocal.metrics.scores import *
 from refocal.metrics.smooth import *
 from refocal.metrics.squared import *
+from refocal.metrics.two_classes import *
 
 __all__ = []
 __all__ += binned.__all__
@@ -27,3 +39,4 @@ __all__ += reliability.__all__
 __all__ += scores.__all__
 __all__ += smooth.__all__
 __all__ += squared.__all__
+__all__ += two_classes.__all__

@@ -1,7 +1,8 @@
 """What the caller passed in, checked once and turned into flat NumPy vectors.
 
 Probabilities with one axis more than the labels hold the classes on their last axis; probabilities of the labels'
-own shape are the probability of class 1. Every other axis (pixels, tokens) is flattened into rows.
+own shape are the probability of class 1. Metrics of two classes are about class 1, whichever way they come. Every other
+axis (pixels, tokens) is flattened into rows.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ class Rows:
         weight = None if self.weight is None else self.weight[indices]
         return Rows(self.labels[indices], self.probabilities[indices], weight)
 
+    def of_positive(self) -> Rows:
+        """Two classes by the probability of class 1, which their metrics are about; more classes as they are."""
+        return self if self.binary or self.n_classes > 2 else Rows(self.labels, self.probabilities[:, 1], self.weight)
+
     def reduced(self) -> Rows:
         """The same rows with nothing left but the confidence and whether it was right."""
         confidence, correct = self.confidence()
@@ -73,7 +78,7 @@ class Rows:
         return _unit(confidence), predicted == self.labels, predicted
 
     def confidence(self) -> tuple[Vector, Flags]:
-        """What calibration is measured on: class 1 if only its probability was given, else the top class."""
+        """What calibration is measured on: class 1 of two, else the top class."""
         if self.binary:
             return self.event(1)
         confidence, correct, _ = self.top()
@@ -91,7 +96,7 @@ def read_probabilities(y_true: Any, probabilities: Any, sample_weight: Any, func
             raise DataError("probabilities", function, expected="at most 1", got=f"a value of {highest:.6g}")
         return rows
     check_sums(np.sum(p, axis=1, dtype=np.float64), tolerance, "probabilities", "rows that sum to 1", function)
-    return rows
+    return rows.of_positive()
 
 
 def read_log_probabilities(y_true: Any, log_probabilities: Any, sample_weight: Any, function: str) -> Rows:

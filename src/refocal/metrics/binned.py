@@ -45,8 +45,8 @@ def expected_calibration_error(
     """Mean gap between confidence and accuracy over bins of the confidence.
 
     ECE = Σ_b w_b |acc_b - conf_b| with w_b the share of the weight in bin b; `norm` "l2" is √(Σ_b w_b gap_b²) and
-    "max" the largest gap. The confidence is the largest probability and the outcome whether its class occurred;
-    where only the probability of class 1 is given, it is that probability and whether class 1 occurred.
+    "max" the largest gap. The confidence is the largest probability and the outcome whether its class occurred; of
+    two classes it is the probability of class 1 and whether that occurred.
 
     `strategy` "quantile" makes bins of equal mass: a confidence x falls into bin floor(n_bins · P(confidence < x)).
     So equal values share a bin, whatever the order of the rows, and many ties leave some bins empty. "uniform"

@@ -65,6 +65,10 @@ class Metric:
     """What evaluations and reports have of it."""
     objective: bool = True
     """Whether a search may minimise it by the name of its function."""
+    two_classes: bool = False
+    """Whether it is for two classes alone."""
+    signed: bool = False
+    """Whether the sign says something."""
 
     @property
     def scale(self) -> float:
@@ -85,7 +89,8 @@ class Metric:
 
     def text(self, value: float) -> str:
         """A value in its unit, without the unit's sign."""
-        return f"{100 * value:.2f}" if self.unit == "%" else f"{value:.4f}"
+        sign, digits = "+" if self.signed else "", 2 if self.unit == "%" else 4
+        return f"{self.scale * value:{sign}.{digits}f}".replace("-", "−" if self.signed else "-")
 
 
 def mean_metric(

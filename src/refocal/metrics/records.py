@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from refocal.errors import ParameterError
-from refocal.metrics import binned, scores, smooth, squared
+from refocal.metrics import binned, scores, smooth, squared, two_classes
 from refocal.metrics.record import Metric
 
 __all__ = ["METRICS"]
 
 METRICS: dict[str, Metric] = {
-    metric.name: metric for metric in (*binned.METRICS, *scores.METRICS, *smooth.METRICS, *squared.METRICS)
+    metric.name: metric
+    for metric in (*binned.METRICS, *scores.METRICS, *smooth.METRICS, *squared.METRICS, *two_classes.METRICS)
 }
 """The metrics by their short names, in the order in which reports have them."""
 

@@ -83,12 +83,12 @@ def log_loss_terms(rows: Rows) -> Vector:
 
 
 def brier_score(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> float:
-    """Mean of Σ_k (p_k - [label = k])², between 0 and 2; of (p - label)², between 0 and 1, if only p(1) is given.
+    """Mean of Σ_k (p_k - [label = k])², between 0 and 2; of two classes of (p(1) - label)², between 0 and 1.
 
-    >>> brier_score([0, 1], [[0.75, 0.25], [0.5, 0.5]])
+    >>> brier_score([0, 2], [[0.75, 0.25, 0.0], [0.0, 0.5, 0.5]])
     0.3125
-    >>> brier_score([0, 1], [0.25, 0.5])
-    0.15625
+    >>> brier_score([0, 1], [0.25, 0.5]), brier_score([0, 1], [[0.75, 0.25], [0.5, 0.5]])
+    (0.15625, 0.15625)
     """
     rows = read_probabilities(y_true, probabilities, sample_weight, "brier_score")
     return mean(brier_terms(rows), rows.weight)

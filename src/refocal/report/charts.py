@@ -9,9 +9,11 @@ from statistics import median
 
 from refocal._svg import BAND, FIRST, INK, LINE, MUTED, SECOND, Plot
 from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
-from refocal.evaluate.summary import percent, ranked
+from refocal.evaluate.phrases import percent
+from refocal.evaluate.summary import ranked
 from refocal.metrics import METRICS, Interval
 from refocal.report.figures import DEFAULT_TOLERANCE
+from refocal.report.terms import CONFIDENCE, Terms
 
 # Room for the density of the confidences below a reliability diagram, in pixels.
 DENSITY = 44
@@ -22,53 +24,58 @@ OBJECTIVES = {"nll": "log-loss", "ece": "ECE", "auto": "loss and ECE"}
 FAR = 4.0
 
 
-def reliability(curve: Reliability, name: str, title: str, histogram: Histogram | None = None) -> str:
+def reliability(
+    curve: Reliability, name: str, title: str, histogram: Histogram | None = None, terms: Terms = CONFIDENCE
+) -> str:
     """Accuracy against confidence over the band of calibrated predictions; below it how many there are of each."""
     plot = Plot((0, 1), (0, 1), size=(400, 400), margins=(52, 12, 12, 44 + DENSITY))
     plot.area(curve.confidence, curve.low, curve.high).line([0, 1], [0, 1], dash="4 3")
-    plot.axes("", "accuracy", x_ticks=())
+    plot.axes("", terms.outcome, x_ticks=())
     plot.line(curve.confidence, curve.accuracy, FIRST, 1.8)
     for count, confidence, accuracy, low, high in zip(
         curve.count, curve.confidence, curve.accuracy, curve.low, curve.high, strict=True
     ):
         tip = (
-            f"{count:,} rows: confidence {percent(confidence)} %, accuracy {percent(accuracy)} %; "
+            f"{count:,} rows: {terms.probability} {percent(confidence)} %, {terms.outcome} {percent(accuracy)} %; "
             f"by chance {percent(low)} to {percent(high)} %"
         )
         plot.dot(confidence, accuracy, FIRST, tip)
-    _density(plot, histogram)
-    return plot.svg(name, describe_reliability(curve, title))
+    _density(plot, histogram, terms)
+    return plot.svg(name, describe_reliability(curve, title, terms))
 
 
-def _density(plot: Plot, histogram: Histogram | None) -> None:
+def _density(plot: Plot, histogram: Histogram | None, terms: Terms) -> None:
     """Bars under the diagram, and the axis of both."""
     below = Plot((0, 1), (0, 1), size=plot.size, margins=(52, plot.y.start + 6, 12, 44))
     if histogram is not None:
         counts = [right + wrong for right, wrong in zip(histogram.right, histogram.wrong, strict=True)]
         for low, high, count in zip(histogram.edges, histogram.edges[1:], counts, strict=False):
             if count:
-                tip = f"confidence {low:.2f} to {high:.2f}: {percent(count / sum(counts))} % of the predictions"
+                tip = (
+                    f"{terms.probability} {low:.2f} to {high:.2f}: {percent(count / sum(counts))} % of the predictions"
+                )
                 below.bar((low, high - 0.1 * (high - low)), (0, count / max(counts)), MUTED, tip)
-    below.axes("confidence (bars: how many predictions have it)" if histogram else "confidence", y_ticks=False)
+    bars = " (bars: how many predictions have it)" if histogram and terms is CONFIDENCE else ""
+    below.axes(terms.probability + bars, y_ticks=False)
     plot.parts += below.parts
 
 
-def confidence(histogram: Histogram, name: str, title: str, top: float) -> str:
+def confidence(histogram: Histogram, name: str, title: str, top: float, terms: Terms = CONFIDENCE) -> str:
     """How confident the predictions are, the right ones below and the wrong ones on top; `top` ends the axis."""
-    plot = Plot((0, 1), (0, 100 * top)).axes("confidence", "predictions (%)")
+    plot = Plot((0, 1), (0, 100 * top)).axes(terms.probability, "predictions (%)")
     total = sum(histogram.right) + sum(histogram.wrong)
     pairs = zip(histogram.edges, histogram.edges[1:], histogram.right, histogram.wrong, strict=False)
     for low, high, right, wrong in pairs:
         a, b, end = 100 * right / total, 100 * (right + wrong) / total, high - 0.1 * (high - low)
-        span = f"confidence {low:.2f} to {high:.2f}"
+        span = f"{terms.probability} {low:.2f} to {high:.2f}"
         if right:
-            plot.bar((low, end), (0, a), FIRST, f"{span}: right, {a:.2f} % of all predictions")
+            plot.bar((low, end), (0, a), FIRST, f"{span}: {terms.happened}, {a:.2f} % of all predictions")
         if wrong:
-            plot.bar((low, end), (a, b), SECOND, f"{span}: wrong, {b - a:.2f} % of all predictions")
-    for i, (text, color) in enumerate((("right", FIRST), ("wrong", SECOND))):
+            plot.bar((low, end), (a, b), SECOND, f"{span}: {terms.did_not}, {b - a:.2f} % of all predictions")
+    for i, (text, color) in enumerate(((terms.happened, FIRST), (terms.did_not, SECOND))):
         plot.parts.append(f'<rect x="62" y="{18 + 18 * i}" width="10" height="10" fill="{color}"/>')
         plot.text(78, 27 + 18 * i, text)
-    return plot.svg(name, describe_confidence(histogram, title))
+    return plot.svg(name, describe_confidence(histogram, title, terms))
 
 
 def highest_bar(histograms: Iterable[Histogram]) -> float:
@@ -212,7 +219,7 @@ def tolerance_of(found: SearchSurface) -> float:
     return DEFAULT_TOLERANCE if found.tolerance is None else found.tolerance
 
 
-def describe_reliability(curve: Reliability, name: str) -> str:
+def describe_reliability(curve: Reliability, name: str, terms: Terms = CONFIDENCE) -> str:
     """The diagram in words, for those who cannot see it."""
     gaps = [a - c for a, c in zip(curve.accuracy, curve.confidence, strict=True)]
     worst = max(range(len(gaps)), key=lambda i: abs(gaps[i]))
@@ -220,18 +227,19 @@ def describe_reliability(curve: Reliability, name: str) -> str:
     side = "less" if gaps[worst] > 0 else "more"
     return (
         f"Reliability diagram, {name}: {len(gaps)} bins of equal mass, {outside} of them outside the band of "
-        f"calibrated predictions. Largest gap: confidence {percent(curve.confidence[worst])} %, accuracy "
-        f"{percent(curve.accuracy[worst])} %, so the predictions there claim {side} than is true."
+        f"calibrated predictions. Largest gap: {terms.probability} {percent(curve.confidence[worst])} %, "
+        f"{terms.outcome} {percent(curve.accuracy[worst])} %, so the predictions there claim {side} than is true."
     )
 
 
-def describe_confidence(histogram: Histogram, name: str) -> str:
+def describe_confidence(histogram: Histogram, name: str, terms: Terms = CONFIDENCE) -> str:
     """The histogram in words."""
     total = sum(histogram.right) + sum(histogram.wrong)
     sure = sum(r + w for e, r, w in zip(histogram.edges, histogram.right, histogram.wrong, strict=False) if e >= 0.8999)
+    side, share = (terms.did_not, histogram.wrong) if terms is CONFIDENCE else (terms.happened, histogram.right)
     return (
-        f"Histogram of the confidence, {name}: {percent(sure / total)} % of the predictions have a confidence of 90 % "
-        f"or more; {percent(sum(histogram.wrong) / total)} % of all are wrong."
+        f"Histogram of the {terms.probability}, {name}: {percent(sure / total)} % of the predictions have a "
+        f"{terms.probability} of 90 % or more; {percent(sum(share) / total)} % of all are {side}."
     )
 
 

@@ -6,6 +6,8 @@ import os
 
 from refocal._files import write_atomically
 from refocal.evaluate import Evaluation, verdict
+from refocal.evaluate.phrases import percent
+from refocal.evaluate.two_classes import mean_probability, positive_name
 from refocal.metrics import METRICS, Interval
 from refocal.report.section import asset, fill, unbroken
 from refocal.report.sections import SECTIONS
@@ -53,11 +55,17 @@ def render(evaluation: Evaluation) -> str:
 
 
 def _numbers(evaluation: Evaluation) -> list[tuple[str, str, str]]:
-    """The three numbers that matter, before and after."""
+    """The few numbers that matter, before and after."""
     before, after = evaluation.before.measures, evaluation.after.measures
     names = {"ece": "calibration error (ECE)", "log_loss": "log-loss", "accuracy": "accuracy"}
+    made = []
+    if evaluation.positive is not None:
+        names = {"log_loss": "log-loss", "ece": "calibration error (ECE)", "roc_auc": "AUC"}
+        label = f"mean probability of {positive_name(evaluation)}; it occurs in {percent(evaluation.rate)} %"
+        first, second = (mean_probability(evaluation, each) for each in (evaluation.before, evaluation.after))
+        made.append((label, f"{percent(first)} %", f"{percent(second)} %"))
 
     def shown(name: str, of: dict[str, Interval]) -> str:
         return f"{METRICS[name].text(of[name].value)} {METRICS[name].unit}".rstrip()
 
-    return [(label, shown(name, before), shown(name, after)) for name, label in names.items()]
+    return made + [(label, shown(name, before), shown(name, after)) for name, label in names.items() if name in before]

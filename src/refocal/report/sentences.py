@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from refocal.calibrators.registry import NONE
 from refocal.evaluate import Evaluation
-from refocal.evaluate.summary import percent
+from refocal.evaluate.phrases import percent
 
 
 class Facts(NamedTuple):

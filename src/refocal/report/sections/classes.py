@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from refocal.evaluate import ClassRow, Evaluation
-from refocal.evaluate.summary import percent
+from refocal.evaluate.phrases import percent
 from refocal.report.section import Section, fill
 from refocal.report.sentences import about_classes, facts_of
 
@@ -25,7 +25,7 @@ SORTED_BY = COLUMNS.index("gap")
 def classes(evaluation: Evaluation) -> Section | None:
     """The table of classes."""
     before, after = evaluation.before.classes or [], evaluation.after.classes or []
-    if not after:
+    if not after or evaluation.positive is not None:  # of two classes all sections are about the positive one
         return None
     rows = [_row(evaluation, b, a) for b, a in zip(before, after, strict=True)]
     rows.sort(key=lambda row: row["cells"][SORTED_BY][0], reverse=True)

@@ -7,6 +7,7 @@ from refocal.evaluate import Evaluation
 from refocal.report import charts
 from refocal.report.section import Section, fill, inline
 from refocal.report.sentences import about_predictions, facts_of
+from refocal.report.terms import terms_of
 
 
 def confidence(evaluation: Evaluation) -> Section:
@@ -14,15 +15,17 @@ def confidence(evaluation: Evaluation) -> Section:
     shown = [("before", "Before", evaluation.before)]
     if evaluation.chosen != NONE:
         shown.append(("after", "After", evaluation.after))
+    terms = terms_of(evaluation)
     top = charts.highest_bar(method.histogram for _, _, method in shown)
     figures = [
         {
             "id": f"fig-confidence-{key}",
             "heading": heading,
             "caption": "",
-            "svg": inline(charts.confidence(method.histogram, f"confidence-{key}", method.title, top)),
+            "svg": inline(charts.confidence(method.histogram, f"confidence-{key}", method.title, top, terms)),
         }
         for key, heading, method in shown
     ]
-    facts = (f"The share of predictions at each confidence. {about_predictions(facts_of(evaluation))}",)
-    return Section("confidence", "How sure are the predictions?", facts, fill("figures.html", figures=figures))
+    facts = (f"The share of predictions at each {terms.probability}. {about_predictions(facts_of(evaluation))}",)
+    title = "How sure are the predictions?" if evaluation.positive is None else "Which probabilities are predicted?"
+    return Section("confidence", title, facts, fill("figures.html", figures=figures))

@@ -6,9 +6,11 @@ from typing import Any
 
 from refocal.calibrators.registry import NONE
 from refocal.evaluate import Evaluation, Measured, comparison_table
-from refocal.evaluate.summary import headers, interval_percent, percent, points, ranked, remarks
+from refocal.evaluate.phrases import interval_percent, percent
+from refocal.evaluate.summary import columns, headers, points, ranked, remarks
 from refocal.report import charts
 from refocal.report.section import Section, fill, inline, unbroken
+from refocal.report.terms import terms_of
 
 
 def methods(evaluation: Evaluation) -> Section:
@@ -22,14 +24,15 @@ def methods(evaluation: Evaluation) -> Section:
         methods=order,
         comparisons={name: inline(charts.comparison(evaluation, name)) for name in ("ece", "log_loss")},
         level=f"{evaluation.level * 100:g}",
-        panels=[_panel(method, evaluation.before, top) for method in order],
+        panels=[_panel(method, evaluation, top) for method in order],
         chosen=evaluation.chosen,
     )
-    facts = ("The least calibration error comes first, here and in the charts.", *remarks(evaluation))
+    facts = (f"The least {columns(evaluation)[0].label} comes first, here and in the charts.", *remarks(evaluation))
     return Section("methods", "How do the methods compare?", facts, html)
 
 
-def _panel(method: Measured, before: Measured, top: float) -> dict[str, Any]:
+def _panel(method: Measured, evaluation: Evaluation, top: float) -> dict[str, Any]:
+    before, terms = evaluation.before, terms_of(evaluation)
     words = f"ECE {percent(method.measures['ece'].value)} % ({interval_percent(method.measures['ece'])})"
     if method.name != NONE:
         change = method.measures["ece"].value - before.measures["ece"].value
@@ -40,7 +43,7 @@ def _panel(method: Measured, before: Measured, top: float) -> dict[str, Any]:
         "title": method.title,
         "words": unbroken(words),
         "reliability": inline(
-            charts.reliability(method.reliability, f"{name}-reliability", method.title, method.histogram)
+            charts.reliability(method.reliability, f"{name}-reliability", method.title, method.histogram, terms)
         ),
-        "confidence": inline(charts.confidence(method.histogram, f"{name}-confidence", method.title, top)),
+        "confidence": inline(charts.confidence(method.histogram, f"{name}-confidence", method.title, top, terms)),
     }

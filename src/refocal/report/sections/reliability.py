@@ -7,10 +7,12 @@ from refocal.evaluate import Evaluation
 from refocal.evaluate.summary import recommendation
 from refocal.report import charts
 from refocal.report.section import Section, fill, inline
+from refocal.report.terms import terms_of
 
 
 def reliability(evaluation: Evaluation) -> Section:
-    """Whether confidence matches accuracy."""
+    """Whether confidence matches accuracy; of two classes whether the probability matches how often it comes true."""
+    terms = terms_of(evaluation)
     shown = [("before", "Before", "the predictions as they are", evaluation.before)]
     if evaluation.chosen != NONE:
         shown.append(("after", "After", f"with {evaluation.after.title}", evaluation.after))
@@ -19,13 +21,16 @@ def reliability(evaluation: Evaluation) -> Section:
             "id": f"fig-reliability-{key}",
             "heading": heading,
             "caption": caption,
-            "svg": inline(charts.reliability(method.reliability, f"reliability-{key}", method.title, method.histogram)),
+            "svg": inline(
+                charts.reliability(method.reliability, f"reliability-{key}", method.title, method.histogram, terms)
+            ),
         }
         for key, heading, caption, method in shown
     ]
     facts = (
-        "Of the predictions made with 80 % confidence, 80 % should be right: points on the dashed line. Points in the "
-        "shaded band differ from it by no more than chance.",
+        f"Of the predictions with a {terms.probability} of 80 %, 80 % should be {terms.happened}: points on the dashed "
+        "line. Points in the shaded band differ from it by no more than chance.",
         recommendation(evaluation),
     )
-    return Section("reliability", "Does confidence match accuracy?", facts, fill("figures.html", figures=figures))
+    title = f"Does the {terms.probability} match the {terms.outcome}?"
+    return Section("reliability", title, facts, fill("figures.html", figures=figures))

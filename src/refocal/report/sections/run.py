@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from refocal.evaluate import Evaluation
 from refocal.report.section import Section, fill
+from refocal.report.terms import terms_of
 
 
 def run(evaluation: Evaluation) -> Section:
@@ -21,8 +22,10 @@ def run(evaluation: Evaluation) -> Section:
     picked = (
         " The method was picked on this same test set, which flatters it a little." if evaluation.recommended else ""
     )
+    terms = terms_of(evaluation)
     note = (
-        "ECE is the mean gap between confidence and accuracy over bins of equal mass; perfectly calibrated predictions "
-        f"still show a little, from chance alone. Intervals resample the test rows.{picked}"
+        f"ECE is the mean gap between {terms.probability} and {terms.outcome} over bins of equal mass; perfectly "
+        "calibrated predictions still show a little, from chance alone. Intervals resample the test rows."
+        f"{picked}"
     )
     return Section("run", "What was run", (), fill("run.html", rows=rows, note=note))

@@ -1,0 +1,28 @@
+"""What the charts and sentences of a page are about: the confidence, or of two classes the probability of one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from refocal.evaluate import Evaluation
+from refocal.evaluate.two_classes import positive_name
+
+
+class Terms(NamedTuple):
+    """What the probability, the outcome and its two sides are called."""
+
+    probability: str = "confidence"
+    outcome: str = "accuracy"
+    happened: str = "right"
+    did_not: str = "wrong"
+
+
+CONFIDENCE = Terms()
+
+
+def terms_of(evaluation: Evaluation) -> Terms:
+    """The terms of an evaluation."""
+    if evaluation.positive is None:
+        return CONFIDENCE
+    name = positive_name(evaluation)
+    return Terms(f"probability of {name}", f"share of {name}", name, f"not {name}")

@@ -318,7 +318,7 @@ def test_a_class_that_never_occurs_and_separable_data():
 
 
 BAD = [
-    (lambda x, y: (x[0], y), ShapeError, "two-dimensional"),
+    (lambda x, y: (x[0], y), ShapeError, "one label for each row"),
     (lambda x, y: (np.where(x > 3, np.nan, x), y), DataError, "NaN"),
     (lambda x, y: (x, y[:-1]), ShapeError, "one label for each row"),
     (lambda x, y: (x, np.zeros_like(y)), LabelError, "at least two classes"),

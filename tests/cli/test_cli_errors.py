@@ -53,7 +53,7 @@ WRONG = [
     # wrong names
     ("fit nope.npz", 2, "nope.npz: no such file"),
     ("fit val.xlsx", 2, "no such file"),
-    ("fit sub", 2, "no Parquet files there"),
+    ("fit sub", 2, "no tables there"),
     ("apply nope.json test.npz", 2, "nope.json: no such file"),
     ("evaluate test.npz nope.json", 2, "no such file"),
     ("report nope.json", 2, "nope.json"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 import zipfile
@@ -36,6 +37,8 @@ def write(folder, ending):
         return path, {"labels": folder / "y.npy"}
     elif ending in (".csv", ".tsv"):
         FRAME.to_csv(path, index=False, sep="," if ending == ".csv" else "\t")
+    elif ending == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in FRAME.to_dict("records")))
     elif ending == ".parquet":
         FRAME.to_parquet(path)
     elif ending == ".safetensors":
@@ -45,7 +48,9 @@ def write(folder, ending):
     return path, {}
 
 
-@pytest.mark.parametrize("ending", [".npz", ".npy", ".csv", ".tsv", ".parquet", ".safetensors", ".pt", ".pth"])
+@pytest.mark.parametrize(
+    "ending", [".npz", ".npy", ".csv", ".tsv", ".jsonl", ".parquet", ".safetensors", ".pt", ".pth"]
+)
 def test_every_format_gives_the_same_calibrator(tmp_path, ending):
     path, options = write(tmp_path, ending)
     found = read(path, **options)
@@ -201,6 +206,9 @@ def test_values_without_labels(tmp_path):
         ("a.csv", "a,b,weight,label\n0,1,2,0\n", "'weight' does not look like a class"),
         ("a.csv", "id,label\n0,1\n", "'id' does not look like a class"),
         ("a.csv", "a,b\n1,2\n", "no labels. It has 'a', 'b'"),
+        ("a.jsonl", '{"logits": [1, 2], "label": 0}\nnot JSON\n', "row 1 is not a JSON object"),
+        ("a.jsonl", '{"logits": [1, 2], "label": 0}\n{"label": 1}\n', "row 1 has none"),
+        ("a.jsonl", "", "no column besides the labels"),
         ("a.npz", "not a zip", "cannot be read as .npz"),
         ("a.npy", "not an array", "cannot be read as .npy"),
         ("a.parquet", "not parquet", "cannot be read as .parquet"),

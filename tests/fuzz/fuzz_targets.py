@@ -91,7 +91,10 @@ TARGETS: dict[str, Callable[[bytes], bool]] = {
     "load": run_load,
     "evaluation": run_evaluation,
     "histogram": run_histogram,
-    **{ending[1:]: reader(ending) for ending in (".npz", ".npy", ".csv", ".tsv", ".parquet", ".safetensors", ".pt")},
+    **{
+        ending[1:]: reader(ending)
+        for ending in (".npz", ".npy", ".csv", ".tsv", ".jsonl", ".parquet", ".safetensors", ".pt")
+    },
 }
 JSON = ("load", "evaluation", "histogram")
 
@@ -136,6 +139,9 @@ def _files(target: str, logits: np.ndarray, labels: np.ndarray) -> list[bytes]:
             *([*map(repr, row.tolist()), k] for row, k in zip(logits, labels, strict=True)),
         ]
         return ["\n".join(between.join(map(str, line)) for line in lines).encode()]
+    elif target == "jsonl":
+        rows = ({"logits": row.tolist(), "label": int(k)} for row, k in zip(logits, labels, strict=True))
+        return ["\n".join(map(json.dumps, rows)).encode()]
     elif target == "parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq

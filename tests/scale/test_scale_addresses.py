@@ -52,7 +52,7 @@ def test_rows_are_read_and_applied_to_where_they_are(memory, tmp_path):
 
 
 def test_what_is_not_there_is_said_in_one_line(memory, monkeypatch):
-    with pytest.raises(FileNotFoundError, match="memory://bucket/test: no Parquet files there"):
+    with pytest.raises(FileNotFoundError, match="memory://bucket/test: no tables there"):
         open_rows("memory://bucket/test")
     with pytest.raises(FormatError, match="nothing://bucket: Protocol not known"):
         open_rows("nothing://bucket")
@@ -88,6 +88,6 @@ def test_a_bucket_of_an_s3_server(tmp_path, monkeypatch, capsys):
         assert run(["apply", "c.json", "s3://bucket/val", "-o", "probs"]) == 0
         assert "in 2 files, 2 of them there before" in capsys.readouterr().out
         assert run(["fit", "s3://elsewhere/*.parquet", "-m", "ts"]) == 2
-        assert capsys.readouterr().err == "refocal: s3://elsewhere/*.parquet: no Parquet files there.\n"
+        assert capsys.readouterr().err == "refocal: s3://elsewhere/*.parquet: no tables there.\n"
     finally:
         server.stop()

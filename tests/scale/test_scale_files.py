@@ -189,7 +189,7 @@ def test_files_that_do_not_belong_together(folder):
 
 
 def test_places_without_rows(folder, tmp_path):
-    with pytest.raises(FileNotFoundError, match="no Parquet files there"):
+    with pytest.raises(FileNotFoundError, match="no tables there"):
         open_rows(f"{tmp_path}/nothing/*.parquet")
     with pytest.raises(FormatError, match="none of the 1 files has any rows"):
         open_rows(folder / "part1.parquet")

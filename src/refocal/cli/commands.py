@@ -30,11 +30,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-File = Annotated[Path, typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .parquet .safetensors .pt")]
+File = Annotated[Path, typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt")]
 Source = Annotated[
     str,
-    typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .parquet .safetensors .pt; or larger than memory: a "
-                   "folder or pattern of Parquet files, an address such as s3://…, Zarr, a large .npy."),
+    typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt; or larger than "
+                   "memory: a folder or pattern of Parquet files, an address such as s3://…, Zarr, a large .npy."),
 ]  # fmt: skip
 Methods = Annotated[
     list[str] | None,
@@ -123,7 +123,7 @@ def fit(
     """Fit a calibrator on held-out rows and write it as JSON."""
     import numpy as np
 
-    from refocal.calibrators.registry import make
+    from refocal.calibrators.registry import NAMED, make
     from refocal.calibrators.serialize import to_dict
 
     options.check_output(output, ONLY_JSON)
@@ -139,7 +139,7 @@ def fit(
     method = method or ("fts" if any(value is not None for value in settings.values()) else "auto")
     calibrator = make(method, **settings, input=reading["input"])
     with progress("reading", quiet=json) as update, options.about(validation):
-        if large.is_large(validation, scheduler, skip_bad_rows):
+        if large.is_large(validation, scheduler, skip_bad_rows, reading, suits=NAMED[method].in_blocks):
             reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows}
             with large.open_rows(validation, f"fitting {method}", update, **reading) as blocks:
                 calibrator.fit(blocks)
@@ -172,7 +172,7 @@ def apply(
     logits: Annotated[str, typer.Argument(help="Logits, with or without labels: a file or a data set.")],
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", help=".npz, .npy, .csv, .tsv, or a folder for Parquet files."),
+        typer.Option("-o", "--output", help=".npz, .npy, .csv, .tsv, .jsonl, .parquet, or a folder of Parquet files."),
     ] = Path("probs.npz"),
     probability_column: options.ProbabilityColumn = None,
     values: options.Values = None,
@@ -189,13 +189,13 @@ def apply(
     from refocal.data import read_values
 
     options.check_calibrator_file(calibrator)
-    is_data_set = not output.suffix or large.is_large(logits, scheduler, skip_bad_rows)
-    if not is_data_set:
+    in_blocks = large.is_applied_in_blocks(logits, output, scheduler, skip_bad_rows)
+    if not in_blocks:
         options.check_output(output, ENDINGS)
     fitted = load(calibrator)
     values = values or probability_column
-    if is_data_set:
-        reading = {"values": values, "labels": labels, "skip_bad_rows": skip_bad_rows}
+    if in_blocks:
+        reading = {"values": values, "labels": labels, "skip_bad_rows": skip_bad_rows, "renormalise": renormalise}
         with progress("reading", quiet=json) as update, options.about(logits):
             large.apply_to_data_set(fitted, logits, output, update, json=json, scheduler=scheduler, **reading)
         return
@@ -264,7 +264,7 @@ def evaluate(
     bootstrap: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
     chosen, title = next(iter(fitted)) if len(fitted) == 1 else None, Path(test).stem
     with progress("reading", quiet=json) as update, options.about(test):
-        if large.is_large(test, scheduler, skip_bad_rows):
+        if large.is_large(test, scheduler, skip_bad_rows, reading, suits=resamples is None and seed is None):
             reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows}
             with large.open_rows(test, "measuring", update, **reading) as blocks:
                 found = measure(blocks, fitted, chosen=chosen, title=title, **bootstrap)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from refocal.cli.options import check_output
 from refocal.cli.printing import out, print_json
 from refocal.cli.run import UsageError
 
@@ -28,11 +29,40 @@ SkipBadRows = Annotated[
 ]
 
 
-def is_large(place: str, scheduler: str | None, skip_bad_rows: bool) -> bool:
-    """Whether rows are gone through in blocks rather than read: asked for, a data set, or a large file."""
+# What files that are read whole alone can do.
+ONLY_WHOLE = ("positive_label", "renormalise")
+
+
+def is_large(
+    place: str, scheduler: str | None, skip_bad_rows: bool, reading: Mapping[str, Any] = {}, suits: bool = True
+) -> bool:
+    """Whether rows are gone through in blocks rather than read: asked for, a data set, or a large file.
+
+    Large text is read whole where blocks do not suit what is to be done, or how it is to be read.
+    """
     from refocal.scale.opening import is_large as by_itself
 
-    return scheduler is not None or skip_bad_rows or by_itself(place)
+    if scheduler is not None or skip_bad_rows:
+        return True
+    return by_itself(place) and not (is_text(place) and (not suits or any(name in reading for name in ONLY_WHOLE)))
+
+
+def is_text(place: str) -> bool:
+    """Whether a path is that of one file of text, which can be read whole as well."""
+    from refocal.scale.addresses import TEXT
+
+    return Path(place).is_file() and Path(place).suffix.lower() in TEXT
+
+
+def is_applied_in_blocks(place: str, output: Path, scheduler: str | None, skip_bad_rows: bool) -> bool:
+    """Whether `apply` goes through the rows in blocks: into a folder, from a data set, or from a table to a table."""
+    from refocal.scale.addresses import SEPARATORS, TABLES
+    from refocal.scale.opening import is_table
+
+    ending = output.suffix.lower()
+    if ending in TABLES and (is_table(place) or ending not in SEPARATORS):
+        return True
+    return not ending or (is_large(place, scheduler, skip_bad_rows) and not is_text(place))
 
 
 @contextmanager
@@ -42,7 +72,7 @@ def open_rows(
     """Rows in blocks, which tell the bar how far a pass is."""
     from refocal import scale
 
-    for name in ("positive_label", "renormalise"):
+    for name in ONLY_WHOLE:
         if name in options:
             raise UsageError(f"--{name.replace('_', '-')} is for a file that is read whole; {place} is read in blocks.")
     client = None if scheduler is None else scale.connect(scheduler)
@@ -84,11 +114,17 @@ def apply_to_data_set(
     scheduler: str | None,
     **options: Any,
 ) -> None:
-    """`refocal apply` for a data set: a folder of Parquet files."""
+    """`refocal apply` for rows in blocks: a folder of Parquet files, or one table."""
     from refocal import scale
+    from refocal.scale.addresses import TABLES
 
-    if output.suffix or output.is_file():
-        raise UsageError(f"{output}: the probabilities of a data set are a folder of files; name a folder with -o.")
+    is_folder = output.is_dir() or not output.suffix
+    if output.is_file() if is_folder else output.suffix.lower() not in TABLES:
+        endings = ", ".join(TABLES)
+        raise UsageError(f"{output}: the probabilities of a data set are a folder of Parquet files or one table "
+                         f"({endings}); name a folder or such a file with -o.")  # fmt: skip
+    if not is_folder:
+        check_output(output, TABLES)
     start = time.monotonic()
 
     def tell(done: int, total: int, n_rows: int) -> None:
@@ -104,6 +140,7 @@ def apply_to_data_set(
     report = {
         "output": str(output),
         "rows": sum(each.n_rows for each in written),
+        "classes": calibrator.n_features_in_,
         "rows_skipped": sum(each.n_skipped for each in written),
         "files": len(written),
         "files_there_before": sum(each.was_there for each in written),
@@ -112,5 +149,7 @@ def apply_to_data_set(
         print_json(report)
         return
     there = f", {report['files_there_before']} of them there before" if report["files_there_before"] else ""
-    bad = f" {report['rows_skipped']:,} bad rows have NaN." if report["rows_skipped"] else ""
-    out().print(f"Wrote {output}: probabilities of {report['rows']:,} rows in {report['files']:,} files{there}.{bad}")
+    bad = f" {report['rows_skipped']:,} bad rows have NaN or were left out." if report["rows_skipped"] else ""
+    shape = f"{report['rows']:,} rows and {report['classes']:,} classes"
+    files = "" if output.is_file() else f" in {report['files']:,} files{there}"
+    out().print(f"Wrote {output}: probabilities of {shape}{files}.{bad}")

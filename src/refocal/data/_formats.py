@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -140,13 +141,7 @@ class _Text(Contents):
     def __init__(self, file: Path, delimiter: str) -> None:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             names = next(csv.reader(lines, delimiter=delimiter), [])
-        if len(names) < 2 or len(set(names)) != len(names):
-            raise FormatError(
-                f"{file}: the first line must hold the names of two or more columns, "
-                f"none twice and {'tabs' if delimiter != ',' else 'commas'} between them."
-            )
-        if all(_is_number(name) for name in names):
-            raise FormatError(f"{file}: the first line must hold the names of the columns; it holds numbers.")
+        check_header(names, file, delimiter)
         self._file, self._delimiter = file, delimiter
         super().__init__(file, names, self._column)
 
@@ -203,6 +198,48 @@ class _Text(Contents):
             )
         except (ValueError, IndexError) as error:
             raise FormatError(f"{self._file}: {str(error).splitlines()[0]}") from error
+
+
+class _JsonLines(Contents):
+    """JSON lines: the fields of the first object are the columns; a field may hold a list of numbers."""
+
+    is_table = True
+
+    def __init__(self, file: Path) -> None:
+        with file.open(encoding="utf-8") as lines:
+            self._rows = [self._row(i, line) for i, line in enumerate(filter(str.strip, lines))]
+        super().__init__(file, list(self._rows[0]) if self._rows else [], self._column)
+
+    def is_nested(self, name: str) -> bool:
+        return isinstance(self._rows[0][name], list)
+
+    def _row(self, i: int, line: str) -> dict[str, Any]:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise ValueError(f"row {i} is not a JSON object")
+        return row
+
+    def _column(self, name: str) -> NDArray[Any]:
+        missing = next((i for i, row in enumerate(self._rows) if row.get(name) is None), None)
+        if missing is not None:
+            raise ValueError(f"row {missing} has none")
+        values = [row[name] for row in self._rows]
+        is_text = isinstance(values[0], str)
+        return np.array(values, dtype=str if is_text else None if isinstance(values[0], int) else np.float64)
+
+
+def check_header(names: list[str], file: Path | str, delimiter: str) -> None:
+    """The first line of a text file must hold the names of its columns."""
+    if len(names) < 2 or len(set(names)) != len(names):
+        raise FormatError(
+            f"{file}: the first line must hold the names of two or more columns, "
+            f"none twice and {'tabs' if delimiter != ',' else 'commas'} between them."
+        )
+    if all(_is_number(name) for name in names):
+        raise FormatError(f"{file}: the first line must hold the names of the columns; it holds numbers.")
 
 
 class _Parquet(Contents):
@@ -271,6 +308,8 @@ READERS: dict[str, Callable[[Path], Contents]] = {
     ".npy": _npy,
     ".csv": lambda file: _Text(file, ","),
     ".tsv": lambda file: _Text(file, "\t"),
+    ".jsonl": _JsonLines,
+    ".ndjson": _JsonLines,
     ".parquet": _Parquet,
     ".safetensors": _safetensors,
     ".pt": _torch,

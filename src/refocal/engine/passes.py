@@ -46,7 +46,7 @@ def reduce_chunks(
     for chunk in chunks:
         block = reading.prepared(chunk, task.check)
         answer = task.map(block) if block.n_rows else None
-        total = merge(task, total, Partial(answer, block.n_rows, len(chunk.labels) - block.n_rows))
+        total = merge(task, total, Partial(answer, block.n_rows, len(chunk.labels) - block.n_rows + chunk.n_lost))
         if tell is not None:
             tell(len(chunk.labels))
     return total

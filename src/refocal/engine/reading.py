@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,6 +24,10 @@ class Chunk(NamedTuple):
     weight: NDArray[Any] | None = None
     where: str = "the rows"
     first_row: int = 0
+    kept: Mapping[str, Any] = {}
+    """Further columns by name, for who writes them again."""
+    n_lost: int = 0
+    """How many rows before these, or between them, could not be read at all."""
 
 
 @dataclass(frozen=True)

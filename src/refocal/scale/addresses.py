@@ -10,27 +10,50 @@ from typing import Any
 from refocal.errors import FormatError, MissingExtraError
 from refocal.scale.extras import need
 
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+JSON_LINES = (".jsonl", ".ndjson")
+TEXT = (*SEPARATORS, *JSON_LINES)
+TABLES = (".parquet", *TEXT)
+
 Options = Mapping[str, Any] | None
 """What a file system is told beside the address, such as the endpoint and keys of an object store."""
 
 
 def files_of(place: str, options: Options = None) -> list[str]:
-    """The Parquet files of a folder, a pattern or an address, in the order of their names."""
+    """The tables of a folder, a pattern or an address, in the order of their names.
+
+    Of a folder with tables of several formats, those of the first of TABLES are taken.
+    """
     if "://" in place:
         filesystem, path = filesystem_of(place, options)
-        if not is_pattern(path) and not path.endswith(".parquet"):
-            path = path.rstrip("/") + "/**/*.parquet"
-        found = [filesystem.unstrip_protocol(file) for file in _globbed(filesystem, path, place)]
+        if is_pattern(path) or path.lower().endswith(TABLES):
+            found = _globbed(filesystem, path, place)
+        else:
+            found = _tables_among(_globbed(filesystem, path.rstrip("/") + "/**", place))
+        found = [filesystem.unstrip_protocol(file) for file in found]
     elif Path(place).is_dir():
-        found = [str(file) for file in Path(place).rglob("*.parquet")]
+        found = _tables_among([str(file) for file in Path(place).rglob("*")])
     elif is_pattern(place):
         found = glob(place, recursive=True)
     else:
         found = [place]
-    files = sorted(file for file in found if not file.rpartition("/")[2].startswith((".", "_")))
+    files = sorted(file for file in found if _is_visible(file))
     if not files:
-        raise FileNotFoundError(f"{place}: no Parquet files there.")
+        raise FileNotFoundError(f"{place}: no tables there.")
     return files
+
+
+def _tables_among(files: list[str]) -> list[str]:
+    """The files of the first format that there is."""
+    for ending in TABLES:
+        found = [file for file in files if file.lower().endswith(ending) and _is_visible(file)]
+        if found:
+            return found
+    return []
+
+
+def _is_visible(file: str) -> bool:
+    return not file.rpartition("/")[2].startswith((".", "_"))
 
 
 def is_pattern(place: str) -> bool:

@@ -1,11 +1,12 @@
-"""Calibrated probabilities as a data set of Parquet files: each written whole or not at all, and never twice."""
+"""Calibrated probabilities of a data set, as one file or as a folder of Parquet files: written whole or not at all."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,19 +14,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._arrays import two_columns
 from refocal._files import replace_atomically
 from refocal.calibrators import Calibrator
-from refocal.calibrators._labels import check_class_order
+from refocal.calibrators._labels import named_classes
 from refocal.calibrators.serialize import to_dict
+from refocal.data.predictions import column_order
 from refocal.engine.c_engine import widened
 from refocal.engine.reading import Chunk, Reading
 from refocal.errors import ParameterError, ShapeError
 from refocal.scale import cluster
-from refocal.scale.addresses import Options, state_of
+from refocal.scale.addresses import TABLES, Options, state_of
 from refocal.scale.extras import need
-from refocal.scale.opening import open_parts
-from refocal.scale.parquet import ParquetPart
-from refocal.scale.parts import Part
+from refocal.scale.opening import Opened, open_parts
+from refocal.scale.parts import Part, n_columns
+from refocal.scale.tables import TablePart
+from refocal.scale.writers import LABEL, open_writer
 
 # Under this name a file tells what it was made from.
 MADE_FROM = b"refocal"
@@ -40,6 +44,47 @@ class Written(NamedTuple):
     was_there: bool
 
 
+@dataclass(frozen=True)
+class Predictor:
+    """Probabilities of chunks.
+
+    `order` says where the calibrator's classes are among the columns; None: as the columns are. Of one number a row
+    of two classes the answer is one number too.
+    """
+
+    calibrator: Calibrator
+    reading: Reading
+    order: NDArray[np.int64] | None
+    renormalise: bool
+
+    def __call__(self, chunk: Chunk) -> tuple[NDArray[Any], int]:
+        """Probabilities in float32 or float64, NaN for bad rows, and how many those are."""
+        values, reading = widened(chunk.values), self.reading
+        if n_columns(values.shape) != reading.n_classes:
+            expected = f"of {reading.n_classes} columns in every block, as in the first"
+            raise ShapeError("X", reading.function, expected=expected, got=f"shape {values.shape} in {chunk.where}")
+        if self.renormalise and values.ndim == 2:
+            sums = values.sum(axis=1, keepdims=True)
+            values = np.divide(values, sums, out=np.full_like(values, np.nan), where=sums > 0)
+        chunk = chunk._replace(values=values if values.ndim == 2 else two_columns(values, reading.input))
+        bad = reading.bad_values(chunk.values)
+        if not bad.any():
+            return self._predict(values), 0
+        if not reading.skip_bad_rows:
+            raise reading.error_of(chunk._replace(labels=np.zeros(len(values), np.int64)), int(np.argmax(bad)))
+        found = np.full(values.shape, np.nan, dtype=values.dtype)
+        if not bad.all():
+            found[~bad] = self._predict(values[~bad])
+        return found, int(bad.sum())
+
+    def _predict(self, values: NDArray[Any]) -> NDArray[Any]:
+        if values.ndim == 1:
+            return np.asarray(self.calibrator.predict_proba(values))[:, 1]
+        if self.order is None:
+            return np.asarray(self.calibrator.predict_proba(values))
+        return np.asarray(self.calibrator.predict_proba(values[:, self.order]))[:, np.argsort(self.order)]
+
+
 def apply(
     calibrator: Calibrator,
     path: str | os.PathLike[str],
@@ -48,16 +93,24 @@ def apply(
     values: str | None = None,
     labels: str | None = None,
     skip_bad_rows: bool = False,
+    renormalise: bool = False,
     storage_options: Options = None,
     scheduler: str | None = None,
     client: Any = None,
     progress: Callable[[int, int, int], None] | None = None,
 ) -> list[Written]:
-    """Write the probabilities of a data set into the folder `output`, one Parquet file a part.
+    """Write the probabilities of a data set, block by block.
 
-    Each file has a column `probabilities` of lists, and the labels where there are any. A part of which the file is
-    there already, made by the same calibrator from the same source, is left as it is: a run that was stopped goes on
-    where it was. Bad rows are errors; with `skip_bad_rows` theirs are NaN, so that rows keep their places.
+    `output` is a file (.csv, .tsv, .jsonl or .parquet), or a folder, which gets one Parquet file a part. Of a folder a
+    part of which the file is there already, made by the same calibrator from the same source, is left as it is: a run
+    that was stopped goes on where it was.
+
+    `renormalise` divides rows of probabilities by their sums, where they were rounded.
+
+    A row of text has a column for each class; .parquet and .jsonl have one of lists, `probabilities`. Columns of a
+    table that are neither classes nor labels stand before them and the labels behind, as they are. Bad rows are errors;
+    with `skip_bad_rows` their probabilities are NaN, so that rows keep their places; lines of text with missing
+    cells are left out. Both are counted.
 
     `progress` is told (parts done, all parts, rows done). The other arguments are those of `open_rows`.
 
@@ -72,20 +125,62 @@ def apply(
     3
     """
     reading_of: dict[str, Any] = {"input": calibrator.input, "values": values, "labels": labels, "need_labels": False}
-    opened = open_parts(path, **reading_of, storage_options=storage_options)
+    opened = open_parts(path, **reading_of, storage_options=storage_options, lenient=skip_bad_rows)
+    predict = _predictor(calibrator, opened, skip_bad_rows, renormalise)
+    target = Path(output)
+    if "://" in os.fspath(output):
+        raise ParameterError("output", "scale.apply", expected="on a mounted disk", got=repr(output))
+    if target.suffix.lower() in TABLES and not target.is_dir():
+        if scheduler is not None or client is not None:
+            expected = "a folder where a scheduler does the work"
+            raise ParameterError("output", "scale.apply", expected=expected, got=repr(os.fspath(output)))
+        return [_write_file(predict, opened, target, progress)]
+    return _write_folder(predict, opened, target, scheduler, client, progress)
+
+
+def _predictor(calibrator: Calibrator, opened: Opened, skip_bad_rows: bool, renormalise: bool) -> Predictor:
     if opened.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
         raise ShapeError("path", "scale.apply", expected=expected, got=f"{opened.n_classes} columns")
-    check_class_order(calibrator, opened.class_names, "path", "scale.apply")
-    folder = Path(output)
-    if "://" in os.fspath(output):
-        raise ParameterError("output", "scale.apply", expected="a folder of a mounted disk", got=repr(output))
-    folder.mkdir(parents=True, exist_ok=True)
+    wanted = named_classes(calibrator)
+    named = opened.class_names is not None and wanted is not None
+    order = column_order(opened.class_names or (), wanted or (), "scale.apply") if named else None
     reading = Reading(opened.n_classes, calibrator.input, 0, skip_bad_rows, "scale.apply")
-    described = hashlib.sha256(json.dumps(to_dict(calibrator), sort_keys=True).encode()).hexdigest()
+    return Predictor(calibrator, reading, order, renormalise)
+
+
+def _write_file(
+    predict: Predictor, opened: Opened, target: Path, progress: Callable[[int, int, int], None] | None
+) -> Written:
+    """Write all parts, in their order, into one file."""
+    total = Written(str(target), 0, 0, False)
+    with (
+        replace_atomically(target) as temporary,
+        open_writer(temporary, target.suffix.lower(), opened.n_classes, opened.class_names) as writer,
+    ):
+        for i, part in enumerate(opened.parts):
+            for n_rows, n_skipped in _write_chunks(predict, part, writer):
+                total = total._replace(n_rows=total.n_rows + n_rows, n_skipped=total.n_skipped + n_skipped)
+                if progress is not None:
+                    progress(i, len(opened.parts), total.n_rows)
+    return total
+
+
+def _write_folder(
+    predict: Predictor,
+    opened: Opened,
+    folder: Path,
+    scheduler: str | None,
+    client: Any,
+    progress: Callable[[int, int, int], None] | None,
+) -> list[Written]:
+    """Write a Parquet file a part; those that are there already stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    described = hashlib.sha256(json.dumps(to_dict(predict.calibrator), sort_keys=True).encode()).hexdigest()
+    skips = predict.reading.skip_bad_rows
     jobs = [
         partial(
-            write_part, calibrator, part, folder / name, f"{described} {_fingerprint(part)} {skip_bad_rows}", reading
+            write_part, predict, part, folder / name, f"{described} {_fingerprint(part)} {skips} {predict.renormalise}"
         )
         for part, name in zip(opened.parts, _names(opened.parts), strict=True)
     ]
@@ -99,64 +194,56 @@ def apply(
     return sorted(written)
 
 
-def write_part(calibrator: Calibrator, part: Part, target: Path, made_from: str, reading: Reading) -> Written:
-    """Write one part, block by block."""
+def write_part(predict: Predictor, part: Part, target: Path, made_from: str) -> Written:
+    """Write one part as a Parquet file."""
     parquet = need("pyarrow.parquet", "parquet", "Parquet files")
-    arrow = need("pyarrow", "parquet", "Parquet files")
     if target.is_file():
         metadata = parquet.read_metadata(target)
         if (metadata.metadata or {}).get(MADE_FROM) == made_from.encode():
             return Written(str(target), int(metadata.num_rows), 0, True)
     n_rows = n_skipped = 0
-    writer = None
-    with replace_atomically(target) as temporary:
-        try:
-            for block in _unchecked(part):
-                p, bad = _probabilities(calibrator, block, reading)
-                flat = arrow.FixedSizeListArray.from_arrays(arrow.array(p.reshape(-1)), p.shape[1])
-                columns = {"probabilities": flat} | (
-                    {} if block.labels is None else {"label": arrow.array(block.labels)}
-                )
-                table = arrow.table(columns).replace_schema_metadata({MADE_FROM: made_from})
-                writer = writer or parquet.ParquetWriter(temporary, table.schema)
-                writer.write_table(table)
-                n_rows, n_skipped = n_rows + len(p), n_skipped + bad
-        finally:
-            if writer is not None:
-                writer.close()
-        if writer is None:  # a part without rows has a file as well, or it would be looked at again
-            kind = arrow.list_(arrow.float32(), reading.n_classes)
-            empty = arrow.schema([("probabilities", kind)], metadata={MADE_FROM: made_from}).empty_table()
-            parquet.write_table(empty, temporary)
+    with (
+        replace_atomically(target) as temporary,
+        open_writer(temporary, ".parquet", predict.reading.n_classes, None, {MADE_FROM: made_from}) as writer,
+    ):
+        for rows, skipped in _write_chunks(predict, part, writer):
+            n_rows, n_skipped = n_rows + rows, n_skipped + skipped
     return Written(str(target), n_rows, n_skipped, False)
 
 
-def _probabilities(calibrator: Calibrator, block: Chunk, reading: Reading) -> tuple[NDArray[Any], int]:
-    """Probabilities in float32 or float64, NaN for bad rows, and how many those are."""
-    values = widened(block.values)
-    if values.ndim != 2 or values.shape[1] != reading.n_classes:
-        expected = f"of {reading.n_classes} columns in every block, as in the first"
-        raise ShapeError("X", reading.function, expected=expected, got=f"shape {values.shape} in {block.where}")
-    bad = reading.bad_values(values)
-    if not bad.any():
-        return np.asarray(calibrator.predict_proba(values)), 0
-    if not reading.skip_bad_rows:
-        raise reading.error_of(block._replace(labels=np.zeros(len(values), np.int64)), int(np.argmax(bad)))
-    found = np.full(values.shape, np.nan, dtype=values.dtype)
-    if not bad.all():
-        found[~bad] = calibrator.predict_proba(values[~bad])
-    return found, int(bad.sum())
+def _write_chunks(predict: Predictor, part: Part, writer: Any) -> Iterator[tuple[int, int]]:
+    """Write the chunks of a part, and tell the rows and the bad rows of each."""
+    for chunk in part.blocks():
+        bad = 0
+        if len(chunk.values):
+            probabilities, bad = predict(chunk)
+            writer.write(probabilities, *_further_columns(chunk, part, writer.is_text))
+        yield len(chunk.values), bad + chunk.n_lost
 
 
-def _unchecked(part: Part) -> Iterator[Chunk]:
-    """The blocks of a part, whose labels may be None."""
-    return (block for block in part.blocks() if len(block.values))
+def _further_columns(chunk: Chunk, part: Part, is_text: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """What is written before the probabilities, and the labels, which are written behind."""
+    arrow = need("pyarrow", "parquet", "Tables in blocks")
+    if not isinstance(part, TablePart):
+        return {}, {} if chunk.labels is None else {LABEL: arrow.array(chunk.labels)}
+    before, behind = dict(chunk.kept), {}
+    if part.columns.labels is not None:
+        name, labels = part.columns.labels, before.pop(part.columns.labels)
+        behind = {name: labels if is_text or part.columns.text_labels else _whole_numbers(chunk.labels)}
+    return before, behind
+
+
+def _whole_numbers(labels: NDArray[Any]) -> Any:
+    """Labels as pyarrow has integers; what is none is missing."""
+    whole = np.isfinite(labels) & (labels == np.round(labels))
+    numbers = np.where(whole, labels, 0).astype(np.int64)
+    return need("pyarrow", "parquet", "Tables in blocks").array(numbers, mask=~whole)
 
 
 def _names(parts: Sequence[Part]) -> list[str]:
     """Files are named after those they come from, where these have different names; else they are numbered."""
     stems = [Path(part.where).stem for part in parts]
-    if all(isinstance(part, ParquetPart) for part in parts) and len(set(stems)) == len(stems):
+    if all(isinstance(part, TablePart) for part in parts) and len(set(stems)) == len(stems):
         return [f"{stem}.parquet" for stem in stems]
     return [f"part-{i:06d}.parquet" for i in range(len(parts))]
 
@@ -165,7 +252,7 @@ def _fingerprint(part: Part) -> str:
     """What changes when the source of a part does."""
     file = Path(getattr(getattr(part, "values", None), "file", part.where))
     place = f"{part.where}:{getattr(part, 'first', 0)}:{part.n_rows}"
-    if isinstance(part, ParquetPart) and "://" in part.file:
+    if isinstance(part, TablePart) and "://" in part.file:
         return f"{place}:{state_of(part.file, part.options)}"
     if not file.is_file():
         return place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,14 +16,16 @@ from refocal.engine.blocked import BlockedDataset
 from refocal.engine.reading import Reading
 from refocal.errors import DataError, FormatError, LabelError, Remedy, ShapeError
 from refocal.scale import cluster
-from refocal.scale.addresses import Options, files_of, is_pattern
+from refocal.scale.addresses import TEXT, Options, files_of, is_pattern
 from refocal.scale.extras import need
 from refocal.scale.local import LocalDataset
-from refocal.scale.parquet import ParquetPart, parquet_parts
 from refocal.scale.parts import Mapped, PairsPart, Part, array_parts, n_columns
+from refocal.scale.tables import table_parts
 
 # A file of arrays from so many bytes on is not read whole.
 LARGE_FILE = 1 << 30
+# Text takes several times its size in memory.
+LARGE_TEXT = 1 << 26
 
 
 class Opened(NamedTuple):
@@ -53,8 +56,9 @@ def open_rows(
     Parameters
     ----------
     path : path or address
-        A folder of Parquet files, a pattern such as "logits/*.parquet", an address that fsspec knows (s3://…), a Zarr
-        group, or a file that `refocal.data.read` reads; .npy and uncompressed .npz files are mapped.
+        A folder of tables (.parquet, .csv, .tsv, .jsonl), a pattern such as "logits/*.parquet", an address that fsspec
+        knows (s3://…), a Zarr group, or a file that `refocal.data.read` reads; .npy and uncompressed .npz files are
+        mapped.
     input, values, labels, weight, class_names, first_label, ignore_index
         As for `refocal.data.read`; labels may be names of classes.
     skip_bad_rows : bool
@@ -82,7 +86,7 @@ def open_rows(
     """
     function = "open_rows"
     reading_of: dict[str, Any] = {"input": input, "values": values, "labels": labels, "weight": weight}
-    opened = open_parts(path, **reading_of, storage_options=storage_options)
+    opened = open_parts(path, **reading_of, storage_options=storage_options, lenient=skip_bad_rows)
     names = opened.class_names if class_names is None else class_names
     marks = check_marks(ignore_index, function)
     reading = Reading(opened.n_classes, input, first_label, skip_bad_rows, function, _texts(names), ignore_index=marks)
@@ -177,17 +181,18 @@ def open_parts(
     weight: str | None = None,
     need_labels: bool = True,
     storage_options: Options = None,
+    lenient: bool = False,
 ) -> Opened:
     """The parts of a data set; the arguments are those of `open_rows`."""
     place = os.fspath(path)
     if is_zarr(place):
         names = None if labels is None else os.fspath(labels)
         return _open_zarr(place, input, values, names, weight, need_labels, storage_options)
-    if is_data_set(place):
+    has_own_labels = labels is not None and os.fspath(labels).endswith(".npy") and Path(place).is_file()
+    if is_data_set(place) and not has_own_labels:
         names = None if labels is None else os.fspath(labels)
-        parts = parquet_parts(
-            files_of(place, storage_options), input, values, names, weight, need_labels, storage_options
-        )
+        files = files_of(place, storage_options)
+        parts = table_parts(files, input, values, names, weight, need_labels, storage_options, lenient)
         return Opened(list(parts), parts[0].columns.n_classes, parts[0].columns.class_names)
     kind: Any = input
     found = read_values(place, input=kind, values=values, labels=labels, weight=weight)
@@ -205,8 +210,14 @@ def open_parts(
 
 
 def is_data_set(place: str) -> bool:
-    """Whether a path stands for a set of Parquet files: a folder, a pattern, an address, one such file."""
-    return "://" in place or is_pattern(place) or Path(place).is_dir() or place.endswith(".parquet")
+    """Whether a path stands for a set of tables: a folder, a pattern, an address, one such file."""
+    return "://" in place or is_pattern(place) or Path(place).is_dir() or is_table(place)
+
+
+def is_table(place: str) -> bool:
+    """Whether a file is a table that can be read in blocks: text can if pyarrow is there."""
+    ending = Path(place).suffix.lower()
+    return ending == ".parquet" or (ending in TEXT and find_spec("pyarrow") is not None)
 
 
 def is_zarr(place: str) -> bool:
@@ -220,7 +231,11 @@ def is_large(place: str) -> bool:
     if is_zarr(place) or (is_data_set(place) and not Path(place).is_file()):
         return True
     file = Path(place)
-    return file.is_file() and file.stat().st_size >= LARGE_FILE and file.suffix.lower() in (".npy", ".npz", ".parquet")
+    if not file.is_file():
+        return False
+    if is_table(place):
+        return file.stat().st_size >= (LARGE_TEXT if file.suffix.lower() in TEXT else LARGE_FILE)
+    return file.stat().st_size >= LARGE_FILE and file.suffix.lower() in (".npy", ".npz")
 
 
 def _rows(parts: list[Part], reading: Reading, client: Any) -> BlockedDataset:
@@ -322,4 +337,4 @@ def _checked_vector(vector: Any, n_rows: int, what: str) -> Any:
     return _mapped(array)
 
 
-__all__ = ["Opened", "ParquetPart", "blocks", "is_large", "open_parts", "open_rows", "rows_of"]
+__all__ = ["Opened", "blocks", "is_large", "is_table", "open_parts", "open_rows", "rows_of"]

@@ -319,3 +319,35 @@ def test_the_words_of_an_evaluation_that_tried_nothing_and_of_labels_out_of_orde
     _, out, _ = refocal("compare", "val.npz", "test.npz", "-m", "ts", "--resamples", "5")
     assert "the values tell nothing" not in out
     assert out.splitlines()[-1] == "Next: refocal fit val.npz --method ts -o calibrator.json"
+
+
+def test_requirements_are_an_exit_code(refocal, folder):
+    (folder / "notes.md").write_text("Trained in **May**.")
+    line = ["compare", "val.npz", "test.npz", "-m", "ts,fts", "--resamples", 2, "-o", "e.json", "--report", "r.html"]
+    code, out, _ = refocal(*line, "--title", "Ours", "--notes", "notes.md", "--require", "ece<99%,log_loss<=none")
+    assert code == 0
+    assert out.count("passed: ") == 2
+    page = (folder / "r.html").read_text(encoding="utf-8")
+    assert "Calibration of Ours" in page
+    assert "<strong>May</strong>" in page
+    code, out, _ = refocal("report", "e.json", "--require", "ece<0.0001%")
+    assert code == 3
+    assert "FAILED: ECE" in out
+    assert "✗ failed: ECE" in (folder / "report.html").read_text(encoding="utf-8")
+    code, out, err = refocal(*line, "--require", "ecce<1")
+    assert (code, out) == (2, "")
+    assert "did you mean 'ece'" in err
+
+
+def test_diff_and_a_report_of_several(refocal, folder):
+    refocal("evaluate", "val.npz", "--resamples", 5, "-o", "a.json")
+    refocal("compare", "val.npz", "test.npz", "-m", "ts", "--resamples", 5, "-o", "b.json")
+    code, out, _ = refocal("diff", "a.json", "b.json", "--fail-if-worse")
+    assert code == 0
+    assert "better" in out
+    assert refocal("diff", "b.json", "a.json", "--fail-if-worse")[0] == 3
+    found = json.loads(refocal("diff", "a.json", "b.json", "--json")[1])
+    assert found[0]["verdict"] == "better"
+    assert refocal("report", "a.json", "b.json")[0] == 0
+    assert "2 evaluations side by side" in (folder / "report.html").read_text(encoding="utf-8")
+    assert refocal("report", "a.json", "val.npz")[0] == 2

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refocal.cli import large, options
+from refocal.cli import large, options, sharing
 from refocal.cli.explore import explore
-from refocal.cli.printing import out, print_calibrator, print_evaluation, print_json, progress
+from refocal.cli.printing import out, print_calibrator, print_json, progress
 from refocal.cli.run import FileProblem, UsageError, explained
 from refocal.cli.theory import theory
 from refocal.errors import FormatError, InputError, InputWarning, Remedy
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from refocal.evaluate import Evaluation
 
 DEMO_METHODS = ("ts", "focal", "fts", "fts-nll")
-ONLY_HTML, ONLY_JSON = (".html", ".htm"), (".json",)
 
 app = typer.Typer(
     name="refocal",
@@ -74,14 +73,14 @@ def demo(
     from refocal.data import SAMPLES, load_sample
     from refocal.evaluate import compare
 
-    options.check_output(output, ONLY_HTML)
+    options.check_output(output, sharing.ONLY_HTML)
     parts = load_sample(sample)
     with progress("reading", quiet=json) as update:
         title = SAMPLES[sample]
         found = compare(
             *parts, DEMO_METHODS, chosen="fts", title=title, n_resamples=resamples, seed=seed, progress=update
         )
-    _finish(found, None, output, json)
+    sharing.finish(found, None, output, json)
 
 
 @app.command(
@@ -126,7 +125,7 @@ def fit(
     from refocal.calibrators.registry import NAMED, make
     from refocal.calibrators.serialize import to_dict
 
-    options.check_output(output, ONLY_JSON)
+    options.check_output(output, sharing.ONLY_JSON)
     reading = options.how_to_read(
         probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
         first_label=first_label, ignore_index=ignore_index, renormalise=renormalise,
@@ -230,6 +229,9 @@ def evaluate(
     ] = None,
     output: EvaluationFile = None,
     report: Report = None,
+    title: sharing.Title = None,
+    notes: sharing.Notes = None,
+    require: sharing.Require = None,
     probabilities: options.Probabilities = False,
     probability_column: options.ProbabilityColumn = None,
     values: options.Values = None,
@@ -250,7 +252,7 @@ def evaluate(
     from refocal.calibrators._labels import named_classes
     from refocal.evaluate import evaluate as measure
 
-    _check_outputs(output, report)
+    sharing.check_outputs(output, report, require)
     fitted = {}
     for file in calibrators or []:
         options.check_calibrator_file(file)
@@ -262,7 +264,7 @@ def evaluate(
         first_label=first_label, ignore_index=ignore_index, renormalise=renormalise,
     )  # fmt: skip
     bootstrap: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
-    chosen, title = next(iter(fitted)) if len(fitted) == 1 else None, Path(test).stem
+    chosen, title = next(iter(fitted)) if len(fitted) == 1 else None, title or Path(test).stem
     with progress("reading", quiet=json) as update, options.about(test):
         if large.is_large(test, scheduler, skip_bad_rows, reading, suits=resamples is None and seed is None):
             reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows}
@@ -273,7 +275,8 @@ def evaluate(
             # In the order of the columns that the first one was fitted on; a calibrator of another order is refused.
             rows = rows.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
             found = measure(rows, fitted, chosen=chosen, title=title, progress=update, **bootstrap)
-    _finish(found, output, report, json)
+    sharing.finish(found, output, report, json, notes=notes, require=require)
+    sharing.leave_by_requirements([found], require, json)
 
 
 @app.command(
@@ -286,6 +289,9 @@ def compare(
     methods: Methods = None,
     output: EvaluationFile = None,
     report: Report = None,
+    title: sharing.Title = None,
+    notes: sharing.Notes = None,
+    require: sharing.Require = None,
     probabilities: options.Probabilities = False,
     probability_column: options.ProbabilityColumn = None,
     values: options.Values = None,
@@ -300,23 +306,32 @@ def compare(
     json: options.Json = False,
 ) -> None:
     """Fit every method on VALIDATION, rank them on TEST, and say which to use."""
-    _check_outputs(output, report)
+    sharing.check_outputs(output, report, require)
     reading = options.how_to_read(
         probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
         first_label=first_label, ignore_index=ignore_index, renormalise=renormalise,
     )  # fmt: skip
-    found = _compared(validation, test, methods, resamples, seed, json, reading)
-    _finish(found, output, report, json)
+    found = _compared(validation, test, methods, title, resamples, seed, json, reading)
+    sharing.finish(found, output, report, json, notes=notes, require=require)
     if not json and found.chosen != "none":
         more = options.as_given(**reading)
         out().print(f"Next: refocal fit {validation} --method {found.chosen}{more} -o calibrator.json", soft_wrap=True)
+    sharing.leave_by_requirements([found], require, json)
 
 
-@app.command(epilog="Examples:\n\nrefocal report evaluation.json -o report.html\n\nrefocal report val.npz test.npz")
+@app.command(
+    epilog="Examples:\n\nrefocal report evaluation.json -o report.html\n\nrefocal report val.npz test.npz\n\n"
+    "refocal report may.json june.json --title 'Our network' --notes notes.md --require 'ece<2%'"
+)
 def report(
-    source: Annotated[Path, typer.Argument(help="An evaluation (.json), or the validation rows.")],
-    test: Annotated[Path | None, typer.Argument(help="The test rows, where SOURCE is a file of rows.")] = None,
+    sources: Annotated[
+        list[Path],
+        typer.Argument(help="An evaluation (.json) or several, side by side; or the validation and the test rows."),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")] = Path("report.html"),
+    title: sharing.Title = None,
+    notes: sharing.Notes = None,
+    require: sharing.Require = None,
     methods: Methods = None,
     probabilities: options.Probabilities = False,
     probability_column: options.ProbabilityColumn = None,
@@ -333,25 +348,28 @@ def report(
 ) -> None:
     """Write the HTML report of an evaluation, or of rows compared on the spot."""
     from refocal.evaluate import load_evaluation
-    from refocal.report import write_report
 
-    options.check_output(output, ONLY_HTML)
-    if source.suffix.lower() == ".json":
-        if test is not None:
-            raise UsageError(f"{test}: an evaluation needs no test rows; give either a .json file or rows.")
-        found = load_evaluation(source)
+    sharing.check_outputs(None, output, require)
+    are_evaluations = [source.suffix.lower() == ".json" for source in sources]
+    if all(are_evaluations):
+        found = [load_evaluation(source) for source in sources]
+    elif any(are_evaluations) or len(sources) > 2:
+        raise UsageError(
+            "report takes evaluations (.json), or one or two files of rows; give either the ones or the others."
+        )
     else:
         reading = options.how_to_read(
             probabilities, probability_column, values=values, labels=labels, positive_label=positive_label,
             weight=weights, first_label=first_label, ignore_index=ignore_index, renormalise=renormalise,
         )  # fmt: skip
-        found = _compared(source, test, methods, resamples, seed, json, reading)
-    with progress("drawing", quiet=json):
-        write_report(found, output)
+        test = sources[1] if len(sources) == 2 else None
+        found = [_compared(sources[0], test, methods, title, resamples, seed, json, reading)]
+    sharing.draw(found, output, title, notes, require, json)
     if json:
         print_json({"output": str(output)})
     else:
         out().print(f"Wrote {output}.")
+    sharing.leave_by_requirements(found, require, json)
 
 
 @app.command(epilog="Example: refocal show calibrator.json")
@@ -371,6 +389,7 @@ def show(
         print_calibrator(fitted)
 
 
+app.command(epilog="Example: refocal diff may.json june.json --fail-if-worse")(sharing.diff)
 app.command(epilog="Example: refocal theory --gamma 2 --classes 3")(theory)
 app.command(epilog="Example: refocal explore -o explore.html --no-open")(explore)
 
@@ -379,6 +398,7 @@ def _compared(
     validation: Path,
     test: Path | None,
     methods: list[str] | None,
+    title: str | None,
     resamples: int,
     seed: int,
     quiet: bool,
@@ -401,31 +421,6 @@ def _compared(
                 f"{validation} has {first.n_classes} classes and {test} has {second.n_classes}; "
                 "give two files of the same network."
             )
-        title = validation.stem if test is None else test.stem
+        title = title or (validation.stem if test is None else test.stem)
         with options.about(validation):
             return fit_and_measure(first, second, names, title=title, n_resamples=resamples, seed=seed, progress=update)
-
-
-def _check_outputs(output: Path | None, report: Path | None) -> None:
-    if output is not None:
-        options.check_output(output, ONLY_JSON)
-    if report is not None:
-        options.check_output(report, ONLY_HTML)
-
-
-def _finish(found: Evaluation, output: Path | None, report: Path | None, json: bool) -> None:
-    """Write what was asked for, then print."""
-    if report is not None:
-        from refocal.report import write_report
-
-        with progress("drawing", quiet=json):
-            write_report(found, report)
-    if output is not None:
-        found.save(output)
-    if json:
-        print_json(found.to_dict())
-        return
-    print_evaluation(found)
-    for file in (output, report):
-        if file is not None:
-            out().print(f"Wrote {file}.")

@@ -1,6 +1,7 @@
 """From predictions and calibrators to numbers: every measure with its interval, ready for reports and for JSON."""
 
 from refocal.evaluate.compute import compare, evaluate
+from refocal.evaluate.difference import Change, differences
 from refocal.evaluate.evaluation import (
     ClassDetail,
     ClassRow,
@@ -12,9 +13,12 @@ from refocal.evaluate.evaluation import (
     SearchSurface,
     load_evaluation,
 )
+from refocal.evaluate.requirements import Check, check_requirements
 from refocal.evaluate.summary import comparison_table, recommendation, verdict
 
 __all__ = [
+    "Change",
+    "Check",
     "ClassDetail",
     "ClassRow",
     "Evaluation",
@@ -23,8 +27,10 @@ __all__ = [
     "Measured",
     "Reliability",
     "SearchSurface",
+    "check_requirements",
     "compare",
     "comparison_table",
+    "differences",
     "evaluate",
     "load_evaluation",
     "recommendation",

@@ -20,6 +20,8 @@ DENSITY = 44
 # Shades of a surface from the best to the worst level; dark is good, in both themes.
 SHADES = ["#00204c", "#123570", "#31446b", "#4a546c", "#61646f", "#757575", "#8b8778", "#a39876", "#bcaa6f", "#f1d24d"]
 OBJECTIVES = {"nll": "log-loss", "ece": "ECE", "auto": "loss and ECE"}
+# Letters of a name beside a chart; its mark says all of it.
+LONGEST_NAME = 20
 # A method farther from the best than so many times the median's distance is shown by an arrow.
 FAR = 4.0
 
@@ -97,7 +99,8 @@ def comparison(evaluation: Evaluation, measure: str) -> str:
 def intervals(rows: list[tuple[str, Interval, bool]], measure: str, name: str, description: str) -> str:
     """Values with intervals, one below the other; those marked are filled."""
     metric = METRICS[measure]
-    left = 22 + 7.2 * max(len(text) for text, _, _ in rows)
+    shown = [text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…" for text, _, _ in rows]
+    left = 22 + 7.2 * max(map(len, shown))
     low, high = _range([interval for _, interval, _ in rows])
     size = (400.0, 56.0 + 24 * len(rows))
     ends = (metric.scale * low, metric.scale * high)
@@ -111,7 +114,7 @@ def intervals(rows: list[tuple[str, Interval, bool]], measure: str, name: str, d
         ends_text = f"{metric.text(interval.low)} to {metric.text(interval.high)}"
         tip = f"{text}: {label} {metric.text(interval.value)} ({ends_text})"
         color = FIRST if is_marked else MUTED
-        plot.text(left - 8, plot.y(i) + 4, text, anchor="end")
+        plot.text(left - 8, plot.y(i) + 4, shown[i], anchor="end")
         if value > ends[1]:
             x, y = plot.x.end, plot.y(i)
             arrow = f'<path d="M{x - 10:.1f} {y - 5:.1f}L{x:.1f} {y:.1f}L{x - 10:.1f} {y + 5:.1f}Z" fill="{color}"/>'

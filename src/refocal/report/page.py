@@ -3,31 +3,63 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from refocal._files import write_atomically
-from refocal.evaluate import Evaluation, verdict
+from refocal.errors import ShapeError
+from refocal.evaluate import Evaluation, check_requirements, verdict
 from refocal.evaluate.phrases import percent
 from refocal.evaluate.two_classes import mean_probability, positive_name
 from refocal.metrics import METRICS, Interval
+from refocal.report import several
+from refocal.report.notes import notes_html
 from refocal.report.section import asset, fill, unbroken
 from refocal.report.sections import SECTIONS
 
 
-def write_report(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
+def write_report(
+    evaluation: Evaluation | Sequence[Evaluation],
+    path: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+    notes: str = "",
+    require: Sequence[str] = (),
+) -> None:
     """Write the page, whole or not at all.
 
+    Parameters
+    ----------
+    evaluation : Evaluation or several
+        What the page is about; several are shown side by side.
+    path : path-like
+        Where to write it.
+    title : str, optional
+        What the predictions are of; by default the title of the evaluation.
+    notes : str
+        Markdown that stands below the verdict.
+    require : list of str
+        Requirements such as "ece<2%" or "log_loss<=ts": `evaluate.check_requirements`.
+
+    Examples
+    --------
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_report(found, f"{folder}/report.html")
+    ...     write_report(found, f"{folder}/report.html", title="my network", require=["ece<2%"])
     """
-    write_atomically(path, render(evaluation))
+    write_atomically(path, render(evaluation, title=title, notes=notes, require=require))
 
 
-def render(evaluation: Evaluation) -> str:
-    """The page as text.
+def render(
+    evaluation: Evaluation | Sequence[Evaluation],
+    *,
+    title: str | None = None,
+    notes: str = "",
+    require: Sequence[str] = (),
+) -> str:
+    """The page as text; the arguments are those of `write_report`.
 
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare
@@ -35,23 +67,34 @@ def render(evaluation: Evaluation) -> str:
     >>> render(found).startswith("<!doctype html>")
     True
     """
-    sections = [made for make in SECTIONS if (made := make(evaluation)) is not None]
-    about = [f"{evaluation.n_test:,} test rows", f"{evaluation.n_classes:,} classes"]
-    return (
-        fill(
-            "page.html",
-            title=evaluation.title,
-            about=about,
-            verdict=unbroken(verdict(evaluation)),
-            numbers=_numbers(evaluation),
-            checks=[],
-            notes="",
-            sections=sections,
-            style=asset("style.css"),
-            script=asset("page.js"),
-        )
-        + "\n"
+    found = [evaluation] if isinstance(evaluation, Evaluation) else list(evaluation)
+    if not found:
+        raise ShapeError("evaluation", "render", expected="one evaluation or several", got="none")
+    one = found[0] if len(found) == 1 else None
+    if one is not None:
+        sections = [made for make in SECTIONS if (made := make(one)) is not None]
+        about = [f"{one.n_test:,} test rows", f"{one.n_classes:,} classes"]
+    else:
+        sections = [several.overview(found), several.diagrams(found), several.changes(found)]
+        about = [f"{len(found)} evaluations"]
+    checks = [
+        check._replace(text=f"{each.title}: {check.text}" if one is None else check.text)
+        for each in found
+        for check in check_requirements(each, require)
+    ]
+    page = fill(
+        "page.html",
+        title=title or ", ".join(dict.fromkeys(each.title for each in found)),
+        about=about,
+        verdict=unbroken(verdict(one) if one else several.verdict_of(found)),
+        numbers=_numbers(one) if one else [],
+        checks=checks,
+        notes=notes_html(notes) if notes else "",
+        sections=sections,
+        style=asset("style.css"),
+        script=asset("page.js"),
     )
+    return page + "\n"
 
 
 def _numbers(evaluation: Evaluation) -> list[tuple[str, str, str]]:

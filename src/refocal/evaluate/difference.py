@@ -1,0 +1,63 @@
+"""What changed between two evaluations, such as of two dates or of two models."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from refocal.evaluate.evaluation import Evaluation
+from refocal.evaluate.summary import columns
+from refocal.metrics import METRICS, Interval
+
+CHOSEN = "shown in detail"
+"""Stands for the method that each evaluation shows in detail, which need not be the same."""
+
+
+class Change(NamedTuple):
+    """One measure of one method in two evaluations, with an interval of the difference, new less old."""
+
+    method: str
+    measure: str
+    old: float
+    new: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """better, worse, or statistically indistinguishable."""
+        if self.low <= 0.0 <= self.high:
+            return "statistically indistinguishable"
+        return "better" if (self.high < 0.0) == METRICS[self.measure].lower_is_better else "worse"
+
+
+def differences(old: Evaluation, new: Evaluation) -> list[Change]:
+    """Every measure of the methods that both have, new less old.
+
+    The test rows of the two are taken to be independent: where they are the same rows, a difference is surer than its
+    interval says. Intervals are combined by the method of variance estimates recovery (Zou & Donner, 2008).
+
+    >>> from refocal.data import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> {change.verdict for change in differences(found, found)}
+    {'statistically indistinguishable'}
+    """
+    pairs = {CHOSEN: (old.after, new.after)}
+    names = {method.name for method in old.methods}
+    pairs |= {method.name: (old[method.name], method) for method in new.methods if method.name in names}
+    return [
+        _change(method, metric.name, before.measures[metric.name], after.measures[metric.name])
+        for method, (before, after) in pairs.items()
+        for metric in columns(new)
+        if metric.name in before.measures and metric.name in after.measures
+    ]
+
+
+def _change(method: str, measure: str, old: Interval, new: Interval) -> Change:
+    # Noise lifts a calibration error above its own interval; the difference is then one of the intervals.
+    first, second = (min(max(each.value, each.low), each.high) for each in (old, new))
+    difference = second - first
+    low = difference - math.hypot(second - new.low, old.high - first)
+    high = difference + math.hypot(new.high - second, first - old.low)
+    return Change(method, measure, old.value, new.value, low, high)

@@ -1,0 +1,72 @@
+"""Requirements such as "ece<2%" and "log_loss<=ts", checked on an Evaluation."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from refocal._validation import check_option
+from refocal.errors import ParameterError
+from refocal.evaluate.evaluation import Evaluation, Measured
+from refocal.metrics import METRICS
+
+OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+FORM = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*([\w.+-]+?)\s*(%?)\s*")
+
+
+class Check(NamedTuple):
+    """A requirement, whether the method shown in detail meets it, and the sentence that says so."""
+
+    requirement: str
+    passed: bool
+    text: str
+
+
+def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> list[Check]:
+    """Hold the method shown in detail against requirements.
+
+    A requirement compares a measure of the evaluation by <, <=, > or >= with a number, a percentage or the same measure
+    of another method.
+
+    >>> from refocal.data import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts", "fts"], chosen="fts", n_resamples=20)
+    >>> [check.passed for check in check_requirements(found, ["ece < 2%", "log_loss <= ts", "accuracy > 0.99"])]
+    [True, True, False]
+    """
+    return [_check(evaluation, requirement) for requirement in requirements]
+
+
+def parse_requirement(requirement: str) -> tuple[str, str, str, bool]:
+    """The measure, the sign, the target, and whether that is a percentage.
+
+    >>> parse_requirement("ece < 2%")
+    ('ece', '<', '2', True)
+    """
+    parts = FORM.fullmatch(requirement)
+    if parts is None:
+        expected = "of the form 'ece<2%', 'log_loss<=0.3' or 'log_loss<=ts'"
+        raise ParameterError("require", "check_requirements", expected=expected, got=repr(requirement))
+    measure, sign, target, percent = parts.groups()
+    shown = tuple(name for name, metric in METRICS.items() if metric.shown != "no")
+    check_option(measure, shown, "require", "check_requirements")
+    return measure, sign, target, bool(percent)
+
+
+def _check(evaluation: Evaluation, requirement: str) -> Check:
+    measure, sign, target, is_percentage = parse_requirement(requirement)
+    metric, found = METRICS[measure], _value(evaluation.after, measure)
+    try:
+        limit, source = float(target) / (100.0 if is_percentage else 1.0), ""
+    except ValueError:
+        check_option(target, tuple(method.name for method in evaluation.methods), "require", "check_requirements")
+        limit, source = _value(evaluation[target], measure), f" of {target}"
+    shown = [f"{metric.text(value)} {metric.unit}".strip() for value in (found, limit)]
+    text = f"{metric.label} {shown[0]} of {evaluation.chosen}; required {sign} {shown[1]}{source}"
+    return Check(requirement, OPERATORS[sign](found, limit), text)
+
+
+def _value(method: Measured, measure: str) -> float:
+    return method.measures[measure].value if measure in method.measures else method.values[measure]

@@ -1,0 +1,91 @@
+"""Reports that people send to each other: titles, notes, requirements, several evaluations, differences."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from refocal.errors import ParameterError
+from refocal.evaluate import check_requirements, differences
+from refocal.report import render
+from refocal.report.notes import notes_html
+
+
+@pytest.mark.parametrize(
+    ("requirement", "passed"),
+    [("ece<{}%", False), ("ece<={}%", True), ("ece>{}%", False), ("ece >= {} %", True), ("ece<99%", True)],
+)
+def test_a_requirement_compares_as_it_says(evaluation, requirement, passed):
+    ece = evaluation.after.measures["ece"]
+    found = replace(evaluation.after, measures={**evaluation.after.measures, "ece": replace(ece, value=0.25)})
+    others = [method for method in evaluation.methods if method.name != found.name]
+    exact = replace(evaluation, methods=[*others, found])
+    (check,) = check_requirements(exact, [requirement.format("25")])
+    assert check.passed is passed
+    assert "ECE 25.00 %" in check.text
+
+
+def test_a_requirement_may_name_another_method_or_a_measure_without_interval(evaluation):
+    better, same, other = check_requirements(evaluation, ["log_loss<none", "log_loss<=fts", "classwise_ece<0.5"])
+    assert better.passed
+    assert same.passed
+    assert other.passed == (evaluation.after.values["classwise_ece"] < 0.5)
+    assert "of none" in better.text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("ece", "of the form"),
+        ("ece=1", "of the form"),
+        ("ecee<1", "did you mean 'ece'"),
+        ("ece<tts", "did you mean 'ts'"),
+    ],
+)
+def test_a_wrong_requirement_is_explained(evaluation, wrong, message):
+    with pytest.raises(ParameterError, match=message):
+        check_requirements(evaluation, [wrong])
+
+
+def test_the_page_says_what_passed_and_what_failed(evaluation):
+    text = render(evaluation, title="Ours & yours", notes="Trained in *May*.", require=["ece<99%", "accuracy>99%"])
+    assert "Calibration of Ours &amp; yours" in text
+    assert "<em>May</em>" in text
+    assert text.count('<li class="passed">') == text.count('<li class="failed">') == 1
+
+
+def test_notes_load_and_run_nothing():
+    html = notes_html("# Big\n<script>x</script> ![a](http://x/y.png) [b](javascript:alert(1)) [c](https://x.org)")
+    assert "<script" not in html
+    assert "<img" not in html
+    assert 'href="javascript' not in html
+    assert "<h2>Big</h2>" in html
+
+
+def test_several_evaluations_stand_side_by_side(evaluation):
+    later = replace(evaluation, title="later", chosen="ts")
+    text = render([evaluation, later, evaluation])
+    assert "3 evaluations side by side" in text
+    assert "a &lt;test&gt; &amp; more (1) → later" in text
+    assert text.count('id="fig-diagram-') == 3
+
+
+def test_differences_are_those_of_independent_normal_means(evaluation):
+    """With symmetric intervals the method recovers the normal interval of a difference."""
+
+    def with_loss(value, half):
+        loss = replace(evaluation.after.measures["log_loss"], value=value, low=value - half, high=value + half)
+        method = replace(evaluation.after, measures={**evaluation.after.measures, "log_loss": loss})
+        return replace(evaluation, methods=[evaluation.before, method])
+
+    for new, verdict in ((0.8, "better"), (1.2, "worse"), (1.04, "statistically indistinguishable")):
+        changes = differences(with_loss(1.0, 0.03), with_loss(new, 0.04))
+        change = next(c for c in changes if (c.method, c.measure) == ("fts", "log_loss"))
+        np.testing.assert_allclose([change.low, change.high], [new - 1.0 - 0.05, new - 1.0 + 0.05], atol=1e-12)
+        assert change.verdict == verdict
+    assert math.isclose(0.05, math.hypot(0.03, 0.04))
+    accuracy = [c for c in differences(evaluation, evaluation) if c.measure == "accuracy"]
+    assert {c.verdict for c in accuracy} == {"statistically indistinguishable"}

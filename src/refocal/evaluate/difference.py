@@ -14,7 +14,11 @@ CHOSEN = "shown in detail"
 
 
 class Change(NamedTuple):
-    """One measure of one method in two evaluations, with an interval of the difference, new less old."""
+    """One measure of one method in two evaluations, with an interval of the difference, new less old.
+
+    >>> Change("ts", "ece", old=0.05, new=0.02, low=-0.04, high=-0.02).verdict
+    'better'
+    """
 
     method: str
     measure: str

@@ -17,7 +17,11 @@ FORM = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*([\w.+-]+?)\s*(%?)\s*")
 
 
 class Check(NamedTuple):
-    """A requirement, whether the method shown in detail meets it, and the sentence that says so."""
+    """A requirement, whether the method shown in detail meets it, and the sentence that says so.
+
+    >>> Check("ece<2%", True, "ECE 1.20 % of ts; required < 2.00 %").passed
+    True
+    """
 
     requirement: str
     passed: bool

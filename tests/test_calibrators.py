@@ -326,7 +326,10 @@ def test_a_mask_of_finite_logits_is_one_of_infinite_ones(method):
         assert np.isfinite(p).all()
         found.append((-np.log(p[np.arange(len(labels)), labels]).mean(), p))
     # Curves and bins take a far class for one that may occur.
-    apart = 2e-2 if method in ("ets", "logistic", "beta", "spline", "isotonic", "histogram", "bbq") else 1e-6
+    curves = ("ets", "logistic", "beta", "spline", "isotonic", "histogram", "bbq", "venn-abers", "venn-abers-cross")
+    apart = 2e-2 if method in curves else 1e-6
+    if method.startswith("venn-abers"):  # no finite score makes it sure, not even of the only class that is left
+        hidden &= hidden.sum(axis=1, keepdims=True) < 4
     for loss, p in found[1:]:
         assert loss == pytest.approx(found[0][0], rel=apart)
         np.testing.assert_allclose(p[hidden], 0.0, atol=5e-3)

@@ -30,8 +30,8 @@ few, some = settings(max_examples=5), settings(max_examples=12)
 KEEP_ORDER = ("ts", "ts-ece", "focal", "fts", "fts-nll", "fts-ece", "ets")
 TEMPERATURES = np.geomspace(0.05, 50.0, 31)
 ITERATED = ("auto", "vs", "ms", "dirichlet", "svs", "sms", "fss", "fss-order")
-# Their ridge or their rule looks at the number of rows, which repetition raises and a weight does not.
-COUNT_ROWS = ("auto", "focal", "fts", "vs", "ms", "dirichlet", "fss", "fss-order")
+# Their ridge, their rule or their folds look at the number of rows, which repetition raises and a weight does not.
+COUNT_ROWS = ("auto", "focal", "fts", "vs", "ms", "dirichlet", "fss", "fss-order", "venn-abers-cross")
 
 
 @st.composite

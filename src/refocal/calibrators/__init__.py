@@ -5,6 +5,7 @@ from refocal.calibrators.auto import AutoCalibration
 from refocal.calibrators.beta import BetaCalibration
 from refocal.calibrators.binning import BayesianBinning, HistogramBinning
 from refocal.calibrators.classifier import CalibratedClassifier
+from refocal.calibrators.conformal import PredictionSets
 from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.focal_structured import FocalStructuredScaling
@@ -19,6 +20,7 @@ from refocal.calibrators.scaling import (
 )
 from refocal.calibrators.serialize import load
 from refocal.calibrators.spline import SplineCalibration
+from refocal.calibrators.venn_abers import VennAbersCalibration
 
 __all__ = [
     "AutoCalibration",
@@ -35,10 +37,12 @@ __all__ = [
     "IsotonicCalibration",
     "LogisticCalibration",
     "MatrixScaling",
+    "PredictionSets",
     "SplineCalibration",
     "StructuredMatrixScaling",
     "StructuredVectorScaling",
     "TemperatureScaling",
     "VectorScaling",
+    "VennAbersCalibration",
     "load",
 ]

@@ -71,12 +71,12 @@ def fit_tail(rows: Block) -> Tail:
 
     found = minimize(cost, [0.0, 0.0], method="Nelder-Mead", options=SEARCH).x
     steps = (Temperature(math.exp(found[1])), Focal(math.expm1(found[0])))
-    curve = _curve(_confidence(steps, rows), rows.correct, np.ones(rows.n_rows) if rows.weight is None else rows.weight)
+    curve = _curve(top_odds(steps, rows), rows.correct, np.ones(rows.n_rows) if rows.weight is None else rows.weight)
     tail = Tail(steps[1].gamma, steps[0].temperature, curve and Pieces.of(*_joined(curve)), np.empty(0))
     return tail._replace(losses=losses_of(tail.steps, rows))
 
 
-def _confidence(steps: tuple[Step, ...], rows: Block) -> Vector:
+def top_odds(steps: tuple[Step, ...], rows: Block) -> Vector:
     """The log-odds of the top class of every row behind the steps, with all their digits."""
     parts = []
     for some in row_blocks(rows.n_rows, rows.n_classes, entries=1 << 18):

@@ -137,7 +137,7 @@ class OneVsRest(Calibrator):
         block = self._block_of(dataset)
         codes, n_classes = to_numpy(block.labels), block.n_classes
         weights = np.ones(len(codes)) if block.weight is None else block.weight
-        temperature = _temperature(block) if self.base == "temperature" else 1.0
+        temperature = temperature_of(block) if self.base == "temperature" else 1.0
         curves, line = [], None
         for k, score in _columns(block.logits, temperature, [1] if n_classes == 2 else list(range(n_classes))):
             # A class that cannot occur in a row says nothing there, and one that must occur neither.
@@ -184,7 +184,7 @@ def _log_odds(logits: Array, temperature: float) -> Vector:
     return np.where(decided, np.inf, found)
 
 
-def _temperature(block: Block) -> float:
+def temperature_of(block: Block) -> float:
     """The temperature of least log-loss; 1 where there is none, as on rows that are all right.
 
     Where the logits say nothing about the labels, it is so large that no curve starts from them.

@@ -10,6 +10,7 @@ from refocal.calibrators._base import Calibrator
 from refocal.calibrators.auto import AutoCalibration
 from refocal.calibrators.beta import BetaCalibration
 from refocal.calibrators.binning import BayesianBinning, HistogramBinning
+from refocal.calibrators.conformal import PredictionSets
 from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.focal_structured import FocalStructuredScaling
@@ -23,6 +24,7 @@ from refocal.calibrators.scaling import (
     VectorScaling,
 )
 from refocal.calibrators.spline import SplineCalibration
+from refocal.calibrators.venn_abers import VennAbersCalibration
 from refocal.errors import ParameterError
 
 NONE = "none"
@@ -74,7 +76,16 @@ NAMED = {
     "isotonic": Method("isotonic calibration", IsotonicCalibration),
     "histogram": Method("histogram binning", HistogramBinning, usual=False),
     "bbq": Method("Bayesian binning into quantiles", BayesianBinning, usual=False),
+    "venn-abers": Method("Venn-Abers calibration", VennAbersCalibration, usual=False),
+    "venn-abers-cross": Method("cross Venn-Abers calibration", VennAbersCalibration, {"folds": 5}, usual=False),
 }
+
+SETS = {
+    "lac": Method("prediction sets by LAC", PredictionSets, {"score": "lac"}, usual=False),
+    "aps": Method("prediction sets by APS", PredictionSets, {"score": "aps"}, usual=False),
+    "raps": Method("prediction sets by RAPS", PredictionSets, {"score": "raps"}, usual=False),
+}
+"""Methods that predict sets of classes: fitted, saved and applied as the others are, and not compared with them."""
 
 ALL = "all"
 """Every method, where a comparison asks for names."""
@@ -102,8 +113,9 @@ def make(name: str, **options: Any) -> Calibrator:
     >>> make("fts", objective="ece", nll_tolerance=0.01)
     FocalTemperatureScaling(nll_tolerance=0.01, objective='ece')
     """
-    check_option(name, tuple(NAMED), "method", "make")
-    calibrator = NAMED[name].kind(**NAMED[name].settings)
+    known = NAMED | SETS
+    check_option(name, tuple(known), "method", "make")
+    calibrator = known[name].kind(**known[name].settings)
     given = {key: value for key, value in options.items() if value is not None}
     unknown = sorted(set(given) - set(calibrator.get_params(deep=False)))
     if unknown:
@@ -119,7 +131,9 @@ def kinds(*, in_blocks: bool = False) -> dict[str, type[Calibrator]]:
     >>> kinds()["BetaCalibration"].__name__, "BetaCalibration" in kinds(in_blocks=True)
     ('BetaCalibration', False)
     """
-    return {method.kind.__name__: method.kind for method in NAMED.values() if method.in_blocks or not in_blocks}
+    return {
+        method.kind.__name__: method.kind for method in (NAMED | SETS).values() if method.in_blocks or not in_blocks
+    }
 
 
 def title_of(name: str, calibrator: Calibrator | None = None) -> str:

@@ -132,6 +132,27 @@ class Beta(Step):
         return right and bool(np.all(self.coefficients[:, :2] >= 0.0))
 
 
+@dataclass(frozen=True)
+class VennAbers(Step):
+    """Log-odds log p₁ - log(1 - p₀) of two step functions, p₁ and p₀: those of p₁ / (1 - p₀ + p₁).
+
+    >>> even = [Pieces.of([[0.0]], [[np.log([low, high])]]) for low, high in ((0.5, 0.9), (0.9, 0.5))]
+    >>> VennAbers(*even).apply(np, np.array([-1.0, 1.0])).round(3)
+    array([-0.588,  0.588])
+    """
+
+    log_upper: Step
+    log_not_lower: Step
+
+    def apply(self, xp: Any, scores: Array) -> Array:
+        """The curves' values, class by class."""
+        return self.log_upper.apply(xp, scores) - self.log_not_lower.apply(xp, scores)
+
+    def bounds(self, xp: Any, scores: Array) -> tuple[Array, Array]:
+        """p₀ and p₁."""
+        return -xp.expm1(self.log_not_lower.apply(xp, scores)), xp.exp(self.log_upper.apply(xp, scores))
+
+
 def top_log_odds(xp: Any, log_rest: Array) -> Array:
     """log(q / (1-q)) of the top class from log((1-q) / q), always finite."""
     return xp.where(log_rest > -FARTHEST, -log_rest, FARTHEST)

@@ -14,6 +14,7 @@ from refocal.metrics import (
     records,
     reliability,
     scores,
+    sets,
     smooth,
     squared,
     two_classes,
@@ -25,6 +26,7 @@ from refocal.metrics.intervals import *
 from refocal.metrics.records import *
 from refocal.metrics.reliability import *
 from refocal.metrics.scores import *
+from refocal.metrics.sets import *
 from refocal.metrics.smooth import *
 from refocal.metrics.squared import *
 from refocal.metrics.two_classes import *
@@ -37,6 +39,7 @@ __all__ += intervals.__all__
 __all__ += records.__all__
 __all__ += reliability.__all__
 __all__ += scores.__all__
+__all__ += sets.__all__
 __all__ += smooth.__all__
 __all__ += squared.__all__
 __all__ += two_classes.__all__

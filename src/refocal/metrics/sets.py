@@ -1,0 +1,67 @@
+"""Whether prediction sets hold the truth as often as they should, and how large they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from refocal._arrays import as_array, to_numpy
+from refocal._validation import check_labels, check_weight
+from refocal.errors import DataError, ShapeError
+from refocal.metrics._inputs import check_level, mean
+from refocal.metrics.intervals import Interval, effective_size, share_interval
+
+__all__ = ["SetCoverage", "set_coverage"]
+
+
+@dataclass(frozen=True)
+class SetCoverage:
+    """How often sets hold the true class, and how many classes they hold.
+
+    >>> found = set_coverage([0, 1], [[True, False], [True, False]])
+    >>> found.coverage.value, found.mean_size
+    (0.5, 1.0)
+    """
+
+    coverage: Interval
+    mean_size: float
+    share_empty: float
+    share_single: float
+    worst_class: int
+    """The class whose rows are covered least often; the guarantee is for all rows together, not for each class."""
+    worst_coverage: float
+
+
+def set_coverage(y_true: Any, sets: Any, *, sample_weight: Any = None, level: float = 0.95) -> SetCoverage:
+    """Coverage of prediction sets (N, C), booleans as `PredictionSets.predict_set` gives them, with its interval.
+
+    >>> import numpy as np
+    >>> found = set_coverage([0, 1, 2, 2], [[1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 1, 0]])
+    >>> found.coverage.value, found.mean_size, found.worst_class, found.worst_coverage
+    (0.75, 1.75, 2, 0.5)
+    """
+    function = "set_coverage"
+    check_level(level, function)
+    given = to_numpy(as_array(sets, "sets", function))
+    if given.ndim < 2 or given.shape[-1] < 2 or 0 in given.shape:
+        raise ShapeError("sets", function, expected="of shape (N, C), a column a class", got=f"shape {given.shape}")
+    if not np.all((given == 0) | (given == 1)):
+        raise DataError("sets", function, expected="booleans", got=f"values such as {given.ravel()[0]!r}")
+    labels = to_numpy(check_labels(y_true, given.astype(np.float64), function, "y_true"))
+    weight = None if sample_weight is None else check_weight(sample_weight, labels.shape, function)
+    table, flat = given.reshape(-1, given.shape[-1]).astype(bool), labels.reshape(-1)
+    covered, size = table[np.arange(len(flat)), flat].astype(np.float64), table.sum(axis=1).astype(np.float64)
+    weights = np.ones(len(flat)) if weight is None else weight
+    total = np.bincount(flat, weights, table.shape[1])
+    by_class = np.divide(np.bincount(flat, weights * covered, table.shape[1]), total, where=total > 0, out=total + 2.0)
+    worst = int(np.argmin(by_class))
+    return SetCoverage(
+        coverage=share_interval(mean(covered, weight), effective_size(weight, len(flat)), level),
+        mean_size=mean(size, weight),
+        share_empty=mean((size == 0.0).astype(np.float64), weight),
+        share_single=mean((size == 1.0).astype(np.float64), weight),
+        worst_class=worst,
+        worst_coverage=float(by_class[worst]),
+    )

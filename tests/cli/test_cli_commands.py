@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 
@@ -31,6 +32,30 @@ def test_fit_takes_the_class_weights_of_the_training_out(refocal):
     assert "FocalTemperatureScaling(class_weight=[1.0, 2.0, 1.0, 0.5]" in out
     assert "offset = [0.0000, -0.6931, 0.0000, 0.6931]" in out
     assert refocal("fit", "val.npz", "-m", "ts", "--class-weight", "fit", "-o", "c.json")[0] == 0
+
+
+def test_sets_and_intervals_are_applied(refocal, folder):
+    assert refocal("fit", "val.npz", "--coverage", "0.8", "-o", "sets.json")[0] == 0
+    assert load("sets.json").get_params()["score"] == "lac"
+    assert "probabilities and sets of" in refocal("apply", "sets.json", "test.npz", "-o", "sets.npz")[1]
+    rows = read("test.npz")
+    expected = load("sets.json").predict_set(rows.values)
+    np.testing.assert_array_equal(np.load("sets.npz")["sets"], expected)
+    refocal("apply", "sets.json", "test.npz", "-o", "sets.csv")
+    with open("sets.csv") as file:
+        table = list(csv.DictReader(file))
+    names = [name for name in table[0] if name not in ("set", "label")]
+    assert [row["set"] for row in table] == [";".join(np.array(names)[row]) for row in expected]
+    refocal("fit", "val.npz", "-m", "venn-abers", "-o", "va.json")
+    refocal("apply", "va.json", "test.npz", "-o", "va.npz")
+    lower, upper = load("va.json").predict_interval(rows.values)
+    np.testing.assert_array_equal(np.load("va.npz")["lower"], lower)
+    refocal("apply", "va.json", "test.npz", "-o", "va.csv")
+    with open("va.csv") as file:
+        assert float(next(csv.DictReader(file))[f"{names[1]}_upper"]) == upper[0, 1]
+    code, _, err = refocal("fit", "val.npz", "-m", "ts", "--coverage", "0.8")
+    assert code == 2
+    assert "coverage" in err
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_od
 from refocal.maps.steps import Chain, Temperature, normalised
 
 # Scores that differ by less than this, relative to their size, are ties in every precision.
-TIE = 1e-5
+TIE = 1e-6
 
 
 class Steps(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,12 @@ def apply_blocks(
     update: Callable[[float, int, str], None],
     class_names: Sequence[str] | None = None,
     entries: int = 1 << 22,
+    *,
+    method: str = "predict_proba",
 ) -> NDArray[Any]:
     """`calibrator.predict_proba(values)`, bit for bit, in blocks of rows; of one number a row, its second column.
+
+    Another method that says something of every class, such as `predict_set`, keeps all columns.
 
     Where the columns have names and so have the calibrator's classes, each column is taken for what it is called.
     """
@@ -39,35 +43,72 @@ def apply_blocks(
     for rows in row_blocks(values.shape[0], values.shape[-1] if values.ndim == 2 else 1, entries=entries):
         update(rows.start, values.shape[0], f"applying to {values.shape[0]:,} rows")
         block = values[rows] if order is None else values[rows][:, order]
-        found = np.asarray(calibrator.predict_proba(block))
-        found = found if order is None else found[:, np.argsort(order)]
-        parts.append(found if values.ndim == 2 else found[:, 1])
-    return np.concatenate(parts)
+        found = np.asarray(getattr(calibrator, method)(block))
+        found = found if order is None else found[..., np.argsort(order)]
+        parts.append(found[:, 1] if values.ndim == 1 and method == "predict_proba" else found)
+    return np.concatenate(parts, axis=-2 if parts[0].ndim > 1 else 0)
+
+
+def further_columns(calibrator: Calibrator, values: Any, class_names: Sequence[str] | None) -> dict[str, NDArray[Any]]:
+    """What some calibrators say beside probabilities: sets of classes, or a least and a largest probability."""
+
+    def ask(method: str) -> NDArray[Any]:
+        return apply_blocks(calibrator, values, lambda *_: None, class_names, method=method)
+
+    if hasattr(calibrator, "predict_set"):
+        return {"sets": ask("predict_set")}
+    if hasattr(calibrator, "predict_interval"):
+        lower, upper = ask("predict_interval")
+        return {"lower": lower, "upper": upper}
+    return {}
 
 
 def write_probabilities(
-    output: Path, probabilities: NDArray[Any], labels: Any, class_names: Sequence[str] | None
+    output: Path,
+    probabilities: NDArray[Any],
+    labels: Any,
+    class_names: Sequence[str] | None,
+    further: Mapping[str, NDArray[Any]] | None = None,
 ) -> None:
-    """The probabilities, with the labels if there are any; whole or not at all. One number a row is called `p`."""
+    """The probabilities, with the labels if there are any; whole or not at all. One number a row is called `p`.
+
+    A .npy file has the probabilities alone; other files have what `further_columns` gives as well.
+    """
     if output.suffix.lower() in SEPARATORS:
-        _write_table(output, probabilities, labels, class_names)
+        _write_table(output, probabilities, labels, class_names, further or {})
         return
     with replace_atomically(output) as part, part.open("wb") as file:
         if output.suffix.lower() == ".npy":
             np.save(file, probabilities)
         else:
             arrays: dict[str, Any] = {"p" if probabilities.ndim == 1 else "probabilities": probabilities}
+            arrays |= further or {}
             np.savez(file, **arrays if labels is None else {**arrays, "labels": np.asarray(labels)})
 
 
-def _write_table(output: Path, probabilities: NDArray[Any], labels: Any, class_names: Sequence[str] | None) -> None:
-    """A column a class, with the digits that give the same numbers again; a column `label` if there are labels."""
-    if probabilities.ndim == 1:
-        probabilities, class_names = probabilities[:, None], ["p"]
-    names = list(class_names or (f"class_{i}" for i in range(probabilities.shape[1])))
+def _write_table(
+    output: Path,
+    probabilities: NDArray[Any],
+    labels: Any,
+    class_names: Sequence[str] | None,
+    further: Mapping[str, NDArray[Any]],
+) -> None:
+    """A column a class, with the digits that give the same numbers again; a column `label` if there are labels.
+
+    The classes of a set stand in one column `set`, with semicolons between them.
+    """
+    names = list(class_names or (f"class_{i}" for i in range(probabilities.shape[1] if probabilities.ndim == 2 else 2)))
+    columns = dict(zip(names, probabilities.T, strict=True)) if probabilities.ndim == 2 else {"p": probabilities}
+    for bound in ("lower", "upper"):
+        if bound in further and probabilities.ndim == 2:
+            columns |= {f"{name}_{bound}": each for name, each in zip(names, further[bound].T, strict=True)}
+        elif bound in further:
+            columns[f"p_{bound}"] = further[bound][:, 1]
+    if "sets" in further:
+        columns["set"] = np.array([";".join(np.array(names)[row]) for row in further["sets"]])
+    if labels is not None:
+        columns["label"] = labels
     with replace_atomically(output) as part, part.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, delimiter=SEPARATORS[output.suffix.lower()], lineterminator="\n")
-        table.writerow(names if labels is None else [*names, "label"])
-        for i, row in enumerate(probabilities):
-            cells = [str(value) for value in row]
-            table.writerow(cells if labels is None else [*cells, labels[i]])
+        table.writerow(columns)
+        table.writerows([str(value) for value in row] for row in zip(*columns.values(), strict=True))

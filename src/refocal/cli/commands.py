@@ -87,6 +87,7 @@ def demo(
     epilog="Examples:\n\nrefocal fit val.npz -o calibrator.json\n\n"
     "refocal fit val.csv --method fts --objective ece --tolerance 0.01\n\n"
     "refocal fit logits.npy --labels labels.npy --method ts\n\n"
+    "refocal fit val.npz --method aps --coverage 0.95 -o sets.json\n\n"
     "refocal fit 's3://bucket/val/*.parquet' --scheduler tcp://host:8786 --method fts-nll"
 )
 def fit(
@@ -96,7 +97,8 @@ def fit(
         typer.Option(
             "--method",
             "-m",
-            help=f"By default auto, or fts where one of its options is given. One of {options.METHOD_NAMES}.",
+            help=f"By default auto, or fts where one of its options is given. One of {options.METHOD_NAMES}; "
+            "or, for sets of classes, lac, aps, raps.",
             autocompletion=options.complete_method,
         ),
     ] = None,
@@ -105,6 +107,7 @@ def fit(
         float | None, typer.Option(min=0.0, help="Share of the log-loss that may be given up.")
     ] = None,
     class_weight: options.ClassWeight = None,
+    coverage: options.Coverage = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")] = Path("calibrator.json"),
     probabilities: options.Probabilities = False,
     probability_column: options.ProbabilityColumn = None,
@@ -135,7 +138,9 @@ def fit(
         "nll_tolerance": tolerance,
         "class_weight": options.numbers_or_fit(class_weight),
     }
-    method = method or ("fts" if any(value is not None for value in settings.values()) else "auto")
+    if method is None:
+        method = "lac" if coverage is not None else "fts" if any(v is not None for v in settings.values()) else "auto"
+    settings["coverage"] = coverage
     calibrator = make(method, **settings, input=reading["input"])
     with progress("reading", quiet=json) as update, options.about(validation):
         if large.is_large(validation, scheduler, skip_bad_rows, reading, suits=NAMED[method].in_blocks):
@@ -184,7 +189,7 @@ def apply(
     """Turn logits into calibrated probabilities."""
     from refocal import load
     from refocal._validation import renormalised
-    from refocal.cli.apply import ENDINGS, apply_blocks, write_probabilities
+    from refocal.cli.apply import ENDINGS, apply_blocks, further_columns, write_probabilities
     from refocal.data import read_values
 
     options.check_calibrator_file(calibrator)
@@ -208,17 +213,20 @@ def apply(
         try:
             given = renormalised(found.values, "probabilities", "apply") if renormalise else found.values
             result = apply_blocks(fitted, given, update, found.class_names)
+            only_one_array = output.suffix.lower() == ".npy"
+            further = {} if only_one_array else further_columns(fitted, given, found.class_names)
         except InputWarning as error:
             wanted = "look like probabilities, but this calibrator takes logits; fit one with --probabilities"
             raise FileProblem(f"{logits}: the rows {wanted}.") from error
         except InputError as error:
             raise FileProblem(f"{logits}: {explained(error)}") from error
-        write_probabilities(output, result, found.labels, found.class_names)
+        write_probabilities(output, result, found.labels, found.class_names, further)
     shape = {"output": str(output), "rows": len(result), "classes": len(fitted.classes_)}
     if json:
         print_json(shape)
     else:
-        out().print(f"Wrote {output}: probabilities of {shape['rows']:,} rows and {shape['classes']:,} classes.")
+        what = " and ".join(["probabilities", *further])
+        out().print(f"Wrote {output}: {what} of {shape['rows']:,} rows and {shape['classes']:,} classes.")
 
 
 @app.command(epilog="Example: refocal evaluate test.npz calibrator.json --report report.html")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Written out, because reading them from the registry would load it for every command.
 METHOD_NAMES = (
     "auto, ts, ts-ece, focal, fts, fts-nll, fts-ece, vs, ms, dirichlet, svs, sms, fss, fss-order, ets, logistic, beta, "
-    "spline, isotonic, histogram, bbq"
+    "spline, isotonic, histogram, bbq, venn-abers, venn-abers-cross"
 )
 Probabilities = Annotated[bool, typer.Option("--probabilities", help="The numbers are probabilities, not logits.")]
 Values = Annotated[
@@ -56,6 +56,10 @@ ClassWeight = Annotated[
         help="Weights of the classes in the training loss, to take out, or fit; of fts.",
     ),
 ]
+Coverage = Annotated[
+    float | None,
+    typer.Option("--coverage", metavar="SHARE", help="Of lac, aps and raps: how often a set must hold the truth."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Resamples = Annotated[int, typer.Option("--resamples", min=1, help="Resamples of the bootstrap.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap and of splits.")]
@@ -68,9 +72,9 @@ MaybeSeed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of th
 
 def complete_method(incomplete: str) -> list[str]:
     """Names of methods, for the shell."""
-    from refocal.calibrators.registry import NAMED
+    from refocal.calibrators.registry import NAMED, SETS
 
-    return [name for name in NAMED if name.startswith(incomplete)]
+    return [name for name in NAMED | SETS if name.startswith(incomplete)]
 
 
 def how_to_read(probabilities: bool, probability_column: str | None, **options: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from refocal.calibrators._plain import step_from_dict, step_to_dict
 from refocal.calibrators.registry import NAMED, make
 from refocal.export import to_onnx, to_torch_export
 from refocal.maps import Chain, Focal, Temperature
-from refocal.maps.curves import Beta, Confidence, OneVsRest, Pieces
+from refocal.maps.curves import Beta, Confidence, OneVsRest, Pieces, VennAbers
 from refocal.maps.steps import Affine, Floor, KeepTop, Mixture, Offset, Step, Uniform, Unsmooth
 
 VERSION_1 = Path(__file__).parent / "golden" / "v1"
@@ -122,6 +122,7 @@ STEPS = [
     Mixture((Chain(), Temperature(3.0), Uniform()), np.array([0.5, 0.0, 0.5])),
     OneVsRest(Beta(np.array([[0.5, 1.5, 0.1], [1.0, 1.0, 0.0], [0.0, 2.0, -1.0]]))),
     Confidence(Pieces.of([[-1.0, 1.0]], [[[-1.0, -1.0, 1.0]], [[0.5, 1.0, 2.0]]])),
+    Confidence(VennAbers(*(Pieces.of([[0.5, 1.5]], [[np.log(p)]]) for p in ([0.4, 0.7, 0.9], [0.8, 0.5, 0.3])))),
     OneVsRest(Pieces.of([[0.0], [-1.0, 1.0], [0.5]], [[[1, 2], [0, 1, 4], [-1, 3]], [[1, 1], [1, 2, 0.5], [0, 1]]])),
 ]
 

@@ -125,7 +125,7 @@ def fit(
     """Fit a calibrator on held-out rows and write it as JSON."""
     import numpy as np
 
-    from refocal.calibrators.registry import NAMED, make
+    from refocal.calibrators.registry import NAMED, SETS, make
     from refocal.calibrators.serialize import to_dict
 
     options.check_output(output, sharing.ONLY_JSON)
@@ -143,7 +143,7 @@ def fit(
     settings["coverage"] = coverage
     calibrator = make(method, **settings, input=reading["input"])
     with progress("reading", quiet=json) as update, options.about(validation):
-        if large.is_large(validation, scheduler, skip_bad_rows, reading, suits=NAMED[method].in_blocks):
+        if large.is_large(validation, scheduler, skip_bad_rows, reading, suits=(NAMED | SETS)[method].in_blocks):
             reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows}
             with large.open_rows(validation, f"fitting {method}", update, **reading) as blocks:
                 calibrator.fit(blocks)

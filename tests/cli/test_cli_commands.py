@@ -46,6 +46,8 @@ def test_sets_and_intervals_are_applied(refocal, folder):
         table = list(csv.DictReader(file))
     names = [name for name in table[0] if name not in ("set", "label")]
     assert [row["set"] for row in table] == [";".join(np.array(names)[row]) for row in expected]
+    pd.DataFrame(rows.values[:20], columns=names).to_csv("rows.csv", index=False)
+    assert "probabilities and sets of 20 rows" in refocal("apply", "sets.json", "rows.csv", "-o", "from_table.csv")[1]
     refocal("fit", "val.npz", "-m", "venn-abers", "-o", "va.json")
     refocal("apply", "va.json", "test.npz", "-o", "va.npz")
     lower, upper = load("va.json").predict_interval(rows.values)

@@ -36,7 +36,7 @@ def describe(chain: Chain) -> str:
     'temperature = 1.2500 → gamma = 0.5000'
     """
     parts = (", ".join(f"{name} = {short(value)}" for name, value in step.parameters()) for step in chain.steps)
-    return " → ".join(part for part in parts if part)
+    return " → ".join(part for part in parts if part) or "unchanged"
 
 
 def is_guessing(log_loss: float, n_classes: int) -> bool:

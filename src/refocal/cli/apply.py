@@ -49,6 +49,11 @@ def apply_blocks(
     return np.concatenate(parts, axis=-2 if parts[0].ndim > 1 else 0)
 
 
+def says_more(calibrator: Calibrator) -> bool:
+    """Whether a calibrator says more of a row than probabilities; data sets in Parquet files get those alone."""
+    return hasattr(calibrator, "predict_set") or hasattr(calibrator, "predict_interval")
+
+
 def further_columns(calibrator: Calibrator, values: Any, class_names: Sequence[str] | None) -> dict[str, NDArray[Any]]:
     """What some calibrators say beside probabilities: sets of classes, or a least and a largest probability."""
 

@@ -189,14 +189,16 @@ def apply(
     """Turn logits into calibrated probabilities."""
     from refocal import load
     from refocal._validation import renormalised
-    from refocal.cli.apply import ENDINGS, apply_blocks, further_columns, write_probabilities
+    from refocal.cli.apply import ENDINGS, apply_blocks, further_columns, says_more, write_probabilities
     from refocal.data import read_values
 
     options.check_calibrator_file(calibrator)
+    fitted = load(calibrator)
     in_blocks = large.is_applied_in_blocks(logits, output, scheduler, skip_bad_rows)
+    if says_more(fitted) and output.suffix.lower() in ENDINGS:  # which are written from memory
+        in_blocks = False
     if not in_blocks:
         options.check_output(output, ENDINGS)
-    fitted = load(calibrator)
     values = values or probability_column
     if in_blocks:
         reading = {"values": values, "labels": labels, "skip_bad_rows": skip_bad_rows, "renormalise": renormalise}

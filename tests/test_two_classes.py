@@ -84,7 +84,7 @@ def test_a_calibrator_of_log_odds_is_saved_and_exported(rows, tmp_path):
         ("probabilities", [0.2, np.nan], DataError, "Got NaN"),
         ("log-odds", [0.2, np.nan], DataError, "finite log-odds.*Got NaN"),
         ("logits", [-np.inf, 0.0], DataError, "finite log-odds.*Got a value of -inf"),
-        ("log-odds", [[0.2, 0.1], [0.3, 0.4]], ShapeError, "one-dimensional: the log-odds of class 1"),
+        ("log-odds", [[0.2, 0.1], [0.3, 0.4]], ShapeError, r"'y' .* must be of shape \(2, 2\)"),
     ],
 )
 def test_what_cannot_be_one_number_a_row(kind, values, error, words):

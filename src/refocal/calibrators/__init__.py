@@ -11,6 +11,7 @@ from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling,
 from refocal.calibrators.focal_structured import FocalStructuredScaling
 from refocal.calibrators.isotonic import IsotonicCalibration
 from refocal.calibrators.logistic import LogisticCalibration
+from refocal.calibrators.multilabel import MultiLabelCalibration
 from refocal.calibrators.scaling import (
     DirichletCalibration,
     MatrixScaling,
@@ -37,6 +38,7 @@ __all__ = [
     "IsotonicCalibration",
     "LogisticCalibration",
     "MatrixScaling",
+    "MultiLabelCalibration",
     "PredictionSets",
     "SplineCalibration",
     "StructuredMatrixScaling",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     input: str
     chain_: Chain
+    row_axes: ClassVar[int] = 1
+    """Of the scores of a row: classes; or 2, labels that do not exclude one another and the two classes of each."""
 
     def fit(
         self,
@@ -97,7 +99,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `refocal.scale` opens them, or as Dask or Zarr arrays; see docs/scale.md.
         """
         name = f"{type(self).__name__}.fit"
-        X = _classes_last(X, class_axis, name)
+        X = classes_last(X, class_axis, name)
         if ignore_index is not None:
             if isinstance(X, Dataset) or _is_dask(X):
                 raise ParameterError("ignore_index", name, expected="given where the rows are opened", got="it here")
@@ -128,6 +130,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.__dict__.update(
             chain_=found.chain, classes_=classes, n_features_in_=len(classes), fit_report_=report, **search
         )
+
+    @property
+    def has_class_axis(self) -> bool:
+        """Whether what comes in has an axis of classes, or of labels."""
+        return self.input != "log-odds" or self.row_axes == 2
 
     def __sklearn_is_fitted__(self) -> bool:
         """Fitted is what has a chain."""
@@ -169,7 +176,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Log-probabilities: exact where probabilities round to 0 or 1."""
         check_is_fitted(self)
         if class_axis != -1:
-            last = self.predict_log_proba(_classes_last(X, class_axis, f"{type(self).__name__}.predict_log_proba"))
+            last = self.predict_log_proba(classes_last(X, class_axis, f"{type(self).__name__}.predict_log_proba"))
             return namespace(last).moveaxis(last, -1, class_axis)
         if _is_dask(X):
             return _by_chunk(self.predict_log_proba, X)
@@ -184,7 +191,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Array, *, class_axis: int = -1) -> Array:
         """The class of the largest probability."""
-        X = _classes_last(X, class_axis, f"{type(self).__name__}.predict")
+        X = classes_last(X, class_axis, f"{type(self).__name__}.predict")
         if _is_dask(X):
             return _by_chunk(self.predict, X, self.classes_.dtype, drop_axis=X.ndim - 1)
         index = self._predicted_index(X)
@@ -227,10 +234,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _columns(self, X: Array, function: str) -> Array:
         """One column a class: of two classes one number a row is enough."""
         values = as_array(X, "X", function)
-        if self.input == "log-odds" and values.ndim != 1:
-            expected = "one-dimensional: the log-odds of class 1, one number a row"
-            raise ShapeError("X", function, expected=expected, got=f"shape {tuple(values.shape)}")
-        is_one_column = values.ndim == 1 and getattr(self, "n_features_in_", 2) == 2
+        is_one_column = (values.ndim == 1 and getattr(self, "n_features_in_", 2) == 2) or self.input == "log-odds"
         return check_one_column(values, self.input, "X", function) if is_one_column else values
 
     def _logits(self, X: Array, function: str) -> Array:
@@ -298,7 +302,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _classes_last(X: Array, class_axis: int, function: str) -> Array:
+def classes_last(X: Array, class_axis: int, function: str) -> Array:
     """The same numbers with the classes on the last axis; whatever `X` is where they lie there already."""
     if class_axis == -1:
         return X

@@ -16,6 +16,7 @@ from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling,
 from refocal.calibrators.focal_structured import FocalStructuredScaling
 from refocal.calibrators.isotonic import IsotonicCalibration
 from refocal.calibrators.logistic import LogisticCalibration
+from refocal.calibrators.multilabel import MultiLabelCalibration
 from refocal.calibrators.scaling import (
     DirichletCalibration,
     MatrixScaling,
@@ -87,6 +88,9 @@ SETS = {
 }
 """Methods that predict sets of classes: fitted, saved and applied as the others are, and not compared with them."""
 
+WITHOUT_A_NAME: tuple[type[Calibrator], ...] = (MultiLabelCalibration,)
+"""What `load` reads besides; a comparison of methods on rows of one label has no use for it."""
+
 ALL = "all"
 """Every method, where a comparison asks for names."""
 
@@ -131,9 +135,9 @@ def kinds(*, in_blocks: bool = False) -> dict[str, type[Calibrator]]:
     >>> kinds()["BetaCalibration"].__name__, "BetaCalibration" in kinds(in_blocks=True)
     ('BetaCalibration', False)
     """
-    return {
-        method.kind.__name__: method.kind for method in (NAMED | SETS).values() if method.in_blocks or not in_blocks
-    }
+    known = (*NAMED.values(), *SETS.values())
+    found = {method.kind.__name__: method.kind for method in known if method.in_blocks or not in_blocks}
+    return found if in_blocks else {**found, **{kind.__name__: kind for kind in WITHOUT_A_NAME}}
 
 
 def title_of(name: str, calibrator: Calibrator | None = None) -> str:

@@ -97,7 +97,7 @@ def from_dict(data: Any) -> Calibrator:
     calibrator = method(**_parameters(method, field(data, "parameters", dict)))
     classes = _read_classes(data)
     report = _report(field(data, "fit", dict))
-    chain = _chain(data, calibrator, len(classes))
+    chain = _chain(data, calibrator, len(classes) if calibrator.row_axes == 1 else 2)
     solution = _solution(field(data, "search", dict), chain) if "search" in data else None
     if "feature_names" in data:
         calibrator.feature_names_in_ = _read_feature_names(data, len(classes))

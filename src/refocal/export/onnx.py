@@ -71,7 +71,7 @@ def to_onnx(
     _build(graph, calibrator, "logits", "probabilities", classes, axis, n_axes)
     shape: list[int | str] = [f"axis_{i}" for i in range(n_axes)]
     shape[0], shape[axis] = ("batch" if axis else classes), classes
-    given = [size for i, size in enumerate(shape) if i != axis] if calibrator.input == "log-odds" else shape
+    given = shape if calibrator.has_class_axis else [size for i, size in enumerate(shape) if i != axis]
     model = helper.make_model(
         helper.make_graph(
             graph.nodes,
@@ -131,7 +131,7 @@ def append_to_onnx(
     import onnx
     from onnx import helper
 
-    if getattr(calibrator, "input", None) == "log-odds":
+    if not getattr(calibrator, "has_class_axis", True):
         raise UnsupportedError(
             f"{name} takes a calibrator of logits or probabilities; to_onnx takes one of log-odds too."
         )
@@ -195,22 +195,25 @@ def _build(
     """The nodes from logits to probabilities: the maps' own, with the class axis last."""
     order = [i for i in range(n_axes) if i != axis] + [axis]
     moved = axis != n_axes - 1
-    if calibrator.input == "log-odds":
-        column = graph.node("Unsqueeze", [source, graph.constant([-1], np.int64)])
-        source = graph.node("Mul", [column, graph.constant([0.0, 1.0])])
-    elif moved:
+    of_labels = calibrator.row_axes == 2
+    if moved and calibrator.has_class_axis:
         source = graph.node("Transpose", [source], perm=order)
+    if of_labels or calibrator.input == "log-odds":  # two classes by one number
+        sign, absent = ([-1.0, 1.0], [1.0, 0.0]) if calibrator.input == "probabilities" else ([0.0, 1.0], [0.0, 0.0])
+        column = graph.node("Unsqueeze", [source, graph.constant([-1], np.int64)])
+        source = graph.node("Add", [graph.node("Mul", [column, graph.constant(sign)]), graph.constant(absent)])
+        n_classes = 2
     x = graph.symbol(source, n_classes)
     if calibrator.input == "probabilities":
         x = graph.symbol(graph.node("Max", [x.name, graph.constant(SMALLEST)]), n_classes).apply("Log")
     xp: Any = x.__array_namespace__()
     # p_j / p_top, from which dividing by the sum gives p to the last digit.
     weight = xp.exp(gaps(xp, calibrator.chain_.apply(xp, x), 1.0).gap)
-    names = [weight.name, weight.sum().name]
+    p = graph.node("Div", [weight.name, weight.sum().name], None if moved or of_labels else target)
+    if of_labels:
+        p = graph.node("Gather", [p, graph.constant(1, np.int64)], None if moved else target, axis=-1)
     if moved:
-        graph.node("Transpose", [graph.node("Div", names)], target, perm=[order.index(i) for i in range(n_axes)])
-    else:
-        graph.node("Div", names, target)
+        graph.node("Transpose", [p], target, perm=[order.index(i) for i in range(n_axes)])
 
 
 def _need_onnx(function: str) -> None:
@@ -260,7 +263,7 @@ def _logits_output(
     if made is not None and all(value.startswith("refocal_") for value in made.input):
         raise ParameterError("output", function, expected="logits", got=f"{name!r}, which a calibrator has made")
     maker = "" if made is None else made.op_type
-    if maker in ("Softmax", "Sigmoid") and getattr(calibrator, "input", "logits") == "logits":
+    if maker in ("Softmax", "Sigmoid") and getattr(calibrator, "input", "logits") != "probabilities":
         raise ParameterError(
             "output",
             function,

@@ -40,7 +40,7 @@ def to_torch_export(
 
     classes = _n_classes(calibrator, n_classes, "to_torch_export")
     axis = _axis(class_axis, n_axes, "to_torch_export")
-    has_class_axis = calibrator.input != "log-odds"
+    has_class_axis = calibrator.has_class_axis
     sizes = [classes if i == axis else 3 + i for i in range(n_axes) if has_class_axis or i != axis]
     free = {i: torch.export.Dim.DYNAMIC for i in range(len(sizes)) if not has_class_axis or i != axis}
     program = torch.export.export(layer, (torch.zeros(sizes),), dynamic_shapes=(free,))

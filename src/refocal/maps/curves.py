@@ -153,6 +153,30 @@ class VennAbers(Step):
         return -xp.expm1(self.log_not_lower.apply(xp, scores)), xp.exp(self.log_upper.apply(xp, scores))
 
 
+@dataclass(frozen=True)
+class LabelLines(Step):
+    """Log-odds a·x + b with a slope and an intercept for each of K labels; the scores of a row are (K, 2).
+
+    >>> lines = LabelLines(np.array([1.0, 2.0]), np.array([0.5, 0.0]))
+    >>> lines.apply(np, np.array([[0.0, 3.0], [0.0, 3.0]]))
+    array([[0. , 3.5],
+           [0. , 6. ]])
+    """
+
+    slope: Array = field(metadata=DOUBLE)
+    intercept: Array = field(metadata=DOUBLE)
+
+    def apply(self, xp: Any, scores: Array) -> Array:
+        """The log-odds are the difference of two scores, of which the second gets the intercept."""
+        is_second = xp.astype(xp.arange(2, device=getattr(scores, "device", None)), scores.dtype)
+        return scores * self.slope[:, None] + self.intercept[:, None] * is_second
+
+    def fits(self, n_classes: int) -> bool:
+        """Lines that rise, as many intercepts as slopes, of two classes."""
+        right = n_classes == 2 and np.ndim(self.slope) == 1 and np.shape(self.slope) == np.shape(self.intercept)
+        return right and bool(np.all(self.slope > 0.0))
+
+
 def top_log_odds(xp: Any, log_rest: Array) -> Array:
     """log(q / (1-q)) of the top class from log((1-q) / q), always finite."""
     return xp.where(log_rest > -FARTHEST, -log_rest, FARTHEST)

@@ -144,12 +144,13 @@ class Chain(Step):
         here = self.with_parameters(lambda value: xp.asarray(value, dtype=x.dtype, device=device))
         return here.apply(xp, x)
 
-    def log_probabilities(self, logits: Array) -> Array:
-        """Log-probabilities of checked logits, of their array kind, dtype and device."""
+    def log_probabilities(self, logits: Array, row_axes: int = 1) -> Array:
+        """Log-probabilities of checked logits, of their array kind, dtype and device; a row has so many axes."""
         if not isinstance(logits, np.ndarray) or logits.size <= BLOCK:
             return self._log_probabilities(logits)
-        rows = logits.reshape(-1, logits.shape[-1])
-        parts = [self._log_probabilities(rows[some]) for some in row_blocks(*rows.shape, entries=BLOCK)]
+        rows = logits.reshape(-1, *logits.shape[-row_axes:])
+        blocks = row_blocks(len(rows), math.prod(rows.shape[1:]), entries=BLOCK)
+        parts = [self._log_probabilities(rows[some]) for some in blocks]
         return np.concatenate(parts).reshape(logits.shape)
 
     @without_warnings

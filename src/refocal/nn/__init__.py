@@ -9,7 +9,7 @@ except ImportError as error:
 
 from refocal.nn.adafocal import AdaFocalLoss
 from refocal.nn.collect import collect_logits
-from refocal.nn.layer import CalibrationLayer
+from refocal.nn.layer import CalibrationLayer, MultiLabelLayer
 from refocal.nn.losses import (
     MMCE,
     BrierLoss,
@@ -24,6 +24,7 @@ __all__ = [
     "BrierLoss",
     "CalibrationLayer",
     "FocalLoss",
+    "MultiLabelLayer",
     "ProperFocalLoss",
     "SampleDependentFocalLoss",
     "collect_logits",

@@ -69,6 +69,10 @@ class CalibrationLayer(nn.Module):
             x = torch.stack([torch.zeros_like(logits), logits], dim=-1)
         else:
             x = logits.movedim(self.class_axis, -1)
+        return self.log_probabilities(x).movedim(-1, self.class_axis).to(logits.dtype)
+
+    def log_probabilities(self, x: Tensor) -> Tensor:
+        """Log-probabilities in the precision to compute in, the classes on the last axis."""
         if x.dtype.itemsize < 4:
             x = x.to(torch.float32)
         if self.input == "probabilities":
@@ -76,7 +80,7 @@ class CalibrationLayer(nn.Module):
         values = iter([self.get_buffer(name).to(x.dtype) for name in self._names])
         scores = self.chain.with_parameters(lambda _: next(values)).apply(xp, x)
         log_p: Tensor = normalised(xp, scores)
-        return log_p.movedim(-1, self.class_axis).to(logits.dtype)
+        return log_p
 
     def extra_repr(self) -> str:
         """What `print` shows."""
@@ -91,3 +95,23 @@ class CalibrationLayer(nn.Module):
             if value is not None and value.dtype.itemsize < 4:
                 self._buffers[name] = exact[name].to(value.device)
         return self
+
+
+class MultiLabelLayer(CalibrationLayer):
+    """A chain of steps of two classes as a layer for K labels: log-probabilities of the labels, of the scores' shape.
+
+    Usually made by `MultiLabelCalibration.to_torch()`. `class_axis` is where the labels lie, `input` whether "log-odds"
+    or "probabilities" come in, as sigmoids take or give them.
+
+    >>> import torch
+    >>> from refocal.maps import Temperature
+    >>> MultiLabelLayer(Temperature(2.0), input="log-odds")(torch.tensor([[0.0, 4.0]])).exp()
+    tensor([[0.5000, 0.8808]])
+    """
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Log-probabilities of the labels."""
+        x = logits.movedim(self.class_axis, -1)
+        absent = 1.0 - x if self.input == "probabilities" else torch.zeros_like(x)
+        log_p = self.log_probabilities(torch.stack([absent, x], dim=-1))[..., 1]
+        return log_p.movedim(-1, self.class_axis).to(logits.dtype)

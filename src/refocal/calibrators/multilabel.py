@@ -1,0 +1,189 @@
+"""Labels that do not exclude one another: as many two-class problems as there are labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from refocal._arrays import SMALLEST, Array, Vector, as_array, log_probabilities, namespace, to_numpy
+from refocal._validation import check_label_range, check_one_column, check_option, check_weight, whole_numbers
+from refocal.calibrators._base import Calibrator, classes_last
+from refocal.calibrators._fitted import Fitted, Predictors
+from refocal.calibrators._labels import column_names
+from refocal.calibrators._shrunken import fit_lines
+from refocal.engine import Block, Dataset
+from refocal.engine.scoring import describe
+from refocal.errors import LabelError, ShapeError, UnsupportedError
+from refocal.maps.curves import LabelLines
+from refocal.maps.steps import Chain
+
+if TYPE_CHECKING:
+    import torch
+
+    from refocal.nn import CalibrationLayer
+
+
+class MultiLabelCalibration(Calibrator):
+    """Calibrated probabilities of labels that do not exclude one another, each with a score (log-odds) of its own.
+
+    X and y are (N, K): a column for each label, and ones where it applies. One calibrator of two classes is fitted on
+    all columns together. With `per_label=True` a line in log-odds for each label stands behind it, drawn to the
+    identity as strongly as the labels are alike: a rare label is calibrated as all are.
+
+    Parameters
+    ----------
+    method : str
+        The calibrator of all labels, by its short name: "auto", "logistic", "beta", "ts", …
+    per_label : bool
+        Whether each label has a line of its own.
+    input : "log-odds" or "probabilities"
+        What the columns hold: what comes before the sigmoids, or after them.
+
+    Attributes
+    ----------
+    classes_ : array
+        The labels: the names of the columns of a DataFrame, or else numbers.
+    slope_, intercept_ : array
+        The line of each label; 1 and 0 where all are shared.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(3000, 3))
+    >>> y = rng.random((3000, 3)) < 1 / (1 + np.exp([0.0, 0.0, 1.0] - x))  # the third is rarer than its score says
+    >>> shared, own = MultiLabelCalibration().fit(x, y), MultiLabelCalibration(per_label=True).fit(x, y)
+    >>> (y.mean(axis=0) - shared.predict_proba(x).mean(axis=0)).round(2)
+    array([ 0.08,  0.06, -0.14])
+    >>> (y.mean(axis=0) - own.predict_proba(x).mean(axis=0)).round(2)
+    array([0., 0., 0.])
+    """
+
+    row_axes = 2
+
+    def __init__(self, *, method: str = "auto", per_label: bool = False, input: str = "log-odds") -> None:  # noqa: A002
+        self.method = method
+        self.per_label = per_label
+        self.input = input
+
+    @property
+    def slope_(self) -> Vector:
+        """Of each label."""
+        return np.asarray(self.chain_.find(LabelLines, "slope", np.ones(len(self.classes_))))
+
+    @property
+    def intercept_(self) -> Vector:
+        """Of each label."""
+        return np.asarray(self.chain_.find(LabelLines, "intercept", np.zeros(len(self.classes_))))
+
+    def fit(
+        self,
+        X: Array,
+        y: Array = None,
+        sample_weight: Array = None,
+        *,
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+    ) -> Self:
+        """Fit on scores and ones and zeros, (N, K), or (N, K, H, W) with `class_axis=1`.
+
+        Where `y` is `ignore_index` nothing is known of a label; the others of its row still count. Weights are (N,), or
+        of the shape of `y`.
+        """
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        from refocal.calibrators.registry import make
+
+        name = f"{type(self).__name__}.fit"
+        names, columns = column_names(X), self._two_columns(X, class_axis, name)
+        shape = tuple(columns.shape[:-1])
+        target, weight = _targets(y, sample_weight, shape, class_axis, ignore_index, name)
+        calibrator = make(self.method, input="probabilities" if self.input == "probabilities" else "logits")
+        rows = self._block_of(calibrator.dataset(namespace(columns).reshape(columns, (-1, 2)), target, weight))
+        shared = calibrator.fit(rows)
+        chain, report = shared.chain_, {**shared.fit_report_, "n_labels": shape[-1]}
+        if self.per_label:
+            log_p = to_numpy(chain.log_probabilities(rows.logits)).astype(np.float64)
+            lines = fit_lines(log_p[:, 1] - log_p[:, 0], target == 1, weight, _label_of_row(shape), shape[-1])
+            chain = Chain((*chain.steps, LabelLines(lines.slope, lines.intercept)))
+            scores = to_numpy(chain.log_probabilities(rows.logits.reshape(-1, shape[-1], 2), row_axes=2)).reshape(-1, 2)
+            report |= {"after": describe(Block(scores, target, weight), Predictors((Chain(),)), 1)[0]}
+            report |= {"accuracy_change": report["after"]["accuracy"] - report["before"]["accuracy"]}
+            report |= {"deviation": lines.deviation}
+        self._set_fitted(Fitted(chain), np.arange(shape[-1]) if names is None else names, report)
+        return self
+
+    def predict_log_proba(self, X: Array, *, class_axis: int = -1) -> Array:
+        """The logarithm of the probability of each label, of the shape of `X`."""
+        check_is_fitted(self)
+        name = f"{type(self).__name__}.predict_log_proba"
+        columns = self._two_columns(X, class_axis, name)
+        logits = log_probabilities(columns, SMALLEST) if self.input == "probabilities" else columns
+        log_p = self.chain_.log_probabilities(logits, row_axes=2)[..., 1]
+        return namespace(log_p).moveaxis(log_p, -1, class_axis)
+
+    def predict(self, X: Array, *, class_axis: int = -1) -> Array:
+        """1 for each label whose probability is above a half, else 0."""
+        log_p = self.predict_log_proba(X, class_axis=class_axis)
+        xp = namespace(log_p)
+        return xp.astype(log_p > math.log(0.5), xp.int64)
+
+    def to_torch(self, *, class_axis: int = -1, dtype: torch.dtype | None = None) -> CalibrationLayer:
+        """A torch layer from scores to log-probabilities of the labels, of the same shape; `class_axis` has them."""
+        from refocal.nn import MultiLabelLayer
+
+        check_is_fitted(self)
+        return MultiLabelLayer(*self.chain_.steps, class_axis=class_axis, input=self.input, dtype=dtype)
+
+    def fit_with_progress(
+        self, X: Array, y: Array, sample_weight: Array, progress: Callable[[float], None] | None
+    ) -> Self:
+        """As `fit`, which says nothing of its progress."""
+        return self.fit(X, y, sample_weight)
+
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
+        raise UnsupportedError(f"{type(self).__name__} is fitted on arrays (N, K), not on rows.")
+
+    def _two_columns(self, X: Array, class_axis: int, function: str) -> Array:
+        """Scores (..., K, 2): 0 and the log-odds of each label, or the probabilities of its absence and presence."""
+        check_option(self.input, ("log-odds", "probabilities"), "input", type(self).__name__)
+        values = as_array(classes_last(X, class_axis, function), "X", function)
+        known = getattr(self, "n_features_in_", None)
+        if values.ndim < 2 or 0 in values.shape or (known is not None and values.shape[-1] != known):
+            columns = "one column a label" if known is None else f"{known} columns, as many as there are labels"
+            expected = f"two-dimensional, one row a sample and {columns}"
+            raise ShapeError("X", function, expected=expected, got=f"shape {tuple(values.shape)}")
+        return check_one_column(values, self.input, "X", function)
+
+
+def _label_of_row(shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """The label that each of the rows belongs to, all axes flattened."""
+    return np.broadcast_to(np.arange(shape[-1]), shape).reshape(-1)
+
+
+def _targets(
+    y: Any, sample_weight: Any, shape: tuple[int, ...], class_axis: int, ignore_index: int | None, function: str
+) -> tuple[NDArray[np.int64], Vector]:
+    """Zeros and ones and weights, flat; what is unknown counts as 0 with a weight of 0."""
+    if y is None:
+        raise LabelError("y", function, expected="given: ones and zeros, one column a label", got="None")
+    labels = classes_last(as_array(y, "y", function), class_axis, function)
+    if tuple(labels.shape) != shape:
+        expected = f"of the shape of X, {shape}: ones and zeros, one column a label"
+        raise ShapeError("y", function, expected=expected, got=f"shape {tuple(labels.shape)}")
+    target: NDArray[np.int64] = to_numpy(whole_numbers(labels, "y", function)).astype(np.int64)
+    known = np.ones(shape, dtype=bool) if ignore_index is None else target != ignore_index
+    if not known.any():
+        raise LabelError("y", function, expected="with labels other than 'ignore_index'", got="none")
+    check_label_range(int(target[known].min()), int(target[known].max()), 2, "y", function)
+    weight = known.astype(np.float64)
+    if sample_weight is not None:
+        given = np.asarray(sample_weight)
+        whole = shape if given.shape == shape else shape[:-1]
+        given = check_weight(given, whole, function).reshape(whole)
+        weight *= given if whole == shape else given[..., None]
+    return np.where(known, target, 0).reshape(-1), weight.reshape(-1)

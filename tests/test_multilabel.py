@@ -1,0 +1,204 @@
+"""Labels that do not exclude one another: shared and per label, in every form that a calibrator has."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pytest
+import torch
+from onnx import TensorProto, helper
+from onnx import save as save_onnx
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+from refocal import AutoCalibration, MultiLabelCalibration, TemperatureScaling, load
+from refocal.errors import DataError, FormatError, InputWarning, LabelError, ParameterError, ShapeError
+from refocal.export import append_to_onnx, to_onnx, to_torch_export
+
+
+def draw(n, seed, shifts=(0.0, 0.0, -1.0, 1.0), slopes=(1.0, 0.5, 1.0, 0.8)):
+    """Scores of labels with slopes and intercepts of their own, labels, and the true probabilities."""
+    rng = np.random.default_rng(seed)
+    x = 1.5 * rng.normal(size=(n, len(shifts)))
+    truth = expit(np.array(slopes) * x + shifts)
+    return x, (rng.random(truth.shape) < truth).astype(np.int64), truth
+
+
+def loss(truth, p):
+    """The expected log-loss of each label."""
+    return -np.mean(truth * np.log(p) + (1 - truth) * np.log1p(-p), axis=0)
+
+
+def test_one_calibrator_of_all_labels_is_that_of_the_flat_columns():
+    x, y, _ = draw(500, 0)
+    shared = MultiLabelCalibration().fit(x, y)
+    flat = AutoCalibration(input="log-odds").fit(x.reshape(-1), y.reshape(-1))
+    assert np.array_equal(shared.predict_proba(x), flat.predict_proba(x.reshape(-1))[:, 1].reshape(x.shape))
+    assert np.array_equal(shared.predict(x), shared.predict_proba(x) > 0.5)
+    assert shared.classes_.tolist() == [0, 1, 2, 3]
+    assert shared.slope_.tolist() == [1.0] * 4
+    # and every calibrator of log-odds takes columns of labels
+    wide = TemperatureScaling(input="log-odds").fit(x, y)
+    assert wide.predict_proba(x).shape == (500, 4, 2)
+    assert wide.temperature_ == TemperatureScaling(input="log-odds").fit(x.reshape(-1), y.reshape(-1)).temperature_
+
+
+def test_lines_of_labels_come_as_near_the_truth_as_logistic_regressions_do():
+    (x, y, _), (test, _, truth) = draw(4000, 0), draw(4000, 1)
+    shared, own = (MultiLabelCalibration(per_label=each).fit(x, y) for each in (False, True))
+    peers = [LogisticRegression(C=1e4).fit(x[:, [k]], y[:, k]).predict_proba(test[:, [k]])[:, 1] for k in range(4)]
+    best = loss(truth, truth)
+    excess = [loss(truth, p) - best for p in (shared.predict_proba(test), own.predict_proba(test), np.stack(peers, 1))]
+    assert excess[1].max() < 0.002
+    assert excess[1].mean() < excess[2].mean() + 0.0005
+    assert excess[0].mean() > 10 * excess[1].mean()
+    assert own.fit_report_["after"]["log_loss"] < shared.fit_report_["after"]["log_loss"]
+    own_loss = -np.mean(y * np.log(own.predict_proba(x)) + (1 - y) * np.log1p(-own.predict_proba(x)))
+    assert own.fit_report_["after"]["log_loss"] == pytest.approx(own_loss, rel=1e-9)
+
+
+def test_a_rare_label_is_drawn_to_the_others():
+    """Labels that are alike: the lines of 60 rows each are worse alone than drawn together."""
+    total = np.zeros(3)
+    for seed in range(10):
+        x, y, _ = draw(60, seed, shifts=[-2.0] * 8, slopes=[0.5] * 8)
+        test, _, truth = draw(2000, 100, shifts=[-2.0] * 8, slopes=[0.5] * 8)
+        shared, own = (MultiLabelCalibration(method="logistic", per_label=each).fit(x, y) for each in (False, True))
+        alone = [LogisticRegression().fit(x[:, [k]], y[:, k]).predict_proba(test[:, [k]])[:, 1] for k in range(8)]
+        found = (shared.predict_proba(test), own.predict_proba(test), np.stack(alone, axis=1))
+        total += [(loss(truth, p) - loss(truth, truth)).mean() / 10 for p in found]
+    assert total[1] < 1.5 * total[0]
+    assert total[1] < 0.5 * total[2]
+    x, y, _ = draw(2000, 3)
+    y[:, 0] = 0  # which says little of how probable it is
+    assert 0.0 < MultiLabelCalibration(per_label=True).fit(x, y).predict_proba(x)[:, 0].max() < 0.5
+
+
+def test_unknown_labels_and_weights():
+    x, y, _ = draw(1500, 4)
+    unknown = np.random.default_rng(0).random(y.shape) < 0.3
+    marked = np.where(unknown, -1, y)
+    weight = np.where(unknown, 0.0, 1.0)
+    for per_label in (False, True):
+        model = MultiLabelCalibration(per_label=per_label)
+        p = clone(model).fit(x, marked, ignore_index=-1).predict_proba(x)
+        assert np.array_equal(p, clone(model).fit(x, y, sample_weight=weight).predict_proba(x))
+        assert not np.allclose(p, clone(model).fit(x, y).predict_proba(x), atol=1e-6)
+        twice = clone(model).fit(np.concatenate([x, x[:700]]), np.concatenate([y, y[:700]])).predict_proba(x)
+        rows = np.where(np.arange(1500) < 700, 2.0, 1.0)
+        assert clone(model).fit(x, y, sample_weight=rows).predict_proba(x) == pytest.approx(twice, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["log-odds", "probabilities"])
+@pytest.mark.parametrize("per_label", [False, True])
+def test_every_form_gives_the_same_probabilities(kind, per_label, tmp_path):
+    x, y, _ = draw(800, 5)
+    values = x if kind == "log-odds" else expit(x)
+    fitted = MultiLabelCalibration(per_label=per_label, input=kind).fit(values, y)
+    want = fitted.predict_proba(values)
+    if kind == "probabilities":
+        assert want == pytest.approx(MultiLabelCalibration(per_label=per_label).fit(x, y).predict_proba(x), abs=1e-6)
+    fitted.save(tmp_path / "c.json")
+    again = load(tmp_path / "c.json")
+    assert np.array_equal(again.predict_proba(values), want)
+    assert again.get_params() == fitted.get_params()
+    single = torch.tensor(values, dtype=torch.float32)
+    assert fitted.predict_proba(single).numpy() == pytest.approx(want, abs=1e-6)
+    assert fitted.to_torch()(single).exp().numpy() == pytest.approx(want, abs=1e-6)
+    to_onnx(fitted, tmp_path / "c.onnx")
+    (p,) = onnxruntime.InferenceSession(tmp_path / "c.onnx").run(None, {"logits": single.numpy()})
+    assert p == pytest.approx(want, abs=1e-6)
+    assert to_torch_export(fitted).module()(single).exp().numpy() == pytest.approx(want, abs=1e-6)
+    # of images, with the labels on axis 1
+    images = np.ascontiguousarray(np.moveaxis(values.reshape(8, 10, 10, 4), -1, 1))
+    want = np.moveaxis(want.reshape(8, 10, 10, 4), -1, 1)
+    assert fitted.predict_proba(images, class_axis=1) == pytest.approx(want, abs=1e-15)
+    dense = MultiLabelCalibration(per_label=per_label, input=kind)
+    dense.fit(images, np.moveaxis(y.reshape(8, 10, 10, 4), -1, 1), class_axis=1)
+    assert dense.predict_proba(images, class_axis=1) == pytest.approx(want, abs=1e-9)
+    tensor = torch.tensor(images, dtype=torch.float32)
+    assert fitted.to_torch(class_axis=1)(tensor).exp().numpy() == pytest.approx(want, abs=1e-6)
+    to_onnx(fitted, tmp_path / "c.onnx", class_axis=1, n_axes=4)
+    (p,) = onnxruntime.InferenceSession(tmp_path / "c.onnx").run(None, {"logits": tensor.numpy()})
+    assert p == pytest.approx(want, abs=1e-6)
+
+
+def test_behind_a_model_in_onnx_and_torch(tmp_path):
+    x, y, _ = draw(400, 6)
+    fitted = MultiLabelCalibration(per_label=True).fit(x, y)
+    want = fitted.predict_proba(x)
+    head = nn.Linear(4, 4, bias=False)
+    head.weight.data = torch.eye(4)
+    model = nn.Sequential(head, fitted.to_torch())
+    assert model(torch.tensor(x, dtype=torch.float32)).exp().detach().numpy() == pytest.approx(want, abs=1e-6)
+    for name, operator in (("plain", "Identity"), ("sigmoid", "Sigmoid")):
+        given, made = (helper.make_tensor_value_info(each, TensorProto.FLOAT, ["batch", 4]) for each in ("x", "z"))
+        graph = helper.make_graph([helper.make_node(operator, ["x"], ["z"])], "model", [given], [made])
+        save_onnx(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+            tmp_path / f"{name}.onnx",
+        )
+    append_to_onnx(tmp_path / "plain.onnx", fitted, tmp_path / "calibrated.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "calibrated.onnx")
+    assert session.run(None, {"x": x.astype(np.float32)})[0] == pytest.approx(want, abs=1e-6)
+    with pytest.raises(ParameterError, match="which a Sigmoid node makes"):
+        append_to_onnx(tmp_path / "sigmoid.onnx", fitted, tmp_path / "calibrated.onnx")
+
+
+def test_many_rows_are_walked_through_in_blocks():
+    x, y, _ = draw(2000, 7)
+    fitted = MultiLabelCalibration(per_label=True).fit(x, y)
+    many = np.tile(x, (40, 1))
+    assert np.array_equal(fitted.predict_proba(many), np.tile(fitted.predict_proba(x), (40, 1)))
+
+
+def test_names_of_columns_are_the_labels(tmp_path):
+    x, y, _ = draw(300, 8)
+    names = ["cat", "dog", "tree", "car"]
+    fitted = MultiLabelCalibration(per_label=True).fit(pd.DataFrame(x, columns=names), y)
+    assert fitted.classes_.tolist() == names
+    fitted.save(tmp_path / "c.json")
+    again = load(tmp_path / "c.json")
+    assert again.classes_.tolist() == names
+    damaged = (tmp_path / "c.json").read_text().replace('"slope": [', '"slope": [1.0,')
+    (tmp_path / "c.json").write_text(damaged)
+    with pytest.raises(FormatError, match="LabelLines"):
+        load(tmp_path / "c.json")
+
+
+X, Y, _ = draw(30, 9)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda m: m.fit(X[:, 0], Y[:, 0]), ShapeError, "'X' of MultiLabelCalibration.fit must be two-dimensional"),
+        (lambda m: m.fit(X, Y[:, 0]), ShapeError, r"'y' .* must be of the shape of X, \(30, 4\)"),
+        (lambda m: m.fit(X), LabelError, "'y' of MultiLabelCalibration.fit must be given"),
+        (lambda m: m.fit(X, Y - 1), LabelError, "between 0 and 1"),
+        (lambda m: m.fit(X, np.full_like(Y, -1), ignore_index=-1), LabelError, "other than 'ignore_index'"),
+        (lambda m: m.fit(X, Y, sample_weight=np.ones(7)), ShapeError, "'sample_weight'"),
+        (lambda m: m.set_params(input="logits").fit(X, Y), ParameterError, "one of 'log-odds', 'probabilities'"),
+        (lambda m: m.set_params(method="best").fit(X, Y), ParameterError, "'method'"),
+        (lambda m: m.fit(X, Y).predict_proba(X[:, :3]), ShapeError, "4 columns, as many as there are labels"),
+        (lambda m: m.fit(TemperatureScaling().dataset(X, Y[:, 0])), DataError, "must be an array of numbers"),
+    ],
+)
+def test_bad_input_is_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call(MultiLabelCalibration())
+
+
+def test_probabilities_in_place_of_log_odds_are_pointed_out():
+    with pytest.warns(InputWarning, match="lie between 0 and 1, as probabilities do; log-odds were expected"):
+        MultiLabelCalibration().fit(expit(X), Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InputWarning)
+        MultiLabelCalibration(input="probabilities").fit(expit(X), Y)
+    exact = np.where(expit(X) > 0.9, 1.0, expit(X))  # a probability of 1 says that it was high
+    assert MultiLabelCalibration(input="probabilities").fit(exact, Y).predict_proba(exact).max() < 1.0

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators._fitted import focal_point
-from refocal.data import Predictions
+from refocal.data import MultiLabelPredictions, Predictions
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.nn import collect, collect_logits
 
@@ -127,6 +127,40 @@ def test_logits_of_a_lower_resolution_are_interpolated(size, fine, mode):
     assert np.array_equal(found.labels, labels.reshape(-1))
     with pytest.raises(ShapeError, match="one for each row of logits"):
         collect_logits(nn.Identity(), [(logits, labels[..., 1:2])])
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 1), (2, 1, 3, 4)])
+def test_a_single_logit_is_the_log_odds_of_two_classes(shape):
+    torch.manual_seed(0)
+    logits, labels = torch.randn(shape), torch.randint(2, shape).float()
+    labels.view(-1)[0] = 255
+    for y in {labels, labels.squeeze(1) if len(shape) > 1 else labels}:
+        found = collect_logits(nn.Identity(), [(logits, y)])
+        torch.testing.assert_close(found.logits[:, 1], logits.reshape(-1)[1:])
+        assert np.array_equal(found.labels, labels.reshape(-1)[1:])
+    if len(shape) == 4:  # and at a lower resolution than its mask
+        fine = torch.randint(2, (2, 1, 6, 8))
+        want = nn.functional.interpolate(logits, size=(6, 8), mode="bilinear").reshape(-1)
+        torch.testing.assert_close(collect_logits(nn.Identity(), [(logits, fine)]).logits[:, 1], want)
+
+
+def test_labels_that_do_not_exclude_one_another():
+    torch.manual_seed(0)
+    logits, labels = torch.randn(5, 3, 4, 2), torch.randint(2, (5, 3, 4, 2))
+    labels[0, 0, 0, 0] = -100
+    labels[1, :, 2, 1] = -100  # of this pixel nothing is known
+    found = collect_logits(nn.Identity(), [(logits[:2], labels[:2]), (logits[2:], labels[2:])], input="log-odds")
+    assert isinstance(found, MultiLabelPredictions)
+    rows, truth = logits.movedim(1, -1).reshape(-1, 3), labels.movedim(1, -1).reshape(-1, 3)
+    some = (truth != -100).any(1)
+    torch.testing.assert_close(found.values, rows[some])
+    assert np.array_equal(found.labels, torch.where(truth == -100, -1, truth)[some])
+    flat = collect_logits(nn.Identity(), [(logits[..., 0, 0], labels[..., 1, 1])], input="log-odds", max_rows=4)
+    assert flat.values.shape == (4, 3)
+    with pytest.raises(ShapeError, match="say input='log-odds', of one-hot labels take the argmax"):
+        collect_logits(nn.Identity(), [(logits, labels)])
+    with pytest.raises(LabelError, match="between 0 and 1"):
+        collect_logits(nn.Identity(), [(logits, labels + 1)], input="log-odds")
 
 
 def test_a_sample_of_the_rows_depends_on_the_seed_alone_and_is_uniform():

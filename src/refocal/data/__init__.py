@@ -1,8 +1,19 @@
 """Predictions of a classifier, checked once: from arrays, from files, from the embedded samples."""
 
+from refocal.data.multilabel import MultiLabelPredictions, read_multilabel
 from refocal.data.predictions import Predictions
 from refocal.data.readers import read, read_values
 from refocal.data.samples import SAMPLES, Sample, load_sample
 from refocal.data.split import split
 
-__all__ = ["SAMPLES", "Predictions", "Sample", "load_sample", "read", "read_values", "split"]
+__all__ = [
+    "SAMPLES",
+    "MultiLabelPredictions",
+    "Predictions",
+    "Sample",
+    "load_sample",
+    "read",
+    "read_multilabel",
+    "read_values",
+    "split",
+]

@@ -8,7 +8,7 @@ of columns (.csv, .tsv, .jsonl, .parquet) one column a class and a column `label
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,15 +138,15 @@ def read_values(
     else:
         label_name = _label_name(contents, None if labels is None else os.fspath(labels), file)
         named_labels = None if label_name is None else contents.get(label_name)
-    named_weight = None if weight is None else contents.get(_known(contents, weight, file))
+    named_weight = None if weight is None else contents.get(known_name(contents, weight, file))
     if contents.is_table and _is_matrix_column(contents, values or input):
         matrix, names = contents.get(values or input), None
     elif contents.is_table:
-        columns = _class_columns(contents, values, {label_name, weight}, file)
-        matrix, names = contents.matrix(columns), _names_of(columns)
+        columns = class_columns(contents, values, {label_name, weight}, file)
+        matrix, names = contents.matrix(columns), names_of(columns)
         matrix = matrix[:, 0] if len(columns) == 1 else matrix
     else:
-        matrix = contents.get(_known(contents, values or _default(contents, input), file))
+        matrix = contents.get(known_name(contents, values or _default(contents, input), file))
         names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
     return Values(matrix, named_labels, named_weight, names)
 
@@ -174,11 +174,11 @@ def choose_columns(
     contents.is_table = True
     label_name = _label_name(contents, labels, file)
     if weight is not None:
-        _known(contents, weight, file)
+        known_name(contents, weight, file)
     if (values or input) in nested:
         return Chosen([values or input], True, label_name, None)
-    columns = _class_columns(contents, values, {label_name, weight}, file)
-    return Chosen(columns, False, label_name, _names_of(columns))
+    columns = class_columns(contents, values, {label_name, weight}, file)
+    return Chosen(columns, False, label_name, names_of(columns))
 
 
 def _default(contents: Contents, kind: Input) -> str:
@@ -191,11 +191,12 @@ def _default(contents: Contents, kind: Input) -> str:
 
 def _label_name(contents: Contents, given: str | None, file: Path | str) -> str | None:
     if given is not None:
-        return _known(contents, given, file)
+        return known_name(contents, given, file)
     return next((name for name in LABELS if name in contents.names and not contents.anonymous), None)
 
 
-def _known(contents: Contents, name: str, file: Path | str) -> str:
+def known_name(contents: Contents, name: str, file: Path | str) -> str:
+    """The name itself, if the file has it."""
     other = {"logits": "probabilities", "probabilities": "logits"}.get(name)
     if name not in contents.names and other in contents.names:
         remedy = Remedy.READ_LOGITS if other == "logits" else Remedy.READ_PROBABILITIES
@@ -206,7 +207,10 @@ def _known(contents: Contents, name: str, file: Path | str) -> str:
     return name
 
 
-def _class_columns(contents: Contents, pattern: str | None, taken: set[str | None], file: Path | str) -> list[str]:
+def class_columns(
+    contents: Contents, pattern: str | None, taken: Collection[str | None], file: Path | str
+) -> list[str]:
+    """The columns that match one of the patterns; without any all that are not taken."""
     if pattern is not None:
         patterns = pattern.split(",")
         columns = [name for name in contents.names if name not in taken and any(fnmatchcase(name, p) for p in patterns)]
@@ -225,7 +229,7 @@ def _is_matrix_column(contents: Contents, name: str) -> bool:
     return name in contents.names and contents.is_nested(name)
 
 
-def _names_of(columns: list[str]) -> tuple[str, ...] | None:
+def names_of(columns: list[str]) -> tuple[str, ...] | None:
     """The names of the columns, unless they only count, as logit_0, logit_1 do, or one stands for two classes."""
     if len(columns) == 1:
         return None

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from refocal._validation import check_integer, whole_numbers
-from refocal.data import Predictions
+from refocal._validation import check_integer, check_option, whole_numbers
+from refocal.data import MultiLabelPredictions, Predictions
+from refocal.data.multilabel import UNKNOWN
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 
 # Where models keep their logits: Hugging Face's, torchvision's segmentation models, those that return a sequence.
@@ -32,16 +33,18 @@ def collect_logits(
     progress: bool = True,
     class_axis: int | None = None,
     ignore_index: int | Sequence[int] | None = None,
+    input: str = "logits",  # noqa: A002
     label_key: str = "labels",
     output_key: str | int | None = None,
     max_rows: int | None = None,
     random_state: int = 0,
     keep_on: torch.device | str = "cpu",
-) -> Predictions:
+) -> Predictions | MultiLabelPredictions:
     """Run `model` over `loader` in evaluation mode, without gradients; the model's own mode is put back after it.
 
-    Each pixel or token becomes a row; half precision becomes float32. Images whose labels have a higher resolution,
-    as with SegFormer, are brought to it by bilinear interpolation, one image at a time.
+    Each pixel or token becomes a row; half precision becomes float32. A single logit a row is the log-odds of class 1
+    of two. Images whose labels have a higher resolution, as with SegFormer, are brought to it by bilinear
+    interpolation, one image at a time.
 
     Parameters
     ----------
@@ -58,6 +61,9 @@ def collect_logits(
     ignore_index : int or several, optional
         Rows with this label, such as padding and unlabelled pixels, are left out. By default -100, and 255 where there
         are no more than 255 classes.
+    input : "logits" or "log-odds"
+        Log-odds are those of labels that do not exclude one another, before sigmoids: labels have the shape of the
+        logits, (N, K) or (N, K, H, W), and `MultiLabelPredictions` are returned. An ignored entry is unknown.
     output_key : str or int, optional
         Which of the model's outputs are the logits: a key of a mapping, an attribute, or a place in a sequence. By
         default `logits`, `out`, or the first of a sequence.
@@ -77,6 +83,7 @@ def collect_logits(
     if device is None:
         first = next(model.parameters(), None)
         device = torch.device("cpu") if first is None else first.device
+    check_option(input, ("logits", "log-odds"), "input", "collect_logits")
     rows = _Rows(max_rows, random_state, keep_on)
     modes = [(part, part.training) for part in model.modules()]
     model.to(device).eval()
@@ -84,9 +91,8 @@ def collect_logits(
     try:
         for number, batch in enumerate(loader, start=1):
             output, labels = _run(model, batch, device, label_key, output_key)
-            for logits, y in _same_resolution(output, _whole_numbers(labels.to(device), output.ndim)):
-                last = logits.movedim(_class_axis(tuple(logits.shape), tuple(y.shape), class_axis), -1)
-                rows.add(last, y, _ignored(ignore_index, last.shape[-1]))
+            for logits, y in _same_resolution(output, _whole_numbers(labels.to(device), output)):
+                rows.add(*_classes_last(logits, y, class_axis, input), ignore_index)
             _show(number, loader, progress)
     finally:
         for part, training in modes:
@@ -94,7 +100,10 @@ def collect_logits(
     if number == 0:
         raise DataError("loader", "collect_logits", expected="batches", got="none")
     _show(None, loader, progress)
-    return Predictions.from_logits(*rows.all())
+    logits, y = rows.all()
+    if y.ndim == 2:
+        return MultiLabelPredictions.from_log_odds(logits, y, ignore_index=UNKNOWN)
+    return Predictions.from_log_odds(logits[:, 0], y) if logits.shape[1] == 1 else Predictions.from_logits(logits, y)
 
 
 class _Rows:
@@ -107,9 +116,14 @@ class _Rows:
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
         self.bound = 1.0  # every row kept so far has a smaller number
 
-    def add(self, logits: Tensor, labels: Tensor, ignored: Sequence[int]) -> None:
-        """Take in a batch: logits (..., C) and labels (...)."""
-        kept = (~torch.isin(labels, torch.tensor(ignored, device=labels.device))).nonzero()
+    def add(self, logits: Tensor, labels: Tensor, ignore_index: int | Sequence[int] | None) -> None:
+        """Take in a batch: logits (..., C) and labels (...), or (..., C) where each has a label of its own."""
+        of_labels = labels.ndim == logits.ndim
+        ignored = torch.tensor(_ignored(ignore_index, 2 if of_labels else max(2, logits.shape[-1])))
+        unknown = torch.isin(labels, ignored.to(labels.device))
+        if of_labels:
+            labels, unknown = labels.masked_fill(unknown, UNKNOWN), unknown.all(-1)
+        kept = (~unknown).nonzero()
         drawn = torch.from_numpy(self.random.random(len(kept)))
         low = drawn < self.bound
         at = kept[low.to(kept.device)].unbind(-1)
@@ -183,9 +197,9 @@ def _described(output: Any) -> str:
     return f"a mapping of {', '.join(map(repr, output))}" if isinstance(output, Mapping) else type(output).__name__
 
 
-def _whole_numbers(labels: Tensor, n_axes: int) -> Tensor:
+def _whole_numbers(labels: Tensor, logits: Tensor) -> Tensor:
     """Labels as integers, without an axis of their own for a single channel, as masks (N, 1, H, W) have it."""
-    if labels.ndim == n_axes > 1 and labels.shape[1] == 1:
+    if labels.ndim == logits.ndim > 1 and labels.shape[1] == 1:
         labels = labels.squeeze(1)
     found: Tensor = whole_numbers(labels, "labels", "collect_logits")
     return found.to(torch.int64)
@@ -200,7 +214,7 @@ def _ignored(ignore_index: int | Sequence[int] | None, n_classes: int) -> list[i
 
 def _same_resolution(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """The batch as it is, or each of its images at the resolution of its labels."""
-    size, wanted = logits.shape[2:], labels.shape[1:]
+    size, wanted = logits.shape[2:], labels.shape[max(0, labels.ndim - logits.ndim + 2) :]
     lower = len(size) == len(wanted) and all(a <= b for a, b in zip(size, wanted, strict=True))
     if logits.ndim not in UPSAMPLING or size == wanted or not lower:
         yield logits, labels
@@ -208,6 +222,16 @@ def _same_resolution(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, T
     for image, mask in zip(logits, labels, strict=True):
         mode = UPSAMPLING[logits.ndim]
         yield nn.functional.interpolate(image[None], size=wanted, mode=mode, align_corners=False), mask[None]
+
+
+def _classes_last(logits: Tensor, labels: Tensor, class_axis: int | None, kind: str) -> tuple[Tensor, Tensor]:
+    """Logits (..., C) and labels (...), or (..., C) for log-odds of several labels."""
+    if logits.shape == labels.shape and logits.ndim == 1:
+        return logits[:, None], labels
+    if logits.shape == labels.shape and kind == "log-odds":
+        axis = 1 if class_axis is None else class_axis
+        return logits.movedim(axis, -1), labels.movedim(axis, -1)
+    return logits.movedim(_class_axis(tuple(logits.shape), tuple(labels.shape), class_axis), -1), labels
 
 
 def _class_axis(logits: tuple[int, ...], labels: tuple[int, ...], class_axis: int | None) -> int:
@@ -223,9 +247,9 @@ def _class_axis(logits: tuple[int, ...], labels: tuple[int, ...], class_axis: in
             f"and on axis {len(logits) - 1}",
             got="None",
         )
-    raise ShapeError(
-        "labels", "collect_logits", expected=f"one for each row of logits of shape {logits}", got=f"shape {labels}"
-    )
+    hint = " (of labels that do not exclude one another say input='log-odds', of one-hot labels take the argmax)"
+    expected = f"one for each row of logits of shape {logits}{hint if logits == labels else ''}"
+    raise ShapeError("labels", "collect_logits", expected=expected, got=f"shape {labels}")
 
 
 def _show(number: int | None, loader: Iterable[Any], progress: bool) -> None:

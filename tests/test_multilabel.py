@@ -181,7 +181,7 @@ X, Y, _ = draw(30, 9)
         (lambda m: m.fit(X, Y[:, 0]), ShapeError, r"'y' .* must be of the shape of X, \(30, 4\)"),
         (lambda m: m.fit(X), LabelError, "'y' of MultiLabelCalibration.fit must be given"),
         (lambda m: m.fit(X, Y - 1), LabelError, "between 0 and 1"),
-        (lambda m: m.fit(X, np.full_like(Y, -1), ignore_index=-1), LabelError, "other than 'ignore_index'"),
+        (lambda m: m.fit(X, np.full_like(Y, -1), ignore_index=-1), LabelError, "'ignore_index' does not leave out"),
         (lambda m: m.fit(X, Y, sample_weight=np.ones(7)), ShapeError, "'sample_weight'"),
         (lambda m: m.set_params(input="logits").fit(X, Y), ParameterError, "one of 'log-odds', 'probabilities'"),
         (lambda m: m.set_params(method="best").fit(X, Y), ParameterError, "'method'"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import SMALLEST, Array, Vector, as_array, log_probabilities, namespace, to_numpy
-from refocal._validation import check_label_range, check_one_column, check_option, check_weight, whole_numbers
+from refocal._validation import (
+    check_label_range,
+    check_one_column,
+    check_option,
+    check_weight,
+    labelled_rows,
+    whole_numbers,
+)
 from refocal.calibrators._base import Calibrator, classes_last
 from refocal.calibrators._fitted import Fitted, Predictors
 from refocal.calibrators._labels import column_names
@@ -87,7 +94,7 @@ class MultiLabelCalibration(Calibrator):
         sample_weight: Array = None,
         *,
         class_axis: int = -1,
-        ignore_index: int | None = None,
+        ignore_index: int | Sequence[int] | None = None,
     ) -> Self:
         """Fit on scores and ones and zeros, (N, K), or (N, K, H, W) with `class_axis=1`.
 
@@ -166,7 +173,12 @@ def _label_of_row(shape: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 def _targets(
-    y: Any, sample_weight: Any, shape: tuple[int, ...], class_axis: int, ignore_index: int | None, function: str
+    y: Any,
+    sample_weight: Any,
+    shape: tuple[int, ...],
+    class_axis: int,
+    ignore_index: int | Sequence[int] | None,
+    function: str,
 ) -> tuple[NDArray[np.int64], Vector]:
     """Zeros and ones and weights, flat; what is unknown counts as 0 with a weight of 0."""
     if y is None:
@@ -176,9 +188,7 @@ def _targets(
         expected = f"of the shape of X, {shape}: ones and zeros, one column a label"
         raise ShapeError("y", function, expected=expected, got=f"shape {tuple(labels.shape)}")
     target: NDArray[np.int64] = to_numpy(whole_numbers(labels, "y", function)).astype(np.int64)
-    known = np.ones(shape, dtype=bool) if ignore_index is None else target != ignore_index
-    if not known.any():
-        raise LabelError("y", function, expected="with labels other than 'ignore_index'", got="none")
+    known = labelled_rows(target, ignore_index, "y", function)
     check_label_range(int(target[known].min()), int(target[known].max()), 2, "y", function)
     weight = known.astype(np.float64)
     if sample_weight is not None:

@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, as_array, log_probabilities, to_numpy, two_columns
-from refocal._validation import check_label_range, check_one_column, check_option, check_weight, whole_numbers
+from refocal._validation import (
+    check_label_range,
+    check_one_column,
+    check_option,
+    check_weight,
+    labelled_rows,
+    whole_numbers,
+)
 from refocal.data._formats import Contents, open_contents
 from refocal.data.predictions import Predictions
 from refocal.data.readers import class_columns, known_name, listed, names_of
@@ -60,7 +67,7 @@ class MultiLabelPredictions:
         *,
         label_names: Sequence[str] | None = None,
         weight: Any = None,
-        ignore_index: int | None = None,
+        ignore_index: int | Sequence[int] | None = None,
     ) -> MultiLabelPredictions:
         name, argument = f"{cls.__name__}.{function}", kind.replace("-", "_")
         array = as_array(values, argument, name)
@@ -72,9 +79,8 @@ class MultiLabelPredictions:
         if target.shape != tuple(array.shape):
             expected = f"of shape {tuple(array.shape)}, ones and zeros, one column a label"
             raise ShapeError("labels", name, expected=expected, got=f"shape {target.shape}")
-        known = np.ones(target.shape, dtype=bool) if ignore_index is None else target != ignore_index
-        if known.any():
-            check_label_range(int(target[known].min()), int(target[known].max()), 2, "labels", name)
+        known = labelled_rows(target, ignore_index, "labels", name)
+        check_label_range(int(target[known].min()), int(target[known].max()), 2, "labels", name)
         n_labels = int(array.shape[1])
         names = tuple(map(str, range(n_labels) if label_names is None else label_names))
         if len(set(names)) != n_labels or len(names) != n_labels:
@@ -123,7 +129,7 @@ def read_multilabel(
     values: str | None = None,
     labels: str | None = None,
     weight: str | None = None,
-    ignore_index: int | None = None,
+    ignore_index: int | Sequence[int] | None = None,
 ) -> MultiLabelPredictions:
     r"""Scores and labels from a file.
 

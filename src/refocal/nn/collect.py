@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from refocal._validation import check_integer, check_option, whole_numbers
+from refocal._validation import check_integer, check_marks, check_option, whole_numbers
 from refocal.data import MultiLabelPredictions, Predictions
 from refocal.data.multilabel import UNKNOWN
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
@@ -205,11 +205,10 @@ def _whole_numbers(labels: Tensor, logits: Tensor) -> Tensor:
     return found.to(torch.int64)
 
 
-def _ignored(ignore_index: int | Sequence[int] | None, n_classes: int) -> list[int]:
+def _ignored(ignore_index: int | Sequence[int] | None, n_classes: int) -> tuple[int, ...]:
     if ignore_index is None:
-        return [label for label in UNLABELLED if not 0 <= label < n_classes]
-    several = [ignore_index] if isinstance(ignore_index, int) else list(ignore_index)
-    return [check_integer(label, "ignore_index", "collect_logits", least=-(2**31)) for label in several]
+        return tuple(label for label in UNLABELLED if not 0 <= label < n_classes)
+    return check_marks(ignore_index, "collect_logits")
 
 
 def _same_resolution(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

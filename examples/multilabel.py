@@ -1,0 +1,71 @@
+"""Calibrate a network with several sigmoid outputs, trained with sigmoid focal loss, and write it as one ONNX model.
+
+python examples/multilabel.py
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from refocal import MultiLabelCalibration
+from refocal.data import MultiLabelPredictions
+from refocal.export import to_onnx
+from refocal.metrics import brier_score
+from refocal.nn import collect_logits
+
+LABELS = ("beach", "people", "boat", "sunset", "dog", "snow")
+
+
+def make_images(n: int) -> tuple[Tensor, Tensor]:
+    """Features of photographs and which of six labels apply; the last ones are rare."""
+    x = torch.randn(n, 8)
+    odds = 1.5 * x[:, :6] + 0.5 * x[:, 1:7] - torch.tensor([0.5, 0.0, 1.5, 2.0, 3.0, 4.5])
+    return x, (torch.rand(n, 6) < odds.sigmoid()).float()
+
+
+def focal(logits: Tensor, labels: Tensor) -> Tensor:
+    """RetinaNet's loss, γ = 2 and α = 0.25: scores come out too low, and close to one another."""
+    p = torch.where(labels == 1, logits.sigmoid(), 1 - logits.sigmoid())
+    weight = torch.where(labels == 1, 0.25, 0.75)
+    return (
+        weight * (1 - p) ** 2 * nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+    ).mean()
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 6))
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(300):
+        x, y = make_images(256)
+        optimiser.zero_grad()
+        focal(model(x), y).backward()
+        optimiser.step()
+
+    validation, test = (
+        collect_logits(model, [make_images(500) for _ in range(4)], input="log-odds", progress=False) for _ in range(2)
+    )
+    assert isinstance(validation, MultiLabelPredictions)
+    calibrator = MultiLabelCalibration(per_label=True).fit(validation.logits, validation.labels)
+    before, after = test.logits.sigmoid().numpy(), calibrator.predict_proba(test.logits).numpy()
+    for label, rate, raw, p in zip(
+        LABELS, test.labels.mean(axis=0), before.mean(axis=0), after.mean(axis=0), strict=True
+    ):
+        print(f"{label}: applies to {rate:.1%}, mean score {raw:.1%}, calibrated {p:.1%}")
+    print(f"Brier score: {brier_score(test.labels, before):.4f} before, {brier_score(test.labels, after):.4f} after")
+
+    calibrated = nn.Sequential(model, calibrator.to_torch()).eval()
+    x, _ = make_images(5)
+    difference = calibrated(x).exp() - calibrator.predict_proba(model(x).detach())
+    print(f"largest difference of the layer: {difference.abs().max().item():.1e}")
+    with tempfile.TemporaryDirectory() as folder:
+        to_onnx(calibrator, Path(folder) / "calibrator.onnx")
+        calibrator.save(Path(folder) / "calibrator.json")
+
+
+if __name__ == "__main__":
+    main()

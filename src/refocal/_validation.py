@@ -292,6 +292,14 @@ def check_option(value: Any, options: tuple[str, ...], argument: str, function: 
         raise ParameterError(argument, function, expected=f"one of {words}", got=f"{value!r}{meant}")
 
 
+def check_out(out: Any, values: Any, function: str) -> None:
+    """A NumPy array that results of the shape of `values` can be written into."""
+    is_fit = isinstance(out, np.ndarray) and out.dtype.kind == "f" and out.flags.writeable
+    if not is_fit or not isinstance(values, np.ndarray) or out.shape != values.shape:
+        expected = "a writeable NumPy array of floating-point numbers with the shape of 'X', itself a NumPy array"
+        raise ShapeError("out", function, expected=expected, got=f"{type(out).__name__} of shape {np.shape(out)}")
+
+
 def check_probabilities(values: Any, argument: str, function: str, tolerance: float = SUM_TOLERANCE) -> Array:
     """Rows of probabilities, classes on the last axis: none negative, and 1 in sum within `tolerance` or rounding."""
     p, given = as_floating(values, argument, function)

@@ -28,6 +28,7 @@ from refocal._validation import (
     INPUTS,
     check_one_column,
     check_option,
+    check_out,
     check_probabilities,
     check_rows,
     check_weight,
@@ -37,6 +38,7 @@ from refocal.calibrators._fitted import Fitted, report_of
 from refocal.calibrators._labels import column_names, encode, without_ignored
 from refocal.calibrators._words import html_of_fit, warn_of_guessing
 from refocal.engine import Block, Dataset
+from refocal.engine.apply import apply
 from refocal.errors import DataError, ParameterError, ShapeError, UnsupportedError
 from refocal.maps.steps import Chain, Floor
 
@@ -184,10 +186,26 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _check_feature_names(self, X, reset=False)
         return self.log_proba_of(self._logits(X, name))
 
-    def predict_proba(self, X: Array, *, class_axis: int = -1) -> Array:
-        """Probabilities, one column for each of `classes_`; of a Dask array they are computed when asked for."""
-        log_p = self.predict_log_proba(X, class_axis=class_axis)
-        return namespace(log_p).exp(log_p)
+    def predict_proba(self, X: Array, *, class_axis: int = -1, out: NDArray[Any] | None = None) -> Array:
+        """Probabilities, one column for each of `classes_`; of a Dask array they are computed when asked for.
+
+        Those of a NumPy array are written into `out`, if it is given.
+        """
+        name = f"{type(self).__name__}.predict_proba"
+        if out is not None:
+            check_out(out, X, name)
+        if class_axis != -1:
+            p = self.predict_proba(_classes_last(X, class_axis, name))
+            return _written(namespace(p).moveaxis(p, -1, class_axis), out)
+        if self._is_plain(X):  # the checks below are part of the pass
+            found = apply(self.chain_, X, out)
+            if found is not None and not found.is_suspect:
+                return found.probabilities
+        check_is_fitted(self)
+        if _is_dask(X):
+            return _by_chunk(self.predict_proba, X)
+        _check_feature_names(self, X, reset=False)
+        return _written(self.proba_of(self._logits(X, name)), out)
 
     def predict(self, X: Array, *, class_axis: int = -1) -> Array:
         """The class of the largest probability."""
@@ -282,6 +300,22 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Log-probabilities of checked logits; of log-probabilities where the calibrator takes probabilities."""
         return self.chain_.log_probabilities(logits)
 
+    def proba_of(self, logits: Array) -> Array:
+        """Probabilities of checked logits, as `log_proba_of`."""
+        if isinstance(logits, np.ndarray) and logits.dtype.kind == "f":
+            found = apply(self.chain_, logits.reshape(-1, logits.shape[-1]))
+            if found is not None:
+                return found.probabilities.reshape(logits.shape)
+        log_p = self.log_proba_of(logits)
+        return namespace(log_p).exp(log_p)
+
+    def _is_plain(self, X: Array) -> bool:
+        """Whether these are logits of a NumPy array that need no preparation."""
+        own = vars(self)
+        is_array = type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind == "f" and X.itemsize <= 8
+        known = "chain_" in own and "feature_names_in_" not in own and self.input == "logits"
+        return is_array and known and X.shape == (X.shape[0], own["n_features_in_"]) and X.shape[0] > 0
+
     def _repr_html_inner(self) -> str:
         """scikit-learn's view of the settings; below it, once fitted, what was found. Notebooks show it."""
         shown: str = super()._repr_html_inner()
@@ -310,6 +344,13 @@ def classes_last(X: Array, class_axis: int, function: str) -> Array:
     if not -values.ndim <= class_axis < values.ndim:
         raise ShapeError("class_axis", function, expected=f"an axis of {values.ndim}", got=str(class_axis))
     return namespace(values).moveaxis(values, class_axis, -1)
+
+
+def _written(p: Array, out: NDArray[Any] | None) -> Array:
+    if out is None:
+        return p
+    out[...] = p
+    return out
 
 
 def _is_dask(X: Any) -> bool:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Vector, is_torch, to_numpy
 from refocal.engine.protocol import Plan
+from refocal.maps.steps import Program
 
 # Entries of a part. The compiled passes keep four rows at a time, so that it is the share of a thread.
 PART = 1 << 18
@@ -52,10 +53,11 @@ def _library() -> ctypes.CDLL | None:
         "temperature": (data, number, pointer, pointer),
         "focal": (data, number, number, pointer, pointer),
         "predict": (data, pointer, ctypes.c_int64, number, *(pointer,) * 4, ctypes.c_int64),
+        "apply": (data, pointer, ctypes.c_int64, pointer, pointer, ctypes.c_int64, pointer),
         "inspect": (data, pointer, pointer, pointer),
         "widen": (pointer, pointer, ctypes.c_int64),
     }
-    for single in ("temperature", "focal", "predict"):
+    for single in ("temperature", "focal", "predict", "apply"):
         taken[f"{single}_single"] = taken[single]
     for name, types in taken.items():
         function = getattr(library, f"refocal_{name}")
@@ -151,6 +153,22 @@ def predict(
     places = [part.ctypes.data for part in out]
     _pass("predict", rough)(block.data, some.ctypes.data, len(some), slope, block.scratch, *places, x.shape[0])
     return out
+
+
+def apply(program: Program, x: NDArray[Any], out: NDArray[Any]) -> int:
+    """Probabilities of rows of float32 or float64 logits into `out`; the bits of what was seen, as in apply.h."""
+    size, seen = x.itemsize, ctypes.c_int64()
+    data = _Data(_address(x), size == 8, x.strides[0] // size, None, None, *x.shape)
+    run = _pass("apply", rough=size == 4)
+    steps, numbers = _address(program.steps), _address(program.numbers)
+    run(data, steps, len(program.steps), numbers, _address(out), out.strides[0] // size, ctypes.byref(seen))
+    return seen.value
+
+
+def _address(array: NDArray[Any]) -> int:
+    """As `array.ctypes.data`, in a third of the time."""
+    place: int = array.__array_interface__["data"][0]
+    return place
 
 
 def inspect(x: NDArray[Any], y: NDArray[np.int64]) -> tuple[NDArray[np.bool_], float]:

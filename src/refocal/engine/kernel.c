@@ -14,6 +14,7 @@
  */
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifdef SINGLE
@@ -144,27 +145,19 @@ INLINE V load(const float *x) {
 #define FRONT(a, b) SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
 #define BACK(a, b) SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
 
-INLINE void gather(const Data *data, int64_t first, V *d) {
-    const float *x[LANES];
-    int64_t j = 0;
-    for (int r = 0; r < LANES; r++)
-        x[r] = (const float *)data->logits + (first + r < data->n_rows ? first + r : data->n_rows - 1) * data->stride;
-    for (; j + LANES <= data->n_classes; j += LANES) {
-        V q[2][4];
-        for (int half = 0; half < 2; half++) {
-            V a = load(x[4 * half] + j), b = load(x[4 * half + 1] + j);
-            V c = load(x[4 * half + 2] + j), e = load(x[4 * half + 3] + j);
-            V ab = LOW(a, b), ab_ = HIGH(a, b), ce = LOW(c, e), ce_ = HIGH(c, e);
-            q[half][0] = LOW2(ab, ce), q[half][1] = HIGH2(ab, ce);
-            q[half][2] = LOW2(ab_, ce_), q[half][3] = HIGH2(ab_, ce_);
-        }
-        for (int k = 0; k < 4; k++) {
-            d[j + k] = FRONT(q[0][k], q[1][k]);
-            d[j + k + 4] = BACK(q[0][k], q[1][k]);
-        }
+/* Eight rows of eight classes → eight classes of eight rows, and back. */
+INLINE void turn(const V *x, V *out) {
+    V q[2][4];
+    for (int half = 0; half < 2; half++) {
+        V a = x[4 * half], b = x[4 * half + 1], c = x[4 * half + 2], e = x[4 * half + 3];
+        V ab = LOW(a, b), ab_ = HIGH(a, b), ce = LOW(c, e), ce_ = HIGH(c, e);
+        q[half][0] = LOW2(ab, ce), q[half][1] = HIGH2(ab, ce);
+        q[half][2] = LOW2(ab_, ce_), q[half][3] = HIGH2(ab_, ce_);
     }
-    for (; j < data->n_classes; j++)
-        for (int r = 0; r < LANES; r++) d[j][r] = x[r][j];
+    for (int k = 0; k < 4; k++) {
+        out[k] = FRONT(q[0][k], q[1][k]);
+        out[k + 4] = BACK(q[0][k], q[1][k]);
+    }
 }
 #else
 typedef float F __attribute__((vector_size(4 * LANES)));
@@ -181,42 +174,60 @@ INLINE V doubles(const double *x) {
     return four;
 }
 
+/* Four rows of four classes → four classes of four rows, and back. */
+INLINE void turn(const V *x, V *out) {
+    V ab = SHUFFLE(x[0], x[1], 0, 4, 2, 6), ab_ = SHUFFLE(x[0], x[1], 1, 5, 3, 7);
+    V ce = SHUFFLE(x[2], x[3], 0, 4, 2, 6), ce_ = SHUFFLE(x[2], x[3], 1, 5, 3, 7);
+    out[0] = SHUFFLE(ab, ce, 0, 1, 4, 5), out[1] = SHUFFLE(ab_, ce_, 0, 1, 4, 5);
+    out[2] = SHUFFLE(ab, ce, 2, 3, 6, 7), out[3] = SHUFFLE(ab_, ce_, 2, 3, 6, 7);
+}
+#endif
+
 #define GATHER(TYPE, LOAD)                                                                                             \
     do {                                                                                                               \
-        const TYPE *x = data->logits, *x0 = x + row[0], *x1 = x + row[1], *x2 = x + row[2], *x3 = x + row[3];          \
+        const TYPE *x[LANES];                                                                                          \
+        for (int r = 0; r < LANES; r++)                                                                                \
+            x[r] = (const TYPE *)data->logits + (first + r < data->n_rows ? first + r : data->n_rows - 1) * data->stride; \
         for (; j + LANES <= data->n_classes; j += LANES) {                                                             \
-            V a = LOAD(x0 + j), b = LOAD(x1 + j), c = LOAD(x2 + j), e = LOAD(x3 + j);                                  \
-            V ab = SHUFFLE(a, b, 0, 4, 2, 6), ab_ = SHUFFLE(a, b, 1, 5, 3, 7);                                         \
-            V ce = SHUFFLE(c, e, 0, 4, 2, 6), ce_ = SHUFFLE(c, e, 1, 5, 3, 7);                                         \
-            d[j] = SHUFFLE(ab, ce, 0, 1, 4, 5);                                                                        \
-            d[j + 1] = SHUFFLE(ab_, ce_, 0, 1, 4, 5);                                                                  \
-            d[j + 2] = SHUFFLE(ab, ce, 2, 3, 6, 7);                                                                    \
-            d[j + 3] = SHUFFLE(ab_, ce_, 2, 3, 6, 7);                                                                  \
+            V square[LANES];                                                                                           \
+            for (int r = 0; r < LANES; r++) square[r] = LOAD(x[r] + j);                                                \
+            turn(square, d + j);                                                                                       \
         }                                                                                                              \
-        for (; j < data->n_classes; j++) d[j] = (V){x0[j], x1[j], x2[j], x3[j]};                                       \
+        for (; j < data->n_classes; j++)                                                                               \
+            for (int r = 0; r < LANES; r++) d[j][r] = x[r][j];                                                         \
     } while (0)
 
 INLINE void gather(const Data *data, int64_t first, V *d) {
-    int64_t row[LANES], j = 0;
-    for (int r = 0; r < LANES; r++)
-        row[r] = (first + r < data->n_rows ? first + r : data->n_rows - 1) * data->stride;
+    int64_t j = 0;
+#ifdef SINGLE
+    GATHER(float, load);
+#else
     if (data->is_double) GATHER(double, doubles);
     else GATHER(float, floats);
-}
 #endif
+}
+
+/* The first of the largest scores of each row, the largest of the others, and where the first is. */
+typedef struct { V top, second, at; } Ranked;
+
+INLINE Ranked rank(const V *d, int64_t n) {
+    Ranked found = {d[0], same(-INFINITY), {0}};
+    for (int64_t j = 1; j < n; j++) {
+        I higher = d[j] > found.top;
+        found.second = pick(higher, found.top, larger(d[j], found.second));
+        found.at = pick(higher, same((real)j), found.at);
+        found.top = pick(higher, d[j], found.top);
+    }
+    return found;
+}
 
 /* The rows from `first` on: d_j = s_j - s_top and e_j of every class; both say "impossible" of the top itself. */
 INLINE Rows weigh(const Data *data, int64_t first, real slope, V *d, V *e) {
     const int64_t n = data->n_classes;
     gather(data, first, d);
-    V top = d[0], second = same(-INFINITY), at = {0};
-    for (int64_t j = 1; j < n; j++) { /* the first of the largest is the top */
-        I higher = d[j] > top;
-        second = pick(higher, top, larger(d[j], second));
-        at = pick(higher, same((real)j), at);
-        top = pick(higher, d[j], top);
-    }
-    V below = larger(second - top, same(IMPOSSIBLE)), sum = {0}, squares = {0}, d1 = {0}, d2 = {0};
+    Ranked ranked = rank(d, n);
+    V top = ranked.top, at = ranked.at, below = larger(ranked.second - top, same(IMPOSSIBLE));
+    V sum = {0}, squares = {0}, d1 = {0}, d2 = {0};
     for (int64_t j = 0; j < n; j++) {
         V raw = pick(at == (real)j, same(IMPOSSIBLE), larger(d[j] - top, same(IMPOSSIBLE)));
         V lower = raw - below, weight = keep(raw > (real)IMPOSSIBLE, exp_(lower * slope));
@@ -416,6 +427,8 @@ INLINE void predict(const Data *data, const double *gammas, int64_t n_gammas, re
     }
 }
 
+#include "apply.h"
+
 #ifndef SINGLE /* two passes that are always exact */
 
 /* Whether each row's first largest logit is its label's; out = the sum of all distances to the top. */
@@ -423,15 +436,12 @@ INLINE void inspect(const Data *data, V *scratch, uint8_t *correct, double *out)
     Sum distance = {0};
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
         gather(data, i, scratch);
-        V top = scratch[0], at = {0}, here = {0};
-        for (int64_t j = 1; j < data->n_classes; j++) {
-            I higher = scratch[j] > top;
-            at = pick(higher, same((real)j), at);
-            top = pick(higher, scratch[j], top);
-        }
-        for (int64_t j = 0; j < data->n_classes; j++) here += keep(scratch[j] > -INFINITY, top - scratch[j]);
+        Ranked ranked = rank(scratch, data->n_classes);
+        V here = {0};
+        for (int64_t j = 0; j < data->n_classes; j++)
+            here += keep(scratch[j] > -INFINITY, ranked.top - scratch[j]);
         for (int r = 0; r < LANES && i + r < data->n_rows; r++) {
-            correct[i + r] = at[r] == (real)data->labels[i + r];
+            correct[i + r] = ranked.at[r] == (real)data->labels[i + r];
             distance[r] += here[r];
         }
     }
@@ -475,6 +485,10 @@ PASS(predict,
      (const Data *data, const double *gammas, int64_t n_gammas, double slope, void *scratch, double *log_p,
       double *confidence, double *squares, int64_t out_stride),
      (data, gammas, n_gammas, slope, scratch, log_p, confidence, squares, out_stride))
+PASS(apply,
+     (const Data *data, const int64_t *steps, int64_t n_steps, const double *numbers, void *out, int64_t out_stride,
+      int64_t *found),
+     (data, steps, n_steps, numbers, out, out_stride, found))
 #ifndef SINGLE
 PASS(inspect, (const Data *data, void *scratch, uint8_t *correct, double *out), (data, scratch, correct, out))
 PASS(widen, (const uint16_t *half, float *out, int64_t n), (half, out, n))

@@ -10,7 +10,7 @@ import numpy as np
 
 from refocal._arrays import Array, look_up
 from refocal.maps.row import gaps, shares, softmax_row, softplus
-from refocal.maps.steps import DOUBLE, Step
+from refocal.maps.steps import DOUBLE, Instruction, Step
 
 # Log-odds farther from 0 than this count as this: between a mask of finite logits and the rest no curve has any digits.
 FARTHEST = 1e8
@@ -37,6 +37,11 @@ class OneVsRest(Step):
         else:
             found = -softplus(xp, -z)
         return xp.where(scores > -xp.inf, found, -xp.inf)
+
+    def instruction(self, is_last: bool) -> Instruction | None:
+        """For the compiled engine, where there are two classes."""
+        known = self.curve.instruction(is_last)
+        return None if known is None else known._replace(code="two classes")
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,11 @@ class Confidence(Step):
         least = second + ROUNDINGS * xp.finfo(scores.dtype).eps * (1.0 + xp.abs(second))
         top = xp.where(alone | (curved > least), curved, least)
         return xp.where(is_top, top, log_share)
+
+    def instruction(self, is_last: bool) -> Instruction | None:
+        """For the compiled engine."""
+        known = self.curve.instruction(is_last)
+        return None if known is None else known._replace(code="confidence")
 
 
 @dataclass(frozen=True)
@@ -109,6 +119,15 @@ class Pieces(Step):
         right = n_rows in (1, n_classes) and n_knots > 0
         same = self.coefficients.shape[0] > 0 and self.coefficients.shape[1:] == (n_rows, n_knots + 1)
         return right and same and bool(np.all(np.diff(self.knots) >= 0.0))
+
+    def instruction(self, is_last: bool) -> Instruction | None:
+        """One curve without jumps, for the compiled engine: at a jump the last bit of a score would decide."""
+        n_rows, n_knots = self.knots.shape
+        just_below = self.apply(np, np.nextafter(self.knots, -np.inf).T)
+        if n_rows > 1 or not np.allclose(just_below, self.apply(np, self.knots.T), rtol=1e-9, atol=1e-9):
+            return None
+        numbers = (n_knots, self.coefficients.shape[0], *self.knots[0], *self.coefficients.ravel())
+        return Instruction("curve", numbers)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ layers, ONNX files and JSON all come from the same chain.
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import array_api_compat
 import numpy as np
@@ -34,6 +35,37 @@ SINGLE: dict[str, Any] = {"dtype": np.dtype(np.float32)}
 DOUBLE: dict[str, Any] = {"dtype": np.dtype(np.float64)}
 
 
+class Instruction(NamedTuple):
+    """A step as the compiled engine takes it: which it is, and its numbers in a row."""
+
+    code: str
+    numbers: Any
+
+
+class Program(NamedTuple):
+    """A chain as the compiled engine takes it: what comes before by array functions, then steps as numbers."""
+
+    before: Chain
+    steps: Array  # (K, 3): the place in CODES, where its numbers start, how many there are
+    numbers: Array
+    n_classes: int | None  # the only number of classes that it is for
+
+    @classmethod
+    def of(cls, before: Chain, instructions: list[Instruction]) -> Program:
+        """From the steps one by one."""
+        parts = [np.asarray(each.numbers, dtype=np.float64) for each in instructions]
+        starts = np.cumsum([0, *map(len, parts)])
+        rows = [(CODES.index(each.code), starts[i], len(parts[i])) for i, each in enumerate(instructions)]
+        for_two = any(each.code == "two classes" for each in instructions)
+        steps = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        return cls(before, steps, np.concatenate([*parts, np.zeros(1)]), 2 if for_two else None)
+
+
+# The order of the steps in engine/apply.h. Scores come first, then the focal map, then one of the last three.
+CODES = ("floor", "temperature", "affine", "offset", "focal", "confidence", "two classes", "reweight")
+STAGES = {"focal": 1, "confidence": 2, "two classes": 2, "reweight": 2}
+
+
 @dataclass(frozen=True)
 class Step(ABC):
     """One step of a chain; a subclass is a frozen dataclass.
@@ -51,6 +83,10 @@ class Step(ABC):
     def fits(self, n_classes: int) -> bool:
         """Whether the parameters have the shapes and values of a step for so many classes."""
         return True
+
+    def instruction(self, is_last: bool) -> Instruction | None:
+        """The step for the compiled engine; None for one that it does not know."""
+        return None
 
     def with_parameters(self, change: Callable[[Any], Any]) -> Self:
         """The same step with every number and array changed, those of inner steps included."""
@@ -160,6 +196,22 @@ class Chain(Step):
         is_floating = xp.isdtype(logits.dtype, "real floating")
         return xp.astype(normalised(xp, scores), logits.dtype if is_floating else scores.dtype, copy=False)
 
+    @functools.cached_property
+    def program(self) -> Program:
+        """As many steps from the end as the compiled engine knows in this order, and the chain before them."""
+        found: list[Instruction] = []
+        stage, left = 3, len(self.steps)
+        while left > 0:
+            known = self.steps[left - 1].instruction(is_last=left == len(self.steps))
+            if known is None:
+                break
+            own = STAGES.get(known.code, 0)
+            if own > stage or own == stage > 0:
+                break
+            found.insert(0, known)
+            stage, left = own, left - 1
+        return Program.of(Chain(self.steps[:left]), found)
+
     def split(self) -> tuple[Chain, float, float]:
         """The chain without a temperature and a focal map at its end, and their γ and T: 0 and 1 if there is none."""
         for kinds in ((Temperature, Focal), (Focal,), (Temperature,)):
@@ -191,6 +243,10 @@ class Floor(Step):
         """Scores of at least `log_p`."""
         return xp.where(scores > self.log_p, scores, self.log_p)
 
+    def instruction(self, is_last: bool) -> Instruction | None:
+        """For the compiled engine."""
+        return Instruction("floor", (self.log_p,))
+
 
 @dataclass(frozen=True)
 class Temperature(Step):
@@ -207,6 +263,10 @@ class Temperature(Step):
         """Distances to the top class divided by T, which keep their digits under a large common offset."""
         return gaps(xp, scores, self.temperature).gap
 
+    def instruction(self, is_last: bool) -> Instruction | None:
+        """For the compiled engine."""
+        return Instruction("temperature", (self.temperature,))
+
 
 @dataclass(frozen=True)
 class Focal(Step):
@@ -222,6 +282,10 @@ class Focal(Step):
     def apply(self, xp: Any, scores: Array) -> Array:
         """Log p_j - log p_top behind the map."""
         return focal_gaps(xp, softmax_row(xp, scores, 1.0), self.gamma)
+
+    def instruction(self, is_last: bool) -> Instruction | None:
+        """For the compiled engine."""
+        return Instruction("focal", (self.gamma,))
 
 
 @dataclass(frozen=True)
@@ -241,6 +305,12 @@ class Offset(Step):
     def fits(self, n_classes: int) -> bool:
         """One number for each class."""
         return np.shape(self.offset) == (n_classes,)
+
+    def instruction(self, is_last: bool) -> Instruction | None:
+        """For the compiled engine; at the end of a chain probabilities are multiplied."""
+        if is_last:
+            return Instruction("reweight", np.exp(self.offset - np.max(self.offset)))
+        return Instruction("offset", self.offset)
 
 
 @dataclass(frozen=True)
@@ -289,6 +359,12 @@ class Affine(Step):
         shape = np.shape(self.weights)
         right = shape in ((n_classes,), (n_classes, n_classes)) and np.shape(self.intercept) == (n_classes,)
         return self.kind in KINDS and right
+
+    def instruction(self, is_last: bool) -> Instruction | None:
+        """For the compiled engine, where the matrix is a diagonal."""
+        if np.ndim(self.weights) != 1:
+            return None
+        return Instruction("affine", (KINDS.index(self.kind), self.inner_temperature, *self.weights, *self.intercept))
 
 
 @dataclass(frozen=True)

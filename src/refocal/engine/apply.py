@@ -1,0 +1,72 @@
+"""Probabilities of rows of logits in one pass, where the compiled engine knows the steps of a chain."""
+
+from __future__ import annotations
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import row_blocks
+from refocal.engine import c_engine
+from refocal.maps.steps import BLOCK, Chain, Program
+
+# As in apply.h.
+NOT_NUMBERS, NOT_PROBABILITIES = 1, 2
+
+
+class Applied(NamedTuple):
+    """Probabilities, and whether the logits need a closer look."""
+
+    probabilities: NDArray[Any]
+    is_suspect: bool
+    """NaN, +inf or a row of -inf was among the logits, or all rows sum to 1 as those of probabilities do."""
+
+
+def apply(chain: Chain, logits: NDArray[Any], out: NDArray[Any] | None = None) -> Applied | None:
+    """The chain's probabilities of logits (N, C), in their precision; None where the engine does not know it.
+
+    Rows need no check before: what it would find is seen on the way.
+
+    >>> from refocal.maps.steps import Temperature
+    >>> found = apply(Chain((Temperature(2.0),)), np.array([[4.0, 2.0], [1.0, np.nan]]))
+    >>> found is None or found.is_suspect
+    True
+    """
+    program = chain.program
+    if program.n_classes not in (None, logits.shape[1]) or not c_engine.usable(logits):
+        return None
+    p = np.empty(logits.shape, dtype=logits.dtype) if out is None else out
+    n_threads = c_engine.n_threads() if logits.size >= c_engine.THREADS_FROM else 1
+    if n_threads == 1 and _is_known(logits, program) and _is_known(p, program) and p.dtype == logits.dtype:
+        seen = c_engine.apply(program, logits, p)
+    else:
+        run = functools.partial(_run, program, logits, p)
+        with ThreadPoolExecutor(n_threads) as threads:
+            seen = functools.reduce(_together, threads.map(run, row_blocks(logits.shape[0], logits.shape[1], BLOCK)))
+    return Applied(p, seen != NOT_PROBABILITIES)
+
+
+def _is_known(array: NDArray[Any], program: Program) -> bool:
+    size = array.itemsize
+    is_plain = array.dtype in c_engine.TAKEN and array.strides[1] == size and array.strides[0] % size == 0
+    return is_plain and array.flags.aligned and not program.before.steps
+
+
+def _run(program: Program, logits: NDArray[Any], p: NDArray[Any], some: slice) -> int:
+    """Some rows, converted where the kernel would not know them."""
+    x, part = logits[some], p[some]
+    if not _is_known(x, program):
+        x = np.ascontiguousarray(program.before.scores(x))
+    if _is_known(part, program) and part.dtype == x.dtype:
+        return c_engine.apply(program, x, part)
+    made = np.empty(x.shape, dtype=x.dtype)
+    seen = c_engine.apply(program, x, made)
+    part[...] = made
+    return seen
+
+
+def _together(one: int, other: int) -> int:
+    return one | other

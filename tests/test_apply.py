@@ -1,0 +1,174 @@
+"""Probabilities in one compiled pass: held to the array functions, whatever the chain, the precision and the layout."""
+
+from __future__ import annotations
+
+import copy
+import tracemalloc
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, softmax
+
+from helpers import draw_biased_logits, draw_logits
+from refocal import AutoCalibration, FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling
+from refocal.engine import c_engine
+from refocal.engine.apply import apply
+from refocal.errors import DataError, InputWarning, ShapeError
+from refocal.maps.affine import KINDS
+from refocal.maps.curves import Confidence, OneVsRest, Pieces
+from refocal.maps.steps import Affine, Chain, Floor, Focal, KeepTop, Offset, Temperature
+
+pytestmark = pytest.mark.skipif(not c_engine.usable(np.ones((1, 2))), reason="the kernel was not compiled")
+
+
+def rising_curve(rng):
+    """Straight pieces through four points that rise."""
+    knots, values = np.sort(2 * rng.normal(size=4)), np.sort(2 * rng.normal(size=4))
+    slopes = np.diff(values) / np.diff(knots)
+    return Pieces.of([knots], [[[values[0], *values]], [[0.7, *slopes, 0.5]]])
+
+
+def draw_chain(rng, n_classes):
+    """Some steps in an order in which calibrators have them."""
+    own = {
+        "floor": lambda: Floor(-5.0),
+        "affine": lambda: Affine(
+            str(rng.choice(KINDS)),
+            float(rng.uniform(0.5, 3)),
+            rng.uniform(0.5, 2, n_classes).astype(np.float32),
+            rng.normal(size=n_classes).astype(np.float32),
+        ),
+        "offset": lambda: Offset(rng.normal(size=n_classes)),
+        "temperature": lambda: Temperature(float(rng.uniform(0.3, 4))),
+        "focal": lambda: Focal(float(rng.choice([-0.8, -0.3, 0.0, 0.5, 3.0, 20.0]))),
+    }
+    last = [
+        lambda: Confidence(rising_curve(rng)),
+        lambda: Offset(rng.normal(size=n_classes)),
+        lambda: KeepTop((Affine("logits", 1.0, rng.normal(size=(n_classes,) * 2), np.zeros(n_classes)),)),
+    ]
+    if n_classes == 2:
+        last.append(lambda: OneVsRest(rising_curve(rng)))
+    steps = [make() for make in own.values() if rng.random() < 0.5]
+    if rng.random() < 0.6:
+        steps.append(rng.choice(last)())
+    return Chain(tuple(steps))
+
+
+def draw_rows(rng, n_classes):
+    logits = rng.normal(size=(int(rng.integers(1, 40)), n_classes)) * float(rng.choice([0.01, 1, 5, 50, 1000]))
+    if rng.random() < 0.3:  # ties
+        logits = np.round(logits)
+    if rng.random() < 0.3:  # classes that cannot occur
+        logits[:, 1:][rng.random(logits[:, 1:].shape) < 0.3] = -np.inf
+    return logits
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_chain_is_that_of_the_array_functions(seed):
+    rng = np.random.default_rng(seed)
+    n_classes = int(rng.choice([2, 3, 5, 8, 10, 17, 64]))
+    chain, logits = draw_chain(rng, n_classes), draw_rows(rng, n_classes)
+    exact = np.exp(chain.log_probabilities(logits))
+    np.testing.assert_allclose(apply(chain, logits).probabilities, exact, rtol=0, atol=1e-12)
+
+    single = logits.astype(np.float32)
+    exact, by_arrays = (np.exp(chain.log_probabilities(x)) for x in (single.astype(np.float64), single))
+    found = apply(chain, single).probabilities
+    assert found.dtype == np.float32
+    assert np.abs(found - exact).max() <= max(1e-6, 2 * np.abs(by_arrays - exact).max())
+
+
+@pytest.mark.parametrize("gamma", [0.0, 3.0])
+def test_small_probabilities_keep_their_digits(gamma):
+    logits = np.array([[0.0, -300.0, -310.0], [0.0, -1e-9, -600.0]])
+    chain = Chain((Temperature(0.9), Focal(gamma)))
+    np.testing.assert_allclose(apply(chain, logits).probabilities, np.exp(chain.log_probabilities(logits)), rtol=1e-11)
+
+
+@pytest.mark.parametrize("row", [[0.0, np.nan], [0.0, np.inf], [-np.inf, -np.inf]], ids=["nan", "inf", "nothing"])
+def test_rows_that_are_no_logits_are_refused_as_ever(row):
+    logits, labels = draw_logits(100, 2)
+    fitted = TemperatureScaling().fit(logits, labels)
+    with pytest.raises(DataError, match=r"'X' of TemperatureScaling.predict_proba"):
+        fitted.predict_proba(np.vstack([logits, row]))
+
+
+def test_probabilities_in_place_of_logits_get_their_warning():
+    logits, labels = draw_logits(100, 3)
+    fitted = TemperatureScaling().fit(logits, labels)
+    with pytest.warns(InputWarning, match="sum to 1"):
+        fitted.predict_proba(softmax(logits, axis=1))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f8"])
+@pytest.mark.parametrize("layout", ["rows", "columns", "every second"])
+def test_layouts_and_precisions(dtype, layout):
+    logits, labels = draw_logits(300, 6)
+    fitted = FocalTemperatureScaling(objective="nll").fit(logits, labels)
+    rows = logits.astype(dtype)
+    given = {"rows": rows, "columns": np.asfortranarray(rows), "every second": np.repeat(rows, 2, axis=0)[::2]}[layout]
+    p = fitted.predict_proba(given)
+    assert p.dtype == given.dtype
+    tolerance = 1e-3 if rows.itemsize == 2 else 1e-6 if rows.itemsize == 4 else 1e-12
+    np.testing.assert_allclose(p, np.exp(fitted.predict_log_proba(rows.astype(np.float64))), rtol=0, atol=tolerance)
+
+
+def test_out_is_written_to():
+    logits, labels = draw_logits(50, 4)
+    fitted = AutoCalibration().fit(logits, labels)
+    out = np.full((50, 4), np.nan)
+    assert fitted.predict_proba(logits, out=out) is out
+    np.testing.assert_array_equal(out, fitted.predict_proba(logits))
+    single = np.zeros((50, 4), np.float32)
+    np.testing.assert_allclose(fitted.predict_proba(logits, out=single), out, atol=1e-7)
+    for wrong in (np.zeros((49, 4)), np.zeros((50, 4), int), out.tolist()):
+        with pytest.raises(ShapeError, match=r"'out' of AutoCalibration.predict_proba"):
+            fitted.predict_proba(logits, out=wrong)
+
+
+@pytest.mark.parametrize("method", [TemperatureScaling, AutoCalibration, IsotonicCalibration])
+@pytest.mark.parametrize("n_classes", [2, 5])
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_fitted_calibrators_say_the_same_by_either_way(method, n_classes, kind):
+    logits, labels = draw_biased_logits(600, n_classes)
+    X = logits if kind == "logits" else softmax(logits, axis=1)
+    fitted = method(input=kind).fit(X, labels)
+    p = fitted.predict_proba(X)
+    np.testing.assert_allclose(p, np.exp(fitted.predict_log_proba(X)), rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(copy.deepcopy(fitted).predict_proba(X), p)
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch):
+    monkeypatch.setattr(c_engine, "THREADS_FROM", 1)
+    logits, labels = draw_logits(20_000, 20)
+    fitted = FocalTemperatureScaling(objective="nll").fit(logits[:500], labels[:500])
+    found = []
+    for threads in ("1", "3"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        found.append(fitted.predict_proba(logits))
+    np.testing.assert_array_equal(*found)
+
+
+def test_nothing_but_the_answer_is_allocated():
+    logits, labels = draw_logits(20_000, 20)
+    fitted = FocalTemperatureScaling(objective="nll").fit(logits[:500], labels[:500])
+    fitted.predict_proba(logits)
+    tracemalloc.start()
+    p = fitted.predict_proba(logits)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.01 * p.nbytes
+
+
+def test_a_curve_with_a_jump_is_left_to_the_array_functions():
+    jump = Confidence(Pieces.of([[0.0]], [[[0.0, 1.0]], [[1.0, 1.0]]]))
+    smooth = Confidence(Pieces.of([[0.0]], [[[0.0, 0.0]], [[1.0, 0.5]]]))
+    assert len(Chain((Temperature(2.0), jump)).program.steps) == 0
+    assert len(Chain((Temperature(2.0), smooth)).program.steps) == 2
+    for chain in (Chain((jump,)), Chain((smooth,)), Chain()):
+        logits = np.random.default_rng(0).normal(size=(9, 3))
+        np.testing.assert_allclose(
+            np.log(apply(chain, logits).probabilities), chain.log_probabilities(logits), atol=1e-12
+        )
+    np.testing.assert_allclose(np.log(apply(Chain(), logits).probabilities), log_softmax(logits, axis=1), atol=1e-12)

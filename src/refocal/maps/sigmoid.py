@@ -41,8 +41,8 @@ def inverse_sigmoid_focal(log_odds: Array, gamma: float | Array, alpha: float | 
     """Inverse of `sigmoid_focal`: the log-odds that minimise α-balanced focal loss where the true ones are given.
 
     >>> import numpy as np
-    >>> inverse_sigmoid_focal(sigmoid_focal(np.array([-3.0, 0.0, 8.0]), 2.0, 0.25), 2.0, 0.25).round(12)
-    array([-3., -0.,  8.])
+    >>> inverse_sigmoid_focal(sigmoid_focal(np.array([-3.0, 1.0, 8.0]), 2.0, 0.25), 2.0, 0.25).round(12)
+    array([-3.,  1.,  8.])
     """
     eta, gamma, shift, dtype = _checked(log_odds, gamma, alpha, "inverse_sigmoid_focal")
     xp = namespace(eta)

@@ -319,8 +319,8 @@ class Unsmooth(Step):
 
     Smoothed labels lead to no u below ε/C. Networks predict some, and no class is ruled out for it.
 
-    >>> np.exp(Unsmooth(0.3).apply(np, np.log([[0.7, 0.25, 0.05]]))).round(4)
-    array([[0.6   , 0.15  , 0.0005]])
+    >>> np.exp(Unsmooth(0.3).apply(np, np.log([0.7, 0.25, 0.05]))).round(4).tolist()
+    [0.6, 0.15, 0.0005]
     """
 
     label_smoothing: float = field(metadata=POSITIVE)

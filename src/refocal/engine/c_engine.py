@@ -60,7 +60,9 @@ def _library() -> ctypes.CDLL | None:
     for single in ("temperature", "focal", "predict", "apply"):
         taken[f"{single}_single"] = taken[single]
     for name, types in taken.items():
-        function = getattr(library, f"refocal_{name}")
+        function = getattr(library, f"refocal_{name}", None)
+        if function is None:  # compiled from an older kernel.c
+            return None
         function.argtypes, function.restype = types, None
     return library
 

@@ -1,6 +1,8 @@
-"""What it costs to apply a fitted calibrator, in units of scipy's softmax: python benchmarks/apply_speed.py [-o FOLDER]
+"""What it costs to apply a fitted calibrator, in units of scipy's softmax.
 
-One thread, float32 logits, the best of several runs; one row is ten classes. Run it with OMP_NUM_THREADS=1.
+    OMP_NUM_THREADS=1 python benchmarks/apply_speed.py [-o FOLDER]
+
+One thread, float32 logits, the best of several runs; one row is ten classes.
 """
 
 from __future__ import annotations

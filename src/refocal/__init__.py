@@ -6,14 +6,8 @@ Importing it loads NumPy and nothing heavy: each subpackage is loaded when it is
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
-
-try:
-    __version__ = version("refocal")
-except PackageNotFoundError:  # run from the sources, not installed
-    __version__ = "0+unknown"
 
 _SUBPACKAGES = (
     "calibrators",
@@ -40,6 +34,8 @@ _SUBPACKAGES = (
 def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return import_module(f"refocal.{name}")
+    if name == "__version__":
+        return _version()
     if name.startswith("_") and name != "__all__":
         raise AttributeError(f"module 'refocal' has no attribute {name!r}")
     calibrators = import_module("refocal.calibrators")
@@ -50,6 +46,15 @@ def __getattr__(name: str) -> Any:
     if name in calibrators.__all__:
         return getattr(calibrators, name)
     raise AttributeError(f"module 'refocal' has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("refocal")
+    except PackageNotFoundError:  # run from the sources, not installed
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:

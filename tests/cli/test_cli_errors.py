@@ -240,7 +240,7 @@ def test_ctrl_c_during_a_fit(folder, arguments):
 
 @pytest.mark.slow
 def test_json_is_all_that_is_printed(folder):
-    line = [sys.executable, "-m", "refocal.cli", "compare", "val.npz", "test.npz", "-m", "ts", "--resamples", "5"]
+    line = [sys.executable, "-m", "refocal", "compare", "val.npz", "test.npz", "-m", "ts", "--resamples", "5"]
     done = subprocess.run([*line, "--json", "-o", "e.json"], capture_output=True, text=True, check=True)  # noqa: S603
     assert done.stderr == ""
     assert json.loads(done.stdout) == load_evaluation("e.json").to_dict()

@@ -195,7 +195,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if out is not None:
             check_out(out, X, name)
         if class_axis != -1:
-            p = self.predict_proba(_classes_last(X, class_axis, name))
+            p = self.predict_proba(classes_last(X, class_axis, name))
             return _written(namespace(p).moveaxis(p, -1, class_axis), out)
         if self._is_plain(X):  # the checks below are part of the pass
             found = apply(self.chain_, X, out)

@@ -44,19 +44,13 @@ Report = Annotated[Path | None, typer.Option("--report", help="Write the HTML re
 EvaluationFile = Annotated[Path | None, typer.Option("-o", "--output", help="Write the evaluation here, as JSON.")]
 
 
-def _version(value: bool) -> None:
-    if value:
-        import refocal
-
-        out().print(f"refocal {refocal.__version__}")
-        raise typer.Exit
-
-
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="The version.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="The version, alone.")] = False,
 ) -> None:
     """Turn the logits of any classifier into probabilities that can be trusted."""
+    if version:
+        raise UsageError("--version stands alone.")
 
 
 @app.command(epilog="Example: refocal demo --sample cifar10-focal3 -o report.html")

@@ -7,6 +7,7 @@ import sys
 import warnings
 from importlib import import_module
 
+import refocal
 from refocal.errors import FitWarning, FormatError, InputError, InputWarning, ParameterError, RefocalError, Remedy
 
 USAGE, FAILURE, STOPPED = 2, 1, 130
@@ -60,6 +61,9 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command; returns the exit code."""
+    if arguments == ["--version"]:  # before anything else is loaded
+        sys.stdout.write(f"refocal {refocal.__version__}\n")
+        return 0
     return run_program("refocal", "refocal.cli.commands", arguments)
 
 

@@ -1,0 +1,5 @@
+"""`python -m refocal` is `refocal`."""
+
+from refocal.cli import main
+
+main()

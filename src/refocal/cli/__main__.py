@@ -1,5 +1,0 @@
-"""`python -m refocal.cli` is `refocal`."""
-
-from refocal.cli import main
-
-main()

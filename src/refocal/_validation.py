@@ -205,11 +205,11 @@ def check_broadcast(
     above: float | None = None,
     least: float | None = None,
     below: float | None = None,
+    most: float | None = None,
 ) -> Array:
-    """A finite setting within bounds: a number, or an array that broadcasts to the shape of `like`."""
-    value = _finite_setting(
-        value, argument, function, {"greater than": above, "at least": least, "less than": below}, like
-    )
+    """Finite numbers within bounds: one, or an array that broadcasts to the shape of `like`."""
+    bounds = {"greater than": above, "at least": least, "less than": below, "at most": most}
+    value = _finite_setting(value, argument, function, bounds, like)
     try:
         fits = np.broadcast_shapes(tuple(value.shape), tuple(like.shape)) == tuple(like.shape)
     except ValueError:

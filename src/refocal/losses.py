@@ -10,11 +10,27 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from refocal._arrays import Array, namespace, take_label, without_warnings
-from refocal._validation import check_labels, check_logits, check_option, check_parameter
+from refocal._validation import (
+    check_broadcast,
+    check_labels,
+    check_log_odds,
+    check_logits,
+    check_option,
+    check_parameter,
+)
 from refocal.maps.inverse import invert
-from refocal.maps.row import Row, gaps, normalise, softmax_row
+from refocal.maps.row import Row, gaps, log1p_ratio, log_minus, normalise, softmax_row, softplus
 
-__all__ = ["Reduction", "brier", "cross_entropy", "focal", "proper_focal", "sample_dependent_focal"]
+__all__ = [
+    "Reduction",
+    "asymmetric_focal",
+    "brier",
+    "cross_entropy",
+    "focal",
+    "proper_focal",
+    "sample_dependent_focal",
+    "sigmoid_focal",
+]
 
 Reduction = Literal["none", "mean", "sum"]
 """How losses of rows become one: not at all, their mean, their sum."""
@@ -112,6 +128,99 @@ def proper_focal(log_p: Array, labels: Array, gamma: float | Array, *, reduction
     xp = namespace(x)
     row = softmax_row(xp, invert(xp, x, g), 1.0)
     return _reduce(xp, focal_of_row(xp, row, y, g[..., 0]), reduction, "proper_focal", dtype)
+
+
+@without_warnings
+def sigmoid_focal(
+    log_odds: Array,
+    labels: Array,
+    gamma: float | Array,
+    alpha: float | Array | None = None,
+    *,
+    label_smoothing: float | Array = 0.0,
+    reduction: Reduction = "none",
+) -> Array:
+    """Focal loss of sigmoids: -α (1-q)^γ log q where a label is 1, -(1-α) q^γ log(1-q) where it is 0, q = σ(log_odds).
+
+    `labels` have the shape of the log-odds and lie between 0 and 1: between them, as after smoothing by ε, the two
+    losses are weighed by the label. γ > -1 and α may be given for each label; without α neither side is weighed.
+    `maps.sigmoid_focal` is the map that takes the minimiser back to the truth.
+
+    >>> import numpy as np
+    >>> sigmoid_focal(np.array([0.0, 2.0, -2.0]), np.array([1, 1, 1]), gamma=2.0, alpha=0.25).round(4)
+    array([0.0433, 0.0005, 0.4125])
+    """
+    name = "sigmoid_focal"
+    s, y, dtype = _sigmoid_inputs(log_odds, labels, label_smoothing, name)
+    g = check_broadcast(gamma, "gamma", name, like=s, above=-1.0)
+    a = None if alpha is None else check_broadcast(alpha, "alpha", name, like=s, above=0.0, below=1.0)
+    xp = namespace(s)
+    return _reduce(xp, sigmoid_focal_of(xp, s, y, g, a), reduction, name, dtype)
+
+
+@without_warnings
+def asymmetric_focal(
+    log_odds: Array,
+    labels: Array,
+    gamma_positive: float | Array,
+    gamma_negative: float | Array,
+    margin: float | Array = 0.0,
+    *,
+    label_smoothing: float | Array = 0.0,
+    reduction: Reduction = "none",
+) -> Array:
+    """Asymmetric loss (Ridnik et al. 2021): -(1-q)^γ₊ log q where a label is 1, -u^γ₋ log(1-u) where it is 0.
+
+    u = max(q - margin, 0) forgives negatives of a probability up to the margin. Labels are those of `sigmoid_focal`;
+    γ₊, γ₋ ≥ 0 may be given for each label. `maps.asymmetric_focal` takes the minimiser back to the truth.
+
+    >>> import numpy as np
+    >>> asymmetric_focal(np.array([0.0, 0.0, -4.0]), np.array([1, 0, 0]), 1.0, 4.0, margin=0.05).round(4)
+    array([0.3466, 0.0245, 0.    ])
+    """
+    name = "asymmetric_focal"
+    s, y, dtype = _sigmoid_inputs(log_odds, labels, label_smoothing, name)
+    positive = check_broadcast(gamma_positive, "gamma_positive", name, like=s, least=0.0)
+    negative = check_broadcast(gamma_negative, "gamma_negative", name, like=s, least=0.0)
+    margin = check_broadcast(margin, "margin", name, like=s, least=0.0, below=1.0)
+    xp = namespace(s)
+    return _reduce(xp, asymmetric_focal_of(xp, s, y, positive, negative, margin), reduction, name, dtype)
+
+
+def _sigmoid_inputs(log_odds: Any, labels: Any, smoothing: Any, function: str) -> tuple[Array, Array, Any]:
+    """Log-odds, labels of their shape and library, smoothed, and the dtype of the result."""
+    s, dtype = check_log_odds(log_odds, "log_odds", function)
+    y = check_broadcast(labels, "labels", function, like=s, least=0.0, most=1.0)
+    epsilon = check_broadcast(smoothing, "label_smoothing", function, like=s, least=0.0, below=1.0)
+    return s, smoothed(y, epsilon), dtype
+
+
+def smoothed(labels: Array, epsilon: Any) -> Array:
+    """Labels between 0 and 1 moved towards 1/2 by the share ε."""
+    return (1.0 - epsilon) * labels + epsilon / 2.0
+
+
+def sigmoid_focal_of(xp: Any, s: Array, labels: Array, gamma: Any, alpha: Any) -> Array:
+    """Sigmoid focal loss of checked log-odds and labels."""
+    up, down = (1.0, 1.0) if alpha is None else (alpha, 1.0 - alpha)
+    return labels * up * _focal_half(xp, s, gamma) + (1.0 - labels) * down * _focal_half(xp, -s, gamma)
+
+
+def asymmetric_focal_of(xp: Any, s: Array, labels: Array, positive: Any, negative: Any, margin: Any) -> Array:
+    """Asymmetric loss of checked log-odds and labels."""
+    log_u, is_positive = log_minus(xp, -softplus(xp, -s), margin)
+    log_not_u = xp.logaddexp(-softplus(xp, s), xp.log(margin))
+    down = xp.where(is_positive, _focal_half(xp, xp.where(is_positive, log_not_u - log_u, 0.0), negative), 0.0)
+    return labels * _focal_half(xp, s, positive) + (1.0 - labels) * down
+
+
+def _focal_half(xp: Any, s: Array, gamma: Any) -> Array:
+    """-(1-q)^γ log q for q = σ(s): without overflow and without 0·inf for any γ > -1, and so its gradient."""
+    is_up = s > 0.0
+    r = xp.exp(xp.where(is_up, -s, 0.0))
+    # For s > 0 the factor e⁻ˢ of -log q = log1p(e⁻ˢ) is taken into the exponent.
+    rest = xp.where(is_up, log1p_ratio(xp, r), softplus(xp, -s))
+    return xp.exp(-gamma * softplus(xp, s) - xp.where(is_up, s, 0.0)) * rest
 
 
 def brier_of_row(xp: Any, row: Row, labels: Array) -> Array:

@@ -17,15 +17,18 @@ from refocal.nn.losses import (
     ProperFocalLoss,
     SampleDependentFocalLoss,
 )
+from refocal.nn.sigmoid import AsymmetricFocalLoss, SigmoidFocalLoss
 
 __all__ = [
     "MMCE",
     "AdaFocalLoss",
+    "AsymmetricFocalLoss",
     "BrierLoss",
     "CalibrationLayer",
     "FocalLoss",
     "MultiLabelLayer",
     "ProperFocalLoss",
     "SampleDependentFocalLoss",
+    "SigmoidFocalLoss",
     "collect_logits",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import array_api_compat.torch as xp
 import torch
@@ -26,6 +27,15 @@ class Batch(NamedTuple):
     def row(self) -> Row:
         """The row of softmax(logits), on which the losses rest."""
         return softmax_row(xp, self.logits, 1.0)
+
+
+def logits_of(outputs: Any, function: str) -> Tensor:
+    """The logits of what a model gives: a tensor, or an object that has one called logits, as Hugging Face's have."""
+    found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
+    if not isinstance(found, Tensor):
+        expected = "a tensor, or the output of a model that has one called logits"
+        raise ShapeError("logits", function, expected=expected, got=f"a {type(outputs).__name__}")
+    return found
 
 
 class Loss(nn.Module):
@@ -117,7 +127,7 @@ class Loss(nn.Module):
                 got=f"labels from {lowest} to {highest}",
             )
 
-    def _reduce(self, values: Tensor, batch: Batch) -> Tensor:
+    def _reduce(self, values: Tensor, batch: Batch, n_items: Tensor | float | None = None) -> Tensor:
         factor = batch.kept.to(values.dtype)
         if self.weight is not None:
             factor = factor * self.weight.to(values.dtype)[batch.labels]
@@ -125,4 +135,6 @@ class Loss(nn.Module):
         weighted = torch.where(factor > 0, values * factor, 0.0)
         if self.reduction == "none":
             return weighted
-        return weighted.sum() if self.reduction == "sum" else weighted.sum() / factor.sum()
+        if self.reduction == "sum":
+            return weighted.sum()
+        return weighted.sum() / (factor.sum() if n_items is None else n_items)

@@ -14,7 +14,7 @@ from refocal.errors import ParameterError, ShapeError
 from refocal.losses import brier_of_row, focal_of_row, gamma_by_label
 from refocal.maps.inverse import invert
 from refocal.maps.row import gaps, normalise, softmax_row
-from refocal.nn._base import Batch, Loss
+from refocal.nn._base import Batch, Loss, logits_of
 from refocal.nn._solve import solve_outside
 
 
@@ -24,6 +24,9 @@ class FocalLoss(Loss):
     γ is a number, or a tensor with one value for each label: given here, or for each batch as the third argument.
     Other settings are those of `Loss`: `weight`, `ignore_index`, `reduction`, `validate`. Gradients are finite
     at any logit gap and any γ > -1.
+
+    It serves as `compute_loss_func` of Hugging Face's `Trainer`: outputs that have `logits` are taken for them, with
+    the classes on the last axis, and the mean is over `num_items_in_batch` if that is given.
 
     >>> import torch
     >>> logits = torch.tensor([[0.5, 0.5], [0.9, 0.1]]).log()
@@ -42,13 +45,22 @@ class FocalLoss(Loss):
         else:
             self.gamma = check_number(gamma, "gamma", type(self).__name__, above=-1.0)
 
-    def forward(self, logits: Tensor, labels: Tensor, gamma: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        logits: Any,
+        labels: Tensor,
+        gamma: Tensor | None = None,
+        num_items_in_batch: Tensor | float | None = None,
+    ) -> Tensor:
         """The loss of a batch; `gamma` has the shape of the labels."""
+        if not isinstance(logits, Tensor):
+            logits = logits_of(logits, type(self).__name__)
+            logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
         batch = self._batch(logits, labels)
         chosen = self.gamma if gamma is None else gamma
         if isinstance(chosen, Tensor):
             chosen = self._one_for_each_label(chosen, batch)
-        return self._reduce(self._of(batch, chosen), batch)
+        return self._reduce(self._of(batch, chosen), batch, num_items_in_batch)
 
     def _of(self, batch: Batch, gamma: Tensor | float) -> Tensor:
         values: Tensor = focal_of_row(xp, batch.row(), batch.labels, gamma)

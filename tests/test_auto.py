@@ -10,14 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import expit, log_softmax, logit, softmax
+from scipy.special import expit, log_softmax, logit, logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
 from refocal import AutoCalibration, TemperatureScaling, load, metrics
-from refocal.calibrators._confidence import fit_tail, two_class_step
+from refocal.calibrators._confidence import evidence, fit_curve, fit_tail, two_class_step
 from refocal.calibrators._logistic import fit_line
-from refocal.calibrators.spline import Prior, fit_spline
+from refocal.calibrators.spline import Prior, Splines, fit_spline
 from refocal.engine import Block
 from refocal.errors import FitWarning, ParameterError
 from refocal.export import to_onnx
@@ -78,30 +78,66 @@ def test_a_known_truth_is_recovered(name):
 
 def test_gamma_temperature_and_curve_are_a_minimum():
     """No step in γ or T, with a curve fitted anew, has a lower penalised loss than what the search found."""
-    from refocal.calibrators import _confidence as module
 
     log_p, labels = true_log_p(2000, 4)
     rows = Block(bent(log_p) / 1.3, labels)
     tail = fit_tail(rows)
 
-    def cost(gamma, temperature):
+    def confidence(gamma, temperature):
         scores = log_softmax(rows.logits / temperature, axis=1)
         q = np.exp(scores)
         h = -q * scores / (1.0 - q)
         p = softmax(scores - gamma * np.log1p(-q) - np.log1p(gamma * h), axis=1)
         i, top = np.arange(len(p)), p.argmax(axis=1)
         right, x = top == labels, logit(p[i, top])
-        knots = np.sort(x)[np.ceil((np.arange(6) + 0.5) / 6 * len(x)).astype(int) - 1]
-        curve = fit_spline(x, right, np.ones(len(x)), knots, module.PRIOR)
-        loss = np.logaddexp(0.0, np.where(right, -curve(x), curve(x)))
-        loss = loss - np.where(right, 0.0, np.log(p[i, labels]) - np.log1p(-p[i, top]))
-        far = np.array([np.log1p(gamma) / 0.3, np.log(temperature) / 0.2])
-        prior = 6.0 * np.log1p(far**2 / 6.0).sum()
-        return loss.sum() + curve.penalty + 0.5 * prior
+        return right, x, np.where(right, 0.0, np.log(p[i, labels]) - np.log1p(-p[i, top]))
+
+    right, x, _ = confidence(tail.gamma, tail.temperature)
+    strength = fit_curve(x, right, np.ones(len(x))).strength
+    prior = Prior(strength, strength, 0.3 * strength, least_slope=0.05)
+
+    def cost(gamma, temperature):
+        right, x, share = confidence(gamma, temperature)
+        spread = np.cumsum(np.sqrt(expit(np.sort(x)) * expit(-np.sort(x))))
+        knots = np.sort(x)[np.searchsorted(spread, (np.arange(6) + 0.5) / 6 * spread[-1])]
+        splines = Splines(knots, x)
+        theta = splines.fit(right, np.ones(len(x)), prior)
+        off, curved = theta - splines.identity, splines.values(theta)
+        penalty = (
+            prior.slope * off[:6] @ off[:6] + prior.bend * np.sum(np.diff(off[:6]) ** 2) + prior.offset * off[6] ** 2
+        )
+        far = np.array([np.log1p(gamma) / 0.4, np.log(temperature / (0.64 * gamma + 0.9) * 0.9) / 0.2])
+        drawn = 6.0 * np.log1p(far**2 / 6.0).sum()
+        return np.sum(np.logaddexp(0.0, np.where(right, -curved, curved)) - share) + 0.5 * (penalty + drawn)
 
     here = cost(tail.gamma, tail.temperature)
     for gamma, temperature in ((1.1, 1.0), (0.9, 1.0), (1.0, 1.05), (1.0, 0.95)):
-        assert here <= cost((1.0 + tail.gamma) * gamma - 1.0, tail.temperature * temperature) + 1e-2
+        assert here <= cost((1.0 + tail.gamma) * gamma - 1.0, tail.temperature * temperature) + 2e-2
+
+
+def test_a_curve_is_weighed_by_the_evidence_of_its_rows():
+    """Of log-odds that are right the curve stays the identity; of log-odds that are not it bends."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=3000) + 1.0
+    right = fit_curve(x, rng.random(3000) < expit(x), np.ones(3000))
+    wrong = fit_curve(x, rng.random(3000) < expit(0.5 * x + np.abs(x - 1.0)), np.ones(3000))
+    assert right.strength > 50.0 > 10.0 > wrong.strength
+    np.testing.assert_allclose(right.theta[:-1], 1.0, atol=0.15)
+
+
+def test_the_evidence_is_the_integral_over_all_curves():
+    rng = np.random.default_rng(0)
+    x, prior = rng.normal(size=60), Prior(8.0, 4.0, 6.0)
+    target, splines = rng.random(60) < expit(1.3 * x), Splines(np.array([-0.7, 0.7]), x)
+    penalty = splines.penalty(prior)
+    best = splines.fit(target, np.ones(60), prior)
+    step = 0.12
+    grid = np.stack(np.meshgrid(*[np.arange(-2.4, 2.4, step)] * 3, indexing="ij"), axis=-1).reshape(-1, 3) + best
+    off, eta = grid - splines.identity, grid @ splines.features.T
+    log_p = eta @ target - np.logaddexp(0.0, eta).sum(axis=1) - 0.5 * np.einsum("ij,jk,ik->i", off, penalty, off)
+    norm = 0.5 * np.linalg.slogdet(penalty / (2.0 * np.pi))[1]
+    integral = norm + logsumexp(log_p) + 3.0 * np.log(step)
+    assert abs(evidence(splines, best, target, np.ones(60), penalty) - integral) < 0.02
 
 
 def test_the_curve_is_that_of_a_general_minimiser():

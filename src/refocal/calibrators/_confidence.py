@@ -6,32 +6,36 @@ With two classes the curve is one of the log-odds of the second class, behind a 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from refocal._arrays import Vector, row_blocks
-from refocal.calibrators._logistic import fit_line, near, platt_targets, softplus
-from refocal.calibrators.spline import Prior, Spline, fit_spline
+from refocal.calibrators._logistic import Target, fit_line, near, platt_targets, softplus
+from refocal.calibrators.spline import Prior, Spline, Splines
 from refocal.engine import Block
+from refocal.engine.block import Predictions
+from refocal.fitting.newton import closest_slope
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, log_odds, top_log_odds
 from refocal.maps.steps import Chain, Focal, Step, Temperature
 
-# The settings were chosen on 24 networks and 8 tabular models; benchmarks/results/auto.md says what was tried.
-# Knots of the curve, and its prior: weights in rows.
+# The settings were chosen on networks and tabular models; benchmarks/results/auto.md says what was tried.
 N_KNOTS = 6
-PRIOR = Prior(slope=5.0, bend=5.0, offset=0.3, least_slope=0.05)
-# The priors of log(1+γ) and log T are Student distributions around 0, of these widths and so many degrees of freedom:
-# strong where few rows say little, weak where many say that they lie far out, as after training with a large γ.
-DEVIATIONS, FREEDOM = np.array([0.3, 0.2]), 6.0
-# γ and T are searched on at most so many rows: more would change the log-loss by less than 1/20,000.
-SEARCH_ROWS = 20_000
-SEARCH = {"initial_simplex": [[0.0, 0.0], [0.2, 0.0], [0.0, -0.2]], "maxfev": 100, "xatol": 0.01, "fatol": 1e-5}
-# Of log(1+γ) and |log T|: beyond it nothing is looked for.
-LARGEST = 3.0
-# A probability this close to 0 or 1 counts as this close while γ and T are searched.
+# The prior of a curve, in rows, and by how much it is multiplied: the evidence of the rows weighs what is tried.
+PRIOR = Prior(slope=1.0, bend=1.0, offset=0.3, least_slope=0.05)
+STRENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
+# The priors of log(1+γ), and of log T less what undoes the sharpening by γ, are Student distributions around 0 of these
+# widths and so many degrees of freedom: strong where few rows say little, weak where many say that γ is large.
+DEVIATIONS, FREEDOM = np.array([0.4, 0.2]), 6.0
+# γ and T are searched on so many rows first, and then on at most so many: more would change little.
+FIRST_ROWS, SEARCH_ROWS = 2_000, 20_000
+# In log(1+γ) and log T: how far apart rows are looked at, how far from there they are taken to be quadratic, the move
+# after which they need not be looked at again, and how often they are at most.
+APART, REACH, SMALL_MOVE, MOST_LOOKS = 0.1, 0.4, 0.05, 8
+BOUNDS = np.array([[-1.5, 3.0], [-3.0, 3.0]])
+# A probability this close to 0 or 1 counts as this close.
 LEAST = 1e-12
 
 
@@ -51,29 +55,169 @@ class Tail(NamedTuple):
 
 def fit_tail(rows: Block) -> Tail:
     """γ, T and the curve of the confidence of least log-loss and prior, for scores that a scaling gave."""
-    sample = rows.part(SEARCH_ROWS)
-    weight = np.ones(sample.n_rows) if sample.weight is None else sample.weight
+    point = np.zeros(2)
+    for n_rows in (FIRST_ROWS, SEARCH_ROWS):
+        some = rows.part(n_rows)
+        for _ in range(MOST_LOOKS):
+            move = _move(some, point)
+            point = point + move
+            if np.abs(move).max() < SMALL_MOVE:
+                break
+        if some.n_rows == rows.n_rows:
+            break
+    gamma, temperature = _parameters(point)
+    odds, share = _split(rows, rows.predictions((gamma,), temperature)[0])
+    curve = fit_curve(odds, rows.correct, _weight(rows))
+    curved = odds if curve is None else Splines(curve.knots, odds).values(curve.theta)
+    losses = softplus(np.where(rows.correct, -curved, curved)) - share
+    return Tail(gamma, temperature, None if curve is None else Pieces.of(*_joined(curve)), losses)
 
-    def cost(point: Vector) -> float:
-        if np.abs(point).max() > LARGEST:
-            return math.inf
-        (found,) = sample.predictions((math.expm1(point[0]),), math.exp(point[1]))
-        confidence = np.clip(found.confidence, LEAST, 1.0 - max(LEAST, sample.precision))
-        log_rest = np.log1p(-confidence)
-        odds = np.log(confidence) - log_rest
-        curve = _curve(odds, sample.correct, weight)
-        curved, penalty = (odds, 0.0) if curve is None else (curve(odds), curve.penalty)
-        # The loss of a row: whether the top is right, and if not, which of the others is.
-        loss = softplus(np.where(sample.correct, -curved, curved))
-        loss -= np.where(sample.correct, 0.0, found.label_log_p - log_rest)
-        prior = FREEDOM * np.log1p((point / DEVIATIONS) ** 2 / FREEDOM).sum()
-        return float(weight @ loss + penalty + 0.5 * prior) / sample.total_weight
 
-    found = minimize(cost, [0.0, 0.0], method="Nelder-Mead", options=SEARCH).x
-    steps = (Temperature(math.exp(found[1])), Focal(math.expm1(found[0])))
-    curve = _curve(top_odds(steps, rows), rows.correct, np.ones(rows.n_rows) if rows.weight is None else rows.weight)
-    tail = Tail(steps[1].gamma, steps[0].temperature, curve and Pieces.of(*_joined(curve)), np.empty(0))
-    return tail._replace(losses=losses_of(tail.steps, rows))
+def _parameters(point: Vector) -> tuple[float, float]:
+    """γ and T of a point in (log(1+γ), log T)."""
+    return math.expm1(point[0]), math.exp(point[1])
+
+
+def _weight(rows: Block) -> Vector:
+    return np.ones(rows.n_rows) if rows.weight is None else rows.weight
+
+
+def _split(rows: Block, found: Predictions) -> NDArray[np.float64]:
+    """The log-odds of the top class, and the logarithm of the label's share among the others (0 if it is the top)."""
+    confidence = np.clip(found.confidence, LEAST, 1.0 - max(LEAST, rows.precision))
+    log_rest = np.log1p(-confidence)
+    return np.stack([np.log(confidence) - log_rest, np.where(rows.correct, 0.0, found.label_log_p - log_rest)])
+
+
+class _Looks(NamedTuple):
+    """Log-odds and shares (2, N) of rows near a point, as quadratic functions of the distance from it."""
+
+    value: NDArray[np.float64]
+    slope: NDArray[np.float64]
+    bend: NDArray[np.float64]
+
+    def at(self, move: Vector) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Values (2, N) and slopes in both coordinates (2, 2, N)."""
+        (a, b), (aa, ab, bb) = move, self.bend
+        slope = self.slope + np.stack([a * aa + b * ab, a * ab + b * bb])
+        return self.value + 0.5 * (a * (self.slope[0] + slope[0]) + b * (self.slope[1] + slope[1])), slope
+
+
+def _look(rows: Block, point: Vector) -> _Looks:
+    """Rows at a point and five around it: passes over the logits, after which only two numbers a row are needed."""
+    found = {}
+    for j, across in ((0, (0, 1, -1)), (1, (0, 1)), (-1, (0,))):
+        gammas = tuple(math.expm1(point[0] + APART * i) for i in across)
+        for i, each in zip(across, rows.predictions(gammas, math.exp(point[1] + APART * j)), strict=True):
+            found[i, j] = _split(rows, each)
+    here, up, down, right, left = (found[at] for at in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)))
+    slope = np.stack([up - down, right - left]) / (2.0 * APART)
+    bend = np.stack([up - 2.0 * here + down, found[1, 1] - up - right + here, right - 2.0 * here + left]) / APART**2
+    return _Looks(here, slope, bend)
+
+
+def _move(rows: Block, point: Vector) -> Vector:
+    """Where from a point the log-loss behind the best curve is least, as far as the look from the point reaches."""
+    looks, weight, correct = _look(rows, point), _weight(rows), rows.correct
+    first = fit_curve(looks.value[0], correct, weight)
+    if first is None:
+        return np.zeros(2)
+    prior, theta = _times(first.strength), first.theta
+
+    def cost(move: Vector) -> tuple[float, Vector]:
+        nonlocal theta
+        (odds, share), slope = looks.at(move)
+        splines = Splines(first.knots, odds)
+        theta = splines.fit(correct, weight, prior, theta)
+        # The curve is at its best, so that the slope of the loss is that behind a curve which stays.
+        curved, off = splines.values(theta), theta - splines.identity
+        soft = softplus(curved)
+        pull = weight * (np.exp(curved - soft) - correct) * splines.slope(theta)
+        drawn, drawn_slope = _prior(point + move)
+        value = weight @ (soft - correct * curved - share) + 0.5 * off @ splines.penalty(prior) @ off + drawn
+        gradient = slope[:, 0] @ pull - slope[:, 1] @ weight + drawn_slope
+        return float(value) / rows.total_weight, gradient / rows.total_weight
+
+    bounds = np.clip(BOUNDS - point[:, None], -REACH, REACH)
+    found: Vector = minimize(cost, np.zeros(2), jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-8}).x
+    return found
+
+
+def _prior(point: Vector) -> tuple[float, Vector]:
+    """What the prior costs γ and T, and its slope in (log(1+γ), log T)."""
+    gamma = math.expm1(point[0])
+    undone = math.log(closest_slope(gamma) / closest_slope(0.0))
+    turn = (closest_slope(1.0) - closest_slope(0.0)) * (1.0 + gamma) / closest_slope(gamma)
+    far = np.array([point[0], point[1] - undone]) / DEVIATIONS
+    pull = far / (1.0 + far**2 / FREEDOM) / DEVIATIONS
+    return 0.5 * FREEDOM * float(np.log1p(far**2 / FREEDOM).sum()), np.array([pull[0] - turn * pull[1], pull[1]])
+
+
+class Curve(NamedTuple):
+    """A rising curve, and how strongly it was drawn to the identity."""
+
+    knots: Vector
+    theta: Vector
+    strength: float
+
+    @property
+    def spline(self) -> Spline:
+        return Spline(self.knots, self.theta[:-1], float(self.theta[-1]))
+
+
+def fit_curve(odds: Vector, target: Target, weight: Vector) -> Curve | None:
+    """A rising curve from log-odds to log-odds; None where all log-odds are the same.
+
+    It is the mean of the curves of several strengths of the prior, each weighted by its evidence: the probability of
+    the targets, integrated over the curves by Laplace's approximation. Where the identity is as good as any curve, the
+    strongest weigh most.
+    """
+    odds = near(odds)
+    knots = _knots(odds, weight)
+    if len(knots) < 2:
+        return None
+    splines, theta = Splines(knots, odds), None
+    thetas, found = [], []
+    for strength in reversed(STRENGTHS):
+        theta = splines.fit(target, weight, _times(strength), theta)
+        thetas.append(theta)
+        found.append(evidence(splines, theta, target, weight, splines.penalty(_times(strength))))
+    share = np.exp(np.array(found) - max(found))
+    share /= share.sum()
+    strength = math.exp(share @ np.log(STRENGTHS[::-1]))
+    return Curve(knots, share @ np.stack(thetas), strength)
+
+
+def evidence(splines: Splines, theta: Vector, target: Target, weight: Vector, penalty: Vector) -> float:
+    """The logarithm of the evidence for a prior, at the curve that is best with it."""
+    eta, off = splines.values(theta), theta - splines.identity
+    soft = softplus(eta)
+    curvature = weight * np.exp(eta - 2.0 * soft)
+    hessian = (splines.features * curvature[:, None]).T @ splines.features + penalty
+    volume = np.linalg.slogdet(hessian)[1] - np.linalg.slogdet(penalty)[1]
+    return float(weight @ (target * eta - soft) - 0.5 * off @ penalty @ off - 0.5 * volume)
+
+
+def _times(strength: float) -> Prior:
+    return PRIOR._replace(slope=strength * PRIOR.slope, bend=strength * PRIOR.bend, offset=strength * PRIOR.offset)
+
+
+def _knots(odds: Vector, weight: Vector) -> Vector:
+    """Distinct log-odds between which equal shares of Σ √(q(1-q)) lie.
+
+    Halfway between equal shares of the rows, most of which are sure, and of what they say about a curve, q(1-q).
+    """
+    order = np.argsort(odds, kind="stable")
+    total = np.cumsum(weight[order] * np.exp(0.5 * odds[order] - softplus(odds[order])))
+    at = np.searchsorted(total, (np.arange(N_KNOTS) + 0.5) / N_KNOTS * total[-1])
+    return np.unique(odds[order][np.minimum(at, len(odds) - 1)])
+
+
+def _joined(curve: Curve, slope: float = 1.0, intercept: float = 0.0) -> tuple[list[Vector], list[list[Vector]]]:
+    """The one curve of `Pieces`, behind a line."""
+    knots, coefficients = curve.spline.curve
+    powers = [[part * slope**d] for d, part in enumerate(coefficients)]
+    return [(knots - intercept) / slope], powers
 
 
 def top_odds(steps: tuple[Step, ...], rows: Block) -> Vector:
@@ -92,38 +236,16 @@ def losses_of(steps: tuple[Step, ...], rows: Block) -> Vector:
     return -np.take_along_axis(log_p, rows.labels[:, None], axis=1)[:, 0].astype(np.float64)
 
 
-def _curve(odds: Vector, target: NDArray[Any], weight: Vector) -> Spline | None:
-    """A rising curve from log-odds to log-odds; None where all log-odds are the same."""
-    odds = near(odds)
-    knots = _weighted_quantiles(odds, weight, (np.arange(N_KNOTS) + 0.5) / N_KNOTS)
-    return None if len(knots) < 2 else fit_spline(odds, target, weight, knots, PRIOR)
-
-
-def _joined(curve: Spline, slope: float = 1.0, intercept: float = 0.0) -> tuple[list[Vector], list[list[Vector]]]:
-    """The one curve of `Pieces`, behind a line."""
-    knots, coefficients = curve.curve
-    powers = [[part * slope**d] for d, part in enumerate(coefficients)]
-    return [(knots - intercept) / slope], powers
-
-
-def _weighted_quantiles(values: Vector, weight: Vector, shares: Vector) -> Vector:
-    """Distinct values up to which these shares of the weight lie: the same for a weight of 2 as for a row twice."""
-    order = np.argsort(values, kind="stable")
-    total = np.cumsum(weight[order])
-    at = np.searchsorted(total, shares * total[-1])
-    return np.unique(values[order][np.minimum(at, len(values) - 1)])
-
-
 def two_class_step(rows: Block) -> Step:
     """A slope, an intercept and a curve of the log-odds of class 1."""
     odds = log_odds(np, rows.logits.astype(np.float64))[:, 1]
     some = np.isfinite(rows.logits).all(axis=1)  # a row with an impossible class says nothing
     if not some.any():
         return Chain()
-    weight = (np.ones(rows.n_rows) if rows.weight is None else rows.weight)[some]
+    weight = _weight(rows)[some]
     odds, is_class = odds[some], rows.labels[some] == 1
     slope, intercept = fit_line(odds, is_class, weight, rising=True)
-    curve = _curve(slope * near(odds) + intercept, platt_targets(is_class, weight), weight)
+    curve = fit_curve(slope * near(odds) + intercept, platt_targets(is_class, weight), weight)
     if curve is None:
         pieces = Pieces.of([[0.0]], [[[intercept] * 2], [[slope] * 2]])
     else:

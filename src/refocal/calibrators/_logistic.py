@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Vector
 from refocal.errors import ConvergenceError
+from refocal.maps.row import softplus as array_softplus
 
 Target = NDArray[np.bool_] | NDArray[np.float64]
 
@@ -23,27 +24,31 @@ SMALL_GAIN = 1e-13
 
 def softplus(x: Vector) -> Vector:
     """log(1 + exp(x)); minus it is the logarithm of a probability whose log-odds are -x."""
-    return np.logaddexp(0.0, x)
+    return np.asarray(array_softplus(np, x))
 
 
 def fit_logistic(
-    features: Vector, target: Target, weight: Vector, prior: Vector, penalty: Vector, lower: Vector
+    features: Vector,
+    target: Target,
+    weight: Vector,
+    prior: Vector,
+    penalty: Vector,
+    lower: Vector,
+    start: Vector | None = None,
 ) -> Vector:
     """The θ ≥ lower that minimises Σ w·(log(1+exp(η)) - y·η) + ½(θ-prior)ᵀ·penalty·(θ-prior), η = features·θ.
 
-    Targets y are 0 or 1, or shares between the two.
+    Targets y are 0 or 1, or shares between the two. The search begins at `start`, or else at the prior.
 
     By Newton's method on the coefficients that are not held by their bound (projected Newton, Bertsekas 1982), with
     steps halved until the loss falls. The loss is convex, and strictly so where the penalty is positive definite.
     """
-    theta = np.maximum(prior, lower)
-    value = _loss(theta, features, target, weight, prior, penalty)
+    theta = np.maximum(prior if start is None else start, lower)
+    value, eta, soft = _loss(theta, features, target, weight, prior, penalty)
     for _ in range(MAX_STEPS):
-        eta = features @ theta
-        p = np.exp(-softplus(-eta))
+        p = np.exp(eta - soft)
         gradient = features.T @ (weight * (p - target)) + penalty @ (theta - prior)
-        curvature = weight * p * np.exp(-softplus(eta))
-        hessian = (features * curvature[:, None]).T @ features + penalty
+        hessian = (features * (weight * p * np.exp(-soft))[:, None]).T @ features + penalty
         held = (theta <= lower) & (gradient > 0.0)
         step = np.zeros_like(theta)
         step[~held] = -np.linalg.solve(hessian[np.ix_(~held, ~held)], gradient[~held])
@@ -54,19 +59,22 @@ def fit_logistic(
         while size > 1e-10:
             tried = np.maximum(theta + size * step, lower)
             found = _loss(tried, features, target, weight, prior, penalty)
-            if found < value:
+            if found[0] < value:
                 break
             size *= 0.5
         else:  # the gain is smaller than the rounding of the loss
             return theta
-        theta, value = tried, found
+        theta, (value, eta, soft) = tried, found
     raise ConvergenceError(f"The coefficients of a calibration curve did not settle in {MAX_STEPS} steps.")
 
 
-def _loss(theta: Vector, features: Vector, target: Target, weight: Vector, prior: Vector, penalty: Vector) -> float:
+def _loss(
+    theta: Vector, features: Vector, target: Target, weight: Vector, prior: Vector, penalty: Vector
+) -> tuple[float, Vector, Vector]:
+    """The loss with η and log(1+exp(η)) of every row."""
     eta = features @ theta
-    off = theta - prior
-    return float(weight @ (target * softplus(-eta) + (1 - target) * softplus(eta)) + 0.5 * off @ penalty @ off)
+    soft, off = softplus(eta), theta - prior
+    return float(weight @ (soft - target * eta) + 0.5 * off @ penalty @ off), eta, soft
 
 
 def platt_targets(is_class: NDArray[np.bool_], weight: Vector) -> Vector:

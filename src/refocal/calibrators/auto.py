@@ -35,7 +35,7 @@ ROWS_PER_ENTRY = 20
 # All but the last fit of the scaling is done on at most so many rows: more would change the log-loss by less than 1e-4.
 SAMPLE_ROWS = 100_000
 # The simplest scaling is taken that is worse than the best by at most so many standard errors.
-STANDARD_ERRORS = 0.5
+STANDARD_ERRORS = 0.25
 
 
 class AutoCalibration(HasFocalPoint, Calibrator):
@@ -45,12 +45,13 @@ class AutoCalibration(HasFocalPoint, Calibrator):
 
     1. Temperature scaling, vector scaling with an intercept a class, or a matrix, all held to temperature scaling by a
        ridge. Each is fitted on all folds but one and predicts that one; the simplest whose out-of-fold log-loss, behind
-       the next two steps, is within half a standard error of the best is taken, and refitted on all rows.
+       the next two steps, is within a quarter of a standard error of the best is taken, and refitted on all rows.
     2. The focal map with γ, and a temperature T.
     3. A curve of the confidence: a rising quadratic spline from the log-odds of the top class to calibrated ones. The
        other classes share the rest as before, and the top class stays on top.
 
     γ, T and the curve are fitted together, by log-loss on the out-of-fold scores, and drawn to 0, 1 and the identity.
+    The curve is the mean of six that are drawn more and less, weighted by the evidence that the rows give to each.
 
     Two classes: a slope and an intercept of the log-odds by Platt's targets, and a rising curve of the same kind behind
     them. The intercept corrects models whose class shares are off, as with `class_weight="balanced"`.

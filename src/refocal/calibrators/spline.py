@@ -79,33 +79,54 @@ class Spline(NamedTuple):
     knots: Vector
     slopes: Vector
     offset: float
-    penalty: float
-    """What the prior costs it, beside a sum of log-losses."""
 
     @property
     def curve(self) -> Curve:
         """Its pieces."""
         return spline(self.knots, self.slopes, self.offset)
 
-    def __call__(self, score: Vector) -> Vector:
-        """Its values."""
-        return np.asarray(self.offset + _rise(self.knots, self.slopes, score))
+
+class Splines:
+    """All splines with given knots, at some scores: sums of a ramp for each slope, and of their offset."""
+
+    def __init__(self, knots: Vector, score: Vector) -> None:
+        self.knots, n = knots, len(knots)
+        self._pieces = np.stack([spline(knots, unit, 0.0)[1] for unit in np.eye(n)], axis=-1)  # (3, pieces, n)
+        self._piece = np.searchsorted(knots, score, side="right")
+        self._distance = score - knots[np.maximum(self._piece - 1, 0)]
+        ramp, slope, bend = (power[self._piece] for power in self._pieces)
+        d = self._distance[:, None]
+        self.features = np.concatenate([ramp + d * (slope + d * bend), np.ones((len(score), 1))], axis=1)
+        # The offset is the value at the middle knot.
+        self.identity = np.append(np.ones(n), knots[n // 2])
+
+    def fit(self, target: Target, weight: Vector, prior: Prior, start: Vector | None = None) -> Vector:
+        """The slopes and the offset of least log-loss and prior; the prior alone gives the identity."""
+        lower = np.append(np.full(len(self.knots), prior.least_slope), -np.inf)
+        return fit_logistic(self.features, target, weight, self.identity, self.penalty(prior), lower, start)
+
+    def penalty(self, prior: Prior) -> Vector:
+        """What the prior costs is half the square of the distance from the identity by this matrix."""
+        n = len(self.knots)
+        bends = np.diff(np.eye(n), axis=0)
+        found = np.diag(np.append(np.full(n, prior.slope), prior.offset))
+        found[:n, :n] += prior.bend * bends.T @ bends
+        return found
+
+    def values(self, theta: Vector) -> Vector:
+        """A spline at the scores."""
+        return np.asarray(self.features @ theta)
+
+    def slope(self, theta: Vector) -> Vector:
+        """The slope of a spline at the scores."""
+        _, slope, bend = self._pieces @ theta[:-1]
+        return np.asarray(slope[self._piece] + 2.0 * self._distance * bend[self._piece])
 
 
 def fit_spline(score: Vector, target: Target, weight: Vector, knots: Vector, prior: Prior) -> Spline:
-    """The rising spline of least log-loss and prior; the prior alone gives the identity."""
-    n = len(knots)
-    ramps = [_rise(knots, unit, score) for unit in np.eye(n)]
-    features = np.stack([*ramps, np.ones_like(score)], axis=1)
-    bends = np.diff(np.eye(n), axis=0)
-    penalty = np.diag(np.append(np.full(n, prior.slope), prior.offset))
-    penalty[:n, :n] += prior.bend * bends.T @ bends
-    # The offset is the value at the middle knot.
-    identity = np.append(np.ones(n), knots[n // 2])
-    lower = np.append(np.full(n, prior.least_slope), -np.inf)
-    found = fit_logistic(features, target, weight, identity, penalty, lower)
-    off = found - identity
-    return Spline(knots, found[:n], float(found[n]), float(0.5 * off @ penalty @ off))
+    """The rising spline of least log-loss and prior."""
+    *slopes, offset = Splines(knots, score).fit(target, weight, prior)
+    return Spline(knots, np.array(slopes), float(offset))
 
 
 def _knots(rows: Rows, n_knots: int) -> Vector:
@@ -126,14 +147,3 @@ def spline(knots: Vector, slopes: Vector, offset: float) -> Curve:
     height += offset - height[len(knots) // 2]
     bend = np.concatenate([[0.0], 0.5 * np.diff(slopes) / width, [0.0]])
     return knots, (np.append(height[0], height), np.append(slopes[0], slopes), bend)
-
-
-def _rise(knots: Vector, slopes: Vector, score: Vector) -> Vector:
-    """How far a curve of these slopes at the knots, linear between and constant beyond them, rises from the middle."""
-    width = np.diff(knots)
-    height = np.append(0.0, np.cumsum(0.5 * width * (slopes[1:] + slopes[:-1])))
-    i = np.clip(np.searchsorted(knots, score, side="right") - 1, 0, len(width) - 1)
-    along = np.clip(score - knots[i], 0.0, width[i])
-    inside = height[i] + along * (slopes[i] + 0.5 * along * (slopes[i + 1] - slopes[i]) / width[i])
-    beyond = slopes[0] * np.minimum(score - knots[0], 0.0) + slopes[-1] * np.maximum(score - knots[-1], 0.0)
-    return np.asarray(inside + beyond - height[len(knots) // 2])

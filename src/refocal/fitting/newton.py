@@ -173,8 +173,7 @@ def newton(dataset: Dataset, *, fixed_gamma: float | None = None, fixed_temperat
         return _solution(dataset, fixed_gamma or 0.0, centre, without, "flat")
 
     def near(gamma: float) -> tuple[float, float]:
-        # The focal map with γ is close to temperature scaling with 1/T = 0.64 γ + 0.9: undo it.
-        return gamma, centre * (0.64 * gamma + 0.9 if free[1] and gamma else 1.0)
+        return gamma, centre * (closest_slope(gamma) if free[1] and gamma else 1.0)  # undo the map
 
     if fixed_gamma is not None:
         found = _descend(dataset, near(fixed_gamma), free, scale)
@@ -183,6 +182,11 @@ def newton(dataset: Dataset, *, fixed_gamma: float | None = None, fixed_temperat
         if not found.value <= without:
             found = _descend(dataset, near(0.0), free, scale)
     return _solution(dataset, found.gamma, found.temperature, found.value, found.status)
+
+
+def closest_slope(gamma: float) -> float:
+    """The 1/T of the temperature scaling that the focal map with γ is close to."""
+    return 0.64 * gamma + 0.9
 
 
 def optimum_near(dataset: Dataset, start: Pair, free: Free) -> Pair:

@@ -14,11 +14,13 @@ from onnx import save as save_onnx
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import brier_score_loss, roc_auc_score
 from torch import nn
 
 from refocal import AutoCalibration, MultiLabelCalibration, TemperatureScaling, load
 from refocal.errors import DataError, FormatError, InputWarning, LabelError, ParameterError, ShapeError
 from refocal.export import append_to_onnx, to_onnx, to_torch_export
+from refocal.metrics import brier_score, by_label, roc_auc
 
 
 def draw(n, seed, shifts=(0.0, 0.0, -1.0, 1.0), slopes=(1.0, 0.5, 1.0, 0.8)):
@@ -38,7 +40,7 @@ def test_one_calibrator_of_all_labels_is_that_of_the_flat_columns():
     x, y, _ = draw(500, 0)
     shared = MultiLabelCalibration().fit(x, y)
     flat = AutoCalibration(input="log-odds").fit(x.reshape(-1), y.reshape(-1))
-    assert np.array_equal(shared.predict_proba(x), flat.predict_proba(x.reshape(-1))[:, 1].reshape(x.shape))
+    assert shared.predict_proba(x).reshape(-1) == pytest.approx(flat.predict_proba(x.reshape(-1))[:, 1], abs=1e-15)
     assert np.array_equal(shared.predict(x), shared.predict_proba(x) > 0.5)
     assert shared.classes_.tolist() == [0, 1, 2, 3]
     assert shared.slope_.tolist() == [1.0] * 4
@@ -169,6 +171,30 @@ def test_names_of_columns_are_the_labels(tmp_path):
     (tmp_path / "c.json").write_text(damaged)
     with pytest.raises(FormatError, match="LabelLines"):
         load(tmp_path / "c.json")
+
+
+def test_metrics_of_each_label_are_those_of_scikit_learn():
+    x, y, _ = draw(200, 10)
+    weight = np.random.default_rng(0).random(200)
+    p = expit(x)
+    found = by_label(brier_score, y, p, sample_weight=weight)
+    want = [brier_score_loss(y[:, k], p[:, k], sample_weight=weight) for k in range(4)]
+    assert found.labels == pytest.approx(want, abs=1e-12)
+    assert found.mean == pytest.approx(np.mean(want), abs=1e-12)
+    assert found.pooled == pytest.approx(np.average((y - p) ** 2, weights=np.tile(weight[:, None], 4)), abs=1e-12)
+    areas = by_label(roc_auc, y, torch.tensor(p))
+    assert areas.mean == pytest.approx(roc_auc_score(y, p, average="macro"), abs=1e-12)
+    assert areas.pooled == pytest.approx(roc_auc_score(y, p, average="micro"), abs=1e-12)
+    marked = y.copy()
+    marked[:50, 0], marked[:, 3] = 7, 7
+    some = by_label(brier_score, marked, p, ignore_index=7)
+    assert some.labels[:3] == pytest.approx(
+        [np.mean((y[50:, 0] - p[50:, 0]) ** 2), *((y - p)[:, 1:3] ** 2).mean(axis=0)]
+    )
+    assert np.isnan(some.labels[3])
+    assert some.mean == pytest.approx(some.labels[:3].mean())
+    with pytest.raises(ShapeError, match="'probabilities' of by_label must be two-dimensional"):
+        by_label(brier_score, y[:, 0], p[:, 0])
 
 
 X, Y, _ = draw(30, 9)

@@ -196,7 +196,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_out(out, X, name)
         if class_axis != -1:
             p = self.predict_proba(classes_last(X, class_axis, name))
-            return _written(namespace(p).moveaxis(p, -1, class_axis), out)
+            return written(namespace(p).moveaxis(p, -1, class_axis), out)
         if self._is_plain(X):  # the checks below are part of the pass
             found = apply(self.chain_, X, out)
             if found is not None and not found.is_suspect:
@@ -205,7 +205,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if _is_dask(X):
             return _by_chunk(self.predict_proba, X)
         _check_feature_names(self, X, reset=False)
-        return _written(self.proba_of(self._logits(X, name)), out)
+        return written(self.proba_of(self._logits(X, name)), out)
 
     def predict(self, X: Array, *, class_axis: int = -1) -> Array:
         """The class of the largest probability."""
@@ -346,7 +346,8 @@ def classes_last(X: Array, class_axis: int, function: str) -> Array:
     return namespace(values).moveaxis(values, class_axis, -1)
 
 
-def _written(p: Array, out: NDArray[Any] | None) -> Array:
+def written(p: Array, out: NDArray[Any] | None) -> Array:
+    """The array that is asked for, with the probabilities in it; they themselves where none is."""
     if out is None:
         return p
     out[...] = p

@@ -15,11 +15,12 @@ from refocal._validation import (
     check_label_range,
     check_one_column,
     check_option,
+    check_out,
     check_weight,
     labelled_rows,
     whole_numbers,
 )
-from refocal.calibrators._base import Calibrator, classes_last
+from refocal.calibrators._base import Calibrator, classes_last, written
 from refocal.calibrators._fitted import Fitted, Predictors
 from refocal.calibrators._labels import column_names
 from refocal.calibrators._shrunken import fit_lines
@@ -132,6 +133,13 @@ class MultiLabelCalibration(Calibrator):
         logits = log_probabilities(columns, SMALLEST) if self.input == "probabilities" else columns
         log_p = self.chain_.log_probabilities(logits, row_axes=2)[..., 1]
         return namespace(log_p).moveaxis(log_p, -1, class_axis)
+
+    def predict_proba(self, X: Array, *, class_axis: int = -1, out: NDArray[Any] | None = None) -> Array:
+        """The probability of each label, of the shape of `X`; written into `out`, if it is given."""
+        if out is not None:
+            check_out(out, X, f"{type(self).__name__}.predict_proba")
+        log_p = self.predict_log_proba(X, class_axis=class_axis)
+        return written(namespace(log_p).exp(log_p), out)
 
     def predict(self, X: Array, *, class_axis: int = -1) -> Array:
         """1 for each label whose probability is above a half, else 0."""

@@ -11,6 +11,7 @@ from refocal.metrics import (
     bootstrap,
     histogram,
     intervals,
+    labels,
     records,
     reliability,
     scores,
@@ -23,6 +24,7 @@ from refocal.metrics.binned import *
 from refocal.metrics.bootstrap import *
 from refocal.metrics.histogram import *
 from refocal.metrics.intervals import *
+from refocal.metrics.labels import *
 from refocal.metrics.records import *
 from refocal.metrics.reliability import *
 from refocal.metrics.scores import *
@@ -36,6 +38,7 @@ __all__ += binned.__all__
 __all__ += bootstrap.__all__
 __all__ += histogram.__all__
 __all__ += intervals.__all__
+__all__ += labels.__all__
 __all__ += records.__all__
 __all__ += reliability.__all__
 __all__ += scores.__all__

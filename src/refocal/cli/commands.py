@@ -244,6 +244,7 @@ def evaluate(
     weights: options.Weights = None,
     first_label: options.FirstLabel = 0,
     ignore_index: options.IgnoreIndex = None,
+    groups: options.Groups = None,
     renormalise: options.Renormalise = False,
     resamples: options.MaybeResamples = None,
     seed: options.MaybeSeed = None,
@@ -265,7 +266,7 @@ def evaluate(
         fitted[file.stem] = load(file)
     reading = options.how_to_read(
         probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
-        first_label=first_label, ignore_index=ignore_index, renormalise=renormalise,
+        first_label=first_label, ignore_index=ignore_index, renormalise=renormalise, groups=groups,
     )  # fmt: skip
     bootstrap: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
     chosen, title = next(iter(fitted)) if len(fitted) == 1 else None, title or Path(test).stem
@@ -304,6 +305,7 @@ def compare(
     weights: options.Weights = None,
     first_label: options.FirstLabel = 0,
     ignore_index: options.IgnoreIndex = None,
+    groups: options.Groups = None,
     renormalise: options.Renormalise = False,
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
@@ -313,7 +315,7 @@ def compare(
     sharing.check_outputs(output, report, require)
     reading = options.how_to_read(
         probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
-        first_label=first_label, ignore_index=ignore_index, renormalise=renormalise,
+        first_label=first_label, ignore_index=ignore_index, renormalise=renormalise, groups=groups,
     )  # fmt: skip
     found = _compared(validation, test, methods, title, resamples, seed, json, reading)
     sharing.finish(found, output, report, json, notes=notes, require=require)
@@ -345,6 +347,7 @@ def report(
     weights: options.Weights = None,
     first_label: options.FirstLabel = 0,
     ignore_index: options.IgnoreIndex = None,
+    groups: options.Groups = None,
     renormalise: options.Renormalise = False,
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
@@ -364,7 +367,7 @@ def report(
     else:
         reading = options.how_to_read(
             probabilities, probability_column, values=values, labels=labels, positive_label=positive_label,
-            weight=weights, first_label=first_label, ignore_index=ignore_index, renormalise=renormalise,
+            weight=weights, first_label=first_label, ignore_index=ignore_index, renormalise=renormalise, groups=groups,
         )  # fmt: skip
         test = sources[1] if len(sources) == 2 else None
         found = [_compared(sources[0], test, methods, title, resamples, seed, json, reading)]

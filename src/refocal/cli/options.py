@@ -47,6 +47,10 @@ IgnoreIndex = Annotated[
     int | None,
     typer.Option("--ignore-index", metavar="LABEL", help="Label of rows without one, which are left out: 255."),
 ]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--groups", metavar="NAME", help="Column or array with groups, each looked at; may be repeated."),
+]
 FirstLabel = Annotated[int, typer.Option("--first-label", help="1 where the labels count from 1.")]
 ClassWeight = Annotated[
     str | None,
@@ -122,7 +126,8 @@ def as_given(input: str, **reading: Any) -> str:  # noqa: A002
     said = [f"--{input}"] if input == "probabilities" else []
     for name, value in reading.items():
         option = options.get(name, "--" + name.replace("_", "-"))
-        said.append(option if value is True else f"{option} {shlex.quote(str(value))}")
+        values = value if isinstance(value, list) else [value]
+        said += [option if each is True else f"{option} {shlex.quote(str(each))}" for each in values]
     return "".join(f" {each}" for each in said)
 
 

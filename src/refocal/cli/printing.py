@@ -16,6 +16,8 @@ from rich.table import Table
 GAP = 2
 # Columns of a comparison that a narrow terminal does without, the first one first.
 DROPPED = ("fit s", "Brier score", "γ", "T", "accuracy %")
+# So many groups the terminal shows.
+SHOWN_GROUPS = 15
 DROPPED_OF_TWO = ("fit s", "Brier score", "average precision", "log-loss skill %", "AUC", "95 % interval")
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, 
 def print_evaluation(evaluation: Evaluation) -> None:
     """The comparison as a table, with what it says in words."""
     from refocal.evaluate import comparison_table, recommendation, verdict
+    from refocal.evaluate.group_summary import group_headers, group_table, group_verdict
     from refocal.evaluate.summary import headers, remarks
 
     console, rows = out(), comparison_table(evaluation)
@@ -65,6 +68,14 @@ def print_evaluation(evaluation: Evaluation) -> None:
     if not is_two:
         console.print(verdict(evaluation), markup=False)
     console.print(recommendation(evaluation))
+    if evaluation.after.groups:
+        console.print(group_verdict(evaluation), markup=False)
+        print_table(
+            console, group_headers(evaluation), group_table(evaluation)[:SHOWN_GROUPS], ("by chance %", "ECE %")
+        )
+        more = len(evaluation.after.groups) - SHOWN_GROUPS
+        if more > 0:
+            console.print(f"{more:,} more groups are in the report and in the evaluation.")
     for line in remarks(evaluation):
         console.print(line, markup=False)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from refocal._validation import (
     renormalised,
     warn_of_probabilities,
 )
+from refocal.data.groups import Groups, as_groups
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 
 Input = Literal["logits", "probabilities", "log-odds"]
@@ -49,6 +50,8 @@ class Predictions:
     input: Input
     weight: NDArray[np.float64] | None = None
     class_names: tuple[str, ...] | None = None
+    groups: Groups = field(default_factory=dict)
+    """Columns of groups that rows belong to, as `with_groups` adds them."""
 
     @classmethod
     def from_logits(
@@ -201,10 +204,20 @@ class Predictions:
         body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>" for name, fact in facts)
         return f"<table><tbody>{body}</tbody></table>"
 
+    def with_groups(self, groups: Any) -> Predictions:
+        """The same rows with the groups that they belong to: one array, or several columns by their names.
+
+        >>> rows = Predictions.from_probabilities([0.2, 0.9], [0, 1]).with_groups({"region": ["north", "south"]})
+        >>> rows.groups["region"].tolist()
+        ['north', 'south']
+        """
+        return replace(self, groups=as_groups(groups, len(self), "Predictions.with_groups"))
+
     def take(self, rows: NDArray[np.int64]) -> Predictions:
         """Some of the rows."""
         weight = None if self.weight is None else self.weight[rows]
-        return Predictions(self.values[rows], self.labels[rows], self.input, weight, self.class_names)
+        groups = {name: column[rows] for name, column in self.groups.items()}
+        return replace(self, values=self.values[rows], labels=self.labels[rows], weight=weight, groups=groups)
 
     def in_order_of(self, class_names: Sequence[str] | None) -> Predictions:
         """The same rows with the columns in the order of these names; as they are where either has none.
@@ -220,7 +233,7 @@ class Predictions:
         if order is None:
             return self
         labels = np.argsort(order)[self.labels]
-        return Predictions(self.values[:, order], labels, self.input, self.weight, tuple(class_names))
+        return replace(self, values=self.values[:, order], labels=labels, class_names=tuple(class_names))
 
     def name_of(self, label: int) -> str:
         """The name of a class; its number where there is none."""

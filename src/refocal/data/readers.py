@@ -33,6 +33,7 @@ class Values(NamedTuple):
     labels: Any
     weight: Any
     class_names: tuple[str, ...] | None
+    groups: dict[str, Any]
 
 
 def read(
@@ -47,6 +48,7 @@ def read(
     positive_label: Any = None,
     ignore_index: int | Sequence[int] | None = None,
     renormalise: bool = False,
+    groups: Sequence[str] = (),
 ) -> Predictions:
     r"""Predictions from a file.
 
@@ -74,6 +76,8 @@ def read(
         The label of rows that have none and are left out, such as 255 or -100.
     renormalise : bool
         Divide rows of probabilities by their sums, where they were rounded.
+    groups : list of str
+        Names of the arrays or columns with groups that the rows belong to.
 
     Examples
     --------
@@ -84,7 +88,7 @@ def read(
     ...     read(file, input="probabilities").labels
     array([0, 0])
     """
-    found = read_values(path, input=input, values=values, labels=labels, weight=weight)
+    found = read_values(path, input=input, values=values, labels=labels, weight=weight, groups=groups)
     if found.labels is None:
         contents = open_contents(Path(path))
         held = "It holds one array" if contents.anonymous else f"It has {listed(contents.names)}"
@@ -101,7 +105,10 @@ def read(
         ignore_index=ignore_index,
         **({"renormalise": True} if renormalise else {}),
     )
-    return made
+    if not found.groups:
+        return made
+    labelled = ... if ignore_index is None else ~np.isin(np.asarray(found.labels), ignore_index)
+    return made.with_groups({name: np.asarray(column)[labelled] for name, column in found.groups.items()})
 
 
 MAKE = {
@@ -118,6 +125,7 @@ def read_values(
     values: str | None = None,
     labels: str | os.PathLike[str] | None = None,
     weight: str | None = None,
+    groups: Sequence[str] = (),
 ) -> Values:
     """What a file holds, whether or not it has labels; the arguments are those of `read`.
 
@@ -142,13 +150,14 @@ def read_values(
     if contents.is_table and _is_matrix_column(contents, values or input):
         matrix, names = contents.get(values or input), None
     elif contents.is_table:
-        columns = class_columns(contents, values, {label_name, weight}, file)
+        columns = class_columns(contents, values, {label_name, weight, *groups}, file)
         matrix, names = contents.matrix(columns), names_of(columns)
         matrix = matrix[:, 0] if len(columns) == 1 else matrix
     else:
         matrix = contents.get(known_name(contents, values or _default(contents, input), file))
         names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
-    return Values(matrix, named_labels, named_weight, names)
+    named_groups = {name: contents.get(known_name(contents, name, file)) for name in groups}
+    return Values(matrix, named_labels, named_weight, names, named_groups)
 
 
 class Chosen(NamedTuple):

@@ -16,6 +16,7 @@ from refocal.calibrators.registry import NONE
 from refocal.data import Predictions
 from refocal.errors import DataError
 from refocal.evaluate._failures import Failures, is_last_hope
+from refocal.evaluate._groups import measure_groups
 from refocal.evaluate._look import (
     N_BINS,
     Look,
@@ -26,7 +27,7 @@ from refocal.evaluate._look import (
     metrics_with_value,
 )
 from refocal.evaluate._provenance import run_of
-from refocal.evaluate.evaluation import ClassDetail, ClassRow, Reliability
+from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow, Reliability
 from refocal.maps import log_softmax
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows, read_probabilities
@@ -83,6 +84,7 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
         histogram=histogram_of(*(_by_confidence(confidence, rows, each) for each in (correct, ~correct))),
         classes=partial(_classes, test, calibrator),
         seconds=seconds,
+        groups=partial(_groups, test, calibrator, level, seed),
     )
 
 
@@ -96,6 +98,13 @@ def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArra
     if calibrator.input == "log-odds":
         values = values[:, 1] - values[:, 0]
     return np.asarray(to_numpy(calibrator.predict_log_proba(values)))
+
+
+def _groups(test: Predictions, calibrator: Calibrator | None, level: float, seed: int) -> list[GroupRow]:
+    if not test.groups:
+        return []
+    rows = read_probabilities(test.labels, np.exp(log_proba(test, calibrator)), test.weight, "evaluate")
+    return measure_groups(rows, test.groups, level, seed)
 
 
 def wide(values: Any) -> Any:

@@ -41,6 +41,7 @@ def compare(
     n_resamples: int = N_RESAMPLES,
     level: float = 0.95,
     seed: int = SEED,
+    groups: Any = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Fit methods on the validation set and measure them on the test set, beside the network as it is.
@@ -59,6 +60,9 @@ def compare(
         What the predictions are of, for the report.
     n_resamples, level, seed
         Of the bootstrap.
+    groups : array, mapping or data frame, optional
+        Groups that the test rows belong to, in one or several columns: each is measured on its own. By default those
+        of `test.groups`.
     progress : callable, optional
         Called with (steps done, all steps, what comes next).
 
@@ -90,6 +94,7 @@ def compare(
         n_resamples=n_resamples,
         level=level,
         seed=seed,
+        groups=groups,
         progress=later,
         failures=failures,
     )
@@ -128,6 +133,7 @@ def evaluate(
     n_resamples: int | None = None,
     level: float = 0.95,
     seed: int | None = None,
+    groups: Any = None,
     progress: Progress | None = None,
     failures: Failures | None = None,
 ) -> Evaluation:
@@ -152,6 +158,11 @@ def evaluate(
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
+    if groups is not None:
+        if isinstance(test, BlockedDataset):
+            expected = "left out for rows in blocks, which have no groups"
+            raise ParameterError("groups", "evaluate", expected=expected, got=type(groups).__name__)
+        test = test.with_groups(groups)
     about: Any = test.reading if isinstance(test, BlockedDataset) else test
     usable = _usable(everything, about, chosen, failures)
     if isinstance(test, BlockedDataset):
@@ -223,6 +234,7 @@ def _measured(
         reliability=look.reliability,
         histogram=look.histogram,
         classes=look.classes() if name in (NONE, picked) else None,
+        groups=look.groups() if name in (NONE, picked) else [],
         fit_seconds=fit_seconds,
         predict_seconds=look.seconds,
         map=None if calibrator is None else _facts_of(calibrator.chain_),

@@ -100,6 +100,32 @@ class ClassRow:
 
 
 @dataclass(frozen=True)
+class GroupRow:
+    """One group: its mean probability and rate, their difference with an interval, and its ECE beside that of chance.
+
+    The intervals of all groups hold together. Of more than two classes mean and rate are confidence and accuracy.
+    `reliability` is there for the worst groups alone.
+
+    >>> from refocal.data import Predictions
+    >>> from refocal.evaluate import evaluate
+    >>> rows = Predictions.from_probabilities([0.2, 0.4] * 50, [0, 0, 0, 1] * 25)
+    >>> found = evaluate(rows, {}, groups={"region": ["north", "south"] * 50}, n_resamples=20).before.groups
+    >>> [(row.column, row.name, row.n, row.rate) for row in found]
+    [('region', 'north', 50, 0.0), ('region', 'south', 50, 0.5)]
+    """
+
+    column: str
+    name: str
+    n: int
+    mean: float
+    rate: float
+    difference: Interval
+    ece: float
+    ece_by_chance: float
+    reliability: Reliability | None = None
+
+
+@dataclass(frozen=True)
 class MapFacts:
     """What a fitted map is made of: `kind` is "numbers" (γ and T alone), "shared" or "each class".
 
@@ -141,7 +167,9 @@ class Measured:
     fit_seconds: float | None
     predict_seconds: float
     map: MapFacts | None = None
-    """None for the network itself, and in evaluations of version 0.1.0."""
+    """None for the predictions as they are, and in evaluations of version 0.1.0."""
+    groups: list[GroupRow] = field(default_factory=list)
+    """The worst first; of the predictions as they are and of the method that is shown in detail."""
 
     @property
     def parameters(self) -> dict[str, float]:

@@ -16,6 +16,7 @@ from refocal.metrics import (
     reliability,
     scores,
     sets,
+    shift,
     smooth,
     squared,
     two_classes,
@@ -29,6 +30,7 @@ from refocal.metrics.records import *
 from refocal.metrics.reliability import *
 from refocal.metrics.scores import *
 from refocal.metrics.sets import *
+from refocal.metrics.shift import *
 from refocal.metrics.smooth import *
 from refocal.metrics.squared import *
 from refocal.metrics.two_classes import *
@@ -43,6 +45,7 @@ __all__ += records.__all__
 __all__ += reliability.__all__
 __all__ += scores.__all__
 __all__ += sets.__all__
+__all__ += shift.__all__
 __all__ += smooth.__all__
 __all__ += squared.__all__
 __all__ += two_classes.__all__

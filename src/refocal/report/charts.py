@@ -46,6 +46,22 @@ def reliability(
     return plot.svg(name, describe_reliability(curve, title, terms))
 
 
+def small_reliability(curve: Reliability, name: str, title: str, top: float, terms: Terms = CONFIDENCE) -> str:
+    """A reliability diagram for a row of many, with axes up to `top`."""
+    plot = Plot((0, top), (0, top), size=(200, 190), margins=(40, 8, 8, 26))
+    plot.area(curve.confidence, curve.low, curve.high).line([0, top], [0, top], dash="4 3").axes("")
+    plot.line(curve.confidence, curve.accuracy, FIRST, 1.6)
+    for count, confidence, accuracy in zip(curve.count, curve.confidence, curve.accuracy, strict=True):
+        tip = f"{count:,} rows: {terms.probability} {percent(confidence)} %, {terms.outcome} {percent(accuracy)} %"
+        plot.dot(confidence, accuracy, FIRST, tip)
+    return plot.svg(name, describe_reliability(curve, title, terms))
+
+
+def highest_point(curves: Iterable[Reliability]) -> float:
+    """A little above the highest point of several reliability diagrams."""
+    return min(1.0, 1.05 * max(max(*curve.confidence, *curve.accuracy, *curve.high) for curve in curves))
+
+
 def _density(plot: Plot, histogram: Histogram | None, terms: Terms) -> None:
     """Bars under the diagram, and the axis of both."""
     below = Plot((0, 1), (0, 1), size=plot.size, margins=(52, plot.y.start + 6, 12, 44))
@@ -262,4 +278,15 @@ def describe_comparison(evaluation: Evaluation, measure: str) -> str:
     return f"{metric.heading} of every method with its {evaluation.level * 100:g} % interval: {listed}."
 
 
-__all__ = ["BAND", "INK", "comparison", "confidence", "highest_bar", "intervals", "reliability", "surface"]
+__all__ = [
+    "BAND",
+    "INK",
+    "comparison",
+    "confidence",
+    "highest_bar",
+    "highest_point",
+    "intervals",
+    "reliability",
+    "small_reliability",
+    "surface",
+]

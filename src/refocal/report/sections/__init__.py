@@ -8,6 +8,7 @@ from refocal.evaluate import Evaluation
 from refocal.report.section import Section
 from refocal.report.sections.classes import classes
 from refocal.report.sections.confidence import confidence
+from refocal.report.sections.groups import groups
 from refocal.report.sections.methods import methods
 from refocal.report.sections.reliability import reliability
 from refocal.report.sections.run import run
@@ -16,6 +17,7 @@ from refocal.report.sections.use import use
 
 SECTIONS: tuple[Callable[[Evaluation], Section | None], ...] = (
     reliability,
+    groups,
     methods,
     confidence,
     classes,

@@ -1,0 +1,60 @@
+"""The groups that rows belong to, by one or several columns, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal.errors import ParameterError, ShapeError
+
+MISSING = "missing"
+"""What rows without a group are called."""
+MOST_GROUPS = 2000
+Groups = dict[str, NDArray[np.str_]]
+
+
+def as_groups(groups: Any, n_rows: int, function: str) -> Groups:
+    """Columns of groups by their names: of a mapping or a data frame, or of one array, which is called "group".
+
+    >>> as_groups({"region": ["north", None], "age": [30.0, 50.0]}, 2, "f")["age"].tolist()
+    ['30', '50']
+    >>> as_groups(["a", "b"], 2, "f")
+    {'group': array(['a', 'b'], dtype='<U1')}
+    """
+    if groups is None:
+        return {}
+    if isinstance(groups, Mapping) or hasattr(groups, "columns"):
+        columns = {str(name): groups[name] for name in getattr(groups, "columns", groups)}
+    else:
+        columns = {str(getattr(groups, "name", None) or "group"): groups}
+    return {name: _names(column, name, n_rows, function) for name, column in columns.items()}
+
+
+def _names(column: Any, name: str, n_rows: int, function: str) -> NDArray[np.str_]:
+    values = np.asarray(column)
+    if values.shape != (n_rows,):
+        expected = f"of shape {(n_rows,)} in every column, one group for each row"
+        raise ShapeError("groups", function, expected=expected, got=f"shape {values.shape} in {name!r}")
+    if values.dtype.kind == "f":
+        known = np.isfinite(values)
+        whole = bool(np.all(values[known] == np.round(values[known])))
+        texts = [str(int(v)) if whole else str(v) for v in values[known].tolist()]
+        found = np.full(n_rows, MISSING, dtype=object)
+        found[known] = texts
+    elif values.dtype.kind == "O":
+        found = np.array([MISSING if _is_missing(each) else str(each) for each in values], dtype=object)
+    else:
+        found = values.astype(np.str_)
+    made: NDArray[np.str_] = found.astype(np.str_)
+    n_groups = len(np.unique(made))
+    if n_groups > MOST_GROUPS:
+        expected = f"of at most {MOST_GROUPS:,} groups in a column"
+        raise ParameterError("groups", function, expected=expected, got=f"{n_groups:,} in {name!r}")
+    return made
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value != value or str(value) in ("", "<NA>", "NaT")

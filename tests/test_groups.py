@@ -1,0 +1,168 @@
+"""Calibration group by group: intervals that hold, the worst on top, in Python, files and pages."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from refocal.cli.run import run
+from refocal.data import Predictions, read
+from refocal.data.groups import as_groups
+from refocal.errors import ParameterError, ShapeError
+from refocal.evaluate import Evaluation, compare, evaluate
+from refocal.evaluate.group_summary import group_headers, group_table, group_verdict
+from refocal.metrics import expected_calibration_error, mean_bias, mean_bias_interval
+from refocal.report import render
+from refocal.scale import blocks
+
+
+def sigmoid(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def draw(n=3000, seed=0):
+    """Probabilities, labels, and regions of which one is shifted."""
+    rng = np.random.default_rng(seed)
+    region = rng.choice(["north", "south", "<b>east"], n, p=[0.5, 0.3, 0.2])
+    log_odds = rng.normal(-1.0, 1.2, n)
+    labels = (rng.random(n) < sigmoid(log_odds - np.where(region == "south", 1.2, 0.0))).astype(int)
+    return sigmoid(log_odds), labels, region
+
+
+def wilson(k, n, z=1.959963984540054):
+    centre, reach = k + z * z / 2, z * math.sqrt(k * (n - k) / n + z * z / 4)
+    return (centre - reach) / (n + z * z), (centre + reach) / (n + z * z)
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 20), (3, 20), (20, 20), (7, 500), (490, 500)])
+def test_equal_probabilities_have_wilsons_interval(k, n):
+    labels = np.arange(n) < k
+    found = mean_bias_interval(labels.astype(int), np.full(n, 0.3))
+    low, high = wilson(k, n)
+    assert (found.low, found.high) == (pytest.approx(0.3 - high, abs=1e-9), pytest.approx(0.3 - low, abs=1e-9))
+    assert found.value == pytest.approx(mean_bias(labels.astype(int), np.full(n, 0.3)))
+
+
+def test_the_interval_covers_the_difference_of_a_rare_class():
+    rng = np.random.default_rng(0)
+    inside = 0
+    for _ in range(200):
+        log_odds = rng.normal(-4.0, 1.5, 150)
+        truth = sigmoid(log_odds - 0.7)
+        found = mean_bias_interval((rng.random(150) < truth).astype(int), sigmoid(log_odds))
+        inside += found.low <= sigmoid(log_odds).mean() - truth.mean() <= found.high
+    assert inside >= 182  # 95 % less two standard errors and a half
+
+
+def test_weights_count_as_rows_do():
+    p, labels, _ = draw(200)
+    twice, weight = np.tile(np.arange(200), 2), np.full(200, 3.0)
+    one, same = mean_bias_interval(labels, p), mean_bias_interval(labels, p, sample_weight=weight)
+    assert (same.low, same.high) == (pytest.approx(one.low), pytest.approx(one.high))
+    two = mean_bias_interval(labels[twice], p[twice])
+    assert two.high - two.low < 0.8 * (one.high - one.low)
+
+
+def test_extreme_probabilities_have_an_interval():
+    found = mean_bias_interval([0, 1, 1], [0.0, 1.0, 0.0])
+    assert -1.0 <= found.low < found.value < found.high <= 1.0
+
+
+@pytest.fixture(scope="module")
+def found():
+    p, labels, region = draw()
+    rows = Predictions.from_probabilities(p, labels, class_names=["fine", "late"])
+    halves = np.arange(0, 3000, 2), np.arange(1, 3000, 2)
+    groups = {"region": region, "age": np.where(np.arange(3000) % 4 < 2, 30.0, 50.0)}
+    validation, test = (rows.with_groups(groups).take(half) for half in halves)
+    return compare(validation, test, ["logistic"], n_resamples=20), test
+
+
+def test_every_group_is_measured_on_its_own_rows(found):
+    evaluation, test = found
+    rows = {(row.column, row.name): row for row in evaluation.before.groups}
+    assert set(rows) == {("region", "north"), ("region", "south"), ("region", "<b>east"), ("age", "30"), ("age", "50")}
+    south = test.groups["region"] == "south"
+    p, y = test.values[south, 1], test.labels[south]
+    row = rows["region", "south"]
+    assert (row.n, row.mean, row.rate) == (south.sum(), pytest.approx(p.mean()), pytest.approx(y.mean()))
+    each = 0.95 ** (1 / 5)
+    interval = mean_bias_interval(y, p, level=each)
+    assert (row.difference.low, row.difference.high) == (pytest.approx(interval.low), pytest.approx(interval.high))
+    assert row.ece == pytest.approx(expected_calibration_error(y, p, n_bins=min(15, len(p) // 50)))
+    assert 0.0 < row.ece_by_chance < row.ece
+    calm = rows["region", "north"]
+    assert calm.difference.low < 0.0 < calm.difference.high
+
+
+def test_the_ece_by_chance_is_that_of_labels_drawn_from_the_probabilities(found):
+    evaluation, test = found
+    row = next(row for row in evaluation.before.groups if row.name == "north")
+    p = test.values[test.groups["region"] == "north", 1]
+    rng = np.random.default_rng(1)
+    drawn = [expected_calibration_error((rng.random(len(p)) < p).astype(int), p) for _ in range(100)]
+    assert row.ece_by_chance == pytest.approx(np.mean(drawn), rel=0.1)
+
+
+def test_the_worst_group_is_on_top_in_tables_pages_and_json(found):
+    evaluation, _ = found
+    first = evaluation.after.groups[0]
+    assert (first.column, first.name) == ("region", "south")
+    assert first.difference.low > 0.0
+    table = group_table(evaluation)
+    assert table[0][0] == "region = south"
+    assert len(table) == 5
+    assert {len(row) for row in table} == {len(group_headers(evaluation))}
+    assert "The worst is region = south" in group_verdict(evaluation)
+    page = render(evaluation)
+    assert page.index("region = south") < page.index("region = north")
+    assert "region = &lt;b&gt;east" in page
+    assert Evaluation.from_dict(json.loads(json.dumps(evaluation.to_dict()))) == evaluation
+
+
+def test_groups_of_many_classes_are_about_the_confidence():
+    rng = np.random.default_rng(0)
+    logits = 2.0 * rng.normal(size=(600, 3))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    rows = Predictions.from_logits(logits, labels)
+    found = evaluate(rows, {}, groups=["a", "b"] * 300, n_resamples=20)
+    row = next(row for row in found.before.groups if row.name == "a")
+    correct = (logits.argmax(axis=1) == labels)[::2]
+    assert (row.column, row.rate) == ("group", pytest.approx(correct.mean()))
+    assert "confidence %" in group_headers(found)
+
+
+def test_groups_that_cannot_be():
+    rows = Predictions.from_probabilities([0.2, 0.8, 0.4], [0, 1, 0])
+    with pytest.raises(ShapeError, match=r"one group for each row. Got shape \(2,\) in 'region'"):
+        evaluate(rows, {}, groups={"region": ["a", "b"]})
+    with pytest.raises(ParameterError, match=r"at most 2,000 groups in a column. Got 2,001 in 'group'"):
+        as_groups(np.arange(2001), 2001, "f")
+    with pytest.raises(ParameterError, match="rows in blocks"):
+        evaluate(blocks([(rows.values, rows.labels)], input="probabilities"), {}, groups=["a", "b", "a"])
+    named = as_groups([1.0, np.nan, 2.5], 3, "f")["group"]
+    assert named.tolist() == ["1.0", "missing", "2.5"]
+    assert as_groups(np.array(["a", None, ""], dtype=object), 3, "f")["group"].tolist() == ["a", "missing", "missing"]
+
+
+def test_the_command_line_reads_groups(tmp_path, capsys):
+    p, labels, region = draw(1200)
+    file, json_file = tmp_path / "rows.csv", tmp_path / "e.json"
+    lines = [f"{a!r},{b},{r},{i % 3}" for i, (a, b, r) in enumerate(zip(p.tolist(), labels, region, strict=True))]
+    file.write_text("\n".join(["p,label,region,day", *lines]) + "\n")
+    command = ["compare", str(file), "--probabilities", "-m", "logistic", "--resamples", "20", "-o", str(json_file)]
+    assert run([*command, "--values", "p", "--groups", "region", "--groups", "day"]) == 0
+    out = capsys.readouterr().out
+    assert "region = south" in out
+    assert "day = 2" in out
+    assert "--groups region --groups day" in out.splitlines()[-1]
+    assert run([*command, "--values", "p", "--groups", "area"]) == 1
+    assert "no column 'area'" in capsys.readouterr().err
+
+
+def test_rows_without_a_label_take_their_groups_along(tmp_path):
+    np.savez(tmp_path / "rows.npz", logits=np.eye(3)[[0, 1, 2, 0]] * 3, labels=[0, 255, 2, 0], site=list("abcd"))
+    assert read(tmp_path / "rows.npz", ignore_index=255, groups=["site"]).groups["site"].tolist() == ["a", "c", "d"]

@@ -195,8 +195,8 @@ def test_the_command_line_goes_from_one_column_to_one_column(rows, tmp_path, cap
     assert "--positive-label" in capsys.readouterr().err
     assert run(["fit", str(file), *how, "--positive-label", "late", "-o", str(calibrator)]) == 0
     assert run(["apply", str(calibrator), str(file), *how, "-o", str(output)]) == 0
-    found = np.loadtxt(output, delimiter=",", skiprows=1, usecols=0)
-    assert output.read_text().startswith("p,label\n")
+    found = np.loadtxt(output, delimiter=",", skiprows=1, usecols=1)
+    assert output.read_text().startswith("id,p,outcome\n")
     assert np.array_equal(found, load(calibrator).predict_proba(p)[:, 1])
     assert abs(found.mean() - labels.mean()) < 0.01 < abs(p.mean() - labels.mean())
 

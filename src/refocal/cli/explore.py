@@ -20,7 +20,7 @@ def explore(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Write a page with sliders for γ and T: the map, the loss, the closest temperature, live."""
+    """Write a page with sliders for γ, T and a curve: real logits or your own, calibrated live; the maps and losses."""
     from refocal.explore import write_page
 
     options.check_output(output, (".html", ".htm"))

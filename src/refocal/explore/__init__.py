@@ -1,21 +1,34 @@
-"""One page to move γ and T on and see what they do: the map, the loss and its proper part, the closest temperature.
+"""A page to explore with: real logits whose calibration follows sliders, and the maps and losses behind it.
 
-The page computes everything itself; `maps.js` is the Python of `refocal.maps` and `refocal.theory` once more, and the
-tests hold the two together.
+The page computes everything itself; `maps.js` and `logits.js` are the Python of `refocal.maps`, `refocal.theory` and
+`refocal.metrics` once more, and the tests hold them together.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+
 from refocal._files import write_atomically
+from refocal.data import load_sample
 from refocal.theory.closest import LOGIT_RANGE, MARGIN, POINTS, WIDTH
 
 __all__ = ["render_page", "write_page"]
 
 START = {"gamma": 2.0, "temperature": 0.5, "q": 0.35}
+# The networks of the first page, so many rows of each; logits are written as multiples of SCALE.
+NETWORKS = {
+    "cifar10-cross-entropy": "CIFAR-10, trained with cross-entropy",
+    "cifar10-focal3": "CIFAR-10, trained with focal loss, γ = 3",
+}
+N_ROWS, SCALE = 1500, 1 / 512
+FILES = {"style": "style.css"} | {
+    name: f"{name}.js" for name in ("maps", "plots", "page", "files", "logits", "logits_page")
+}
 
 
 def write_page(path: str | os.PathLike[str]) -> None:
@@ -42,7 +55,7 @@ def render_page() -> str:
     folder = files(__package__)
     parts = {
         name: Markup((folder / file).read_text(encoding="utf-8").rstrip("\n"))  # noqa: S704, our own files
-        for name, file in {"style": "style.css", "maps": "maps.js", "plots": "plots.js", "page": "page.js"}.items()
+        for name, file in FILES.items()
     }
     template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
     return template.render(settings=_settings(), **parts) + "\n"
@@ -54,4 +67,20 @@ def _settings() -> dict[str, Any]:
         "start": START,
         "range": {n: {"depth": depth, "step": step} for n, (depth, step) in LOGIT_RANGE.items() if n in (2, 3)},
         "search": {"points": POINTS, "margin": MARGIN, "width": WIDTH},
+        "networks": [_network(name, title) for name, title in NETWORKS.items()],
+    }
+
+
+def _network(name: str, title: str) -> dict[str, Any]:
+    """Some validation rows of a sample, small enough for the page."""
+    rows = load_sample(name)[0]
+    logits, labels = np.asarray(rows.values[:N_ROWS], dtype=np.float64), np.asarray(rows.labels[:N_ROWS])
+    # A constant of a row changes nothing; without it the numbers need fewer bits.
+    gaps = np.maximum(logits - logits.max(axis=1, keepdims=True), -63.0)
+    return {
+        "title": title,
+        "n_classes": gaps.shape[1],
+        "scale": SCALE,
+        "logits": base64.b64encode((gaps / SCALE).round().astype("<i2").tobytes()).decode(),
+        "labels": base64.b64encode(labels.astype(np.uint8).tobytes()).decode(),
     }

@@ -184,6 +184,6 @@ const refocal = (() => {
 
   return {
     logSoftmax, focal, focalTemperature, inverseFocal, crossEntropy, focalLoss, properFocal,
-    sortedGaps, closestTemperature, temperatureBounds, confidenceThreshold,
+    sortedGaps, goldenSection, closestTemperature, temperatureBounds, confidenceThreshold,
   };
 })();

@@ -108,6 +108,7 @@
   }
 
   function draw() {
+    if (byId("page-maps").hidden) return; // drawn when it is turned to
     const after = drawBinary(), loss = drawLoss(), found = drawClosest();
     drawArrows();
     drawDifference();
@@ -152,7 +153,7 @@
   for (const n of [2, 3]) byId(`take-${n}`).addEventListener("click", () => set("temperature", Number(closest(n).temperature.toFixed(4))));
   byId("reset").addEventListener("click", () => { for (const [name, value] of Object.entries(settings.start)) set(name, value); });
 
-  window.refocal = { ...refocal, state, closest: (gamma, n) => refocal.closestTemperature(gamma, gaps[n], settings.search) };
+  window.refocal = { ...refocal, state, draw, closest: (gamma, n) => refocal.closestTemperature(gamma, gaps[n], settings.search) };
   for (const [name, value] of Object.entries(settings.start)) set(name, value);
   draw();
 })();

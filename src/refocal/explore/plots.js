@@ -10,7 +10,7 @@ const plots = (() => {
     tag("path", { class: classes, d: points.map(([x, y], i) => `${i ? "L" : "M"}${number(x)} ${number(y)}`).join("") });
 
   // Axes over [low, high] ranges; `log` makes the first one logarithmic.
-  function axes({ x, y, xTicks, yTicks, xLabel, yLabel, log = false }) {
+  function axes({ x, y, xTicks, yTicks, xLabel, yLabel, log = false, yNames = [] }) {
     const scale = log ? Math.log : (v) => v;
     const toX = (v) => LEFT + ((scale(v) - scale(x[0])) / (scale(x[1]) - scale(x[0]))) * (WIDTH - LEFT - RIGHT);
     const toY = (v) => HEIGHT - BOTTOM - ((v - y[0]) / (y[1] - y[0])) * (HEIGHT - TOP - BOTTOM);
@@ -23,6 +23,7 @@ const plots = (() => {
       parts.push(path([[LEFT - 4, toY(v)], [LEFT, toY(v)]], "axis"));
       parts.push(tag("text", { x: LEFT - 7, y: number(toY(v) + 4), "text-anchor": "end" }, `${v}`));
     }
+    yNames.forEach((name, row) => parts.push(tag("text", { x: LEFT - 7, y: number(toY(row) + 4), "text-anchor": "end" }, `${name}`)));
     const middle = (HEIGHT - BOTTOM + TOP) / 2;
     parts.push(tag("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 8, "text-anchor": "middle" }, xLabel));
     parts.push(tag("text", { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }, yLabel));
@@ -30,9 +31,19 @@ const plots = (() => {
     return {
       // What lies above the plot is left out.
       line(points, classes) { parts.push(path(points.filter(([, b]) => b <= y[1]).map(place), classes)); },
-      dot(a, b, classes) {
+      dot(a, b, classes, tip = "") {
         const [cx, cy] = place([a, Math.min(b, y[1])]);
-        parts.push(tag("circle", { cx: number(cx), cy: number(cy), r: 5, class: classes }));
+        parts.push(tag("circle", { cx: number(cx), cy: number(cy), r: 5, class: classes }, tip && tag("title", {}, tip)));
+      },
+      bar([a, b], [low, high], classes, tip, opacity = 1) {
+        const [left, top] = place([a, high]), [right, bottom] = place([b, low]);
+        const shape = { x: number(left), y: number(top), width: number(right - left), height: number(bottom - top) };
+        parts.push(tag("rect", { ...shape, class: classes, "fill-opacity": opacity }, tag("title", {}, tip)));
+      },
+      // From pixels back to values.
+      from(px, py) {
+        const share = (px - LEFT) / (WIDTH - LEFT - RIGHT), at = scale(x[0]) + share * (scale(x[1]) - scale(x[0]));
+        return [log ? Math.exp(at) : at, y[0] + ((HEIGHT - BOTTOM - py) / (HEIGHT - TOP - BOTTOM)) * (y[1] - y[0])];
       },
       text: () => parts.join(""),
     };

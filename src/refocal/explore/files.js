@@ -1,0 +1,100 @@
+"use strict";
+// Logits and labels out of a .csv, .tsv or .npz file, read in the page: nothing leaves it.
+
+const files = (() => {
+  const LABELS = ["labels", "label", "y", "target", "targets"], VALUES = ["logits", "probabilities"];
+  const fail = (text) => { throw new Error(text); };
+
+  // The members of a zip archive by name; sizes come from its central directory, at the end of the file.
+  async function unzip(buffer) {
+    const view = new DataView(buffer), found = new Map();
+    let end = buffer.byteLength - 22;
+    while (end >= 0 && view.getUint32(end, true) !== 0x06054b50) end--;
+    if (end < 0) fail("This is no .npz file: the end of an archive is missing.");
+    let at = view.getUint32(end + 16, true);
+    for (let i = view.getUint16(end + 10, true); i > 0; i--) {
+      if (view.getUint32(at, true) !== 0x02014b50) fail("The .npz file is damaged.");
+      const [method, size, start] = [view.getUint16(at + 10, true), view.getUint32(at + 20, true), view.getUint32(at + 42, true)];
+      const [name, extra, comment] = [28, 30, 32].map((offset) => view.getUint16(at + offset, true));
+      const key = new TextDecoder().decode(new Uint8Array(buffer, at + 46, name));
+      const first = start + 30 + view.getUint16(start + 26, true) + view.getUint16(start + 28, true);
+      const bytes = buffer.slice(first, first + size);
+      const inflated = () => new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer();
+      found.set(key.replace(/\.npy$/, ""), method === 8 ? await inflated() : method === 0 ? bytes : fail("An unknown compression."));
+      at += 46 + name + extra + comment;
+    }
+    return found;
+  }
+
+  const half = (bits) => { // float16
+    const exponent = (bits >> 10) & 31, fraction = bits & 1023, sign = bits & 0x8000 ? -1 : 1;
+    if (exponent === 31) return fraction ? NaN : sign * Infinity;
+    return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
+  };
+  const KINDS = {
+    f2: [2, (v, i) => half(v.getUint16(i, true))], f4: [4, (v, i) => v.getFloat32(i, true)], f8: [8, (v, i) => v.getFloat64(i, true)],
+    i1: [1, (v, i) => v.getInt8(i)], i2: [2, (v, i) => v.getInt16(i, true)], i4: [4, (v, i) => v.getInt32(i, true)],
+    i8: [8, (v, i) => Number(v.getBigInt64(i, true))], u1: [1, (v, i) => v.getUint8(i)], u2: [2, (v, i) => v.getUint16(i, true)],
+    u4: [4, (v, i) => v.getUint32(i, true)], u8: [8, (v, i) => Number(v.getBigUint64(i, true))], b1: [1, (v, i) => v.getUint8(i)],
+  };
+
+  // An array of a .npy member as plain numbers, with its shape.
+  function array(buffer) {
+    const view = new DataView(buffer), wide = view.getUint8(6) > 1, start = wide ? 12 : 10;
+    const length = wide ? view.getUint32(8, true) : view.getUint16(8, true);
+    const head = new TextDecoder("latin1").decode(new Uint8Array(buffer, start, length));
+    const dtype = /'descr': '([<|=])(\w\d)'/.exec(head), shape = /'shape': \(([^)]*)\)/.exec(head);
+    if (!dtype || !shape || !KINDS[dtype[2]]) return null; // text, or another order of bytes
+    const [size, read] = KINDS[dtype[2]], sizes = shape[1].split(",").filter((s) => s.trim()).map(Number);
+    const count = sizes.reduce((a, b) => a * b, 1), values = new Float64Array(count);
+    for (let i = 0; i < count; i++) values[i] = read(view, start + length + size * i);
+    return { values, shape: sizes, columnsFirst: /'fortran_order': True/.test(head) };
+  }
+
+  async function fromNpz(buffer) {
+    const members = await unzip(buffer);
+    const pick = (names) => names.map((name) => members.has(name) && { name, of: array(members.get(name)) }).find((each) => each && each.of);
+    const values = pick(VALUES), labels = pick(LABELS);
+    if (!values || !labels) fail(`The .npz file must hold the arrays logits and labels. It holds ${[...members.keys()].join(", ")}.`);
+    const [n, classes] = values.of.shape;
+    if (values.of.shape.length !== 2 || classes < 2) fail("The logits must be of shape (rows, classes).");
+    if (labels.of.values.length !== n) fail(`There are ${n} rows of logits and ${labels.of.values.length} labels.`);
+    const at = values.of.columnsFirst ? (i, j) => j * n + i : (i, j) => i * classes + j;
+    const rows = Array.from({ length: n }, (_, i) => Array.from({ length: classes }, (_, j) => values.of.values[at(i, j)]));
+    return { rows, labels: [...labels.of.values], probabilities: values.name === "probabilities" };
+  }
+
+  function fromText(text, separator) {
+    const lines = text.split(/\r?\n/).filter((line) => line.trim());
+    const cells = (line) => line.split(separator).map((cell) => cell.trim().replace(/^"(.*)"$/, "$1"));
+    const heads = cells(lines[0] ?? "");
+    let last = heads.findIndex((head) => LABELS.includes(head.toLowerCase()));
+    if (last < 0) last = heads.length - 1;
+    const names = heads.filter((_, i) => i !== last);
+    if (names.length < 2 || lines.length < 2) fail("A text file needs a line of names, a column for each class and a column label.");
+    const rows = [], labels = [];
+    lines.slice(1).forEach((line, i) => {
+      const row = cells(line), label = row.splice(last, 1)[0], values = row.map(Number);
+      const named = names.findIndex((name) => name === label || name.replace(/^(logit|prob|class)_?/, "") === label);
+      const number = label !== "" && Number.isInteger(Number(label)) ? Number(label) : named;
+      if (values.length !== names.length || values.some(Number.isNaN)) fail(`Line ${i + 2} does not hold ${names.length} numbers and a label.`);
+      rows.push(values);
+      labels.push(number);
+    });
+    return { rows, labels, probabilities: false };
+  }
+
+  async function read(file) {
+    const ending = file.name.toLowerCase().split(".").pop();
+    const found = ending === "npz" ? await fromNpz(await file.arrayBuffer())
+      : ["csv", "tsv", "txt"].includes(ending) ? fromText(await file.text(), ending === "tsv" ? "\t" : ",") : fail("Give a .csv, .tsv or .npz file.");
+    const classes = found.rows[0].length;
+    const odd = found.labels.findIndex((label) => !Number.isInteger(label) || label < 0 || label >= classes);
+    if (odd >= 0) fail(`The label of row ${odd} must be a class from 0 to ${classes - 1}. Got ${found.labels[odd]} instead.`);
+    if (found.rows.some((row) => row.some((v) => Number.isNaN(v) || v === Infinity))) fail("The logits must be free of NaN and +inf.");
+    if (found.probabilities) found.rows = found.rows.map((row) => row.map((p) => Math.log(Math.max(p, 1e-16))));
+    return { rows: found.rows, labels: found.labels, title: file.name };
+  }
+
+  return { read };
+})();

@@ -1,0 +1,208 @@
+"""The first page of the explorer, in a headless Chromium: its numbers beside Python's, files, surface, address."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from helpers import draw_logits, wait_until
+from refocal.data import load_sample
+from refocal.explore import N_ROWS
+from refocal.maps import focal_temperature
+from refocal.maps.curves import Confidence, Pieces
+from refocal.maps.steps import Chain, Focal, Temperature
+from refocal.metrics import METRICS
+
+pytestmark = pytest.mark.slow
+
+KNOTS = np.log([0.5 / 0.5, 0.7 / 0.3, 0.9 / 0.1, 0.97 / 0.03, 0.995 / 0.005])
+
+
+def measured(driver):
+    return driver.execute_script("return window.explorer.measure()")
+
+
+def expected(log_p, labels):
+    p = np.exp(log_p)
+    return {
+        "ece": METRICS["ece"].function(labels, p),
+        "logLoss": METRICS["log_loss"].function(labels, log_p),
+        "accuracy": METRICS["accuracy"].function(labels, p),
+    }
+
+
+def assert_measured(driver, log_p, labels, tolerance=1e-9):
+    found = measured(driver)
+    for name, value in expected(log_p, labels).items():
+        assert found[name] == pytest.approx(value, abs=tolerance), name
+
+
+def point(driver):
+    return driver.execute_script("return [window.explorer.state.gamma, window.explorer.state.temperature]")
+
+
+def settle(driver):
+    driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+
+
+def test_the_embedded_network_is_the_sample(browser, explorer):
+    driver = browser(explorer)
+    rows = load_sample("cifar10-cross-entropy")[0]
+    logits, labels = np.asarray(rows.values[:N_ROWS], dtype=np.float64), rows.labels[:N_ROWS]
+    # Logits are rounded to 1/512.
+    assert_measured(driver, focal_temperature(logits, 0.0, 1.0), labels, tolerance=2e-3)
+
+
+@pytest.mark.parametrize("shifts", [[0.0] * 5, [0.5, -0.25, 0.1, -1.0, 2.0], [-3.0, -3.0, -3.0, -3.0, -3.0]])
+def test_the_map_is_the_chain_of_python(browser, explorer, shifts):
+    """The curve is a `Confidence` step whose pieces are lines between the knots."""
+    driver = browser(explorer)
+    logits, _ = draw_logits(60, 4, scale=3.0)
+    steps = np.diff(shifts) / np.diff(KNOTS)
+    values = [KNOTS[0] + shifts[0], *(KNOTS + shifts)]
+    slopes = [1.0, *(1.0 + steps), 1.0]
+    curve = Pieces.of([KNOTS.tolist()], [[values], [slopes]])
+    chain = Chain((Temperature(1.3), Focal(0.8), Confidence(curve)))
+    found = driver.execute_script(
+        "return arguments[0].map((row) => window.explorer.logits.calibrate(row, 0.8, 1.3, arguments[1]))",
+        logits.tolist(),
+        shifts,
+    )
+    np.testing.assert_allclose(found, chain.log_probabilities(logits), rtol=1e-9, atol=1e-9)
+
+
+def send(driver, path):
+    settle(driver)
+    driver.find_element(By.ID, "file").send_keys(str(path))
+    wait_until(
+        lambda: (
+            path.name in driver.find_element(By.ID, "data-about").text or driver.find_element(By.ID, "data-error").text
+        )
+    )
+    settle(driver)
+    return driver.find_element(By.ID, "data-error").text
+
+
+@pytest.mark.parametrize("kind", ["npz", "compressed", "half", "fortran", "csv", "names", "probabilities"])
+def test_files_are_read_in_the_page(browser, explorer, tmp_path, kind):
+    logits, labels = draw_logits(400, 3)
+    logits = logits.astype(np.float32)
+    path = tmp_path / f"mine.{'csv' if kind in ('csv', 'names') else 'npz'}"
+    if kind in ("csv", "names"):
+        heads = ["cat", "dog", "owl"]
+        last = [heads[i] for i in labels] if kind == "names" else labels
+        lines = [",".join(map(repr, map(float, row))) + f",{label}" for row, label in zip(logits, last, strict=True)]
+        path.write_text("\n".join([",".join([*heads, "label"]), *lines]))
+    elif kind == "compressed":
+        np.savez_compressed(path, logits=logits, labels=labels, class_names=np.array(["a", "b", "c"]))
+    elif kind == "half":
+        logits = logits.astype(np.float16)
+        np.savez(path, logits=logits, labels=labels.astype(np.uint8))
+    elif kind == "fortran":
+        np.savez(path, logits=np.asfortranarray(logits.astype(np.float64)), labels=labels)
+    elif kind == "probabilities":
+        np.savez(path, probabilities=np.exp(focal_temperature(logits.astype(np.float64), 0.0, 1.0)), labels=labels)
+    else:
+        np.savez(path, logits=logits, labels=labels)
+    driver = browser(explorer)
+    assert send(driver, path) == ""
+    assert "400 rows, 3 classes" in driver.find_element(By.ID, "data-about").text
+    assert_measured(driver, focal_temperature(logits.astype(np.float64), 0.0, 1.0), labels)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b,label\n1,2,0\n1,x,1\n", "Line 3 does not hold 2 numbers and a label"),
+        ("a,b,label\n1,2,0\n1,2,5\n", "The label of row 1 must be a class from 0 to 1. Got 5 instead."),
+        ("a,label\n1,0\n", "a column for each class"),
+    ],
+)
+def test_a_wrong_file_is_explained(browser, explorer, tmp_path, content, message):
+    path = tmp_path / "mine.csv"
+    path.write_text(content)
+    driver = browser(explorer)
+    before = measured(driver)
+    assert message in send(driver, path)
+    assert measured(driver) == before
+    path = tmp_path / "mine.npz"
+    path.write_bytes(b"no archive at all, but long enough to be looked at")
+    assert "no .npz file" in send(driver, path)
+
+
+def test_the_guide_and_its_buttons(browser, explorer):
+    driver = browser(explorer)
+    settle(driver)
+    assert driver.find_element(By.ID, "advice").text.startswith("Overconfident by")
+    driver.find_element(By.ID, "fit-t").click()
+    settle(driver)
+    after_t = measured(driver)
+    assert "Raise T" not in driver.find_element(By.ID, "advice").text
+    driver.find_element(By.ID, "fit-both").click()
+    settle(driver)
+    assert measured(driver)["logLoss"] < after_t["logLoss"] + 2e-3
+    driver.find_element(By.ID, "logits-reset").click()
+    settle(driver)
+    assert point(driver) == [0, 1]
+
+
+def test_the_point_on_the_surface_is_dragged_and_moved_by_keys(browser, explorer):
+    driver = browser(explorer)
+    wait_until(lambda: len(driver.find_elements(By.CSS_SELECTOR, "#fig-surface rect.cell")) == 180)
+    surface = driver.find_element(By.CSS_SELECTOR, "#fig-surface svg")
+    ActionChains(driver).drag_and_drop_by_offset(surface, 60, -40).perform()
+    settle(driver)
+    gamma, temperature = driver.execute_script(
+        "return [window.explorer.state.gamma, window.explorer.state.temperature]"
+    )
+    assert gamma > 0.5
+    assert temperature > 1.2
+    driver.execute_script("arguments[0].focus()", surface)
+    surface.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_UP)
+    settle(driver)
+    assert point(driver) == pytest.approx([gamma + 0.1, temperature * 1.03])
+
+
+def test_the_address_holds_the_state(browser, explorer):
+    driver = browser(explorer)
+    driver.get(f"{explorer.as_uri()}#logits?g=0.5&t=1.75&k=0,0.5,0,0,-1&d=1")
+    driver.refresh()
+    settle(driver)
+    state = driver.execute_script("return window.explorer.state")
+    assert (state["gamma"], state["temperature"], state["network"]) == (0.5, 1.75, 1)
+    assert state["shifts"] == [0, 0.5, 0, 0, -1]
+    slider = driver.find_element(By.ID, "logits-temperature")
+    slider.send_keys(Keys.ARROW_RIGHT)
+    settle(driver)
+    assert "t=1.76" in driver.current_url
+    driver.find_element(By.ID, "to-maps").click()
+    wait_until(lambda: driver.find_element(By.ID, "fig-binary").is_displayed())
+    assert not driver.find_element(By.ID, "fig-reliability").is_displayed()
+
+
+def test_on_a_telephone_the_sliders_stay_in_sight(browser, explorer):
+    driver = browser(explorer, 400)
+    settle(driver)
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= 400
+    driver.execute_script("document.getElementById('fig-surface').scrollIntoView()")
+    top = driver.execute_script("return document.getElementById('logits-temperature').getBoundingClientRect().top")
+    assert 0 <= top < 300
+
+
+def test_axe_finds_no_barrier_and_nothing_is_requested(browser, explorer, axe):
+    for scheme in ("light", "dark"):
+        driver = browser(explorer, 1200, scheme)
+        settle(driver)
+        assert axe(driver) == []
+        driver.get(f"{explorer.as_uri()}#maps")
+        settle(driver)
+        assert axe(driver) == []
+    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert all(re.match(r"data:|file:", url) for url in sent)

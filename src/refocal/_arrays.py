@@ -150,6 +150,21 @@ def to_numpy(array: Array) -> Any:
     return np.asarray(array)
 
 
+def in_half(p: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Numbers from 0 to 1 in half precision, as `astype` has them: that takes 60 ns for each below 2⁻¹⁴.
+
+    Below 2⁻¹⁴ half precision counts in steps of 2⁻²⁴, and its bits are that count.
+
+    >>> in_half(np.array([0.5, 1e-6], np.float32)) == np.array([0.5, 1e-6], np.float16)
+    array([ True,  True])
+    """
+    small = p < 2.0**-14
+    found = np.where(small, np.float32(0.0), p).astype(np.float16)
+    steps = np.rint(np.where(small, p, np.float32(0.0)) * np.float32(2.0**24)).astype(np.uint16)
+    np.copyto(found.view(np.uint16), steps, where=small)
+    return found
+
+
 def in_library_of(other: Array, values: Array) -> Array:
     """`values` as an array of the library of `other`; where that is another one, on the device of `other`."""
     xp = namespace(other)

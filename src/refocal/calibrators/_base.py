@@ -306,8 +306,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found = apply(self.chain_, logits.reshape(-1, logits.shape[-1]))
             if found is not None:
                 return found.probabilities.reshape(logits.shape)
-        log_p = self.log_proba_of(logits)
-        return namespace(log_p).exp(log_p)
+        return self.chain_.probabilities(logits)
 
     def _is_plain(self, X: Array) -> bool:
         """Whether these are logits of a NumPy array that need no preparation."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import row_blocks
+from refocal._arrays import in_half, row_blocks
 from refocal.engine import c_engine
 from refocal.maps.steps import BLOCK, Chain, Program
 
@@ -64,7 +64,7 @@ def _run(program: Program, logits: NDArray[Any], p: NDArray[Any], some: slice) -
         return c_engine.apply(program, x, part)
     made = np.empty(x.shape, dtype=x.dtype)
     seen = c_engine.apply(program, x, made)
-    part[...] = made
+    part[...] = in_half(made) if part.dtype == np.float16 and made.dtype == np.float32 else made
     return seen
 
 

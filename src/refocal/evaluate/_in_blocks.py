@@ -25,6 +25,7 @@ from refocal.evaluate._block_sums import (
     with_finer,
 )
 from refocal.evaluate._look import (
+    MOST_CLASSES,
     N_BINS,
     Look,
     Looks,
@@ -100,7 +101,7 @@ def _measure(rows: BlockedDataset, calibrators: tuple[Calibrator | None, ...]) -
         answer: Measured = rows.reduce(Pass(count, join_sums, partial(finish_sums, n_bins=N_BINS)))
         return answer
 
-    found = measure(report_cells(len(calibrators)), True)
+    found = measure(report_cells(len(calibrators)), rows.n_classes <= MOST_CLASSES)
     for _ in range(MAX_REFINEMENTS):
         if found.bound <= ECE_BOUND:
             break
@@ -120,7 +121,9 @@ def _look(found: Measured, i: int, n_classes: int, level: float, seconds: float)
         if metric.name in means:
             summaries[metric.name] = means[metric.name]
         elif metric.streamed is not None:
-            _note(metric.name, metric.streamed(known), summaries, values)
+            streamed = metric.streamed(known)
+            if streamed is not None:
+                _note(metric.name, streamed, summaries, values)
     calibration = known.calibration
     return Look(
         summaries=summaries,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from refocal.errors import DataError
 from refocal.evaluate._failures import Failures, is_last_hope
 from refocal.evaluate._groups import measure_groups
 from refocal.evaluate._look import (
+    MOST_CLASSES,
     N_BINS,
     Look,
     Looks,
@@ -29,6 +30,7 @@ from refocal.evaluate._look import (
 from refocal.evaluate._provenance import run_of
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow, Reliability
 from refocal.maps import log_softmax
+from refocal.maps.steps import in_row_blocks
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows, read_probabilities
 from refocal.metrics.bootstrap import summarise
@@ -91,13 +93,19 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
 def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArray[Any]:
     """Log-probabilities of a calibrator, or of the network itself, in float32 or float64."""
     if calibrator is None:
-        return np.asarray(to_numpy(log_softmax(wide(predictions.logits))))
-    values = wide(predictions.values if calibrator.input == predictions.input else predictions.logits)
+        return _by_rows(log_softmax, predictions.logits)
+    values = predictions.values if calibrator.input == predictions.input else predictions.logits
     if calibrator.input == "probabilities" and predictions.input == "logits":
-        values = np.exp(to_numpy(log_softmax(values)))
+        values = np.exp(_by_rows(log_softmax, values))
     if calibrator.input == "log-odds":
-        values = values[:, 1] - values[:, 0]
-    return np.asarray(to_numpy(calibrator.predict_log_proba(values)))
+        values = wide(values)[:, 1] - wide(values)[:, 0]
+    return _by_rows(calibrator.predict_log_proba, values)
+
+
+def _by_rows(function: Callable[[Any], Any], values: Any) -> NDArray[Any]:
+    """What a function says of widened rows; half precision is never held widened as a whole."""
+    found = function(wide(values)) if values.ndim == 1 else in_row_blocks(lambda rows: function(wide(rows)), values)
+    return np.asarray(to_numpy(found))
 
 
 def _groups(test: Predictions, calibrator: Calibrator | None, level: float, seed: int) -> list[GroupRow]:
@@ -132,7 +140,7 @@ def _classes(test: Predictions, calibrator: Calibrator | None) -> list[ClassRow]
     top, _, predicted = rows.top()
     confusions = _confusions(rows.labels, predicted)
     found = []
-    for label in range(test.n_classes):
+    for label in _most_frequent(rows.labels, test.n_classes):
         (p, occurs), said = rows.event(label), predicted == label
         weight = None if rows.weight is None else rows.weight[said]
         any_said = bool(said.any()) and (weight is None or weight.sum() > 0)
@@ -160,6 +168,12 @@ def _classes(test: Predictions, calibrator: Calibrator | None) -> list[ClassRow]
             )
         )
     return found
+
+
+def _most_frequent(labels: NDArray[np.int64], n_classes: int) -> list[int]:
+    """All classes, or those with the most rows where there are too many to show."""
+    order = np.argsort(-np.bincount(labels, minlength=n_classes), kind="stable")
+    return sorted(order[:MOST_CLASSES].tolist())
 
 
 def _confusions(labels: NDArray[np.int64], predicted: NDArray[Any]) -> dict[tuple[int, int], list[list[int]]]:

@@ -17,6 +17,8 @@ from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
 
 N_BINS = 15
+# So many classes have a row of their own; of more, those with the most rows. In blocks there is none for more.
+MOST_CLASSES = 1000
 
 
 Progress = Callable[[float, int, str], None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields, replace
@@ -17,14 +18,14 @@ from typing import Any, ClassVar, NamedTuple, Self
 import array_api_compat
 import numpy as np
 
-from refocal._arrays import Array, as_floating, namespace, row_blocks, without_warnings
+from refocal._arrays import Array, as_floating, is_torch, is_traced, namespace, row_blocks, without_warnings
 from refocal.errors import ParameterError
 from refocal.maps.affine import KINDS, features, keep_top, transform
 from refocal.maps.forward import focal_gaps
 from refocal.maps.row import gaps, normalise, softmax_row
 from refocal.maps.smoothing import unsmoothed
 
-# NumPy arrays of more numbers are walked through in blocks of so many, so that temporaries stay small.
+# More numbers in CPU memory are walked through in blocks of so many, so that temporaries stay small.
 BLOCK = 1 << 18
 
 # What a field of a step holds: a finite number above a bound, or finite numbers in the precision they are saved in.
@@ -182,12 +183,15 @@ class Chain(Step):
 
     def log_probabilities(self, logits: Array, row_axes: int = 1) -> Array:
         """Log-probabilities of checked logits, of their array kind, dtype and device; a row has so many axes."""
-        if not isinstance(logits, np.ndarray) or logits.size <= BLOCK:
-            return self._log_probabilities(logits)
-        rows = logits.reshape(-1, *logits.shape[-row_axes:])
-        blocks = row_blocks(len(rows), math.prod(rows.shape[1:]), entries=BLOCK)
-        parts = [self._log_probabilities(rows[some]) for some in blocks]
-        return np.concatenate(parts).reshape(logits.shape)
+        return in_row_blocks(self._log_probabilities, logits, row_axes)
+
+    def probabilities(self, logits: Array) -> Array:
+        """Their exponentials."""
+        return in_row_blocks(self._probabilities, logits)
+
+    def _probabilities(self, logits: Array) -> Array:
+        log_p = self._log_probabilities(logits)
+        return namespace(log_p).exp(log_p)
 
     @without_warnings
     def _log_probabilities(self, logits: Array) -> Array:
@@ -221,6 +225,32 @@ class Chain(Step):
                 gamma, temperature = last.find(Focal, "gamma", 0.0), last.find(Temperature, "temperature", 1.0)
                 return Chain(self.steps[: -len(kinds)]), gamma, temperature
         return self, 0.0, 1.0
+
+
+def in_row_blocks(function: Callable[[Array], Array], logits: Array, row_axes: int = 1) -> Array:
+    """What a function of rows says of logits, in blocks of rows where these are many and in CPU memory.
+
+    A row has so many axes; nothing is held but the answer and what one block needs.
+    """
+    if not is_walkable(logits) or math.prod(logits.shape) <= BLOCK:
+        return function(logits)
+    rows = logits.reshape(-1, *logits.shape[-row_axes:])
+    found: Array = None
+    for some in row_blocks(len(rows), math.prod(rows.shape[1:]), entries=BLOCK):
+        part = function(rows[some])
+        if found is None:
+            found = part.new_empty(rows.shape) if is_torch(part) else np.empty(rows.shape, part.dtype)
+        found[some] = part
+    return found.reshape(logits.shape)
+
+
+def is_walkable(logits: Array) -> bool:
+    """Whether rows can be taken one block after the other: in CPU memory, with nobody who records what is done."""
+    if not is_torch(logits):
+        return isinstance(logits, np.ndarray)
+    torch = sys.modules["torch"]
+    records = logits.requires_grad and torch.is_grad_enabled()
+    return not (is_traced(logits) or records) and logits.device.type == "cpu"
 
 
 def normalised(xp: Any, scores: Array) -> Array:

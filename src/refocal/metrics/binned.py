@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -115,14 +116,27 @@ def classwise_ece(
 
 def _classwise(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1") -> float:
     _check_options(n_bins, strategy, norm, "classwise_ece")
+    labels: Iterable[int] = range(rows.n_classes)
+    never = 0.0
+    if norm == "l1" and rows.n_classes > len(rows.labels):  # as a vocabulary has: a loop over all would take minutes
+        labels, never = np.unique(rows.labels).tolist(), _mean_of_absent(rows)
     errors = [
         norm_of_gaps(make_bins(*rows.event(label), rows.weight, n_bins=n_bins, strategy=strategy), norm)
-        for label in range(rows.n_classes)
+        for label in labels
     ]
-    return math.fsum(errors) / rows.n_classes
+    return math.fsum([*errors, never]) / rows.n_classes
 
 
-def _classwise_streamed(sums: BlockSums) -> StreamedMetric:
+def _mean_of_absent(rows: Rows) -> float:
+    """The sum of the mean probabilities of the classes that never occur: each is the l1 error of its class."""
+    present = np.unique(rows.labels)
+    absent = np.maximum(1.0 - rows.probabilities[:, present].sum(axis=1, dtype=np.float64), 0.0)
+    return float(np.average(absent, weights=rows.weight))
+
+
+def _classwise_streamed(sums: BlockSums) -> StreamedMetric | None:
+    if not sums.classes:
+        return None
     errors, bounds = zip(*((each.ece, each.error_bound) for each in sums.classes), strict=True)
     return StreamedMetric(float(np.mean(errors)), float(np.mean(bounds)))
 

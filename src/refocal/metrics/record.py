@@ -37,7 +37,8 @@ class StreamedMetric(NamedTuple):
 class Metric:
     """One metric: the public function, its other forms, and how it is shown.
 
-    `measure` takes checked rows and the options of `function`; `streamed` takes sums over blocks. A metric that is a
+    `measure` takes checked rows and the options of `function`; `streamed` takes sums over blocks, and
+    says None where these lack what it needs. A metric that is a
     mean has `terms`, one number for each row, and needs no other form: see `mean_metric`. The interval comes from
     resampling rows, unless the metric has an `error_model`, whose test is inverted, or a `summary` of its own.
 
@@ -50,7 +51,7 @@ class Metric:
     function: Callable[..., Any]
     label: str
     measure: Callable[..., float]
-    streamed: Callable[[BlockSums], StreamedMetric] | None = None
+    streamed: Callable[[BlockSums], StreamedMetric | None] | None = None
     error_model: Callable[..., ErrorModel | None] | None = None
     summary: Callable[..., Summary] | None = None
     terms: Callable[[Rows], Vector] | None = None

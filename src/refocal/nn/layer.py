@@ -9,9 +9,9 @@ import array_api_compat.torch as xp
 import torch
 from torch import Tensor, nn
 
-from refocal._arrays import SMALLEST
+from refocal._arrays import SMALLEST, row_blocks
 from refocal._validation import INPUTS, check_option
-from refocal.maps.steps import Chain, Step, normalised
+from refocal.maps.steps import BLOCK, Chain, Step, is_walkable, normalised
 
 
 class CalibrationLayer(nn.Module):
@@ -65,6 +65,14 @@ class CalibrationLayer(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Log-probabilities, of the shape of the logits; of log-odds with one axis more."""
+        if self.input == "log-odds" or self.class_axis == 0 or logits.numel() <= BLOCK or not is_walkable(logits):
+            return self._log_probabilities(logits)
+        log_p = torch.empty_like(logits)
+        for rows in row_blocks(logits.shape[0], logits[0].numel(), entries=BLOCK):
+            log_p[rows] = self._log_probabilities(logits[rows])
+        return log_p
+
+    def _log_probabilities(self, logits: Tensor) -> Tensor:
         if self.input == "log-odds":
             x = torch.stack([torch.zeros_like(logits), logits], dim=-1)
         else:

@@ -1,0 +1,91 @@
+"""Many classes, as a vocabulary has: nothing is held in a higher precision than it came in, and no table grows."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+
+from refocal import TemperatureScaling
+from refocal._arrays import in_half
+from refocal.data import Predictions
+from refocal.evaluate import evaluate
+from refocal.maps import Chain, Focal, Temperature, steps
+from refocal.metrics import classwise_ece, expected_calibration_error
+from refocal.nn import CalibrationLayer
+from refocal.report import write_report
+from refocal.scale import blocks
+
+RNG = np.random.default_rng(0)
+LOGITS = RNG.normal(size=(400, 3000))
+LABELS = np.where(np.arange(400) % 3 == 0, LOGITS.argmax(axis=1), RNG.integers(1500, size=400))
+STEPS = (Temperature(1.5), Focal(1.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_blocks_of_rows_change_nothing(dtype, monkeypatch):
+    tensor = torch.from_numpy(LOGITS).to(dtype)
+    found = Chain(STEPS).probabilities(tensor), CalibrationLayer(*STEPS)(tensor)
+    monkeypatch.setattr(steps, "BLOCK", 1 << 30)
+    monkeypatch.setattr("refocal.nn.layer.BLOCK", 1 << 30)
+    for each, whole in zip(found, (Chain(STEPS).probabilities(tensor), CalibrationLayer(*STEPS)(tensor)), strict=True):
+        assert each.dtype == dtype
+        assert torch.equal(each, whole)
+
+
+def test_images_in_a_layer_go_by_rows_and_gradients_do_not():
+    images = torch.from_numpy(LOGITS).float().reshape(20, 60, 40, 25)
+    layer = CalibrationLayer(*STEPS, class_axis=1)
+    recorded = images.clone().requires_grad_()
+    whole = layer(recorded)
+    whole.sum().backward()
+    assert torch.isfinite(recorded.grad).all()
+    assert torch.equal(layer(images), whole.detach())
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_predicting_holds_the_answer_and_little_else(dtype, monkeypatch):
+    monkeypatch.setattr(steps, "BLOCK", 1 << 14)
+    logits = LOGITS.astype(dtype)
+    tracemalloc.start()
+    found = Chain(STEPS).probabilities(logits)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * found.nbytes
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_classwise_ece_of_more_classes_than_rows(weighted):
+    p = np.exp(Chain().log_probabilities(3.0 * LOGITS[:60, :200]))
+    labels, weight = LABELS[:60] % 200, np.arange(1.0, 61.0) if weighted else None
+    each = [
+        expected_calibration_error(labels == label, p[:, label], n_bins=7, sample_weight=weight) for label in range(200)
+    ]
+    found = classwise_ece(labels, p, n_bins=7, sample_weight=weight)
+    assert found == pytest.approx(np.mean(each), rel=1e-12)
+
+
+def test_an_evaluation_shows_the_classes_with_the_most_rows(tmp_path):
+    rows = Predictions.from_logits(LOGITS.astype(np.float16), LABELS)
+    fitted = TemperatureScaling().fit(rows.values, rows.labels)
+    found = evaluate(rows, {"ts": fitted}, n_resamples=5)
+    shown = [row.label for row in found.after.classes]
+    assert len(shown) == 1000
+    assert set(shown) >= set(LABELS)
+    assert shown == [row.label for row in found.before.classes]
+    write_report(found, tmp_path / "report.html")
+    apart = evaluate(blocks([(LOGITS[:100], LABELS[:100]), (LOGITS[100:], LABELS[100:])]), {"ts": fitted})
+    assert not apart.after.classes
+    assert "classwise_ece" not in apart["ts"].values
+    assert apart["ts"].measures["log_loss"].value == pytest.approx(found["ts"].measures["log_loss"].value, rel=1e-3)
+    write_report(apart, tmp_path / "report.html")
+
+
+def test_half_precision_is_that_of_astype():
+    exact = np.arange(1 << 15, dtype=np.uint16).view(np.float16).astype(np.float32)
+    exact = exact[exact <= 1.0]
+    between = 0.5 * (exact[1:] + exact[:-1])  # ties, which go to the even one
+    p = np.concatenate([exact, between, np.nextafter(between, np.float32(0)), np.nextafter(between, np.float32(1))])
+    np.testing.assert_array_equal(in_half(p).view(np.uint16), p.astype(np.float16).view(np.uint16))

@@ -21,7 +21,7 @@ import pytest
 import rich.console
 
 from refocal import theory
-from refocal_paper import layout, paired, smoke
+from refocal_paper import claims_layout, coverage, layout, smoke
 from refocal_paper.cli import bar
 from refocal_paper.cli.figures import complete_figure
 from refocal_paper.datasets import SOURCES, Source
@@ -72,7 +72,7 @@ def test_sweep_and_table(refocal_paper, folder):
     assert (code, out) == (0, layout.markdown(cells))
     assert err == "refocal-paper: left out, as not finished: another\n"
     whole = refocal_paper("table", "runs", "--claims")[1]
-    assert whole == f"{layout.markdown(cells)}\n{layout.claims_markdown(cells)}"
+    assert whole == f"{layout.markdown(cells)}\n{claims_layout.claims_markdown(cells)}"
     assert (folder / "paper" / "table.md").read_text() == whole
     assert (folder / "page.md").read_text() == f"{layout.BEGIN}\n\n{whole.strip()}\n\n{layout.END}\n"
     assert refocal_paper("table", "runs", "--latex")[1] == (folder / "paper" / "table.tex").read_text()
@@ -149,8 +149,8 @@ def test_one_line_that_says_what_to_do(files, refocal_paper, monkeypatch, line, 
         (files / "cells" / "a").mkdir()
         monkeypatch.setattr("refocal_paper.measure.find_cells", lambda runs: ([runs / "a"], []))
         monkeypatch.setattr("refocal_paper.measure.measure_cell", lambda _: {})
-        for name in ("markdown", "claims_markdown"):
-            monkeypatch.setattr(layout, name, lambda _: "")
+        monkeypatch.setattr(layout, "markdown", lambda _: "")
+        monkeypatch.setattr(claims_layout, "claims_markdown", lambda _: "")
     before = sorted(os.listdir())
     found, out, err = refocal_paper(*line.split())
     assert (found, out) == (code, "")
@@ -260,11 +260,11 @@ def test_reproduce(refocal_paper, folder):
 
 
 def test_coverage_is_written_and_printed(refocal_paper, folder, monkeypatch):
-    monkeypatch.setattr(paired, "SCENARIOS", paired.SCENARIOS[:1])
+    monkeypatch.setattr(coverage, "SCENARIOS", coverage.SCENARIOS[:1])
     code, out, err = refocal_paper("coverage", "--trials", "3", "--resamples", "2", "-o", "coverage.md")
     assert (code, err) == (0, "")
     assert out == (folder / "coverage.md").read_text()
-    assert out.count(paired.SCENARIOS[0].title) == 2  # of 2,000 and of 10,000 rows
+    assert out.count(coverage.SCENARIOS[0].title) == 2  # of 2,000 and of 10,000 rows
 
 
 def test_the_shell_completes_figures():

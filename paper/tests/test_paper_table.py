@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from refocal import metrics
 from refocal.errors import FormatError
 from refocal.maps import focal, focal_temperature, inverse_focal, log_softmax
 from refocal.theory import closest_temperature
-from refocal_paper import claims, layout
+from refocal_paper import claims, claims_layout, layout
 from refocal_paper.measure import LATER, find_cells, map_temperature, measure_cell
 from refocal_paper.printed import PRINTED
 from refocal_paper.protocol import build_protocol_rows
 from refocal_paper.quoted import marked, quoted_numbers
 from refocal_paper.recipe import Recipe, paper, short
-from refocal_paper.table import build_differences, build_rows, recipe_name
+from refocal_paper.table import build_differences, build_rows, ece_difference, recipe_name
 
 CE = short("cifar100")
 RECIPES = [CE, replace(CE, seed=2), replace(CE, loss="focal-3"), paper("cifar100", loss="focal-3"),
@@ -58,6 +59,11 @@ def log_loss_at(logits, labels, temperature):
     return -log_p[np.arange(len(labels)), labels].mean()
 
 
+def point(cell, row):
+    """γ and T chosen by ECE."""
+    return cell[row]["ece"]["gamma"], cell[row]["ece"]["temperature"]
+
+
 def test_a_cells_numbers_are_those_of_a_plain_search(runs):
     folder = runs / CE.key
     cell, data = measure_cell(folder), np.load(folder / "logits.npz")
@@ -67,11 +73,14 @@ def test_a_cells_numbers_are_those_of_a_plain_search(runs):
     assert cell["ts"]["nll"]["log_loss"] == pytest.approx(log_loss_at(data["test"], data["yt"], best), rel=1e-5)
     assert cell["raw"]["log_loss"] == pytest.approx(log_loss_at(data["test"], data["yt"], 1.0), rel=1e-5)
     assert cell["accuracy"] == pytest.approx((data["test"].argmax(axis=1) == data["yt"]).mean())
-    assert cell["squared_error_difference"]["low"] < cell["squared_error_difference"]["high"]
-    for measure, criterion in (("log_loss", "nll"), ("ece", "ece")):
-        apart = cell["differences"][f"fts - ts, {measure}"]
-        assert apart["difference"] == pytest.approx(cell["fts"][criterion][measure] - cell["ts"][criterion][measure])
-        assert apart["low"] <= apart["difference"] <= apart["high"]
+    apart = cell["differences"]["fts - ts, log_loss"]
+    assert apart["difference"] == pytest.approx(cell["fts"]["nll"]["log_loss"] - cell["ts"]["nll"]["log_loss"])
+    assert apart["low"] <= apart["difference"] <= apart["high"]
+    assert ece_difference(cell) == cell["fts"]["ece"]["ece"] - cell["ts"]["ece"]["ece"]
+    p = [np.exp(focal_temperature(data["test"].astype(np.float32), *point(cell, row))) for row in ("fts", "ts")]
+    expected = metrics.squared_ece_difference(data["yt"], *p)
+    assert cell["squared_ece_difference"]["difference"] == pytest.approx(expected.difference, abs=1e-6)
+    assert cell["squared_ece_difference"]["high"] == pytest.approx(expected.high, abs=1e-6)
     pairs = dict(map(tuple, cell["pairs"]["nll"]))
     assert sorted(pairs) == [-0.5, -0.25, 0.0, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0]
     assert pairs[0.0] == cell["ts"]["nll"]["temperature"]
@@ -171,7 +180,7 @@ def test_recipes_are_told_apart():
 def test_the_table_in_writing(cells):
     text = layout.markdown(cells)
     tables = [block for block in text.split("\n\n") if block.startswith("|")]
-    for block, columns, rows in zip(tables, (11, 7, 12, 6, 7), (8, 8, 8, 2, 5), strict=True):
+    for block, columns, rows in zip(tables, (11, 9, 7, 12, 6, 6), (8, 2, 8, 8, 2, 5), strict=True):
         lines = [line.split("|")[1:-1] for line in block.strip().split("\n")]
         assert {len(line) for line in lines} == {columns}
         assert len(lines) == rows + 2
@@ -180,7 +189,8 @@ def test_the_table_in_writing(cells):
     assert f"{100 * score.mean:.2f} ± {100 * score.sd:.2f} ({score.temperature:.2f})" in tables[0]
     assert "| 77.6 ± 0.6 | 0.88 ± 0.02 (1.31) | 3.01 ± 0.43 (1.45) |" in tables[0]
     for difference in build_differences(cells):
-        assert difference.cell in tables[4]
+        assert difference.cell in tables[5]
+    assert "| 76.7 | 17.52 | 3.42 (2.1) |" in tables[1]
     tex = layout.latex(cells)
     rows = [line for line in tex.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
     assert {line.count("&") for line in rows} == {10}
@@ -224,7 +234,7 @@ def test_the_claims_are_what_the_cells_say(cells):
     )
     assert composition.map_theory == closest_temperature(3.0, 3).temperature
     assert composition.map_measured is not None
-    text = layout.claims_markdown(cells)
+    text = claims_layout.claims_markdown(cells)
     assert f"{composition.gap * composition.map_theory:.2f}" in text
     assert "T falls by log-loss in 1 of 1 steps" in text
 
@@ -300,11 +310,11 @@ def test_calibration_on_the_training_images(tmp_path, runs):
     assert focal.ece_mapped == pytest.approx(plain.ece, abs=2e-3)
     assert (plain.ece_mapped, ada.ece_mapped) == (None, None)
     assert ada.temperature == pytest.approx(0.7, abs=0.05)
-    text = layout.claims_markdown(cells)
+    text = claims_layout.claims_markdown(cells)
     assert text.count("### Calibration on the training images") == 1
     assert f"| focal-3 | 1 | {100 * focal.accuracy:.2f} | {100 * focal.underconfidence:+.2f} |" in text
     assert json.loads(json.dumps(layout.as_json(cells)))["claims"]["mechanisms"][1]["ece"] == focal.ece
-    assert "training images" not in layout.claims_markdown([before])
+    assert "training images" not in claims_layout.claims_markdown([before])
 
 
 def test_cells_without_logits_and_cells_from_before(tmp_path):
@@ -320,7 +330,7 @@ def test_cells_without_logits_and_cells_from_before(tmp_path):
     assert measure_cell(folder) == old  # they are not: what is there is used
     assert find_cells(tmp_path) == ([folder], [])
     assert claims.lines([old]) == []
-    assert "No cell kept its pairs" in layout.claims_markdown([old])
+    assert "No cell kept its pairs" in claims_layout.claims_markdown([old])
     assert layout.markdown([old]).count("| FTS |") == 2
 
 
@@ -369,7 +379,7 @@ def results():
 def test_the_page_shows_what_the_cells_say(results):
     page = (PAPER / "docs" / "reproduction.md").read_text(encoding="utf-8")
     shown = page.split(layout.BEGIN)[1].split(layout.END)[0].strip()
-    whole = f"{layout.markdown(results)}\n{layout.claims_markdown(results)}"
+    whole = f"{layout.markdown(results)}\n{claims_layout.claims_markdown(results)}"
     command = "refocal-paper table paper/results -o paper/results --page paper/docs/reproduction.md"
     assert shown == whole.strip(), f"run: {command}"
     assert (PAPER / "results" / "table.md").read_text(encoding="utf-8") == whole
@@ -393,17 +403,39 @@ def test_quoted_numbers_are_those_of_the_files(results):
     (long,) = (c for c in results if (c["recipe"]["loss"], c["recipe"]["epochs"]) == ("cross-entropy", 350))
     assert numbers["cifar100/350/cross-entropy/ts/ece"] == f"{100 * long['ts']['ece']['ece']:.2f} %"
     assert numbers["paper/cifar100/cross-entropy/ts/ece"] == "3.01 %"
-    gain = [1 - c["fts"]["nll"]["log_loss"] / c["ts"]["nll"]["log_loss"] for c in results]
-    distance = [abs(np.log(c["ts"]["nll"]["temperature"])) for c in results]
+    usual = [c for c in results if "reduction" not in c["recipe"]]  # but for the ablation
+    gain = [1 - c["fts"]["nll"]["log_loss"] / c["ts"]["nll"]["log_loss"] for c in usual]
+    distance = [abs(np.log(c["ts"]["nll"]["temperature"])) for c in usual]
     ranks = [np.array([np.mean([(w < v) + 0.5 * (w == v) for w in x]) for v in x]) for x in (gain, distance)]
     assert numbers["all/gain-and-distance"] == f"{np.corrcoef(*ranks)[0, 1]:.2f}"
     assert numbers["theory/tau-1"] == f"{1 / np.e:.4f}"
     alone = [c for c in results if c.get("mapped")]
     worse = sum(c["mapped"]["ece"] > c["raw"]["ece"] for c in alone)
     assert numbers["all/map-alone/worse"] == f"{worse} of {len(alone)}"
-    ten = [c for c in results if c["recipe"]["dataset"] == "cifar10"]
+    ten = [c for c in usual if c["recipe"]["dataset"] == "cifar10"]
     lower = sum(c["fts"]["ece"]["ece"] < c["ts"]["ece"]["ece"] for c in ten)
     assert numbers["cifar10/ece/lower"] == f"{lower} of {len(ten)}"
     kept = [c["train"] for c in ten if c["recipe"]["loss"] == "focal-3"]
     under = np.mean([part["accuracy"] - part["confidence"] for part in kept])
     assert numbers["cifar10/60/focal-3/train/underconfidence"] == f"{100 * under:.1f}"
+    (mean,) = (c for c in results if "reduction" in c["recipe"])
+    assert numbers["cifar10/60/mean-loss/cross-entropy/ts/log-loss-t"] == f"{mean['ts']['nll']['temperature']:.2f}"
+    assert numbers["cifar10/60/cross-entropy/ts/log-loss-t"] != f"{mean['ts']['nll']['temperature']:.2f}"
+
+
+def test_numbers_beyond_the_test_set_are_those_of_the_files(results):
+    numbers = quoted_numbers(results)
+    kept = [json.loads(path.read_text()) for path in sorted((PAPER / "results").glob("*/shift.json"))]
+    strongest = [parts[4] for shift in kept for parts in shift["corrupted"].values()]
+    assert numbers["shift/networks"] == str(len(kept))
+    assert numbers["shift/strength-5/ts/ece"] == f"{100 * np.mean([part['ts']['ece'] for part in strongest]):.1f} %"
+    lower = sum(part["auto"]["ece"] < part["raw"]["ece"] for part in strongest)
+    assert numbers["shift/strength-5/auto/lower"] == f"{lower} of {len(strongest)}"
+    text = claims_layout.claims_markdown(results)
+    cell = next(c for c in results if "shift" in c and c["recipe"]["loss"] == "flsd-53")
+    blurred = cell["shift"]["corrupted"]["blur"]
+    means = [100 * np.mean([part[way]["ece"] for part in blurred]) for way in claims.WAYS]
+    accuracy = 100 * np.mean([part["accuracy"] for part in blurred])
+    assert f"| blur | {accuracy:.1f} | " + " | ".join(f"{value:.2f}" for value in means) + " |" in text
+    auroc = cell["shift"]["unknown"]["auroc"]
+    assert "| cifar100 | " + " | ".join(f"{auroc[way]:.4f}" for way in claims.WAYS) + " |" in text

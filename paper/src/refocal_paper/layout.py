@@ -1,8 +1,7 @@
-"""The table and the claims in writing: Markdown, LaTeX, JSON, and a part of a page."""
+"""The table in writing: Markdown, LaTeX, JSON, and a part of a page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 from refocal._files import write_atomically
 from refocal.errors import FormatError
 from refocal_paper import claims
-from refocal_paper.printed import Printed
+from refocal_paper.claims_layout import table
+from refocal_paper.printed import REPORTED, Printed
 from refocal_paper.protocol import ProtocolRow, build_protocol_rows
 from refocal_paper.table import (
     Cell,
@@ -20,12 +20,14 @@ from refocal_paper.table import (
     Spread,
     build_differences,
     build_rows,
+    ece_difference,
     group_cells,
+    named_cells,
     signed_rank,
 )
 
 BEGIN, END = "<!-- refocal-paper table: begin -->", "<!-- refocal-paper table: end -->"
-SCALES = {"log_loss": (1.0, 4), "ece": (100.0, 2), "squared_error": (1e4, 2)}  # factor and digits of a difference
+SCALES = {"log_loss": (1.0, 4), "squared_ece": (1e4, 2)}  # factor and digits of a difference
 CHOSEN = {"log_loss": "nll", "ece": "ece"}  # the paper scores each measure where it was also the criterion
 
 
@@ -35,19 +37,12 @@ def markdown(cells: list[Cell]) -> str:
     return (
         "### Beside the paper's\n\nLog-loss where the parameters were chosen by log-loss, ECE where they were chosen "
         f"by ECE, as in the paper; mean ± standard deviation over the seeds.\n\n{_main_table(rows)}\n"
-        f"### Both criteria\n\n{_criteria_table(rows)}\n{_protocol(cells)}{_maps_alone(cells)}"
-        "### FTS against TS in every cell\n\nFTS minus TS on the same test images, with paired 95 % intervals: "
-        "log-loss where both were chosen by log-loss, ECE in percentage points and the squared calibration error in "
-        "points² where both were chosen by ECE. The intervals of the ECE are those of the bootstrap and cover less "
-        "than they say; those of the squared error, whose bias is taken off, cover 95 % (see below).\n\n"
+        f"{_reported(rows)}### Both criteria\n\n{_criteria_table(rows)}\n{_protocol(cells)}{_maps_alone(cells)}"
+        "### FTS against TS in every cell\n\nFTS minus TS on the same test images: log-loss where both were chosen by "
+        "log-loss, ECE in percentage points and the unbiased squared ECE in points² where both were chosen by ECE; "
+        "with paired 95 % intervals, which differences of ECEs do not have.\n\n"
         f"{_difference_table(cells)}"
     )
-
-
-def claims_markdown(cells: list[Cell]) -> str:
-    """The paper's other claims, as tables."""
-    parts = (_changes, _temperatures, _mechanisms, _lines, _compositions, _equivalents)
-    return "\n".join(text for part in parts if (text := part(cells)))
 
 
 def latex(cells: list[Cell]) -> str:
@@ -88,19 +83,39 @@ def update_page(page: Path, text: str) -> None:
 def _main_table(rows: list[Row]) -> str:
     heads = ("training", "method", "recipe", "seeds", "accuracy, %", "log-loss (γ, T)", "ECE, % (γ, T)",
              "paper: accuracy", "log-loss (T)", "ECE (T)", "γ")  # fmt: skip
-    return _table(heads, [(_training(r), r.method, r.recipe, len(r.seeds), *_ours(r), *_theirs(r.paper)) for r in rows])
+    return table(heads, [(_training(r), r.method, r.recipe, len(r.seeds), *_ours(r), *_theirs(r.paper)) for r in rows])
 
 
 def _criteria_table(rows: list[Row]) -> str:
     heads = ("training", "method", "recipe", "log-loss, chosen by log-loss", "by ECE", "ECE, %, chosen by log-loss",
              "by ECE")  # fmt: skip
-    return _table(
+    return table(
         heads,
         [
             (_training(r), r.method, r.recipe, *(_score(r, m, c) for m in ("log_loss", "ece") for c in ("nll", "ece")))
             for r in rows
         ],
     )
+
+
+def _reported(rows: list[Row]) -> str:
+    lines = []
+    for row in rows:
+        theirs = REPORTED.get((row.dataset, row.loss)) if row.network == "resnet50" and row.method == "TS" else None
+        if theirs is not None:
+            ours = (_spread(row.accuracy, 100.0, 1), _spread(row.raw_ece, 100.0, 2), _score(row, "ece", "ece"))
+            scaled = f"{theirs.ece_scaled:.2f} ({theirs.temperature:g})"
+            numbers = (f"{theirs.accuracy:.1f}", f"{theirs.ece:.2f}", scaled)
+            lines.append((_training(row), row.recipe, len(row.seeds), *ours, *numbers))
+    if not lines:
+        return ""
+    heads = ("training", "recipe", "seeds", "accuracy, %", "ECE, %", "after TS (T by ECE)", "theirs: accuracy", "ECE",
+             "after TS (T)")  # fmt: skip
+    text = (
+        "The paper follows the trainings of Mukhoti et al. (2020). Their numbers, for AdaFocal those of Ghosh et al. "
+        "(2022), beside ours; ECE has bins of equal width there and of equal mass here."
+    )
+    return f"### Beside Mukhoti et al.'s\n\n{text}\n\n{table(heads, lines)}\n"
 
 
 def _protocol(cells: list[Cell]) -> str:
@@ -115,7 +130,7 @@ def _protocol(cells: list[Cell]) -> str:
         "kept. The paper's code computes ECE with interpolated bin edges. Off by: (ours - the paper's) / its standard "
         "deviation; for the ECE, as its code computes it.\n\n"
     )
-    return text + _table(heads, [_protocol_line(row) for row in rows]) + "\n"
+    return text + table(heads, [_protocol_line(row) for row in rows]) + "\n"
 
 
 def _maps_alone(cells: list[Cell]) -> str:
@@ -129,7 +144,7 @@ def _maps_alone(cells: list[Cell]) -> str:
         for m in found
     ]  # fmt: skip
     text = "### The map without rows\n\nThe focal map with γ of training and T = 1, which needs no rows to fit on."
-    return f"{text}\n\n{_table(heads, rows)}\n"
+    return f"{text}\n\n{table(heads, rows)}\n"
 
 
 def _protocol_line(row: ProtocolRow) -> tuple[Any, ...]:
@@ -152,24 +167,25 @@ def _protocol_line(row: ProtocolRow) -> tuple[Any, ...]:
 
 def _difference_table(cells: list[Cell]) -> str:
     found = build_differences(cells)
+    by_cell = {name: {d.measure: d for d in some} for name, some in groupby(found, lambda d: d.cell)}
     rows = []
-    for cell, some in groupby(found, lambda difference: difference.cell):
-        by_measure = {difference.measure: difference for difference in some}
+    for name, cell in named_cells(cells):
         texts = []
         for measure, (scale, digits) in SCALES.items():
-            d = by_measure.get(measure)
+            d = by_cell[name].get(measure)
             texts += ["–", "–"] if d is None else [_interval(d, scale, digits), d.verdict]
-        rows.append((cell, *texts))
-    heads = ("cell", "log-loss, FTS - TS", "says", "ECE, points", "says", "squared error, points²", "says")
+        rows.append((name, *texts[:2], f"{100.0 * ece_difference(cell):+.2f}", *texts[2:]))
+    heads = ("cell", "log-loss, FTS - TS", "says", "ECE, points", "squared ECE, points²", "says")
     counts = []
-    for measure, name in (("log_loss", "Log-loss"), ("ece", "ECE"), ("squared_error", "Squared error")):
+    for measure, title in (("log_loss", "Log-loss"), ("squared_ece", "Squared ECE")):
         own = [d for d in found if d.measure == measure]
         lower, below, above = (
             sum(test(d) for d in own)
             for test in (lambda d: d.difference < 0.0, lambda d: d.verdict == "lower", lambda d: d.verdict == "higher")
         )
-        counts.append(f"{name}: lower in {lower} of {len(own)} cells, intervals below 0: {below}, above: {above}.")
-    return _table(heads, rows) + f"\n{' '.join(counts)}\n{_signed_ranks(cells)}"
+        counts.append(f"{title}: lower in {lower} of {len(own)} cells, intervals below 0: {below}, above: {above}.")
+    counts.append(f"ECE: lower in {sum(ece_difference(cell) < 0.0 for cell in cells)} of {len(cells)}.")
+    return table(heads, rows) + f"\n{' '.join(counts)}\n{_signed_ranks(cells)}"
 
 
 def _signed_ranks(cells: list[Cell]) -> str:
@@ -181,92 +197,6 @@ def _signed_ranks(cells: list[Cell]) -> str:
         f"p = {by_loss:.2g} for the log-loss, {by_ece:.2g} for the ECE. They share their test images and differ in "
         "little else, so they are not independent, and the p-values are too small.\n"
     )
-
-
-def _changes(cells: list[Cell]) -> str:
-    rows = [(c.setting, c.what, f"{100.0 * c.mean:+.1f} %", f"{c.smaller} of {c.cells}") for c in claims.changes(cells)]
-    return "### What choosing by ECE and a second parameter do\n\n" + _table(
-        ("setting", "relative change", "mean over the cells", "smaller in"), rows
-    )
-
-
-def _temperatures(cells: list[Cell]) -> str:
-    text = "### The optimal temperature by γ of training\n\n"
-    found = claims.trainings(cells)
-    heads = ("setting", "γ of training", "T by log-loss", "T by ECE", "accuracy, %", "ECE after TS, %")
-    text += _table(
-        heads,
-        [
-            (t.setting, f"{t.gamma:g}", f"{t.temperature_nll:.2f}", f"{t.temperature_ece:.2f}",
-             f"{100.0 * t.accuracy:.1f}", f"{100.0 * t.ece:.2f}")
-            for t in found
-        ],
-    )  # fmt: skip
-    for setting, some in groupby(found, lambda training: training.setting):
-        group = list(some)
-        if len(group) > 1:
-            steps = [claims.falls([getattr(t, f"temperature_{c}") for t in group]) for c in ("nll", "ece")]
-            words = " and ".join(
-                f"by {c} in {a} of {b} steps" for c, (a, b) in zip(("log-loss", "ECE"), steps, strict=True)
-            )
-            text += f"\n{setting}: T falls {words}.\n"
-    return text
-
-
-def _mechanisms(cells: list[Cell]) -> str:
-    found = claims.mechanisms(cells)
-    heads = ("setting", "training", "seeds", "accuracy, %", "minus confidence, points", "ECE, %", "log-loss",
-             "T by log-loss", "T, held-out images", "ECE behind the focal map, %")  # fmt: skip
-    rows = [
-        (m.setting, m.loss, m.seeds, f"{100.0 * m.accuracy:.2f}", f"{100.0 * m.underconfidence:+.2f}",
-         f"{100.0 * m.ece:.2f}", f"{m.log_loss:.4f}", f"{m.temperature:.2f}", f"{m.temperature_held_out:.2f}",
-         "–" if m.ece_mapped is None else f"{100.0 * m.ece_mapped:.2f}")
-        for m in found
-    ]  # fmt: skip
-    text = "### Calibration on the training images\n\nAs they are, neither cropped nor flipped.\n\n"
-    return text + _table(heads, rows) if found else ""
-
-
-def _lines(cells: list[Cell]) -> str:
-    found = claims.lines(cells)
-    text = "### The best T for each γ of the map: how near to a line\n\n"
-    if not found:
-        return text + "No cell kept its pairs.\n"
-    heads = ("cell", "chosen by", "T =", "R², γ ≤ 1", "R² with γ = 5")
-    names = {"nll": "log-loss", "ece": "ECE"}
-    rows = [
-        (line.cell, names[line.criterion], f"{line.intercept:.2f} {line.slope:+.2f} γ", f"{line.r_squared:.3f}",
-         f"{line.r_squared_with_5:.3f}")
-        for line in found
-    ]  # fmt: skip
-    text += _table(heads, rows)
-    for criterion, name in names.items():
-        values = sorted(line.r_squared for line in found if line.criterion == criterion)
-        text += (
-            f"\nBy {name}: R² from {values[0]:.3f} to {values[-1]:.3f}, {values[len(values) // 2]:.3f} in the middle.\n"
-        )
-    return text
-
-
-def _compositions(cells: list[Cell]) -> str:
-    text = "### The map's temperature times the gap of cross-entropy\n\n"
-    heads = ("setting", "γ of training", "T of cross-entropy", "map: 3 classes", "product", "map: on the network",
-             "product", "T found")  # fmt: skip
-    rows = []
-    for c in claims.compositions(cells):
-        measured = ("–", "–") if c.map_measured is None else (f"{c.map_measured:.2f}", f"{c.gap * c.map_measured:.2f}")
-        theory = (f"{c.map_theory:.2f}", f"{c.gap * c.map_theory:.2f}")
-        rows.append((c.setting, f"{c.gamma:g}", f"{c.gap:.2f}", *theory, *measured, f"{c.found:.2f}"))
-    return text + (_table(heads, rows) if rows else "Needs cells of cross-entropy and of focal loss in one setting.\n")
-
-
-def _equivalents(cells: list[Cell]) -> str:
-    heads = ("cell", "γ", "T", "map's T (3 classes) × T", "T of TS")
-    rows = [
-        (e.cell, f"{e.gamma:g}", f"{e.temperature:.2f}", f"{e.product:.2f}", f"{e.ts:.2f}")
-        for e in claims.equivalents(cells)
-    ]
-    return "### FTS chosen by log-loss, as one temperature\n\n" + _table(heads, rows)
 
 
 def _training(row: Row | ProtocolRow) -> str:
@@ -304,11 +234,6 @@ def _spread(value: Spread, scale: float, digits: int) -> str:
 def _interval(d: Difference, scale: float, digits: int) -> str:
     value, low, high = (f"{scale * number:+.{digits}f}" for number in (d.difference, d.low, d.high))
     return f"{value} [{low}, {high}]"
-
-
-def _table(heads: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> str:
-    lines = [heads, ("---",) * len(heads), *rows]
-    return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
 
 
 def _tex(text: str) -> str:

@@ -18,7 +18,6 @@ from refocal._files import write_atomically
 from refocal.calibrators import FocalTemperatureScaling, TemperatureScaling
 from refocal.errors import FormatError
 from refocal.maps import focal, log_softmax
-from refocal_paper.paired import squared_error_difference
 from refocal_paper.protocol import measure_by_gamma
 from refocal_paper.recipe import from_dict
 
@@ -30,7 +29,7 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 # What metrics.json holds, beside the recipe, and what it holds since later.
 PARTS = ("accuracy", "raw", *ROWS, "differences")
-LATER = {"pairs", "map_temperature", "by_gamma", "mapped", "squared_error_difference"}
+LATER = {"pairs", "map_temperature", "by_gamma", "mapped", "squared_ece_difference"}
 
 
 def find_cells(runs: Path) -> tuple[list[Path], list[Path]]:
@@ -43,8 +42,14 @@ def find_cells(runs: Path) -> tuple[list[Path], list[Path]]:
 def measure_cell(folder: Path) -> dict[str, Any]:
     """The measures of a cell, from its logits; kept in metrics.json and read from there the next time.
 
-    The logits may be gone by then. Where they are not, what an older version did not measure is added.
+    The logits may be gone by then. Where they are not, what an older version did not measure is added. What was
+    measured beyond the test set right after training, in shift.json, comes with it.
     """
+    shift = folder / "shift.json"
+    return {**_measured(folder), **({"shift": _read_json(shift)} if shift.is_file() else {})}
+
+
+def _measured(folder: Path) -> dict[str, Any]:
     kept, logits = folder / "metrics.json", folder / "logits.npz"
     found: dict[str, Any] = {}
     if kept.is_file():
@@ -85,12 +90,13 @@ def measure(data: dict[str, NDArray[Any]], gamma: float) -> dict[str, Any]:
                 **scores(y_test, log_p[f"{row} {criterion}"]),
             }
     result["differences"] = {
-        f"{row} - ts, {name}": _difference(y_test, log_p[f"{row} {of}"], log_p[f"ts {criterion}"], name)
-        for row, of_nll, of_ece in (("fts", "nll", "ece"), ("default", "auto", "auto"))
-        for name, criterion, of in (("log_loss", "nll", of_nll), ("ece", "ece", of_ece))
+        f"{row} - ts, log_loss": asdict(
+            metrics.paired_bootstrap(metrics.log_loss, y_test, log_p[f"{row} {criterion}"], log_p["ts nll"])
+        )
+        for row, criterion in (("fts", "nll"), ("default", "auto"))
     }
     probabilities = (np.exp(log_p[f"{row} ece"]) for row in ("fts", "ts"))
-    result["squared_error_difference"] = squared_error_difference(y_test, *probabilities)._asdict()
+    result["squared_ece_difference"] = asdict(metrics.squared_ece_difference(y_test, *probabilities))
     result["pairs"] = {
         name: [[row["gamma"], row[name]["temperature"]] for row in result["by_gamma"]] for name in ("nll", "ece")
     }
@@ -133,12 +139,6 @@ def scores(y: Any, log_p: Any) -> dict[str, float]:
         "ece": metrics.expected_calibration_error(y, p),
         "brier_score": metrics.brier_score(y, p),
     }
-
-
-def _difference(y: Any, first: Any, second: Any, name: str) -> dict[str, Any]:
-    if name == "log_loss":
-        return asdict(metrics.paired_bootstrap(metrics.log_loss, y, first, second))
-    return asdict(metrics.paired_bootstrap(metrics.expected_calibration_error, y, np.exp(first), np.exp(second)))
 
 
 def _read_logits(path: Path) -> dict[str, NDArray[Any]]:

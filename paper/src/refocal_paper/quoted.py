@@ -20,9 +20,9 @@ from refocal._files import write_atomically
 from refocal.errors import FormatError
 from refocal_paper import claims
 from refocal_paper.layout import SCALES
-from refocal_paper.printed import PRINTED
+from refocal_paper.printed import PRINTED, REPORTED
 from refocal_paper.recipe import ALL_LOSSES, LOSSES
-from refocal_paper.table import Cell, Row, build_differences, build_rows, named_cells, recipe_of
+from refocal_paper.table import Cell, Row, build_differences, build_rows, ece_difference, named_cells, recipe_of
 
 MARKED = re.compile(r"<!--(?P<name>[\w./-]+)-->(?P<text>.*?)<!---->", re.S)
 
@@ -32,7 +32,7 @@ _BY_LOG_LOSS = ("log_loss", ("fts", "nll"), ("ts", "nll"))
 
 def quoted_numbers(cells: list[Cell]) -> Numbers:
     """Every number that a page may quote, as it is written there."""
-    parts = (_rows, _changes, _intervals, _slopes, _compositions, _mechanisms, _single_cells)
+    parts = (_rows, _changes, _intervals, _slopes, _compositions, _mechanisms, _single_cells, _shifts)
     found = {name: text for part in parts for name, text in part(cells).items()}
     for scope, some in _scopes(cells).items():
         counts = {name: text for part in (_differences, _lines, _together) for name, text in part(some).items()}
@@ -78,6 +78,7 @@ def _rows(cells: list[Cell]) -> Numbers:
         by_loss, by_ece = row.scores["log_loss"]["nll"], row.scores["ece"]["ece"]
         found |= {
             f"{name}/accuracy": f"{100 * row.accuracy.mean:.1f} %",
+            f"{name}/raw-ece": f"{100 * row.raw_ece.mean:.2f} %",
             f"{name}/log-loss": f"{by_loss.mean:.3f}",
             f"{name}/log-loss-t": f"{by_loss.temperature:.2f}",
             f"{name}/ece": f"{100 * by_ece.mean:.2f} %",
@@ -97,6 +98,8 @@ def _printed() -> Numbers:
             f"{name}/ece": f"{row.ece:.2f} %",
             f"{name}/ece-t": f"{row.ece_temperature:.2f}",
         }
+    for (dataset, loss), reported in REPORTED.items():
+        found[f"reported/{dataset}/{loss}/t"] = f"{reported.temperature:g}"
     return found
 
 
@@ -131,7 +134,7 @@ def _differences(cells: list[Cell]) -> Numbers:
         found[f"{name}/lower"] = f"{sum(d.difference < 0.0 for d in some)} of {len(some)}"
         for verdict in ("lower", "higher"):
             found[f"{name}/surely-{verdict}"] = str(sum(d.verdict == verdict for d in some))
-    return found
+    return found | {"ece/lower": f"{sum(ece_difference(cell) < 0.0 for cell in cells)} of {len(cells)}"}
 
 
 def _lines(cells: list[Cell]) -> Numbers:
@@ -180,6 +183,29 @@ def _mechanisms(cells: list[Cell]) -> Numbers:
         }
         if m.ece_mapped is not None:
             found[f"{name}/ece-mapped"] = f"{100 * m.ece_mapped:.2f} %"
+    return found
+
+
+def _shifts(cells: list[Cell]) -> Numbers:
+    """On corrupted images: by cell and over all of them, and the detection of other images."""
+    found: Numbers = {}
+    shifted = [cell["shift"] for cell in cells if "shift" in cell]
+    for name, cell in named_cells(cells):
+        for kind, parts in cell.get("shift", {"corrupted": {}})["corrupted"].items():
+            for strength, part in enumerate(parts, 1):
+                for way in claims.WAYS:
+                    found[f"{_short(name)}/{kind}-{strength}/{way}/ece"] = f"{100 * part[way]['ece']:.1f} %"
+    for d in claims.detections(cells):
+        found |= {f"{_short(d.cell)}/auroc/{way}": f"{value:.3f}" for way, value in d.auroc.items()}
+    if shifted:
+        found["shift/networks"] = str(len(shifted))
+    for strength in range(5 if shifted else 0):
+        parts = [parts[strength] for shift in shifted for parts in shift["corrupted"].values()]
+        for way in claims.WAYS:
+            ece = [part[way]["ece"] for part in parts]
+            lower = sum(value < part["raw"]["ece"] for value, part in zip(ece, parts, strict=True))
+            found[f"shift/strength-{strength + 1}/{way}/ece"] = f"{100 * np.mean(ece):.1f} %"
+            found[f"shift/strength-{strength + 1}/{way}/lower"] = f"{lower} of {len(parts)}"
     return found
 
 

@@ -46,6 +46,7 @@ class Row(NamedTuple):
     method: str
     seeds: list[int]
     accuracy: Spread
+    raw_ece: Spread
     scores: dict[str, dict[str, Score]]
     paper: Printed | None
 
@@ -114,24 +115,29 @@ def build_rows(cells: list[Cell]) -> list[Row]:
                 for measure in MEASURES
             }
             seeds = [int(cell["recipe"]["seed"]) for cell in group]
-            accuracy = spread([cell["accuracy"] for cell in group])
+            accuracy, raw = spread([cell["accuracy"] for cell in group]), spread([cell["raw"]["ece"] for cell in group])
             printed = PRINTED.get((dataset, loss, method)) if network == "resnet50" else None
-            rows.append(Row(dataset, network, loss, recipe, method, seeds, accuracy, scores, printed))
+            rows.append(Row(dataset, network, loss, recipe, method, seeds, accuracy, raw, scores, printed))
     return rows
 
 
 def build_differences(cells: list[Cell]) -> list[Difference]:
-    """FTS against TS in every cell: log-loss where both were chosen by it, then ECE where both were chosen by that.
+    """FTS against TS in every cell: the log-loss where both were chosen by it.
 
-    Then, where both were chosen by ECE, the squared calibration error, for the cells whose logits were there.
+    Then, where both were chosen by ECE, the squared ECE, for the cells whose logits were there.
     """
     found = []
     for name, cell in named_cells(cells):
-        pairs = {measure: cell["differences"][f"fts - ts, {measure}"] for measure in MEASURES}
-        if "squared_error_difference" in cell:
-            pairs["squared_error"] = cell["squared_error_difference"]
+        pairs = {"log_loss": cell["differences"]["fts - ts, log_loss"]}
+        if "squared_ece_difference" in cell:
+            pairs["squared_ece"] = cell["squared_ece_difference"]
         found += [Difference(name, m, pair["difference"], pair["low"], pair["high"]) for m, pair in pairs.items()]
     return found
+
+
+def ece_difference(cell: Cell) -> float:
+    """The ECE of FTS minus that of TS, both chosen by ECE."""
+    return float(cell["fts"]["ece"]["ece"] - cell["ts"]["ece"]["ece"])
 
 
 def signed_rank(cells: list[Cell], measure: str, criterion: str) -> tuple[int, float]:

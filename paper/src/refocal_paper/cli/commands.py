@@ -184,11 +184,11 @@ def table(
 ) -> None:
     """The paper's table from the cells there are, beside its own numbers."""
     from refocal._files import write_atomically
-    from refocal_paper import layout
+    from refocal_paper import claims_layout, layout
     from refocal_paper.measure import find_cells
 
     cells, unfinished = _measured(runs, json), find_cells(runs)[1]
-    whole = f"{layout.markdown(cells)}\n{layout.claims_markdown(cells)}"
+    whole = f"{layout.markdown(cells)}\n{claims_layout.claims_markdown(cells)}"
     if page is not None:
         layout.update_page(page, whole)
     if output is not None:
@@ -241,7 +241,7 @@ def coverage(
 ) -> None:
     """How often 95 % intervals of a difference in calibration hold the truth, by simulation; some minutes."""
     from refocal._files import write_atomically
-    from refocal_paper.paired import SCENARIOS, coverage_markdown, simulate
+    from refocal_paper.coverage import SCENARIOS, coverage_markdown, simulate
 
     cases = [(scenario, rows) for rows in (2000, 10000) for scenario in SCENARIOS]
     found = []

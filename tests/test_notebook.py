@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import sklearn
@@ -14,6 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 import refocal
 from helpers import draw_logits
 from refocal import FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling
+from refocal.calibrators._chart import map_chart
 from refocal.data import Predictions
 from refocal.errors import FormatError
 from refocal.evaluate import compare
@@ -92,6 +96,30 @@ def test_predictions_show_their_classes():
     )
     assert "and 4 more" in wide._repr_html_()
     assert "1 to 1" in wide._repr_html_()
+
+
+def test_views_have_charts_of_their_numbers():
+    logits, labels = draw_logits(400, 3)
+    rows = Predictions.from_logits(logits, labels)
+    found = compare(rows, rows, ["ts", "isotonic"], chosen="isotonic", n_resamples=2)
+    views = found._repr_html_()
+    assert ' id="' not in views  # ids would be there twice where a notebook shows it twice
+    assert views.count("<svg") == 2
+    assert f"confidence {100 * found.after.reliability.confidence[0]:.2f} %" in views
+    assert "overflow-x:auto" in views
+    figure = found.plot()
+    assert [len(ax.lines) > 0 for ax in figure.axes] == [True] * 3
+    assert len(replace(found, chosen="none").plot().axes) == 2
+    plt.close("all")
+    # A curve alone where all classes share it; one for each class otherwise. Axes and diagonal are paths as well.
+    alike, each = (kind().fit(logits, labels)._repr_html_() for kind in (TemperatureScaling, IsotonicCalibration))
+    assert each.count("<path") - alike.count("<path") == 2
+    fitted = TemperatureScaling().fit(logits, labels)
+    middle = map_chart(fitted.chain_, 3)
+    p = fitted.predict_proba(np.array([[7.0 + np.log(2.0), 0.0, 0.0]]))[0, 0]
+    assert middle.rstrip().endswith("</svg>")
+    last = re.findall(r'd="M([^"]*)"', middle)[-1].split("L")[-1].split()
+    assert float(last[1]) == pytest.approx(236 - 224 * p, abs=0.1)
 
 
 def test_an_evaluation_escapes_what_users_named():

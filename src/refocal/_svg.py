@@ -131,9 +131,12 @@ class Plot:
         return self
 
     def svg(self, name: str, description: str) -> str:
-        """The chart; `name` must be unique in a page, and `description` is read out instead of it."""
-        title = f'<title id="{escape(name)}-title">{escape(description)}</title>'
-        box = f'viewBox="0 0 {self.size[0]:g} {self.size[1]:g}" role="img" aria-labelledby="{escape(name)}-title"'
+        """The chart; `name` must be unique in a page or empty, and `description` is read out instead of it."""
+        named, title = f'aria-label="{escape(description)}"', ""
+        if name:
+            named, title = f'aria-labelledby="{escape(name)}-title"', escape(description)
+            title = f'<title id="{escape(name)}-title">{title}</title>'
+        box = f'viewBox="0 0 {self.size[0]:g} {self.size[1]:g}" role="img" {named}'
         head = f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" {box}'
         return f'{head} fill="{INK}" style="font:{FONT}">{title}{"".join(self.parts)}</svg>'
 

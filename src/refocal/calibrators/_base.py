@@ -320,7 +320,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shown: str = super()._repr_html_inner()
         if not hasattr(self, "fit_report_"):
             return shown
-        return f"<div>{shown}{html_of_fit(self.chain_, self.fit_report_)}</div>"
+        has_chart = self.input in ("logits", "probabilities")
+        return f"<div>{shown}{html_of_fit(self.chain_, self.fit_report_, has_chart)}</div>"
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**options)

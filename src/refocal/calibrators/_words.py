@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from refocal.calibrators._chart import map_chart
 from refocal.errors import FitWarning, warn
 from refocal.maps.steps import Chain
 from refocal.metrics import METRICS
@@ -68,11 +69,13 @@ def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]
     return f"on its {report['n_samples']:,} rows, {report['n_classes']:,} classes{absent}", rows
 
 
-def html_of_fit(chain: Chain, report: dict[str, Any]) -> str:
-    """The fitted numbers and the measures as a small table."""
+def html_of_fit(chain: Chain, report: dict[str, Any], has_chart: bool) -> str:
+    """The fitted numbers, the measures as a small table, and a chart of the map where classes exclude one another."""
     on, rows = report_rows(report)
     head = "".join(f"<th>{escape(text)}</th>" for text in ((on, "before", "after") if rows else (on,)))
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     said = "".join(f"<p>{escape(sentence)}</p>" for sentence in report.get("sentences", ()))
-    return f"<p>{escape(describe(chain))}</p>{table}{said}"
+    chart = f'<div style="max-width:20rem">{map_chart(chain, report["n_classes"])}</div>' if has_chart else ""
+    sides = f'<div style="display:flex;flex-wrap:wrap;gap:1.5rem;align-items:start">{table}{chart}</div>'
+    return f"<p>{escape(describe(chain))}</p>{sides}{said}"

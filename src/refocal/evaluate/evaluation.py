@@ -7,13 +7,16 @@ import os
 import types
 import typing
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refocal._files import write_atomically
 from refocal._json import read_json
 from refocal.calibrators.registry import NONE
 from refocal.errors import FormatError
 from refocal.metrics import Interval, PairedDifference
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMAT = "refocal-evaluation"
 VERSION = 1
@@ -290,10 +293,24 @@ class Evaluation:
 
         return f"Evaluation({len(self.methods)} methods, {self.n_test:,} rows: {verdict(self)})"
 
-    def _repr_html_(self) -> str:
-        from refocal.evaluate.summary import html_table
+    def plot(self) -> Figure:
+        """Reliability before and after, and every method beside the others, in a figure of matplotlib.
 
-        return html_table(self)
+        >>> import matplotlib; matplotlib.use("agg")
+        >>> from refocal.data import load_sample
+        >>> from refocal.evaluate import compare
+        >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+        >>> [ax.get_title() for ax in found.plot().axes]
+        ['no calibration', 'temperature scaling', 'every method']
+        """
+        from refocal.report.figures import plot_evaluation
+
+        return plot_evaluation(self)
+
+    def _repr_html_(self) -> str:
+        from refocal.report.notebook import view
+
+        return view(self)
 
 
 def load_evaluation(path: str | os.PathLike[str]) -> Evaluation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import NamedTuple
 
 from refocal.calibrators._words import GUESSED, is_guessing
@@ -197,20 +196,6 @@ def points(difference: float, tested: Mapping[str, PairedDifference]) -> str:
     """A difference of ECEs in points, with the p-value of the test that goes with it."""
     p_value = _test_of(tested).p_value
     return f"{100 * difference:+.2f} points, {p_value_text(p_value)}".replace("-", "−")
-
-
-def html_table(evaluation: Evaluation) -> str:
-    """The comparison as a small HTML table, for notebooks."""
-    head = "".join(f"<th>{escape(text)}</th>" for text in headers(evaluation))
-    body = "".join(
-        ("<tr style='font-weight:bold'>" if row.chosen else "<tr>")
-        + "".join(f"<td>{escape(cell)}</td>" for cell in row.cells)
-        + "</tr>"
-        for row in comparison_table(evaluation)
-    )
-    missing = "".join(f"<p>{escape(line)}</p>" for line in remarks(evaluation))
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<p>{escape(verdict(evaluation))}</p>{missing}{table}"
 
 
 def _side(difference: float, tested: Mapping[str, PairedDifference]) -> int:

@@ -5,25 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from itertools import pairwise
-from statistics import median
 
 from refocal._svg import BAND, FIRST, INK, LINE, MUTED, SECOND, Plot
 from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
 from refocal.evaluate.phrases import percent
 from refocal.evaluate.summary import ranked
 from refocal.metrics import METRICS, Interval
-from refocal.report.figures import DEFAULT_TOLERANCE
+from refocal.report.figures import DEFAULT_TOLERANCE, OBJECTIVES, near_range
 from refocal.report.terms import CONFIDENCE, Terms
 
 # Room for the density of the confidences below a reliability diagram, in pixels.
 DENSITY = 44
 # Shades of a surface from the best to the worst level; dark is good, in both themes.
 SHADES = ["#00204c", "#123570", "#31446b", "#4a546c", "#61646f", "#757575", "#8b8778", "#a39876", "#bcaa6f", "#f1d24d"]
-OBJECTIVES = {"nll": "log-loss", "ece": "ECE", "auto": "loss and ECE"}
 # Letters of a name beside a chart; its mark says all of it.
 LONGEST_NAME = 20
-# A method farther from the best than so many times the median's distance is shown by an arrow.
-FAR = 4.0
 
 
 def reliability(
@@ -117,7 +113,7 @@ def intervals(rows: list[tuple[str, Interval, bool]], measure: str, name: str, d
     metric = METRICS[measure]
     shown = [text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…" for text, _, _ in rows]
     left = 22 + 7.2 * max(map(len, shown))
-    low, high = _range([interval for _, interval, _ in rows])
+    low, high = near_range([interval for _, interval, _ in rows], metric.lower_is_better)
     size = (400.0, 56.0 + 24 * len(rows))
     ends = (metric.scale * low, metric.scale * high)
     plot = Plot(ends, (len(rows) - 0.4, -0.6), size=size, margins=(left, 8, 14, 44))
@@ -131,24 +127,17 @@ def intervals(rows: list[tuple[str, Interval, bool]], measure: str, name: str, d
         tip = f"{text}: {label} {metric.text(interval.value)} ({ends_text})"
         color = FIRST if is_marked else MUTED
         plot.text(left - 8, plot.y(i) + 4, shown[i], anchor="end")
-        if value > ends[1]:
-            x, y = plot.x.end, plot.y(i)
-            arrow = f'<path d="M{x - 10:.1f} {y - 5:.1f}L{x:.1f} {y:.1f}L{x - 10:.1f} {y + 5:.1f}Z" fill="{color}"/>'
-            plot.mark(arrow, tip).text(x - 16, y + 4, metric.text(interval.value), anchor="end")
+        if not ends[0] <= value <= ends[1]:
+            side, y = (1, plot.y(i)) if value > ends[1] else (-1, plot.y(i))
+            x = plot.x.end if side > 0 else plot.x.start
+            tail = x - 10 * side
+            arrow = f'<path d="M{tail:.1f} {y - 5:.1f}L{x:.1f} {y:.1f}L{tail:.1f} {y + 5:.1f}Z" fill="{color}"/>'
+            anchor = "end" if side > 0 else "start"
+            plot.mark(arrow, tip).text(x - 16 * side, y + 4, metric.text(interval.value), anchor=anchor)
             continue
         plot.line([max(start, ends[0]), min(end, ends[1])], [i, i], color, 2)
         plot.dot(value, i, color, tip, filled=is_marked)
     return plot.svg(name, description)
-
-
-def _range(found: list[Interval]) -> tuple[float, float]:
-    """From the lowest end to the highest, without the methods that are far worse than the others."""
-    values = sorted(each.value for each in found)
-    limit = values[0] + FAR * (median(values) - values[0])
-    near = [each for each in found if each.value <= limit] if len(found) > 2 and limit > values[0] else found
-    low, high = min(each.low for each in near), max(max(each.high, each.value) for each in near)
-    room = 0.04 * (high - low) or 0.01
-    return max(low - room, 0.0), high + room
 
 
 def surface(found: SearchSurface) -> str:

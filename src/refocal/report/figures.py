@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from refocal._validation import check_option
 from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
-from refocal.metrics import METRICS, ReliabilityBand, ReliabilityCurve, StreamedCalibration
+from refocal.evaluate.summary import ranked
+from refocal.metrics import METRICS, Interval, ReliabilityBand, ReliabilityCurve, StreamedCalibration
 from refocal.metrics.record import Metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # The report replaces these by variables of its style sheet, so that figures follow the reader's light or dark theme.
 INK, MUTED, LINE = "#1b1f24", "#5c6570", "#d5dae0"
 FIRST, SECOND, BAND = "#0b62b8", "#b8480b", "#c7dcf2"
 DEFAULT_TOLERANCE = 0.02
+OBJECTIVES = {"nll": "log-loss", "ece": "ECE", "auto": "loss and ECE"}
+"""The objectives of a search in words."""
+# A method farther from the best than so many times the median's distance is shown by an arrow.
+FAR = 4.0
 
 
 def plot_reliability(
@@ -113,14 +121,16 @@ def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str =
         ax.set_xticks([], minor=True)
     ax.set_yticks(height, [f"{g:g}" if _is_apart(height, i) else "" for i, g in enumerate(surface.gammas)])
     bar = ax.figure.colorbar(filled, ax=ax, pad=0.02, aspect=30, format="%.3g")
-    bar.set_label(f"objective: {surface.objective}", color=INK)
+    bar.set_label(f"{OBJECTIVES.get(surface.objective, surface.objective)}: dark is good", color=INK)
     bar.ax.tick_params(color=LINE, labelcolor=INK)
     bar.outline.set_visible(False)
     return ax
 
 
 def plot_comparison(evaluation: Evaluation, measure: str = "ece", ax: Axes | None = None, *, title: str = "") -> Axes:
-    """One measure of every method with its interval, the best on top; the chosen method is filled.
+    """One measure of every method with its interval, in the order of the table; an arrow for a method far off.
+
+    The chosen method is filled.
 
     >>> import matplotlib; matplotlib.use("agg")
     >>> from refocal.data import load_sample
@@ -132,22 +142,51 @@ def plot_comparison(evaluation: Evaluation, measure: str = "ece", ax: Axes | Non
     check_option(measure, tuple(evaluation.before.measures), "measure", "plot_comparison")
     metric = METRICS[measure]
     ax = _axes(ax, title)
-    ranked = sorted(
-        evaluation.methods, key=lambda method: method.measures[measure].value, reverse=metric.lower_is_better
-    )
+    methods = ranked(evaluation)[::-1]
     factor = metric.scale
-    for y, method in enumerate(ranked):
+    low, high = near_range([method.measures[measure] for method in methods], metric.lower_is_better)
+    for y, method in enumerate(methods):
         found = method.measures[measure]
         color = FIRST if method.name == evaluation.chosen else MUTED
+        if not low <= found.value <= high:
+            beyond = found.value > high
+            ax.plot(factor * (high if beyond else low), y, marker=">" if beyond else "<", color=color, clip_on=False)
+            continue
         ax.plot([factor * found.low, factor * found.high], [y, y], color=color, linewidth=2.0, solid_capstyle="butt")
         face = color if method.name == evaluation.chosen else "none"
         ax.plot(factor * found.value, y, marker="o", markersize=7, color=color, markerfacecolor=face, linestyle="")
-    ax.set_yticks(range(len(ranked)), [method.name for method in ranked])
+    ax.set_yticks(range(len(methods)), [method.name for method in methods])
     for label in ax.get_yticklabels():
         label.set_parse_math(False)  # a name may hold a dollar sign
-    ax.set(xlabel=_axis_label(metric), ylim=(-0.6, len(ranked) - 0.4))
+    ax.set(xlabel=_axis_label(metric), xlim=(factor * low, factor * high), ylim=(-0.6, len(methods) - 0.4))
     ax.grid(visible=True, axis="x", color=LINE, linewidth=0.8)
     return ax
+
+
+def plot_evaluation(evaluation: Evaluation) -> Figure:
+    """Reliability before and after, and every method beside the others, in a new figure."""
+    import matplotlib.pyplot as plt
+
+    before, after = evaluation.before, evaluation.after
+    shown = [before] if after is before else [before, after]
+    figure, axes = plt.subplots(1, len(shown) + 1, figsize=(4.4 * (len(shown) + 1), 4.0), layout="constrained")
+    for ax, method in zip(axes, shown, strict=False):
+        plot_reliability(method.reliability, ax, title=method.title)
+    plot_comparison(evaluation, ax=axes[-1], title="every method")
+    return figure
+
+
+def near_range(found: Sequence[Interval], lower_is_better: bool = True) -> tuple[float, float]:
+    """From the lowest end to the highest, without the methods that are far worse than the others."""
+    side = 1.0 if lower_is_better else -1.0
+    values = sorted(side * each.value for each in found)
+    limit = values[0] + FAR * (median(values) - values[0])
+    is_spread = len(found) > 2 and limit > values[0]
+    near = [each for each in found if side * each.value <= limit] if is_spread else found
+    low = min(min(each.low, each.value) for each in near)
+    high = max(max(each.high, each.value) for each in near)
+    room = 0.04 * (high - low) or 0.01
+    return low - room if low < 0.0 else max(low - room, 0.0), high + room
 
 
 def _axis_label(metric: Metric) -> str:

@@ -1,0 +1,36 @@
+"""The map of a fitted calibrator as a small chart, for notebooks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refocal._svg import FIRST, Plot
+from refocal.maps import log_softmax
+from refocal.maps.steps import Chain
+
+# Curves of so many classes are drawn, at so many log-odds; more would be a tangle.
+MOST_CLASSES, LOG_ODDS = 10, np.linspace(-7.0, 7.0, 57)
+
+
+def map_chart(chain: Chain, n_classes: int) -> str:
+    """What becomes of the probability of a class while the others are equally probable: a curve a class.
+
+    >>> from refocal.maps.steps import Temperature
+    >>> map_chart(Chain((Temperature(2.0),)), 3).count("<path")
+    15
+    """
+    plot = Plot((0, 1), (0, 1), size=(320, 280)).axes("probability before", "after")
+    plot.line([0, 1], [0, 1], dash="4 3")
+    shown = min(n_classes, MOST_CLASSES)
+    curves = {}
+    for label in range(shown):
+        logits = np.zeros((len(LOG_ODDS), n_classes))
+        logits[:, label] = LOG_ODDS + np.log(n_classes - 1)
+        before = np.exp(np.asarray(log_softmax(logits))[:, label])
+        after = np.exp(np.asarray(chain.log_probabilities(logits))[:, label])
+        curves[tuple(after.round(4).tolist())] = before  # classes with the same curve share one
+    for after, before in curves.items():
+        plot.line(before.tolist(), after, FIRST, 1.6 if len(curves) == 1 else 0.9)
+    of = "all classes" if len(curves) == 1 else f"{shown} of {n_classes} classes" if shown < n_classes else "each class"
+    words = f"The probability of a class after calibration against that before it, of {of}."
+    return plot.svg("", words)

@@ -29,6 +29,7 @@ WORDS = {
     "calibrators": "logits → probabilities; JSON",
     "fitting": "objectives, Newton, grid, line",
     "engine": "data in blocks; passes in C, Triton, array functions",
+    "monitor": "calibration in production, an alarm",
     "metrics": "scores, errors, histograms, intervals",
     "theory": "what the paper proves",
     "losses": "per-sample losses",

@@ -24,6 +24,7 @@ _SUBPACKAGES = (
     "losses",
     "maps",
     "metrics",
+    "monitor",
     "nn",
     "report",
     "scale",

@@ -9,6 +9,7 @@ import typer
 
 from refocal.cli import large, options, sharing
 from refocal.cli.explore import explore
+from refocal.cli.monitor import monitor
 from refocal.cli.printing import out, print_calibrator, print_json, progress
 from refocal.cli.run import FileProblem, UsageError, explained
 from refocal.cli.theory import theory
@@ -397,6 +398,10 @@ def show(
 
 
 app.command(epilog="Example: refocal diff may.json june.json --fail-if-worse")(sharing.diff)
+app.command(
+    epilog="Examples:\n\nrefocal monitor monday.csv --probability-column p -o monitor.html\n\n"
+    "refocal monitor tuesday.csv --probability-column p --ids id\n\nrefocal monitor --outcomes labels.csv --ids id"
+)(monitor)
 app.command(epilog="Example: refocal theory --gamma 2 --classes 3")(theory)
 app.command(epilog="Example: refocal explore -o explore.html --no-open")(explore)
 

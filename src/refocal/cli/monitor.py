@@ -1,0 +1,206 @@
+"""`refocal monitor`: batches of predictions into a file that remembers, a page of its history, advice."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refocal.cli import options
+from refocal.cli.printing import out, print_json, print_table
+from refocal.cli.run import FileProblem, UsageError
+from refocal.errors import InputWarning
+
+if TYPE_CHECKING:
+    from refocal.calibrators import Calibrator
+    from refocal.monitor import CalibrationMonitor
+
+ALARM = 3
+SHOWN = 10
+
+
+def monitor(
+    batches: Annotated[
+        list[Path] | None, typer.Argument(help="Predictions, with their labels or ids: files as compare reads them.")
+    ] = None,
+    state: Annotated[Path, typer.Option("--state", help="What the monitor remembers.")] = Path("monitor.json"),
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write a page of the history here.")] = None,
+    period: Annotated[
+        str | None,
+        typer.Option("--period", help="What the batches belong to, such as 2026-05-01; by default the file."),
+    ] = None,
+    ids: Annotated[
+        str | None, typer.Option("--ids", metavar="NAME", help="Column with the ids, for labels that come later.")
+    ] = None,
+    outcomes: Annotated[
+        list[Path] | None,
+        typer.Option("--outcomes", help="A file of ids and labels of predictions that wait for them."),
+    ] = None,
+    merge: Annotated[
+        list[Path] | None, typer.Option("--merge", help="Add the state of another monitor; several are allowed.")
+    ] = None,
+    calibrator: Annotated[
+        Path | None, typer.Option("--calibrator", help="Made by refocal fit: apply it first, as production does.")
+    ] = None,
+    alpha: Annotated[
+        float | None, typer.Option("--alpha", help="Of a new state: the probability of a false alarm; by default 0.05.")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Forget what was seen, after recalibration; waiting rows stay.")
+    ] = False,
+    fail_if_alarm: Annotated[
+        bool, typer.Option("--fail-if-alarm", help=f"Exit code {ALARM} if the advice is to recalibrate.")
+    ] = False,
+    probabilities: options.Probabilities = False,
+    probability_column: options.ProbabilityColumn = None,
+    values: options.Values = None,
+    labels: options.Labels = None,
+    positive_label: options.PositiveLabel = None,
+    first_label: options.FirstLabel = 0,
+    renormalise: options.Renormalise = False,
+    json: options.Json = False,
+) -> None:
+    """Watch calibration in production: add batches, join late labels, and say whether to recalibrate."""
+    from refocal import load
+    from refocal.report.monitor_page import write_monitor_page
+
+    options.check_output(state, (".json",))
+    if output is not None:
+        options.check_output(output, (".html", ".htm"))
+    reading = options.how_to_read(
+        probabilities, probability_column, values=values, labels=labels, positive_label=positive_label,
+        first_label=first_label, renormalise=renormalise,
+    )  # fmt: skip
+    fitted = None
+    if calibrator is not None:
+        options.check_calibrator_file(calibrator)
+        fitted = load(calibrator)
+    watched = _opened(state, alpha, merge or [])
+    if restart:
+        watched.restart()
+    notes = [_add(watched, file, period or file.stem, ids, fitted, reading) for file in batches or []]
+    notes += [_join(watched, file, ids, labels) for file in outcomes or []]
+    watched.save(state)
+    advice = watched.advice()
+    if output is not None and watched.history():
+        write_monitor_page(watched, output, title=state.stem)
+    if json:
+        print_json({"advice": advice._asdict(), "e_value": watched.e_value, "alarm": watched.alarm,
+                    "waiting": watched.n_waiting, "notes": notes, "state": str(state)})  # fmt: skip
+    else:
+        _print(watched, notes)
+        out().print(f"Wrote {state}{'' if output is None or not watched.history() else f' and {output}'}.")
+    if fail_if_alarm and advice.action == "recalibrate":
+        raise typer.Exit(ALARM)
+
+
+def _opened(state: Path, alpha: float | None, merge: list[Path]) -> CalibrationMonitor:
+    """The monitor of a file, or a new one, with those of other files added."""
+    from refocal.monitor import CalibrationMonitor
+
+    if state.is_file() and alpha is not None:
+        raise UsageError(f"--alpha is for a new state; {state} has its own.")
+    watched = CalibrationMonitor.load(state) if state.is_file() else CalibrationMonitor(alpha=alpha or 0.05)
+    for file in merge:
+        with options.about(file):
+            watched.merge(CalibrationMonitor.load(file))
+    return watched
+
+
+def _add(
+    watched: CalibrationMonitor,
+    file: Path,
+    period: str,
+    ids: str | None,
+    fitted: Calibrator | None,
+    reading: dict[str, Any],
+) -> str:
+    """Add a batch; says what became of it."""
+    import numpy as np
+
+    from refocal.data._formats import open_contents
+    from refocal.data.readers import LABELS, MAKE, read_values
+    from refocal.evaluate._in_memory import log_proba
+
+    if ids is not None and "values" not in reading:
+        known = {ids, reading.get("labels"), *LABELS}
+        reading = reading | {"values": ",".join(name for name in open_contents(file).names if name not in known)}
+    named = {name: value for name, value in reading.items() if name in ("input", "values", "labels")}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "loadtxt: input contained no data")
+        found = read_values(file, **named)
+    if len(found.values) == 0:
+        return f"{file}: no rows; ignored."
+    if found.labels is None and ids is None:
+        raise FileProblem(f"{file}: no labels. Name their column with --labels, or ids to wait for them with --ids.")
+    with options.about(file):
+        if found.labels is None:
+            more = {"renormalise": True} if "renormalise" in reading else {}
+            make: Any = MAKE[reading["input"]]
+            rows = make(
+                found.values, np.zeros(len(found.values), dtype=np.int64), class_names=found.class_names, **more
+            )
+        else:
+            rows = options.read_file(file, **reading)
+        p = np.exp(log_proba(rows, fitted))
+        p = p / p.sum(axis=1, keepdims=True)
+        if found.labels is not None:
+            again = f", which had {before:,}" if (before := _rows_of(watched, period)) else ""
+            return f"{file}: {watched.update(p, rows.labels, period=period):,} rows counted in {period}{again}."
+        watched.update(p, ids=np.asarray(open_contents(file).get(str(ids))), period=period)
+        return f"{file}: {len(p):,} rows wait for labels in {period}."
+
+
+def _rows_of(watched: CalibrationMonitor, period: str) -> int:
+    """How many labelled rows a period has: the same file again would count twice."""
+    return sum(each.n for each in watched.history() if each.first == each.last == period)
+
+
+def _join(watched: CalibrationMonitor, file: Path, ids: str | None, labels: str | None) -> str:
+    """Labels of predictions that waited; says how many there were."""
+    import numpy as np
+
+    from refocal.data._formats import open_contents
+
+    contents = open_contents(file)
+    names = {
+        "ids": ids or "id",
+        "labels": labels or next((n for n in ("label", "labels") if n in contents.names), "label"),
+    }
+    missing = next((name for name in names.values() if name not in contents.names), None)
+    if missing is not None:
+        option = "--ids" if missing == names["ids"] else "--labels"
+        raise FileProblem(f"{file}: no column {missing!r}; name it with {option}. It has {', '.join(contents.names)}.")
+    given, true = (np.asarray(contents.get(name)) for name in names.values())
+    with options.about(file), warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)
+        found = watched.add_labels(given, true)
+    left = f"; {len(given) - found:,} have an id that none waits with" if found < len(given) else ""
+    return f"{file}: {found:,} labels found their predictions{left}."
+
+
+def _print(watched: CalibrationMonitor, notes: list[str]) -> None:
+    console = out()
+    for note in notes:
+        console.print(note, markup=False)
+    history = watched.history()[-SHOWN:]
+    if history:
+        heads = ("period", "rows", "mean p %", "rate %", "interval", "log-loss", "ECE %")
+        rows = [
+            (
+                each.first if each.first == each.last else f"{each.first} to {each.last}",
+                f"{each.n:,}",
+                f"{100 * each.mean_p:.2f}",
+                f"{100 * each.rate.value:.2f}",
+                f"{100 * each.rate.low:.2f} – {100 * each.rate.high:.2f}",
+                f"{each.log_loss:.4f}",
+                f"{100 * each.ece:.2f}",
+            )
+            for each in history
+        ]
+        print_table(console, heads, rows)
+    if watched.n_waiting:
+        console.print(f"{watched.n_waiting:,} rows wait for labels.")
+    console.print(watched.advice().reason, markup=False)

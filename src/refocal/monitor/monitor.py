@@ -1,0 +1,322 @@
+"""The monitor: batches in, sums kept, an alarm and advice out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from refocal._arrays import as_array, to_numpy
+from refocal._files import replace_atomically, write_atomically
+from refocal._json import read_json
+from refocal._validation import check_integer, check_number
+from refocal.errors import DataError, FormatError, InputWarning, ParameterError, ShapeError, warn
+from refocal.metrics._inputs import Rows, read_probabilities
+from refocal.monitor import state
+from refocal.monitor.evidence import likely_start
+from refocal.monitor.periods import Period, WindowSummary, summarise
+from refocal.monitor.state import History, Key
+
+
+class Advice(NamedTuple):
+    """What to do, "recalibrate", "watch", "keep" or "wait", and why, in a sentence.
+
+    >>> CalibrationMonitor().advice().action
+    'wait'
+    """
+
+    action: str
+    reason: str
+
+
+class CalibrationMonitor:
+    """Watches probabilities in production: of class 1 of two, or of the top class of more.
+
+    Batches come as they are; labels may come with them or later, by id. What is kept are sums for each period (a day,
+    an hour, a batch), so that monitors of several machines or regions add up to what one would have seen. The alarm is
+    an e-process: for a calibrated model it ever sounds with a probability of at most `alpha`, however often one looks.
+
+    Parameters
+    ----------
+    alpha : float
+        The probability of a false alarm, over all time.
+    smallest_shift : float
+        Errors of calibration below this are not worth recalibrating for, however sure they are.
+    level : float
+        Of the intervals.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> monitor = CalibrationMonitor()
+    >>> for day in range(1, 21):
+    ...     p = rng.beta(1, 3, 500)
+    ...     shift = 0.05 if day > 10 else 0.0
+    ...     _ = monitor.update(p, rng.random(500) < p + shift, period=f"day {day:02}")
+    >>> monitor.alarm, monitor.advice().action
+    ('day 12', 'recalibrate')
+    """
+
+    def __init__(self, *, alpha: float = 0.05, smallest_shift: float = 0.005, level: float = 0.95) -> None:
+        name = type(self).__name__
+        self.alpha = check_number(alpha, "alpha", name, above=0.0, below=1.0)
+        self.smallest_shift = check_number(smallest_shift, "smallest_shift", name, least=0.0)
+        self.level = check_number(level, "level", name, above=0.0, below=1.0)
+        self.n_classes: int | None = None
+        self._history = History()
+        self._waiting: dict[str, tuple[Key, Any]] = {}
+
+    @property
+    def n_waiting(self) -> int:
+        """How many predictions have no label yet."""
+        return len(self._waiting)
+
+    def update(self, probabilities: Any, labels: Any = None, *, ids: Any = None, period: Any = None) -> int:
+        """Take a batch; returns how many rows now count.
+
+        Parameters
+        ----------
+        probabilities : array (N,) or (N, C)
+            What was predicted.
+        labels : array (N,), optional
+            What came of it. Without them `ids` are needed, and the rows wait for `add_labels`.
+        ids : sequence of N, optional
+            The name of each row, for labels that come later.
+        period : str, int or date, optional
+            What the batch belongs to; periods are in their sorted order. By default each batch is one, counted from 1.
+        """
+        function = "CalibrationMonitor.update"
+        if np.size(to_numpy(as_array(probabilities, "probabilities", function))) == 0:
+            warn(InputWarning("an empty batch was ignored.", function=function))
+            return 0
+        key = _key(self._history.next_key() if period is None else period, self._history.ordered(), function)
+        if labels is None:
+            return self._wait(probabilities, ids, key, function)
+        return self._count(read_probabilities(labels, probabilities, None, function), key, function)
+
+    def add_labels(self, ids: Iterable[Any], labels: Any) -> int:
+        """Labels of predictions that were waiting; returns how many found theirs.
+
+        Give the labels of whole periods, or of rows chosen by chance: where bad outcomes are known earlier than good
+        ones, labels up to now are no fair sample of them.
+
+        >>> monitor = CalibrationMonitor()
+        >>> monitor.update([0.1, 0.8], ids=["a", "b"], period="2026-05-01")
+        0
+        >>> monitor.add_labels(["b"], [1]), monitor.n_waiting
+        (1, 1)
+        """
+        function = "CalibrationMonitor.add_labels"
+        names, given = [str(name) for name in ids], to_numpy(as_array(labels, "labels", function))
+        if given.shape != (len(names),):
+            raise ShapeError("labels", function, expected=f"of shape ({len(names)},)", got=f"shape {given.shape}")
+        by_period: dict[Key, list[int]] = {}
+        for i, name in enumerate(names):
+            if name in self._waiting:
+                by_period.setdefault(self._waiting[name][0], []).append(i)
+        for key, some in by_period.items():
+            p = np.array([self._waiting[names[i]][1] for i in some])
+            self._count(read_probabilities(given[some], p, None, function), key, function)
+        known = [names[i] for some in by_period.values() for i in some]
+        for name in known:
+            self._waiting.pop(name, None)
+        if len(known) < len(names):
+            text = f"{len(names) - len(known):,} of {len(names):,} ids are not those of waiting predictions: ignored."
+            warn(InputWarning(text, function=function))
+        return len(known)
+
+    def merge(self, other: CalibrationMonitor) -> Self:
+        """Add what another monitor has seen: rows of the same periods add up.
+
+        >>> east, west = CalibrationMonitor(), CalibrationMonitor()
+        >>> _ = east.update([0.2, 0.7], [0, 1], period="May"), west.update([0.4], [0], period="May")
+        >>> east.merge(west).summary().n
+        3
+        """
+        function = "CalibrationMonitor.merge"
+        if None not in (self.n_classes, other.n_classes) and self.n_classes != other.n_classes:
+            expected = f"a monitor of {self.n_classes} classes"
+            raise DataError("other", function, expected=expected, got=f"one of {other.n_classes}")
+        both = sorted(self._waiting.keys() & other._waiting.keys())
+        if both:
+            raise DataError("other", function, expected="a monitor of other rows", got=f"the id {both[0]!r} in both")
+        self._history = self._history.merged(other._history)
+        self._waiting |= other._waiting
+        self.n_classes = other.n_classes if self.n_classes is None else self.n_classes
+        return self
+
+    @property
+    def e_value(self) -> float:
+        """How strongly all outcomes speak against calibration; above 1/alpha is an alarm."""
+        found = self.evidence()
+        return found[-1][1] if found else 1.0
+
+    @property
+    def alarm(self) -> str | None:
+        """The period in which the e-value first reached 1/alpha; None if it never did."""
+        return self._history.first_above(-float(np.log(self.alpha)))
+
+    def summary(self, last: int | None = None) -> WindowSummary | None:
+        """The last so many periods in numbers, by default all that are kept one by one; None without labelled rows."""
+        if last is not None:
+            check_integer(last, "last", "CalibrationMonitor.summary")
+        return self._window(self._history.ordered()[-(last or 0) :])
+
+    def history(self) -> list[WindowSummary]:
+        """Each period in numbers, those of long ago several at a time."""
+        return self._history.summaries(self.level)
+
+    def evidence(self) -> list[tuple[str, float]]:
+        """The e-value after each of the periods that are kept one by one."""
+        values = np.exp(np.minimum(self._history.path(), 700.0))
+        return [(str(key), float(value)) for key, value in zip(self._history.ordered(), values, strict=True)]
+
+    def advice(self) -> Advice:
+        """Whether to recalibrate now."""
+        keys = self._history.ordered()
+        everything = self._window(keys)
+        if everything is None:
+            return Advice("wait", "No labels yet.")
+        alarm = self.alarm
+        if alarm is None:
+            now, needed = self.e_value, 1.0 / self.alpha
+            said = f"e-value {now:.3g} after {everything.n:,} rows; the alarm is at {needed:g}."
+            if now**2 < needed:
+                return Advice("keep", f"Nothing speaks against the calibration: {said}")
+            return Advice("watch", f"The calibration may be changing: {said}")
+        start = likely_start([self._history.open[key].ratios for key in keys], self._history.closed.n_periods)
+        recent = self._window(keys[start:]) or everything
+        said = (
+            f"since {recent.first} ({recent.n:,} rows) mean p is {recent.mean_p:.3f} and the rate "
+            f"{recent.rate.value:.3f} ({recent.rate.low:.3f} to {recent.rate.high:.3f}), ECE {100 * recent.ece:.2f} %"
+        )
+        if max(recent.ece - recent.ece_by_chance, abs(recent.bias.value)) < self.smallest_shift:
+            return Advice("keep", f"The calibration has changed, but by too little to matter: {said}.")
+        return Advice("recalibrate", f"Recalibrate now: {said}. The alarm sounded in {alarm}.")
+
+    def restart(self) -> Self:
+        """Forget what was seen, after recalibration; the settings stay, and so do rows that wait for labels.
+
+        >>> monitor = CalibrationMonitor(alpha=0.01)
+        >>> _ = monitor.update([0.2, 0.7], [0, 1])
+        >>> monitor.restart().summary() is None, monitor.alpha
+        (True, 0.01)
+        """
+        self._history = History()
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON: less than 50 kB. Predictions that wait for labels are not among them."""
+        settings = {"alpha": self.alpha, "smallest_shift": self.smallest_shift, "level": self.level}
+        return state.to_dict(self._history, settings, self.n_classes, self.n_waiting)
+
+    @classmethod
+    def from_dict(cls, data: Any) -> CalibrationMonitor:
+        """What `to_dict` described."""
+        settings, n_classes, history = state.from_dict(data)
+        try:
+            made = cls(**settings)
+        except ParameterError as error:
+            raise FormatError(str(error)) from error
+        made.n_classes, made._history = n_classes, history
+        return made
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write as JSON, whole or not at all; predictions that wait for labels go to a file .waiting.npz beside it.
+
+        >>> import tempfile
+        >>> monitor = CalibrationMonitor()
+        >>> _ = monitor.update([0.2, 0.7], [0, 1])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     monitor.save(f"{folder}/monitor.json")
+        ...     CalibrationMonitor.load(f"{folder}/monitor.json").summary() == monitor.summary()
+        True
+        """
+        beside = _waiting_file(path)
+        if self._waiting:
+            keys, p = zip(*self._waiting.values(), strict=True)
+            with replace_atomically(beside) as part, part.open("wb") as file:
+                np.savez(file, ids=np.array(list(self._waiting)), periods=np.array(keys), probabilities=np.array(p))
+        write_atomically(path, json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False) + "\n")
+        if not self._waiting:
+            beside.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CalibrationMonitor:
+        """Read what `save` wrote; what does not fit is refused with its reason."""
+        data = read_json(path, what="a monitor", max_bytes=state.MAX_BYTES)
+        try:
+            made = cls.from_dict(data)
+            beside = _waiting_file(path)
+            if data["waiting"] and not beside.is_file():
+                text = f"{data['waiting']:,} predictions wait for labels, and {beside.name} is not there: forgotten."
+                warn(InputWarning(text, function="CalibrationMonitor.load"))
+            elif data["waiting"]:
+                made._waiting = state.read_waiting(beside)
+        except FormatError as error:
+            raise FormatError(f"{path}: {error}") from error
+        return made
+
+    def __repr__(self) -> str:
+        return f"CalibrationMonitor({self._history.n_rows:,} rows: {self.advice().action})"
+
+    def _wait(self, probabilities: Any, ids: Any, key: Key, function: str) -> int:
+        if ids is None:
+            raise ParameterError("ids", function, expected="given where labels are not", got="None")
+        names = [str(name) for name in ids]
+        p = to_numpy(as_array(probabilities, "probabilities", function)).astype(np.float64)
+        if len(names) != len(p):
+            raise ShapeError("ids", function, expected=f"{len(p)} ids, one for each row", got=f"{len(names)}")
+        rows = read_probabilities(np.zeros(len(p), dtype=np.int64), p, None, function)
+        self._check_classes(rows, function)
+        again = next((name for name in names if name in self._waiting), None)
+        if again is not None or len(set(names)) < len(names):
+            raise DataError("ids", function, expected="different for all waiting rows", got=f"{again or 'one'!r} twice")
+        self._history.touch(key)
+        self._waiting.update((name, (key, row)) for name, row in zip(names, rows.probabilities, strict=True))
+        return 0
+
+    def _count(self, rows: Rows, key: Key, function: str) -> int:
+        self._check_classes(rows, function)
+        self._history.add(key, Period.of(rows))
+        return len(rows.labels)
+
+    def _check_classes(self, rows: Rows, function: str) -> None:
+        if self.n_classes is not None and rows.n_classes != self.n_classes:
+            expected = f"of {self.n_classes} classes, as those before"
+            raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
+        self.n_classes = rows.n_classes
+
+    def _window(self, keys: list[Key]) -> WindowSummary | None:
+        if not keys:
+            return None
+        total = Period.empty()
+        for key in keys:
+            total = total.plus(self._history.open[key])
+        return summarise(str(keys[0]), str(keys[-1]), total, self.level)
+
+
+def _key(period: Any, others: list[Key], function: str) -> Key:
+    """A period as what it is sorted by: whole numbers, or text, as dates are."""
+    key: Key
+    if isinstance(period, date):
+        key = period.isoformat()
+    elif isinstance(period, (int, np.integer)) and not isinstance(period, bool):
+        key = int(period)
+    elif isinstance(period, str) and period:
+        key = period
+    else:
+        raise ParameterError("period", function, expected="a text, a date or a whole number", got=repr(period))
+    if others and type(others[0]) is not type(key):
+        kind = "text or dates" if isinstance(others[0], str) else "whole numbers"
+        raise ParameterError("period", function, expected=f"{kind}, as those before", got=repr(period))
+    return key
+
+
+def _waiting_file(path: str | os.PathLike[str]) -> Path:
+    return Path(path).with_suffix(".waiting.npz")

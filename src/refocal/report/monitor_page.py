@@ -1,0 +1,153 @@
+"""The history of a CalibrationMonitor as one HTML file, which needs no JavaScript."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+
+from refocal._files import write_atomically
+from refocal._svg import FIRST, LINE, SECOND, Plot
+from refocal.errors import DataError
+from refocal.evaluate.phrases import percent
+from refocal.monitor import CalibrationMonitor, WindowSummary
+from refocal.report.section import Section, asset, fill, inline, unbroken
+
+SIZE, MARGINS = (840.0, 300.0), (60.0, 12.0, 16.0, 44.0)
+HEADS = ["period", "rows", "mean p %", "rate %", "interval", "log-loss", "Brier score", "ECE %", "by chance %"]
+# An e-value beyond this is shown as this.
+LARGEST_E = 1e12
+
+
+def write_monitor_page(
+    monitor: CalibrationMonitor, path: str | os.PathLike[str], *, title: str = "predictions"
+) -> None:
+    """Write the page of a monitor's history, whole or not at all.
+
+    >>> import tempfile
+    >>> monitor = CalibrationMonitor()
+    >>> _ = monitor.update([0.2, 0.7, 0.4], [0, 1, 0], period="May"), monitor.update([0.3, 0.9], [0, 1], period="June")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_monitor_page(monitor, f"{folder}/monitor.html")
+    """
+    write_atomically(path, render_monitor(monitor, title=title))
+
+
+def render_monitor(monitor: CalibrationMonitor, *, title: str = "predictions") -> str:
+    """The page as text."""
+    history = monitor.history()
+    if not history:
+        raise DataError("monitor", "render_monitor", expected="one with labelled rows", got="a monitor without any")
+    n_rows = sum(each.n for each in history)
+    page = fill(
+        "page.html",
+        title=title,
+        about=[f"{n_rows:,} labelled rows", f"{history[0].first} to {history[-1].last}", *_waiting(monitor)],
+        verdict=unbroken(monitor.advice().reason),
+        numbers=[],
+        checks=[],
+        notes="",
+        sections=[_rates(history, monitor), _evidence(monitor), _losses(history), _table(history)],
+        style=asset("style.css"),
+        script="",
+    )
+    return page + "\n"
+
+
+def _waiting(monitor: CalibrationMonitor) -> list[str]:
+    return [f"{monitor.n_waiting:,} rows wait for labels"] if monitor.n_waiting else []
+
+
+def _rates(history: list[WindowSummary], monitor: CalibrationMonitor) -> Section:
+    what = "mean probability" if monitor.n_classes == 2 else "mean confidence"
+    outcome = "rate" if monitor.n_classes == 2 else "accuracy"
+    ends = [*(each.mean_p for each in history), *(x for each in history for x in (each.rate.low, each.rate.high))]
+    plot = _axes(history, ends, f"{what} (line) and {outcome}")
+    plot.line(range(len(history)), [each.mean_p for each in history], FIRST, 1.8)
+    for i, each in enumerate(history):
+        plot.line([i, i], [each.rate.low, each.rate.high], SECOND, 1.4)
+        ends_of = f"{percent(each.rate.low)} to {percent(each.rate.high)} %"
+        tip = f"{_name(each)}: {what} {percent(each.mean_p)} %, {outcome} {percent(each.rate.value)} % ({ends_of})"
+        plot.dot(i, each.rate.value, SECOND, f"{tip}, {each.n:,} rows")
+    fact = f"The line is the {what} of each period, the points the {outcome} with its interval. They should agree."
+    said = f"{what} and {outcome} of {len(history)} periods; the table below has the numbers."
+    return _section("rates", f"Does the {what} match the {outcome}?", fact, plot.svg("rates", said))
+
+
+def _evidence(monitor: CalibrationMonitor) -> Section:
+    found, alarm = monitor.evidence(), 1.0 / monitor.alpha
+    shown = [math.log10(min(max(value, 1e-3), LARGEST_E)) for _, value in found]
+    top = max(1.1 * math.log10(alarm), *shown)
+    plot = Plot((0, max(1, len(found) - 1)), (min(0.0, *shown), top), size=SIZE, margins=MARGINS)
+    plot.axes("periods", "logarithm of the e-value (base 10)", x_ticks=())
+    plot.line([0, max(1, len(found) - 1)], [math.log10(alarm)] * 2, SECOND, 1.4, "6 4")
+    plot.line(range(len(found)), shown, FIRST, 1.8)
+    for i, (period, value) in enumerate(found):
+        plot.dot(i, shown[i], FIRST, f"{period}: e-value {value:.3g}")
+    facts = (
+        "How strongly the outcomes speak against calibration. A calibrated model ever reaches the dashed line, "
+        f"{alarm:g}, with a probability of at most {100 * monitor.alpha:g} %, however often one looks."
+    )
+    where = f"the alarm sounded in {monitor.alarm}" if monitor.alarm else "there was no alarm"
+    said = f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}."
+    return _section("evidence", "Has the calibration changed?", facts, plot.svg("evidence", said))
+
+
+def _losses(history: list[WindowSummary]) -> Section:
+    figures = []
+    for key, heading, values, digits in (
+        ("log-loss", "Log-loss", [each.log_loss for each in history], 4),
+        ("ece", "ECE", [each.ece for each in history], 4),
+    ):
+        plot = _axes(history, values, heading, size=(400.0, 260.0))
+        plot.line(range(len(history)), values, FIRST, 1.8)
+        for i, each in enumerate(history):
+            plot.dot(i, values[i], FIRST, f"{_name(each)}: {heading} {values[i]:.{digits}f}, {each.n:,} rows")
+        if key == "ece":
+            plot.line(range(len(history)), [each.ece_by_chance for each in history], SECOND, 1.4, "6 4")
+        caption = "dashed: what a calibrated model would show, by chance" if key == "ece" else ""
+        svg = inline(plot.svg(f"losses-{key}", f"{heading} of {len(history)} periods."))
+        figures.append({"id": f"fig-{key}", "heading": heading, "caption": caption, "svg": svg})
+    fact = "Losses rise when the task gets harder too; the ECE of few rows is high by chance alone."
+    return Section("losses", "Losses", (fact,), fill("figures.html", figures=figures))
+
+
+def _table(history: list[WindowSummary]) -> Section:
+    rows = [
+        [
+            _name(each),
+            f"{each.n:,}",
+            percent(each.mean_p),
+            percent(each.rate.value),
+            f"{percent(each.rate.low)} – {percent(each.rate.high)}",
+            f"{each.log_loss:.4f}",
+            f"{each.brier_score:.4f}",
+            percent(each.ece),
+            percent(each.ece_by_chance),
+        ]
+        for each in reversed(history)
+    ]
+    return Section("periods", "Every period", (), fill("several.html", heads=HEADS, rows=rows, figures=[]))
+
+
+def _axes(
+    history: Sequence[WindowSummary], values: Sequence[float], label: str, size: tuple[float, float] = SIZE
+) -> Plot:
+    """Axes over the periods, with the names of the first and the last."""
+    low, high = min(values), max(values)
+    room = 0.06 * (high - low) or 0.01
+    plot = Plot((0, max(1, len(history) - 1)), (max(0.0, low - room), high + room), size=size, margins=MARGINS)
+    plot.axes("", label, x_ticks=())
+    plot.line([0, max(1, len(history) - 1)], [max(0.0, low - room)] * 2, LINE, 1)
+    plot.text(plot.x.start, plot.y.start + 18, history[0].first)
+    if len(history) > 1:
+        plot.text(plot.x.end, plot.y.start + 18, history[-1].last, anchor="end")
+    return plot
+
+
+def _section(key: str, title: str, fact: str, svg: str) -> Section:
+    return Section(key, title, (fact,), inline(f'<figure class="wide" id="fig-{key}">{svg}</figure>'))
+
+
+def _name(each: WindowSummary) -> str:
+    return each.first if each.first == each.last else f"{each.first} to {each.last}"

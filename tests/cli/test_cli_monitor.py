@@ -1,0 +1,89 @@
+"""`refocal monitor`: files in, the state and the page out, as the Python interface does it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from refocal.monitor import CalibrationMonitor
+
+
+@pytest.fixture
+def days(folder):
+    """Five days of 300 rows: p, outcome, and ids of their own."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for day in range(1, 6):
+        p = rng.beta(2, 3, 300).round(6)
+        y = (rng.random(300) < p + (0.15 if day > 3 else 0.0)).astype(int)
+        table = pd.DataFrame({"id": [f"{day}-{i}" for i in range(300)], "p": p, "label": y})
+        for name, columns in (("day", ["id", "p", "label"]), ("said", ["id", "p"]), ("came", ["id", "label"])):
+            table[columns].to_csv(folder / f"{name}{day}.csv", index=False)
+        found[f"day{day}"] = p, y
+    return found
+
+
+def numbers(summary):
+    kept = (summary.log_loss, summary.brier_score, summary.ece, summary.mean_p, summary.rate.low, summary.bias.high)
+    return (summary.first, summary.last, summary.n, *(round(each, 9) for each in kept))
+
+
+def files(days, prefix="day"):
+    return [f"{prefix}{day[3:]}.csv" for day in days]
+
+
+def test_batches_are_what_the_api_sees(refocal, days, folder):
+    expected = CalibrationMonitor(alpha=0.01)
+    for day, (p, y) in days.items():
+        expected.update(p, y, period=day)
+    code, out, err = refocal("monitor", *files(days), "--probability-column", "p", "--alpha", "0.01", "-o", "m.html")
+    assert (code, err) == (0, "")
+    found = CalibrationMonitor.load("monitor.json")
+    assert [numbers(each) for each in found.history()] == [numbers(each) for each in expected.history()]
+    assert found.e_value == pytest.approx(expected.e_value, rel=1e-9)
+    assert found.alpha == 0.01
+    assert "day5.csv: 300 rows counted in day5." in out
+    assert "Recalibrate now" in out
+    page = (folder / "m.html").read_text(encoding="utf-8")
+    assert "Content-Security-Policy" in page
+    assert "Recalibrate now" in page
+    assert all(f'<th scope="row">{day}</th>' in page for day in days)
+    code, out, _ = refocal("monitor", "--json", "--fail-if-alarm")
+    assert code == 3
+    assert json.loads(out)["advice"]["action"] == "recalibrate"
+    assert "which had 300" in refocal("monitor", "day1.csv", "--probability-column", "p")[1]
+
+
+def test_labels_come_later_and_states_are_merged(refocal, days):
+    refocal("monitor", *files(days), "--probability-column", "p", "--state", "at_once.json")
+    for i, day in enumerate(days):
+        state = f"part{i % 2}.json"
+        waiting = (f"said{day[3:]}.csv", "--probabilities", "--ids", "id", "--period", day)
+        assert "300 rows wait for labels" in refocal("monitor", *waiting, "--state", state)[1]
+        assert "300 labels found" in refocal("monitor", "--outcomes", f"came{day[3:]}.csv", "--state", state)[1]
+    refocal("monitor", "--merge", "part0.json", "--merge", "part1.json", "--state", "all.json")
+    one, other = (CalibrationMonitor.load(name) for name in ("at_once.json", "all.json"))
+    assert one.e_value == pytest.approx(other.e_value, rel=1e-9)
+    assert numbers(one.summary(2)) == numbers(other.summary(2))
+    assert "No labels yet" in refocal("monitor", "--restart", "--state", "all.json")[1]
+
+
+def test_what_is_wrong_is_said_in_a_line(refocal, days, folder):
+    (folder / "empty.csv").write_text("p,label\n")
+    code, out, _ = refocal("monitor", "empty.csv", "--probabilities")
+    assert code == 0
+    assert "empty.csv: no rows; ignored." in out
+    assert "No labels yet." in out
+    for arguments, words in (
+        (("said1.csv", "--probability-column", "p"), "or ids to wait for them with --ids"),
+        (("--outcomes", "said1.csv"), "no column 'label'; name it with --labels"),
+        (("--alpha", "0.1"), "--alpha is for a new state"),
+        (("day1.csv", "--probability-column", "p", "-o", "page.txt"), "must end in .html"),
+        (("--merge", "day1.csv"), "not a JSON file"),
+    ):
+        code, _, err = refocal("monitor", *arguments)
+        assert code in (1, 2)
+        assert words in err, arguments

@@ -34,7 +34,13 @@ def write_monitor_page(
 
 
 def render_monitor(monitor: CalibrationMonitor, *, title: str = "predictions") -> str:
-    """The page as text."""
+    """The page as text.
+
+    >>> monitor = CalibrationMonitor()
+    >>> _ = monitor.update([0.2, 0.7, 0.4], [0, 1, 0], period="May")
+    >>> render_monitor(monitor, title="churn").startswith("<!doctype html>")
+    True
+    """
     history = monitor.history()
     if not history:
         raise DataError("monitor", "render_monitor", expected="one with labelled rows", got="a monitor without any")

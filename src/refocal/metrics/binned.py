@@ -118,7 +118,9 @@ def _classwise(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm
     _check_options(n_bins, strategy, norm, "classwise_ece")
     labels: Iterable[int] = range(rows.n_classes)
     never = 0.0
-    if norm == "l1" and rows.n_classes > len(rows.labels):  # as a vocabulary has: a loop over all would take minutes
+    if (
+        norm == "l1" and not rows.binary and rows.n_classes > len(rows.labels)
+    ):  # as a vocabulary has: a loop over all would take minutes
         labels, never = np.unique(rows.labels).tolist(), _mean_of_absent(rows)
     errors = [
         norm_of_gaps(make_bins(*rows.event(label), rows.weight, n_bins=n_bins, strategy=strategy), norm)
@@ -130,8 +132,8 @@ def _classwise(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm
 def _mean_of_absent(rows: Rows) -> float:
     """The sum of the mean probabilities of the classes that never occur: each is the l1 error of its class."""
     present = np.unique(rows.labels)
-    absent = np.maximum(1.0 - rows.probabilities[:, present].sum(axis=1, dtype=np.float64), 0.0)
-    return float(np.average(absent, weights=rows.weight))
+    seen, everything = (p.sum(axis=1, dtype=np.float64) for p in (rows.probabilities[:, present], rows.probabilities))
+    return float(np.average(everything - seen, weights=rows.weight))
 
 
 def _classwise_streamed(sums: BlockSums) -> StreamedMetric | None:

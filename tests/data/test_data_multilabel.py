@@ -23,8 +23,8 @@ def test_a_label_is_a_two_class_problem_of_the_rows_where_it_is_known():
         (MultiLabelPredictions.from_log_odds, SCORES),
         (MultiLabelPredictions.from_probabilities, 1 / (1 + np.exp(-SCORES))),
     ):
-        rows = make(values, marked, label_names=NAMES, weight=weight, ignore_index=9)
-        assert (len(rows), rows.n_labels) == (40, 3)
+        rows = make(values, marked, class_names=NAMES, weight=weight, ignore_index=9)
+        assert (len(rows), rows.n_classes) == (40, 3)
         assert np.array_equal(rows.labels[:10, 1], [-1] * 10)
         dog = rows["dog"]
         assert np.array_equal(dog.labels, LABELS[10:, 1])
@@ -40,7 +40,7 @@ def test_a_label_is_a_two_class_problem_of_the_rows_where_it_is_known():
 def test_files(ending, tmp_path):
     file = tmp_path / f"rows.{ending}"
     if ending == "npz":
-        np.savez(file, log_odds=SCORES, labels=LABELS, label_names=NAMES, w=np.ones(40))
+        np.savez(file, log_odds=SCORES, labels=LABELS, class_names=NAMES, w=np.ones(40))
     else:
         table = pd.DataFrame({f"score_{name}": SCORES[:, i] for i, name in enumerate(NAMES)})
         for name in reversed(NAMES):  # in another order
@@ -48,7 +48,7 @@ def test_files(ending, tmp_path):
         table["w"] = 1.0
         getattr(table, f"to_{ending}")(file, index=False)
     rows = read_multilabel(file, weight="w")
-    assert rows.label_names == tuple(NAMES)
+    assert rows.class_names == tuple(NAMES)
     assert np.array_equal(rows.labels, LABELS)
     assert rows.values == pytest.approx(SCORES, abs=1e-12)
     assert rows.weight.tolist() == [1.0] * 40
@@ -59,7 +59,7 @@ def test_columns_that_count_and_patterns_of_ones_own(tmp_path):
     table[["y0", "y1", "y2"]] = LABELS
     table.to_csv(tmp_path / "rows.csv", index=False)
     rows = read_multilabel(tmp_path / "rows.csv", input="probabilities", values="p*", labels="y*")
-    assert rows.label_names == ("0", "1", "2")
+    assert rows.class_names == ("0", "1", "2")
     assert np.array_equal(rows.labels, LABELS)
     with pytest.raises(FormatError, match="no column that match"):
         read_multilabel(tmp_path / "rows.csv")
@@ -73,7 +73,7 @@ def test_columns_that_count_and_patterns_of_ones_own(tmp_path):
         (lambda f: f(SCORES[:, 0], LABELS[:, 0]), ShapeError, "two-dimensional, one row a sample"),
         (lambda f: f(SCORES, LABELS[:, :2]), ShapeError, r"'labels' .* must be of shape \(40, 3\)"),
         (lambda f: f(SCORES, LABELS + 1), LabelError, "between 0 and 1"),
-        (lambda f: f(SCORES, LABELS, label_names=["a", "b", "a"]), ShapeError, "3 different names"),
+        (lambda f: f(SCORES, LABELS, class_names=["a", "b", "a"]), ShapeError, "3 different names"),
         (lambda f: f(np.where(SCORES > 2, np.nan, SCORES) * np.nan, LABELS), DataError, "finite log-odds"),
         (lambda f: f(SCORES, LABELS, ignore_index="x"), ParameterError, "an integer or several"),
     ],

@@ -96,19 +96,24 @@ class MultiLabelCalibration(Calibrator):
         *,
         class_axis: int = -1,
         ignore_index: int | Sequence[int] | None = None,
+        class_names: Sequence[str] | None = None,
     ) -> Self:
         """Fit on scores and ones and zeros, (N, K), or (N, K, H, W) with `class_axis=1`.
 
         Where `y` is `ignore_index` nothing is known of a label; the others of its row still count. Weights are (N,), or
-        of the shape of `y`.
+        of the shape of `y`. The labels are called as the columns of a DataFrame are, unless `class_names` are given.
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         from refocal.calibrators.registry import make
 
         name = f"{type(self).__name__}.fit"
-        names, columns = column_names(X), self._two_columns(X, class_axis, name)
+        names = column_names(X) if class_names is None else np.array(class_names, dtype=np.str_)
+        columns = self._two_columns(X, class_axis, name)
         shape = tuple(columns.shape[:-1])
+        if names is not None and len(set(names.tolist())) != shape[-1]:
+            expected = f"{shape[-1]} different names, one for each column"
+            raise ShapeError("class_names", name, expected=expected, got=f"{len(set(names.tolist()))} different ones")
         target, weight = _targets(y, sample_weight, shape, class_axis, ignore_index, name)
         calibrator = make(self.method, input="probabilities" if self.input == "probabilities" else "logits")
         rows = self._block_of(calibrator.dataset(namespace(columns).reshape(columns, (-1, 2)), target, weight))
@@ -153,6 +158,27 @@ class MultiLabelCalibration(Calibrator):
 
         check_is_fitted(self)
         return MultiLabelLayer(*self.chain_.steps, class_axis=class_axis, input=self.input, dtype=dtype)
+
+    def log_proba_of_labels(self, columns: Array, labels: NDArray[np.str_]) -> Array:
+        """Log-probabilities (n, 2) of rows of two classes, each of the label that is named beside it."""
+        place = {str(name): i for i, name in enumerate(self.classes_)}
+        strangers = sorted(set(labels.tolist()) - place.keys())
+        if strangers:
+            name, expected = f"{type(self).__name__}.predict_proba", "of those that the calibrator was fitted on"
+            raise ShapeError("labels", name, expected=expected, got=repr(strangers[0]))
+        of = np.array([place[name] for name in labels.tolist()])
+        values = to_numpy(log_probabilities(columns, SMALLEST) if self.input == "probabilities" else columns)
+        shared = Chain(tuple(step for step in self.chain_.steps if not isinstance(step, LabelLines)))
+        return Chain((LabelLines(self.slope_[of], self.intercept_[of]),)).log_probabilities(
+            shared.log_probabilities(values)[None], row_axes=2
+        )[0]
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        from refocal.calibrators.registry import NAMED
+
+        return f"{NAMED[self.method].title}{' with a line for each label' if self.per_label else ''}"
 
     def fit_with_progress(
         self, X: Array, y: Array, sample_weight: Array, progress: Callable[[float], None] | None

@@ -146,4 +146,4 @@ def title_of(name: str, calibrator: Calibrator | None = None) -> str:
         return "no calibration"
     if name in NAMED:
         return NAMED[name].title
-    return name if calibrator is None else type(calibrator).__name__
+    return name if calibrator is None else getattr(calibrator, "title", type(calibrator).__name__)

@@ -16,6 +16,7 @@ from refocal.cli.theory import theory
 from refocal.errors import FormatError, InputError, InputWarning, Remedy
 
 if TYPE_CHECKING:
+    from refocal.calibrators import Calibrator
     from refocal.evaluate import Evaluation
 
 DEMO_METHODS = ("ts", "focal", "fts", "fts-nll")
@@ -112,6 +113,7 @@ def fit(
     weights: options.Weights = None,
     first_label: options.FirstLabel = 0,
     ignore_index: options.IgnoreIndex = None,
+    multi_label: options.MultiLabel = False,
     renormalise: options.Renormalise = False,
     scheduler: large.Scheduler = None,
     skip_bad_rows: large.SkipBadRows = False,
@@ -121,12 +123,12 @@ def fit(
     import numpy as np
 
     from refocal.calibrators.registry import NAMED, SETS, make
-    from refocal.calibrators.serialize import to_dict
+    from refocal.evaluate.multilabel import fit_method
 
     options.check_output(output, sharing.ONLY_JSON)
     reading = options.how_to_read(
         probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
-        first_label=first_label, ignore_index=ignore_index, renormalise=renormalise,
+        first_label=first_label, ignore_index=ignore_index, renormalise=renormalise, multi_label=multi_label,
     )  # fmt: skip
     settings = {
         "objective": objective,
@@ -136,6 +138,15 @@ def fit(
     if method is None:
         method = "lac" if coverage is not None else "fts" if any(v is not None for v in settings.values()) else "auto"
     settings["coverage"] = coverage
+    if multi_label:
+        if any(value is not None for value in settings.values()):
+            raise UsageError(
+                "--objective, --tolerance, --class-weight and --coverage cannot be had with --multi-label."
+            )
+        with progress(f"fitting {method}", quiet=json), options.about(validation):
+            fitted = fit_method(options.read_file(Path(validation), **reading), method)
+        _finish_fit(fitted, output, json)
+        return
     calibrator = make(method, **settings, input=reading["input"])
     with progress("reading", quiet=json) as update, options.about(validation):
         if large.is_large(validation, scheduler, skip_bad_rows, reading, suits=(NAMED | SETS)[method].in_blocks):
@@ -154,12 +165,7 @@ def fit(
             names = rows.class_names
     if names is not None:
         calibrator.classes_ = np.array(names)
-    calibrator.save(output)
-    if json:
-        print_json(to_dict(calibrator))
-        return
-    print_calibrator(calibrator)
-    out().print(f"Wrote {output}. Next: refocal apply {output} {reading['input'].upper()} -o probs.npz")
+    _finish_fit(calibrator, output, json)
 
 
 @app.command(
@@ -194,7 +200,7 @@ def apply(
         in_blocks = False
     if not in_blocks:
         options.check_output(output, ENDINGS)
-    values = values or probability_column
+    values = values or probability_column or options.score_columns(fitted, logits)
     if in_blocks:
         reading = {"values": values, "labels": labels, "skip_bad_rows": skip_bad_rows, "renormalise": renormalise}
         with progress("reading", quiet=json) as update, options.about(logits):
@@ -246,6 +252,7 @@ def evaluate(
     first_label: options.FirstLabel = 0,
     ignore_index: options.IgnoreIndex = None,
     groups: options.Groups = None,
+    multi_label: options.MultiLabel = False,
     renormalise: options.Renormalise = False,
     resamples: options.MaybeResamples = None,
     seed: options.MaybeSeed = None,
@@ -268,6 +275,7 @@ def evaluate(
     reading = options.how_to_read(
         probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
         first_label=first_label, ignore_index=ignore_index, renormalise=renormalise, groups=groups,
+        multi_label=multi_label,
     )  # fmt: skip
     bootstrap: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
     chosen, title = next(iter(fitted)) if len(fitted) == 1 else None, title or Path(test).stem
@@ -278,6 +286,7 @@ def evaluate(
                 found = measure(blocks, fitted, chosen=chosen, title=title, **bootstrap)
         else:
             rows = options.read_file(Path(test), **reading)
+            rows = rows.pooled() if multi_label else rows
             # In the order of the columns that the first one was fitted on; a calibrator of another order is refused.
             rows = rows.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
             found = measure(rows, fitted, chosen=chosen, title=title, progress=update, **bootstrap)
@@ -307,6 +316,7 @@ def compare(
     first_label: options.FirstLabel = 0,
     ignore_index: options.IgnoreIndex = None,
     groups: options.Groups = None,
+    multi_label: options.MultiLabel = False,
     renormalise: options.Renormalise = False,
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
@@ -317,6 +327,7 @@ def compare(
     reading = options.how_to_read(
         probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
         first_label=first_label, ignore_index=ignore_index, renormalise=renormalise, groups=groups,
+        multi_label=multi_label,
     )  # fmt: skip
     found = _compared(validation, test, methods, title, resamples, seed, json, reading)
     sharing.finish(found, output, report, json, notes=notes, require=require)
@@ -349,6 +360,7 @@ def report(
     first_label: options.FirstLabel = 0,
     ignore_index: options.IgnoreIndex = None,
     groups: options.Groups = None,
+    multi_label: options.MultiLabel = False,
     renormalise: options.Renormalise = False,
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
@@ -369,6 +381,7 @@ def report(
         reading = options.how_to_read(
             probabilities, probability_column, values=values, labels=labels, positive_label=positive_label,
             weight=weights, first_label=first_label, ignore_index=ignore_index, renormalise=renormalise, groups=groups,
+            multi_label=multi_label,
         )  # fmt: skip
         test = sources[1] if len(sources) == 2 else None
         found = [_compared(sources[0], test, methods, title, resamples, seed, json, reading)]
@@ -406,6 +419,18 @@ app.command(epilog="Example: refocal theory --gamma 2 --classes 3")(theory)
 app.command(epilog="Example: refocal explore -o explore.html --no-open")(explore)
 
 
+def _finish_fit(calibrator: Calibrator, output: Path, json: bool) -> None:
+    """Write a fitted calibrator and say what it is."""
+    from refocal.calibrators.serialize import to_dict
+
+    calibrator.save(output)
+    if json:
+        print_json(to_dict(calibrator))
+        return
+    print_calibrator(calibrator)
+    out().print(f"Wrote {output}. Next: refocal apply {output} {calibrator.input.upper()} -o probs.npz")
+
+
 def _compared(
     validation: Path,
     test: Path | None,
@@ -419,8 +444,10 @@ def _compared(
     from refocal.calibrators.registry import chosen_methods
     from refocal.data import split
     from refocal.evaluate import compare as fit_and_measure
+    from refocal.evaluate.multilabel import label_methods
 
-    names = None if methods is None else chosen_methods([name for text in methods for name in text.split(",")])
+    choose: Any = label_methods if "multi_label" in reading else chosen_methods
+    names = None if methods is None else choose([name for text in methods for name in text.split(",")])
     with progress("reading", quiet=quiet) as update:
         first = options.read_file(validation, **reading)
         if test is None:

@@ -30,7 +30,7 @@ SkipBadRows = Annotated[
 
 
 # What files that are read whole alone can do.
-ONLY_WHOLE = ("positive_label", "renormalise", "groups")
+ONLY_WHOLE = ("positive_label", "renormalise", "groups", "multi_label")
 
 
 def is_large(

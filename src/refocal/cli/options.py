@@ -15,7 +15,7 @@ from refocal.cli.run import FileProblem, UsageError, explained
 from refocal.errors import InputError, InputWarning, ParameterError
 
 if TYPE_CHECKING:
-    from refocal.data import Predictions
+    from refocal.calibrators import Calibrator
 
 # Written out, because reading them from the registry would load it for every command.
 METHOD_NAMES = (
@@ -50,6 +50,14 @@ IgnoreIndex = Annotated[
 Groups = Annotated[
     list[str] | None,
     typer.Option("--groups", metavar="NAME", help="Column or array with groups, each looked at; may be repeated."),
+]
+MultiLabel = Annotated[
+    bool,
+    typer.Option(
+        "--multi-label",
+        help="Labels do not exclude one another: columns score_cat and label_cat, …, or arrays log_odds and labels of "
+        "one column a label. Names of methods may end in -per-label.",
+    ),
 ]
 FirstLabel = Annotated[int, typer.Option("--first-label", help="1 where the labels count from 1.")]
 ClassWeight = Annotated[
@@ -106,14 +114,27 @@ def numbers_or_fit(class_weight: str | None) -> list[float] | str | None:
         raise UsageError(f"{expected} Got {class_weight!r} instead.") from None
 
 
-def read_file(file: Path, **reading: Any) -> Predictions:
-    """Predictions of a file, as the options say."""
-    from refocal.data import read
+def read_file(file: Path, **reading: Any) -> Any:
+    """Predictions of a file, as the options say: `Predictions`, or `MultiLabelPredictions` with --multi-label."""
+    from refocal.data import read, read_multilabel
 
+    several = reading.pop("multi_label", False)
+    if several:
+        known = {"input", "values", "labels", "weight", "ignore_index"}
+        other = next((name for name in reading if name not in known), None)
+        if other is not None:
+            raise UsageError(f"--{other.replace('_', '-')} cannot be had with --multi-label.")
+        reading["input"] = "probabilities" if reading["input"] == "probabilities" else "log-odds"
     try:
-        return read(file, **reading)
+        return read_multilabel(file, **reading) if several else read(file, **reading)
     except (InputError, InputWarning) as error:
         raise FileProblem(f"{file}: {explained(error)}") from error
+
+
+def score_columns(calibrator: Calibrator, file: str) -> str | None:
+    """The columns of a table that a calibrator of several labels takes; None where the reader knows best."""
+    is_table = Path(file).suffix.lower() not in (".npz", ".npy", ".safetensors", ".pt")
+    return "score_*" if calibrator.row_axes == 2 and is_table else None
 
 
 def as_given(input: str, **reading: Any) -> str:  # noqa: A002

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, as_array, log_probabilities, to_numpy, two_columns
+from refocal._arrays import Array, as_array, in_library_of, log_probabilities, to_numpy, two_columns
 from refocal._validation import (
     check_label_range,
     check_one_column,
@@ -21,10 +21,12 @@ from refocal._validation import (
     whole_numbers,
 )
 from refocal.data._formats import Contents, open_contents
-from refocal.data.predictions import Predictions
+from refocal.data.predictions import Predictions, column_order
 from refocal.data.readers import class_columns, known_name, listed, names_of
 from refocal.errors import FormatError, ShapeError
 
+LABEL = "label"
+"""What the groups of pooled rows are called."""
 UNKNOWN = -1
 """Where it is not known whether a label applies."""
 
@@ -36,7 +38,7 @@ class MultiLabelPredictions:
     `labels` are 1 where a label applies, 0 where not, -1 where that is unknown. One label is a two-class problem:
 
     >>> scores, labels = [[2.0, -1.0], [0.5, 0.3]], [[1, 0], [1, 1]]
-    >>> rows = MultiLabelPredictions.from_log_odds(scores, labels, label_names=["cat", "dog"])
+    >>> rows = MultiLabelPredictions.from_log_odds(scores, labels, class_names=["cat", "dog"])
     >>> rows, rows["dog"].labels
     (MultiLabelPredictions(2 rows, 2 labels, log-odds), array([0, 1]))
     """
@@ -44,12 +46,12 @@ class MultiLabelPredictions:
     values: Array
     labels: NDArray[np.int64]
     input: Literal["log-odds", "probabilities"]
-    label_names: tuple[str, ...]
+    class_names: tuple[str, ...]
     weight: NDArray[np.float64] | None = None
 
     @classmethod
     def from_log_odds(cls, log_odds: Any, labels: Any, **options: Any) -> MultiLabelPredictions:
-        """What comes before the sigmoids; options are `label_names`, `weight` (N,) and `ignore_index`."""
+        """What comes before the sigmoids; options are `class_names`, `weight` (N,) and `ignore_index`."""
         return cls._of(log_odds, labels, "log-odds", "from_log_odds", **options)
 
     @classmethod
@@ -65,7 +67,7 @@ class MultiLabelPredictions:
         kind: Literal["log-odds", "probabilities"],
         function: str,
         *,
-        label_names: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
         weight: Any = None,
         ignore_index: int | Sequence[int] | None = None,
     ) -> MultiLabelPredictions:
@@ -81,11 +83,11 @@ class MultiLabelPredictions:
             raise ShapeError("labels", name, expected=expected, got=f"shape {target.shape}")
         known = labelled_rows(target, ignore_index, "labels", name)
         check_label_range(int(target[known].min()), int(target[known].max()), 2, "labels", name)
-        n_labels = int(array.shape[1])
-        names = tuple(map(str, range(n_labels) if label_names is None else label_names))
-        if len(set(names)) != n_labels or len(names) != n_labels:
-            expected = f"{n_labels} different names, one for each column"
-            raise ShapeError("label_names", name, expected=expected, got=f"{len(set(names))} different ones")
+        n_classes = int(array.shape[1])
+        names = tuple(map(str, range(n_classes) if class_names is None else class_names))
+        if len(set(names)) != n_classes or len(names) != n_classes:
+            expected = f"{n_classes} different names, one for each column"
+            raise ShapeError("class_names", name, expected=expected, got=f"{len(set(names))} different ones")
         weights = None if weight is None else check_weight(weight, (len(target),), name)
         return cls(array, np.where(known, target, UNKNOWN).astype(np.int64), kind, names, weights)
 
@@ -98,23 +100,52 @@ class MultiLabelPredictions:
         return log_p[..., 1] - log_p[..., 0]
 
     @property
-    def n_labels(self) -> int:
+    def n_classes(self) -> int:
         """Number of labels."""
-        return len(self.label_names)
+        return len(self.class_names)
+
+    @property
+    def n_known(self) -> int:
+        """How many labels of all rows are known to apply or not."""
+        return int(np.count_nonzero(self.labels != UNKNOWN))
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self):,} rows, {self.n_labels:,} labels, {self.input})"
+        return f"{type(self).__name__}({len(self):,} rows, {self.n_classes:,} labels, {self.input})"
 
     def __getitem__(self, label: str | int) -> Predictions:
         """One label by its name or number, as predictions of two classes; rows where it is unknown are left out."""
-        at = self.label_names.index(label) if isinstance(label, str) else label
+        at = self.class_names.index(label) if isinstance(label, str) else label
         rows = np.flatnonzero(self.labels[:, at] != UNKNOWN)
         make = Predictions.from_log_odds if self.input == "log-odds" else Predictions.from_probabilities
         weight = None if self.weight is None else self.weight[rows]
         return make(self.values[rows, at], self.labels[rows, at], weight=weight)
+
+    def pooled(self) -> Predictions:
+        """Every label of every row that is known, as a row of two classes, in groups by its label.
+
+        >>> rows = MultiLabelPredictions.from_log_odds([[2.0, -1.0], [0.5, 0.3]], [[1, 0], [9, 1]], ignore_index=9)
+        >>> rows.pooled().labels, rows.pooled().groups
+        (array([1, 0, 1]), {'label': array(['0', '1', '1'], dtype='<U1')})
+        """
+        at = np.nonzero(self.labels != UNKNOWN)
+        make = Predictions.from_log_odds if self.input == "log-odds" else Predictions.from_probabilities
+        weight = None if self.weight is None else self.weight[at[0]]
+        values = self.values[in_library_of(self.values, at[0]), in_library_of(self.values, at[1])]
+        found = make(values, self.labels[at], weight=weight)
+        return found.with_groups({LABEL: np.array(self.class_names)[at[1]]})
+
+    def in_order_of(self, class_names: Sequence[str]) -> MultiLabelPredictions:
+        """The same rows with the columns in the order of these names."""
+        order = column_order(self.class_names, class_names, "MultiLabelPredictions.in_order_of")
+        if order is None:
+            return self
+        columns = in_library_of(self.values, order)
+        return replace(
+            self, values=self.values[:, columns], labels=self.labels[:, order], class_names=tuple(class_names)
+        )
 
     def take(self, rows: NDArray[np.int64]) -> MultiLabelPredictions:
         """Some of the rows."""
@@ -155,7 +186,7 @@ def read_multilabel(
     ...     file = Path(folder) / "rows.csv"
     ...     _ = file.write_text("score_cat,score_dog,label_dog,label_cat\n1.5,-2.0,0,1\n0.3,0.7,1,0\n")
     ...     rows = read_multilabel(file)
-    >>> rows.label_names, rows.labels.tolist()
+    >>> rows.class_names, rows.labels.tolist()
     (('cat', 'dog'), [[1, 0], [0, 1]])
     """
     check_option(input, ("log-odds", "probabilities"), "input", "read_multilabel")
@@ -167,10 +198,10 @@ def read_multilabel(
     else:
         scores = contents.get(known_name(contents, values or input.replace("-", "_"), file))
         truth, names = contents.get(known_name(contents, labels or "labels", file)), None
-        if "label_names" in contents.names:
-            names = tuple(map(str, np.ravel(contents.get("label_names"))))
+        if "class_names" in contents.names:
+            names = tuple(map(str, np.ravel(contents.get("class_names"))))
     make = MultiLabelPredictions.from_log_odds if input == "log-odds" else MultiLabelPredictions.from_probabilities
-    return make(scores, truth, label_names=names, weight=weights, ignore_index=ignore_index)
+    return make(scores, truth, class_names=names, weight=weights, ignore_index=ignore_index)
 
 
 def _columns(contents: Contents, values: str, labels: str, file: Path) -> tuple[Any, Any, tuple[str, ...] | None]:

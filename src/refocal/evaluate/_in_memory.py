@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Vector, as_floating, to_numpy
-from refocal.calibrators import Calibrator
+from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.calibrators.registry import NONE
 from refocal.data import Predictions
+from refocal.data.multilabel import LABEL
 from refocal.errors import DataError
 from refocal.evaluate._failures import Failures, is_last_hope
 from refocal.evaluate._groups import measure_groups
@@ -94,6 +95,8 @@ def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArra
     """Log-probabilities of a calibrator, or of the network itself, in float32 or float64."""
     if calibrator is None:
         return _by_rows(log_softmax, predictions.logits)
+    if isinstance(calibrator, MultiLabelCalibration):
+        return np.asarray(calibrator.log_proba_of_labels(wide(predictions.values), predictions.groups[LABEL]))
     values = predictions.values if calibrator.input == predictions.input else predictions.logits
     if calibrator.input == "probabilities" and predictions.input == "logits":
         values = np.exp(_by_rows(log_softmax, values))

@@ -70,6 +70,8 @@ def check_columns(name: str, calibrator: Calibrator | None, n_classes: int, clas
     """The rows must have the columns that the calibrator was fitted on, in the same order."""
     if calibrator is None:
         return
+    if calibrator.row_axes == 2:  # of labels, whose rows are measured label by label
+        return
     if calibrator.n_features_in_ != n_classes:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator {name!r} was fitted on"
         raise ShapeError("test", "evaluate", expected=expected, got=f"{n_classes} columns")

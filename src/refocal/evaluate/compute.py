@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from refocal._validation import check_integer, check_option
 from refocal.calibrators import Calibrator
 from refocal.calibrators.registry import NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
-from refocal.data import Predictions
+from refocal.data import MultiLabelPredictions, Predictions
 from refocal.engine import BlockedDataset
 from refocal.errors import ParameterError
 from refocal.evaluate._failures import Failures, is_last_hope
@@ -21,7 +22,8 @@ from refocal.evaluate._in_memory import look_at_rows, wide
 from refocal.evaluate._look import Look, Progress, check_columns
 from refocal.evaluate._provenance import absent_classes_of, n_validation_of, surface_of
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
-from refocal.maps.curves import OneVsRest
+from refocal.evaluate.multilabel import fit_labels, label_methods
+from refocal.maps.curves import LabelLines, OneVsRest
 from refocal.maps.steps import Affine, Chain, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
 from refocal.metrics._inputs import check_level
@@ -32,8 +34,8 @@ LOG_LOSS_SHARE = 0.01
 
 
 def compare(
-    validation: Predictions,
-    test: Predictions,
+    validation: Predictions | MultiLabelPredictions,
+    test: Predictions | MultiLabelPredictions,
     methods: Sequence[str] | str | None = None,
     *,
     chosen: str | None = None,
@@ -48,8 +50,10 @@ def compare(
 
     Parameters
     ----------
-    validation, test : Predictions
-        Two sets of rows that the network was not trained on.
+    validation, test : Predictions or MultiLabelPredictions
+        Two sets of rows that the network was not trained on. Of labels that do not exclude one another every label of
+        every row is a row of the evaluation, and the labels are its groups; each method is fitted with and without a
+        line for each label.
     methods : list of str, optional
         Names of `refocal.calibrators.registry`, "all" for every one; by default the usual ones. A method that fails is
         left out and listed in `failed` with its reason, as long as another one works.
@@ -74,12 +78,15 @@ def compare(
     >>> found["fts-nll"].measures["log_loss"].value < found["ts"].measures["log_loss"].value
     True
     """
-    names = chosen_methods(methods)
+    if isinstance(validation, MultiLabelPredictions):
+        names, fit_all, n_validation = label_methods(methods), partial(fit_labels, validation), validation.n_known
+    else:
+        names, fit_all, n_validation = chosen_methods(methods), partial(_fit_all, validation), len(validation)
     if chosen is not None:
         check_option(chosen, (NONE, *names), "chosen", "compare")
     report = progress or _silent
     failures = Failures()
-    fitted, seconds = _fit_all(validation, names, chosen, report, failures)
+    fitted, seconds = fit_all(names, chosen, report, failures)
 
     def later(done: float, total: int, words: str) -> None:
         report(len(names) + done, len(names) + total, words)
@@ -89,7 +96,7 @@ def compare(
         fitted,
         chosen=chosen,
         title=title,
-        n_validation=len(validation),
+        n_validation=n_validation,
         fit_seconds=seconds,
         n_resamples=n_resamples,
         level=level,
@@ -123,7 +130,7 @@ def _fit_all(
 
 
 def evaluate(
-    test: Predictions | BlockedDataset,
+    test: Predictions | MultiLabelPredictions | BlockedDataset,
     calibrators: Mapping[str, Calibrator],
     *,
     chosen: str | None = None,
@@ -153,6 +160,8 @@ def evaluate(
     True
     """
     check_level(level, "evaluate")
+    if isinstance(test, MultiLabelPredictions):
+        test = test.pooled()
     report = progress or _silent
     failures = failures or Failures()
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
@@ -244,7 +253,7 @@ def _measured(
 def _facts_of(chain: Chain) -> MapFacts:
     steps = list(chain.walk())
     n_numbers = sum(np.size(value) for _, value in chain.parameters())
-    if any(isinstance(step, (Affine, OneVsRest)) for step in steps):
+    if any(isinstance(step, (Affine, LabelLines, OneVsRest)) for step in steps):
         kind = "each class"
     else:
         kind = "numbers" if all(isinstance(step, (Chain, Floor, Focal, Temperature)) for step in steps) else "shared"

@@ -8,8 +8,10 @@ import io
 import json
 from typing import NamedTuple
 
+from refocal.calibrators import MultiLabelCalibration
 from refocal.calibrators.registry import NAMED
 from refocal.evaluate import Evaluation, Measured
+from refocal.evaluate.multilabel import PER_LABEL
 from refocal.evaluate.summary import ranked
 from refocal.report.section import Section, fill
 from refocal.report.sentences import about_map, facts_of
@@ -101,14 +103,20 @@ def snippets(method: Measured) -> list[Snippet]:
     if method.calibrator is None:
         return []
     found, kind = method.point, method.calibrator["parameters"]["input"]
-    made = [Snippet("file", "Python", FROM_FILE.format(input=kind))]
+    name = kind.replace("-", "_")
+    made = [Snippet("file", "Python", FROM_FILE.format(input=name))]
     if found and kind == "logits":
         gamma, temperature = found.get("gamma", 0.0), found.get("temperature", 1.0)
         call = f"focal_temperature(logits, gamma={gamma!r}, temperature={temperature!r})"
         made.append(Snippet("torch", "torch", IN_TORCH.format(call=call)))
         made.append(Snippet("numbers", "the numbers alone", FROM_NUMBERS.format(call=call)))
     option = f" --method {method.name}" if method.name in NAMED else ""
-    shell = IN_SHELL.format(option=option + (" --probabilities" if kind == "probabilities" else ""), input=kind)
+    if method.calibrator["method"] == MultiLabelCalibration.__name__:
+        own = PER_LABEL if method.calibrator["parameters"]["per_label"] else ""
+        option = f" --method {method.calibrator['parameters']['method']}{own} --multi-label"
+    shell = IN_SHELL.format(
+        option=option + (" --probabilities" if kind == "probabilities" else ""), input=kind.replace("-", "_")
+    )
     made.append(Snippet("shell", "command line", shell))
     content = _calibrator_json(method)
     if content is not None and len(content) < LONGEST_SNIPPET:  # thousands of numbers are of no use on a page

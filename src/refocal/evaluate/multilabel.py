@@ -1,0 +1,63 @@
+"""Methods of labels that do not exclude one another: each fitted on all labels, with and without a line for each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from refocal._validation import check_option
+from refocal.calibrators import Calibrator, MultiLabelCalibration
+from refocal.calibrators.registry import NAMED
+from refocal.data import MultiLabelPredictions
+from refocal.data.multilabel import UNKNOWN
+from refocal.evaluate._failures import Failures
+from refocal.evaluate._look import Progress
+
+PER_LABEL = "-per-label"
+"""What the names of methods with a line for each label end in."""
+USUAL = ("auto", "logistic", "ts")
+
+
+def label_methods(names: Sequence[str] | str | None) -> list[str]:
+    """The methods of a comparison: those named, or the usual ones; of a plain name both forms.
+
+    >>> label_methods("ts"), label_methods(["auto-per-label"])
+    (['ts', 'ts-per-label'], ['auto-per-label'])
+    """
+    wanted = USUAL if names is None else [names] if isinstance(names, str) else names
+    for name in wanted:
+        check_option(name.removesuffix(PER_LABEL), tuple(NAMED), "methods", "compare")
+    both = ([name] if name.endswith(PER_LABEL) else [name, name + PER_LABEL] for name in wanted)
+    return list(dict.fromkeys(name for pair in both for name in pair))
+
+
+def fit_method(validation: MultiLabelPredictions, name: str) -> MultiLabelCalibration:
+    """One method, fitted.
+
+    >>> rows = MultiLabelPredictions.from_log_odds([[1.0, 2.0], [-1.0, 0.5], [2.0, -3.0]], [[1, 1], [1, 0], [0, 0]])
+    >>> fit_method(rows, "ts-per-label").per_label
+    True
+    """
+    method, per_label = name.removesuffix(PER_LABEL), name.endswith(PER_LABEL)
+    return MultiLabelCalibration(method=method, per_label=per_label, input=validation.input).fit(
+        validation.values,
+        validation.labels,
+        validation.weight,
+        ignore_index=UNKNOWN,
+        class_names=validation.class_names,
+    )
+
+
+def fit_labels(
+    validation: MultiLabelPredictions, names: Sequence[str], chosen: str | None, report: Progress, failures: Failures
+) -> tuple[dict[str, Calibrator], dict[str, float]]:
+    """The calibrators that could be fitted, and the seconds that each took."""
+    fitted: dict[str, Calibrator] = {}
+    seconds = {}
+    for i, name in enumerate(names):
+        start = time.perf_counter()
+        report(i, 2 * len(names) + 2, f"fitting {name}")
+        with failures.of(name, needed=name == chosen or len(failures.errors) == len(names) - 1):
+            calibrator = fit_method(validation, name)
+            fitted[name], seconds[name] = calibrator, time.perf_counter() - start
+    return fitted, seconds

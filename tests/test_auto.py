@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
 from refocal import AutoCalibration, TemperatureScaling, load, metrics
-from refocal.calibrators._confidence import evidence, fit_curve, fit_tail, two_class_step
+from refocal.calibrators._confidence import draft_tail, evidence, fit_curve, fit_tail, two_class_step
 from refocal.calibrators._logistic import fit_line
 from refocal.calibrators.spline import Prior, Splines, fit_spline
 from refocal.engine import Block
@@ -81,7 +81,7 @@ def test_gamma_temperature_and_curve_are_a_minimum():
 
     log_p, labels = true_log_p(2000, 4)
     rows = Block(bent(log_p) / 1.3, labels)
-    tail = fit_tail(rows)
+    tail = fit_tail(rows, draft_tail(rows))
 
     def confidence(gamma, temperature):
         scores = log_softmax(rows.logits / temperature, axis=1)

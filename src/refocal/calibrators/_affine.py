@@ -20,6 +20,8 @@ from refocal.maps.affine import features, transform
 # Rows are walked through in blocks of so many numbers: large enough for matrix products, small enough for memory.
 BLOCK = 1 << 20
 MAX_STEPS = 200
+# The scale of the parameters is taken from about so many rows of a block.
+SCALE_ROWS = 2_000
 # Gradient, in units of the scaled parameters, and relative gain of a step at which a fit ends; and the gain for fits
 # that only help to choose, which then lose 1e-5 of log-loss at most and take half the time.
 SMALL_GRADIENT, SMALL_GAIN, COARSE_GAIN = 1e-5, 1e-8, 1e-6
@@ -115,13 +117,21 @@ def _unpack(parameters: Vector, n_classes: int, matrix: bool) -> tuple[Vector, V
 
 
 @without_warnings
-def _features(block: Block, kind: str, temperature: float) -> NDArray[Any]:
+def features_of(block: Block, kind: str, temperature: float) -> NDArray[Any]:
     """Z of a block, in float32 or float64; kept with the block for the passes to come."""
     known = (kind, temperature)
     if known not in block.memo:
         block.memo[known] = features(np, as_floating(block.logits, "logits", "fit")[0], kind, temperature)
     z: NDArray[Any] = block.memo[known]
     return z
+
+
+def with_features(block: Block, rows: NDArray[np.bool_], kind: str, temperature: float) -> Block:
+    """Some of the rows with nothing but Z, which was computed for all: enough for `fit_affine`."""
+    z = features_of(block, kind, temperature)[rows]
+    some = Block(z, block.labels[rows], None if block.weight is None else block.weight[rows])
+    some.memo[kind, temperature] = z
+    return some
 
 
 def _shares(block: Block, total_weight: float) -> Vector:
@@ -131,7 +141,7 @@ def _shares(block: Block, total_weight: float) -> Vector:
 
 def _loss(block: Block, parameters: Vector, matrix: bool, kind: str, temperature: float, total_weight: float) -> Vector:
     """A block's part of the log-loss, and of its gradient in (W - I, b)."""
-    z, share = _features(block, kind, temperature), _shares(block, total_weight)
+    z, share = features_of(block, kind, temperature), _shares(block, total_weight)
     weights, intercept = (part.astype(z.dtype) for part in _unpack(parameters, z.shape[1], matrix))
     loss, slope, offset = 0.0, np.zeros(weights.shape), np.zeros(z.shape[1])
     for rows in row_blocks(len(z), z.shape[1], entries=BLOCK):
@@ -151,8 +161,12 @@ def _loss(block: Block, parameters: Vector, matrix: bool, kind: str, temperature
 
 
 def _curvature(block: Block, matrix: bool, kind: str, temperature: float, total_weight: float) -> Vector:
-    """A block's part of the diagonal of the log-loss's Hessian at temperature scaling."""
-    z, share = _features(block, kind, temperature), _shares(block, total_weight)
+    """A block's part of the diagonal of the log-loss's Hessian at temperature scaling.
+
+    It only scales the parameters, so that some of the rows will do.
+    """
+    step = max(1, block.n_rows // SCALE_ROWS)
+    z, share = features_of(block, kind, temperature)[::step], step * _shares(block, total_weight)[::step]
     slope, offset = np.zeros((z.shape[1], z.shape[1]) if matrix else z.shape[1]), np.zeros(z.shape[1])
     for rows in row_blocks(len(z), z.shape[1], entries=BLOCK):
         some = z[rows]

@@ -29,8 +29,8 @@ STRENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
 # The priors of log(1+γ), and of log T less what undoes the sharpening by γ, are Student distributions around 0 of these
 # widths and so many degrees of freedom: strong where few rows say little, weak where many say that γ is large.
 DEVIATIONS, FREEDOM = np.array([0.4, 0.2]), 6.0
-# γ and T are searched on so many rows first, and then on at most so many: more would change little.
-FIRST_ROWS, SEARCH_ROWS = 2_000, 20_000
+# γ and T are searched on about so many rows to compare scalings, and on at most so many at the end.
+DRAFT_ROWS, SEARCH_ROWS = 3_000, 20_000
 # In log(1+γ) and log T: how far apart rows are looked at, how far from there they are taken to be quadratic, the move
 # after which they need not be looked at again, and how often they are at most.
 APART, REACH, SMALL_MOVE, MOST_LOOKS = 0.1, 0.4, 0.05, 8
@@ -53,29 +53,37 @@ class Tail(NamedTuple):
         return (Temperature(self.temperature), Focal(self.gamma), *curve)
 
 
-def fit_tail(rows: Block) -> Tail:
+def draft_tail(rows: Block) -> Tail:
+    """What `fit_tail` finds for some of the rows, which is enough to compare scalings; the losses are those of all."""
+    every = max(1, rows.n_rows // DRAFT_ROWS)
+    return _tail(rows, _search(rows.take(slice(None, None, every)), np.zeros(2)), every)
+
+
+def fit_tail(rows: Block, draft: Tail) -> Tail:
     """γ, T and the curve of the confidence of least log-loss and prior, for scores that a scaling gave."""
-    point = np.zeros(2)
-    for n_rows in (FIRST_ROWS, SEARCH_ROWS):
-        some = rows.part(n_rows)
-        for _ in range(MOST_LOOKS):
-            move = _move(some, point)
-            point = point + move
-            if np.abs(move).max() < SMALL_MOVE:
-                break
-        if some.n_rows == rows.n_rows:
+    if rows.n_rows < 2 * DRAFT_ROWS:
+        return draft  # of all rows
+    return _tail(rows, _search(rows.part(SEARCH_ROWS), np.log([1.0 + draft.gamma, draft.temperature])))
+
+
+def _search(rows: Block, point: Vector) -> Vector:
+    """The best point in (log(1+γ), log T), from one on."""
+    for _ in range(MOST_LOOKS):
+        move = _move(rows, point)
+        point = point + move
+        if np.abs(move).max() < SMALL_MOVE:
             break
-    gamma, temperature = _parameters(point)
+    return point
+
+
+def _tail(rows: Block, point: Vector, every: int = 1) -> Tail:
+    """The tail at a point, its curve fitted to every so-manieth row."""
+    gamma, temperature = math.expm1(point[0]), math.exp(point[1])
     odds, share = _split(rows, rows.predictions((gamma,), temperature)[0])
-    curve = fit_curve(odds, rows.correct, _weight(rows))
+    curve = fit_curve(odds[::every], rows.correct[::every], _weight(rows)[::every])
     curved = odds if curve is None else Splines(curve.knots, odds).values(curve.theta)
     losses = softplus(np.where(rows.correct, -curved, curved)) - share
     return Tail(gamma, temperature, None if curve is None else Pieces.of(*_joined(curve)), losses)
-
-
-def _parameters(point: Vector) -> tuple[float, float]:
-    """γ and T of a point in (log(1+γ), log T)."""
-    return math.expm1(point[0]), math.exp(point[1])
 
 
 def _weight(rows: Block) -> Vector:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Vector, as_floating, to_numpy
-from refocal.calibrators._affine import COARSE_GAIN, SMALL_GAIN, Affine, Penalty, fit_affine
+from refocal.calibrators._affine import COARSE_GAIN, SMALL_GAIN, Affine, Penalty, fit_affine, with_features
 from refocal.engine import Block, Dataset
 from refocal.fitting.newton import newton_temperature
 from refocal.maps import steps
@@ -92,7 +92,7 @@ def fit_scalings(
     if temperature is None:
         solution = newton_temperature(dataset)
         temperature, value = solution.temperature, solution.value
-    if isinstance(dataset, Block):
+    if isinstance(dataset, Block) and not any((recipe.kind, temperature) in dataset.memo for recipe in recipes):
         dataset = dataset.take(slice(None))  # what is kept with a block is not needed after these fits
     last: dict[tuple[str, bool], Affine] = {}
     for recipe in recipes:
@@ -123,12 +123,17 @@ def out_of_fold(
     """Scores (N, C) of every recipe, each row's by scalings that were fitted without it.
 
     The temperature that they start from is that of the other folds, unless it is given: a single number for all rows
-    hardly knows them, and folds without a wrong row have none.
+    hardly knows them, and folds without a wrong row have none. Recipes of one kind then share their features.
     """
     found = [np.empty_like(rows.logits) for _ in recipes]
+    rows = rows.take(slice(None))  # what is kept with a block is not needed afterwards
     for i in range(int(fold.max()) + 1):
         held_out = fold == i
-        scalings = fit_scalings(rows.take(~held_out), recipes, COARSE_GAIN, temperature=temperature)
+        if temperature is None:
+            others = rows.take(~held_out)
+        else:
+            others = with_features(rows, ~held_out, recipes[0].kind, temperature)
+        scalings = fit_scalings(others, recipes, COARSE_GAIN, temperature=temperature)
         for scores, scaling in zip(found, scalings, strict=True):
             scores[held_out] = scores_of(scaling.step(order_preserving=order_preserving), rows.logits[held_out])
     return found

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 
 from refocal._arrays import Vector
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators._confidence import fit_tail, losses_of, two_class_step
+from refocal.calibrators._confidence import draft_tail, fit_tail, losses_of, two_class_step
 from refocal.calibrators._crossfit import (
     MIN_ROWS,
     fit_scalings,
@@ -149,12 +149,13 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         scores = out_of_fold(rows, recipes, fold, order_preserving=keep, temperature=temperature)
         plain = [rows.average(losses(rows, each)) for each in scores]
         finalists = [0, 1, 2 + int(np.argmin(plain[2:]))] if len(recipes) > 2 else list(range(len(recipes)))
-        tails = [fit_tail(Block(scores[i], rows.labels, rows.weight)) for i in finalists]
-        chosen = _simplest(rows, [tail.losses for tail in tails])
-        recipe, tail = recipes[finalists[chosen]], tails[chosen]
+        blocks = [Block(scores[i], rows.labels, rows.weight) for i in finalists]
+        drafts = [draft_tail(each) for each in blocks]
+        chosen = _simplest(rows, [draft.losses for draft in drafts])
+        recipe, tail = recipes[finalists[chosen]], fit_tail(blocks[chosen], drafts[chosen])
         (scaling,) = fit_scalings(whole, [recipe], temperature=temperature)
         choice = recipe.describe(scaling)
-        tried = {recipes[i].name: rows.average(t.losses) for i, t in zip(finalists, tails, strict=True)}
+        tried = {recipes[i].name: rows.average(draft.losses) for i, draft in zip(finalists, drafts, strict=True)}
         choice |= {
             "name": recipe.name,
             "log_loss_out_of_fold": tried,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refocal._arrays import Vector
 from refocal._validation import check_integer
@@ -91,7 +93,7 @@ class Splines:
 
     def __init__(self, knots: Vector, score: Vector) -> None:
         self.knots, n = knots, len(knots)
-        self._pieces = np.stack([spline(knots, unit, 0.0)[1] for unit in np.eye(n)], axis=-1)  # (3, pieces, n)
+        self._pieces = _ramps(knots.tobytes())
         self._piece = np.searchsorted(knots, score, side="right")
         self._distance = score - knots[np.maximum(self._piece - 1, 0)]
         ramp, slope, bend = (power[self._piece] for power in self._pieces)
@@ -121,6 +123,13 @@ class Splines:
         """The slope of a spline at the scores."""
         _, slope, bend = self._pieces @ theta[:-1]
         return np.asarray(slope[self._piece] + 2.0 * self._distance * bend[self._piece])
+
+
+@lru_cache(maxsize=8)
+def _ramps(knots: bytes) -> NDArray[np.float64]:
+    """The pieces (3, pieces, slopes) of the splines that have one slope of 1 and the others of 0."""
+    at = np.frombuffer(knots)
+    return np.stack([np.stack(spline(at, unit, 0.0)[1]) for unit in np.eye(len(at))], axis=-1)
 
 
 def fit_spline(score: Vector, target: Target, weight: Vector, knots: Vector, prior: Prior) -> Spline:

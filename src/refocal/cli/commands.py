@@ -194,12 +194,12 @@ def apply(
     from refocal.data import read_values
 
     options.check_calibrator_file(calibrator)
-    fitted = load(calibrator)
     in_blocks = large.is_applied_in_blocks(logits, output, scheduler, skip_bad_rows)
+    if not in_blocks or output.suffix.lower() in ENDINGS:
+        options.check_output(output, ENDINGS)
+    fitted = load(calibrator)
     if says_more(fitted) and output.suffix.lower() in ENDINGS:  # which are written from memory
         in_blocks = False
-    if not in_blocks:
-        options.check_output(output, ENDINGS)
     values = values or probability_column or options.score_columns(fitted, logits)
     if in_blocks:
         reading = {"values": values, "labels": labels, "skip_bad_rows": skip_bad_rows, "renormalise": renormalise}
@@ -448,6 +448,9 @@ def _compared(
 
     choose: Any = label_methods if "multi_label" in reading else chosen_methods
     names = None if methods is None else choose([name for text in methods for name in text.split(",")])
+    for place in (validation, test):
+        if place is not None:
+            large.refuse(place, "compare")
     with progress("reading", quiet=quiet) as update:
         first = options.read_file(validation, **reading)
         if test is None:

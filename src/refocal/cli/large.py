@@ -54,6 +54,16 @@ def is_text(place: str) -> bool:
     return Path(place).is_file() and Path(place).suffix.lower() in TEXT
 
 
+def refuse(place: Path, command: str) -> None:
+    """Say before memory is gone that a command takes no data set and no file of a gigabyte or more."""
+    if is_large(str(place), None, False, suits=False) or (is_text(str(place)) and place.stat().st_size >= 1 << 30):
+        one = f"{place.stat().st_size / 1e9:.1f} GB" if place.is_file() else "a data set"
+        raise UsageError(
+            f"{place}: {one}; {command} needs all rows in memory. refocal fit and refocal evaluate take them "
+            "in blocks, one method at a time."
+        )
+
+
 def is_applied_in_blocks(place: str, output: Path, scheduler: str | None, skip_bad_rows: bool) -> bool:
     """Whether `apply` goes through the rows in blocks: into a folder, from a data set, or from a table to a table."""
     from refocal.scale.addresses import SEPARATORS, TABLES

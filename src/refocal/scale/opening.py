@@ -228,7 +228,8 @@ def is_zarr(place: str) -> bool:
 
 def is_large(place: str) -> bool:
     """Whether a path is to be gone through in blocks rather than read."""
-    if is_zarr(place) or (is_data_set(place) and not Path(place).is_file()):
+    is_several = "://" in place or is_pattern(place) or Path(place).is_dir()
+    if is_zarr(place) or is_several:
         return True
     file = Path(place)
     if not file.is_file():

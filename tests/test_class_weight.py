@@ -10,11 +10,11 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, logit
 
 import refocal
-from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
+from refocal import FocalCalibration, FocalTemperatureScaling, MultiLabelCalibration, TemperatureScaling
 from refocal.cli.run import run
 from refocal.errors import FormatError, ParameterError
 from refocal.export import to_onnx
-from refocal.maps import focal, inverse_focal, sigmoid_focal, unsmooth
+from refocal.maps import focal, inverse_focal, sigmoid_focal, sigmoid_unsmooth, unsmooth
 from refocal.scale import blocks
 
 WEIGHT = np.array([0.3, 1.0, 2.0, 5.0])
@@ -183,3 +183,25 @@ def test_bad_settings_are_refused(trained, message, settings):
 def test_bad_training_settings_are_refused(message, settings):
     with pytest.raises(ParameterError, match=message):
         FocalCalibration.from_training(2.0, **settings)
+
+
+def test_labels_that_do_not_exclude_each_other_need_no_rows_either(tmp_path):
+    rng = np.random.default_rng(3)
+    scores, alpha = 3.0 * rng.normal(size=(20, 3)), [0.25, 0.5, 0.9]
+    made = MultiLabelCalibration.from_training(2.0, alpha=alpha, n_labels=3)
+    expected = expit(sigmoid_focal(scores, 2.0, alpha))
+    np.testing.assert_allclose(made.predict_proba(scores), expected, rtol=1e-10)
+    made.save(tmp_path / "c.json")
+    np.testing.assert_array_equal(refocal.load(tmp_path / "c.json").predict_proba(scores), made.predict_proba(scores))
+    x = torch.tensor(scores, dtype=torch.float32)
+    np.testing.assert_allclose(made.to_torch()(x).exp().numpy(), expected, atol=2e-6)
+    to_onnx(made, tmp_path / "c.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "c.onnx"))
+    (by_onnx,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    np.testing.assert_allclose(by_onnx, expected, atol=2e-6)
+    smoothed = MultiLabelCalibration.from_training(2.0, alpha=0.25, n_labels=3, label_smoothing=0.1)
+    inside = np.array([[-0.5, 0.0, 0.3]])
+    found = expit(sigmoid_unsmooth(sigmoid_focal(inside, 2.0, 0.25), 0.1))
+    np.testing.assert_allclose(smoothed.predict_proba(inside), found, rtol=1e-10)
+    with pytest.raises(ParameterError, match=r"'alpha' of MultiLabelCalibration.from_training must be"):
+        MultiLabelCalibration.from_training(2.0, alpha=1.0, n_labels=3)

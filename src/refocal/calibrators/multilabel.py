@@ -12,6 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import SMALLEST, Array, Vector, as_array, log_probabilities, namespace, to_numpy
 from refocal._validation import (
+    check_broadcast,
+    check_integer,
     check_label_range,
     check_one_column,
     check_option,
@@ -24,6 +26,7 @@ from refocal.calibrators._base import Calibrator, classes_last, written
 from refocal.calibrators._fitted import Fitted, Predictors
 from refocal.calibrators._labels import column_names
 from refocal.calibrators._shrunken import fit_lines
+from refocal.calibrators.focal import FocalCalibration
 from refocal.engine import Block, Dataset
 from refocal.engine.scoring import describe
 from refocal.errors import LabelError, ShapeError, UnsupportedError
@@ -129,6 +132,34 @@ class MultiLabelCalibration(Calibrator):
             report |= {"deviation": lines.deviation}
         self._set_fitted(Fitted(chain), np.arange(shape[-1]) if names is None else names, report)
         return self
+
+    @classmethod
+    def from_training(
+        cls,
+        gamma: float,
+        *,
+        n_labels: int,
+        alpha: float | Sequence[float] = 0.5,
+        label_smoothing: float = 0.0,
+    ) -> Self:
+        """A calibrator made of the settings of the training loss alone, sigmoid focal loss, without any rows.
+
+        `alpha` is one number, or one for each label; 0.5 is none. See `FocalCalibration.from_training` for when that is
+        enough, and docs/guide/focal-loss.md for which loss other libraries mean.
+
+        >>> detector = MultiLabelCalibration.from_training(gamma=2.0, alpha=0.25, n_labels=3)
+        >>> detector.predict_proba([[-0.4, 0.0, 0.4]]).round(2)
+        array([[0.51, 0.75, 0.9 ]])
+        """
+        name = f"{cls.__name__}.from_training"
+        size = check_integer(n_labels, "n_labels", name)
+        shares = check_broadcast(alpha, "alpha", name, like=np.zeros(size), above=0.0, below=1.0)
+        shared = FocalCalibration.from_training(gamma, label_smoothing=label_smoothing, n_classes=2)
+        lines = LabelLines(np.ones(size), np.broadcast_to(np.log1p(-shares) - np.log(shares), (size,)).copy())
+        steps = (*shared.chain_.steps[:1], lines, *shared.chain_.steps[1:])  # smoothing is the last to be undone
+        made = cls()
+        made._set_fitted(Fitted(Chain(steps)), np.arange(size), {**shared.fit_report_, "n_labels": size})
+        return made
 
     def predict_log_proba(self, X: Array, *, class_axis: int = -1) -> Array:
         """The logarithm of the probability of each label, of the shape of `X`."""

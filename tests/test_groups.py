@@ -8,12 +8,16 @@ import math
 import numpy as np
 import pytest
 
+from refocal import GroupCalibration, LogisticCalibration, load
+from refocal.calibrators.registry import make
+from refocal.calibrators.serialize import from_dict, to_dict
 from refocal.cli.run import run
 from refocal.data import Predictions, read
 from refocal.data.groups import as_groups
-from refocal.errors import ParameterError, ShapeError
+from refocal.errors import FormatError, ParameterError, ShapeError, UnsupportedError
 from refocal.evaluate import Evaluation, compare, evaluate
 from refocal.evaluate.group_summary import group_headers, group_table, group_verdict
+from refocal.export import to_onnx
 from refocal.metrics import expected_calibration_error, mean_bias, mean_bias_interval
 from refocal.report import render
 from refocal.scale import blocks
@@ -158,7 +162,7 @@ def test_the_command_line_reads_groups(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "region = south" in out
     assert "day = 2" in out
-    assert "--groups region --groups day" in out.splitlines()[-1]
+    assert "--groups" not in out.splitlines()[-1]  # the method that is recommended takes none
     assert run([*command, "--values", "p", "--groups", "area"]) == 1
     assert "no column 'area'" in capsys.readouterr().err
 
@@ -166,3 +170,105 @@ def test_the_command_line_reads_groups(tmp_path, capsys):
 def test_rows_without_a_label_take_their_groups_along(tmp_path):
     np.savez(tmp_path / "rows.npz", logits=np.eye(3)[[0, 1, 2, 0]] * 3, labels=[0, 255, 2, 0], site=list("abcd"))
     assert read(tmp_path / "rows.npz", ignore_index=255, groups=["site"]).groups["site"].tolist() == ["a", "c", "d"]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    p, labels, region = draw(6000)
+    return GroupCalibration(method="logistic", input="probabilities").fit(p, labels, groups={"region": region})
+
+
+def test_a_group_that_differs_has_a_line_of_its_own(fitted):
+    p, labels, region = draw(6000, seed=1)
+    common = fitted.predict_proba(p)[:, 1]
+    own = fitted.predict_proba(p, groups={"region": region})[:, 1]
+    south = region == "south"
+    assert abs(own[south].mean() - labels[south].mean()) < 0.02 < common[south].mean() - labels[south].mean()
+    lines = fitted.lines_["region"]
+    assert lines.names.tolist() == ["<b>east", "north", "south"]
+    expected = sigmoid(lines.slope[2] * np.log(common / (1 - common))[south] + lines.intercept[2])
+    assert np.allclose(own[south], expected, rtol=1e-9)
+    assert np.allclose(fitted.predict_log_proba(p, groups=region), np.log(fitted.predict_proba(p, groups=region)))
+
+
+def test_unknown_groups_get_the_common_calibrator(fitted):
+    p, labels, _ = draw(6000)
+    common = LogisticCalibration(input="probabilities").fit(p, labels).predict_proba(p[:4])
+    for groups in (None, ["west"] * 4, {"age": ["30"] * 4}):
+        assert np.allclose(fitted.predict_proba(p[:4], groups=groups), common, rtol=1e-12)
+    mixed = fitted.predict_proba(p[:2], groups=["south", "west"])
+    assert np.allclose(mixed[1], common[1], rtol=1e-12)
+    assert mixed[0, 1] < common[0, 1]
+
+
+def test_groups_that_do_not_differ_are_left_alone():
+    rng = np.random.default_rng(0)
+    log_odds, group = rng.normal(-1.0, 1.2, 3000), rng.integers(20, size=3000)
+    labels = (rng.random(3000) < sigmoid(log_odds)).astype(int)
+    fitted = make("group", method="logistic", input="log-odds").fit(log_odds, labels, groups=group)
+    common = LogisticCalibration(input="log-odds").fit(log_odds, labels).predict_proba(log_odds)[:, 1]
+    rates = np.array([labels[group == g].mean() - common[group == g].mean() for g in range(20)])
+    moved = fitted.predict_proba(log_odds, groups=group)[:, 1] - common
+    found = np.array([moved[group == g].mean() for g in range(20)])
+    assert np.abs(found).mean() < 0.5 * np.abs(rates).mean()  # most of what the groups show is chance
+
+
+def test_several_columns_follow_one_another(fitted):
+    p, labels, region = draw(6000)
+    age = np.where(np.arange(6000) % 2, "old", "young")
+    both = GroupCalibration(method="logistic", input="probabilities")
+    both.fit(p, labels, groups={"region": region, "age": age})
+    assert list(both.lines_) == ["region", "age"]
+    only = both.predict_proba(p[:9], groups={"region": region[:9]})
+    assert np.allclose(only, fitted.predict_proba(p[:9], groups=region[:9]), rtol=1e-12)
+
+
+def test_group_calibration_is_saved_and_loaded(fitted, tmp_path):
+    p, _, region = draw(50)
+    fitted.save(tmp_path / "c.json")
+    again = load(tmp_path / "c.json")
+    assert np.array_equal(again.predict_proba(p, groups=region), fitted.predict_proba(p, groups=region))
+    assert again.predict(p, groups=region).tolist() == fitted.predict(p, groups=region).tolist()
+    for change in ({"slope": [1.0, 1.0]}, {"slope": [1.0, -1.0, 1.0]}, {"names": ["b", "a", "c"]}, {"intercept": "x"}):
+        data = json.loads(json.dumps(to_dict(fitted)))
+        data["groups"]["region"] |= change
+        with pytest.raises(FormatError):
+            from_dict(data)
+
+
+def test_what_group_calibration_refuses(fitted, tmp_path):
+    p, labels, region = draw(60)
+    with pytest.raises(ParameterError, match=r"'groups' of GroupCalibration.fit must be given"):
+        GroupCalibration(input="probabilities").fit(p, labels)
+    with pytest.raises(ShapeError, match=r"of two classes. Got 3 classes"):
+        GroupCalibration().fit(2.0 * np.eye(3)[np.arange(60) % 3], np.arange(60) % 3, groups=region)
+    with pytest.raises(UnsupportedError, match="does not know the groups"):
+        to_onnx(fitted, tmp_path / "c.onnx")
+    with pytest.raises(UnsupportedError, match="does not know the groups"):
+        fitted.to_torch()
+
+
+def test_comparisons_with_groups_have_the_correction(found):
+    _, test = found
+    evaluation = compare(test, test, ["logistic", "group"], n_resamples=20)
+    assert evaluation.chosen == "group"
+    assert evaluation["group"].title == "a correction for each group"
+    assert abs(evaluation.after.groups[0].difference.value) < abs(evaluation.before.groups[0].difference.value)
+    plain = Predictions.from_probabilities(test.values[:, 1], test.labels)
+    without = compare(plain, plain, ["logistic", "group"], n_resamples=20)
+    assert "'groups' of GroupCalibration.fit must be given" in without.failed["group"]
+
+
+def test_the_command_line_fits_and_applies_group_calibration(tmp_path, capsys):
+    p, labels, region = draw(1200)
+    file, calibrator, output = tmp_path / "rows.csv", tmp_path / "c.json", tmp_path / "out.npz"
+    lines = [f"{a!r},{b},{r}" for a, b, r in zip(p.tolist(), labels, region, strict=True)]
+    file.write_text("\n".join(["p,label,region", *lines]) + "\n")
+    how = ["--probability-column", "p"]
+    assert run(["fit", str(file), *how, "--groups", "region", "-o", str(calibrator)]) == 0
+    assert run(["apply", str(calibrator), str(file), *how, "-o", str(output)]) == 0
+    assert np.array_equal(np.load(output)["p"], load(calibrator).predict_proba(p, groups=region)[:, 1])
+    capsys.readouterr()
+    assert run(["fit", str(file), *how, "--groups", "region", "-m", "ts", "-o", str(calibrator)]) == 2
+    assert "--groups and the method group belong together" in capsys.readouterr().err
+    assert run(["fit", str(file), *how, "-m", "group", "-o", str(calibrator)]) == 2

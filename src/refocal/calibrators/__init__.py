@@ -9,6 +9,7 @@ from refocal.calibrators.conformal import PredictionSets
 from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.focal_structured import FocalStructuredScaling
+from refocal.calibrators.group import GroupCalibration
 from refocal.calibrators.isotonic import IsotonicCalibration
 from refocal.calibrators.logistic import LogisticCalibration
 from refocal.calibrators.multilabel import MultiLabelCalibration
@@ -34,6 +35,7 @@ __all__ = [
     "FocalCalibration",
     "FocalStructuredScaling",
     "FocalTemperatureScaling",
+    "GroupCalibration",
     "HistogramBinning",
     "IsotonicCalibration",
     "LogisticCalibration",

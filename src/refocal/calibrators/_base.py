@@ -83,6 +83,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     row_axes: ClassVar[int] = 1
     """Of the scores of a row: classes; or 2, labels that do not exclude one another and the two classes of each."""
 
+    needs_groups: ClassVar[bool] = False
+    """Whether `fit` and what predicts take the groups of the rows too."""
+
     def fit(
         self,
         X: Array,
@@ -222,6 +225,13 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from refocal.calibrators.serialize import save
 
         save(self, path)
+
+    def more_to_plain(self) -> dict[str, Any]:
+        """What was fitted beside the chain, as plain values for JSON."""
+        return {}
+
+    def more_from_plain(self, data: dict[str, Any]) -> None:
+        """Take up what `more_to_plain` made."""
 
     def to_torch(self, *, class_axis: int = -1, dtype: torch.dtype | None = None) -> CalibrationLayer:
         """The fitted calibrator as a torch layer from logits to log-probabilities: `nn.Sequential(model, layer)`."""

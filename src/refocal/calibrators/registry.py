@@ -14,6 +14,7 @@ from refocal.calibrators.conformal import PredictionSets
 from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.focal_structured import FocalStructuredScaling
+from refocal.calibrators.group import GroupCalibration
 from refocal.calibrators.isotonic import IsotonicCalibration
 from refocal.calibrators.logistic import LogisticCalibration
 from refocal.calibrators.multilabel import MultiLabelCalibration
@@ -88,6 +89,9 @@ SETS = {
 }
 """Methods that predict sets of classes: fitted, saved and applied as the others are, and not compared with them."""
 
+GROUPED = {"group": Method("a correction for each group", GroupCalibration, usual=False)}
+"""Methods that take the groups of the rows: a comparison has them where there are groups."""
+
 WITHOUT_A_NAME: tuple[type[Calibrator], ...] = (MultiLabelCalibration,)
 """What `load` reads besides; a comparison of methods on rows of one label has no use for it."""
 
@@ -107,7 +111,7 @@ def chosen_methods(names: Sequence[str] | str | None) -> list[str]:
     if ALL in wanted:
         return list(NAMED)
     for name in wanted:
-        check_option(name, (*NAMED, ALL), "methods", "compare")
+        check_option(name, (*NAMED, *GROUPED, ALL), "methods", "compare")
     return list(dict.fromkeys(wanted))
 
 
@@ -117,7 +121,7 @@ def make(name: str, **options: Any) -> Calibrator:
     >>> make("fts", objective="ece", nll_tolerance=0.01)
     FocalTemperatureScaling(nll_tolerance=0.01, objective='ece')
     """
-    known = NAMED | SETS
+    known = NAMED | SETS | GROUPED
     check_option(name, tuple(known), "method", "make")
     calibrator = known[name].kind(**known[name].settings)
     given = {key: value for key, value in options.items() if value is not None}
@@ -135,7 +139,7 @@ def kinds(*, in_blocks: bool = False) -> dict[str, type[Calibrator]]:
     >>> kinds()["BetaCalibration"].__name__, "BetaCalibration" in kinds(in_blocks=True)
     ('BetaCalibration', False)
     """
-    known = (*NAMED.values(), *SETS.values())
+    known = (*NAMED.values(), *SETS.values(), *GROUPED.values())
     found = {method.kind.__name__: method.kind for method in known if method.in_blocks or not in_blocks}
     return found if in_blocks else {**found, **{kind.__name__: kind for kind in WITHOUT_A_NAME}}
 
@@ -144,6 +148,6 @@ def title_of(name: str, calibrator: Calibrator | None = None) -> str:
     """A name in words; for a calibrator that is not of the registry, its class."""
     if name == NONE:
         return "no calibration"
-    if name in NAMED:
-        return NAMED[name].title
+    if name in NAMED | GROUPED:
+        return (NAMED | GROUPED)[name].title
     return name if calibrator is None else getattr(calibrator, "title", type(calibrator).__name__)

@@ -81,7 +81,7 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
     if hasattr(calibrator, "solution_"):
         solution = calibrator.solution_
         data["search"] = {name: getattr(solution, name) for name in ("value", "status", "message", "passes")}
-    return {**data, "fit": calibrator.fit_report_}
+    return {**data, **calibrator.more_to_plain(), "fit": calibrator.fit_report_}
 
 
 def from_dict(data: Any) -> Calibrator:
@@ -102,6 +102,7 @@ def from_dict(data: Any) -> Calibrator:
     if "feature_names" in data:
         calibrator.feature_names_in_ = _read_feature_names(data, len(classes))
     calibrator._set_fitted(Fitted(chain, solution), classes, report)
+    calibrator.more_from_plain(data)
     return calibrator
 
 

@@ -14,6 +14,7 @@ from refocal._arrays import row_blocks
 from refocal._files import replace_atomically
 from refocal.calibrators import Calibrator
 from refocal.calibrators._labels import named_classes
+from refocal.data.groups import Groups
 from refocal.data.predictions import column_order
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -28,6 +29,7 @@ def apply_blocks(
     entries: int = 1 << 22,
     *,
     method: str = "predict_proba",
+    groups: Groups | None = None,
 ) -> NDArray[Any]:
     """`calibrator.predict_proba(values)`, bit for bit, in blocks of rows; of one number a row, its second column.
 
@@ -43,15 +45,17 @@ def apply_blocks(
     for rows in row_blocks(values.shape[0], values.shape[-1] if values.ndim == 2 else 1, entries=entries):
         update(rows.start, values.shape[0], f"applying to {values.shape[0]:,} rows")
         block = values[rows] if order is None else values[rows][:, order]
-        found = np.asarray(getattr(calibrator, method)(block))
+        more = {"groups": {name: column[rows] for name, column in groups.items()}} if groups else {}
+        found = np.asarray(getattr(calibrator, method)(block, **more))
         found = found if order is None else found[..., np.argsort(order)]
         parts.append(found[:, 1] if values.ndim == 1 and method == "predict_proba" else found)
     return np.concatenate(parts, axis=-2 if parts[0].ndim > 1 else 0)
 
 
 def says_more(calibrator: Calibrator) -> bool:
-    """Whether a calibrator says more of a row than probabilities; data sets in Parquet files get those alone."""
-    return hasattr(calibrator, "predict_set") or hasattr(calibrator, "predict_interval")
+    """Whether a calibrator says more of a row than probabilities, or asks for its group: rows are then in memory."""
+    more = ("predict_set", "predict_interval")
+    return calibrator.needs_groups or any(hasattr(calibrator, each) for each in more)
 
 
 def further_columns(calibrator: Calibrator, values: Any, class_names: Sequence[str] | None) -> dict[str, NDArray[Any]]:

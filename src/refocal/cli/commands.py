@@ -94,7 +94,7 @@ def fit(
             "--method",
             "-m",
             help=f"By default auto, or fts where one of its options is given. One of {options.METHOD_NAMES}; "
-            "or, for sets of classes, lac, aps, raps.",
+            "or, for sets of classes, lac, aps, raps; or, with --groups, group, which is then the default.",
             autocompletion=options.complete_method,
         ),
     ] = None,
@@ -114,6 +114,7 @@ def fit(
     first_label: options.FirstLabel = 0,
     ignore_index: options.IgnoreIndex = None,
     multi_label: options.MultiLabel = False,
+    groups: options.Groups = None,
     renormalise: options.Renormalise = False,
     scheduler: large.Scheduler = None,
     skip_bad_rows: large.SkipBadRows = False,
@@ -122,19 +123,22 @@ def fit(
     """Fit a calibrator on held-out rows and write it as JSON."""
     import numpy as np
 
-    from refocal.calibrators.registry import NAMED, SETS, make
+    from refocal.calibrators.registry import GROUPED, NAMED, SETS, make
     from refocal.evaluate.multilabel import fit_method
 
     options.check_output(output, sharing.ONLY_JSON)
     reading = options.how_to_read(
         probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
         first_label=first_label, ignore_index=ignore_index, renormalise=renormalise, multi_label=multi_label,
+        groups=groups,
     )  # fmt: skip
     settings = {
         "objective": objective,
         "nll_tolerance": tolerance,
         "class_weight": options.numbers_or_fit(class_weight),
     }
+    if method is None and groups:
+        method = "group"
     if method is None:
         method = "lac" if coverage is not None else "fts" if any(v is not None for v in settings.values()) else "auto"
     settings["coverage"] = coverage
@@ -148,8 +152,11 @@ def fit(
         _finish_fit(fitted, output, json)
         return
     calibrator = make(method, **settings, input=reading["input"])
+    if calibrator.needs_groups != bool(groups):
+        raise UsageError(f"--groups and the method group belong together; {method!r} was to be fitted.")
     with progress("reading", quiet=json) as update, options.about(validation):
-        if large.is_large(validation, scheduler, skip_bad_rows, reading, suits=(NAMED | SETS)[method].in_blocks):
+        suits = (NAMED | SETS | GROUPED)[method].in_blocks
+        if large.is_large(validation, scheduler, skip_bad_rows, reading, suits=suits):
             reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows}
             with large.open_rows(validation, f"fitting {method}", update, **reading) as blocks:
                 calibrator.fit(blocks)
@@ -161,7 +168,8 @@ def fit(
                 update(share, 1, f"fitting {method} on {len(rows):,} rows")
 
             tell(0.0)
-            calibrator.fit_with_progress(rows.values, rows.labels, rows.weight, tell)
+            more: dict[str, Any] = {"groups": rows.groups} if calibrator.needs_groups else {}
+            calibrator.fit_with_progress(rows.values, rows.labels, rows.weight, tell, **more)
             names = rows.class_names
     if names is not None:
         calibrator.classes_ = np.array(names)
@@ -190,8 +198,10 @@ def apply(
     """Turn logits into calibrated probabilities."""
     from refocal import load
     from refocal._validation import renormalised
+    from refocal.calibrators import GroupCalibration
     from refocal.cli.apply import ENDINGS, apply_blocks, further_columns, says_more, write_probabilities
     from refocal.data import read_values
+    from refocal.data.groups import as_groups
 
     options.check_calibrator_file(calibrator)
     in_blocks = large.is_applied_in_blocks(logits, output, scheduler, skip_bad_rows)
@@ -208,14 +218,16 @@ def apply(
         return
     with progress("reading", quiet=json) as update:
         try:
-            found = read_values(logits, input=fitted.input, values=values, labels=labels)
+            columns = list(fitted.lines_) if isinstance(fitted, GroupCalibration) else []
+            found = read_values(logits, input=fitted.input, values=values, labels=labels, groups=columns)
         except FormatError as error:
             if error.remedy not in (Remedy.READ_LOGITS, Remedy.READ_PROBABILITIES):
                 raise
             raise FileProblem(f"{logits}: holds no {fitted.input}, which this calibrator takes.") from error
         try:
             given = renormalised(found.values, "probabilities", "apply") if renormalise else found.values
-            result = apply_blocks(fitted, given, update, found.class_names)
+            groups = as_groups(found.groups, len(given), "apply")
+            result = apply_blocks(fitted, given, update, found.class_names, groups=groups)
             only_one_array = output.suffix.lower() == ".npy"
             further = {} if only_one_array else further_columns(fitted, given, found.class_names)
         except InputWarning as error:
@@ -323,6 +335,8 @@ def compare(
     json: options.Json = False,
 ) -> None:
     """Fit every method on VALIDATION, rank them on TEST, and say which to use."""
+    from refocal.calibrators.registry import GROUPED
+
     sharing.check_outputs(output, report, require)
     reading = options.how_to_read(
         probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
@@ -332,6 +346,8 @@ def compare(
     found = _compared(validation, test, methods, title, resamples, seed, json, reading)
     sharing.finish(found, output, report, json, notes=notes, require=require)
     if not json and found.chosen != "none":
+        if found.chosen not in GROUPED:
+            reading.pop("groups", None)
         more = options.as_given(**reading)
         out().print(f"Next: refocal fit {validation} --method {found.chosen}{more} -o calibrator.json", soft_wrap=True)
     sharing.leave_by_requirements([found], require, json)

@@ -84,9 +84,9 @@ MaybeSeed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of th
 
 def complete_method(incomplete: str) -> list[str]:
     """Names of methods, for the shell."""
-    from refocal.calibrators.registry import NAMED, SETS
+    from refocal.calibrators.registry import GROUPED, NAMED, SETS
 
-    return [name for name in NAMED | SETS if name.startswith(incomplete)]
+    return [name for name in NAMED | SETS | GROUPED if name.startswith(incomplete)]
 
 
 def how_to_read(probabilities: bool, probability_column: str | None, **options: Any) -> dict[str, Any]:

@@ -102,6 +102,8 @@ def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArra
         values = np.exp(_by_rows(log_softmax, values))
     if calibrator.input == "log-odds":
         values = wide(values)[:, 1] - wide(values)[:, 0]
+    if calibrator.needs_groups:
+        return np.asarray(to_numpy(calibrator.predict_log_proba(wide(values), groups=predictions.groups)))  # type: ignore[call-arg]
     return _by_rows(calibrator.predict_log_proba, values)
 
 

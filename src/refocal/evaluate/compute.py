@@ -11,7 +11,7 @@ import numpy as np
 
 from refocal._validation import check_integer, check_option
 from refocal.calibrators import Calibrator
-from refocal.calibrators.registry import NONE, chosen_methods, make, title_of
+from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.data import MultiLabelPredictions, Predictions
 from refocal.engine import BlockedDataset
@@ -55,7 +55,8 @@ def compare(
         every row is a row of the evaluation, and the labels are its groups; each method is fitted with and without a
         line for each label.
     methods : list of str, optional
-        Names of `refocal.calibrators.registry`, "all" for every one; by default the usual ones. A method that fails is
+        Names of `refocal.calibrators.registry`, "all" for every one; by default the usual ones, and a correction for
+        each group where the rows of two classes have groups (`Predictions.with_groups`). A method that fails is
         left out and listed in `failed` with its reason, as long as another one works.
     chosen : str, optional
         The method to show in detail; by default the recommended one: the least ECE among the methods whose log-loss
@@ -82,6 +83,8 @@ def compare(
         names, fit_all, n_validation = label_methods(methods), partial(fit_labels, validation), validation.n_known
     else:
         names, fit_all, n_validation = chosen_methods(methods), partial(_fit_all, validation), len(validation)
+        if methods is None and validation.groups and validation.n_classes == 2:
+            names += list(GROUPED)
     if chosen is not None:
         check_option(chosen, (NONE, *names), "chosen", "compare")
     report = progress or _silent
@@ -124,7 +127,11 @@ def _fit_all(
         tell(0.0)
         with failures.of(name, needed=name == chosen or len(failures.errors) == len(names) - 1):
             calibrator = make(name, input=validation.input)
-            calibrator.fit_with_progress(dataset, None, None, tell)
+            if calibrator.needs_groups:
+                values, groups = wide(validation.values), validation.groups or None
+                calibrator.fit(values, validation.labels, validation.weight, groups=groups)  # type: ignore[call-arg]
+            else:
+                calibrator.fit_with_progress(dataset, None, None, tell)
             fitted[name], seconds[name] = calibrator, time.perf_counter() - start
     return fitted, seconds
 

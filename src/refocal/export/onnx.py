@@ -232,6 +232,8 @@ def _n_classes(calibrator: Any, given: int | None, function: str) -> int:
             f"{type(calibrator).__name__} has no form as an ONNX graph: {function} takes a calibrator of logits, such "
             "as TemperatureScaling."
         )
+    if calibrator.needs_groups:
+        raise UnsupportedError(f"{type(calibrator).__name__} has no form as a graph, which does not know the groups.")
     check_is_fitted(calibrator)
     fitted = int(calibrator.n_features_in_)
     if given is not None and given != fitted:

@@ -104,7 +104,8 @@ def snippets(method: Measured) -> list[Snippet]:
         return []
     found, kind = method.point, method.calibrator["parameters"]["input"]
     name = kind.replace("-", "_")
-    made = [Snippet("file", "Python", FROM_FILE.format(input=name))]
+    groups = ", groups=groups" if method.calibrator["method"] == "GroupCalibration" else ""
+    made = [Snippet("file", "Python", FROM_FILE.format(input=name + groups))]
     if found and kind == "logits":
         gamma, temperature = found.get("gamma", 0.0), found.get("temperature", 1.0)
         call = f"focal_temperature(logits, gamma={gamma!r}, temperature={temperature!r})"

@@ -1,0 +1,200 @@
+"""One calibrator for all rows, and behind it a line in log-odds for each group of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from refocal._arrays import Array, Vector, in_library_of, namespace, to_numpy, two_columns
+from refocal._validation import check_out
+from refocal.calibrators._base import Calibrator, written
+from refocal.calibrators._fitted import Fitted, Predictors
+from refocal.calibrators._plain import field
+from refocal.calibrators._shrunken import fit_lines
+from refocal.data.groups import Groups, as_groups
+from refocal.engine import Block, Dataset
+from refocal.engine.scoring import describe
+from refocal.errors import FormatError, ParameterError, ShapeError, UnsupportedError
+from refocal.maps import log_softmax
+from refocal.maps.steps import Chain
+
+
+class GroupLines(NamedTuple):
+    """The groups of a column, in sorted order, with the slope and the intercept of each."""
+
+    names: NDArray[np.str_]
+    slope: Vector
+    intercept: Vector
+
+    def of(self, groups: NDArray[np.str_]) -> tuple[Vector, Vector]:
+        """Slope and intercept of each row: 1 and 0 in groups that the fit did not see."""
+        place = np.minimum(np.searchsorted(self.names, groups), len(self.names) - 1)
+        seen = self.names[place] == groups
+        return np.where(seen, self.slope[place], 1.0), np.where(seen, self.intercept[place], 0.0)
+
+
+class GroupCalibration(Calibrator):
+    """One calibrator for all rows of two classes, and a line in log-odds for each group, drawn to the identity.
+
+    How strongly the lines are drawn to it is read off the groups: where these differ no more than chance has it, the
+    lines hardly differ from the identity, and a group of few rows has less of a line of its own. Groups may be given in
+    several columns; their lines then follow one another. A group that was not there when fitting, or a row without one,
+    gets the common calibrator.
+
+    Parameters
+    ----------
+    method : str
+        The calibrator of all rows, by its short name: "auto", "logistic", "isotonic", …
+    input : "logits", "probabilities" or "log-odds"
+        What the columns hold.
+
+    Attributes
+    ----------
+    lines_ : dict
+        For each column of groups their names, slopes and intercepts.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> region = rng.choice(["north", "south"], 4000)
+    >>> log_odds = rng.normal(size=4000)
+    >>> happens = rng.random(4000) < 1 / (1 + np.exp(-log_odds - (region == "south")))  # more often than they say
+    >>> fitted = GroupCalibration(input="log-odds").fit(log_odds, happens, groups=region)
+    >>> (fitted.predict_proba([0.0, 0.0, 0.0], groups=["north", "south", "west"])[:, 1] > [0.4, 0.6, 0.5]).tolist()
+    [True, True, True]
+    """
+
+    needs_groups: ClassVar[bool] = True
+
+    def __init__(self, *, method: str = "auto", input: str = "logits") -> None:  # noqa: A002
+        self.method = method
+        self.input = input
+
+    def fit(
+        self,
+        X: Array,
+        y: Array = None,
+        sample_weight: Array = None,
+        *,
+        groups: Any = None,
+        class_axis: int = -1,
+        ignore_index: int | Sequence[int] | None = None,
+    ) -> Self:
+        """Fit on scores of two classes, labels, and groups: an array, or several columns by their names."""
+        name = f"{type(self).__name__}.fit"
+        if groups is None:
+            raise ParameterError("groups", name, expected="given, one for each row of X", got="None")
+        if class_axis != -1 or ignore_index is not None:
+            expected = "left out: rows of two classes have one axis, and those without a label are not passed"
+            raise ParameterError(
+                "ignore_index" if class_axis == -1 else "class_axis", name, expected=expected, got="it"
+            )
+        for attribute in [each for each in vars(self) if each.endswith("_")]:
+            delattr(self, attribute)
+        from refocal.calibrators.registry import make
+
+        common = make(self.method, input=self.input)
+        rows = self._block_of(common.dataset(X, y, sample_weight))
+        if rows.n_classes != 2:
+            raise ShapeError("X", name, expected="of two classes", got=f"{rows.n_classes} classes")
+        common.fit(rows)
+        columns = as_groups(groups, rows.n_rows, name)
+        log_p = to_numpy(common.chain_.log_probabilities(rows.logits)).astype(np.float64)
+        score, happened = log_p[:, 1] - log_p[:, 0], to_numpy(rows.labels) == 1
+        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+        lines, deviations = {}, {}
+        for column, values in columns.items():
+            names, place = np.unique(values, return_inverse=True)
+            found = fit_lines(score, happened, weight, place, len(names))
+            lines[column], deviations[column] = GroupLines(names, found.slope, found.intercept), found.deviation
+            score = _moved(np, score, *lines[column].of(values))
+        after = describe(Block(two_columns(score, "log-odds"), rows.labels, rows.weight), Predictors((Chain(),)), 1)[0]
+        report = {**common.fit_report_, "after": after, "deviations": deviations}
+        report["accuracy_change"] = after["accuracy"] - report["before"]["accuracy"]
+        self._set_fitted(Fitted(common.chain_), common.classes_, report)
+        self.lines_ = lines
+        return self
+
+    def fit_with_progress(
+        self, X: Array, y: Array, sample_weight: Array, progress: Callable[[float], None] | None, groups: Any = None
+    ) -> Self:
+        """As `fit`, which says nothing of its progress."""
+        return self.fit(X, y, sample_weight, groups=groups)
+
+    def predict_log_proba(self, X: Array, *, groups: Any = None, class_axis: int = -1) -> Array:
+        """Log-probabilities of rows of these groups; without any, those of the common calibrator."""
+        check_is_fitted(self)
+        name = f"{type(self).__name__}.predict_log_proba"
+        common = self.log_proba_of(self._logits(X, name))
+        columns = {} if groups is None else as_groups(groups, int(common.shape[0]), name)
+        if len(columns) == len(self.lines_) == 1:  # one column needs no name
+            columns = dict(zip(self.lines_, columns.values(), strict=True))
+        return self._corrected(common, columns)
+
+    def _corrected(self, log_p: Array, columns: Groups) -> Array:
+        xp = namespace(log_p)
+        score, moved = log_p[..., 1] - log_p[..., 0], False
+        for column, lines in self.lines_.items():
+            if column in columns:
+                slope, intercept = (in_library_of(log_p, each) for each in lines.of(columns[column]))
+                score = _moved(xp, score, xp.astype(slope, log_p.dtype), xp.astype(intercept, log_p.dtype))
+                moved = True
+        return log_softmax(two_columns(score, "log-odds")) if moved else log_p
+
+    def predict_proba(
+        self, X: Array, *, groups: Any = None, class_axis: int = -1, out: NDArray[Any] | None = None
+    ) -> Array:
+        """Probabilities of rows of these groups; without any, those of the common calibrator."""
+        if out is not None:
+            check_out(out, X, f"{type(self).__name__}.predict_proba")
+        log_p = self.predict_log_proba(X, groups=groups)
+        return written(namespace(log_p).exp(log_p), out)
+
+    def predict(self, X: Array, *, groups: Any = None, class_axis: int = -1) -> Array:
+        """The class of the larger probability."""
+        log_p = self.predict_log_proba(X, groups=groups)
+        return self.classes_[to_numpy(namespace(log_p).argmax(log_p, axis=-1))]
+
+    def to_torch(self, **_: Any) -> Any:
+        """A layer does not know groups: there is none."""
+        raise UnsupportedError(f"{type(self).__name__} has no form as a torch layer: a layer does not know the groups.")
+
+    def more_to_plain(self) -> dict[str, Any]:
+        """The lines, for JSON."""
+        return {
+            "groups": {
+                column: {key: each.tolist() for key, each in lines._asdict().items()}
+                for column, lines in self.lines_.items()
+            }
+        }
+
+    def more_from_plain(self, data: dict[str, Any]) -> None:
+        """What `more_to_plain` made, refused where no fit can have found it."""
+        self.lines_ = {column: _lines_of(column, found) for column, found in field(data, "groups", dict).items()}
+
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
+        raise UnsupportedError(f"{type(self).__name__} is fitted on arrays with groups, not on rows in blocks.")
+
+
+def _moved(xp: Any, score: Array, slope: Array, intercept: Array) -> Array:
+    """a·x + b; log-odds stay finite."""
+    return xp.clip(slope * score + intercept, -700.0, 700.0)
+
+
+def _lines_of(column: str, data: Any) -> GroupLines:
+    try:
+        kinds = {"names": np.str_, "slope": np.float64, "intercept": np.float64}
+        lines = GroupLines(*(np.array(field(data, key, list), dtype=kind) for key, kind in kinds.items()))
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"the groups of {column!r} are damaged: {error}") from error
+    names, slope, intercept = lines
+    right = len(names) > 0 and names.ndim == 1 and names.shape == slope.shape == intercept.shape
+    if not (
+        right and np.all(names[1:] > names[:-1]) and np.all(slope > 0.0) and np.all(np.isfinite([slope, intercept]))
+    ):
+        raise FormatError(f"the groups of {column!r} must be sorted names with slopes above 0 and intercepts.")
+    return lines

@@ -21,7 +21,7 @@ for command in (
     "fit val.npz --method ts -o calibrator.json",
     "apply calibrator.json test.npz -o probs.npz",
 ):
-    subprocess.run([sys.executable, "-m", "refocal.cli", *command.split()], check=True)
+    subprocess.run([sys.executable, "-m", "refocal", *command.split()], check=True)
 
 probabilities = np.load("probs.npz")["probabilities"]
 before = refocal.metrics.log_loss(test.labels, refocal.maps.log_softmax(test.values))

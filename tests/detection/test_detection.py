@@ -23,6 +23,7 @@ from refocal.detection import (
     read_coco,
 )
 from refocal.errors import DataError, FormatError, LabelError, ParameterError, ShapeError
+from refocal.evaluate import evaluate
 
 
 def images_of(n_images, seed, n_classes=3):
@@ -249,6 +250,22 @@ def test_the_order_of_the_detections_of_a_class_stays():
         some = found.labels == label
         order = np.argsort(found.scores[some])
         assert (np.diff(calibrated.scores[some][order]) >= 0.0).all()
+
+
+def test_an_evaluation_has_groups_by_class_and_size():
+    found, _ = detections_of(600, seed=6)
+    boxes = np.array([[0, 0, 31, 32], [0, 0, 32, 32], [0, 0, 96, 96]])
+    assert Detections.of([0.1] * 3, [0] * 3, boxes=boxes).predictions().groups["size"].tolist() == [
+        "small",
+        "medium",
+        "large",
+    ]
+    calibrated = DetectionCalibration(box_size=True).fit(found).transform(found)
+    before, after = (evaluate(each.predictions(), {}, n_resamples=20).before for each in (found, calibrated))
+    assert after.measures["log_loss"].value < before.measures["log_loss"].value
+    rates = {(row.column, row.name): (row.n, row.rate) for row in before.groups}
+    assert rates["class", "1"] == ((found.labels == 1).sum(), pytest.approx(found.correct[found.labels == 1].mean()))
+    assert {name for column, name in rates if column == "size"} <= {"small", "medium", "large"}
 
 
 def test_a_fitted_calibrator_is_written_and_read(tmp_path):

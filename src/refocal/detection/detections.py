@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Vector, as_array, as_floating, to_numpy
 from refocal._validation import check_not_negative, whole_numbers
+from refocal.data import Predictions
 from refocal.detection.matching import read_boxes
 from refocal.errors import DataError, LabelError, ShapeError
+
+SIZES, EDGES = ("small", "medium", "large"), (32.0**2, 96.0**2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +91,19 @@ class Detections:
     def __repr__(self) -> str:
         classes = "" if self.labels is None else f", {len(np.unique(self.labels)):,} classes"
         return f"Detections({len(self):,}, {int(self.correct.sum()):,} of true objects{classes})"
+
+    def predictions(self) -> Predictions:
+        """Score against true or false positive, for `evaluate` and the report; grouped by class and size of the box.
+
+        Sizes are COCO's: small below 32², large from 96² square pixels on.
+
+        >>> Detections.of([0.9, 0.4], [1, 0], labels=["cat", "dog"]).predictions().groups["class"].tolist()
+        ['cat', 'dog']
+        """
+        groups = {} if self.labels is None else {"class": self.labels}
+        if self.boxes is not None:
+            groups["size"] = np.array(SIZES)[np.digitize(np.prod(self.boxes[:, 2:], axis=1), EDGES)]
+        return Predictions.from_probabilities(self.scores, self.correct).with_groups(groups)
 
     def take(self, rows: Any) -> Self:
         """Some of the detections: indices or flags."""

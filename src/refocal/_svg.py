@@ -69,16 +69,16 @@ class Plot:
     ) -> Self:
         """Two lines with ticks and labels."""
         left, right, low, high = self.x.start, self.x.end, self.y.start, self.y.end
-        self.path([(left, high), (left, low), (right, low)], MUTED, 1)
+        drawn = [f"M{_n(left)} {_n(high)}V{_n(low)}H{_n(right)}"]
         for tick in self.x.ticks if x_ticks is None else x_ticks:
-            at = self.x(tick)
-            self.path([(at, low), (at, low + 4)], MUTED, 1)
-            self.text(at, low + 17, f"{tick:g}", anchor="middle")
+            drawn.append(f"M{_n(self.x(tick))} {_n(low)}v4")
+            self.text(self.x(tick), low + 17, f"{tick:g}", anchor="middle")
         for tick in self.y.ticks if y_ticks else ():
-            at = self.y(tick)
-            self.path([(left - 4, at), (left, at)], MUTED, 1)
-            self.text(left - 7, at + 4, f"{tick:g}", anchor="end")
-        self.text((left + right) / 2, self.size[1] - 8, x_label, anchor="middle")
+            drawn.append(f"M{_n(left)} {_n(self.y(tick))}h-4")
+            self.text(left - 7, self.y(tick) + 4, f"{tick:g}", anchor="end")
+        self.parts.append(f'<path fill="none" stroke="{MUTED}" d="{"".join(drawn)}"/>')
+        if x_label:
+            self.text((left + right) / 2, self.size[1] - 8, x_label, anchor="middle")
         if y_label:
             middle = (low + high) / 2
             turned = f' transform="rotate(-90 12 {_n(middle)})"'
@@ -99,11 +99,14 @@ class Plot:
         return self
 
     def dot(self, x: float, y: float, color: str = FIRST, tip: str = "", filled: bool = True) -> Self:
-        """A point; the ring around it is easier to hit with a finger."""
-        fill = color if filled else "var(--paper,#fff)"
+        """A point; its transparent border is easier to hit with a finger."""
         at = f'cx="{_n(self.x(x))}" cy="{_n(self.y(y))}"'
-        dot = f'<circle {at} r="4" fill="{fill}" stroke="{color}" stroke-width="1.6"/>'
-        return self.mark(f'{dot}<circle {at} r="11" fill="transparent"/>' if tip else dot, tip)
+        if not filled:
+            ring = f'<circle {at} r="4" fill="var(--paper,#fff)" stroke="{color}" stroke-width="1.6"/>'
+            return self.mark(f'{ring}<circle {at} r="11" fill="transparent"/>', tip)
+        said = f' class="mark"><title>{escape(tip)}</title></circle>' if tip else "/>"
+        self.parts.append(f'<circle {at} r="4.5" fill="{color}" stroke="transparent" stroke-width="14"{said}')
+        return self
 
     def bar(self, x: tuple[float, float], y: tuple[float, float], color: str = FIRST, tip: str = "") -> Self:
         """A rectangle between two values of x and two of y."""

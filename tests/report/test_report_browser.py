@@ -39,7 +39,7 @@ def test_every_figure_is_drawn_and_fits(open_browser, width, scheme):
         svg = driver.find_element(By.CSS_SELECTOR, f"#{name} svg")
         assert svg.size["width"] >= 300
         assert svg.size["height"] >= 100
-        assert len(svg.find_elements(By.TAG_NAME, "path")) >= 5
+        assert len(svg.find_elements(By.CSS_SELECTOR, "path, circle, rect")) >= 5
         assert svg.get_attribute("role") == "img"
         title = driver.find_element(By.ID, svg.get_attribute("aria-labelledby"))
         assert len(title.get_attribute("textContent")) > 40

@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 
 from refocal import metrics
-from refocal.data import Predictions
+from refocal.data import Predictions, load_sample
 from refocal.errors import ParameterError
-from refocal.evaluate import comparison_table, evaluate, load_evaluation, verdict
+from refocal.evaluate import compare, comparison_table, evaluate, load_evaluation, verdict
 from refocal.maps import focal_temperature
-from refocal.report import plot_comparison, plot_confidence, plot_reliability, plot_surface, render
+from refocal.metrics import Interval
+from refocal.report import charts, plot_comparison, plot_confidence, plot_reliability, plot_surface, render
+from refocal.report.figures import near_range
 from refocal.report.sections.use import snippets
 
 VOID = {"meta", "link", "br", "path", "use", "rect", "stop", "line", "image"}
@@ -181,3 +183,24 @@ def test_reliability_of_every_kind_is_drawn():
     ):
         _, curve = plot_reliability(shown).lines
         np.testing.assert_allclose(curve.get_ydata(), metrics.reliability_curve(y, p).accuracy)
+
+
+@pytest.mark.slow
+def test_a_page_about_a_hundred_classes_stays_small():
+    found = compare(*load_sample("cifar100-focal7"), ["ts", "fts", "isotonic", "svs"], chosen="isotonic", n_resamples=5)
+    assert len(render(found).encode()) < 600_000
+
+
+def test_a_method_far_off_leaves_room_for_the_others():
+    near = [Interval(0.01 * i, 0.01 * i - 0.002, 0.01 * i + 0.002, 0.95, 0.001, 0.0, 10) for i in (1, 2, 3)]
+    far = Interval(0.5, 0.4, 0.6, 0.95, 0.001, 0.0, 10)
+    low, high = near_range([*near, far])
+    assert low < 0.008
+    assert 0.032 < high < 0.05
+    accuracies = [replace(each, value=1 - each.value, low=1 - each.high, high=1 - each.low) for each in (*near, far)]
+    low, high = near_range(accuracies, lower_is_better=False)
+    assert 0.95 < low < 0.968
+    assert near_range(near)[1] >= near[-1].high
+    rows = [(f"m{i}", each, i == 0) for i, each in enumerate((*near, far))]
+    drawn = charts.intervals(rows, "ece", "x", "words")
+    assert ">50.00<" in drawn  # the arrow has its number beside it

@@ -17,7 +17,7 @@ def map_chart(chain: Chain, n_classes: int) -> str:
 
     >>> from refocal.maps.steps import Temperature
     >>> map_chart(Chain((Temperature(2.0),)), 3).count("<path")
-    15
+    3
     """
     plot = Plot((0, 1), (0, 1), size=(320, 280)).axes("probability before", "after")
     plot.line([0, 1], [0, 1], dash="4 3")

@@ -87,8 +87,8 @@ def confidence(histogram: Histogram, name: str, title: str, top: float, terms: T
         if wrong:
             plot.bar((low, end), (a, b), SECOND, f"{span}: {terms.did_not}, {b - a:.2f} % of all predictions")
     for i, (text, color) in enumerate(((terms.happened, FIRST), (terms.did_not, SECOND))):
-        plot.parts.append(f'<rect x="62" y="{18 + 18 * i}" width="10" height="10" fill="{color}"/>')
-        plot.text(78, 27 + 18 * i, text)
+        plot.parts.append(f'<rect x="180" y="{14 + 18 * i}" width="10" height="10" fill="{color}"/>')
+        plot.text(196, 23 + 18 * i, text)
     return plot.svg(name, describe_confidence(histogram, title, terms))
 
 

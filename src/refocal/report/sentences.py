@@ -49,6 +49,8 @@ def about_predictions(facts: Facts) -> str:
 def about_map(facts: Facts) -> str:
     """What the calibrator consists of."""
     numbers = "1 number" if facts.n_numbers == 1 else f"{facts.n_numbers or 0:,} numbers"
+    if facts.is_binary and facts.kind in ("numbers", "shared", "each class"):
+        return f"The calibrator is {numbers}."
     return {
         "none": "No calibrator is used.",
         "unknown": f"The calibrator is {facts.title}.",

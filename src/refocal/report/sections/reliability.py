@@ -7,7 +7,7 @@ from refocal.evaluate import Evaluation
 from refocal.evaluate.summary import recommendation
 from refocal.report import charts
 from refocal.report.section import Section, fill, inline
-from refocal.report.terms import terms_of
+from refocal.report.terms import CONFIDENCE, terms_of
 
 
 def reliability(evaluation: Evaluation) -> Section:
@@ -32,5 +32,8 @@ def reliability(evaluation: Evaluation) -> Section:
         "line. Points in the shaded band differ from it by no more than chance.",
         recommendation(evaluation),
     )
-    title = f"Does the {terms.probability} match the {terms.outcome}?"
+    is_usual = terms is CONFIDENCE
+    title = (
+        "Does confidence match accuracy?" if is_usual else f"Does the {terms.probability} match the {terms.outcome}?"
+    )
     return Section("reliability", title, facts, fill("figures.html", figures=figures))

@@ -107,7 +107,7 @@ def test_apply_into_a_folder_keeps_ids_too_and_one_file_takes_several(tmp_path, 
     frame, found = read_table(tmp_path / "one.csv")
     assert list(frame) == ["id", "source", *NAMES, "label"]
     np.testing.assert_array_equal(found, fitted.predict_proba(LOGITS))
-    with pytest.raises(ParameterError, match="a folder where a scheduler does the work"):
+    with pytest.raises(ParameterError, match="a folder where others do the work"):
         apply(fitted, tmp_path / "rows", tmp_path / "one.csv", values="logit_*", scheduler="tcp://nowhere:1")
     path = tmp_path / "rows" / "part0.csv"
     path.write_text(path.read_text().replace("logit_hen", "logit_source"))

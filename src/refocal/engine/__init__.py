@@ -3,6 +3,6 @@
 from refocal.engine.block import Block, Predictions
 from refocal.engine.blocked import BlockedDataset
 from refocal.engine.dataset import Dataset
-from refocal.engine.passes import Pass
+from refocal.engine.passes import Partial, Pass, finish, merge, partial
 
-__all__ = ["Block", "BlockedDataset", "Dataset", "Pass", "Predictions"]
+__all__ = ["Block", "BlockedDataset", "Dataset", "Partial", "Pass", "Predictions", "finish", "merge", "partial"]

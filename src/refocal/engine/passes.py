@@ -38,6 +38,19 @@ class Partial(NamedTuple):
     n_skipped: int
 
 
+def partial(block: Block, task: Pass) -> Partial:
+    """What a pass finds in one block: a few numbers that can be sent anywhere, merged in any order, and finished.
+
+    >>> import numpy as np
+    >>> from refocal.engine import Block
+    >>> hits = Pass(map=lambda block: int(block.correct.sum()), merge=lambda one, other: one + other)
+    >>> parts = [partial(Block(np.eye(3), np.array(labels)), hits) for labels in ([0, 1, 1], [0, 1, 2])]
+    >>> finish(hits, merge(hits, *parts))
+    Partial(answer=5, n_rows=6, n_skipped=0)
+    """
+    return Partial(task.map(block) if block.n_rows else None, block.n_rows, 0)
+
+
 def reduce_chunks(
     chunks: Iterable[Chunk], reading: Reading, task: Pass, tell: Callable[[int], None] | None = None
 ) -> Partial:
@@ -45,8 +58,8 @@ def reduce_chunks(
     total = Partial(None, 0, 0)
     for chunk in chunks:
         block = reading.prepared(chunk, task.check)
-        answer = task.map(block) if block.n_rows else None
-        total = merge(task, total, Partial(answer, block.n_rows, len(chunk.labels) - block.n_rows + chunk.n_lost))
+        n_skipped = len(chunk.labels) - block.n_rows + chunk.n_lost
+        total = merge(task, total, partial(block, task)._replace(n_skipped=n_skipped))
         if tell is not None:
             tell(len(chunk.labels))
     return total

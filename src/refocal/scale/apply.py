@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import json
 import os
@@ -26,6 +27,7 @@ from refocal.errors import ParameterError, ShapeError
 from refocal.scale import cluster
 from refocal.scale.addresses import TABLES, Options, state_of
 from refocal.scale.extras import need
+from refocal.scale.local import Map
 from refocal.scale.opening import Opened, open_parts
 from refocal.scale.parts import Part, n_columns
 from refocal.scale.tables import TablePart
@@ -97,6 +99,7 @@ def apply(
     storage_options: Options = None,
     scheduler: str | None = None,
     client: Any = None,
+    map: Map | None = None,  # noqa: A002
     progress: Callable[[int, int, int], None] | None = None,
 ) -> list[Written]:
     """Write the probabilities of a data set, block by block.
@@ -131,11 +134,15 @@ def apply(
     if "://" in os.fspath(output):
         raise ParameterError("output", "scale.apply", expected="on a mounted disk", got=repr(output))
     if target.suffix.lower() in TABLES and not target.is_dir():
-        if scheduler is not None or client is not None:
-            expected = "a folder where a scheduler does the work"
+        if scheduler is not None or client is not None or map is not None:
+            expected = "a folder where others do the work"
             raise ParameterError("output", "scale.apply", expected=expected, got=repr(os.fspath(output)))
         return [_write_file(predict, opened, target, progress)]
-    return _write_folder(predict, opened, target, scheduler, client, progress)
+    if scheduler is not None and client is None:
+        client = cluster.connect(scheduler)
+    if client is not None:
+        map = partial(_on_cluster, client)  # noqa: A001
+    return _write_folder(predict, opened, target, map or builtins.map, progress)
 
 
 def _predictor(calibrator: Calibrator, opened: Opened, skip_bad_rows: bool, renormalise: bool) -> Predictor:
@@ -170,8 +177,7 @@ def _write_folder(
     predict: Predictor,
     opened: Opened,
     folder: Path,
-    scheduler: str | None,
-    client: Any,
+    map_jobs: Map,
     progress: Callable[[int, int, int], None] | None,
 ) -> list[Written]:
     """Write a Parquet file a part; those that are there already stay."""
@@ -184,10 +190,8 @@ def _write_folder(
         )
         for part, name in zip(opened.parts, _names(opened.parts), strict=True)
     ]
-    if scheduler is not None and client is None:
-        client = cluster.connect(scheduler)
     written: list[Written] = []
-    for done in map(_run, jobs) if client is None else _on_cluster(client, jobs):
+    for done in map_jobs(_run, jobs):
         written.append(done)
         if progress is not None:
             progress(len(written), len(jobs), sum(each.n_rows for each in written))
@@ -264,8 +268,8 @@ def _run(job: Callable[[], Written]) -> Written:
     return job()
 
 
-def _on_cluster(client: Any, jobs: Sequence[Callable[[], Written]]) -> Iterator[Written]:
+def _on_cluster(client: Any, run: Callable[[Any], Written], jobs: Sequence[Any]) -> Iterator[Written]:
     distributed = need("distributed", "dask", "A scheduler")
-    futures = [client.submit(_run, job, pure=False) for job in jobs]
+    futures = [client.submit(run, job, pure=False) for job in jobs]
     for future in distributed.as_completed(futures, loop=client.loop):
         yield cluster.result_of(future)

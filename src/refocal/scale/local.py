@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
+from typing import Any, TypeAlias
 
 from refocal.engine.blocked import Ask, BlockedDataset
-from refocal.engine.passes import Partial, Pass, finish, reduce_chunks
+from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.engine.reading import Chunk, Reading
 from refocal.scale.parts import PairsPart, Part
+
+Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""A function like Python's `map`: what a function says of each of some things, in their order."""
 
 
 class LocalDataset(BlockedDataset):
@@ -41,6 +46,31 @@ class LocalDataset(BlockedDataset):
     def __repr__(self) -> str:
         size = "rows" if self._n_given is None else f"{self._n_given:,} rows"
         return f"Dataset({size} in {len(self.parts):,} parts, {self.reading.n_classes:,} classes, {self.reading.input})"
+
+
+class MappedDataset(BlockedDataset):
+    """Parts that a function like Python's `map` goes through, in threads, processes or on other machines."""
+
+    def __init__(self, parts: Sequence[Part], reading: Reading, map: Map) -> None:  # noqa: A002
+        super().__init__(reading)
+        self.parts, self.map = list(parts), map
+
+    def go_through(self, task: Pass) -> tuple[Partial, Ask]:
+        """The answer of all parts, merged here in their order."""
+        whole, done = Partial(None, 0, 0), 0
+        for found in self.map(partial(_reduce_part, self.reading, task), self.parts):
+            whole, done = merge(task, whole, found), done + found.n_rows + found.n_skipped
+            if self.watch is not None:
+                self.watch(done, None)
+        return finish(task, whole), lambda question: question(whole.answer)
+
+    def __repr__(self) -> str:
+        kind = f"{self.reading.n_classes:,} classes, {self.reading.input}"
+        return f"Dataset({len(self.parts):,} parts of a map, {kind})"
+
+
+def _reduce_part(reading: Reading, task: Pass, part: Part) -> Partial:
+    return reduce_chunks(part.blocks(), reading, task)
 
 
 def _ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:

@@ -18,7 +18,7 @@ from refocal.errors import DataError, FormatError, LabelError, Remedy, ShapeErro
 from refocal.scale import cluster
 from refocal.scale.addresses import TEXT, Options, files_of, is_pattern
 from refocal.scale.extras import need
-from refocal.scale.local import LocalDataset
+from refocal.scale.local import LocalDataset, Map, MappedDataset
 from refocal.scale.parts import Mapped, PairsPart, Part, array_parts, n_columns
 from refocal.scale.tables import table_parts
 
@@ -50,6 +50,7 @@ def open_rows(
     storage_options: Options = None,
     scheduler: str | None = None,
     client: Any = None,
+    map: Map | None = None,  # noqa: A002
 ) -> BlockedDataset:
     """Rows of a file or a data set, for `fit` and `evaluate`, in constant memory.
 
@@ -70,6 +71,9 @@ def open_rows(
         workers too.
     client : distributed.Client, optional
         The same, for who has one.
+    map : callable, optional
+        A function like Python's `map` that goes through the parts elsewhere: `multiprocessing.Pool().map`, or what
+        joblib, Ray or Spark have. What it sends are the names of the parts, and back come a few numbers of each.
 
     Examples
     --------
@@ -92,7 +96,7 @@ def open_rows(
     reading = Reading(opened.n_classes, input, first_label, skip_bad_rows, function, _texts(names), ignore_index=marks)
     if scheduler is not None and client is None:
         client = cluster.connect(scheduler)
-    return _rows(opened.parts, reading, client)
+    return _rows(opened.parts, reading, client, map)
 
 
 def blocks(
@@ -239,7 +243,9 @@ def is_large(place: str) -> bool:
     return file.stat().st_size >= LARGE_FILE and file.suffix.lower() in (".npy", ".npz")
 
 
-def _rows(parts: list[Part], reading: Reading, client: Any) -> BlockedDataset:
+def _rows(parts: list[Part], reading: Reading, client: Any, map_parts: Map | None = None) -> BlockedDataset:
+    if map_parts is not None:
+        return MappedDataset(parts, reading, map_parts)
     if client is None:
         return LocalDataset(parts, reading)
     return cluster.DaskDataset(cluster.part_leaves(parts, reading, client), reading, client)

@@ -23,6 +23,7 @@ from refocal_paper.figures import NAMES, READINGS, _networks, draw, make_figures
 from refocal_paper.figures._base import to_csv
 from refocal_paper.figures._networks import GAMMAS, TEMPERATURES
 from refocal_paper.line import fit_line
+from refocal_paper.recipe import ALL_LOSSES, Recipe
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -304,6 +305,21 @@ def test_figures_of_networks_are_the_same_twice_and_read_the_cells_of_a_sweep(tm
     }
     assert np.median(np.divide(temperature["focal-1"], temperature["focal-3"])) == pytest.approx(1.3, abs=0.06)
     assert any("focal-1, seed 1" in reading.what for reading in done[0].readings)
+
+
+def test_every_training_has_a_look_and_every_cell_a_name_of_its_own(tmp_path, cell):
+    assert list(trained.TRAININGS) == list(ALL_LOSSES)
+    assert len({marker for _, _, marker in trained.TRAININGS.values()}) == len(ALL_LOSSES)
+    logits = next(cell.glob("*/logits.npz"))
+    names = []
+    for changes in ({}, {"reduction": "mean"}, {"precision": "float32"}, {"network": "resnet110"}):
+        folder = tmp_path / str(len(names))
+        folder.mkdir()
+        (folder / "logits.npz").symlink_to(logits)
+        (folder / "recipe.json").write_text(Recipe("cifar10", **changes).to_json())
+        names.append(_networks.read_cell(folder).name)
+    plain = "cifar10 cross-entropy, seed 1, 350 epochs"
+    assert names == [plain, f"{plain}, mean", f"{plain}, float32", f"{plain}, resnet110"]
 
 
 def test_what_is_wrong_is_named(tmp_path):

@@ -29,6 +29,9 @@ TRAININGS = {
     "focal-7": ("focal, γ = 7", "#08306b", "p"),
     "flsd-53": ("FLSD-53", "#009E73", "h"),
     "adafocal": ("AdaFocal", "#CC79A7", "*"),
+    "brier": ("Brier score", "#D55E00", "<"),
+    "label-smoothing": ("label smoothing", "#F0E442", ">"),
+    "mmce": ("MMCE", "#000000", "X"),
 }
 
 

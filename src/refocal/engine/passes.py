@@ -31,7 +31,11 @@ class Pass:
 
 
 class Partial(NamedTuple):
-    """The answer of some blocks (None where they have no rows), and how many rows they have and were left out."""
+    """The answer of some blocks (None where they have no rows), and how many rows they have and were left out.
+
+    >>> Partial(answer=2.5, n_rows=10, n_skipped=1).n_rows
+    10
+    """
 
     answer: Any
     n_rows: int
@@ -66,7 +70,12 @@ def reduce_chunks(
 
 
 def merge(task: Pass, *parts: Partial) -> Partial:
-    """Several answers as one."""
+    """Several answers as one.
+
+    >>> total = Pass(map=lambda block: block.n_rows, merge=max)
+    >>> merge(total, Partial(3, 3, 0), Partial(None, 0, 2), Partial(4, 4, 0))
+    Partial(answer=4, n_rows=7, n_skipped=2)
+    """
     total = parts[0]
     for part in parts[1:]:
         found = [each.answer for each in (total, part) if each.answer is not None]
@@ -76,5 +85,10 @@ def merge(task: Pass, *parts: Partial) -> Partial:
 
 
 def finish(task: Pass, total: Partial) -> Partial:
-    """What is wanted of the whole answer."""
+    """What is wanted of the whole answer.
+
+    >>> half = Pass(map=lambda block: block.n_rows, merge=max, finish=lambda answer: answer / 2)
+    >>> finish(half, Partial(3, 3, 0)).answer
+    1.5
+    """
     return total if task.finish is None or total.answer is None else total._replace(answer=task.finish(total.answer))

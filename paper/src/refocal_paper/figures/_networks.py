@@ -95,7 +95,7 @@ def read_cell(folder: Path) -> Network:
             for rows, labels in (("val", "yv"), ("test", "yt"))
         ]
     name = f"{recipe['dataset']} {recipe['loss']}, seed {recipe['seed']}, {recipe['epochs']} epochs"
-    unusual = {recipe.get(setting) for setting in ("network", "reduction", "precision")} - {None, "resnet50"}
+    unusual = {str(recipe.get(setting, "")) for setting in ("network", "reduction", "precision")} - {"", "resnet50"}
     name = ", ".join([name, *sorted(unusual)])
     return Network(recipe["dataset"], recipe["loss"], name, *parts)
 

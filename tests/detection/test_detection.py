@@ -12,7 +12,6 @@ from netcal.metrics import ECE
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from refocal import TemperatureScaling
 from refocal.detection import (
     DetectionCalibration,
     Detections,
@@ -239,7 +238,7 @@ def test_a_rare_class_is_drawn_to_the_others_and_an_unknown_one_is_calibrated_as
     assert fitted.predict_proba(unknown) == pytest.approx(alone.predict_proba(unknown), abs=1e-15)
     same = detections_of(4000, seed=2)[0]
     alike = DetectionCalibration().fit(Detections.of(same.scores, same.correct, labels=np.arange(4000) % 40))
-    assert alike.deviation_ <= 0.1  # labels that mean nothing
+    assert alike.calibrator_.fit_report_["deviations"]["class"] <= 0.1  # labels that mean nothing
 
 
 def test_the_order_of_the_detections_of_a_class_stays():
@@ -273,16 +272,18 @@ def test_a_fitted_calibrator_is_written_and_read(tmp_path):
     for options in (
         {"box_size": True},
         {"per_class": False},
-        {"calibrator": TemperatureScaling(input="probabilities")},
+        {"method": "ts"},
     ):
         fitted = clone(DetectionCalibration(**options)).fit(found)
         fitted.save(tmp_path / "c.json")
         again = DetectionCalibration.load(tmp_path / "c.json")
         assert np.array_equal(again.predict_proba(found), fitted.predict_proba(found))
         assert again.transform(found).scores.max() <= 1.0
-    (tmp_path / "c.json").write_text(json.dumps({**json.loads((tmp_path / "c.json").read_text()), "slope": [1.0]}))
-    with pytest.raises(FormatError, match="their shapes differ"):
-        DetectionCalibration.load(tmp_path / "c.json")
+    data = json.loads((tmp_path / "c.json").read_text())
+    for damaged in ({"size": {"score": 1.0}}, {"calibrator": {}}, {"calibrator": {**data["calibrator"], "groups": {}}}):
+        (tmp_path / "c.json").write_text(json.dumps({**data, **damaged}))
+        with pytest.raises(FormatError, match=r"are damaged|not a calibrator|with groups by class or none"):
+            DetectionCalibration.load(tmp_path / "c.json")
     (tmp_path / "c.json").write_text("{}")
     with pytest.raises(FormatError, match="not a calibrator of detections"):
         DetectionCalibration.load(tmp_path / "c.json")
@@ -315,9 +316,9 @@ def test_a_fitted_calibrator_is_written_and_read(tmp_path):
             "some true and some false positives. Got only true ones",
         ),
         (
-            lambda: DetectionCalibration(calibrator=TemperatureScaling()).fit(Detections.of([0.5], [1])),
+            lambda: DetectionCalibration(method="best", per_class=False).fit(Detections.of([0.5, 0.1], [1, 0])),
             ParameterError,
-            "made with input='probabilities'",
+            "'method'",
         ),
     ],
 )

@@ -1,43 +1,47 @@
-"""Calibrated confidences of detections: one curve for all, the size of the box, and a line for each class."""
+"""Calibrated confidences of detections: the size of the box, one curve for all, and a line for each class."""
 
 from __future__ import annotations
 
 import json
 import os
+import warnings
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import SMALLEST, Vector
 from refocal._files import write_atomically
 from refocal._json import read_json
-from refocal.calibrators import AutoCalibration, Calibrator
+from refocal.calibrators import Calibrator, GroupCalibration
 from refocal.calibrators._logistic import fit_logistic, softplus
-from refocal.calibrators._shrunken import Lines, fit_lines
+from refocal.calibrators.registry import make
 from refocal.calibrators.serialize import from_dict, to_dict
 from refocal.detection.detections import Detections
-from refocal.errors import DataError, FormatError, ParameterError
+from refocal.errors import DataError, FitWarning, FormatError
 
 # This share of the boxes at each end counts as neither smaller nor larger than the rest.
 OUTLIERS = 0.005
+# Scores as close to 0 or 1 as this, or closer, count as this close where the size of the box comes in.
+CLOSEST = 1e-6
+CLASS = "class"
 FORMAT, VERSION, MAX_BYTES = "refocal-detection-calibrator", 1, 64 << 20
 
 
 class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
     """Confidences that are the share of true objects among detections of such a score, class and size.
 
-    All detections together are calibrated first. With `box_size=True` the logarithm of the area of the box and its
-    product with the score come in next. With `per_class=True` each class has a line in log-odds behind it, drawn to the
-    identity as strongly as the classes are alike: a class of few detections is calibrated as all are, and so is one
-    that was not seen.
+    With `box_size=True` a logistic regression of the score, the logarithm of the area of the box and the product of the
+    two comes first. All detections together are calibrated then. With `per_class=True` each class has a line in
+    log-odds behind it, as `GroupCalibration` has for groups: a class of few detections is calibrated as all are, and so
+    is one that was not seen.
 
     Parameters
     ----------
-    calibrator : Calibrator, optional
-        For all detections, with `input="probabilities"`; by default `AutoCalibration`.
+    method : str
+        The calibrator of all detections, by its short name: "auto", "logistic", "isotonic", …
     per_class : bool
         Whether each class has a line of its own; needs labels.
     box_size : bool
@@ -46,13 +50,9 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     calibrator_ : Calibrator
-        Of all detections.
-    classes_ : array
-        The classes that have a line.
-    slope_, intercept_ : array
-        Their lines.
-    deviation_ : float
-        The standard deviation between classes, in log-odds, that the detections speak for.
+        A `GroupCalibration` with the classes as groups, or that of all detections.
+    classes_, slope_, intercept_ : array
+        The classes as text, and their lines.
 
     Examples
     --------
@@ -68,51 +68,62 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
 
     calibrator_: Calibrator
     size_: Size | None
-    classes_: NDArray[Any]
-    slope_: Vector
-    intercept_: Vector
-    deviation_: float
 
-    def __init__(self, *, calibrator: Calibrator | None = None, per_class: bool = True, box_size: bool = False) -> None:
-        self.calibrator = calibrator
+    def __init__(self, *, method: str = "auto", per_class: bool = True, box_size: bool = False) -> None:
+        self.method = method
         self.per_class = per_class
         self.box_size = box_size
+
+    @property
+    def classes_(self) -> NDArray[np.str_]:
+        """The classes that have a line."""
+        return self._lines[0]
+
+    @property
+    def slope_(self) -> Vector:
+        """Of the line of each class."""
+        return self._lines[1]
+
+    @property
+    def intercept_(self) -> Vector:
+        """Of the line of each class."""
+        return self._lines[2]
+
+    @property
+    def _lines(self) -> tuple[NDArray[np.str_], Vector, Vector]:
+        check_is_fitted(self)
+        found = self.calibrator_
+        none = np.empty(0)
+        return found.lines_[CLASS] if isinstance(found, GroupCalibration) else (none.astype(str), none, none)
 
     def fit(self, detections: Detections, y: Any = None) -> Self:
         """Fit on detections in images that the detector was not trained on; `y` is not looked at."""
         name = f"{type(self).__name__}.fit"
-        calibrator = AutoCalibration(input="probabilities") if self.calibrator is None else clone(self.calibrator)
-        if calibrator.input != "probabilities":
-            expected = "made with input='probabilities'"
-            raise ParameterError("calibrator", type(self).__name__, expected=expected, got=repr(calibrator.input))
         self._check(detections, name)
         hit = detections.correct
         if hit.all() or not hit.any():
             got = f"only {'true' if hit.any() else 'false'} ones"
             raise DataError("detections", name, expected="some true and some false positives", got=got)
-        self.size_, self.classes_ = None, np.empty(0)
-        self.calibrator_ = calibrator.fit(_columns(detections), hit.astype(np.int64))
-        if self.box_size:
-            self.size_ = _fit_size(self._log_odds_of_all(detections), detections)
-        lines = Lines(np.empty(0), np.empty(0), 0.0)
-        if self.per_class:
-            self.classes_, group = np.unique(np.asarray(detections.labels), return_inverse=True)
-            common = self._log_odds_of_all(detections)
-            lines = fit_lines(common, hit, np.ones(len(hit)), group, len(self.classes_))
-        self.slope_, self.intercept_, self.deviation_ = lines
+        self.size_ = _fit_size(detections) if self.box_size else None
+        scores, target = self._scores(detections), hit.astype(np.int64)
+        with warnings.catch_warnings():
+            if self.box_size:  # scores that are calibrated already are no reason to warn
+                warnings.simplefilter("ignore", FitWarning)
+            if self.per_class:
+                grouped = GroupCalibration(method=self.method, input="probabilities")
+                self.calibrator_ = grouped.fit(scores, target, groups={CLASS: detections.labels})
+            else:
+                self.calibrator_ = make(self.method, input="probabilities").fit(scores, target)
         return self
 
     def predict_proba(self, detections: Detections) -> Vector:
         """The calibrated confidence of each detection."""
         check_is_fitted(self)
         self._check(detections, f"{type(self).__name__}.predict_proba")
-        x = self._log_odds_of_all(detections)
-        if len(self.classes_):
-            labels = np.asarray(detections.labels)
-            at = np.minimum(np.searchsorted(self.classes_, labels), len(self.classes_) - 1)
-            known = self.classes_[at] == labels
-            x = np.where(known, self.slope_[at] * x + self.intercept_[at], x)
-        return np.exp(-softplus(-x))
+        found, scores = self.calibrator_, self._scores(detections)
+        if isinstance(found, GroupCalibration):
+            return np.asarray(found.predict_proba(scores, groups={CLASS: detections.labels})[:, 1])
+        return np.asarray(found.predict_proba(scores)[:, 1])
 
     def transform(self, detections: Detections) -> Detections:
         """The same detections with calibrated scores."""
@@ -121,16 +132,8 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator as JSON; `DetectionCalibration.load` reads it."""
         check_is_fitted(self)
-        data = {
-            "format": FORMAT,
-            "version": VERSION,
-            "calibrator": to_dict(self.calibrator_),
-            "size": None if self.size_ is None else self.size_._asdict(),
-            "classes": self.classes_.tolist(),
-            "slope": self.slope_.tolist(),
-            "intercept": self.intercept_.tolist(),
-            "deviation": self.deviation_,
-        }
+        size = None if self.size_ is None else self.size_._asdict()
+        data = {"format": FORMAT, "version": VERSION, "size": size, "calibrator": to_dict(self.calibrator_)}
         write_atomically(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
 
     @classmethod
@@ -138,43 +141,37 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
         """Read what `save` has written; nothing is executed."""
         data = read_json(path, what="a calibrator of detections", max_bytes=MAX_BYTES)
         if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
-            raise FormatError(
-                f"{path}: not a calibrator of detections: 'format' must be {FORMAT!r}, version {VERSION}."
-            )
+            raise FormatError(f"{path}: not a calibrator of detections, whose format is {FORMAT!r}, version {VERSION}.")
         try:
-            shared = from_dict(data["calibrator"])
+            found = from_dict(data["calibrator"])
             size = None if data["size"] is None else Size(**{name: float(data["size"][name]) for name in Size._fields})
-            classes = np.array(data["classes"])
-            slope, intercept = (np.array(data[name], dtype=np.float64) for name in ("slope", "intercept"))
-            deviation = float(data["deviation"])
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"{path}: the fitted numbers are damaged: {error}.") from error
-        if not (shared.n_features_in_ == 2 and classes.shape == slope.shape == intercept.shape and classes.ndim == 1):
-            raise FormatError(f"{path}: the fitted numbers are damaged: their shapes differ.")
-        made = cls(calibrator=clone(shared), per_class=len(classes) > 0, box_size=size is not None)
-        made.calibrator_, made.size_, made.classes_ = shared, size, classes
-        made.slope_, made.intercept_, made.deviation_ = slope, intercept, deviation
+        per_class = isinstance(found, GroupCalibration)
+        if found.n_features_in_ != 2 or (per_class and list(found.lines_) != [CLASS]):
+            raise FormatError(f"{path}: the calibrator must be one of two classes, with groups by class or none.")
+        made = cls(per_class=per_class, box_size=size is not None)
+        made.calibrator_, made.size_ = found, size
         return made
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Fitted is what has lines, or has been told to have none."""
-        return hasattr(self, "deviation_")
+        """Fitted is what has a calibrator."""
+        return hasattr(self, "calibrator_")
 
     def _check(self, detections: Any, function: str) -> None:
         if not isinstance(detections, Detections):
             expected = "Detections: refocal.detection.Detections.of(scores, correct, …), or read_coco"
             raise DataError("detections", function, expected=expected, got=type(detections).__name__)
-        needs = {"labels": self.per_class, "boxes": self.box_size}
-        for what, option in zip(needs, ("per_class", "box_size"), strict=True):
-            if needs[what] and getattr(detections, what) is None:
+        for what, option in (("labels", "per_class"), ("boxes", "box_size")):
+            if getattr(self, option) and getattr(detections, what) is None:
                 expected = f"with {what}, as {option}=True needs them"
                 raise DataError("detections", function, expected=expected, got=f"detections without {what}")
 
-    def _log_odds_of_all(self, detections: Detections) -> Vector:
-        """Log-odds by what is common to all classes."""
-        log_p = self.calibrator_.predict_log_proba(_columns(detections))
-        x: Vector = log_p[:, 1] - log_p[:, 0]
-        return x if self.size_ is None else self.size_.of(x, _log_area(detections))
+    def _scores(self, detections: Detections) -> Vector:
+        """Scores with the size of the box in them, if it counts."""
+        if self.size_ is None:
+            return detections.scores
+        return np.exp(-softplus(-self.size_.of(_log_odds(detections), _log_area(detections))))
 
 
 class Size(NamedTuple):
@@ -193,8 +190,8 @@ class Size(NamedTuple):
         return self.constant + self.score * x + self.area * z + self.both * x * z
 
 
-def _fit_size(x: Vector, detections: Detections) -> Size:
-    z = _log_area(detections)
+def _fit_size(detections: Detections) -> Size:
+    x, z = _log_odds(detections), _log_area(detections)
     smallest, largest = np.quantile(z, OUTLIERS), np.quantile(z, 1.0 - OUTLIERS)
     z = np.clip(z, smallest, largest)
     (mx, sx), (mz, sz) = ((float(v.mean()), float(v.std()) or 1.0) for v in (x, z))
@@ -213,5 +210,6 @@ def _log_area(detections: Detections) -> Vector:
     return np.asarray(np.log(np.maximum(width * height, SMALLEST)))
 
 
-def _columns(detections: Detections) -> Vector:
-    return np.stack([1.0 - detections.scores, detections.scores], axis=1)
+def _log_odds(detections: Detections) -> Vector:
+    p = np.clip(detections.scores, CLOSEST, 1.0 - CLOSEST)
+    return np.asarray(np.log(p) - np.log1p(-p))

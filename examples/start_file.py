@@ -1,4 +1,4 @@
-"""Ten minutes, the way of files: logits and labels saved by any program, and the command `refocal`.
+"""Five minutes from a file: logits and labels saved by any program, and the command `refocal`.
 
 python examples/start_file.py
 """
@@ -17,8 +17,8 @@ np.savez("test.npz", logits=test.values, labels=test.labels)
 
 # What you type, after the word refocal.
 for command in (
-    "compare val.npz test.npz --methods ts,fts --report report.html",
-    "fit val.npz --method ts -o calibrator.json",
+    "compare val.npz test.npz --methods auto,ts,fts --report report.html",
+    "fit val.npz -o calibrator.json",
     "apply calibrator.json test.npz -o probs.npz",
 ):
     subprocess.run([sys.executable, "-m", "refocal", *command.split()], check=True)

@@ -1,4 +1,4 @@
-"""Ten minutes, the scikit-learn way: a random forest whose probabilities can be trusted.
+"""Five minutes with scikit-learn: a random forest whose probabilities can be trusted.
 
 python examples/start_sklearn.py
 """

@@ -1,4 +1,4 @@
-"""Ten minutes, the torch way: collect logits of held-out data, fit, and ship model and calibrator as one.
+"""Five minutes with torch: collect logits of held-out data, fit, and ship model and calibrator as one.
 
 python examples/start_torch.py
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 import time
 
 import numpy as np
@@ -17,6 +19,12 @@ def wait_until(condition):
         assert time.monotonic() < deadline, "still not so"
         time.sleep(0.05)
     return found
+
+
+def python_blocks(page):
+    """The Python blocks of a page, those in tabs without their indent."""
+    found = re.findall(r"^( *)```python\n(.*?)^\1```", page.read_text(), re.S | re.M)
+    return [textwrap.dedent(block) for _, block in found]
 
 
 def to_numpy(array):

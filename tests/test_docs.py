@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from helpers import python_blocks
+
 ROOT = Path(__file__).parents[1]
 BLOCKS = [
     pytest.param(block, id=f"{page.relative_to(ROOT)}-{i}")
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    for i, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
+    for i, block in enumerate(python_blocks(page))
 ]
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers import python_blocks
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
@@ -32,11 +34,11 @@ def test_the_start_page_shows_the_examples_word_for_word():
     """Every Python block of the page is a stretch of one of the scripts, and so are the commands."""
     page = (ROOT / "docs" / "start.md").read_text()
     scripts = [path.read_text() for path in EXAMPLES if path.stem.startswith("start_")]
-    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
+    blocks = python_blocks(ROOT / "docs" / "start.md")
     assert len(blocks) >= 3
     for block in blocks:
         assert any(block in script for script in scripts), block
-    shown = re.findall(r"^refocal (compare|fit|apply) (.*npz.*?)\s*(?:#.*)?$", page, re.M)
+    shown = re.findall(r"^ *refocal (compare|fit|apply) (.*npz.*?)\s*(?:#.*)?$", page, re.M)
     assert len(shown) >= 3
     for command, rest in shown:
         assert any(f'"{command} {rest}"' in script for script in scripts), (command, rest)

@@ -92,9 +92,7 @@ def net_benefit_curve(
     given = _thresholds(thresholds, function)
     p, occurs = rows.event(1)
     weight = np.ones(len(p)) if rows.weight is None else rows.weight
-    order = np.argsort(p, kind="stable")
-    at = np.searchsorted(p[order], given, side="left")
-    hits, alarms = (_from(weight * chosen / weight.sum(), order, at) for chosen in (occurs, ~occurs))
+    hits, alarms = at_or_above(given, p, *(weight * chosen / weight.sum() for chosen in (occurs, ~occurs)))
     odds, rate = given / (1.0 - given), float(weight[occurs].sum() / weight.sum())
     value = hits - odds * alarms
     error = np.sqrt((hits + odds**2 * alarms - value**2).clip(0.0) / effective_size(rows.weight, len(p)))
@@ -169,10 +167,12 @@ def _thresholds(given: Any, function: str) -> Vector:
     return found
 
 
-def _from(terms: Vector, order: Any, at: Any) -> Vector:
-    """The sum of the terms from each place of the order on."""
-    before = np.concatenate([[0.0], np.cumsum(terms[order])])
-    return np.asarray(before[-1] - before[at])
+def at_or_above(thresholds: Vector, p: Vector, *terms: Vector) -> list[Vector]:
+    """The sums of some terms over the rows with a p at or above each threshold."""
+    order = np.argsort(p, kind="stable")
+    at = np.searchsorted(p[order], thresholds, side="left")
+    before = [np.concatenate([[0.0], np.cumsum(each[order])]) for each in terms]
+    return [sums[-1] - sums[at] for sums in before]
 
 
 def _ends(ordered: Vector, n_points: int) -> Any:

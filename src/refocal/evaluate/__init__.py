@@ -5,6 +5,7 @@ from refocal.evaluate.difference import Change, differences
 from refocal.evaluate.evaluation import (
     ClassDetail,
     ClassRow,
+    DecisionTable,
     Evaluation,
     GroupRow,
     Histogram,
@@ -22,6 +23,7 @@ __all__ = [
     "Check",
     "ClassDetail",
     "ClassRow",
+    "DecisionTable",
     "Evaluation",
     "GroupRow",
     "Histogram",

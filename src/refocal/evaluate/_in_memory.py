@@ -15,6 +15,7 @@ from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.calibrators.registry import NONE
 from refocal.data import Predictions
 from refocal.data.multilabel import LABEL
+from refocal.decide.curves import at_or_above
 from refocal.errors import DataError
 from refocal.evaluate._failures import Failures, is_last_hope
 from refocal.evaluate._groups import measure_groups
@@ -29,7 +30,7 @@ from refocal.evaluate._look import (
     metrics_with_value,
 )
 from refocal.evaluate._provenance import run_of
-from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow, Reliability
+from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Reliability
 from refocal.maps import log_softmax
 from refocal.maps.steps import in_row_blocks
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
@@ -39,6 +40,7 @@ from refocal.metrics.intervals import Summary
 from refocal.metrics.reliability import band_of, curve_of
 
 HISTOGRAM_BINS, CLASS_BINS = 20, 10
+DECISION_THRESHOLDS = np.array([*(i / 100 for i in range(100)), 0.995, 0.999])
 # Confusions and examples that are kept of each class.
 FEW = 5
 
@@ -88,6 +90,7 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
         classes=partial(_classes, test, calibrator),
         seconds=seconds,
         groups=partial(_groups, test, calibrator, level, seed),
+        decisions=_decisions(rows),
     )
 
 
@@ -123,6 +126,14 @@ def _groups(test: Predictions, calibrator: Calibrator | None, level: float, seed
 def wide(values: Any) -> Any:
     """At least float32: half precision would round the confidences that are to be measured."""
     return as_floating(values, "values", "evaluate")[0]
+
+
+def _decisions(rows: Rows) -> DecisionTable:
+    """What is decided from each threshold on: rows of class 1 of two, otherwise of the top class."""
+    p, happened = rows.event(1) if rows.n_classes == 2 else rows.confidence()
+    weight = np.full(len(p), 1.0 / len(p)) if rows.weight is None else rows.weight / rows.weight.sum()
+    sums = at_or_above(DECISION_THRESHOLDS, p, weight, weight * happened, weight * p)
+    return DecisionTable(DECISION_THRESHOLDS.tolist(), *([round(float(each), 6) for each in sum_] for sum_ in sums))
 
 
 def _reliability(rows: Rows, level: float, seed: int) -> Reliability:

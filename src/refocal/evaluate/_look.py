@@ -11,7 +11,7 @@ import numpy as np
 from refocal.calibrators import Calibrator
 from refocal.calibrators._labels import check_class_order
 from refocal.errors import ShapeError
-from refocal.evaluate.evaluation import ClassRow, GroupRow, Histogram, Reliability
+from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupRow, Histogram, Reliability
 from refocal.metrics import METRICS
 from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
@@ -37,6 +37,7 @@ class Look:
     classes: Callable[[], list[ClassRow]]
     seconds: float
     groups: Callable[[], list[GroupRow]] = list
+    decisions: DecisionTable | None = None
 
 
 class Looks(NamedTuple):

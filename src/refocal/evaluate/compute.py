@@ -251,6 +251,7 @@ def _measured(
         histogram=look.histogram,
         classes=look.classes() if name in (NONE, picked) else None,
         groups=look.groups() if name in (NONE, picked) else [],
+        decisions=look.decisions if name in (NONE, picked) else None,
         fit_seconds=fit_seconds,
         predict_seconds=look.seconds,
         map=None if calibrator is None else _facts_of(calibrator.chain_),

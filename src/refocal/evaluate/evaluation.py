@@ -129,6 +129,27 @@ class GroupRow:
 
 
 @dataclass(frozen=True)
+class DecisionTable:
+    """What is decided from a threshold on: of two classes rows with that p(class 1), otherwise with that confidence.
+
+    Shares of all rows: `decided` are at or above the threshold, in `right` of them the event came true, and `promised`
+    is how many that should have been, the sum of their probabilities.
+
+    >>> from refocal.data import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20).before.decisions
+    >>> at = found.threshold.index(0.9)
+    >>> round(found.decided[at], 2), round(1 - found.right[at] / found.decided[at], 3)
+    (0.75, 0.012)
+    """
+
+    threshold: list[float]
+    decided: list[float]
+    right: list[float]
+    promised: list[float]
+
+
+@dataclass(frozen=True)
 class MapFacts:
     """What a fitted map is made of: `kind` is "numbers" (γ and T alone), "shared" or "each class".
 
@@ -173,6 +194,8 @@ class Measured:
     """None for the predictions as they are, and in evaluations of version 0.1.0."""
     groups: list[GroupRow] = field(default_factory=list)
     """The worst first; of the predictions as they are and of the method that is shown in detail."""
+    decisions: DecisionTable | None = None
+    """Of the same two; None where rows are read in blocks."""
 
     @property
     def parameters(self) -> dict[str, float]:

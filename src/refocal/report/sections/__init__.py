@@ -8,6 +8,7 @@ from refocal.evaluate import Evaluation
 from refocal.report.section import Section
 from refocal.report.sections.classes import classes
 from refocal.report.sections.confidence import confidence
+from refocal.report.sections.decisions import decisions
 from refocal.report.sections.groups import groups
 from refocal.report.sections.methods import methods
 from refocal.report.sections.reliability import reliability
@@ -20,6 +21,7 @@ SECTIONS: tuple[Callable[[Evaluation], Section | None], ...] = (
     groups,
     methods,
     confidence,
+    decisions,
     classes,
     surface,
     use,

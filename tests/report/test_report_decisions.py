@@ -1,0 +1,100 @@
+"""The panel of decisions: its numbers against plain loops, and what is there without JavaScript."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from refocal.data import Predictions
+from refocal.evaluate import Evaluation, evaluate
+from refocal.report import render
+from refocal.report.sections.decisions import decisions
+
+rng = np.random.default_rng(0)
+P = rng.beta(1, 4, 1000)
+Y = (rng.random(1000) < P).astype(int)
+
+
+@pytest.fixture(scope="module")
+def two_classes():
+    return evaluate(Predictions.from_probabilities(P, Y), {}, n_resamples=20)
+
+
+def test_the_table_counts_rows(two_classes):
+    found = two_classes.before.decisions
+    for i, t in enumerate(found.threshold):
+        acted = t <= P
+        assert found.decided[i] == pytest.approx(acted.mean(), abs=1e-6)
+        assert found.right[i] == pytest.approx((acted & (Y == 1)).mean(), abs=1e-6)
+        assert found.promised[i] == pytest.approx(P[acted].sum() / 1000, abs=1e-6)
+
+
+def test_weights_count(two_classes):
+    weight = rng.random(1000) + 0.1
+    found = evaluate(Predictions.from_probabilities(P, Y, weight=weight), {}, n_resamples=20).before.decisions
+    i = found.threshold.index(0.3)
+    assert found.right[i] == pytest.approx(weight[(P >= 0.3) & (Y == 1)].sum() / weight.sum(), abs=1e-6)
+
+
+def test_costs_are_those_of_a_plain_loop(two_classes):
+    html = str(decisions(two_classes).html)
+    (row,) = re.findall(r'<tr><th scope="row">0.2</th>(.*?)</tr>', html)
+    price, acted, alarms, cost = re.findall(r"<td>(.*?)</td>", row)
+    chosen = P >= 0.2
+    false, missed = (chosen & (Y == 0)).sum(), (~chosen & (Y == 1)).sum()
+    assert price == "4 false alarms"
+    assert float(acted) == pytest.approx(100 * chosen.mean(), abs=0.006)
+    assert float(alarms) == pytest.approx(100 * false / chosen.sum(), abs=0.006)
+    assert float(cost) == pytest.approx(0.2 * false + 0.8 * missed, abs=0.06)
+
+
+def test_more_classes_are_decided_by_confidence(evaluation):
+    html = str(decisions(evaluation).html)
+    (row,) = re.findall(r'<tr><th scope="row">0.9</th>(.*?)</tr>', html)
+    cells = re.findall(r"<td>(.*?)</td>", row)
+    assert cells[0] == "0.1 mistakes"
+    table = evaluation.after.decisions
+    i = table.threshold.index(0.9)
+    wrong = table.decided[i] - table.right[i]
+    assert float(cells[4]) == pytest.approx(100 * table.decided[i], abs=0.006)
+    assert float(cells[6]) == pytest.approx(1000 * (wrong + 0.1 * (1 - table.decided[i])), abs=0.06)
+    cheapest = [float(cell) for cell in (cells[3], cells[6])]
+    assert cheapest[1] < cheapest[0]  # the network was too sure: deciding by its confidence costs more
+
+
+def test_without_javascript_there_is_a_table_and_a_chart(two_classes):
+    page = render(two_classes)
+    assert '<div id="decide" hidden>' in page
+    assert 'id="decision-cost-title"' in page
+    assert '<table id="decisions-table">' in page
+    data = json.loads(re.search(r'id="decide-data">(.*?)</script>', page)[1])
+    assert data["two"] is True
+    assert [table["name"] for table in data["tables"]] == ["before"]
+
+
+def test_old_evaluations_have_no_panel(two_classes):
+    data = json.loads(json.dumps(two_classes.to_dict()))
+    for method in data["methods"]:
+        del method["decisions"]
+    assert decisions(Evaluation.from_dict(data)) is None
+
+
+@pytest.mark.slow
+def test_the_slider_shows_what_the_table_says(open_browser, evaluation):
+    browser = open_browser()
+    table = evaluation.after.decisions
+    for i in (50, 90, 101):
+        move = "const s = document.getElementById('decide-at'); s.value = arguments[0]; "
+        move += "s.dispatchEvent(new Event('input'))"
+        browser.execute_script(move, i)
+        cells = browser.execute_script(
+            "return [...document.querySelector('#decide-table tr[data-name=after]').cells].map((c) => c.textContent);"
+        )
+        wrong, t = table.decided[i] - table.right[i], table.threshold[i]
+        assert float(cells[1]) == pytest.approx(100 * table.decided[i], abs=0.006)
+        assert float(cells[3]) == pytest.approx(1000 * (wrong + (1 - t) * (1 - table.decided[i])), abs=0.06)
+        assert float(cells[5]) == pytest.approx(100 * table.promised[i], abs=0.006)
+        assert browser.execute_script("return document.getElementById('decide-t').textContent") == f"{t:g}"

@@ -24,7 +24,7 @@ from refocal.report import charts, plot_comparison, plot_confidence, plot_reliab
 from refocal.report.figures import near_range
 from refocal.report.sections.use import snippets
 
-VOID = {"meta", "link", "br", "path", "use", "rect", "stop", "line", "image"}
+VOID = {"input", "meta", "link", "br", "path", "use", "rect", "stop", "line", "image"}
 
 
 class Outline(HTMLParser):

@@ -298,9 +298,9 @@ def evaluate(
                 found = measure(blocks, fitted, chosen=chosen, title=title, **bootstrap)
         else:
             rows = options.read_file(Path(test), **reading)
-            rows = rows.pooled() if multi_label else rows
-            # In the order of the columns that the first one was fitted on; a calibrator of another order is refused.
-            rows = rows.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
+            if not multi_label:  # whose labels are known by their names
+                # In the order of the columns that the first was fitted on; a calibrator of another order is refused.
+                rows = rows.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
             found = measure(rows, fitted, chosen=chosen, title=title, progress=update, **bootstrap)
     sharing.finish(found, output, report, json, notes=notes, require=require)
     sharing.leave_by_requirements([found], require, json)

@@ -25,6 +25,8 @@ from refocal.data.predictions import Predictions, column_order
 from refocal.data.readers import class_columns, known_name, listed, names_of
 from refocal.errors import FormatError, ShapeError
 
+APPLIES = ("no label", "a label")
+"""What the two classes of pooled rows are called."""
 LABEL = "label"
 """What the groups of pooled rows are called."""
 UNKNOWN = -1
@@ -134,7 +136,7 @@ class MultiLabelPredictions:
         make = Predictions.from_log_odds if self.input == "log-odds" else Predictions.from_probabilities
         weight = None if self.weight is None else self.weight[at[0]]
         values = self.values[in_library_of(self.values, at[0]), in_library_of(self.values, at[1])]
-        found = make(values, self.labels[at], weight=weight)
+        found = make(values, self.labels[at], weight=weight, class_names=APPLIES)
         return found.with_groups({LABEL: np.array(self.class_names)[at[1]]})
 
     def in_order_of(self, class_names: Sequence[str]) -> MultiLabelPredictions:

@@ -10,7 +10,7 @@ import numpy as np
 
 import refocal
 
-# Stands for your program: it saves the logits of held-out rows, with their labels, as two files.
+# Stands for your program, which saves the logits of held-out rows with their labels.
 validation, test = refocal.data.load_sample("cifar10-cross-entropy")
 np.savez("val.npz", logits=validation.values, labels=validation.labels)
 np.savez("test.npz", logits=test.values, labels=test.labels)

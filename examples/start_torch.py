@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from refocal import AutoCalibration
 from refocal.nn import collect_logits
 
-# Stands for your model and your data: a network that has learned 300 points by heart, and points it has not seen.
+# Stands for your model and data: a network that overfits 300 points, and new points.
 torch.manual_seed(0)
 points = torch.randn(4300, 2)
 labels = (points[:, 0] + 0.8 * torch.randn(4300) > 0).long() + (points[:, 1] > 0.5).long()

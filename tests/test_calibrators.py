@@ -172,7 +172,7 @@ def test_labels_may_have_names_or_gaps():
         (np.zeros((0, 3)), [], ShapeError, "at least one row"),
         (np.zeros((4, 3)), [1, 1, 1, 1], LabelError, "of at least two classes. Got only one class, 1"),
         (np.zeros((4, 3)), [0, 1, 2, 3], LabelError, "integers from 0 to 2. Got 4 distinct labels from 0 to 3"),
-        (np.zeros((4, 3)), [0, -1, 0, 0], LabelError, "leave out the rows whose label is -1.*Got labels from -1 to 0"),
+        (np.zeros((4, 3)), [0, -1, 0, 0], LabelError, "-1 names no class.*Got labels from -1 to 0"),
         (np.zeros((4, 3)), ["a", "b", "a", "b"], LabelError, "of 3 distinct classes.*Got 2 distinct labels from 'a'"),
         (np.zeros((4, 3)), [0.5, 1.0, 0.0, 1.0], LabelError, "whole numbers. Got Unknown label type"),
         (np.zeros((4, 3)), [0, 1], ShapeError, r"of shape \(4,\), one label for each row"),

@@ -149,7 +149,7 @@ def test_settings_survive_a_file(trained, class_weight, tmp_path):
     ("message", "settings"),
     [
         (r"'class_weight' of TemperatureScaling.fit must be of shape \(4,\)", {"class_weight": [1.0, 2.0]}),
-        ("'class_weight' of TemperatureScaling.fit must be an array of num", {"class_weight": "yes"}),
+        ("'class_weight' of TemperatureScaling.fit must be 'fit' or an array of num", {"class_weight": "yes"}),
         ("'class_weight' of TemperatureScaling.fit must be finite and greater than 0. Got -1.0",
          {"class_weight": [1.0, 2.0, 3.0, -1.0]}),
         ("'objective' of TemperatureScaling must be 'auto' or 'nll' together with class_weight",
@@ -176,6 +176,8 @@ def test_bad_settings_are_refused(trained, message, settings):
         ("'n_classes' of FocalCalibration.from_training must be 2, as there are weights",
          {"alpha": 0.25, "n_classes": 3}),
         ("'n_classes' of FocalCalibration.from_training must be an integer of at least 2", {"n_classes": 1}),
+        ("'n_classes' of FocalCalibration.from_training must be an integer of at least 2", {"class_weight": 5}),
+        ("'class_weight' of FocalCalibration.from_training must be of shape", {"class_weight": [[1, 2], [3, 4]]}),
         ("'label_smoothing' of FocalCalibration.from_training must be a finite number at least 0 and less than 1",
          {"n_classes": 3, "label_smoothing": 1.0}),
     ],

@@ -89,7 +89,7 @@ def test_parameters_of_the_wrong_shape():
         (
             [-1, 0],
             LabelError,
-            "between 0 and 2; leave out the rows whose label is -1, .* Got labels from -1 to 0",
+            "between 0 and 2; -1 names no class: leave such rows out.* Got labels from -1 to 0",
         ),
         ([0.0, 0.5], LabelError, "integers or other whole numbers. Got Unknown label type"),
         ([0.0, 1.0j], DataError, "real"),

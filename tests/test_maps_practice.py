@@ -273,7 +273,7 @@ def test_gradients_match_finite_differences():
          lambda: focal([0.0, 1.0], 2.0, class_weight=[1.0, 2.0, 3.0])),
         (ParameterError, "'class_weight' of focal must be finite and greater than 0. Got 0.0",
          lambda: focal([0.0, 1.0], 2.0, class_weight=[1.0, 0.0])),
-        (ParameterError, "'class_weight' of inverse_focal must be an array of numbers finite",
+        (ParameterError, "'class_weight' of inverse_focal must be an array of numbers, all of them finite",
          lambda: inverse_focal([0.0, 1.0], 2.0, class_weight="balanced")),
         (DataError, "'log_odds' of sigmoid_focal must be free of NaN", lambda: sigmoid_focal([np.nan], 2.0)),
         (ParameterError, "'label_smoothing' of unsmooth must be a finite number at least 0 and less than 1",

@@ -137,7 +137,7 @@ def test_the_command_line(files, capsys):
         ("compare val.csv --multi-label --ignore-index -1 -m best", "must be one of"),
         ("compare val.csv --multi-label --first-label 1", "--first-label cannot be had with --multi-label."),
         ("fit val.csv --multi-label --ignore-index -1 --objective ece", "cannot be had with --multi-label."),
-        ("fit val.csv --multi-label", "leave out the rows whose label is -1"),
+        ("fit val.csv --multi-label", "-1 names no class"),
         ("compare val.csv --multi-label --values logit_*", "no column that match"),
     ],
 )

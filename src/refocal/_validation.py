@@ -141,7 +141,7 @@ def check_label_range(
     if lowest >= 0 and highest < n_classes:
         return
     ignored = next((label for label in (lowest, highest) if label in IGNORED), None)
-    what = "" if ignored is None else f"; leave out the rows whose label is {ignored}, which names no class"
+    what = "" if ignored is None else f"; {ignored} names no class{'' if remedy else ': leave such rows out'}"
     expected, got = f"between 0 and {n_classes - 1}{what}", f"labels from {lowest} to {highest}"
     raise LabelError(argument, function, expected=expected, got=got, remedy=None if ignored is None else remedy)
 
@@ -220,9 +220,10 @@ def check_broadcast(
     return value
 
 
-def check_class_weight(value: Any, function: str, *, like: Array) -> Array:
-    """One factor above 0 for each class on the last axis of `like`."""
-    value = _finite_setting(value, "class_weight", function, {"greater than": 0.0}, like, "an array of numbers")
+def check_class_weight(value: Any, function: str, *, like: Array, also: str = "") -> Array:
+    """One factor above 0 for each class on the last axis of `like`; `also` says what else may be given."""
+    what = f"{also}an array of numbers, all of them"
+    value = _finite_setting(value, "class_weight", function, {"greater than": 0.0}, like, what)
     if tuple(value.shape) != (like.shape[-1],):
         expected = f"of shape ({like.shape[-1]},), one factor for each class"
         raise ParameterError("class_weight", function, expected=expected, got=f"shape {tuple(value.shape)}")

@@ -78,7 +78,7 @@ class _FocalFamily(HasFocalPoint, Calibrator):
         if isinstance(self.class_weight, str) and self.class_weight == "fit":
             return None
         function = f"{type(self).__name__}.fit"
-        weight: Vector = check_class_weight(self.class_weight, function, like=np.zeros(n_classes))
+        weight: Vector = check_class_weight(self.class_weight, function, like=np.zeros(n_classes), also="'fit' or ")
         return -np.log(weight)
 
 
@@ -229,7 +229,7 @@ class FocalCalibration(_FocalFamily):
                 raise ParameterError("class_weight", name, expected="left out where alpha is given", got="both")
             alpha = check_number(alpha, "alpha", name, above=0.0, below=1.0)
             class_weight = [1.0 - alpha, alpha]
-        known = n_classes if class_weight is None else len(class_weight)
+        known = n_classes if class_weight is None else np.size(class_weight)
         if n_classes is not None and n_classes != known:
             raise ParameterError("n_classes", name, expected=f"{known}, as there are weights", got=repr(n_classes))
         if known is None:

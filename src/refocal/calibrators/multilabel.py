@@ -29,7 +29,7 @@ from refocal.calibrators._shrunken import fit_lines
 from refocal.calibrators.focal import FocalCalibration
 from refocal.engine import Block, Dataset
 from refocal.engine.scoring import describe
-from refocal.errors import LabelError, ShapeError, UnsupportedError
+from refocal.errors import LabelError, Remedy, ShapeError, UnsupportedError
 from refocal.maps.curves import LabelLines
 from refocal.maps.steps import Chain
 
@@ -254,7 +254,7 @@ def _targets(
         raise ShapeError("y", function, expected=expected, got=f"shape {tuple(labels.shape)}")
     target: NDArray[np.int64] = to_numpy(whole_numbers(labels, "y", function)).astype(np.int64)
     known = labelled_rows(target, ignore_index, "y", function)
-    check_label_range(int(target[known].min()), int(target[known].max()), 2, "y", function)
+    check_label_range(int(target[known].min()), int(target[known].max()), 2, "y", function, Remedy.IGNORE_INDEX)
     weight = known.astype(np.float64)
     if sample_weight is not None:
         given = np.asarray(sample_weight)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from refocal import GroupCalibration, LogisticCalibration, load
+from refocal._groups import as_groups
 from refocal.calibrators.registry import make
 from refocal.calibrators.serialize import from_dict, to_dict
 from refocal.cli.run import run
 from refocal.data import Predictions, read
-from refocal.data.groups import as_groups
 from refocal.errors import FormatError, ParameterError, ShapeError, UnsupportedError
 from refocal.evaluate import Evaluation, compare, evaluate
 from refocal.evaluate.group_summary import group_headers, group_table, group_verdict

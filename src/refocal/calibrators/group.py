@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import Array, Vector, in_library_of, namespace, to_numpy, two_columns
+from refocal._groups import Groups, as_groups
 from refocal._validation import check_out
 from refocal.calibrators._base import Calibrator, written
 from refocal.calibrators._fitted import Fitted, Predictors
 from refocal.calibrators._plain import field
 from refocal.calibrators._shrunken import fit_lines
-from refocal.data.groups import Groups, as_groups
 from refocal.engine import Block, Dataset
 from refocal.engine.scoring import describe
 from refocal.errors import FormatError, ParameterError, ShapeError, UnsupportedError

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from refocal._arrays import row_blocks
 from refocal._files import replace_atomically
+from refocal._groups import Groups
 from refocal.calibrators import Calibrator
 from refocal.calibrators._labels import named_classes
-from refocal.data.groups import Groups
 from refocal.data.predictions import column_order
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}

@@ -197,11 +197,11 @@ def apply(
 ) -> None:
     """Turn logits into calibrated probabilities."""
     from refocal import load
+    from refocal._groups import as_groups
     from refocal._validation import renormalised
     from refocal.calibrators import GroupCalibration
     from refocal.cli.apply import ENDINGS, apply_blocks, further_columns, says_more, write_probabilities
     from refocal.data import read_values
-    from refocal.data.groups import as_groups
 
     options.check_calibrator_file(calibrator)
     in_blocks = large.is_applied_in_blocks(logits, output, scheduler, skip_bad_rows)

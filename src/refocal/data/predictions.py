@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, as_array, in_library_of, log_probabilities, to_numpy
+from refocal._groups import Groups, as_groups
 from refocal._validation import (
     check_labels,
     check_logits,
@@ -22,7 +23,6 @@ from refocal._validation import (
     renormalised,
     warn_of_probabilities,
 )
-from refocal.data.groups import Groups, as_groups
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 
 Input = Literal["logits", "probabilities", "log-odds"]

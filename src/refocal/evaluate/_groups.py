@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal.data.groups import Groups
+from refocal._groups import Groups
 from refocal.evaluate._look import N_BINS
 from refocal.evaluate.evaluation import GroupRow, Reliability
 from refocal.metrics import Interval

@@ -197,8 +197,10 @@ class FocalCalibration(_FocalFamily):
         """A calibrator made of the settings of the training loss alone, without any rows.
 
         It inverts the loss: exact for a network that is at the loss's minimum on new rows, which underfitted networks
-        and detection heads come close to. Networks that fit their training set do not: there it makes calibration
-        worse, and a calibrator fitted on held-out rows is needed (docs/guide/focal-loss.md has the figures).
+        and detection heads come close to. With four classes and class weights the log-loss fell from 1.20 to 0.88 (the
+        truth has 0.85) where 40,000 rows were trained on. Networks that fit their training set do not: the same
+        network trained on 2,000 rows got worse, from 1.46 to 2.20, and its ECE too, and a calibrator fitted on
+        held-out rows is needed (docs/guide/focal-loss.md, benchmarks/focal_practice.py).
 
         Parameters
         ----------

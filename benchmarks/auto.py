@@ -27,14 +27,25 @@ from typing import Any
 import numpy as np
 from real_logits import name_of, read
 from scipy.special import log_softmax as scipy_log_softmax
-from sklearn.calibration import _SigmoidCalibration
-from sklearn.isotonic import IsotonicRegression
 
 import peers
 from refocal import metrics
 from refocal.calibrators.registry import make
 from refocal.maps import log_softmax
 
+PEER_METHODS = tuple(
+    name
+    for name in (
+        "scikit-learn temperature",
+        "scikit-learn sigmoid",
+        "scikit-learn isotonic",
+        "betacal",
+        "venn-abers",
+        "probmetrics svs",
+        "probmetrics sms",
+    )
+    if name in peers.PEERS
+)
 NETWORK_METHODS = (
     "ts",
     "ts-ece",
@@ -42,9 +53,10 @@ NETWORK_METHODS = (
     "fss",
     "auto",
     "auto, order kept",
-    *(name for name in ("scikit-learn isotonic", "probmetrics svs", "probmetrics sms") if name in peers.PEERS),
+    *PEER_METHODS,
 )
-TABULAR_METHODS = ("none", "sigmoid", "isotonic", "fts", "fss", "logistic", "beta", "spline", "auto")
+TABULAR_METHODS = ("none", "fts", "fss", "logistic", "beta", "isotonic", "spline", "auto", *PEER_METHODS)
+SIGMOID, ISOTONIC = "scikit-learn sigmoid", "scikit-learn isotonic"
 DRAWS = {5000: 8, 1000: 8, 500: 16, 300: 16, 100: 48}
 LEAST = 1e-12
 CHANCE = 10  # draws of labels for the ECE that chance gives
@@ -113,11 +125,9 @@ def binary(log_odds: np.ndarray) -> np.ndarray:
 
 
 def tabular_predictions(method: str, p: np.ndarray, y: np.ndarray, test: np.ndarray) -> np.ndarray:
-    if method in ("sigmoid", "isotonic"):
-        peer = _SigmoidCalibration() if method == "sigmoid" else IsotonicRegression(out_of_bounds="clip")
-        found = np.clip(peer.fit(p, y).predict(test), LEAST, 1.0 - LEAST)
-        return np.log(np.stack([1.0 - found, found], axis=1))
     two, two_test = (np.stack([1.0 - each, each], axis=1) for each in (p, test))
+    if method in peers.PEERS:
+        return np.log(np.maximum(peers.predict(method, two, y, two_test), LEAST))
     if method == "none":
         return np.log(np.maximum(two_test, LEAST))
     return make(method, input="probabilities").fit(two, y).predict_log_proba(two_test)
@@ -221,7 +231,7 @@ def tabular_table(rows: list[dict[str, Any]]) -> str:
     size = rows[0]["rows"]
     loss, off = by_method(rows, "log_loss"), by_method(rows, "standard_errors_off")
     error, brier = by_method(rows, "ece_of_class_1"), by_method(rows, "brier")
-    best = {d: min(loss["sigmoid"][d], loss["isotonic"][d]) for d in loss["sigmoid"]}
+    best = {d: min(loss[SIGMOID][d], loss[ISOTONIC][d]) for d in loss[SIGMOID]}
     lines = [
         f"{size:,} rows, {len(best)} models, {DRAWS[size]} draws each:\n",
         "| method | log-loss | worst against the best of sigmoid and isotonic | ECE of p(class 1) | Brier "

@@ -296,7 +296,7 @@ def test_each_error_names_what_the_user_called():
         ),
         (
             GaussianNB(),
-            {"calibrator": "platt"},
+            {"calibrator": "sigmoids"},
             y,
             ParameterError,
             "'calibrator' of CalibratedClassifier must be one of",

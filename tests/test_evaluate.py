@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from refocal import FocalTemperatureScaling, TemperatureScaling, metrics
+from refocal import AutoCalibration, FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.calibrators.registry import NAMED, make
 from refocal.data import Predictions, load_sample, split
 from refocal.engine import Block
@@ -23,7 +25,8 @@ from refocal.evaluate import (
     verdict,
 )
 from refocal.evaluate._block_sums import count_block, finish_sums, join_sums
-from refocal.maps.steps import Chain
+from refocal.evaluate._recommend import recommended
+from refocal.maps.steps import Chain, Focal, Temperature
 from refocal.metrics import PairedDifference
 
 
@@ -297,6 +300,49 @@ def test_recommended_is_the_least_ece_within_a_percent_of_the_best_log_loss(foun
     near = [m for m in evaluation.methods if m.measures["log_loss"].value <= 1.01 * best]
     assert evaluation.chosen == min(near, key=lambda m: m.measures["ece"].value).name
     assert evaluation.recommended
+
+
+class Known(NamedTuple):
+    """A summary whose differences are sure from `error` on."""
+
+    value: float
+    error: float
+
+    def minus(self, other, *, level):
+        gap = self.value - other.value
+        return PairedDifference(gap, gap - self.error, gap + self.error, level, 0.5, self.value, other.value, 60)
+
+
+@pytest.mark.parametrize(
+    ("ece", "log_loss", "expected"),
+    [
+        ({"none": 5, "ts": 2, "fts": 3, "auto": 4}, {"none": 50, "ts": 40, "fts": 40, "auto": 40}, "ts"),
+        ({"none": 5, "ts": 2, "fts": 3, "auto": 2.1}, {"none": 50, "ts": 40, "fts": 40, "auto": 40.01}, "auto"),
+        ({"none": 5, "ts": 2, "fts": 3, "auto": 2.1}, {"none": 50, "ts": 40, "fts": 40, "auto": 40.3}, "ts"),
+        ({"none": 5, "ts": 2, "fts": 2.1}, {"none": 50, "ts": 40.3, "fts": 40}, "fts"),
+        ({"none": 5, "ts": 2.1, "fts": 2}, {"none": 50, "ts": 40, "fts": 40}, "ts"),
+        ({"none": 5, "ts": 2, "auto": 2}, {"none": 50, "ts": 40, "auto": 45}, "ts"),
+        ({"none": 2, "ts": 2.1, "auto": 2.1}, {"none": 40, "ts": 40, "auto": 40}, "none"),
+    ],
+    ids=["ece", "auto", "log-loss against auto", "log-loss", "simplest", "not close", "none"],
+)
+def test_ties_are_broken_by_log_loss_then_auto_then_simplicity(ece, log_loss, expected):
+    looks = {
+        name: SimpleNamespace(
+            summaries={
+                "ece": Known(ece[name], 0.5),
+                "squared_ece": Known(ece[name], 0.5),
+                "log_loss": Known(loss, 0.1),
+            }
+        )
+        for name, loss in log_loss.items()
+    }
+    made = {"none": None, "auto": AutoCalibration()}
+    for name, chain in (("ts", Chain((Temperature(2.0),))), ("fts", Chain((Temperature(2.0), Focal(1.0))))):
+        made[name] = SimpleNamespace(chain_=chain)
+    assert recommended(looks, made, 4, 0.95) == expected
+    if expected == "auto":  # of two classes log-loss alone counts
+        assert recommended(looks, made, 2, 0.95) == "auto"
 
 
 def test_words_say_what_the_numbers_say(found):

@@ -35,8 +35,6 @@ from refocal.calibrators.auto import AutoCalibration
 from refocal.errors import InputWarning, ParameterError, warn
 
 RESPONSES = ("decision_function", "predict_log_proba", "predict_proba")
-SCIKIT_LEARN_NAMES = {"sigmoid": "logistic", "temperature": "ts"}
-"""What scikit-learn calls methods that have another short name here; "isotonic" is the same."""
 
 
 class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -188,13 +186,13 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         return is_fitted
 
     def _new_calibrator(self) -> Calibrator:
-        from refocal.calibrators.registry import NAMED, make
+        from refocal.calibrators.registry import NAMED, OTHER_NAMES, make
 
         if self.calibrator is None:
             return AutoCalibration()
         if isinstance(self.calibrator, str):
-            check_option(self.calibrator, (*NAMED, *SCIKIT_LEARN_NAMES), "calibrator", NAME)
-            return make(SCIKIT_LEARN_NAMES.get(self.calibrator, self.calibrator))
+            check_option(self.calibrator, (*NAMED, *OTHER_NAMES), "calibrator", NAME)
+            return make(self.calibrator)
         if not isinstance(self.calibrator, Calibrator):
             expected = "a calibrator of refocal, or the name of one"
             raise ParameterError("calibrator", NAME, expected=expected, got=repr(self.calibrator))

@@ -95,6 +95,9 @@ GROUPED = {"group": Method("a correction for each group", GroupCalibration, usua
 WITHOUT_A_NAME: tuple[type[Calibrator], ...] = (MultiLabelCalibration,)
 """What `load` reads besides; a comparison of methods on rows of one label has no use for it."""
 
+OTHER_NAMES = {"sigmoid": "logistic", "platt": "logistic", "temperature": "ts"}
+"""What scikit-learn and others call a method."""
+
 ALL = "all"
 """Every method, where a comparison asks for names."""
 
@@ -104,10 +107,12 @@ def chosen_methods(names: Sequence[str] | str | None) -> list[str]:
 
     >>> chosen_methods(None)[:2], len(chosen_methods("all")) == len(NAMED)
     (['auto', 'ts'], True)
+    >>> chosen_methods(["platt", "isotonic"])
+    ['logistic', 'isotonic']
     """
     if names is None:
         return [name for name, method in NAMED.items() if method.usual]
-    wanted = [names] if isinstance(names, str) else list(names)
+    wanted = [OTHER_NAMES.get(name, name) for name in ([names] if isinstance(names, str) else names)]
     if ALL in wanted:
         return list(NAMED)
     for name in wanted:
@@ -120,8 +125,11 @@ def make(name: str, **options: Any) -> Calibrator:
 
     >>> make("fts", objective="ece", nll_tolerance=0.01)
     FocalTemperatureScaling(nll_tolerance=0.01, objective='ece')
+    >>> make("sigmoid")
+    LogisticCalibration()
     """
     known = NAMED | SETS | GROUPED
+    name = OTHER_NAMES.get(name, name)
     check_option(name, tuple(known), "method", "make")
     calibrator = known[name].kind(**known[name].settings)
     given = {key: value for key, value in options.items() if value is not None}

@@ -123,7 +123,7 @@ def fit(
     """Fit a calibrator on held-out rows and write it as JSON."""
     import numpy as np
 
-    from refocal.calibrators.registry import GROUPED, NAMED, SETS, make
+    from refocal.calibrators.registry import GROUPED, NAMED, OTHER_NAMES, SETS, make
     from refocal.evaluate.multilabel import fit_method
 
     options.check_output(output, sharing.ONLY_JSON)
@@ -141,6 +141,7 @@ def fit(
         method = "group"
     if method is None:
         method = "lac" if coverage is not None else "fts" if any(v is not None for v in settings.values()) else "auto"
+    method = OTHER_NAMES.get(method, method)
     settings["coverage"] = coverage
     if multi_label:
         if any(value is not None for value in settings.values()):

@@ -21,6 +21,7 @@ from refocal.evaluate._in_blocks import look_at_blocks
 from refocal.evaluate._in_memory import look_at_rows, wide
 from refocal.evaluate._look import Look, Progress, check_columns
 from refocal.evaluate._provenance import absent_classes_of, n_validation_of, surface_of
+from refocal.evaluate._recommend import recommended
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_labels, label_methods
 from refocal.maps.curves import LabelLines, OneVsRest
@@ -29,8 +30,6 @@ from refocal.metrics import PairedDifference
 from refocal.metrics._inputs import check_level
 
 N_RESAMPLES, SEED = 500, 0
-# A method is recommended for its ECE among those that give up at most this share of the best log-loss.
-LOG_LOSS_SHARE = 0.01
 
 
 def compare(
@@ -60,7 +59,8 @@ def compare(
         left out and listed in `failed` with its reason, as long as another one works.
     chosen : str, optional
         The method to show in detail; by default the recommended one: the least ECE among the methods whose log-loss
-        is within 1 % of the best.
+        is within 1 % of the best. Of methods that are statistically indistinguishable from it the least log-loss
+        decides; of those that are by log-loss too, "auto", or else the simplest, is taken.
     title : str
         What the predictions are of, for the report.
     n_resamples, level, seed
@@ -188,7 +188,7 @@ def evaluate(
         n_resamples = N_RESAMPLES if n_resamples is None else check_integer(n_resamples, "n_resamples", "evaluate")
         drawing = {"n_resamples": n_resamples, "seed": SEED if seed is None else seed}
         looks, n_test, run = look_at_rows(test, usable, chosen, report, failures, level=level, **drawing)
-    picked = _recommended(looks, about.n_classes) if chosen is None else chosen
+    picked = recommended(looks, usable, about.n_classes, level) if chosen is None else chosen
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
     methods = [_measured(name, usable[name], looks, picked, level, seconds.get(name)) for name in looks]
@@ -283,15 +283,6 @@ def _described(calibrator: Calibrator | None, whole: bool) -> dict[str, Any] | N
     if not whole:
         del data["chain"]
     return data
-
-
-def _recommended(looks: Mapping[str, Look], n_classes: int) -> str:
-    """The name of the least ECE among those whose log-loss is close to the best; of two classes the least log-loss."""
-    value = {name: {key: each.value for key, each in look.summaries.items()} for name, look in looks.items()}
-    if n_classes == 2:
-        return min(value, key=lambda name: value[name]["log_loss"])
-    limit = (1.0 + LOG_LOSS_SHARE) * min(of["log_loss"] for of in value.values())
-    return min((name for name, of in value.items() if of["log_loss"] <= limit), key=lambda name: value[name]["ece"])
 
 
 def _silent(done: float, total: int, words: str) -> None:

@@ -135,9 +135,10 @@ def recommendation(evaluation: Evaluation) -> str:
     if best.name == NONE:
         return f"Recommendation: leave the predictions as they are{_why_nothing(evaluation)}."
     others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
-    said = (
-        f"Recommendation: {best.name} ({best.title}), the least ECE among the methods within 1 % of the best log-loss."
-    )
+    near = "among the methods within 1 % of the best log-loss"
+    said = f"Recommendation: {best.name} ({best.title}), the least ECE {near}."
+    if any(method.measures["ece"].value < best.measures["ece"].value for method in others):
+        said = f"Recommendation: {best.name} ({best.title}): no ECE {near} is lower beyond chance."
     if not evaluation.recommended:
         said = f"Shown in detail: {best.name} ({best.title})."
     if not others:

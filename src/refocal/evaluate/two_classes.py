@@ -47,15 +47,16 @@ def recommendation(evaluation: Evaluation) -> str:
         return "No calibrator was tried; refocal compare fits the usual ones and says which to use."
     if best.name == NONE and evaluation.recommended:
         return "Recommendation: leave the predictions as they are; methods for two classes are ranked by log-loss."
-    said = (
-        f"Recommendation: {best.name} ({best.title}), the least log-loss, by which methods for two classes are ranked."
-    )
+    others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
+    second = min(others, key=lambda method: method.measures["log_loss"].value, default=best)
+    least = "no log-loss is lower beyond chance"
+    if best.measures["log_loss"].value <= second.measures["log_loss"].value:
+        least = "the least log-loss"
+    said = f"Recommendation: {best.name} ({best.title}): {least}, by which methods for two classes are ranked."
     if not evaluation.recommended:
         said = f"Shown in detail: {best.name} ({best.title})."
-    others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
     if not others:
         return said
-    second = min(others, key=lambda method: method.measures["log_loss"].value)
     gap = second.against_chosen["log_loss"]
     side = sign(gap, least=0.0)
     words = {

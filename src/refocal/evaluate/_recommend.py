@@ -1,0 +1,55 @@
+"""Which method a comparison recommends: what beats others by chance alone is no reason to prefer it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from refocal.calibrators._base import Calibrator
+from refocal.calibrators.auto import AutoCalibration
+from refocal.calibrators.registry import NONE
+from refocal.evaluate._look import Look
+from refocal.evaluate.phrases import sign
+
+# A method is recommended for its ECE among those that give up at most this share of the best log-loss.
+LOG_LOSS_SHARE = 0.01
+
+
+def recommended(
+    looks: Mapping[str, Look], calibrators: Mapping[str, Calibrator | None], n_classes: int, level: float
+) -> str:
+    """The name of the least ECE among those whose log-loss is close to the best; of two classes the least log-loss.
+
+    Of the methods that are statistically indistinguishable from it the least log-loss decides, and of those that by
+    log-loss are too, `AutoCalibration` is taken, or else the one of the fewest numbers.
+    """
+
+    def least(names: list[str], measure: str) -> str:
+        return min(names, key=lambda name: looks[name].summaries[measure].value)
+
+    def tied(names: list[str], best: str, measure: str) -> list[str]:
+        mine = looks[best].summaries[measure]
+        differences = {name: looks[name].summaries[measure].minus(mine, level=level) for name in names if name != best}
+        return [best, *(name for name, each in differences.items() if each is not None and sign(each, least=0.0) == 0)]
+
+    names = list(looks)
+    limit = (1.0 + LOG_LOSS_SHARE) * looks[least(names, "log_loss")].summaries["log_loss"].value
+    if n_classes > 2:
+        names = [name for name in names if looks[name].summaries["log_loss"].value <= limit]
+    best = least(names, "ece" if n_classes > 2 else "log_loss")
+    if best == NONE:
+        return NONE
+    names = [name for name in names if name != NONE]
+    if n_classes > 2:
+        names = tied(names, best, "squared_ece")
+        best = least(names, "log_loss")
+    names = tied(names, best, "log_loss")
+    return min(names, key=lambda name: _numbers(calibrators[name]))
+
+
+def _numbers(calibrator: Calibrator | None) -> int:
+    """How many numbers were fitted; none where the rows themselves said how many."""
+    if calibrator is None or isinstance(calibrator, AutoCalibration):
+        return 0
+    return sum(np.size(value) for _, value in calibrator.chain_.parameters())

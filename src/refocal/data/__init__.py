@@ -5,12 +5,14 @@ from refocal.data.predictions import Predictions
 from refocal.data.readers import read, read_values
 from refocal.data.samples import SAMPLES, Sample, load_sample
 from refocal.data.split import split
+from refocal.data.top_k import TopK
 
 __all__ = [
     "SAMPLES",
     "MultiLabelPredictions",
     "Predictions",
     "Sample",
+    "TopK",
     "load_sample",
     "read",
     "read_multilabel",

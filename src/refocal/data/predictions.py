@@ -129,6 +129,31 @@ class Predictions:
         return cls._of(values, labels, "logits", weight, class_names, first_label, positive_label, name)
 
     @classmethod
+    def from_top_k(
+        cls,
+        log_p: Any,
+        indices: Any,
+        labels: Any,
+        n_classes: int,
+        *,
+        tail: str = "power law",
+        label_log_p: Any = None,
+        weight: Any = None,
+    ) -> Predictions:
+        """Log-probabilities of the best few classes (N, k), as interfaces of language models return them.
+
+        The others are approximated: `refocal.data.TopK` says how, and takes more rows than memory holds whole.
+
+        >>> log_p, indices = np.log([[0.5, 0.2], [0.7, 0.2]]), [[3, 0], [1, 2]]
+        >>> Predictions.from_top_k(log_p, indices, [3, 1], n_classes=1000)
+        Predictions(2 rows, 1,000 classes, logits, float32)
+        """
+        from refocal.data.top_k import TopK
+
+        rows = TopK(log_p, indices, labels, n_classes, tail=tail, label_log_p=label_log_p)
+        return cls.from_logits(np.concatenate([part for part, _ in rows]), rows.labels, weight=weight)
+
+    @classmethod
     def _of(
         cls,
         values: Array,

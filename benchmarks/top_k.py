@@ -1,8 +1,8 @@
 """Fits from the k best classes beside fits from all of them: `python benchmarks/top_k.py FILE.npz … [--k 5 20]`.
 
 Each .npz (`val`, `yv`, `test`, `yt`) is one network. Temperature scaling and focal temperature scaling, by log-loss,
-are fitted on the k best log-probabilities of the validation rows with each approximation of the others, and applied to the
-whole logits of the test rows. Prints a table of the differences from the fits on whole logits.
+are fitted on the k best log-probabilities of the validation rows with each approximation of the others, and applied
+to the whole logits of the test rows. Prints a table of the differences from the fits on whole logits.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib.resources import files
 from typing import NamedTuple, Self
 
 INK, MUTED, LINE = "var(--ink,#1b1f24)", "var(--muted,#5c6570)", "var(--line,#d5dae0)"
@@ -142,6 +143,11 @@ class Plot:
         box = f'viewBox="0 0 {self.size[0]:g} {self.size[1]:g}" role="img" {named}'
         head = f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" {box}'
         return f'{head} fill="{INK}" style="font:{FONT}">{title}{"".join(self.parts)}</svg>'
+
+
+def tips_script() -> str:
+    """The script by which the marks of charts say their tips to a hand, to keys and to those who listen."""
+    return (files("refocal") / "_tips.js").read_text(encoding="utf-8").rstrip("\n")
 
 
 def _n(value: float) -> str:

@@ -169,6 +169,19 @@ def test_the_point_on_the_surface_is_dragged_and_moved_by_keys(browser, explorer
     assert point(driver) == pytest.approx([gamma + 0.1, temperature * 1.03])
 
 
+def test_marks_say_their_numbers(browser, explorer):
+    driver = browser(explorer)
+    settle(driver)
+    chart, first = driver.find_element(By.CSS_SELECTOR, "#fig-reliability svg"), measured(driver)["curve"][0]
+    driver.execute_script("arguments[0].focus()", chart)
+    chart.send_keys(Keys.HOME)
+    said = (
+        f"{first['count']} rows: confidence {100 * first['confidence']:.2f} %, accuracy {100 * first['accuracy']:.2f} %"
+    )
+    assert driver.find_element(By.ID, "tip").text == said
+    assert driver.find_element(By.ID, "status").get_attribute("textContent") == said
+
+
 def test_the_address_holds_the_state(browser, explorer):
     driver = browser(explorer)
     driver.get(f"{explorer.as_uri()}#logits?g=0.5&t=1.75&k=0,0.5,0,0,-1&d=1")

@@ -208,6 +208,21 @@ def test_a_point_says_its_numbers_by_pointing_and_by_keys(open_browser, evaluati
         assert svg.get_attribute("tabindex") == "0"
 
 
+def test_the_first_column_stays_in_sight(open_browser):
+    driver = open_browser(400)
+    for name in ("methods-table", "classes-table"):
+        table = driver.find_element(By.ID, name)
+        found = driver.execute_script(
+            "const box = arguments[0].parentElement; box.scrollLeft = 200;"
+            "const of = (cell) => cell.getBoundingClientRect().left - box.getBoundingClientRect().left;"
+            "const row = arguments[0].tBodies[0].rows[0]; return [box.scrollLeft, of(row.cells[0]), of(row.cells[1])]",
+            table,
+        )
+        assert found[0] > 50
+        assert abs(found[1]) <= 1
+        assert found[2] < 60  # the second one has moved under it
+
+
 def test_a_class_in_detail(open_browser, evaluation):
     driver = open_browser()
     box = driver.find_element(By.CSS_SELECTOR, ".search input")

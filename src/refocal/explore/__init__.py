@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from refocal._files import write_atomically
+from refocal._svg import tips_script
 from refocal.data import load_sample
 from refocal.theory.closest import LOGIT_RANGE, MARGIN, POINTS, WIDTH
 
@@ -57,6 +58,7 @@ def render_page() -> str:
         name: Markup((folder / file).read_text(encoding="utf-8").rstrip("\n"))  # noqa: S704, our own files
         for name, file in FILES.items()
     }
+    parts["tips"] = Markup(tips_script())  # noqa: S704
     template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
     return template.render(settings=_settings(), **parts) + "\n"
 

@@ -47,7 +47,7 @@
       plot.bar([low, Math.min(high, logits.TEMPERATURES.at(-1))], [g - 0.5, g + 0.5], "cell", `γ ${logits.GAMMAS[g]}, T ${logits.TEMPERATURES[k]}: log-loss ${value.toFixed(4)}`, strength.toFixed(2));
     }));
     plot.dot(Math.min(Math.max(state.temperature, logits.LOWEST), logits.TEMPERATURES.at(-1)), rank(state.gamma), "third-fill handle");
-    put("fig-surface", plot.text(), `Log-loss over γ and T, dark where it is low; your point is γ = ${state.gamma.toFixed(2)}, T = ${state.temperature.toFixed(2)}.`);
+    put("fig-surface", plot.text(), `Log-loss over γ and T, lower where the colour is stronger; your point is γ = ${state.gamma.toFixed(2)}, T = ${state.temperature.toFixed(2)}.`);
   }
   function computeSurface() {
     const mine = { values: [], rows: logits.some(data, logits.SURFACE_ROWS) };
@@ -129,6 +129,8 @@
   byId("file").addEventListener("change", (event) => { if (event.target.files[0]) load(event.target.files[0]); });
   document.addEventListener("dragover", (event) => event.preventDefault());
   document.addEventListener("drop", (event) => { event.preventDefault(); if (event.dataTransfer.files[0]) load(event.dataTransfer.files[0]); });
+
+  for (const id of ["fig-reliability", "fig-histogram"]) tips.attach(byId(id).querySelector("svg"), (text) => { byId("status").textContent = text; });
 
   // The point on the surface: dragged, or moved by arrow keys.
   const figure = byId("fig-surface").querySelector("svg");

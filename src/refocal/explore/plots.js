@@ -33,12 +33,12 @@ const plots = (() => {
       line(points, classes) { parts.push(path(points.filter(([, b]) => b <= y[1]).map(place), classes)); },
       dot(a, b, classes, tip = "") {
         const [cx, cy] = place([a, Math.min(b, y[1])]);
-        parts.push(tag("circle", { cx: number(cx), cy: number(cy), r: 5, class: classes }, tip && tag("title", {}, tip)));
+        parts.push(tag("circle", { cx: number(cx), cy: number(cy), r: 5, class: tip ? `${classes} mark` : classes }, tip && tag("title", {}, tip)));
       },
       bar([a, b], [low, high], classes, tip, opacity = 1) {
         const [left, top] = place([a, high]), [right, bottom] = place([b, low]);
         const shape = { x: number(left), y: number(top), width: number(right - left), height: number(bottom - top) };
-        parts.push(tag("rect", { ...shape, class: classes, "fill-opacity": opacity }, tag("title", {}, tip)));
+        parts.push(tag("rect", { ...shape, class: `${classes} mark`, "fill-opacity": opacity }, tag("title", {}, tip)));
       },
       // From pixels back to values.
       from(px, py) {

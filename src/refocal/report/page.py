@@ -13,7 +13,7 @@ from refocal.evaluate.two_classes import mean_probability, positive_name
 from refocal.metrics import METRICS, Interval
 from refocal.report import several
 from refocal.report.notes import notes_html
-from refocal.report.section import asset, fill, unbroken
+from refocal.report.section import asset, fill, scripts, unbroken
 from refocal.report.sections import SECTIONS
 
 
@@ -92,7 +92,7 @@ def render(
         notes=notes_html(notes) if notes else "",
         sections=sections,
         style=asset("style.css"),
-        script=asset("page.js"),
+        script=scripts(),
     )
     return page + "\n"
 

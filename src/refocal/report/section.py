@@ -6,6 +6,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from refocal._svg import tips_script
+
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
@@ -47,6 +49,11 @@ def inline(html: str) -> Markup:
 def unbroken(text: str) -> str:
     """No line ends between a number and its percent sign."""
     return text.replace(" %", "\u00a0%")
+
+
+def scripts() -> Markup:
+    """What every page can do: tell the numbers of marks, sort, search, download."""
+    return inline(f"{tips_script()}\n{asset('page.js')}")
 
 
 def asset(name: str) -> Markup:

@@ -71,51 +71,6 @@
     table.parentElement.before(box);
   }
 
-  // The numbers of a mark: by pointing, by touch, by arrow keys on the chart.
-  const tip = document.createElement("div");
-  Object.assign(tip, { id: "tip", hidden: true });
-  tip.setAttribute("aria-hidden", "true");
-  document.body.append(tip);
-  let shown = null;
-  const hide = () => { shown?.classList.remove("on"); shown = null; tip.hidden = true; };
-  const show = (mark) => {
-    hide();
-    shown = mark;
-    mark.classList.add("on");
-    tip.textContent = mark.dataset.tip;
-    tip.hidden = false;
-    const at = mark.getBoundingClientRect(), width = tip.offsetWidth;
-    const left = Math.min(Math.max(at.left + at.width / 2 - width / 2, 4), document.documentElement.clientWidth - width - 4);
-    const above = at.top - tip.offsetHeight - 8;
-    tip.style.left = `${left + scrollX}px`;
-    tip.style.top = `${(above < 4 ? at.bottom + 8 : above) + scrollY}px`;
-  };
-  const enliven = (svg) => {
-    const marks = all(".mark", svg);
-    for (const mark of marks) { // the browser's own tip would come as well
-      const title = mark.querySelector("title");
-      mark.dataset.tip = title.textContent;
-      title.remove();
-    }
-    if (!marks.length) return;
-    svg.tabIndex = 0;
-    svg.setAttribute("aria-description", "Arrow keys read its points.");
-    svg.addEventListener("keydown", (event) => {
-      const at = marks.indexOf(shown), last = marks.length - 1;
-      const to = { ArrowRight: Math.min(at + 1, last), ArrowLeft: Math.max(at - 1, 0), Home: 0, End: last }[event.key];
-      if (event.key === "Escape") hide();
-      if (to === undefined) return;
-      event.preventDefault();
-      show(marks[to]);
-      say(marks[to].dataset.tip);
-    });
-    svg.addEventListener("blur", hide);
-  };
-  for (const kind of ["pointerover", "click"]) document.addEventListener(kind, (event) => {
-    const mark = event.target.closest?.(".mark");
-    if (mark) show(mark); else if (shown && document.activeElement !== shown.ownerSVGElement) hide();
-  });
-
   // Files made here.
   const download = (name, address) => { const link = document.createElement("a"); Object.assign(link, { download: name, href: address }); link.click(); };
   const svgText = (svg) => {
@@ -146,7 +101,7 @@
     for (const each of box.children) each.setAttribute("aria-label", `Download ${name} as ${each.textContent}`);
     svg.after(box);
   };
-  const equip = (svg) => { enliven(svg); addDownloads(svg); };
+  const equip = (svg) => { tips.attach(svg, say); addDownloads(svg); };
   all("svg.figure").forEach(equip);
 
   for (const code of all(".code")) code.append(button("Copy", async (event) => {

@@ -12,10 +12,12 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from helpers import wait_until, worst_contrast
-from refocal import load
-from refocal.evaluate import comparison_table
+from helpers import draw_logits, wait_until, worst_contrast
+from refocal import IsotonicCalibration, load
+from refocal.data import Predictions
+from refocal.evaluate import compare, comparison_table
 from refocal.maps import focal_temperature
+from refocal.report import write_report
 
 pytestmark = pytest.mark.slow
 
@@ -283,3 +285,18 @@ def test_without_scripts_everything_can_be_read(open_browser):
         assert driver.find_elements(By.CSS_SELECTOR, "th button, .copy, .search") == []
     finally:
         driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_a_large_calibrator_is_unpacked_by_the_page(browser, tmp_path):
+    rows = Predictions.from_logits(*draw_logits(3000, 20, scale=3.0))
+    found = compare(rows, rows, ["isotonic"], chosen="isotonic", n_resamples=2)
+    write_report(found, tmp_path / "report.html")
+    driver = browser(tmp_path / "report.html")
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    link = driver.find_element(By.CSS_SELECTOR, "#downloads a")
+    assert link.get_attribute("download") == "calibrator.json.gz"
+    link.click()
+    wait_until((tmp_path / "calibrator.json").is_file)
+    fitted = IsotonicCalibration().fit(rows.values, rows.labels)
+    again = load(tmp_path / "calibrator.json")
+    np.testing.assert_array_equal(again.predict_proba(rows.values), fitted.predict_proba(rows.values))

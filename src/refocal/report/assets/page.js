@@ -73,6 +73,12 @@
 
   // Files made here.
   const download = (name, address) => { const link = document.createElement("a"); Object.assign(link, { download: name, href: address }); link.click(); };
+  for (const link of all('a[download$=".gz"]')) link.addEventListener("click", async (event) => { // unpacked here
+    event.preventDefault();
+    const packed = Uint8Array.from(atob(link.href.split(",")[1]), (c) => c.charCodeAt(0));
+    const blob = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).blob();
+    download(link.download.replace(/\.gz$/, ""), URL.createObjectURL(blob));
+  });
   const svgText = (svg) => {
     const copy = svg.cloneNode(true), box = svg.viewBox.baseVal;
     copy.setAttribute("width", box.width);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import gzip
 import io
 import json
 from typing import NamedTuple
@@ -34,7 +35,7 @@ IN_SHELL = """refocal fit val.npz{option} -o calibrator.json
 refocal apply calibrator.json {input}.npz -o calibrated.npz"""
 LONGEST_SNIPPET = 20_000
 # Bytes of a calibrator that a page carries along.
-LARGEST_DOWNLOAD = 300_000
+LARGEST_DOWNLOAD = 500_000
 
 
 class Snippet(NamedTuple):
@@ -64,12 +65,15 @@ def use(evaluation: Evaluation) -> Section:
 
 
 def downloads(evaluation: Evaluation) -> list[Download]:
-    """The metrics of every method as CSV, and the calibrator where it is small enough."""
-    made = [Download("metrics.csv", _address("text/csv", metrics_csv(evaluation)))]
+    """The metrics of every method as CSV, and the calibrator where it is small enough; packed where it is not small."""
+    made = [Download("metrics.csv", _address("text/csv", metrics_csv(evaluation).encode()))]
     content = _calibrator_json(evaluation.after)
-    if content is not None and len(content) <= LARGEST_DOWNLOAD:
-        made.insert(0, Download("calibrator.json", _address("application/json", content)))
-    return made
+    if content is None or len(content) > LARGEST_DOWNLOAD:
+        return made
+    if len(content) < LONGEST_SNIPPET:
+        return [Download("calibrator.json", _address("application/json", content.encode())), *made]
+    packed = gzip.compress(content.encode(), mtime=0)
+    return [Download("calibrator.json.gz", _address("application/gzip", packed)), *made]
 
 
 def metrics_csv(evaluation: Evaluation) -> str:
@@ -94,8 +98,8 @@ def _calibrator_json(method: Measured) -> str | None:
     return text if len(text) < LONGEST_SNIPPET else json.dumps(data)
 
 
-def _address(kind: str, content: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content.encode()).decode()}"
+def _address(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def snippets(method: Measured) -> list[Snippet]:

@@ -11,12 +11,12 @@ from sklearn import metrics as sk
 
 import refocal.metrics as rm
 from refocal import TemperatureScaling, load
-from refocal.calibrators.registry import make
+from refocal.calibrators.registry import NAMED, make
 from refocal.cli.run import run
 from refocal.data import Predictions, read
-from refocal.errors import DataError, InputWarning, LabelError, ParameterError, ShapeError, UnsupportedError
+from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ParameterError, ShapeError, UnsupportedError
 from refocal.evaluate import compare, comparison_table, evaluate, recommendation, verdict
-from refocal.evaluate.summary import headers
+from refocal.evaluate.summary import headers, remarks
 from refocal.export import append_to_onnx, to_onnx, to_torch_export
 from refocal.report import render
 from refocal.scale import blocks
@@ -97,7 +97,7 @@ def test_probabilities_where_log_odds_were_expected_are_warned_of(rows):
     with pytest.warns(InputWarning, match=r"lie between 0 and 1.*input='probabilities'"):
         TemperatureScaling().fit(p, labels)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a few log-odds may well be such
+        warnings.simplefilter("error", InputWarning)  # a few log-odds may well be such
         make("logistic").fit(np.array([0.5, 0.7, 0.2, 0.1]), [1, 1, 0, 0]).predict_proba([0.3])
 
 
@@ -307,3 +307,46 @@ def test_the_page_is_about_the_positive_class(compared):
     assert "mean probability of late; it occurs in" in page
     assert "Does the probability of late match the share of late?" in page
     assert 'id="classes"' not in page
+
+
+def test_measuring_on_the_rows_of_the_fit_is_warned_of(rows):
+    log_odds, _, labels = rows
+    first, other = Predictions.from_log_odds(log_odds, labels), Predictions.from_log_odds(log_odds + 1e-9, labels)
+    with pytest.warns(FitWarning, match="the validation and the test rows are the same"):
+        found = compare(first, first, ["ts"], n_resamples=20)
+    assert "flatters all of them" in remarks(found)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not any("the same" in line for line in remarks(compare(first, other, ["ts"], n_resamples=20)))
+
+
+def test_few_rows_are_warned_of(rows):
+    log_odds, _, labels = rows
+    with pytest.warns(FitWarning, match="5 rows are few: what is found on them may be chance"):
+        fitted = TemperatureScaling().fit(log_odds[:5], [0, 1, 0, 1, 1])
+    assert np.isfinite(fitted.predict_proba(log_odds)).all()
+    few = evaluate(Predictions.from_log_odds(log_odds[:8], labels[:8]), {}, n_resamples=20)
+    assert "8 rows are few: what is found on them may be chance." in remarks(few)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_five_rows_have_probabilities(name):
+    p = np.array([0.9, 0.2, 0.7, 0.4, 0.1])
+    found = make(name, input="probabilities").fit(p, [1.0, 0.0, 0.0, 1.0, 0.0]).predict_proba([*p, 0.0, 1.0])
+    assert np.all((found >= 0.0) & (found <= 1.0))
+    assert np.allclose(found.sum(axis=1), 1.0)
+
+
+def test_a_table_without_rows_has_one_line_of_complaint(tmp_path, capsys):
+    (tmp_path / "rows.csv").write_text("p,label\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run(["fit", str(tmp_path / "rows.csv"), "--probabilities", "-o", str(tmp_path / "c.json")]) == 1
+    assert "at least one row" in capsys.readouterr().err
+
+
+def test_empty_blocks_are_passed_over(rows):
+    log_odds, _, labels = rows
+    parts = blocks([(log_odds[:0], labels[:0]), (log_odds, labels), (log_odds[:0], labels[:0])])
+    whole = TemperatureScaling().fit(log_odds, labels).temperature_
+    assert TemperatureScaling().fit(parts).temperature_ == pytest.approx(whole, rel=1e-9)

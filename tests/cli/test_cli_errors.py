@@ -105,7 +105,7 @@ WRONG = [
     ("fit names.npz --values scores", 1, "no labels"),
     ("fit text.csv --labels target", 1, "no column 'target'"),
     ("fit x.npy", 1, "Name theirs with --labels"),
-    ("compare val.npz wide.npz", 2, "same network"),
+    ("compare val.npz wide.npz", 2, "same model"),
     # settings
     ("fit val.npz -m magic", 2, "'ts', 'ts-ece'"),
     ("fit val.npz --objective magic", 2, "'auto', 'nll', 'ece'"),

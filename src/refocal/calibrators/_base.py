@@ -36,7 +36,7 @@ from refocal._validation import (
 )
 from refocal.calibrators._fitted import Fitted, report_of
 from refocal.calibrators._labels import column_names, encode, without_ignored
-from refocal.calibrators._words import html_of_fit, warn_of_guessing
+from refocal.calibrators._words import html_of_fit, warn_of_doubt
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import apply
 from refocal.errors import DataError, ParameterError, ShapeError, UnsupportedError
@@ -126,7 +126,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(dataset, Block) and X is not dataset:
             _check_feature_names(self, X, reset=True)
         self._set_fitted(found, np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes, report)
-        warn_of_guessing(report, name)
+        warn_of_doubt(report, name)
         return self
 
     def _set_fitted(self, found: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:

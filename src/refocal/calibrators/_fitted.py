@@ -74,7 +74,7 @@ def _absent_classes(dataset: Dataset) -> int:
 
 @dataclass(frozen=True)
 class Predictors:
-    """Several chains, as what a pass predicts with; an empty one is the network as it is."""
+    """Several chains, as what a pass predicts with; an empty one is the model as it is."""
 
     chains: tuple[Chain, ...]
 

@@ -53,7 +53,7 @@ class Rows:
 
 
 class Bins(NamedTuple):
-    """Of each bin: how often the class occurred, how often the network expected it, and how many rows there are."""
+    """Of each bin: how often the class occurred, how often the model expected it, and how many rows there are."""
 
     hits: Vector
     expected: Vector
@@ -66,7 +66,7 @@ class Bins(NamedTuple):
 
     @property
     def mean(self) -> Vector:
-        """The mean probability that the network gives, kept off 0 and 1."""
+        """The mean probability that the model gives, kept off 0 and 1."""
         tiny = np.finfo(np.float64).tiny
         return np.clip(self.expected / np.maximum(self.total, tiny), 1e-12, 1.0 - 1e-12)
 
@@ -81,7 +81,7 @@ class Bins(NamedTuple):
         return np.asarray(seen - np.log(self.expected + smoothing) + np.log(expected_misses + smoothing))
 
     def log_odds(self, smoothing: float) -> Vector:
-        """Log-odds of the share of hits, with `smoothing` further rows a bin that say what the network says."""
+        """Log-odds of the share of hits, with `smoothing` further rows a bin that say what the model says."""
         hits, misses = self.hits + smoothing * self.mean, self.misses + smoothing * (1.0 - self.mean)
         return np.asarray(np.log(hits) - np.log(misses))
 
@@ -89,13 +89,13 @@ class Bins(NamedTuple):
 class OneVsRest(Calibrator):
     """A curve for each class from its log-odds to calibrated ones; the probabilities of a row are then normalised.
 
-    With two classes one curve does, that of the second class. A curve starts from what the network says at its best
+    With two classes one curve does, that of the second class. A curve starts from what the model says at its best
     temperature, with two classes from Platt's line, which has an intercept, and moves away from it only as far as the
     rows of its class bear out, so that a thousand classes with ten rows each are no worse than temperature scaling. No
     probability is 0 unless a logit is -inf. The order of the classes can change, and so can the accuracy: `fit_report_`
     says by how much.
 
-    `temperature_` is the temperature of the network (1 with `base="softmax"`), `floor_` the share of every row that is
+    `temperature_` is the temperature of the model (1 with `base="softmax"`), `floor_` the share of every row that is
     spread over its classes, and `curve_` the curves.
     """
 

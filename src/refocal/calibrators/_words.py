@@ -13,6 +13,8 @@ from refocal.errors import FitWarning, warn
 from refocal.maps.steps import Chain
 from refocal.metrics import METRICS
 
+# Fewer rows than these are said to be few.
+FEW_ROWS = 30
 # A log-loss of this share of guessing's, log C, is none better.
 AS_GUESSING = 0.999
 GUESSED = (
@@ -49,8 +51,19 @@ def is_guessing(log_loss: float, n_classes: int) -> bool:
     return log_loss >= AS_GUESSING * math.log(n_classes)
 
 
-def warn_of_guessing(report: dict[str, Any], function: str) -> None:
-    """Say so if the best that could be done on the rows of the fit was to guess."""
+def doubt(n_rows: int) -> str:
+    """What is to be said of a fit or a measurement on so many rows; nothing where they are enough.
+
+    >>> doubt(5), doubt(1000)
+    ('5 rows are few: what is found on them may be chance', '')
+    """
+    return f"{n_rows} rows are few: what is found on them may be chance" if n_rows < FEW_ROWS else ""
+
+
+def warn_of_doubt(report: dict[str, Any], function: str) -> None:
+    """Say so if the rows of the fit were few, or if the best that could be done on them was to guess."""
+    if doubt(report["n_samples"]):
+        warn(f"{function}: {doubt(report['n_samples'])}.", FitWarning)
     if is_guessing(report["after"]["log_loss"], report["n_classes"]):
         names = "(names of classes are taken to be in alphabetical order, unless the columns are called so)"
         warn(f"{function}: {GUESSED} {names}.", FitWarning)

@@ -44,9 +44,9 @@ class HistogramBinning(_Binned):
         Number of bins.
     strategy : "mass", "width" or "information"
         Bins with equally many rows, of equal width in probability, or with an equal share of Σq(1-q), which are
-        narrow where the network is unsure.
+        narrow where the model is unsure.
     smoothing : float
-        How many rows, as the network expects them, every bin has seen beforehand.
+        How many rows, as the model expects them, every bin has seen beforehand.
     within : "shift" or "constant"
         What happens in a bin: the log-odds of its rows move together, or all get the same probability, as in
         textbooks. The latter loses much with many classes.
@@ -106,7 +106,7 @@ class BayesianBinning(_Binned):
     """Bayesian binning into quantiles (BBQ; Naeini, Cooper & Hauskrecht 2015) of each class against the rest.
 
     Equal-mass bins of every number from n^⅓/10 to 10·n^⅓ are averaged, each by its marginal likelihood under a Beta
-    prior around what the network says.
+    prior around what the model says.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Ensemble temperature scaling: a mixture of what the network says hot, says itself, and of saying nothing."""
+"""Ensemble temperature scaling: a mixture of what the model says hot, says itself, and of saying nothing."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class FocalStructuredScaling(AffineCalibrator):
     objective, nll_tolerance
         What γ and T minimise, as for `FocalTemperatureScaling`.
     order_preserving : bool
-        Keep the network's most probable class, and so the accuracy: where the scaling would put another class on top,
+        Keep the model's most probable class, and so the accuracy: where the scaling would put another class on top,
         the two share their probability.
     n_folds, random_state : int
         Of the cross-fitting.

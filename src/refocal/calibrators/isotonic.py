@@ -22,7 +22,7 @@ class IsotonicCalibration(OneVsRest):
     Parameters
     ----------
     smoothing : float
-        How many hits and misses, as the network expects them, every pool has seen beforehand. With
+        How many hits and misses, as the model expects them, every pool has seen beforehand. With
         `within="constant"`: the weight of a hit below all rows and of a miss above them.
     within : "shift" or "constant"
         What happens in a pool: its rows move together, or all get the same probability, as in textbooks. The latter

@@ -30,7 +30,7 @@ from refocal.calibrators.venn_abers import VennAbersCalibration
 from refocal.errors import ParameterError
 
 NONE = "none"
-"""The name of what the network says itself."""
+"""The name of what the model says itself."""
 
 
 class Method(NamedTuple):

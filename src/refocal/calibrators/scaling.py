@@ -193,7 +193,7 @@ class MatrixScaling(RidgeScaling):
 
 
 class DirichletCalibration(MatrixScaling):
-    """Dirichlet calibration (Kull et al. 2019): softmax(W log p + b), p the network's probabilities, with ODIR.
+    """Dirichlet calibration (Kull et al. 2019): softmax(W log p + b), p the model's probabilities, with ODIR.
 
     `weights_` are those of log p divided by `inner_temperature_`, so that the identity is temperature scaling.
     Parameters as for `MatrixScaling`.

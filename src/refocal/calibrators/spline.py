@@ -26,7 +26,7 @@ class SplineCalibration(OneVsRest):
     Parameters
     ----------
     n_knots : int
-        Number of knots, which lie where the network is unsure: between two of them lies the same share of Σq(1-q).
+        Number of knots, which lie where the model is unsure: between two of them lies the same share of Σq(1-q).
     smoothing : float
         The weight of the prior that the curve is the identity; large values give temperature scaling back.
     base : "temperature" or "softmax"

@@ -249,7 +249,7 @@ def apply(
 def evaluate(
     test: Source,
     calibrators: Annotated[
-        list[Path] | None, typer.Argument(help="Made by refocal fit; none: the network alone.")
+        list[Path] | None, typer.Argument(help="Made by refocal fit; none: the model alone.")
     ] = None,
     output: EvaluationFile = None,
     report: Report = None,
@@ -273,7 +273,7 @@ def evaluate(
     skip_bad_rows: large.SkipBadRows = False,
     json: options.Json = False,
 ) -> None:
-    """Measure calibrators on test rows, beside the network as it is."""
+    """Measure calibrators on test rows, beside the model as it is."""
     from refocal import load
     from refocal.calibrators._labels import named_classes
     from refocal.evaluate import evaluate as measure
@@ -356,7 +356,7 @@ def compare(
 
 @app.command(
     epilog="Examples:\n\nrefocal report evaluation.json -o report.html\n\nrefocal report val.npz test.npz\n\n"
-    "refocal report may.json june.json --title 'Our network' --notes notes.md --require 'ece<2%'"
+    "refocal report may.json june.json --title 'Our model' --notes notes.md --require 'ece<2%'"
 )
 def report(
     sources: Annotated[
@@ -478,7 +478,7 @@ def _compared(
         if first.n_classes != second.n_classes:
             raise UsageError(
                 f"{validation} has {first.n_classes} classes and {test} has {second.n_classes}; "
-                "give two files of the same network."
+                "give two files of the same model."
             )
         title = title or (validation.stem if test is None else test.stem)
         with options.about(validation):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -185,17 +186,19 @@ class _Text(Contents):
 
     def _load(self, columns: list[int], dtype: Any) -> NDArray[Any]:
         try:
-            return np.loadtxt(
-                self._file,
-                dtype=dtype,
-                delimiter=self._delimiter,
-                skiprows=1,
-                usecols=columns,
-                ndmin=2,
-                quotechar='"',
-                comments=None,
-                encoding="utf-8-sig",
-            )
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "loadtxt: input contained no data")  # who wants rows says so
+                return np.loadtxt(
+                    self._file,
+                    dtype=dtype,
+                    delimiter=self._delimiter,
+                    skiprows=1,
+                    usecols=columns,
+                    ndmin=2,
+                    quotechar='"',
+                    comments=None,
+                    encoding="utf-8-sig",
+                )
         except (ValueError, IndexError) as error:
             raise FormatError(f"{self._file}: {str(error).splitlines()[0]}") from error
 

@@ -14,14 +14,14 @@ from refocal.errors import FormatError
 # Smaller arrays are read whole, which also checks their sum.
 MAPPED_FROM = 1 << 20
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-# Numbers that a network gave do not shrink to a hundredth; below a size that any machine holds nobody minds.
+# Numbers that a model gave do not shrink to a hundredth; below a size that any machine holds nobody minds.
 MAX_EXPANSION, ALWAYS_ALLOWED = 100, 1 << 28
 
 
 def check_expansion(expanded: int, stored: int) -> None:
     """Refuse what would unpack to far more than it holds, as a zip bomb does."""
     if expanded > max(ALWAYS_ALLOWED, MAX_EXPANSION * stored):
-        raise ValueError(f"it would unpack {stored:,} bytes to {expanded:,}, which no numbers of a network do")
+        raise ValueError(f"it would unpack {stored:,} bytes to {expanded:,}, which no numbers of a model do")
 
 
 class Archive:

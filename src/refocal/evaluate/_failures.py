@@ -31,7 +31,7 @@ class Failures:
 
 
 def is_last_hope(i: int, everything: Mapping[str, Any], done: Mapping[str, Any]) -> bool:
-    """Whether no calibrator would be left if the one at place `i` failed; the first is the network as it is."""
+    """Whether no calibrator would be left if the one at place `i` failed; the first is the model as it is."""
     return i == len(everything) - 1 and len(done) <= 1 and len(everything) > 1
 
 

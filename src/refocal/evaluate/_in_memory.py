@@ -95,7 +95,7 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
 
 
 def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArray[Any]:
-    """Log-probabilities of a calibrator, or of the network itself, in float32 or float64."""
+    """Log-probabilities of a calibrator, or of the model itself, in float32 or float64."""
     if calibrator is None:
         return _by_rows(log_softmax, predictions.logits)
     if isinstance(calibrator, MultiLabelCalibration):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Mapping
@@ -10,13 +11,15 @@ from typing import Any
 import numpy as np
 
 import refocal
-from refocal._arrays import Vector
+from refocal._arrays import Vector, row_blocks, to_numpy
 from refocal.calibrators import Calibrator
+from refocal.errors import FitWarning, warn
 from refocal.evaluate._look import N_BINS
 from refocal.evaluate.evaluation import SearchSurface
 from refocal.fitting import Surface
 from refocal.fitting.objective import as_objective
 
+SAME_ROWS = "validation and test rows"
 ABSENT_CLASSES = "classes without a row of the fit"
 
 
@@ -64,6 +67,24 @@ def absent_classes_of(calibrators: Mapping[str, Calibrator]) -> dict[str, str]:
     """How many classes no row of the fits had, for the facts of a run; empty if there was none."""
     n_absent = max((int(c.fit_report_.get("n_absent_classes", 0)) for c in calibrators.values()), default=0)
     return {ABSENT_CLASSES: str(n_absent)} if n_absent else {}
+
+
+def same_rows(validation: Any, test: Any) -> dict[str, str]:
+    """Whether methods are measured on the very rows that they were fitted on, for the facts of a run; empty if not."""
+    a, b = validation, test
+    if a.values.shape != b.values.shape or not np.array_equal(a.labels, b.labels):
+        return {}
+    blocks = row_blocks(a.values.shape[0], math.prod(a.values.shape[1:]), entries=1 << 20)
+    if not all(np.array_equal(to_numpy(a.values[rows]), to_numpy(b.values[rows])) for rows in blocks):
+        return {}
+    warn(f"compare: {SAME}", FitWarning)
+    return {SAME_ROWS: "the same"}
+
+
+SAME = (
+    "the validation and the test rows are the same. The methods are measured on what they were fitted on, which "
+    "flatters all of them, and the most flexible ones most."
+)
 
 
 def run_of(n_resamples: int | None, seed: int | None) -> dict[str, str]:

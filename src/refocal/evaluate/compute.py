@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from refocal.evaluate._failures import Failures, is_last_hope
 from refocal.evaluate._in_blocks import look_at_blocks
 from refocal.evaluate._in_memory import look_at_rows, wide
 from refocal.evaluate._look import Look, Progress, check_columns
-from refocal.evaluate._provenance import absent_classes_of, n_validation_of, surface_of
+from refocal.evaluate._provenance import absent_classes_of, n_validation_of, same_rows, surface_of
 from refocal.evaluate._recommend import recommended
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_labels, label_methods
@@ -45,12 +46,12 @@ def compare(
     groups: Any = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Fit methods on the validation set and measure them on the test set, beside the network as it is.
+    """Fit methods on the validation set and measure them on the test set, beside the model as it is.
 
     Parameters
     ----------
     validation, test : Predictions or MultiLabelPredictions
-        Two sets of rows that the network was not trained on. Of labels that do not exclude one another every label of
+        Two sets of rows that the model was not trained on. Of labels that do not exclude one another every label of
         every row is a row of the evaluation, and the labels are its groups; each method is fitted with and without a
         line for each label.
     methods : list of str, optional
@@ -94,7 +95,7 @@ def compare(
     def later(done: float, total: int, words: str) -> None:
         report(len(names) + done, len(names) + total, words)
 
-    return evaluate(
+    found = evaluate(
         test,
         fitted,
         chosen=chosen,
@@ -108,6 +109,7 @@ def compare(
         progress=later,
         failures=failures,
     )
+    return replace(found, run=found.run | same_rows(validation, test))
 
 
 def _fit_all(
@@ -151,7 +153,7 @@ def evaluate(
     progress: Progress | None = None,
     failures: Failures | None = None,
 ) -> Evaluation:
-    """Measure fitted calibrators on a test set, beside the network as it is.
+    """Measure fitted calibrators on a test set, beside the model as it is.
 
     The arguments are those of `compare`; `calibrators` maps names to fitted calibrators, and `failures` holds what
     went wrong before. Rows of `refocal.scale` in place of Predictions are walked through in blocks: intervals of means
@@ -237,7 +239,7 @@ def _measured(
     level: float,
     fit_seconds: float | None,
 ) -> Measured:
-    """What a look has found, beside the network as it is and the method that was picked."""
+    """What a look has found, beside the model as it is and the method that was picked."""
     look = looks[name]
     return Measured(
         name=name,

@@ -166,7 +166,7 @@ class MapFacts:
 
 @dataclass(frozen=True)
 class Measured:
-    """One method on the test set. `calibrator` is None for the network itself; `values` have no interval.
+    """One method on the test set. `calibrator` is None for the model itself; `values` have no interval.
 
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare
@@ -233,7 +233,7 @@ class SearchSurface:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Every method measured on one test set; the first is the network as it is, `chosen` the one to look at.
+    """Every method measured on one test set; the first is the model as it is, `chosen` the one to look at.
 
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare
@@ -267,7 +267,7 @@ class Evaluation:
 
     @property
     def before(self) -> Measured:
-        """The network as it is."""
+        """The model as it is."""
         return self[NONE]
 
     @property

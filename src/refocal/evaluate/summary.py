@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from refocal.calibrators._words import GUESSED, is_guessing
+from refocal.calibrators._words import GUESSED, doubt, is_guessing
 from refocal.calibrators.registry import NONE
 from refocal.evaluate import two_classes
-from refocal.evaluate._provenance import ABSENT_CLASSES
+from refocal.evaluate._provenance import ABSENT_CLASSES, SAME, SAME_ROWS
 from refocal.evaluate.evaluation import Evaluation, Measured
 from refocal.evaluate.phrases import capital, change, interval_percent, p_value_text, percent, sign
 from refocal.metrics import METRICS, PairedDifference
@@ -176,6 +176,11 @@ def remarks(evaluation: Evaluation) -> list[str]:
     said = [f"{name} failed and was left out: {reason}" for name, reason in evaluation.failed.items()]
     if all(is_guessing(method.measures["log_loss"].value, evaluation.n_classes) for method in evaluation.methods):
         said.insert(0, f"No method helps: {GUESSED}.")
+    if SAME_ROWS in evaluation.run:
+        said.insert(0, capital(SAME))
+    few = doubt(min(evaluation.n_test, evaluation.n_validation or evaluation.n_test))
+    if few:
+        said.append(f"{few}.")
     if ABSENT_CLASSES in evaluation.run:
         n_absent = int(evaluation.run[ABSENT_CLASSES])
         said.append(

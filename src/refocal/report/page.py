@@ -47,7 +47,7 @@ def write_report(
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_report(found, f"{folder}/report.html", title="my network", require=["ece<2%"])
+    ...     write_report(found, f"{folder}/report.html", title="my model", require=["ece<2%"])
     """
     write_atomically(path, render(evaluation, title=title, notes=notes, require=require))
 

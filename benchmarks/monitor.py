@@ -101,7 +101,7 @@ def same_as_the_monitor() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=400, help="of calibrated models; a tenth of them for delays")
+    parser.add_argument("--runs", type=int, default=200, help="of calibrated models; a tenth of them for delays")
     runs = parser.parse_args().runs
     same_as_the_monitor()
     said = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refocal.cli import large, options, sharing
+from refocal.cli.decide import decide
 from refocal.cli.explore import explore
 from refocal.cli.monitor import monitor
 from refocal.cli.printing import out, print_calibrator, print_json, progress
@@ -428,6 +429,10 @@ def show(
 
 
 app.command(epilog="Example: refocal diff may.json june.json --fail-if-worse")(sharing.diff)
+app.command(
+    epilog="Examples:\n\nrefocal decide test.csv --probability-column p --false-positive 1 --false-negative 9\n\n"
+    "refocal decide new.npz --calibrator calibrator.json --costs '0,2,8;3,0,8;60,60,0' -o decisions.csv"
+)(decide)
 app.command(
     epilog="Examples:\n\nrefocal monitor monday.csv --probability-column p -o monitor.html\n\n"
     "refocal monitor tuesday.csv --probability-column p --ids id\n\nrefocal monitor --outcomes labels.csv --ids id"

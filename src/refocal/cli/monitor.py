@@ -121,32 +121,21 @@ def _add(
     import numpy as np
 
     from refocal.data._formats import open_contents
-    from refocal.data.readers import LABELS, MAKE, read_values
-    from refocal.evaluate._in_memory import log_proba
+    from refocal.data.readers import LABELS, read_values
 
     if ids is not None and "values" not in reading:
-        known = {ids, reading.get("labels"), *LABELS}
-        reading = reading | {"values": ",".join(name for name in open_contents(file).names if name not in known)}
-    named = {name: value for name, value in reading.items() if name in ("input", "values", "labels")}
+        taken = {ids, reading.get("labels"), *LABELS}
+        reading = reading | {"values": ",".join(name for name in open_contents(file).names if name not in taken)}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "loadtxt: input contained no data")
-        found = read_values(file, **named)
-    if len(found.values) == 0:
-        return f"{file}: no rows; ignored."
-    if found.labels is None and ids is None:
+        if len(read_values(file, input=reading["input"], values=reading.get("values")).values) == 0:
+            return f"{file}: no rows; ignored."
+    rows, known = options.read_with_or_without_labels(file, reading)
+    if not known and ids is None:
         raise FileProblem(f"{file}: no labels. Name their column with --labels, or ids to wait for them with --ids.")
     with options.about(file):
-        if found.labels is None:
-            more = {"renormalise": True} if "renormalise" in reading else {}
-            make: Any = MAKE[reading["input"]]
-            rows = make(
-                found.values, np.zeros(len(found.values), dtype=np.int64), class_names=found.class_names, **more
-            )
-        else:
-            rows = options.read_file(file, **reading)
-        p = np.exp(log_proba(rows, fitted))
-        p = p / p.sum(axis=1, keepdims=True)
-        if found.labels is not None:
+        p = options.probabilities_of(rows, fitted)
+        if known:
             again = f", which had {before:,}" if (before := _rows_of(watched, period)) else ""
             return f"{file}: {watched.update(p, rows.labels, period=period):,} rows counted in {period}{again}."
         watched.update(p, ids=np.asarray(open_contents(file).get(str(ids))), period=period)

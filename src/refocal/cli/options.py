@@ -16,6 +16,7 @@ from refocal.errors import InputError, InputWarning, ParameterError
 
 if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
+    from refocal.data import Predictions
 
 # Written out, because reading them from the registry would load it for every command.
 METHOD_NAMES = (
@@ -135,6 +136,33 @@ def score_columns(calibrator: Calibrator, file: str) -> str | None:
     """The columns of a table that a calibrator of several labels takes; None where the reader knows best."""
     is_table = Path(file).suffix.lower() not in (".npz", ".npy", ".safetensors", ".pt")
     return "score_*" if calibrator.row_axes == 2 and is_table else None
+
+
+def read_with_or_without_labels(file: Path, reading: dict[str, Any]) -> tuple[Predictions, bool]:
+    """Predictions of a file, and whether it has labels; without them all are 0."""
+    import numpy as np
+
+    from refocal.data.readers import MAKE, read_values
+
+    named = {name: value for name, value in reading.items() if name in ("input", "values", "labels")}
+    found = read_values(file, **named)
+    if found.labels is not None:
+        return read_file(file, **reading), True
+    make: Any = MAKE[reading["input"]]
+    more = {"renormalise": True} if "renormalise" in reading else {}
+    with about(file):
+        labels = np.zeros(len(found.values), dtype=np.int64)
+        return make(found.values, labels, class_names=found.class_names, **more), False
+
+
+def probabilities_of(rows: Predictions, calibrator: Calibrator | None = None) -> Any:
+    """Probabilities of a calibrator, or as the predictions have them, in rows that sum to 1."""
+    import numpy as np
+
+    from refocal.evaluate._in_memory import log_proba
+
+    p = np.exp(log_proba(rows, calibrator).astype(np.float64))
+    return p / p.sum(axis=1, keepdims=True)
 
 
 def as_given(input: str, **reading: Any) -> str:  # noqa: A002

@@ -1,0 +1,162 @@
+"""`refocal decide`: the cheapest action of each row, and what deciding so costs where labels are known."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refocal.cli import options
+from refocal.cli.printing import out, print_json, print_table
+from refocal.cli.run import UsageError
+
+if TYPE_CHECKING:
+    from refocal._arrays import Vector
+    from refocal.data import Predictions
+    from refocal.decide import DecisionReport
+
+ABSTAINED = "abstain"
+
+
+def decide(
+    file: Annotated[Path, typer.Argument(help="Predictions, with or without labels: as compare reads them.")],
+    calibrator: Annotated[
+        Path | None, typer.Option("--calibrator", help="Made by refocal fit: decide by its probabilities.")
+    ] = None,
+    false_positive: Annotated[
+        float | None, typer.Option("--false-positive", help="Of two classes: what a false alarm costs.")
+    ] = None,
+    false_negative: Annotated[
+        float | None, typer.Option("--false-negative", help="Of two classes: what a missed positive costs.")
+    ] = None,
+    costs: Annotated[
+        str | None,
+        typer.Option(
+            "--costs",
+            metavar="TABLE",
+            help="A row for each class and a column for each action: '0,1;5,0', or a .csv file of numbers.",
+        ),
+    ] = None,
+    abstain: Annotated[float | None, typer.Option("--abstain", help="What leaving a row to somebody costs.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the decisions here, .csv.")] = None,
+    probabilities: options.Probabilities = False,
+    probability_column: options.ProbabilityColumn = None,
+    values: options.Values = None,
+    labels: options.Labels = None,
+    positive_label: options.PositiveLabel = None,
+    weights: options.Weights = None,
+    first_label: options.FirstLabel = 0,
+    renormalise: options.Renormalise = False,
+    json: options.Json = False,
+) -> None:
+    """Decide at least expected cost, and measure what that costs where labels are known."""
+    from refocal import load
+    from refocal.decide import abstention_interval, best_actions, evaluate_decisions, optimal_threshold
+
+    if output is not None:
+        options.check_output(output, (".csv",))
+    table = _table(costs, false_positive, false_negative)
+    reading = options.how_to_read(
+        probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
+        first_label=first_label, renormalise=renormalise,
+    )  # fmt: skip
+    if calibrator is not None:
+        options.check_calibrator_file(calibrator)
+    fitted = None if calibrator is None else load(calibrator)
+    rows, known = options.read_with_or_without_labels(file, reading)
+    with options.about(file):
+        p = {"as they are": options.probabilities_of(rows)}
+        if fitted is not None:
+            p["calibrated"] = options.probabilities_of(rows, fitted)
+        *_, used = p.values()
+        decisions = best_actions(used, table, abstain=abstain)
+        reports = {
+            name: evaluate_decisions(rows.labels, each, table, abstain=abstain, sample_weight=rows.weight)
+            for name, each in p.items()
+            if known
+        }
+    said: dict[str, Any] = {"rows": len(rows), "abstained": int((decisions.action == -1).sum())}
+    if table.shape == (2, 2):
+        said["threshold"] = optimal_threshold(table)
+        if abstain is not None:
+            said["abstain_between"] = list(abstention_interval(table, abstain))
+    if output is not None:
+        _write(output, rows, decisions.action, decisions.expected_cost, known)
+        said["output"] = str(output)
+    if json:
+        print_json(said | {"reports": {name: _plain(report) for name, report in reports.items()}})
+        return
+    _print(said, reports)
+
+
+def _table(costs: str | None, false_positive: float | None, false_negative: float | None) -> Vector:
+    """The matrix of costs that the options say."""
+    import numpy as np
+
+    from refocal.decide import cost_matrix
+
+    of_two = (false_positive, false_negative)
+    if (costs is None) == (of_two == (None, None)):
+        raise UsageError("Say what mistakes cost: either --false-positive and --false-negative, or --costs.")
+    if costs is None:
+        if false_positive is None or false_negative is None:
+            raise UsageError("--false-positive and --false-negative go together.")
+        return cost_matrix(false_positive=false_positive, false_negative=false_negative)
+    text = Path(costs).read_text(encoding="utf-8") if Path(costs).is_file() else costs.replace(";", "\n")
+    try:
+        found = [[float(cell) for cell in line.split(",")] for line in text.splitlines() if line.strip()]
+    except ValueError:
+        raise UsageError(f"--costs must be numbers, such as '0,1;5,0', or a file of them. Got {costs!r}.") from None
+    if len({len(row) for row in found}) != 1:
+        raise UsageError("--costs must have as many numbers in each row.")
+    return np.array(found)
+
+
+def _write(output: Path, rows: Predictions, actions: Any, expected: Any, known: bool) -> None:
+    from refocal._files import replace_atomically
+
+    def name(action: int) -> str:
+        return ABSTAINED if action < 0 else rows.name_of(action) if action < rows.n_classes else str(action)
+
+    with replace_atomically(output) as part, part.open("w", encoding="utf-8", newline="") as opened:
+        table = csv.writer(opened, lineterminator="\n")
+        table.writerow(["decision", "expected_cost", *(["label"] if known else [])])
+        for i, (action, cost) in enumerate(zip(actions.tolist(), expected.tolist(), strict=True)):
+            table.writerow([name(action), cost, *([rows.name_of(int(rows.labels[i]))] if known else [])])
+
+
+def _plain(report: DecisionReport) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(report)
+
+
+def _print(said: dict[str, Any], reports: dict[str, DecisionReport]) -> None:
+    console = out()
+    if "threshold" in said:
+        low, high = said.get("abstain_between", (said["threshold"],) * 2)
+        where = f"from a probability of {high:.4g} on" + (f", class 0 below {low:.4g}" if low < high else "")
+        console.print(f"Class 1 is decided {where}.", markup=False)
+    if reports:
+        heads = ("probabilities", "cost a row", "95 % interval", "as promised", "automated %", "errors among them %")
+        rows = [
+            (
+                name,
+                f"{each.cost.value:.4f}",
+                f"{each.cost.low:.4f} – {each.cost.high:.4f}",
+                f"{each.expected_cost:.4f}",
+                f"{100 * each.automated.value:.2f}",
+                "–" if each.error is None else f"{100 * each.error.value:.2f}",
+            )
+            for name, each in reports.items()
+        ]
+        print_table(console, heads, rows)
+        *_, last = reports.values()
+        action = ABSTAINED if last.fixed_action < 0 else f"action {last.fixed_action}"
+        console.print(f"One action for all rows costs {last.fixed_cost:.4f} at least ({action}).", markup=False)
+    if said["abstained"]:
+        console.print(f"{said['abstained']:,} of {said['rows']:,} rows are left to somebody.")
+    if "output" in said:
+        console.print(f"Wrote {said['output']}: a decision for each of {said['rows']:,} rows.", markup=False)

@@ -1,0 +1,73 @@
+"""`refocal decide`: what it prints and writes is what the Python interface computes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from refocal import load
+from refocal.data import read
+from refocal.decide import best_actions, cost_matrix, evaluate_decisions
+
+
+@pytest.fixture
+def table(folder):
+    rng = np.random.default_rng(0)
+    p = rng.beta(1, 3, 500).round(6)
+    found = pd.DataFrame({"p": p, "label": (rng.random(500) < p).astype(int)})
+    found.to_csv(folder / "rows.csv", index=False)
+    found[["p"]].to_csv(folder / "new.csv", index_label="id")
+    return found
+
+
+def test_two_classes_are_decided_by_their_costs(refocal, table, folder):
+    options = ("--probability-column", "p", "--false-positive", "1", "--false-negative", "4", "--abstain", "0.3")
+    code, out, err = refocal("decide", "rows.csv", *options, "-o", "decisions.csv", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    costs = cost_matrix(false_positive=1.0, false_negative=4.0)
+    expected = evaluate_decisions(table.label, table.p, costs, abstain=0.3)
+    assert found["threshold"] == 0.2
+    assert found["abstain_between"] == pytest.approx([0.075, 0.7])
+    assert found["reports"]["as they are"]["cost"]["value"] == pytest.approx(expected.cost.value)
+    actions = best_actions(table.p, costs, abstain=0.3).action
+    assert found["abstained"] == (actions == -1).sum()
+    written = pd.read_csv("decisions.csv", dtype=str)
+    assert written.decision.tolist() == ["abstain" if action < 0 else str(action) for action in actions]
+    assert written.label.tolist() == table.label.astype(str).tolist()
+    shown = refocal("decide", "new.csv", *options, "-o", "decisions.csv")[1]
+    assert "Class 1 is decided from a probability of 0.7 on, class 0 below 0.075." in shown
+    assert list(pd.read_csv("decisions.csv")) == ["decision", "expected_cost"]
+
+
+def test_more_classes_and_a_calibrator(refocal, folder):
+    refocal("fit", "val.npz", "-m", "ts")
+    rows = read("test.npz")
+    costs = 1.0 - np.eye(rows.n_classes)
+    costs[0] = 3.0 * costs[0]
+    np.savetxt("costs.csv", costs, delimiter=",")
+    arguments = ("decide", "test.npz", "--calibrator", "calibrator.json", "--costs", "costs.csv")
+    found = json.loads(refocal(*arguments, "--json")[1])["reports"]
+    expected = evaluate_decisions(rows.labels, load("calibrator.json").predict_proba(rows.values), costs)
+    assert found["calibrated"]["cost"]["value"] == pytest.approx(expected.cost.value, rel=1e-6)
+    assert set(found) == {"as they are", "calibrated"}
+    shown = refocal(*arguments)[1]
+    assert "calibrated" in shown
+    assert "One action for all rows costs" in shown
+
+
+def test_what_is_wrong_is_said_in_a_line(refocal, table):
+    for arguments, words in (
+        ((), "Say what mistakes cost"),
+        (("--false-positive", "1"), "go together"),
+        (("--costs", "0,1;x,0"), "--costs must be numbers"),
+        (("--costs", "0,1;1"), "as many numbers in each row"),
+        (("--costs", "0,1;1,0;1,1"), "a row for each of 2 classes"),
+        (("--costs", "0,1;1,0", "-o", "d.npz"), "must end in .csv"),
+    ):
+        code, _, err = refocal("decide", "rows.csv", "--probability-column", "p", *arguments)
+        assert code in (1, 2)
+        assert words in err, arguments

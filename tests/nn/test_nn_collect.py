@@ -278,3 +278,19 @@ def test_a_fit_on_half_precision_tensors_makes_no_copy_of_them(calibrator, monke
     got = calibrator.fit(tensor, torch.tensor(labels))
     assert max(sizes) <= logits.size / 3
     assert focal_point(got.chain_) == pytest.approx(want, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_causal_models_are_about_the_next_token(kind):
+    logits = torch.randn(2, 5, 11, generator=torch.Generator().manual_seed(0)).to(kind)
+    labels = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, -100, -100]])
+    batch = {"values": logits, "labels": labels}
+    model = nn.Identity()
+    model.forward = lambda values: values
+    found = collect_logits(model, [batch], progress=False, shift=True, class_axis=-1, keep_precision=True)
+    pairs = [(n, t) for n in range(2) for t in range(4) if labels[n, t + 1] != -100]
+    assert found.labels.tolist() == [int(labels[n, t + 1]) for n, t in pairs]
+    assert found.values.dtype == kind
+    assert torch.equal(found.values, torch.stack([logits[n, t] for n, t in pairs]))
+    with pytest.raises(ParameterError, match=r"unless logits are \(N, L, C\) and labels \(N, L\)"):
+        collect_logits(model, [(torch.zeros(2, 3), torch.tensor([0, 1]))], progress=False, shift=True)

@@ -1,5 +1,12 @@
 """Predictions of a classifier, checked once: from arrays, from files, from the embedded samples."""
 
+from refocal.data.language import (
+    answer_confidence,
+    generated_log_p,
+    multiple_choice,
+    read_lm_eval,
+    read_token_log_p,
+)
 from refocal.data.multilabel import MultiLabelPredictions, read_multilabel
 from refocal.data.predictions import Predictions
 from refocal.data.readers import read, read_values
@@ -13,9 +20,14 @@ __all__ = [
     "Predictions",
     "Sample",
     "TopK",
+    "answer_confidence",
+    "generated_log_p",
     "load_sample",
+    "multiple_choice",
     "read",
+    "read_lm_eval",
     "read_multilabel",
+    "read_token_log_p",
     "read_values",
     "split",
 ]

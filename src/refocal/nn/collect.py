@@ -39,11 +39,13 @@ def collect_logits(
     max_rows: int | None = None,
     random_state: int = 0,
     keep_on: torch.device | str = "cpu",
+    shift: bool = False,
+    keep_precision: bool = False,
 ) -> Predictions | MultiLabelPredictions:
     """Run `model` over `loader` in evaluation mode, without gradients; the model's own mode is put back after it.
 
-    Each pixel or token becomes a row; half precision becomes float32. A single logit a row is the log-odds of class 1
-    of two. Images whose labels have a higher resolution, as with SegFormer, are brought to it by bilinear
+    Each pixel or token becomes a row; half precision becomes float32 unless `keep_precision` is set. A single logit a
+    row is the log-odds of class 1 of two. Images whose labels have a higher resolution, as with SegFormer, are brought to it by bilinear
     interpolation, one image at a time.
 
     Parameters
@@ -72,6 +74,11 @@ def collect_logits(
         on `random_state` and not on the size of the batches.
     keep_on : device
         Where the logits are gathered.
+    shift : bool
+        For causal language models, whose logits (N, L, C) at a position are about the next token: the labels are
+        moved by one, and the last position of each sequence is left out.
+    keep_precision : bool
+        Gather float16 and bfloat16 as they are, in half the memory.
 
     Examples
     --------
@@ -91,6 +98,10 @@ def collect_logits(
     try:
         for number, batch in enumerate(loader, start=1):
             output, labels = _run(model, batch, device, label_key, output_key)
+            if not keep_precision and output.dtype.itemsize < 4:
+                output = output.to(torch.float32)
+            if shift:
+                output, labels = _shifted(output, labels)
             for logits, y in _same_resolution(output, _whole_numbers(labels.to(device), output)):
                 rows.add(*_classes_last(logits, y, class_axis, input), ignore_index)
             _show(number, loader, progress)
@@ -175,7 +186,16 @@ def _logits_of(output: Any, key: str | int | None) -> Tensor:
     if not isinstance(found, Tensor) or not found.is_floating_point():
         expected = "a module that returns logits, or has them under 'logits', 'out' or 'output_key'"
         raise DataError("model", "collect_logits", expected=expected, got=_described(found))
-    return found.to(torch.float32) if found.dtype.itemsize < 4 else found
+    return found
+
+
+def _shifted(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits and the tokens that follow."""
+    if logits.ndim != 3 or labels.shape != logits.shape[:2]:
+        expected = "left out unless logits are (N, L, C) and labels (N, L)"
+        got = f"logits of shape {tuple(logits.shape)} and labels of shape {tuple(labels.shape)}"
+        raise ParameterError("shift", "collect_logits", expected=expected, got=got)
+    return logits[:, :-1], labels[:, 1:]
 
 
 def _entry(output: Any, key: str | int | None) -> Any:

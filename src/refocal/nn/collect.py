@@ -45,8 +45,8 @@ def collect_logits(
     """Run `model` over `loader` in evaluation mode, without gradients; the model's own mode is put back after it.
 
     Each pixel or token becomes a row; half precision becomes float32 unless `keep_precision` is set. A single logit a
-    row is the log-odds of class 1 of two. Images whose labels have a higher resolution, as with SegFormer, are brought to it by bilinear
-    interpolation, one image at a time.
+    row is the log-odds of class 1 of two. Images whose labels have a higher resolution, as with SegFormer, are brought
+    to it by bilinear interpolation, one image at a time.
 
     Parameters
     ----------

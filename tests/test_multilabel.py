@@ -17,6 +17,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
 from torch import nn
 
+from array_libraries import MAKE
+from helpers import to_numpy
 from refocal import AutoCalibration, MultiLabelCalibration, TemperatureScaling, load
 from refocal.errors import DataError, FormatError, InputWarning, LabelError, ParameterError, ShapeError
 from refocal.export import append_to_onnx, to_onnx, to_torch_export
@@ -160,6 +162,18 @@ def test_behind_a_model_in_onnx_and_torch(tmp_path):
         append_to_onnx(tmp_path / "sigmoid.onnx", fitted, tmp_path / "calibrated.onnx")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", sorted(MAKE))
+def test_the_kind_of_array_follows_the_input(kind):
+    x, y, _ = draw(200, 12)
+    library = MAKE[kind]
+    fitted = MultiLabelCalibration(method="logistic", per_label=True).fit(library(x), y)
+    want = MultiLabelCalibration(method="logistic", per_label=True).fit(x, y).predict_proba(x)
+    p = fitted.predict_proba(library(x))
+    assert type(p) is type(library(x))
+    assert to_numpy(p) == pytest.approx(want, abs=1e-9)
+
+
 def test_many_rows_are_walked_through_in_blocks():
     x, y, _ = draw(2000, 7)
     fitted = MultiLabelCalibration(per_label=True).fit(x, y)
@@ -175,6 +189,8 @@ def test_names_of_columns_are_the_labels(tmp_path):
     fitted.save(tmp_path / "c.json")
     again = load(tmp_path / "c.json")
     assert again.classes_.tolist() == names
+    with pytest.raises(ValueError, match="same order as they were in fit"):
+        again.predict_proba(pd.DataFrame(x, columns=names[::-1]))
     damaged = (tmp_path / "c.json").read_text().replace('"slope": [', '"slope": [1.0,')
     (tmp_path / "c.json").write_text(damaged)
     with pytest.raises(FormatError, match="LabelLines"):

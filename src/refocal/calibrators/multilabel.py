@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from refocal._arrays import SMALLEST, Array, Vector, as_array, log_probabilities, namespace, to_numpy
 from refocal._validation import (
@@ -127,9 +127,10 @@ class MultiLabelCalibration(Calibrator):
             lines = fit_lines(log_p[:, 1] - log_p[:, 0], target == 1, weight, _label_of_row(shape), shape[-1])
             chain = Chain((*chain.steps, LabelLines(lines.slope, lines.intercept)))
             scores = to_numpy(chain.log_probabilities(rows.logits.reshape(-1, shape[-1], 2), row_axes=2)).reshape(-1, 2)
-            report |= {"after": describe(Block(scores, target, weight), Predictors((Chain(),)), 1)[0]}
-            report |= {"accuracy_change": report["after"]["accuracy"] - report["before"]["accuracy"]}
-            report |= {"deviation": lines.deviation}
+            (after,) = describe(Block(scores, target, weight), Predictors((Chain(),)), 1)
+            change = after["accuracy"] - report["before"]["accuracy"]
+            report |= {"after": after, "accuracy_change": change, "deviation": lines.deviation}
+        _check_feature_names(self, X, reset=True)
         self._set_fitted(Fitted(chain), np.arange(shape[-1]) if names is None else names, report)
         return self
 
@@ -165,6 +166,7 @@ class MultiLabelCalibration(Calibrator):
         """The logarithm of the probability of each label, of the shape of `X`."""
         check_is_fitted(self)
         name = f"{type(self).__name__}.predict_log_proba"
+        _check_feature_names(self, X, reset=False)
         columns = self._two_columns(X, class_axis, name)
         logits = log_probabilities(columns, SMALLEST) if self.input == "probabilities" else columns
         log_p = self.chain_.log_probabilities(logits, row_axes=2)[..., 1]

@@ -208,14 +208,13 @@ def test_on_a_telephone_the_sliders_stay_in_sight(browser, explorer):
     assert 0 <= top < 300
 
 
-def test_axe_finds_no_barrier_and_nothing_is_requested(browser, explorer, axe):
-    for scheme in ("light", "dark"):
-        driver = browser(explorer, 1200, scheme)
-        settle(driver)
-        assert axe(driver) == []
-        driver.get(f"{explorer.as_uri()}#maps")
-        settle(driver)
-        assert axe(driver) == []
+@pytest.mark.long
+@pytest.mark.parametrize("page", ["logits", "maps"])
+def test_axe_finds_no_barrier_and_nothing_is_requested(browser, explorer, axe, page):
+    driver = browser(explorer, 1200, "dark")
+    driver.get(f"{explorer.as_uri()}?{page}#{page}")
+    settle(driver)
+    assert axe(driver) == []
     messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
     sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
     assert all(re.match(r"data:|file:", url) for url in sent)

@@ -2,7 +2,7 @@
 // The first page: real logits, sliders for γ, T and a curve of the confidence, and what they do to the calibration.
 
 const logits = (() => {
-  const N_BINS = 15, SURFACE_ROWS = 400, MOST_ROWS = 5000;
+  const N_BINS = 15, SURFACE_ROWS = 250, MOST_ROWS = 5000;
   const GAMMAS = [-0.5, -0.25, 0, 0.25, 0.5, 1, 2, 3, 5], LOWEST = 0.4, STEP = 1.125;
   const TEMPERATURES = Array.from({ length: 20 }, (_, i) => Number((LOWEST * STEP ** i).toFixed(3)));
   // Log-odds of the confidences at which the curve can be moved.

@@ -305,6 +305,16 @@ def test_a_fitted_calibrator_is_written_and_read(tmp_path):
         (lambda: detection_ece(Detections.of([0.5], [1]), n_bins=(3, 4)), ShapeError, "'n_bins' of detection_ece"),
         (lambda: detection_ece(Detections.of([0.5], [1]), covariates=[7.0]), DataError, "'covariates'"),
         (lambda: localisation_aware_ece(Detections.of([0.5], [1])), DataError, "with the overlap"),
+        (lambda: detection_ece(Detections.of([], [])), ShapeError, "at least one detection. Got none"),
+        (lambda: localisation_aware_ece(Detections.of([], [], iou=[])), ShapeError, "at least one detection"),
+        (
+            lambda: read_coco(
+                {"images": [{"id": 1}], "annotations": []},
+                [{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": "high"}],
+            ),
+            FormatError,
+            "not COCO's form",
+        ),
         (lambda: read_coco([], []), FormatError, "The 'annotations' of read_coco must be an object with 'images'"),
         (lambda: read_coco({"images": [], "annotations": []}, {}), FormatError, "must be a list of detections"),
         (lambda: read_coco({"images": [{"id": 1}], "annotations": [{}]}, []), FormatError, "lacks 'image_id'"),

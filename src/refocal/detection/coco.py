@@ -13,7 +13,7 @@ from refocal._json import read_json
 from refocal._validation import check_integer, check_number
 from refocal.detection.detections import Detections
 from refocal.detection.matching import match_overlaps, overlaps, read_boxes
-from refocal.errors import FormatError
+from refocal.errors import FormatError, InputError
 
 MAX_BYTES = 4 << 30
 
@@ -56,8 +56,11 @@ def read_coco(
         at, correct, iou = _matched(truth, found, iou_threshold, max_detections)
         names = {each["id"]: str(each["name"]) for each in truth.get("categories", ())}
         sizes = {each["id"]: (each["width"], each["height"]) for each in truth["images"] if "width" in each}
-    except (KeyError, TypeError, IndexError) as error:
-        raise FormatError(f"not COCO's form: an entry lacks {error}, or is not what it should be.") from error
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = f"an entry lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise FormatError(f"not COCO's form: {reason}.") from error
     if not len(at):
         raise FormatError("no detection of these results is of an image of these annotations.")
     picked = [found[i] for i in at]

@@ -41,6 +41,7 @@ def detection_ece(
     0.25
     """
     name = "detection_ece"
+    _check_some(detections, name)
     columns = [detections.scores, *_covariates(covariates, len(detections), name)]
     bins = [n_bins] * len(columns) if isinstance(n_bins, int) else list(n_bins)
     if len(bins) != len(columns):
@@ -67,6 +68,7 @@ def localisation_aware_ece(detections: Detections, *, n_bins: int = 25, average:
     0.5
     """
     name = "localisation_aware_ece"
+    _check_some(detections, name)
     check_integer(n_bins, "n_bins", name)
     check_option(average, ("classes", "none"), "average", name)
     if detections.iou is None:
@@ -81,6 +83,11 @@ def localisation_aware_ece(detections: Detections, *, n_bins: int = 25, average:
 def _error(scores: Vector, wanted: Vector, n_bins: int) -> float:
     gap = np.bincount(uniform_index(scores, n_bins), scores - wanted, minlength=n_bins)
     return float(np.abs(gap).sum() / len(scores))
+
+
+def _check_some(detections: Detections, function: str) -> None:
+    if len(detections) == 0:
+        raise ShapeError("detections", function, expected="at least one detection", got="none")
 
 
 def _covariates(values: Any, n_rows: int, function: str) -> list[Vector]:

@@ -22,10 +22,10 @@ RESULTS = Path(__file__).parent / "results" / "set_coverage.md"
 N_TEST = 1000
 MODELS = {"calibrated": 1.0, "four times too sure": 4.0, "far too unsure": 0.2}
 SCORES: dict[str, dict[str, Any]] = {
-    "LAC": {"score": "lac"},
-    "APS": {"score": "aps"},
-    "RAPS": {"score": "raps", "penalty": 0.05, "rank": 3},
-    "APS, not randomised": {"score": "aps", "randomised": False},
+    "LAC": {"conformity_score": "lac"},
+    "APS": {"conformity_score": "aps"},
+    "RAPS": {"conformity_score": "raps", "penalty": 0.05, "rank": 3},
+    "APS, not randomised": {"conformity_score": "aps", "randomised": False},
 }
 
 

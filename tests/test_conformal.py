@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
 from scipy.special import softmax
+from sklearn.utils.estimator_checks import check_estimator
 
 import refocal
-from helpers import draw_logits
-from refocal import PredictionSets, TemperatureScaling
+from helpers import NOT_FOR_LOGITS, draw_logits
+from refocal import PredictionSets, TemperatureScaling, VennAbersCalibration
 from refocal.errors import DataError, FitWarning, FormatError, InputError, ParameterError, ShapeError
 from refocal.metrics import set_coverage
 
 VARIANTS = {
-    "lac": {"score": "lac"},
-    "aps": {"score": "aps"},
-    "raps": {"score": "raps", "penalty": 0.2, "rank": 1},
-    "aps, not randomised": {"score": "aps", "randomised": False},
+    "lac": {"conformity_score": "lac"},
+    "aps": {"conformity_score": "aps"},
+    "raps": {"conformity_score": "raps", "penalty": 0.2, "rank": 1},
+    "aps, not randomised": {"conformity_score": "aps", "randomised": False},
 }
 
 
 def score_of(p, label, settings):
     """The score of one class of one row, from the definitions; of randomised scores with the edge in full."""
-    if settings["score"] == "lac":
+    if settings["conformity_score"] == "lac":
         return 1.0 - p[label]
     rank = sorted(range(len(p)), key=lambda k: (-p[k], k)).index(label) + 1
     before = sum(q for k, q in enumerate(p) if (-q, k) < (-p[label], label))
@@ -52,7 +54,7 @@ def test_sets_are_those_of_a_plain_loop(name):
 def test_a_randomised_set_takes_the_class_at_the_edge_as_often_as_fits():
     """With u of a row, class y is in the set if the classes before it and u times its own stay below the threshold."""
     logits, labels = draw_logits(200, 4)
-    fitted = PredictionSets(coverage=0.8, score="aps", allow_empty=True).fit(logits, labels)
+    fitted = PredictionSets(coverage=0.8, conformity_score="aps", allow_empty=True).fit(logits, labels)
     p = softmax(logits[:1], axis=1)[0]
     share = np.mean([fitted.predict_set(logits[:1], seed=seed)[0] for seed in range(2000)], axis=0)
     for k in range(4):
@@ -108,7 +110,7 @@ def test_sets_hold_the_top_class_unless_they_may_be_empty():
 def test_too_few_rows_for_the_coverage_mean_all_classes_and_a_warning():
     logits, labels = draw_logits(5, 3, seed=2)
     with pytest.warns(FitWarning, match=r"a coverage of 0\.95 needs 19 rows at least"):
-        fitted = PredictionSets(coverage=0.95, score="raps").fit(logits, labels)
+        fitted = PredictionSets(coverage=0.95, conformity_score="raps").fit(logits, labels)
     assert fitted.predict_set(logits).all()
 
 
@@ -135,7 +137,11 @@ def test_probabilities_with_zeros_may_be_given():
     rng = np.random.default_rng(0)
     p = rng.multinomial(20, [0.5, 0.3, 0.2], size=500) / 20
     labels = np.array([rng.choice(3, p=row) for row in p])
-    sets = PredictionSets(score="aps", input="probabilities").fit(p[:250], labels[:250]).predict_set(p[250:], seed=0)
+    sets = (
+        PredictionSets(conformity_score="aps", input="probabilities")
+        .fit(p[:250], labels[:250])
+        .predict_set(p[250:], seed=0)
+    )
     assert set_coverage(labels[250:], sets).coverage.high > 0.9
 
 
@@ -143,7 +149,7 @@ def test_probabilities_with_zeros_may_be_given():
     ("settings", "message"),
     [
         ({"coverage": 1.0}, "'coverage' of PredictionSets"),
-        ({"score": "top"}, "one of 'lac', 'aps', 'raps'"),
+        ({"conformity_score": "top"}, "one of 'lac', 'aps', 'raps'"),
         ({"base": "magic"}, "'base' of PredictionSets must be one of 'none'"),
         ({"penalty": -1.0}, "'penalty'"),
         ({"rank": 1.5}, "'rank'"),
@@ -181,3 +187,14 @@ def test_coverage_of_sets_is_that_of_a_plain_loop():
 def test_wrong_sets_are_named(sets, error, message):
     with pytest.raises(error, match=message):
         set_coverage([0], sets)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "calibrator", [PredictionSets(), PredictionSets(conformity_score="aps"), VennAbersCalibration()], ids=str
+)
+def test_scikit_learn_checks(calibrator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(calibrator, expected_failed_checks=NOT_FOR_LOGITS, on_fail="raise", on_skip=None)
+    assert sum(result["status"] == "passed" for result in results) >= 45

@@ -36,7 +36,7 @@ def test_fit_takes_the_class_weights_of_the_training_out(refocal):
 
 def test_sets_and_intervals_are_applied(refocal, folder):
     assert refocal("fit", "val.npz", "--coverage", "0.8", "-o", "sets.json")[0] == 0
-    assert load("sets.json").get_params()["score"] == "lac"
+    assert load("sets.json").get_params()["conformity_score"] == "lac"
     assert "probabilities and sets of" in refocal("apply", "sets.json", "test.npz", "-o", "sets.npz")[1]
     rows = read("test.npz")
     expected = load("sets.json").predict_set(rows.values)

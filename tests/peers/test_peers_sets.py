@@ -74,7 +74,7 @@ def test_the_threshold_of_aps_is_mapies(rows, coverage, monkeypatch):
     theirs = peer("aps", coverage, p, labels)
     theirs.predict_set(p[400:])
     monkeypatch.setattr(conformal.np.random, "default_rng", SameNumbers)
-    ours = PredictionSets(coverage=coverage, score="aps", input="probabilities").fit(p[:400], labels[:400])
+    ours = PredictionSets(coverage=coverage, conformity_score="aps", input="probabilities").fit(p[:400], labels[:400])
     np.testing.assert_allclose(ours.threshold_, theirs._mapie_classifier.quantiles_[0], rtol=1e-9)
 
 

@@ -34,7 +34,7 @@ class PredictionSets(Calibrator):
     ----------
     coverage : float
         How often the set must hold the truth.
-    score : "lac", "aps" or "raps"
+    conformity_score : "lac", "aps" or "raps"
         "lac", 1 - p of the class: the smallest sets on average (Sadinle, Lei & Wasserman 2019). "aps", the probability
         of all classes before it: larger where the model is less sure (Romano, Sesia & Candès 2020). "raps", the same
         with a penalty on low ranks, for many classes (Angelopoulos et al. 2021).
@@ -69,7 +69,7 @@ class PredictionSets(Calibrator):
         self,
         *,
         coverage: float = 0.9,
-        score: str = "lac",
+        conformity_score: str = "lac",
         base: str = "none",
         randomised: bool = True,
         allow_empty: bool = False,
@@ -79,7 +79,7 @@ class PredictionSets(Calibrator):
         input: str = "logits",  # noqa: A002
     ) -> None:
         self.coverage = coverage
-        self.score = score
+        self.conformity_score = conformity_score
         self.base = base
         self.randomised = randomised
         self.allow_empty = allow_empty
@@ -128,13 +128,13 @@ class PredictionSets(Calibrator):
 
     def _scores(self, p: Matrix, generator: np.random.Generator) -> Vector:
         """How far each class is from being taken for the truth."""
-        if self.score == "lac":
+        if self.conformity_score == "lac":
             return np.asarray(1.0 - p)
         order = np.argsort(-p, axis=1, kind="stable")
         ranked = np.take_along_axis(p, order, axis=1)
         edge = generator.random((len(p), 1)) if self.randomised else 1.0
         up_to = np.cumsum(ranked, axis=1) - (1.0 - edge) * ranked
-        if self.score == "raps":
+        if self.conformity_score == "raps":
             up_to += self.penalty * np.maximum(np.arange(1, p.shape[1] + 1) - self.rank, 0)
         scores = np.empty_like(up_to)
         np.put_along_axis(scores, order, up_to, axis=1)
@@ -160,7 +160,7 @@ class PredictionSets(Calibrator):
 
         name = type(self).__name__
         check_number(self.coverage, "coverage", name, above=0.0, below=1.0)
-        check_option(self.score, SCORES, "score", name)
+        check_option(self.conformity_score, SCORES, "conformity_score", name)
         check_option(self.base, (NONE, *NAMED), "base", name)
         check_number(self.penalty, "penalty", name, least=0.0)
         check_integer(self.rank, "rank", name, least=0)

@@ -83,9 +83,9 @@ NAMED = {
 }
 
 SETS = {
-    "lac": Method("prediction sets by LAC", PredictionSets, {"score": "lac"}, usual=False),
-    "aps": Method("prediction sets by APS", PredictionSets, {"score": "aps"}, usual=False),
-    "raps": Method("prediction sets by RAPS", PredictionSets, {"score": "raps"}, usual=False),
+    "lac": Method("prediction sets by LAC", PredictionSets, {"conformity_score": "lac"}, usual=False),
+    "aps": Method("prediction sets by APS", PredictionSets, {"conformity_score": "aps"}, usual=False),
+    "raps": Method("prediction sets by RAPS", PredictionSets, {"conformity_score": "raps"}, usual=False),
 }
 """Methods that predict sets of classes: fitted, saved and applied as the others are, and not compared with them."""
 

@@ -172,6 +172,19 @@ def test_an_alarm_of_long_ago_is_kept():
     assert monitor.advice().action in ("recalibrate", "keep")
 
 
+def test_monitors_that_do_not_fit_are_not_merged():
+    numbers, texts, classes, waiting = (CalibrationMonitor() for _ in range(4))
+    numbers.update([0.4], [1])
+    texts.update([0.4], [1], period="May")
+    classes.update([[0.2, 0.3, 0.5]], [1])
+    waiting.update([0.4], ids=["a"])
+    for other, words in ((texts, "of the same kind"), (classes, "a monitor of 2 classes")):
+        with pytest.raises(DataError, match=words):
+            numbers.merge(other)
+    with pytest.raises(DataError, match="the id 'a' in both"):
+        waiting.merge(waiting)
+
+
 def test_monitors_with_closed_periods_are_merged_cautiously():
     one, other = filled(100, 8, n=30), filled(90, 9, n=30)
     merged = filled(100, 8, n=30).merge(other)

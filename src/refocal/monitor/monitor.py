@@ -145,6 +145,9 @@ class CalibrationMonitor:
         both = sorted(self._waiting.keys() & other._waiting.keys())
         if both:
             raise DataError("other", function, expected="a monitor of other rows", got=f"the id {both[0]!r} in both")
+        if len({type(key) for each in (self, other) for key in each._history.ordered()}) > 1:
+            expected = "a monitor whose periods are of the same kind"
+            raise DataError("other", function, expected=expected, got="whole numbers in one and text in the other")
         self._history = self._history.merged(other._history)
         self._waiting |= other._waiting
         self.n_classes = other.n_classes if self.n_classes is None else self.n_classes

@@ -13,7 +13,7 @@ from refocal.evaluate.phrases import percent
 from refocal.monitor import CalibrationMonitor, WindowSummary
 from refocal.report.section import Section, asset, fill, inline, unbroken
 
-SIZE, MARGINS = (840.0, 300.0), (60.0, 12.0, 16.0, 44.0)
+SIZE, MARGINS = (576.0, 260.0), (60.0, 12.0, 16.0, 44.0)
 HEADS = ["period", "rows", "mean p %", "rate %", "interval", "log-loss", "Brier score", "ECE %", "by chance %"]
 # An e-value beyond this is shown as this.
 LARGEST_E = 1e12

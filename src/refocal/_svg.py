@@ -73,17 +73,17 @@ class Plot:
         drawn = [f"M{_n(left)} {_n(high)}V{_n(low)}H{_n(right)}"]
         for tick in self.x.ticks if x_ticks is None else x_ticks:
             drawn.append(f"M{_n(self.x(tick))} {_n(low)}v4")
-            self.text(self.x(tick), low + 17, f"{tick:g}", anchor="middle")
+            self.text(self.x(tick), low + 17, _tick(tick), anchor="middle")
         for tick in self.y.ticks if y_ticks else ():
             drawn.append(f"M{_n(left)} {_n(self.y(tick))}h-4")
-            self.text(left - 7, self.y(tick) + 4, f"{tick:g}", anchor="end")
+            self.text(left - 7, self.y(tick) + 4, _tick(tick), anchor="end")
         self.parts.append(f'<path fill="none" stroke="{MUTED}" d="{"".join(drawn)}"/>')
         if x_label:
             self.text((left + right) / 2, self.size[1] - 8, x_label, anchor="middle")
         if y_label:
             middle = (low + high) / 2
-            turned = f' transform="rotate(-90 12 {_n(middle)})"'
-            self.text(12, middle, y_label, anchor="middle", more=turned)
+            turned = f' transform="rotate(-90 12 {_n(middle)})"' if len(y_label) > 2 else ""
+            self.text(12 if turned else 6, middle, y_label, anchor="middle", more=turned)
         return self
 
     def line(
@@ -148,6 +148,11 @@ class Plot:
 def tips_script() -> str:
     """The script by which the marks of charts say their tips to a hand, to keys and to those who listen."""
     return (files("refocal") / "_tips.js").read_text(encoding="utf-8").rstrip("\n")
+
+
+def _tick(value: float) -> str:
+    """A number beside an axis."""
+    return f"{value:g}".replace("-", "−")
 
 
 def _n(value: float) -> str:

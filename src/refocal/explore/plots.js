@@ -26,7 +26,7 @@ const plots = (() => {
     yNames.forEach((name, row) => parts.push(tag("text", { x: LEFT - 7, y: number(toY(row) + 4), "text-anchor": "end" }, `${name}`)));
     const middle = (HEIGHT - BOTTOM + TOP) / 2;
     parts.push(tag("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 8, "text-anchor": "middle" }, xLabel));
-    parts.push(tag("text", { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }, yLabel));
+    parts.push(tag("text", { x: 12, y: middle, "text-anchor": "middle", transform: yLabel.length > 2 ? `rotate(-90 12 ${middle})` : "" }, yLabel));
     const place = ([a, b]) => [toX(a), toY(b)];
     return {
       // What lies above the plot is left out.

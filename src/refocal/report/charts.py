@@ -165,7 +165,7 @@ def surface(found: SearchSurface) -> str:
 
     for g, gamma in enumerate(found.gammas):
         if rows <= 16 or g % 2 == 0:
-            plot.text(45, plot.y(g) + 4, f"{gamma:g}", anchor="end")
+            plot.text(45, plot.y(g) + 4, f"{gamma:g}".replace("-", "−"), anchor="end")
         for k, i in enumerate(near):
             numbers = f"{found.objective} {found.value[g][i]:.4g}, log-loss {found.log_loss[g][i]:.4g}"
             tip = f"γ {gamma:g}, T {temperatures[k]:.3g}: {numbers}"

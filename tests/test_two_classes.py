@@ -19,6 +19,8 @@ from refocal.evaluate import compare, comparison_table, evaluate, recommendation
 from refocal.evaluate.summary import headers, remarks
 from refocal.export import append_to_onnx, to_onnx, to_torch_export
 from refocal.report import render
+from refocal.report.charts import reliability
+from refocal.report.terms import terms_of
 from refocal.scale import blocks
 
 
@@ -350,3 +352,12 @@ def test_empty_blocks_are_passed_over(rows):
     parts = blocks([(log_odds[:0], labels[:0]), (log_odds, labels), (log_odds[:0], labels[:0])])
     whole = TemperatureScaling().fit(log_odds, labels).temperature_
     assert TemperatureScaling().fit(parts).temperature_ == pytest.approx(whole, rel=1e-9)
+
+
+def test_the_diagram_of_a_rare_class_ends_with_its_probabilities(compared):
+    terms = terms_of(compared)
+    whole = reliability(compared.before.reliability, "before", "before", compared.before.histogram, terms)
+    close = reliability(compared.after.reliability, "after", "after", compared.after.histogram, terms)
+    assert ">0.8</text>" in whole
+    assert ">0.8</text>" not in close
+    assert ">0.1</text>" in close

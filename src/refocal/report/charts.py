@@ -16,6 +16,8 @@ from refocal.report.terms import CONFIDENCE, Terms
 
 # Room for the density of the confidences below a reliability diagram, in pixels.
 DENSITY = 44
+# A diagram of two classes in which no probability is larger ends there.
+SMALL = 0.4
 # Shades of a surface from the best to the worst level; dark is good, in both themes.
 SHADES = ["#00204c", "#123570", "#31446b", "#4a546c", "#61646f", "#757575", "#8b8778", "#a39876", "#bcaa6f", "#f1d24d"]
 # Letters of a name beside a chart; its mark says all of it.
@@ -25,10 +27,16 @@ LONGEST_NAME = 20
 def reliability(
     curve: Reliability, name: str, title: str, histogram: Histogram | None = None, terms: Terms = CONFIDENCE
 ) -> str:
-    """Accuracy against confidence over the band of calibrated predictions; below it how many there are of each."""
-    plot = Plot((0, 1), (0, 1), size=(400, 400), margins=(52, 12, 12, 44 + DENSITY))
-    plot.area(curve.confidence, curve.low, curve.high).line([0, 1], [0, 1], dash="4 3")
-    plot.axes("", terms.outcome, x_ticks=())
+    """Accuracy against confidence over the band of calibrated predictions; below it how many there are of each.
+
+    Where the probabilities of a rare class are all small, the axes end with them.
+    """
+    top = 1.0 if terms is CONFIDENCE else highest_point([curve])
+    is_whole = top > SMALL
+    top = 1.0 if is_whole else top
+    plot = Plot((0, top), (0, top), size=(400, 400), margins=(52, 12, 12, 44 + (DENSITY if is_whole else 0)))
+    plot.area(curve.confidence, curve.low, curve.high).line([0, top], [0, top], dash="4 3")
+    plot.axes("" if is_whole else terms.probability, terms.outcome, x_ticks=() if is_whole else None)
     plot.line(curve.confidence, curve.accuracy, FIRST, 1.8)
     for count, confidence, accuracy, low, high in zip(
         curve.count, curve.confidence, curve.accuracy, curve.low, curve.high, strict=True
@@ -38,7 +46,8 @@ def reliability(
             f"by chance {percent(low)} to {percent(high)} %"
         )
         plot.dot(confidence, accuracy, FIRST, tip)
-    _density(plot, histogram, terms)
+    if is_whole:
+        _density(plot, histogram, terms)
     return plot.svg(name, describe_reliability(curve, title, terms))
 
 

@@ -29,7 +29,8 @@ def reliability(evaluation: Evaluation) -> Section:
     ]
     facts = (
         f"Of the predictions with a {terms.probability} of 80 %, 80 % should be {terms.happened}: points on the dashed "
-        "line. Points in the shaded band differ from it by no more than chance.",
+        "line. Points in the shaded band differ from it by no more than chance."
+        + ("" if terms is CONFIDENCE else " Where all probabilities are small, the axes end with them."),
         recommendation(evaluation),
     )
     is_usual = terms is CONFIDENCE

@@ -90,7 +90,7 @@ def test_values_agree_with_arbitrary_precision(gamma):
     np.testing.assert_allclose(flipped, 0.75 * found, rtol=1e-14, atol=1e-300)
 
 
-@pytest.mark.parametrize("library", ["torch", "jax", "array_api_strict"])
+@pytest.mark.parametrize("library", ["torch", pytest.param("jax", marks=pytest.mark.slow), "array_api_strict"])
 def test_every_library_gives_the_same(library):
     s = np.random.default_rng(1).normal(size=(3, 4))
     y = (s > 0.3).astype(float)

@@ -33,7 +33,9 @@ ENTRIES = 1 << 18  # of logits, computed at a time
 
 # How far T may go from that of least log-loss without an offset, in either direction and in logarithms.
 REACH = 14.0
-OPTIONS = {"maxiter": 300, "maxcor": 20, "gtol": 1e-7, "ftol": 1e-13}
+OPTIONS = {"maxiter": 300, "maxcor": 20}
+# Gradient and relative gain at which a fit ends, and what they are at least, in roundings, of arrays on a device.
+SMALL_GRADIENT, SMALL_GAIN, ROUNDINGS = 1e-7, 1e-12, 10.0
 
 
 def fit_offset(
@@ -88,10 +90,17 @@ def _descend(dataset: Dataset, start: Vector, free: Flags) -> OptimizeResult:
     low[:2] = math.log1p(GAMMA_BOUNDS[0]) - start[0], -REACH
     high[:2] = math.log1p(GAMMA_BOUNDS[1]) - start[0], REACH
     bounds = Bounds(np.where(free, low, 0.0), np.where(free, high, 0.0))
-    end = minimize(objective, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS)
+    rounding = 0.0 if _in_double(dataset) else ROUNDINGS * dataset.precision
+    options = OPTIONS | {"gtol": max(SMALL_GRADIENT, rounding), "ftol": max(SMALL_GAIN, rounding)}
+    end = minimize(objective, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     end.x = start + unit * end.x
     end.fun -= float(ridge @ end.x**2)
     return end
+
+
+def _in_double(dataset: Dataset) -> bool:
+    """Whether the rows are computed in float64, as those of NumPy are."""
+    return not isinstance(dataset, Block) or isinstance(dataset.logits, np.ndarray)
 
 
 def _class_weight(block: Block) -> Vector:
@@ -106,6 +115,8 @@ def _sums(block: Block, x: Vector) -> Vector:
     total = np.zeros(1 + len(x))
     for rows in row_blocks(block.n_rows, block.n_classes, entries=ENTRIES):
         logits, _ = as_floating(block.logits[rows, :], "logits", "fit")
+        if isinstance(logits, np.ndarray):  # a line search needs more digits than float32 leaves of a small gain
+            logits = logits.astype(np.float64, copy=False)
         xp, labels = namespace(logits), block.labels[rows]
         row = softmax_row(xp, logits, temperature)
         offset = xp.asarray(x[2:], dtype=logits.dtype, device=array_api_compat.device(logits))

@@ -124,7 +124,8 @@ class MultiLabelCalibration(Calibrator):
         chain, report = shared.chain_, {**shared.fit_report_, "n_labels": shape[-1]}
         if self.per_label:
             log_p = to_numpy(chain.log_probabilities(rows.logits)).astype(np.float64)
-            lines = fit_lines(log_p[:, 1] - log_p[:, 0], target == 1, weight, _label_of_row(shape), shape[-1])
+            weights = np.ones(len(target)) if weight is None else weight
+            lines = fit_lines(log_p[:, 1] - log_p[:, 0], target == 1, weights, _label_of_row(shape), shape[-1])
             chain = Chain((*chain.steps, LabelLines(lines.slope, lines.intercept)))
             scores = to_numpy(chain.log_probabilities(rows.logits.reshape(-1, shape[-1], 2), row_axes=2)).reshape(-1, 2)
             (after,) = describe(Block(scores, target, weight), Predictors((Chain(),)), 1)
@@ -246,7 +247,7 @@ def _targets(
     class_axis: int,
     ignore_index: int | Sequence[int] | None,
     function: str,
-) -> tuple[NDArray[np.int64], Vector]:
+) -> tuple[NDArray[np.int64], Vector | None]:
     """Zeros and ones and weights, flat; what is unknown counts as 0 with a weight of 0."""
     if y is None:
         raise LabelError("y", function, expected="given: ones and zeros, one column a label", got="None")
@@ -257,10 +258,10 @@ def _targets(
     target: NDArray[np.int64] = to_numpy(whole_numbers(labels, "y", function)).astype(np.int64)
     known = labelled_rows(target, ignore_index, "y", function)
     check_label_range(int(target[known].min()), int(target[known].max()), 2, "y", function, Remedy.IGNORE_INDEX)
-    weight = known.astype(np.float64)
-    if sample_weight is not None:
-        given = np.asarray(sample_weight)
-        whole = shape if given.shape == shape else shape[:-1]
-        given = check_weight(given, whole, function).reshape(whole)
-        weight *= given if whole == shape else given[..., None]
-    return np.where(known, target, 0).reshape(-1), weight.reshape(-1)
+    target = np.where(known, target, 0).reshape(-1)
+    if sample_weight is None:
+        return target, None if known.all() else known.astype(np.float64).reshape(-1)
+    given = np.asarray(sample_weight)
+    whole = shape if given.shape == shape else shape[:-1]
+    weight = check_weight(given, whole, function).reshape(whole)
+    return target, (known * (weight if whole == shape else weight[..., None])).reshape(-1)

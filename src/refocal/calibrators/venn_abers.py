@@ -52,7 +52,7 @@ class VennAbersCalibration(Calibrator):
     ----------
     folds : int
         1 for the inductive method, which has the guarantee. With more, cross Venn-Abers: each fold of the rows is used
-        alone, and the geometric means of p₁ and of 1 - p₀ are taken, which is smoother.
+        alone, and the geometric means of p₁ and of 1 - p₀ are taken; on few rows that costs log-loss.
     input : "logits" or "probabilities"
         What the columns hold.
 

@@ -374,7 +374,7 @@ def test_words_claim_nothing_beyond_chance(found):
     before = replace(evaluation.before, measures={**evaluation.before.measures, "ece": error})
     calibrated = replace(as_asked, recommended=True, methods=[before, *others, after])
     assert "need no calibration" in verdict(calibrated)
-    assert "as was asked for" in recommendation(as_asked)
+    assert recommendation(as_asked) == "Shown in detail: the predictions as they are."
     assert "has a lower ECE alone" in recommendation(replace(as_asked, recommended=True))
     rise = replace(unsure, difference=0.01, low=0.005, high=0.02, first=0.04)
     worse = replace(after.measures["ece"], value=0.3)

@@ -132,6 +132,8 @@ def recommendation(evaluation: Evaluation) -> str:
     best = evaluation.after
     if best.name == NONE and len(evaluation.methods) == 1:
         return "No calibrator was tried; refocal compare fits the usual ones and says which to use."
+    if best.name == NONE and not evaluation.recommended:
+        return "Shown in detail: the predictions as they are."
     if best.name == NONE:
         return f"Recommendation: leave the predictions as they are{_why_nothing(evaluation)}."
     others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
@@ -157,8 +159,6 @@ def recommendation(evaluation: Evaluation) -> str:
 
 def _why_nothing(evaluation: Evaluation) -> str:
     """Why nothing is recommended, with the methods that are better by ECE or by log-loss alone."""
-    if not evaluation.recommended:
-        return ", as was asked for"
     here = {name: evaluation.before.measures[name].value for name in ("ece", "log_loss")}
     others = [method for method in evaluation.methods if method.name != NONE]
     better = {name: min(others, key=lambda m: m.measures[name].value) for name in here}

@@ -15,6 +15,7 @@ import numpy as np
 from refocal.detection import DetectionCalibration, Detections, detection_ece, localisation_aware_ece, read_coco
 from refocal.metrics import log_loss
 
+# %% Stands for your detector: files as COCO has them
 CLASSES = ("person", "bicycle", "dog")
 
 
@@ -46,22 +47,21 @@ def loss(detections: Detections) -> float:
     return log_loss(detections.correct, np.log(np.stack([1 - detections.scores, detections.scores], axis=1)))
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        validation = read_coco(*write_files(Path(name), 800, seed=0))
-        test = read_coco(*write_files(Path(name), 800, seed=1))
-    print(f"{len(test)} detections, {test.correct.mean():.0%} of true objects, mean score {test.scores.mean():.0%}")
+# %% Read both kinds of file: boxes are matched, and each detection is right or wrong
+with tempfile.TemporaryDirectory() as name:
+    validation = read_coco(*write_files(Path(name), 800, seed=0))
+    test = read_coco(*write_files(Path(name), 800, seed=1))
+print(f"{len(test)} detections, {test.correct.mean():.0%} of true objects, mean score {test.scores.mean():.0%}")
 
-    calibrator = DetectionCalibration(box_size=True).fit(validation)
-    calibrated = calibrator.transform(test)
-    for label, slope, intercept in zip(calibrator.classes_, calibrator.slope_, calibrator.intercept_, strict=True):
-        print(f"{label}: log-odds × {slope:.2f} {intercept:+.2f}")
-    print(f"log-loss: {loss(test):.4f} before, {loss(calibrated):.4f} after")
-    for title, each in (("before", test), ("after", calibrated)):
-        by_place = detection_ece(each, covariates=each.relative_boxes, n_bins=(10, 2, 2, 3, 3), min_rows=8)
-        print(f"{title}: D-ECE {detection_ece(each):.3f}, over boxes {by_place:.3f}", end=", ")
-        print(f"LaECE {localisation_aware_ece(each):.3f}")
+# %% A slope and an intercept for each class, and the size of the box
+calibrator = DetectionCalibration(box_size=True).fit(validation)
+calibrated = calibrator.transform(test)
+for label, slope, intercept in zip(calibrator.classes_, calibrator.slope_, calibrator.intercept_, strict=True):
+    print(f"{label}: log-odds × {slope:.2f} {intercept:+.2f}")
+print(f"log-loss: {loss(test):.4f} before, {loss(calibrated):.4f} after")
 
-
-if __name__ == "__main__":
-    main()
+# %% How far scores are from how often they are right, over boxes as well
+for title, each in (("before", test), ("after", calibrated)):
+    by_place = detection_ece(each, covariates=each.relative_boxes, n_bins=(10, 2, 2, 3, 3), min_rows=8)
+    print(f"{title}: D-ECE {detection_ece(each):.3f}, over boxes {by_place:.3f}", end=", ")
+    print(f"LaECE {localisation_aware_ece(each):.3f}")

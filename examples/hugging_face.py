@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from refocal import FocalTemperatureScaling
 from refocal.nn import collect_logits
 
+# %% Stands for a pretrained model and its data loader
 WORDS, LABELS = 50, 4
 
 
@@ -54,19 +55,17 @@ def batches(model: TinyClassifier, n: int) -> Iterator[dict[str, Tensor]]:
         }
 
 
-def main() -> None:
-    torch.manual_seed(0)
-    model = TinyClassifier().to(torch.bfloat16)
-    found = collect_logits(model, batches(model, 40))
-    calibrator = FocalTemperatureScaling(objective="nll").fit(found.logits, found.labels)
-    print(f"gamma = {calibrator.gamma_:.2f}, temperature = {calibrator.temperature_:.2f}")
-    report = calibrator.fit_report_
-    print(f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after")
-    layer = calibrator.to_torch()
-    batch = next(batches(model, 1))
-    batch.pop("labels")
-    print("probabilities of one sentence:", layer(model(**batch).logits)[0].float().exp().tolist())
+# %% Collect the logits of held-out batches, and fit
+torch.manual_seed(0)
+model = TinyClassifier().to(torch.bfloat16)
+found = collect_logits(model, batches(model, 40))
+calibrator = FocalTemperatureScaling(objective="nll").fit(found.logits, found.labels)
+print(f"gamma = {calibrator.gamma_:.2f}, temperature = {calibrator.temperature_:.2f}")
+report = calibrator.fit_report_
+print(f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after")
 
-
-if __name__ == "__main__":
-    main()
+# %% The calibrator as a layer behind the model
+layer = calibrator.to_torch()
+batch = next(batches(model, 1))
+batch.pop("labels")
+print("probabilities of one sentence:", layer(model(**batch).logits)[0].float().exp().tolist())

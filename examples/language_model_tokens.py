@@ -19,6 +19,7 @@ import torch
 from refocal import TemperatureScaling
 from refocal.nn import CalibrationLayer
 
+# %% Stands for a language model at work
 VOCABULARY, BLOCK, BLOCKS = 32_000, 32, 8
 
 
@@ -29,26 +30,23 @@ def blocks_of_tokens() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         yield (2.0 * honest).to(torch.bfloat16), torch.multinomial(honest.softmax(-1), 1)[:, 0]
 
 
-def main() -> None:
-    torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "logits.npy"
-        file = np.lib.format.open_memmap(path, "w+", np.float16, (BLOCK * BLOCKS, VOCABULARY))
-        labels = np.empty(BLOCK * BLOCKS, dtype=np.int64)
-        for i, (logits, words) in enumerate(blocks_of_tokens()):
-            rows = slice(i * BLOCK, (i + 1) * BLOCK)
-            file[rows], labels[rows] = logits.to(torch.float16).numpy(), words.numpy()
-        file.flush()
-        calibrator = TemperatureScaling().fit(np.load(path, mmap_mode="r"), labels)
-    print(f"temperature = {calibrator.temperature_:.2f}")
-    report = calibrator.fit_report_
-    print(f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after")
+# %% Write the logits block by block, map the file, and fit
+torch.manual_seed(0)
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "logits.npy"
+    file = np.lib.format.open_memmap(path, "w+", np.float16, (BLOCK * BLOCKS, VOCABULARY))
+    labels = np.empty(BLOCK * BLOCKS, dtype=np.int64)
+    for i, (logits, words) in enumerate(blocks_of_tokens()):
+        rows = slice(i * BLOCK, (i + 1) * BLOCK)
+        file[rows], labels[rows] = logits.to(torch.float16).numpy(), words.numpy()
+    file.flush()
+    calibrator = TemperatureScaling().fit(np.load(path, mmap_mode="r"), labels)
+print(f"temperature = {calibrator.temperature_:.2f}")
+report = calibrator.fit_report_
+print(f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after")
 
-    layer: CalibrationLayer = calibrator.to_torch()
-    logits, words = next(blocks_of_tokens())
-    log_p = layer(logits.float())
-    print(f"mean log-probability of the next word: {log_p.gather(1, words[:, None]).mean().item():.3f}")
-
-
-if __name__ == "__main__":
-    main()
+# %% The calibrator as a layer behind the model
+layer: CalibrationLayer = calibrator.to_torch()
+logits, words = next(blocks_of_tokens())
+log_p = layer(logits.float())
+print(f"mean log-probability of the next word: {log_p.gather(1, words[:, None]).mean().item():.3f}")

@@ -17,17 +17,31 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def test_the_examples_are_found():
-    assert len(EXAMPLES) >= 7
+    assert len(EXAMPLES) >= 16
+
+
+def losses_of(printed):
+    """The loss before and after that an example prints."""
+    found = re.search(r"(?:log-loss|Brier score).*?: ([\d.]+) before, ([\d.]+) after", printed)
+    return tuple(map(float, found.groups()))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(path), run_name="__main__")
-    before, after = re.search(
-        r"(?:log-loss|Brier score).*?: ([\d.]+) before, ([\d.]+) after", capsys.readouterr().out
-    ).groups()
-    assert float(after) < float(before)
+    before, after = losses_of(capsys.readouterr().out)
+    assert after < before
+    shown = losses_of((ROOT / "docs" / "gallery" / f"{path.stem}.txt").read_text())
+    assert (before, after) == pytest.approx(shown, rel=0.05), "run tools/gallery_pictures.py"
+
+
+def test_every_example_has_a_card_and_a_picture_in_the_gallery():
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    cards = re.findall(r"\[!\[[^\]]+\]\(gallery/(\w+)\.svg\)\]\(\.\./examples/(\w+)\.py\)", page)
+    assert sorted(cards) == [(path.stem, path.stem) for path in EXAMPLES]
+    for path in EXAMPLES:
+        assert (ROOT / "docs" / "gallery" / f"{path.stem}.svg").stat().st_size < 20_000
 
 
 def test_the_start_page_shows_the_examples_word_for_word():

@@ -1,4 +1,4 @@
-"""What the site needs beyond docs/: the paper's pages, other files of the repository, and the live report.
+"""What the site needs beyond docs/: the paper's pages, other files of the repository, the examples, the live report.
 
 A link in docs/ is written as it stands in the repository (`../benchmarks/results/real_logits.md`), so that it works
 where the files are read as they are. Here the linked files join the site and the links are turned to where they lie
@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+
+sys.path.insert(0, str(Path(__file__).parent))
+import example_pages
 
 ROOT = Path(__file__).parents[1]
 ELSEWHERE = (
@@ -44,6 +48,10 @@ def on_files(files: Files, config: Any) -> Files:
         for path in sorted(ROOT.glob(pattern)):
             if path.is_file() and path.suffix in READABLE and path.name != "README.md":
                 files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
+    for script in sorted((ROOT / "examples").glob("*.py")):
+        made = {".md": example_pages.page(script), ".ipynb": example_pages.notebook(script)}
+        for ending, content in made.items():
+            files.append(File.generated(config, f"examples/{script.stem}{ending}", content=content))
     files.append(File.generated(config, REPORT, content=_report()))
     return files
 
@@ -63,6 +71,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 def _in_site(path: str) -> str:
     if path == "README.md":
         return "index.md"
+    if path.startswith("examples/"):
+        return re.sub(r"\.py$", ".md", path)
     return path.removeprefix("docs/")
 
 

@@ -198,6 +198,38 @@ def test_places_without_rows(folder, tmp_path):
         open_rows(folder)
 
 
+def test_bad_files_can_be_left_out(folder, tmp_path, fitted, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    spoil(folder, "part3.parquet", logit_pig=0.0)
+    whole = (folder / "part0.parquet").read_bytes()
+    # The head of the first page; what is said of the columns stands at the end.
+    (folder / "part0.parquet").write_bytes(whole[:4] + b"\xff" * 40 + whole[44:])
+    (folder / "part4.parquet").write_bytes(b"not Parquet at all")
+    with pytest.raises((FormatError, OSError)):
+        TemperatureScaling().fit(open_rows(folder))
+    rows = open_rows(folder, skip_bad_parts=True)
+    found = TemperatureScaling().fit(rows)
+    expected = TemperatureScaling().fit(LOGITS[700:1900], LABELS[700:1900])
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+    assert found.fit_report_["n_bad_parts"] == len(rows.bad_parts) == 3
+    assert any("part4.parquet: cannot be read as Parquet" in problem for problem in rows.bad_parts)
+    assert any("part3.parquet: has a class 'logit_pig' more" in problem for problem in rows.bad_parts)
+    assert evaluate(open_rows(folder, skip_bad_parts=True), {"ts": found}).run["files skipped"] == "3"
+    written = apply(fitted, folder, tmp_path / "probs", skip_bad_parts=True)
+    assert [each.n_rows for each in written if each.problem is None] == [0, 1200]
+    assert sum(each.problem is not None for each in written) == 3
+    assert run(["fit", str(folder), "-m", "ts", "-o", "c.json", "--skip-bad-parts"]) == 0
+    said = capsys.readouterr().out
+    assert "Left out: 0 rows that cannot be used, 3 files that cannot be read." in said
+    assert "Next: refocal apply c.json LOGITS -o probs\n" in said
+    assert run(["apply", "c.json", str(folder), "-o", "p", "--skip-bad-parts"]) == 0
+    assert "Left out 3 files: " in capsys.readouterr().out
+    for name in ("part2", "part1"):
+        (folder / f"{name}.parquet").unlink()
+    with pytest.raises(FormatError, match="none of the"):
+        open_rows(folder / "part[04].parquet", skip_bad_parts=True)
+
+
 def test_apply_writes_a_file_a_part_and_goes_on_where_it_was(folder, tmp_path, fitted):
     output = tmp_path / "probs"
     first = apply(fitted, folder, output)

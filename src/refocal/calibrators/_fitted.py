@@ -52,7 +52,11 @@ class HasFocalPoint:
 def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
     """What a calibrator was fitted on, and the measures there before and after."""
     before, after = describe(dataset, Predictors((Chain(), found.chain)), 2)
-    counted = {"n_skipped": dataset.n_skipped, "n_absent_classes": _absent_classes(dataset)}
+    counted = {
+        "n_skipped": dataset.n_skipped,
+        "n_bad_parts": len(dataset.bad_parts),
+        "n_absent_classes": _absent_classes(dataset),
+    }
     return {
         "n_samples": dataset.n_rows,
         "n_classes": dataset.n_classes,

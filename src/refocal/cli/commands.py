@@ -119,6 +119,7 @@ def fit(
     renormalise: options.Renormalise = False,
     scheduler: large.Scheduler = None,
     skip_bad_rows: large.SkipBadRows = False,
+    skip_bad_parts: large.SkipBadParts = False,
     json: options.Json = False,
 ) -> None:
     """Fit a calibrator on held-out rows and write it as JSON."""
@@ -159,7 +160,7 @@ def fit(
     with progress("reading", quiet=json) as update, options.about(validation):
         suits = (NAMED | SETS | GROUPED)[method].in_blocks
         if large.is_large(validation, scheduler, skip_bad_rows, reading, suits=suits):
-            reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows}
+            reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows, "skip_bad_parts": skip_bad_parts}
             with large.open_rows(validation, f"fitting {method}", update, **reading) as blocks:
                 calibrator.fit(blocks)
                 names = blocks.reading.class_names
@@ -175,7 +176,9 @@ def fit(
             names = rows.class_names
     if names is not None:
         calibrator.classes_ = np.array(names)
-    _finish_fit(calibrator, output, json)
+    in_blocks = large.is_large(validation, scheduler, skip_bad_rows)
+    where = "probs.npz" if not in_blocks else "probs.csv" if large.is_text(validation) else "probs"
+    _finish_fit(calibrator, output, json, where)
 
 
 @app.command(
@@ -195,6 +198,7 @@ def apply(
     renormalise: options.Renormalise = False,
     scheduler: large.Scheduler = None,
     skip_bad_rows: large.SkipBadRows = False,
+    skip_bad_parts: large.SkipBadParts = False,
     json: options.Json = False,
 ) -> None:
     """Turn logits into calibrated probabilities."""
@@ -214,7 +218,8 @@ def apply(
         in_blocks = False
     values = values or probability_column or options.score_columns(fitted, logits)
     if in_blocks:
-        reading = {"values": values, "labels": labels, "skip_bad_rows": skip_bad_rows, "renormalise": renormalise}
+        reading = {"values": values, "labels": labels, "skip_bad_rows": skip_bad_rows, "renormalise": renormalise,
+                   "skip_bad_parts": skip_bad_parts}  # fmt: skip
         with progress("reading", quiet=json) as update, options.about(logits):
             large.apply_to_data_set(fitted, logits, output, update, json=json, scheduler=scheduler, **reading)
         return
@@ -272,6 +277,7 @@ def evaluate(
     seed: options.MaybeSeed = None,
     scheduler: large.Scheduler = None,
     skip_bad_rows: large.SkipBadRows = False,
+    skip_bad_parts: large.SkipBadParts = False,
     json: options.Json = False,
 ) -> None:
     """Measure calibrators on test rows, beside the model as it is."""
@@ -295,7 +301,7 @@ def evaluate(
     chosen, title = next(iter(fitted)) if len(fitted) == 1 else None, title or Path(test).stem
     with progress("reading", quiet=json) as update, options.about(test):
         if large.is_large(test, scheduler, skip_bad_rows, reading, suits=resamples is None and seed is None):
-            reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows}
+            reading |= {"scheduler": scheduler, "skip_bad_rows": skip_bad_rows, "skip_bad_parts": skip_bad_parts}
             with large.open_rows(test, "measuring", update, **reading) as blocks:
                 found = measure(blocks, fitted, chosen=chosen, title=title, **bootstrap)
         else:
@@ -441,7 +447,7 @@ app.command(epilog="Example: refocal theory --gamma 2 --classes 3")(theory)
 app.command(epilog="Example: refocal explore -o explore.html --no-open")(explore)
 
 
-def _finish_fit(calibrator: Calibrator, output: Path, json: bool) -> None:
+def _finish_fit(calibrator: Calibrator, output: Path, json: bool, where: str = "probs.npz") -> None:
     """Write a fitted calibrator and say what it is."""
     from refocal.calibrators.serialize import to_dict
 
@@ -450,7 +456,10 @@ def _finish_fit(calibrator: Calibrator, output: Path, json: bool) -> None:
         print_json(to_dict(calibrator))
         return
     print_calibrator(calibrator)
-    out().print(f"Wrote {output}. Next: refocal apply {output} {calibrator.input.upper()} -o probs.npz")
+    rows, files = (calibrator.fit_report_.get(name, 0) for name in ("n_skipped", "n_bad_parts"))
+    if rows or files:
+        out().print(f"Left out: {rows:,} rows that cannot be used, {files:,} files that cannot be read.")
+    out().print(f"Wrote {output}. Next: refocal apply {output} {calibrator.input.upper()} -o {where}")
 
 
 def _compared(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +28,9 @@ SkipBadRows = Annotated[
     bool, typer.Option("--skip-bad-rows", help="Leave out rows that cannot be used, and count them.")
 ]
 
+SkipBadParts = Annotated[
+    bool, typer.Option("--skip-bad-parts", help="Leave out files of a data set that cannot be read, and count them.")
+]
 
 # What files that are read whole alone can do.
 ONLY_WHOLE = ("positive_label", "renormalise", "groups", "multi_label")
@@ -152,7 +155,8 @@ def apply_to_data_set(
         "rows": sum(each.n_rows for each in written),
         "classes": calibrator.n_features_in_,
         "rows_skipped": sum(each.n_skipped for each in written),
-        "files": len(written),
+        "files": sum(each.problem is None for each in written),
+        "files_skipped": sum(each.problem is not None for each in written),
         "files_there_before": sum(each.was_there for each in written),
     }
     if json:
@@ -163,3 +167,11 @@ def apply_to_data_set(
     shape = f"{report['rows']:,} rows and {report['classes']:,} classes"
     files = "" if output.is_file() else f" in {report['files']:,} files{there}"
     out().print(f"Wrote {output}: probabilities of {shape}{files}.{bad}")
+    tell_of_bad_parts([each.problem for each in written if each.problem is not None])
+
+
+def tell_of_bad_parts(problems: Sequence[str]) -> None:
+    """Name the files that were left out, the first few in words."""
+    if problems:
+        out().print(f"Left out {len(problems):,} files: {' '.join(problems[:3])}{' …' if len(problems) > 3 else ''}",
+                    markup=False)  # fmt: skip

@@ -59,6 +59,8 @@ class Dataset(ABC):
     classes: NDArray[Any] | None = None
     """What the columns stand for; None: their numbers."""
     n_skipped = 0
+    bad_parts: tuple[str, ...] = ()
+    """What is wrong with each file that was left out."""
 
     def __init__(self) -> None:
         self.passes = 0

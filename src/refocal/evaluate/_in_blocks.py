@@ -88,7 +88,8 @@ def look_at_blocks(
     found = _measure(rows, tuple(calibrators.values()))
     seconds = (time.perf_counter() - start) / len(calibrators)
     looks = {name: _look(found, i, rows.n_classes, level, seconds) for i, name in enumerate(calibrators)}
-    skipped = {"rows skipped": str(rows.n_skipped)} if rows.n_skipped else {}
+    counts = {"rows skipped": rows.n_skipped, "files skipped": len(rows.bad_parts)}
+    skipped = {name: str(count) for name, count in counts.items() if count}
     return Looks(looks, rows.n_rows, run_of(None, None) | skipped)
 
 

@@ -44,6 +44,8 @@ class Written(NamedTuple):
     n_rows: int
     n_skipped: int
     was_there: bool
+    problem: str | None = None
+    """Why nothing was written for it, where bad parts are skipped."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ def apply(
     values: str | None = None,
     labels: str | None = None,
     skip_bad_rows: bool = False,
+    skip_bad_parts: bool = False,
     renormalise: bool = False,
     storage_options: Options = None,
     scheduler: str | None = None,
@@ -113,7 +116,8 @@ def apply(
     A row of text has a column for each class; .parquet and .jsonl have one of lists, `probabilities`. Columns of a
     table that are neither classes nor labels stand before them and the labels behind, as they are. Bad rows are errors;
     with `skip_bad_rows` their probabilities are NaN, so that rows keep their places; lines of text with missing
-    cells are left out. Both are counted.
+    cells are left out. Both are counted. With `skip_bad_parts` files that cannot be read are left out, and their
+    `problem` says why.
 
     `progress` is told (parts done, all parts, rows done). The other arguments are those of `open_rows`.
 
@@ -128,7 +132,9 @@ def apply(
     3
     """
     reading_of: dict[str, Any] = {"input": calibrator.input, "values": values, "labels": labels, "need_labels": False}
-    opened = open_parts(path, **reading_of, storage_options=storage_options, lenient=skip_bad_rows)
+    bad: list[str] | None = [] if skip_bad_parts else None
+    opened = open_parts(path, **reading_of, storage_options=storage_options, lenient=skip_bad_rows, bad=bad)
+    left_out = [Written("", 0, 0, False, problem) for problem in bad or ()]
     predict = _predictor(calibrator, opened, skip_bad_rows, renormalise)
     target = Path(output)
     if "://" in os.fspath(output):
@@ -137,12 +143,12 @@ def apply(
         if scheduler is not None or client is not None or map is not None:
             expected = "a folder where others do the work"
             raise ParameterError("output", "scale.apply", expected=expected, got=repr(os.fspath(output)))
-        return [_write_file(predict, opened, target, progress)]
+        return [_write_file(predict, opened, target, progress), *left_out]
     if scheduler is not None and client is None:
         client = cluster.connect(scheduler)
     if client is not None:
         map = partial(_on_cluster, client)  # noqa: A001
-    return _write_folder(predict, opened, target, map or builtins.map, progress)
+    return [*_write_folder(predict, opened, target, map or builtins.map, progress), *left_out]
 
 
 def _predictor(calibrator: Calibrator, opened: Opened, skip_bad_rows: bool, renormalise: bool) -> Predictor:

@@ -47,6 +47,7 @@ def open_rows(
     first_label: int = 0,
     ignore_index: int | Sequence[int] | None = None,
     skip_bad_rows: bool = False,
+    skip_bad_parts: bool = False,
     storage_options: Options = None,
     scheduler: str | None = None,
     client: Any = None,
@@ -64,6 +65,9 @@ def open_rows(
         As for `refocal.data.read`; labels may be names of classes.
     skip_bad_rows : bool
         Leave out rows that cannot be used, and count them; by default the first one is an error that names its place.
+    skip_bad_parts : bool
+        Leave out files of a data set that cannot be read or have other columns than the first: they are gone through
+        once before all else. `bad_parts` of the result says which and why.
     storage_options : dict, optional
         For fsspec, where the address is that of a store: endpoint, keys. By default these are in the environment.
     scheduler : str, optional
@@ -90,13 +94,16 @@ def open_rows(
     """
     function = "open_rows"
     reading_of: dict[str, Any] = {"input": input, "values": values, "labels": labels, "weight": weight}
-    opened = open_parts(path, **reading_of, storage_options=storage_options, lenient=skip_bad_rows)
+    bad: list[str] | None = [] if skip_bad_parts else None
+    opened = open_parts(path, **reading_of, storage_options=storage_options, lenient=skip_bad_rows, bad=bad)
     names = opened.class_names if class_names is None else class_names
     marks = check_marks(ignore_index, function)
     reading = Reading(opened.n_classes, input, first_label, skip_bad_rows, function, _texts(names), ignore_index=marks)
     if scheduler is not None and client is None:
         client = cluster.connect(scheduler)
-    return _rows(opened.parts, reading, client, map)
+    rows = _rows(opened.parts, reading, client, map)
+    rows.bad_parts = tuple(bad or ())
+    return rows
 
 
 def blocks(
@@ -186,6 +193,7 @@ def open_parts(
     need_labels: bool = True,
     storage_options: Options = None,
     lenient: bool = False,
+    bad: list[str] | None = None,
 ) -> Opened:
     """The parts of a data set; the arguments are those of `open_rows`."""
     place = os.fspath(path)
@@ -196,7 +204,7 @@ def open_parts(
     if is_data_set(place) and not has_own_labels:
         names = None if labels is None else os.fspath(labels)
         files = files_of(place, storage_options)
-        parts = table_parts(files, input, values, names, weight, need_labels, storage_options, lenient)
+        parts = table_parts(files, input, values, names, weight, need_labels, storage_options, lenient, bad)
         return Opened(list(parts), parts[0].columns.n_classes, parts[0].columns.class_names)
     kind: Any = input
     found = read_values(place, input=kind, values=values, labels=labels, weight=weight)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,22 +153,52 @@ def table_parts(
     need_labels: bool,
     options: Options = None,
     lenient: bool = False,
+    bad: list[str] | None = None,
 ) -> list[TablePart]:
-    """One part a file; the columns are those of the first that has rows."""
-    sizes, columns = [], None
+    """One part a file; the columns are those of the first that has rows.
+
+    With a list `bad`, files that cannot be read, or have other columns, are left out, and the list says why.
+    """
+    sizes: dict[str, int | None] = {}
+    columns = None
     for file in files:
-        source = open_source(file, options, lenient)
-        sizes.append(source.n_rows)
-        if columns is None and source.n_rows != 0:
-            columns = _columns_of(source, input_name, values, labels, weight)
+        with _noting(bad):
+            source = open_source(file, options, lenient)
+            if columns is None and source.n_rows != 0:
+                columns = _columns_of(source, input_name, values, labels, weight)
+            sizes[file] = source.n_rows
     if columns is None:
+        if bad:
+            raise FormatError(f"{files[0]}: none of the {len(files)} files can be read: {bad[0]}")
         raise FormatError(f"{files[0]}: none of the {len(files)} files has any rows.")
     if need_labels and columns.labels is None:
         raise FormatError(f"{files[0]}: no labels: no column {' or '.join(map(repr, LABELS))}.", Remedy.LABELS)
-    return [
-        TablePart(file, columns, size, options, lenient, not need_labels)
-        for file, size in zip(files, sizes, strict=True)
-    ]
+    parts = [TablePart(file, columns, size, options, lenient, not need_labels) for file, size in sizes.items()]
+    return parts if bad is None else _readable(parts, bad)
+
+
+def _readable(parts: list[TablePart], bad: list[str]) -> list[TablePart]:
+    """The parts that can be read to their end."""
+    found = []
+    for part in parts:
+        with _noting(bad):
+            for _ in part.blocks():
+                pass
+            found.append(part)
+    if not found:
+        raise FormatError(f"{parts[0].file}: none of the files can be read: {bad[0]}")
+    return found
+
+
+@contextmanager
+def _noting(bad: list[str] | None) -> Iterator[None]:
+    """Note what is wrong with a file rather than raise it, where there is a list to do so."""
+    try:
+        yield
+    except (FormatError, OSError) as error:
+        if bad is None:
+            raise
+        bad.append(str(error))
 
 
 def _columns_of(

@@ -60,13 +60,12 @@ def _row(column: str, name: str, part: Rows, difference: Interval, level: float,
                        seed=seed)  # fmt: skip
         found = curve_of(bins, level)
         curve = Reliability(found.count, found.confidence, found.accuracy, band.low, band.high)
-    mean = float(np.average(p, weights=part.weight))
     return GroupRow(
         column=column,
         name=name,
         n=len(p),
-        mean=mean,
-        rate=mean - difference.value,
+        mean=float(np.average(p, weights=part.weight)),
+        rate=float(np.average(happened, weights=part.weight)),
         difference=difference,
         ece=norm_of_gaps(bins, "l1"),
         ece_by_chance=_ece_by_chance(part, bins, seed),

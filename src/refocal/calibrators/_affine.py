@@ -25,6 +25,8 @@ SCALE_ROWS = 2_000
 # Gradient, in units of the scaled parameters, and relative gain of a step at which a fit ends; and the gain for fits
 # that only help to choose, which then lose 1e-5 of log-loss at most and take half the time.
 SMALL_GRADIENT, SMALL_GAIN, COARSE_GAIN = 1e-5, 1e-8, 1e-6
+# The same for fits in double precision that end where rounding does, with so many steps.
+EXACT_GRADIENT, EXACT_GAIN, EXACT_STEPS = 1e-9, 1e-15, 1_000
 
 
 class Penalty(NamedTuple):
@@ -54,20 +56,26 @@ def fit_affine(
     matrix: bool,
     start: Affine | None = None,
     gain: float = SMALL_GAIN,
+    exact: bool = False,
 ) -> Affine:
     """The affine map of least penalised log-loss, from `start` or temperature scaling on; a convex problem.
 
-    A pass over the rows sums up the loss and its gradient, a number for each parameter.
+    A pass over the rows sums up the loss and its gradient, a number for each parameter; `exact`: in double precision,
+    until nothing is gained, so that the order of the rows does not matter.
     """
     ridge = _ridge(penalty, dataset.n_classes, matrix)
     z: dict[str, Any] = {"kind": kind, "temperature": temperature, "total_weight": dataset.total_weight}
     curvature = dataset.reduce(Pass(partial(_curvature, matrix=matrix, **z), np.add))
 
     def loss(parameters: Vector) -> tuple[float, Vector]:
-        found = dataset.reduce(Pass(partial(_loss, parameters=parameters, matrix=matrix, **z), np.add))
+        task = partial(_loss, parameters=parameters, matrix=matrix, exact=exact, **z)
+        found = dataset.reduce(Pass(task, np.add))
         return float(found[0]), found[1:]
 
-    return _minimised(loss, curvature + 1e-12, ridge, dataset.n_classes, matrix, start, gain)
+    ends = {"maxiter": MAX_STEPS, "gtol": SMALL_GRADIENT, "ftol": gain}
+    if exact:
+        ends = {"maxiter": EXACT_STEPS, "gtol": EXACT_GRADIENT, "ftol": EXACT_GAIN}
+    return _minimised(loss, curvature + 1e-12, ridge, dataset.n_classes, matrix, start, ends)
 
 
 def _minimised(
@@ -77,7 +85,7 @@ def _minimised(
     n_classes: int,
     matrix: bool,
     start: Affine | None,
-    gain: float,
+    ends: dict[str, float],
 ) -> Affine:
     """Least loss plus ridge.
 
@@ -95,8 +103,7 @@ def _minimised(
     first = np.zeros_like(scale)
     if start is not None:
         first = np.concatenate([(start.weights - identity).ravel(), start.intercept]) / scale
-    options = {"maxiter": MAX_STEPS, "gtol": SMALL_GRADIENT, "ftol": gain, "maxcor": 10}
-    end = minimize(objective, first, jac=True, method="L-BFGS-B", options=options)
+    end = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxcor": 10, **ends})
     weights, intercept = _unpack(end.x * scale, n_classes, matrix)
     log_loss = float(end.fun - ridge @ (end.x * scale) ** 2)
     return Affine(weights + identity, intercept, log_loss, bool(end.success), int(end.nfev))
@@ -139,13 +146,16 @@ def _shares(block: Block, total_weight: float) -> Vector:
     return np.full(block.n_rows, 1.0 / total_weight) if block.weight is None else block.weight / total_weight
 
 
-def _loss(block: Block, parameters: Vector, matrix: bool, kind: str, temperature: float, total_weight: float) -> Vector:
+def _loss(
+    block: Block, parameters: Vector, matrix: bool, exact: bool, kind: str, temperature: float, total_weight: float
+) -> Vector:
     """A block's part of the log-loss, and of its gradient in (W - I, b)."""
     z, share = features_of(block, kind, temperature), _shares(block, total_weight)
-    weights, intercept = (part.astype(z.dtype) for part in _unpack(parameters, z.shape[1], matrix))
+    dtype = np.float64 if exact else z.dtype
+    weights, intercept = (part.astype(dtype) for part in _unpack(parameters, z.shape[1], matrix))
     loss, slope, offset = 0.0, np.zeros(weights.shape), np.zeros(z.shape[1])
     for rows in row_blocks(len(z), z.shape[1], entries=BLOCK):
-        some, y, w = z[rows], block.labels[rows], share[rows]
+        some, y, w = z[rows].astype(dtype, copy=False), block.labels[rows], share[rows]
         p = some + transform(some, weights, intercept)
         p -= p.max(axis=1, keepdims=True)
         index = np.arange(len(y))
@@ -153,8 +163,8 @@ def _loss(block: Block, parameters: Vector, matrix: bool, kind: str, temperature
         np.exp(p, out=p)
         total = p.sum(axis=1)
         loss += float(w @ (np.log(total.astype(np.float64)) - at_label))
-        p *= (w / total).astype(z.dtype)[:, None]
-        p[index, y] -= w.astype(z.dtype)
+        p *= (w / total).astype(dtype)[:, None]
+        p[index, y] -= w.astype(dtype)
         slope += p.T @ some if matrix else np.einsum("ij,ij->j", p, some)
         offset += p.sum(axis=0)
     return np.concatenate([[loss], slope.ravel(), offset])

@@ -85,7 +85,12 @@ def usable_rows(block: Block) -> Block:
 
 
 def fit_scalings(
-    dataset: Dataset, recipes: list[Recipe], gain: float = SMALL_GAIN, *, temperature: float | None = None
+    dataset: Dataset,
+    recipes: list[Recipe],
+    gain: float = SMALL_GAIN,
+    *,
+    temperature: float | None = None,
+    exact: bool = False,
 ) -> Iterator[Scaling]:
     """One scaling after the other, each from where the last of its shape ended, all at the temperature of the rows."""
     value, n_classes = math.nan, dataset.n_classes
@@ -108,6 +113,7 @@ def fit_scalings(
             matrix=recipe.matrix,
             start=last.get(key),
             gain=gain,
+            exact=exact,
         )
         yield Scaling(recipe.kind, temperature, last[key])
 

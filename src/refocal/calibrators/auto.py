@@ -32,8 +32,9 @@ from refocal.maps.steps import Chain, KeepTop, Step, Temperature
 
 # A matrix is tried where there are at least so many rows for each of its entries.
 ROWS_PER_ENTRY = 20
-# All but the last fit of the scaling is done on at most so many rows: more would change the log-loss by less than 1e-4.
-SAMPLE_ROWS = 100_000
+# All but the last fit of the scaling is done on at most so many rows and logits: more would change the log-loss by less
+# than 1e-4.
+SAMPLE_ROWS, SAMPLE_ENTRIES = 100_000, 1 << 25
 # The simplest scaling is taken that is worse than the best by at most so many standard errors.
 STANDARD_ERRORS = 0.25
 
@@ -153,7 +154,8 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         drafts = [draft_tail(each) for each in blocks]
         chosen = _simplest(rows, [draft.losses for draft in drafts])
         recipe, tail = recipes[finalists[chosen]], fit_tail(blocks[chosen], drafts[chosen])
-        (scaling,) = fit_scalings(whole, [recipe], temperature=temperature)
+        # Of rows that are not summed up in the order of their keys the digits that their order touches must not matter.
+        (scaling,) = fit_scalings(whole, [recipe], temperature=temperature, exact=whole is not rows)
         choice = recipe.describe(scaling)
         tried = {recipes[i].name: rows.average(draft.losses) for i, draft in zip(finalists, drafts, strict=True)}
         choice |= {
@@ -173,11 +175,12 @@ def _sample(dataset: Dataset) -> tuple[Block, Dataset]:
     Rows come in the order of their keys, which are made of their values: a fit does not depend on their order, and
     rows in blocks give the same.
     """
+    n_rows = min(SAMPLE_ROWS, SAMPLE_ENTRIES // dataset.n_classes)
     if not isinstance(dataset, Block):
-        rows: Block = dataset.look(usable_rows, dataset.sample_size(SAMPLE_ROWS))
+        rows: Block = dataset.look(usable_rows, min(n_rows, dataset.n_rows))
         return rows, (rows if rows.n_rows == dataset.n_rows else dataset)
     usable = usable_rows(dataset)
-    rows = usable.take(np.argsort(row_keys(usable), kind="stable")[:SAMPLE_ROWS])
+    rows = usable.take(np.argsort(row_keys(usable), kind="stable")[:n_rows])
     return rows, (rows if rows.n_rows == usable.n_rows else usable)
 
 

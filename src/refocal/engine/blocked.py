@@ -96,10 +96,10 @@ class BlockedDataset(Dataset):
     def go_through(self, task: Pass) -> tuple[Partial, Ask]:
         """The answer of all blocks, and a way to ask more of it before it was finished: it stays where it is."""
 
-    def start(self, *, look: bool = False) -> None:
-        """The first pass: rows are checked, counted and sampled."""
+    def start(self, *, look: bool = False, n_rows: int = 0) -> None:
+        """The first pass: rows are checked, counted and sampled; `n_rows`: at least so many of them."""
         n_start = max(FEWEST_START_ROWS, min(START_ROWS, START_ENTRIES // self.n_classes))
-        n_sample = sample_rows(self.n_classes) if look else n_start
+        n_sample = max(n_rows, sample_rows(self.n_classes)) if look else n_start
         if self._n_sample >= n_sample:
             return
         look_at = partial(inspect, n_sample=n_sample, zeros=self.input == "probabilities")
@@ -129,7 +129,7 @@ class BlockedDataset(Dataset):
 
     def look(self, question: Callable[[Block], T], n_rows: int) -> T:
         """What a function says of so many rows of the sample, computed where that is."""
-        self.start(look=True)
+        self.start(look=True, n_rows=n_rows)
         answer: T = self._ask(partial(_of_sample, question, n_rows, self.floor))
         return answer
 

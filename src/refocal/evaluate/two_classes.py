@@ -52,7 +52,7 @@ def recommendation(evaluation: Evaluation) -> str:
     least = "no log-loss is lower beyond chance"
     if best.measures["log_loss"].value <= second.measures["log_loss"].value:
         least = "the least log-loss"
-    said = f"Recommendation: {best.name} ({best.title}): {least}, by which methods for two classes are ranked."
+    said = f"Recommendation: {best.name} ({best.title}): {least}. Methods for two classes are ranked by log-loss."
     if not evaluation.recommended:
         said = f"Shown in detail: {best.name} ({best.title})."
     if not others:

@@ -14,7 +14,17 @@ import array_api_compat
 import numpy as np
 from scipy.optimize import Bounds, OptimizeResult, minimize
 
-from refocal._arrays import Flags, Vector, as_floating, namespace, row_blocks, to_numpy, without_warnings
+from refocal._arrays import (
+    Array,
+    Flags,
+    Vector,
+    as_floating,
+    is_torch,
+    namespace,
+    row_blocks,
+    to_numpy,
+    without_warnings,
+)
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset
 from refocal.fitting.newton import GAMMA_BOUNDS, MESSAGES, newton
@@ -34,8 +44,10 @@ ENTRIES = 1 << 18  # of logits, computed at a time
 # How far T may go from that of least log-loss without an offset, in either direction and in logarithms.
 REACH = 14.0
 OPTIONS = {"maxiter": 300, "maxcor": 20}
-# Gradient and relative gain at which a fit ends, and what they are at least, in roundings, of arrays on a device.
+# Gradient and relative gain at which a fit ends, and what they are at least, in roundings, in single precision.
 SMALL_GRADIENT, SMALL_GAIN, ROUNDINGS = 1e-7, 1e-12, 10.0
+# A gradient this small, in log(1+γ), log T and b, is that of a minimum.
+SETTLED = 1e-4
 
 
 def fit_offset(
@@ -90,17 +102,20 @@ def _descend(dataset: Dataset, start: Vector, free: Flags) -> OptimizeResult:
     low[:2] = math.log1p(GAMMA_BOUNDS[0]) - start[0], -REACH
     high[:2] = math.log1p(GAMMA_BOUNDS[1]) - start[0], REACH
     bounds = Bounds(np.where(free, low, 0.0), np.where(free, high, 0.0))
-    rounding = 0.0 if _in_double(dataset) else ROUNDINGS * dataset.precision
+    in_double = not isinstance(dataset, Block) or _has_double(dataset.logits)
+    rounding = 0.0 if in_double else ROUNDINGS * dataset.precision
     options = OPTIONS | {"gtol": max(SMALL_GRADIENT, rounding), "ftol": max(SMALL_GAIN, rounding)}
     end = minimize(objective, np.zeros_like(start), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    # A line search may find no further step among the roundings of the minimum.
+    end.success = end.success or float(np.max(np.abs(end.jac[free]), initial=0.0)) <= SETTLED
     end.x = start + unit * end.x
     end.fun -= float(ridge @ end.x**2)
     return end
 
 
-def _in_double(dataset: Dataset) -> bool:
-    """Whether the rows are computed in float64, as those of NumPy are."""
-    return not isinstance(dataset, Block) or isinstance(dataset.logits, np.ndarray)
+def _has_double(logits: Array) -> bool:
+    """Whether the array's library and device compute in float64: JAX may not, and some devices of torch do not."""
+    return isinstance(logits, np.ndarray) or (is_torch(logits) and logits.device.type in ("cpu", "cuda", "xpu"))
 
 
 def _class_weight(block: Block) -> Vector:
@@ -115,8 +130,8 @@ def _sums(block: Block, x: Vector) -> Vector:
     total = np.zeros(1 + len(x))
     for rows in row_blocks(block.n_rows, block.n_classes, entries=ENTRIES):
         logits, _ = as_floating(block.logits[rows, :], "logits", "fit")
-        if isinstance(logits, np.ndarray):  # a line search needs more digits than float32 leaves of a small gain
-            logits = logits.astype(np.float64, copy=False)
+        if _has_double(logits):  # a line search needs more digits than float32 leaves of a small gain
+            logits = namespace(logits).astype(logits, namespace(logits).float64, copy=False)
         xp, labels = namespace(logits), block.labels[rows]
         row = softmax_row(xp, logits, temperature)
         offset = xp.asarray(x[2:], dtype=logits.dtype, device=array_api_compat.device(logits))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from refocal import TemperatureScaling
+from refocal import AutoCalibration, TemperatureScaling
 from refocal._arrays import in_half
 from refocal.data import Predictions
 from refocal.evaluate import evaluate
@@ -89,3 +89,11 @@ def test_half_precision_is_that_of_astype():
     between = 0.5 * (exact[1:] + exact[:-1])  # ties, which go to the even one
     p = np.concatenate([exact, between, np.nextafter(between, np.float32(0)), np.nextafter(between, np.float32(1))])
     np.testing.assert_array_equal(in_half(p).view(np.uint16), p.astype(np.float16).view(np.uint16))
+
+
+def test_the_default_tries_no_intercepts_of_a_vocabulary():
+    few = AutoCalibration().fit(LOGITS[:200], LABELS[:200])
+    assert list(few.choice_["log_loss_out_of_fold"]) == ["temperature"]
+    assert "A scaling of the 3,000 classes was left out: there are more than 10 for each row." in few.report_
+    more = AutoCalibration().fit(LOGITS[:, :1500], LABELS % 1500)
+    assert "vector" in " ".join(more.choice_["log_loss_out_of_fold"])

@@ -32,6 +32,8 @@ from refocal.maps.steps import Chain, KeepTop, Step, Temperature
 
 # A matrix is tried where there are at least so many rows for each of its entries.
 ROWS_PER_ENTRY = 20
+# With more classes for each row, as a vocabulary has, not even an intercept a class is tried: most never occur.
+CLASSES_PER_ROW = 10
 # All but the last fit of the scaling is done on at most so many rows and logits: more would change the log-loss by less
 # than 1e-4.
 SAMPLE_ROWS, SAMPLE_ENTRIES = 100_000, 1 << 25
@@ -143,7 +145,7 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         keep = bool(self.order_preserving)
         temperature = newton_temperature(whole).temperature
         recipes = [TEMPERATURE]
-        if not few:
+        if not few and whole.n_rows * CLASSES_PER_ROW >= rows.n_classes:
             enough = rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2
             recipes += [VECTOR, *(MATRICES if enough else ())]
         fold = folds(rows.labels, self.n_folds, self.random_state, row_keys(rows))
@@ -230,6 +232,11 @@ def _sentences(rows: Block, choice: dict[str, Any], few: bool) -> list[str]:
     if few and choice["chosen"] != "laplace":
         left_out = "a scaling of the classes was left out" if rows.n_classes > 2 else "nothing was cross-validated"
         found.append(f"With {rows.n_rows:,} rows, fewer than {MIN_ROWS}, {left_out}.")
+    elif rows.n_classes > 2 and len(tried) == 1 and choice["chosen"] != "laplace":
+        found.append(
+            f"A scaling of the {rows.n_classes:,} classes was left out: there are more than {CLASSES_PER_ROW} for each "
+            "row."
+        )
     elif rows.n_classes > 2 and "matrix" not in " ".join(tried) and choice["chosen"] != "laplace":
         needed = ROWS_PER_ENTRY * rows.n_classes**2
         found.append(f"A matrix scaling was left out: it needs {needed:,} rows for {rows.n_classes:,} classes.")

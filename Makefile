@@ -5,10 +5,10 @@
 # make bench-guard  the ratios of a few timings within one run, as a table
 # make docs   the site, strictly, into site/: every link and every reference must hold
 # make bench  the timing tables, beside the peers, which get an environment of their own
-# make stress every stress case on refocal and its peers, the huge ones too: writes docs/stress.md
+# make stress every stress case on refocal and its peers, the huge ones too: writes benchmarks/results/stress.md
 # make fuzz   mutated files against every reader, RUNS executions each
 # make coverage  the branches that the tests of maps, losses, metrics and searches run: at least 98 %
-# make mutants   small faults in those subpackages, which the tests must notice: writes docs/mutants.md
+# make mutants   small faults in those subpackages, which the tests must notice: writes benchmarks/results/mutants.md
 # make test-lowest  the tests of the core (tests/core.txt) with the lowest versions that pyproject.toml allows
 # make lock   write requirements-dev.lock: the versions of this environment, with the hashes of their files
 # make dist   the source archive and the wheels, the same bytes each time, checked and tried in empty environments

@@ -1,4 +1,4 @@
-"""The stress suite of tests/stress on refocal and its peers: writes docs/stress.md.
+"""The stress suite of tests/stress on refocal and its peers: writes benchmarks/results/stress.md.
 
     OMP_NUM_THREADS=1 python benchmarks/stress.py        what `make stress` runs; exits 1 unless refocal passes all
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "stress"))
-PAGE = ROOT / "docs" / "stress.md"
+PAGE = ROOT / "benchmarks" / "results" / "stress.md"
 LIMIT_SECONDS = 60
 # Making a huge input and judging the answer are not the package's work.
 PATIENCE = 900

@@ -150,12 +150,12 @@ def test_the_table_of_methods_is_that_of_the_registry():
                 registry.make(name).fit(blocks)
 
 
-def test_the_page_of_metrics_lists_every_record():
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    for metric in METRICS.values():
-        better = "lower" if metric.lower_is_better else "higher"
-        row = f"| `{metric.name}` | {metric.heading} | {better} | {metric.shown} |"
-        assert row in page, f"docs/metrics.md needs the row {row}"
+def test_every_method_and_every_metric_has_its_card():
+    cards = runpy.run_path(str(ROOT / "tools" / "cards.py"))
+    assert set(cards["TEXTS"]["methods"]) == set(registry.kinds())
+    assert set(cards["TEXTS"]["metrics"]) == set(METRICS)
+    for page, made in (("METHODS_PAGE", "methods_page"), ("METRICS_PAGE", "metrics_page")):
+        assert cards[page].read_text(encoding="utf-8") == cards[made](), "run tools/cards.py"
 
 
 def test_the_new_section_is_on_the_page(monkeypatch):

@@ -1,4 +1,6 @@
-"""Mutation testing of the core: `python tools/mutants.py [ROOM …]`, what `make mutants` calls; writes docs/mutants.md.
+"""Mutation testing of the core: `python tools/mutants.py [SUBPACKAGE …]`, what `make mutants` calls.
+
+Writes benchmarks/results/mutants.md.
 
 A mutant is the package with one small fault (`tools/mutations.py`). A test suite that is worth something fails on it.
 The whole suite on each of thousands would take days, so one run with coverage notes which tests run which lines; a
@@ -34,7 +36,7 @@ from mutations import Mutation, mutations
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPLAINED = ROOT / "tools" / "mutants.toml"
-PAGE = ROOT / "docs" / "mutants.md"
+PAGE = ROOT / "benchmarks" / "results" / "mutants.md"
 # Of each package its modules, the tests that are asked about them, and how many mutants of each module are made.
 PACKAGES = {
     "losses": ("losses.py", "tests/test_losses.py tests/test_properties.py src/refocal/losses.py", 30),

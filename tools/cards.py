@@ -86,7 +86,8 @@ def _metric_card(metric: Metric) -> str:
 
 
 def _table(facts: dict[str, str]) -> str:
-    return "| | |\n|---|---|\n" + "".join(f"| {name} | {fact} |\n" for name, fact in facts.items() if fact)
+    first, *others = [f"| {name} | {fact} |\n" for name, fact in facts.items() if fact]
+    return first + "|---|---|\n" + "".join(others)
 
 
 def _yes(fact: bool) -> str:

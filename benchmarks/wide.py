@@ -18,8 +18,6 @@ import torch
 
 from refocal.calibrators.registry import make
 
-METHODS = ("ts", "fts-nll", "fts", "auto")
-
 
 def rows_of(n_rows: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Logits of a model that is overconfident by T = 1.5, with one likely token in each row."""
@@ -64,6 +62,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--classes", type=int, nargs="+", default=[50_257, 128_000])
     parser.add_argument("--dtypes", nargs="+", default=["float16", "bfloat16"])
+    parser.add_argument("--methods", nargs="+", default=["ts", "fts-nll", "fts", "auto"])
     arguments = parser.parse_args()
     print("| rows × classes | precision | method | fit, passes | fit, memory | apply, passes | apply, memory |")
     print("|---|---|---|---|---|---|---|")
@@ -72,7 +71,7 @@ def main() -> None:
         for dtype in arguments.dtypes:
             logits: Any = half if dtype == "float16" else torch.from_numpy(half).bfloat16()
             bare = min(bare_pass(logits) for _ in range(2))
-            for method in METHODS:
+            for method in arguments.methods:
                 fitted, fit = measured(lambda m=method, x=logits, y=labels: make(m).fit(x, y), bare, half.nbytes)
                 _, apply = measured(lambda c=fitted, x=logits: c.predict_proba(x), bare, half.nbytes)
                 size = f"{arguments.rows:,} × {n_classes:,}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib import import_module
 from itertools import pairwise
 
 import dask.array as da
@@ -22,6 +23,8 @@ from refocal.errors import DataError, FormatError, LabelError, ShapeError
 from refocal.evaluate import evaluate
 from refocal.scale import apply, blocks, cluster, open_rows, rows_of
 from refocal.scale import opening as opening_module
+
+apply_module = import_module("refocal.scale.apply")
 
 LOGITS, LABELS = make_rows(3000, 4, dtype=np.float64)
 CUTS = (0, 700, 700, 1900, 3000)
@@ -196,6 +199,24 @@ def test_places_without_rows(folder, tmp_path):
     (folder / "part0.parquet").write_bytes(b"not Parquet at all")
     with pytest.raises(FormatError, match=r"part0\.parquet: cannot be read as Parquet"):
         open_rows(folder)
+
+
+def test_an_interrupt_says_what_is_there(folder, tmp_path, fitted, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    fitted.save("c.json")
+    write, calls = apply_module.write_part, []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return write(*arguments)
+
+    monkeypatch.setattr(apply_module, "write_part", interrupted)
+    assert run(["apply", "c.json", str(folder), "-o", "probs"]) == 130
+    said = "refocal: stopped; 2 files are in probs, and the same command goes on with the others.\n"
+    assert capsys.readouterr().err == said
+    assert sorted(file.name for file in (tmp_path / "probs").iterdir()) == ["part0.parquet", "part1.parquet"]
 
 
 def test_bad_files_can_be_left_out(folder, tmp_path, fitted, monkeypatch, capsys):

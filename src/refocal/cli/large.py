@@ -12,7 +12,7 @@ import typer
 
 from refocal.cli.options import check_output
 from refocal.cli.printing import out, print_json
-from refocal.cli.run import UsageError
+from refocal.cli.run import Stopped, UsageError
 
 if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
@@ -138,15 +138,23 @@ def apply_to_data_set(
                          f"({endings}); name a folder or such a file with -o.")  # fmt: skip
     if not is_folder:
         check_output(output, TABLES)
-    start = time.monotonic()
+    start, files = time.monotonic(), 0
 
     def tell(done: int, total: int, n_rows: int) -> None:
+        nonlocal files
+        files = done
         rate = n_rows / max(time.monotonic() - start, 1e-9)
         update(done, total, f"applying: {n_rows:,} rows, {rate / 1e6:.2f} million rows/s")
 
     client = None if scheduler is None else scale.connect(scheduler)
     try:
         written = scale.apply(calibrator, place, output, client=client, progress=tell, **options)
+    except KeyboardInterrupt as error:
+        if not is_folder or files == 0:
+            raise
+        raise Stopped(
+            f"stopped; {files:,} files are in {output}, and the same command goes on with the others."
+        ) from error
     finally:
         if client is not None:
             client.close()
@@ -165,8 +173,8 @@ def apply_to_data_set(
     there = f", {report['files_there_before']} of them there before" if report["files_there_before"] else ""
     bad = f" {report['rows_skipped']:,} bad rows have NaN or were left out." if report["rows_skipped"] else ""
     shape = f"{report['rows']:,} rows and {report['classes']:,} classes"
-    files = "" if output.is_file() else f" in {report['files']:,} files{there}"
-    out().print(f"Wrote {output}: probabilities of {shape}{files}.{bad}")
+    parts = "" if output.is_file() else f" in {report['files']:,} files{there}"
+    out().print(f"Wrote {output}: probabilities of {shape}{parts}.{bad}")
     tell_of_bad_parts([each.problem for each in written if each.problem is not None])
 
 

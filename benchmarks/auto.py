@@ -240,8 +240,8 @@ def tabular_table(rows: list[dict[str, Any]]) -> str:
     ]
     for m in loss:
         lines.append(
-            f"| {m} | {change(loss[m], loss['sigmoid']).mean():+.2f} % | {change(loss[m], best).max():+.2f} % "
-            f"| {100.0 * np.mean(list(error[m].values())):.2f} % | {change(brier[m], brier['sigmoid']).mean():+.2f} % "
+            f"| {m} | {change(loss[m], loss[SIGMOID]).mean():+.2f} % | {change(loss[m], best).max():+.2f} % "
+            f"| {100.0 * np.mean(list(error[m].values())):.2f} % | {change(brier[m], brier[SIGMOID]).mean():+.2f} % "
             f"| {max(map(abs, off[m].values())):.2f} |"
         )
     return "\n".join(lines)

@@ -41,8 +41,11 @@ def test_smoothing_is_a_hit_below_and_a_miss_above_all_rows():
     logits, labels, q = binary(300)
     ours = IsotonicCalibration(within="constant", base="softmax", smoothing=0.7).fit(logits, labels)
     x = q[:, 1]
+    share = labels.mean()  # of the class among the rows that are added, as among all
     fitted = IsotonicRegression(out_of_bounds="clip").fit(
-        np.concatenate([x, [x.min(), x.max()]]), np.append(labels, [1, 0]), np.append(np.ones(300), [0.7, 0.7])
+        np.concatenate([x, [x.min(), x.max()]]),
+        np.append(labels, [1, 0]),
+        np.append(np.ones(300), [0.7 * share, 0.7 * (1.0 - share)]),
     )
     p = fitted.predict(x)
     assert 0.0 < p.min() < p.max() < 1.0
@@ -182,3 +185,16 @@ def test_bbq_is_as_good_as_that_of_netcal():
         p = BayesianBinning(within=within, smoothing=2.0, base="softmax").fit(logits, labels).predict_proba(test)
         bound = metrics.log_loss(truth, np.log(np.stack([1 - theirs, theirs], axis=1)))
         assert metrics.log_loss(truth, np.log(p)) < min(bound, metrics.log_loss(truth, np.log(q_test)))
+
+
+@pytest.mark.parametrize("n_rows", [100, 1000])
+def test_constant_pools_of_rare_events_are_no_worse_than_their_share(n_rows):
+    """Votes of a forest, most of them 0: the rows that keep pools off 0 and 1 do not raise the share of a class."""
+    rng = np.random.default_rng(0)
+    votes = rng.binomial(20, 0.01 + 0.1 * rng.random(n_rows) ** 6) / 20.0
+    labels = (rng.random(n_rows) < 0.02 + 0.5 * votes).astype(int)
+    p = np.stack([1.0 - votes, votes], axis=1)
+    fitted = IsotonicCalibration(within="constant", input="probabilities").fit(p, labels)
+    share = labels.mean()
+    loss = -np.mean(np.log(fitted.predict_proba(p)[np.arange(n_rows), labels]))
+    assert loss <= -(share * np.log(share) + (1.0 - share) * np.log(1.0 - share)) + 1e-6

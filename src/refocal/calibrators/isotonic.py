@@ -23,7 +23,8 @@ class IsotonicCalibration(OneVsRest):
     ----------
     smoothing : float
         How many hits and misses, as the model expects them, every pool has seen beforehand. With
-        `within="constant"`: the weight of a hit below all rows and of a miss above them.
+        `within="constant"`: the weight of rows beside those of the fit, with the share of the class, hits below all
+        others and misses above them.
     within : "shift" or "constant"
         What happens in a pool: its rows move together, or all get the same probability, as in textbooks. The latter
         loses much with many classes.
@@ -65,9 +66,14 @@ class IsotonicCalibration(OneVsRest):
         ends = np.append(ties[1:], len(rows.score)) - 1
         hits, total = points.hits.copy(), points.total.copy()
         if self.within == "constant":
-            hits[0] += self.smoothing
-            total[0] += self.smoothing
-            total[-1] += self.smoothing
+            # So many rows with the share of the class, hits at the bottom and misses at the top: no pool is 0 or 1, and
+            # the log-loss of the rows cannot exceed that of their share.
+            n_rows = float(total.sum())
+            least = 1.0 / (n_rows + 2.0)
+            share = min(max(float(hits.sum()) / max(n_rows, 1e-300), least), 1.0 - least)
+            hits[0] += self.smoothing * share
+            total[0] += self.smoothing * share
+            total[-1] += self.smoothing * (1.0 - share)
         # Points without weight, of which there are any only where a class has no rows, do not matter.
         pools = isotonic_regression(hits / np.maximum(total, 1e-300), weights=np.maximum(total, 1e-300)).blocks
         first, last = pools[:-1], pools[1:] - 1

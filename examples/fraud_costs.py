@@ -13,7 +13,9 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(16_000, 6))
 log_odds = 1.5 * X[:, 0] + X[:, 1] * X[:, 2] - 4.5
 y = (rng.random(16_000) < 1 / (1 + np.exp(-log_odds))).astype(int)
-forest = RandomForestClassifier(50, min_samples_leaf=5, class_weight="balanced", random_state=0)
+forest = RandomForestClassifier(
+    50, min_samples_leaf=5, class_weight="balanced", random_state=0
+)
 X_train, X_test, y_train, y_test = X[:8_000], X[8_000:], y[:8_000], y[8_000:]
 p_before = forest.fit(X_train, y_train).predict_proba(X_test)
 
@@ -30,5 +32,7 @@ for when, p in (("before", p_before), ("after", p_after)):
         f"{when}: {found.expected_cost:.3f} a payment expected, {found.cost.value:.3f} paid "
         f"({found.cost.low:.3f} to {found.cost.high:.3f}); {found.automated.value:.0%} decided without a person"
     )
-before, after = (metrics.log_loss(y_test, np.log(np.maximum(p, 1e-6))) for p in (p_before, p_after))
+before, after = (
+    metrics.log_loss(y_test, np.log(np.maximum(p, 1e-6))) for p in (p_before, p_after)
+)
 print(f"log-loss on test data: {before:.4f} before, {after:.4f} after")

@@ -38,7 +38,9 @@ class TinyClassifier(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Output:
         """The mean score of the words that are not padding."""
         mask = attention_mask[..., None].to(self.scores.weight.dtype)
-        return Output(logits=3.0 * 2.0 * (self.scores(input_ids) * mask).sum(1) / mask.sum(1))
+        return Output(
+            logits=3.0 * 2.0 * (self.scores(input_ids) * mask).sum(1) / mask.sum(1)
+        )
 
 
 def batches(model: TinyClassifier, n: int) -> Iterator[dict[str, Tensor]]:
@@ -62,10 +64,15 @@ found = collect_logits(model, batches(model, 40))
 calibrator = FocalTemperatureScaling(objective="nll").fit(found.logits, found.labels)
 print(f"gamma = {calibrator.gamma_:.2f}, temperature = {calibrator.temperature_:.2f}")
 report = calibrator.fit_report_
-print(f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after")
+print(
+    f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after"
+)
 
 # %% The calibrator as a layer behind the model
 layer = calibrator.to_torch()
 batch = next(batches(model, 1))
 batch.pop("labels")
-print("probabilities of one sentence:", layer(model(**batch).logits)[0].float().exp().tolist())
+print(
+    "probabilities of one sentence:",
+    layer(model(**batch).logits)[0].float().exp().tolist(),
+)

@@ -27,14 +27,19 @@ def blocks_of_tokens() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Stands for a model at work: logits (tokens, vocabulary) in bfloat16 that are twice too large, and next words."""
     for _ in range(BLOCKS):
         honest = 3.0 * torch.randn(BLOCK, VOCABULARY)
-        yield (2.0 * honest).to(torch.bfloat16), torch.multinomial(honest.softmax(-1), 1)[:, 0]
+        yield (
+            (2.0 * honest).to(torch.bfloat16),
+            torch.multinomial(honest.softmax(-1), 1)[:, 0],
+        )
 
 
 # %% Write the logits block by block, map the file, and fit
 torch.manual_seed(0)
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "logits.npy"
-    file = np.lib.format.open_memmap(path, "w+", np.float16, (BLOCK * BLOCKS, VOCABULARY))
+    file = np.lib.format.open_memmap(
+        path, "w+", np.float16, (BLOCK * BLOCKS, VOCABULARY)
+    )
     labels = np.empty(BLOCK * BLOCKS, dtype=np.int64)
     for i, (logits, words) in enumerate(blocks_of_tokens()):
         rows = slice(i * BLOCK, (i + 1) * BLOCK)
@@ -43,10 +48,14 @@ with tempfile.TemporaryDirectory() as folder:
     calibrator = TemperatureScaling().fit(np.load(path, mmap_mode="r"), labels)
 print(f"temperature = {calibrator.temperature_:.2f}")
 report = calibrator.fit_report_
-print(f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after")
+print(
+    f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after"
+)
 
 # %% The calibrator as a layer behind the model
 layer: CalibrationLayer = calibrator.to_torch()
 logits, words = next(blocks_of_tokens())
 log_p = layer(logits.float())
-print(f"mean log-probability of the next word: {log_p.gather(1, words[:, None]).mean().item():.3f}")
+print(
+    f"mean log-probability of the next word: {log_p.gather(1, words[:, None]).mean().item():.3f}"
+)

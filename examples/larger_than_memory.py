@@ -27,15 +27,25 @@ def labels_of(part: int) -> np.ndarray:
 
 
 logits, labels = (
-    da.concatenate([da.from_delayed(delayed(make)(part), shape, dtype) for part in range(PARTS)])
-    for make, shape, dtype in ((logits_of, (ROWS, CLASSES), float), (labels_of, (ROWS,), int))
+    da.concatenate(
+        [da.from_delayed(delayed(make)(part), shape, dtype) for part in range(PARTS)]
+    )
+    for make, shape, dtype in (
+        (logits_of, (ROWS, CLASSES), float),
+        (labels_of, (ROWS,), int),
+    )
 )
 
 # %% `fit` takes Dask arrays: a few parts are in memory at a time, here or on the workers of a cluster
 calibrator = FocalTemperatureScaling(objective="nll").fit(logits, labels)
-print(f"{len(logits):,} rows in {logits.numblocks[0]} parts: temperature = {calibrator.temperature_:.2f}")
+print(
+    f"{len(logits):,} rows in {logits.numblocks[0]} parts: temperature = {calibrator.temperature_:.2f}"
+)
 
 # %% `evaluate` takes blocks of new rows
-found = evaluate(blocks([(logits_of(part), labels_of(part)) for part in (100, 101)]), {"fts": calibrator})
+found = evaluate(
+    blocks([(logits_of(part), labels_of(part)) for part in (100, 101)]),
+    {"fts": calibrator},
+)
 before, after = (found[name].measures["log_loss"].value for name in ("none", "fts"))
 print(f"log-loss on test data: {before:.4f} before, {after:.4f} after")

@@ -25,14 +25,21 @@ for today, day in enumerate(days):
         monitor.add_labels(ids[today - 2], labels[today - 2])
         if monitor.alarm:
             break
-print(f"on {day} the monitor says: {monitor.advice().action}. {monitor.advice().reason}")
+print(
+    f"on {day} the monitor says: {monitor.advice().action}. {monitor.advice().reason}"
+)
 
 # %% Fit again on the days since the change, and check on the days to come
 known = slice(18, today - 1)
-calibrator = LogisticCalibration(input="log-odds").fit(log_odds[known].ravel(), labels[known].ravel())
+calibrator = LogisticCalibration(input="log-odds").fit(
+    log_odds[known].ravel(), labels[known].ravel()
+)
 monitor.restart()
 later = slice(today + 1, 30)
 p_before, y_test = p[later].ravel(), labels[later].ravel()
 p_after = calibrator.predict_proba(log_odds[later].ravel())[:, 1]
-before, after = (metrics.log_loss(y_test, np.log(np.stack([1 - q, q], axis=1))) for q in (p_before, p_after))
+before, after = (
+    metrics.log_loss(y_test, np.log(np.stack([1 - q, q], axis=1)))
+    for q in (p_before, p_after)
+)
 print(f"log-loss on the days after: {before:.4f} before, {after:.4f} after")

@@ -24,14 +24,17 @@ LABELS = ("beach", "people", "boat", "sunset", "dog", "snow")
 def make_images(n: int) -> tuple[Tensor, Tensor]:
     """Features of photographs and which of six labels apply; the last ones are rare."""
     x = torch.randn(n, 8)
-    odds = 1.5 * x[:, :6] + 0.5 * x[:, 1:7] - torch.tensor([0.5, 0.0, 1.5, 2.0, 3.0, 4.5])
+    odds = (
+        1.5 * x[:, :6] + 0.5 * x[:, 1:7] - torch.tensor([0.5, 0.0, 1.5, 2.0, 3.0, 4.5])
+    )
     return x, (torch.rand(n, 6) < odds.sigmoid()).float()
 
 
 # %% Train with sigmoid focal loss
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 6))
-loss = SigmoidFocalLoss(gamma=2.0, alpha=0.25)  # RetinaNet's: scores come out too low, and close to one another
+# RetinaNet's: scores come out too low, and close to one another
+loss = SigmoidFocalLoss(gamma=2.0, alpha=0.25)
 optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
 for _ in range(300):
     x, y = make_images(256)
@@ -41,14 +44,30 @@ for _ in range(300):
 
 # %% Collect log-odds, and calibrate each label
 validation, test = (
-    collect_logits(model, [make_images(500) for _ in range(4)], input="log-odds", progress=False) for _ in range(2)
+    collect_logits(
+        model, [make_images(500) for _ in range(4)], input="log-odds", progress=False
+    )
+    for _ in range(2)
 )
 assert isinstance(validation, MultiLabelPredictions)
-calibrator = MultiLabelCalibration(per_label=True).fit(validation.logits, validation.labels)
-before, after = test.logits.sigmoid().numpy(), calibrator.predict_proba(test.logits).numpy()
-for label, rate, raw, p in zip(LABELS, test.labels.mean(axis=0), before.mean(axis=0), after.mean(axis=0), strict=True):
+calibrator = MultiLabelCalibration(per_label=True).fit(
+    validation.logits, validation.labels
+)
+before, after = (
+    test.logits.sigmoid().numpy(),
+    calibrator.predict_proba(test.logits).numpy(),
+)
+for label, rate, raw, p in zip(
+    LABELS,
+    test.labels.mean(axis=0),
+    before.mean(axis=0),
+    after.mean(axis=0),
+    strict=True,
+):
     print(f"{label}: applies to {rate:.1%}, mean score {raw:.1%}, calibrated {p:.1%}")
-print(f"Brier score: {brier_score(test.labels, before):.4f} before, {brier_score(test.labels, after):.4f} after")
+print(
+    f"Brier score: {brier_score(test.labels, before):.4f} before, {brier_score(test.labels, after):.4f} after"
+)
 
 # %% The calibrator as a layer, an ONNX file and JSON
 calibrated = nn.Sequential(model, calibrator.to_torch()).eval()

@@ -11,7 +11,12 @@ from refocal import FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.maps import log_softmax
 
 # %% The network's logits are in the repository, 5,000 rows to fit on and 10,000 to test
-CELL = Path(__file__).parents[1] / "paper" / "results" / "cifar100-resnet50-focal-7-1-494dc848"
+CELL = (
+    Path(__file__).parents[1]
+    / "paper"
+    / "results"
+    / "cifar100-resnet50-focal-7-1-494dc848"
+)
 saved = np.load(CELL / "logits.npz")
 logits, labels = saved["val"].astype(np.float64), saved["yv"].astype(int)
 test_logits, test_labels = saved["test"].astype(np.float64), saved["yt"].astype(int)
@@ -20,10 +25,17 @@ test_logits, test_labels = saved["test"].astype(np.float64), saved["yt"].astype(
 # Published are means of five trainings; this is a sixth, with the same recipe.
 PUBLISHED = {"TS": (0.83, 1.83), "FTS": (0.83, 0.99)}
 for name, kind in (("TS", TemperatureScaling), ("FTS", FocalTemperatureScaling)):
-    by_loss, by_ece = (kind(objective=objective, search="grid").fit(logits, labels) for objective in ("nll", "ece"))
+    by_loss, by_ece = (
+        kind(objective=objective, search="grid").fit(logits, labels)
+        for objective in ("nll", "ece")
+    )
     loss = metrics.log_loss(test_labels, by_loss.predict_log_proba(test_logits))
-    ece = metrics.expected_calibration_error(test_labels, by_ece.predict_proba(test_logits))
-    print(f"{name}: log-loss {loss:.3f}, ECE {ece:.2%}; published {PUBLISHED[name][0]}, {PUBLISHED[name][1]} %")
+    ece = metrics.expected_calibration_error(
+        test_labels, by_ece.predict_proba(test_logits)
+    )
+    print(
+        f"{name}: log-loss {loss:.3f}, ECE {ece:.2%}; published {PUBLISHED[name][0]}, {PUBLISHED[name][1]} %"
+    )
 
 # %% What focal temperature scaling gains on this network
 before, after = metrics.log_loss(test_labels, log_softmax(test_logits)), loss

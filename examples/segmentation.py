@@ -21,8 +21,15 @@ UNLABELLED = 255
 def make_images(n: int) -> tuple[Tensor, Tensor]:
     """Noisy stripes of three kinds; a frame of unlabelled pixels around them."""
     masks = (torch.arange(24)[:, None] // 8).expand(24, 24).repeat(n, 1, 1)
-    masks = torch.stack([m.roll(int(s), dims=0) for m, s in zip(masks, torch.randint(24, (n,)), strict=True)])
-    images = nn.functional.one_hot(masks, 3).permute(0, 3, 1, 2).float() + 1.5 * torch.randn(n, 3, 24, 24)
+    masks = torch.stack(
+        [
+            m.roll(int(s), dims=0)
+            for m, s in zip(masks, torch.randint(24, (n,)), strict=True)
+        ]
+    )
+    images = nn.functional.one_hot(masks, 3).permute(
+        0, 3, 1, 2
+    ).float() + 1.5 * torch.randn(n, 3, 24, 24)
     masks[:, :2] = masks[:, -2:] = UNLABELLED
     return images, masks
 
@@ -44,14 +51,20 @@ found = collect_logits(model, validation, ignore_index=UNLABELLED)
 print(f"{len(found)} labelled pixels")
 calibrator = FocalTemperatureScaling(objective="nll").fit(found.logits, found.labels)
 report = calibrator.fit_report_
-print(f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after")
+print(
+    f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after"
+)
 
 # %% Model and calibrator as one exported program
 calibrated = nn.Sequential(model, calibrator.to_torch(class_axis=1)).eval()
 images, _ = make_images(2)
-program = torch.export.export(calibrated, (images,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+program = torch.export.export(
+    calibrated, (images,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)
+)
 with tempfile.TemporaryDirectory() as folder:
     torch.export.save(program, Path(folder) / "segmentation.pt2")
     again = torch.export.load(Path(folder) / "segmentation.pt2").module()
 images, _ = make_images(5)
-print(f"largest difference after export: {(again(images) - calibrated(images)).abs().max().item():.1e}")
+print(
+    f"largest difference after export: {(again(images) - calibrated(images)).abs().max().item():.1e}"
+)

@@ -30,6 +30,11 @@ append_to_onnx("model.onnx", calibrator, "calibrated.onnx")
 
 # The new file, in the place of the old one.
 (before,) = onnxruntime.InferenceSession("model.onnx").run(["logits"], {"x": x[2000:]})
-(after,) = onnxruntime.InferenceSession("calibrated.onnx").run(["probabilities"], {"x": x[2000:]})
-losses = [metrics.log_loss(labels[2000:], log_p) for log_p in (log_softmax(before), np.log(after))]
+(after,) = onnxruntime.InferenceSession("calibrated.onnx").run(
+    ["probabilities"], {"x": x[2000:]}
+)
+losses = [
+    metrics.log_loss(labels[2000:], log_p)
+    for log_p in (log_softmax(before), np.log(after))
+]
 print(f"log-loss on test data: {losses[0]:.3f} before, {losses[1]:.3f} after")

@@ -13,9 +13,16 @@ from refocal.nn import collect_logits
 # Stands for your model and data: a network that overfits 300 points, and new points.
 torch.manual_seed(0)
 points = torch.randn(4300, 2)
-labels = (points[:, 0] + 0.8 * torch.randn(4300) > 0).long() + (points[:, 1] > 0.5).long()
-train, validation, test = (TensorDataset(points[i], labels[i]) for i in torch.arange(4300).split([300, 2000, 2000]))
-model = nn.Sequential(nn.Linear(2, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 3))
+labels = (points[:, 0] + 0.8 * torch.randn(4300) > 0).long() + (
+    points[:, 1] > 0.5
+).long()
+train, validation, test = (
+    TensorDataset(points[i], labels[i])
+    for i in torch.arange(4300).split([300, 2000, 2000])
+)
+model = nn.Sequential(
+    nn.Linear(2, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 3)
+)
 optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
 for _ in range(150):
     optimiser.zero_grad()

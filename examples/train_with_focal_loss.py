@@ -18,7 +18,9 @@ def make_data(n: int, generator: torch.Generator) -> TensorDataset:
     """Three overlapping clouds in the plane."""
     labels = torch.randint(3, (n,), generator=generator)
     centres = torch.tensor([[0.0, 0.0], [1.5, 0.0], [0.0, 1.5]])
-    return TensorDataset(centres[labels] + torch.randn(n, 2, generator=generator), labels)
+    return TensorDataset(
+        centres[labels] + torch.randn(n, 2, generator=generator), labels
+    )
 
 
 # %% Train with focal loss
@@ -30,7 +32,9 @@ model = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 3))
 loss = FocalLoss(gamma=3.0)
 optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
 for _ in range(10):
-    for features, labels in DataLoader(train, batch_size=100, shuffle=True, generator=generator):
+    for features, labels in DataLoader(
+        train, batch_size=100, shuffle=True, generator=generator
+    ):
         optimiser.zero_grad()
         loss(model(features), labels).backward()
         optimiser.step()

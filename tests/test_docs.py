@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import re
 import sys
 from collections import defaultdict
@@ -32,15 +34,34 @@ def test_block_runs(block, tmp_path, monkeypatch):
         printed[sys._getframe(1).f_lineno] += " ".join(map(str, values)) + "\n"
 
     exec(compile(block, "<docs>", "exec"), {"print": note})  # noqa: S102
-    for number, line in enumerate(block.splitlines(), start=1):
-        claim = re.match(r"\s*print\(.*\)\s+# (.*)", line)
-        if claim:
-            claims, shown = NUMBER.findall(claim[1]), [float(v) for v in NUMBER.findall(printed[number])]
-            assert len(claims) <= len(shown), f"{line.strip()} printed {printed[number]}"
-            for claimed, value in zip(claims, shown, strict=False):
-                digits = len(claimed.split("e")[0].split(".")[1])
-                exponent = int(claimed.split("e")[1]) if "e" in claimed else 0
-                assert value == pytest.approx(float(claimed), abs=0.51 * 10.0 ** (exponent - digits)), line
+    for line, first, last, claim in claims_of(block):
+        claims = NUMBER.findall(claim)
+        shown = [float(v) for n in range(first, last + 1) for v in NUMBER.findall(printed[n])]
+        assert len(claims) <= len(shown), f"{line} printed {shown}"
+        for claimed, value in zip(claims, shown, strict=False):
+            digits = len(claimed.split("e")[0].split(".")[1])
+            exponent = int(claimed.split("e")[1]) if "e" in claimed else 0
+            assert value == pytest.approx(float(claimed), abs=0.51 * 10.0 ** (exponent - digits)), line
+
+
+def claims_of(block):
+    """Each call of print with a comment behind it or on the lines below: its text, its lines and the comment."""
+    lines = block.splitlines()
+    for node in ast.walk(ast.parse(block)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "print":
+            behind = lines[node.end_lineno - 1].encode()[node.end_col_offset :].decode()
+            below = itertools.takewhile(lambda line: line.strip().startswith("# "), lines[node.end_lineno :])
+            comments = [behind] if behind.strip() else list(below)
+            yield lines[node.lineno - 1].strip(), node.lineno, node.end_lineno, " ".join(comments)
+
+
+def test_code_blocks_are_at_most_88_columns_wide():
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        if page.name == "commands.md":  # made from the commands' own help
+            continue
+        for indent, code in re.findall(r"^( *)```\w*\n(.*?)^\1```", page.read_text(), re.S | re.M):
+            for line in code.splitlines():
+                assert len(line) - len(indent) <= 88, f"{page.relative_to(ROOT)}: {line}"
 
 
 def test_what_the_readme_names_as_its_proof_is_there():

@@ -1,8 +1,8 @@
 """Every check of what users pass in, each written once.
 
 A check returns what is valid, ready to compute with, or raises an error that names the argument, what was expected
-and what came. Values are checked whenever they can be read; inside `jax.jit` or `torch.compile` only shapes and dtypes
-exist, so there only those are checked.
+and what was received. Values are checked whenever they can be read; inside `jax.jit` or `torch.compile` only shapes
+and dtypes exist, so there only those are checked.
 """
 
 from __future__ import annotations

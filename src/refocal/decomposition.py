@@ -27,7 +27,7 @@ class LogLossDecomposition(NamedTuple):
     """total = calibration + refinement: what recalibration removes, and what it cannot.
 
     >>> parts = LogLossDecomposition(total=0.9, calibration=0.2, refinement=0.7)
-    >>> parts.calibration / parts.total  # the share that a calibrator can mend
+    >>> parts.calibration / parts.total  # the share that a calibrator can remove
     0.22222222222222224
     """
 

@@ -78,7 +78,7 @@ class ConvergenceError(RefocalError, ArithmeticError):
 
 
 class InputError(RefocalError, ValueError):
-    """An argument is not what the function needs; knows which, what was expected and what came.
+    """An argument is not what the function needs; knows which, what was expected and what was received.
 
     >>> from refocal.maps import focal
     >>> try:

@@ -74,7 +74,7 @@ class Bins(NamedTuple):
         """By how much the log-odds in a bin were too low.
 
         log((hits + m) / (expected hits + m)) less the same for misses: a bin with few rows hardly moves, and one
-        without hits moves by what its rows can bear out.
+        without hits moves by what its rows support.
         """
         expected_misses = np.maximum(self.total - self.expected, 0.0)
         seen = np.log(self.hits + smoothing) - np.log(self.misses + smoothing)
@@ -91,7 +91,7 @@ class OneVsRest(Calibrator):
 
     With two classes one curve does, that of the second class. A curve starts from what the model says at its best
     temperature, with two classes from Platt's line, which has an intercept, and moves away from it only as far as the
-    rows of its class bear out, so that a thousand classes with ten rows each are no worse than temperature scaling. No
+    rows of its class support, so that a thousand classes with ten rows each are no worse than temperature scaling. No
     probability is 0 unless a logit is -inf. The order of the classes can change, and so can the accuracy: `fit_report_`
     says by how much.
 

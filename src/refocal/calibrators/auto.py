@@ -42,7 +42,7 @@ STANDARD_ERRORS = 0.25
 
 
 class AutoCalibration(HasFocalPoint, Calibrator):
-    """The calibrator to start with: as much of a scaling, the focal map and a confidence curve as the rows bear out.
+    """The calibrator to start with: as much of a scaling, the focal map and a confidence curve as the rows support.
 
     Three classes or more:
 

@@ -23,7 +23,7 @@ class BetaCalibration(OneVsRest):
     ----------
     smoothing : float
         The weight of the prior that a, b and c are those of the identity, give or take 1/√smoothing; near 0 the fit is
-        the plain one, which goes to infinity where rows can be told apart without an error.
+        the plain one, which goes to infinity where the classes can be separated without an error.
     base : "temperature" or "softmax"
         What the curves start from.
     input : "logits" or "probabilities"

@@ -16,7 +16,7 @@ from refocal.cli.printing import out, print_json
 def explore(
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")] = Path("explore.html"),
     show: Annotated[
-        bool | None, typer.Option("--open/--no-open", help="Open it in a browser; by default where a terminal is.")
+        bool | None, typer.Option("--open/--no-open", help="Open it in a browser; default: only in a terminal.")
     ] = None,
     json: options.Json = False,
 ) -> None:

@@ -46,7 +46,7 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, 
         task = bar.add_task(first, total=None)
 
         def update(done: float, total: int, words: str) -> None:
-            # A total of 0 is one that nobody knows: the bar moves to and fro.
+            # A total of 0 is unknown: the bar moves back and forth.
             bar.update(task, completed=done, total=total or None, description=words)
 
         yield update

@@ -288,4 +288,4 @@ def _described(calibrator: Calibrator | None, whole: bool) -> dict[str, Any] | N
 
 
 def _silent(done: float, total: int, words: str) -> None:
-    """Report to nobody."""
+    """Report nothing."""

@@ -84,7 +84,7 @@ class CalibrationMonitor:
         probabilities : array (N,) or (N, C)
             What was predicted.
         labels : array (N,), optional
-            What came of it. Without them `ids` are needed, and the rows wait for `add_labels`.
+            The outcomes. Without them `ids` are needed, and the rows wait for `add_labels`.
         ids : sequence of N, optional
             The name of each row, for labels that come later.
         period : str, int or date, optional

@@ -61,6 +61,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md docs examples src tools paper/docs paper/src
 
 check: lint
 	$(PYTEST) -m "not slow and not long" tests src

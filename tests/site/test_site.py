@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["index.html", "start.html", "concepts/measuring.html", "guide/choosing.html", "reference/metrics.html"]
+PAGES += ["gallery.html", "examples/groups.html", "methods.html", "metric-cards.html", "glossary.html"]
 SHOWN = "return [document.body.dataset.mdColorScheme, document.readyState]"
 WIDEST = "return [document.documentElement.scrollWidth, window.innerWidth]"
 

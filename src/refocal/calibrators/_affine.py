@@ -20,7 +20,7 @@ from refocal.maps.affine import features, transform
 # Rows are walked through in blocks of so many numbers: large enough for matrix products, small enough for memory.
 BLOCK = 1 << 20
 MAX_STEPS = 200
-# The scale of the parameters is taken from about so many rows of a block.
+# The scale of the parameters, for fits that only help to choose, is taken from about so many rows of a block.
 SCALE_ROWS = 2_000
 # Gradient, in units of the scaled parameters, and relative gain of a step at which a fit ends; and the gain for fits
 # that only help to choose, which then lose 1e-5 of log-loss at most and take half the time.
@@ -65,7 +65,9 @@ def fit_affine(
     """
     ridge = _ridge(penalty, dataset.n_classes, matrix)
     z: dict[str, Any] = {"kind": kind, "temperature": temperature, "total_weight": dataset.total_weight}
-    curvature = dataset.reduce(Pass(partial(_curvature, matrix=matrix, **z), np.add))
+    # Some rows give the scale of a fit that only helps to choose; another path would end another fit elsewhere.
+    n_rows = SCALE_ROWS if gain > SMALL_GAIN else None
+    curvature = dataset.reduce(Pass(partial(_curvature, matrix=matrix, n_rows=n_rows, **z), np.add))
 
     def loss(parameters: Vector) -> tuple[float, Vector]:
         task = partial(_loss, parameters=parameters, matrix=matrix, exact=exact, **z)
@@ -170,12 +172,11 @@ def _loss(
     return np.concatenate([[loss], slope.ravel(), offset])
 
 
-def _curvature(block: Block, matrix: bool, kind: str, temperature: float, total_weight: float) -> Vector:
-    """A block's part of the diagonal of the log-loss's Hessian at temperature scaling.
-
-    It only scales the parameters, so that some of the rows will do.
-    """
-    step = max(1, block.n_rows // SCALE_ROWS)
+def _curvature(
+    block: Block, matrix: bool, n_rows: int | None, kind: str, temperature: float, total_weight: float
+) -> Vector:
+    """A block's part of the diagonal of the log-loss's Hessian at temperature scaling, of `n_rows` or all rows."""
+    step = 1 if n_rows is None else max(1, block.n_rows // n_rows)
     z, share = features_of(block, kind, temperature)[::step], step * _shares(block, total_weight)[::step]
     slope, offset = np.zeros((z.shape[1], z.shape[1]) if matrix else z.shape[1]), np.zeros(z.shape[1])
     for rows in row_blocks(len(z), z.shape[1], entries=BLOCK):

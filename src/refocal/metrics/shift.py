@@ -29,7 +29,7 @@ def mean_bias_interval(y_true: Any, probabilities: Any, *, level: float = 0.95, 
     the accuracy take the place of probability and rate.
 
     >>> found = mean_bias_interval([0] * 20, [0.1] * 20)
-    >>> found.value, round(found.low, 3), round(found.high, 3)
+    >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
     (0.1, -0.061, 0.1)
     """
     check_level(level, "mean_bias_interval")

@@ -65,7 +65,8 @@ class CalibrationLayer(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Log-probabilities, of the shape of the logits; of log-odds with one axis more."""
-        if self.input == "log-odds" or self.class_axis == 0 or logits.numel() <= BLOCK or not is_walkable(logits):
+        # Where the rows are not there yet their number must not be asked for.
+        if not is_walkable(logits) or self.input == "log-odds" or self.class_axis == 0 or logits.numel() <= BLOCK:
             return self._log_probabilities(logits)
         log_p = torch.empty_like(logits)
         for rows in row_blocks(logits.shape[0], logits[0].numel(), entries=BLOCK):

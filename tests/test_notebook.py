@@ -110,6 +110,9 @@ def test_views_have_charts_of_their_numbers():
     figure = found.plot()
     assert [len(ax.lines) > 0 for ax in figure.axes] == [True] * 3
     assert len(replace(found, chosen="none").plot().axes) == 2
+    two = Predictions.from_logits(*draw_logits(400, 2))
+    axis = compare(two, two, ["ts"], n_resamples=2).plot().axes[0]
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("probability of class 1", "share of class 1")
     plt.close("all")
     # A curve alone where all classes share it; one for each class otherwise. Axes and diagonal are paths as well.
     alike, each = (kind().fit(logits, labels)._repr_html_() for kind in (TemperatureScaling, IsotonicCalibration))

@@ -14,6 +14,7 @@ from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
 from refocal.evaluate.summary import ranked
 from refocal.metrics import METRICS, Interval, ReliabilityBand, ReliabilityCurve, StreamedCalibration
 from refocal.metrics.record import Metric
+from refocal.report.terms import CONFIDENCE, Terms, terms_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +35,11 @@ def plot_reliability(
     ax: Axes | None = None,
     *,
     title: str = "",
+    terms: Terms = CONFIDENCE,
 ) -> Axes:
     """Accuracy against confidence, bin by bin, over the band from `low` to `high`.
+
+    `terms` say what the two are called; `terms_of` an evaluation of two classes is about the positive one.
 
     The band of an evaluation is where calibrated predictions would lie; that of `metrics.reliability_curve` and of
     `CalibrationHistogram.compute` is where the accuracy may lie.
@@ -60,7 +64,7 @@ def plot_reliability(
         markeredgewidth=0,
         clip_on=False,
     )
-    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy", aspect="equal")
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=terms.probability, ylabel=terms.outcome, aspect="equal")
     return ax
 
 
@@ -171,7 +175,7 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
     shown = [before] if after is before else [before, after]
     figure, axes = plt.subplots(1, len(shown) + 1, figsize=(4.4 * (len(shown) + 1), 4.0), layout="constrained")
     for ax, method in zip(axes, shown, strict=False):
-        plot_reliability(method.reliability, ax, title=method.title)
+        plot_reliability(method.reliability, ax, title=method.title, terms=terms_of(evaluation))
     plot_comparison(evaluation, ax=axes[-1], title="every method")
     return figure
 

@@ -83,4 +83,4 @@ def _report() -> str:
     from refocal.report import render
 
     validation, test = load_sample(SAMPLE)
-    return render(compare(validation, test, DEMO_METHODS, chosen="fts", title=SAMPLES[SAMPLE], n_resamples=200))
+    return render(compare(validation, test, DEMO_METHODS, title=SAMPLES[SAMPLE], n_resamples=200))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
     from refocal.evaluate import Evaluation
 
-DEMO_METHODS = ("ts", "focal", "fts", "fts-nll")
+DEMO_METHODS = ("auto", "ts", "focal", "fts", "fts-nll")
 
 app = typer.Typer(
     name="refocal",
@@ -74,9 +74,7 @@ def demo(
     parts = load_sample(sample)
     with progress("reading", quiet=json) as update:
         title = SAMPLES[sample]
-        found = compare(
-            *parts, DEMO_METHODS, chosen="fts", title=title, n_resamples=resamples, seed=seed, progress=update
-        )
+        found = compare(*parts, DEMO_METHODS, title=title, n_resamples=resamples, seed=seed, progress=update)
     sharing.finish(found, None, output, json)
 
 

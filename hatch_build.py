@@ -24,8 +24,14 @@ FLAGS = ["-O3", "-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden", "-ffp-c
 
 
 def compile_kernel() -> str | None:
-    """Write the library; None, or why there is none. An older one is never left behind."""
-    LIBRARY.unlink(missing_ok=True)
+    """Write the library; None, or why there is none. An older one is replaced at once, or removed."""
+    problem = _compile()
+    if problem is not None:
+        LIBRARY.unlink(missing_ok=True)
+    return problem
+
+
+def _compile() -> str | None:
     if os.environ.get("REFOCAL_NO_KERNEL"):
         return "REFOCAL_NO_KERNEL is set"
     compiler = shlex.split(os.environ.get("CC", "cc"))

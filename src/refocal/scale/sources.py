@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -23,7 +24,7 @@ TEXT_BLOCK, READ_BLOCK, LONGEST_CELL = 1 << 21, 1 << 19, 64
 FIRST_TEXT = 1 << 16
 
 
-class Source:
+class Source(ABC):
     """An open file: the names of its columns, those of them that hold lists, and batches of its rows.
 
     `n_lost` counts rows that were left out because they cannot be read at all; only a `lenient` source leaves any out.
@@ -52,9 +53,9 @@ class Source:
         lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
         return {field.name for field in self.schema if any(test(field.type) for test in lists)}
 
+    @abstractmethod
     def batches(self, columns: Sequence[str] | None, n_rows: int) -> Iterator[Any]:
         """Record batches of some columns, or of all, from the first row on."""
-        raise NotImplementedError
 
     @contextmanager
     def _reading(self, kind: str) -> Iterator[None]:

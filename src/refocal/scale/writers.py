@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +20,7 @@ from refocal.scale.extras import need
 LABEL, PROBABILITIES = "label", "probabilities"
 
 
-class Writer:
+class Writer(ABC):
     """A file that blocks of probabilities are added to; a context manager.
 
     Of two classes there may be one probability a row, which is called `p`.
@@ -46,13 +47,14 @@ class Writer:
         flat = arrow.array(probabilities.reshape(-1))
         return {PROBABILITIES: arrow.FixedSizeListArray.from_arrays(flat, len(self.names))}
 
+    @abstractmethod
     def _add(self, table: Any) -> None:
-        raise NotImplementedError
+        """Add the rows of a table of pyarrow."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: Any) -> None:  # noqa: B027 - most have nothing to close
         pass
 
 

@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs, and prints what its comments say."""
+"""Every Python block of the README, the docs and the paper's pages runs, and prints what its comments say."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import pytest
 from helpers import python_blocks
 
 ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "paper" / "docs").glob("*.md"))]
 BLOCKS = [
     pytest.param(block, id=f"{page.relative_to(ROOT)}-{i}")
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for page in PAGES
     for i, block in enumerate(python_blocks(page))
 ]
 
@@ -56,7 +57,7 @@ def claims_of(block):
 
 
 def test_code_blocks_are_at_most_88_columns_wide():
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    for page in PAGES:
         if page.name == "commands.md":  # made from the commands' own help
             continue
         for indent, code in re.findall(r"^( *)```\w*\n(.*?)^\1```", page.read_text(), re.S | re.M):

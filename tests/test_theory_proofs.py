@@ -1,4 +1,4 @@
-"""Each step of the proofs in docs/theory.md: by arbitrary precision, quadrature, or bounds that hold between points."""
+"""Each step of the proofs in paper/docs/theory.md: by arbitrary precision, quadrature or bounds between grid points."""
 
 from __future__ import annotations
 

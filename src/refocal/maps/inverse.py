@@ -22,8 +22,8 @@ def inverse_focal(log_p: Array, gamma: float | Array, *, class_weight: Array = N
 
     With x(q) the logarithm of the map's weight, x(q_j) - x(q_top) must equal log p_j - log p_top and the q_j must sum
     to 1. Given q_top, the first fixes the others and the second is strictly monotone, so there is one solution; for
-    γ < 0 the margin is min(1/2, 1+γ) (docs/theory.md). A few Newton steps find it; the last one carries the gradient,
-    which makes that gradient exact. `class_weight`, as in `focal`, is multiplied in first.
+    γ < 0 the margin is min(1/2, 1+γ) (paper/docs/theory.md). A few Newton steps find it; the last one carries the
+    gradient, which makes that gradient exact. `class_weight`, as in `focal`, is multiplied in first.
 
     >>> import numpy as np
     >>> np.exp(inverse_focal(np.log([0.8, 0.2]), gamma=2.0)).round(4)

@@ -1,4 +1,4 @@
-"""What the paper proves about focal loss and temperature scaling, and what holds where it errs (docs/theory.md)."""
+"""What the paper proves about focal loss and temperature scaling, with corrections (paper/docs/theory.md)."""
 
 from refocal.theory.bounds import TemperatureRange, temperature_bounds, tight_temperature_bounds
 from refocal.theory.closest import ClosestTemperature, closest_temperature

@@ -35,7 +35,7 @@ def temperature_bounds(gamma: float) -> TemperatureRange:
     """Proposition 3: for every log-odds s, FC(s) lies between σ(s/T) for T = 1/(γ+1) and 1/(γ+1-log(γ+1)/2).
 
     For γ > 0 the lower temperature is the more confident side: σ(s/T_upper) < FC(s) < σ(s/T_lower) for s > 0, mirrored
-    for s < 0. (The paper prints the temperatures as 1/T and so the inequalities reversed; docs/theory.md has a proof.)
+    for s < 0. The paper prints the temperatures as 1/T and so reverses the inequalities: see paper/docs/theory.md.
     For -1 < γ < 0 the same two temperatures bound the map, in the other order.
 
     >>> temperature_bounds(4.0)

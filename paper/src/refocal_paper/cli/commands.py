@@ -208,7 +208,7 @@ def table(
 
 @app.command(
     epilog="Examples:\n\nrefocal-paper claims paper/results\n\n"
-    "refocal-paper claims paper/results --page paper/docs/reproduction.md --page docs/calibrators.md"
+    "refocal-paper claims paper/results --page paper/docs/reproduction.md --page paper/docs/theory.md"
 )
 def claims(
     runs: Annotated[Path, typer.Argument(help="The folder that holds the cells' folders.")],

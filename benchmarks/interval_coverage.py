@@ -1,4 +1,4 @@
-"""Do 95 % intervals cover 95 %? The coverage tables of docs/metrics.md, from models whose true errors are known.
+"""Do 95 % intervals cover 95 %? The coverage tables of benchmarks/results/metrics.md, on models with known errors.
 
 python benchmarks/interval_coverage.py                the default interval of every metric, beside resampling rows
 python benchmarks/interval_coverage.py --differences  the paired difference of two calibrators on the same rows

@@ -1,4 +1,4 @@
-"""Parity with other packages, to 1e-9 wherever the definitions agree; docs/metrics.md says where they do not."""
+"""Parity with other packages, to 1e-9 where definitions agree; benchmarks/results/metrics.md lists the differences."""
 
 from __future__ import annotations
 

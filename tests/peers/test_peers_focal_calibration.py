@@ -1,7 +1,7 @@
 """The metrics and the grid search of the code of Mukhoti et al. (2020), written as loops, beside ours.
 
 Its bins are closed on the right, so no confidence of these rows lies on an edge. Its AdaptiveECE drops the row with the
-lowest confidence, as docs/metrics.md says; the loop below does so, and ours is asked for without that row's share.
+lowest confidence (benchmarks/results/metrics.md); the loop below does so, and ours is asked for without that row.
 """
 
 from __future__ import annotations

@@ -82,10 +82,11 @@ def bootstrap_interval(
 
     `metric` is the function itself; `options` are passed on to it. By default scores that are means have their interval
     read off resampled rows ("percentile"). The binned ECE, the debiased, smooth and KS errors, which noise makes too
-    large, have the errors under which the data would be no surprise ("inverted"; docs/metrics.md has the coverage of
-    each); that of `squared_ece` is the square of the debiased one's. `method` "percentile" and "basic", which mirrors
-    the resamples at the value, can be had of every metric. Intervals keep to the range of their metric. Spiegelhalter's
-    test is represented by z, CORP by its miscalibration, the decomposition of the Brier score by its calibration part.
+    large, use the errors under which the data would not be surprising ("inverted"; benchmarks/results/metrics.md has
+    the coverage of each); the interval of `squared_ece` is the square of the debiased one's. `method` "percentile" and
+    "basic", which mirrors the resamples at the value, work for every metric. Intervals stay within the range of their
+    metric. Spiegelhalter's test is represented by z, CORP by its miscalibration, the decomposition of the Brier score
+    by its calibration part.
 
     >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.25, 0.75, 0.75] * 25
     >>> from refocal.metrics import expected_calibration_error

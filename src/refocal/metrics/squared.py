@@ -97,7 +97,7 @@ def squared_ece_difference(
 
     Which of two sets of predictions is better calibrated? A bootstrap of the difference of two ECEs does not hold its
     level, since each has a bias of its own; the difference of these has none, and the normal approximation covers
-    93 to 97 % (docs/metrics.md).
+    93 to 97 % (benchmarks/results/metrics.md).
 
     >>> rng = np.random.default_rng(0)
     >>> p = rng.beta(4, 1, 2000)

@@ -9,7 +9,7 @@ from helpers import draw_logits
 from refocal import metrics
 from refocal.engine import Block, blocked, dataset, scoring
 from refocal.fitting import refine
-from refocal.fitting.objective import Objective, as_objective
+from refocal.fitting.objective import as_objective
 from refocal.fitting.solution import Surface
 from refocal.maps import focal_temperature
 from refocal.scale import blocks
@@ -234,7 +234,7 @@ def test_refining_ends_where_nothing_around_is_better(seed, tolerance):
 def test_a_score_without_histograms_is_measured_once():
     shown, log_loss, error = surfaces(0)
     problem = Shown(log_loss, error)
-    squared = Objective("brier_score", metric=metrics.brier_score)
+    squared = as_objective("brier_score", 0, "tests")
     surface, at = refine.refine(problem, squared, shown, None)
     assert len(problem.asked) == len(set(problem.asked))
     assert {bits for bits, _ in problem.asked} == {scoring.SEARCH_BITS}

@@ -52,6 +52,24 @@ def test_the_best_point_is_that_of_a_loop(seed):
     assert (found.value >= error.min() - 1e-12).all()
 
 
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_brier_score_of_the_predictions_is_that_of_the_metric(n_classes, weighted):
+    logits, labels = draw_logits(150, n_classes, 0, scale=3.0, temperature=1.7)
+    weight = np.linspace(0.5, 2.0, 150) if weighted else None
+    options = {"search": "grid", "gammas": GAMMAS, "temperatures": np.geomspace(0.2, 4.0, 40)}
+
+    def slowly(y, p, **weights):
+        return metrics.brier_score(y, p, **weights)
+
+    expected, exact = find(Block(logits, labels, weight), objective=slowly, **options)
+    found, surface = find(Block(logits, labels, weight), objective="brier_score", **options)
+    assert (found.gamma, found.temperature) == (expected.gamma, expected.temperature)
+    assert found.value == pytest.approx(expected.value, rel=1e-12)
+    assert found.passes < expected.passes
+    np.testing.assert_allclose(surface.value, exact.value, rtol=1e-4)
+
+
 @pytest.mark.parametrize("tolerance", [0.0, 0.003, 0.1])
 def test_a_tolerance_picks_among_the_points_within_it(tolerance):
     logits, labels = draw_logits(250, 4, 3, scale=3.0, temperature=1.7)

@@ -74,7 +74,7 @@ def tally(block: Block, predict: Predict, cells: tuple[CalibrationHistogram, ...
 def _tally_part(block: Block, predict: Predict, histograms: list[CalibrationHistogram], search: bool) -> Tally:
     rows = []
     for i, (found, correct) in enumerate(predict(block)):
-        rows.append((-found.label_log_p, _squares(found, block), correct.astype(np.float64)))
+        rows.append((-found.label_log_p, squared_errors(found, block), correct.astype(np.float64)))
         if histograms:
             p, happened = (found.confidence, correct) if search else _measured_on(found, correct, block)
             histograms[i].count_rows(np.clip(p, 0.0, 1.0), happened, block.weight)  # rounding may leave a little more
@@ -160,7 +160,7 @@ def is_settled(found: Measures) -> bool:
     return max(each.error_bound for each in found.calibration) <= ECE_BOUND
 
 
-def _squares(found: Predictions, block: Block) -> Vector:
+def squared_errors(found: Predictions, block: Block) -> Vector:
     """The Brier score of each row; of two classes that of class 1 alone."""
     if block.n_classes == 2:
         return np.square(np.expm1(found.label_log_p))
@@ -192,7 +192,7 @@ def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict
 
 
 def _exact_measures(found: Predictions, correct: NDArray[np.bool_], block: Block) -> dict[str, float]:
-    weight, squares = block.weight, _squares(found, block)
+    weight, squares = block.weight, squared_errors(found, block)
     return {
         "log_loss": float(-np.average(found.label_log_p, weights=weight)),
         "ece": equal_mass_ece(*_measured_on(found, correct, block), weight),

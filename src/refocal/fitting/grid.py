@@ -65,34 +65,36 @@ class _Scan:
         self.gammas, self.temperatures = gammas, temperatures
         self.nodes, self.weights = _interpolation(np.log(temperatures))
         self._on_nodes = len(self.nodes) == len(temperatures)
-        known = (gammas.tobytes(), temperatures.tobytes())
+        known = (gammas.tobytes(), temperatures.tobytes(), objective.of_rows)
         if known not in block.memo:
             block.memo[known] = self._at_nodes(progress)
-        losses, means, self._tables = block.memo[known]
+        losses, means, errors, self._tables = block.memo[known]
         # The log-loss grows like 1/T towards T = 0: its logarithm is the smoother curve.
         self.log_loss: Vector = np.exp(np.log(np.maximum(losses, 1e-300)) @ self.weights.T)
         self.error: Vector = np.abs(means @ self.weights.T - block.average(block.correct.astype(np.float64)))
         self._bound = self.error.copy()
         self.level = np.full(self.log_loss.shape, self.BOUND)
         if objective.error is None:
-            self.error = np.zeros_like(self.error)
+            self.error = errors @ self.weights.T
             self.level[:] = self.EXACT if self._on_nodes else self.INTERPOLATED
         elif self._on_nodes:
             self._interpolate(np.arange(self.level.size))
 
-    def _at_nodes(self, progress: Callable[[float], None] | None) -> tuple[Vector, Vector, Vector]:
-        """Log-loss and mean confidence at the nodes for each γ, and the confidences themselves."""
+    def _at_nodes(self, progress: Callable[[float], None] | None) -> tuple[Vector, Vector, Vector, Vector]:
+        """Log-loss, mean confidence and mean error at the nodes for each γ, and the confidences themselves."""
         block, shape = self.block, (len(self.gammas), len(self.nodes))
         tables = np.empty((*shape, block.n_rows))
-        losses, means = np.empty((2, *shape))
+        losses, means, errors = np.zeros((3, *shape))
         some = tuple(float(gamma) for gamma in self.gammas)
         for k, node in enumerate(self.nodes):
             for i, found in enumerate(block.predictions(some, math.exp(node), rough=not self._on_nodes)):
                 losses[i, k], means[i, k] = -block.average(found.label_log_p), block.average(found.confidence)
                 tables[i, k] = found.confidence
+                if self.objective.of_rows is not None:
+                    errors[i, k] = block.average(self.objective.of_rows(found, block))
             if progress is not None:  # the evaluations that follow are few
                 progress((k + 1) / len(self.nodes))
-        return losses, means, tables
+        return losses, means, errors, tables
 
     @property
     def score(self) -> Vector:
@@ -165,6 +167,8 @@ def evaluate(block: Block, objective: Objective, gamma: float, temperature: floa
     log_loss = -block.average(found.label_log_p)
     if objective.metric is not None:
         return log_loss, block.measure(objective.metric, gamma, temperature)
+    if objective.of_rows is not None:
+        return log_loss, block.average(objective.of_rows(found, block))
     return log_loss, _error(block, objective, found.confidence)
 
 

@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Vector
+from refocal.engine.block import Block, Predictions
+from refocal.engine.scoring import squared_errors
 from refocal.errors import ParameterError
+from refocal.metrics import brier_score
 from refocal.metrics._bins import norm_of_gaps, quantile_starts, rank, sum_bins
 from refocal.metrics.records import objectives
 
@@ -34,20 +37,22 @@ class Objective:
     """How a point (γ, T) is scored; smaller is better.
 
     The score is the log-loss; or an `error`, measured on (confidence, correct, weight), the mean ECE at `resolutions`;
-    or a `metric`, measured on (labels, probabilities); or, with `error_weight`, log-loss / best log-loss +
+    or the mean of one number a row, which the predictions tell (`of_rows`); or a `metric`, measured on
+    (labels, probabilities); or, with `error_weight`, log-loss / best log-loss +
     error_weight · error.
     """
 
     name: str
     error: Callable[[Vector, NDArray[np.bool_], Vector | None], float] | None = None
     resolutions: tuple[int, ...] = ()
+    of_rows: Callable[[Predictions, Block], Vector] | None = None
     metric: Metric | None = None
     error_weight: float | None = None
     nll_tolerance: float | None = None
 
     def score(self, log_loss: Vector, error: Vector) -> Vector:
         """The score of every point, from its log-loss and its error."""
-        if self.error is None and self.metric is None:
+        if self.error is None and self.of_rows is None and self.metric is None:
             return log_loss
         if self.error_weight is None:
             return error
@@ -63,6 +68,8 @@ def as_objective(objective: Any, n_rows: int, function: str) -> Objective:
         return Objective("ece", error=partial(mean_error, resolutions=(15,)), resolutions=(15,))
     if objective == "auto":
         return balanced(n_rows)
+    if objective in ("brier_score", brier_score):
+        return Objective("brier_score", of_rows=squared_errors)
     named = objectives()
     if isinstance(objective, str) and objective in named:
         return Objective(objective, metric=named[objective])

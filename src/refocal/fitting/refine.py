@@ -38,7 +38,7 @@ class _Known:
         pairs = list(zip(self.surface.gamma[at].tolist(), self.surface.temperature[at].tolist(), strict=True))
         found = score_points(self.dataset, pairs, self.objective.resolutions, bits)
         self.log_loss[at] = found.log_loss
-        self.error[at] = found.ece if self.objective.metric is None else found.brier
+        self.error[at] = found.ece if self.objective.of_rows is None else found.brier
         self.known[at] = True
         # What has no histogram is as exact as it will be.
         self.fine[at] = bits == FINE_BITS or not self.objective.resolutions
@@ -109,7 +109,7 @@ def polish(
 
 def _best(objective: Objective, scores: Scores, nll_tolerance: float | None) -> tuple[int, float]:
     """Which point is the best within the tolerance, equal scores being decided by the log-loss; and its score."""
-    value = objective.score(scores.log_loss, scores.ece if objective.metric is None else scores.brier)
+    value = objective.score(scores.log_loss, scores.ece if objective.of_rows is None else scores.brier)
     allowed = np.where(within(scores.log_loss, nll_tolerance), value, np.inf)
     at = int(np.lexsort((scores.log_loss, allowed))[0])
     return at, float(value[at])

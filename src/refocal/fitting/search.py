@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from refocal import metrics
 from refocal._arrays import Vector
 from refocal._validation import check_option
 from refocal.engine.block import Block
@@ -91,7 +90,7 @@ def find(
         scan = partial(scan_grid, objective=goal, progress=progress, **points)
     surface, at = _best(dataset, goal, scan, most_rows(len(all_gammas), all_temperatures), tolerance)
     chosen = _chosen(surface, at, dataset.passes)
-    if search == "auto" and dataset.n_rows >= MANY_ROWS and goal.metric is None:
+    if search == "auto" and dataset.n_rows >= MANY_ROWS and goal.metric is goal.of_rows is None:
         moves = gammas is None and np.size(temperatures) == 1, temperatures is None
         chosen = _polished(dataset, goal, surface, chosen, tolerance, moves)
     return chosen, surface
@@ -107,7 +106,7 @@ def _best(
     if n_looked_at == dataset.n_rows:
         surface = dataset.look(scan, n_looked_at)
         return surface, best_index(surface, tolerance)
-    if objective.metric is not None and objective.metric is not metrics.brier_score:
+    if objective.metric is not None:
         raise UnsupportedError(
             f"The objective {objective.name!r} needs all rows in memory. 'nll', 'ece', 'auto' and 'brier_score' do not."
         )

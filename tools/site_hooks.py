@@ -77,7 +77,7 @@ def _in_site(path: str) -> str:
 
 
 def _report() -> str:
-    from refocal.cli.commands import DEMO_METHODS
+    from refocal.cli.evaluations import DEMO_METHODS
     from refocal.data import SAMPLES, load_sample
     from refocal.evaluate import compare
     from refocal.report import render

@@ -205,7 +205,7 @@ def test_report_from_json_and_from_rows(refocal, folder):
 
 @pytest.mark.slow
 def test_the_demo_prints_the_numbers_of_its_page(refocal, folder):
-    from refocal.cli.commands import DEMO_METHODS
+    from refocal.cli.evaluations import DEMO_METHODS
 
     code, out, err = refocal("demo", "--sample", "cifar10-focal3", "--resamples", "20")
     assert (code, err) == (0, "")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refocal.cli import options
+from refocal.cli.options import WeightedOptions
 from refocal.cli.printing import out, print_json, print_table
 from refocal.cli.run import UsageError
 
@@ -22,6 +23,7 @@ ABSTAINED = "abstain"
 
 def decide(
     file: Annotated[Path, typer.Argument(help="Predictions, with or without labels: as compare reads them.")],
+    *,
     calibrator: Annotated[
         Path | None, typer.Option("--calibrator", help="Made by refocal fit: decide by its probabilities.")
     ] = None,
@@ -41,14 +43,7 @@ def decide(
     ] = None,
     abstain: Annotated[float | None, typer.Option("--abstain", help="What leaving a row to somebody costs.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the decisions here, .csv.")] = None,
-    probabilities: options.Probabilities = False,
-    probability_column: options.ProbabilityColumn = None,
-    values: options.Values = None,
-    labels: options.Labels = None,
-    positive_label: options.PositiveLabel = None,
-    weights: options.Weights = None,
-    first_label: options.FirstLabel = 0,
-    renormalise: options.Renormalise = False,
+    scores: WeightedOptions,
     json: options.Json = False,
 ) -> None:
     """Decide at least expected cost, and measure what that costs where labels are known."""
@@ -58,14 +53,10 @@ def decide(
     if output is not None:
         options.check_output(output, (".csv",))
     table = _table(costs, false_positive, false_negative)
-    reading = options.how_to_read(
-        probabilities, probability_column, values=values, labels=labels, positive_label=positive_label, weight=weights,
-        first_label=first_label, renormalise=renormalise,
-    )  # fmt: skip
     if calibrator is not None:
         options.check_calibrator_file(calibrator)
     fitted = None if calibrator is None else load(calibrator)
-    rows, known = options.read_with_or_without_labels(file, reading)
+    rows, known = options.read_with_or_without_labels(file, scores.arguments())
     with options.about(file):
         p = {"as they are": options.probabilities_of(rows)}
         if fitted is not None:

@@ -23,7 +23,7 @@ def explore(
     """Write a page with sliders for γ, T and a curve: real logits or your own, calibrated live; the maps and losses."""
     from refocal.explore import write_page
 
-    options.check_output(output, (".html", ".htm"))
+    options.check_output(output, options.ONLY_HTML)
     write_page(output)
     if json:
         print_json({"output": str(output)})

@@ -6,11 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from refocal.cli.options import check_output
+from refocal.cli.options import BlockOptions, check_output
 from refocal.cli.printing import out, print_json
 from refocal.cli.run import Stopped, UsageError
 
@@ -20,32 +18,20 @@ if TYPE_CHECKING:
 
 Update = Callable[[float, int, str], None]
 
-Scheduler = Annotated[
-    str | None,
-    typer.Option("--scheduler", metavar="ADDRESS", help="Let the Dask cluster at tcp://host:8786 do the work."),
-]
-SkipBadRows = Annotated[
-    bool, typer.Option("--skip-bad-rows", help="Leave out rows that cannot be used, and count them.")
-]
-
-SkipBadParts = Annotated[
-    bool, typer.Option("--skip-bad-parts", help="Leave out files of a data set that cannot be read, and count them.")
-]
-
+# Rows that this process reads, all of them.
+HERE = BlockOptions()
 # What files that are read whole alone can do.
 ONLY_WHOLE = ("positive_label", "renormalise", "groups", "multi_label")
 
 
-def is_large(
-    place: str, scheduler: str | None, skip_bad_rows: bool, reading: Mapping[str, Any] = {}, suits: bool = True
-) -> bool:
+def is_large(place: str, blocks: BlockOptions = HERE, reading: Mapping[str, Any] = {}, *, suits: bool = True) -> bool:
     """Whether rows are gone through in blocks rather than read: asked for, a data set, or a large file.
 
     Large text is read whole where blocks do not suit what is to be done, or how it is to be read.
     """
     from refocal.scale.opening import is_large as by_itself
 
-    if scheduler is not None or skip_bad_rows:
+    if blocks.scheduler is not None or blocks.skip_bad_rows:
         return True
     return by_itself(place) and not (is_text(place) and (not suits or any(name in reading for name in ONLY_WHOLE)))
 
@@ -59,7 +45,7 @@ def is_text(place: str) -> bool:
 
 def refuse(place: Path, command: str) -> None:
     """Say before memory is gone that a command takes no data set and no file of a gigabyte or more."""
-    if is_large(str(place), None, False, suits=False) or (is_text(str(place)) and place.stat().st_size >= 1 << 30):
+    if is_large(str(place), suits=False) or (is_text(str(place)) and place.stat().st_size >= 1 << 30):
         one = f"{place.stat().st_size / 1e9:.1f} GB" if place.is_file() else "a data set"
         raise UsageError(
             f"{place}: {one}; {command} needs all rows in memory. refocal fit and refocal evaluate take them "
@@ -67,7 +53,7 @@ def refuse(place: Path, command: str) -> None:
         )
 
 
-def is_applied_in_blocks(place: str, output: Path, scheduler: str | None, skip_bad_rows: bool) -> bool:
+def is_applied_in_blocks(place: str, output: Path, blocks: BlockOptions) -> bool:
     """Whether `apply` goes through the rows in blocks: into a folder, from a data set, or from a table to a table."""
     from refocal.scale.addresses import SEPARATORS, TABLES
     from refocal.scale.opening import is_table
@@ -75,27 +61,40 @@ def is_applied_in_blocks(place: str, output: Path, scheduler: str | None, skip_b
     ending = output.suffix.lower()
     if ending in TABLES and (is_table(place) or ending not in SEPARATORS):
         return True
-    return not ending or (is_large(place, scheduler, skip_bad_rows) and not is_text(place))
+    return not ending or (is_large(place, blocks) and not is_text(place))
 
 
 @contextmanager
 def open_rows(
-    place: str, words: str, update: Update, *, scheduler: str | None, **options: Any
+    place: str, words: str, update: Update, blocks: BlockOptions, reading: Mapping[str, Any]
 ) -> Iterator[BlockedDataset]:
     """Rows in blocks, which tell the bar how far a pass is."""
     from refocal import scale
 
     for name in ONLY_WHOLE:
-        if name in options:
+        if name in reading:
             raise UsageError(f"--{name.replace('_', '-')} is for a file that is read whole; {place} is read in blocks.")
-    client = None if scheduler is None else scale.connect(scheduler)
-    try:
-        rows = scale.open_rows(place, client=client, **options)
+    with _client(blocks) as client:
+        rows = scale.open_rows(place, client=client, **reading, **_skipping(blocks))
         rows.watch = Watch(update, words)
         yield rows
+
+
+@contextmanager
+def _client(blocks: BlockOptions) -> Iterator[Any]:
+    """The cluster that does the work; None for this process."""
+    from refocal import scale
+
+    client = None if blocks.scheduler is None else scale.connect(blocks.scheduler)
+    try:
+        yield client
     finally:
         if client is not None:
             client.close()
+
+
+def _skipping(blocks: BlockOptions) -> dict[str, Any]:
+    return {"skip_bad_rows": blocks.skip_bad_rows, "skip_bad_parts": blocks.skip_bad_parts}
 
 
 class Watch:
@@ -122,10 +121,10 @@ def apply_to_data_set(
     place: str,
     output: Path,
     update: Update,
+    blocks: BlockOptions,
+    reading: Mapping[str, Any],
     *,
     json: bool,
-    scheduler: str | None,
-    **options: Any,
 ) -> None:
     """`refocal apply` for rows in blocks: a folder of Parquet files, or one table."""
     from refocal import scale
@@ -146,18 +145,16 @@ def apply_to_data_set(
         rate = n_rows / max(time.monotonic() - start, 1e-9)
         update(done, total, f"applying: {n_rows:,} rows, {rate / 1e6:.2f} million rows/s")
 
-    client = None if scheduler is None else scale.connect(scheduler)
+    more = {**reading, **_skipping(blocks)}
     try:
-        written = scale.apply(calibrator, place, output, client=client, progress=tell, **options)
+        with _client(blocks) as client:
+            written = scale.apply(calibrator, place, output, client=client, progress=tell, **more)
     except KeyboardInterrupt as error:
         if not is_folder or files == 0:
             raise
         raise Stopped(
             f"stopped; {files:,} files are in {output}, and the same command goes on with the others."
         ) from error
-    finally:
-        if client is not None:
-            client.close()
     report = {
         "output": str(output),
         "rows": sum(each.n_rows for each in written),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refocal.cli import options
+from refocal.cli.options import ScoreOptions
 from refocal.cli.printing import out, print_json, print_table
 from refocal.cli.run import FileProblem, UsageError
 from refocal.errors import InputWarning
@@ -25,6 +26,7 @@ def monitor(
     batches: Annotated[
         list[Path] | None, typer.Argument(help="Predictions, with their labels or ids: files as compare reads them.")
     ] = None,
+    *,
     state: Annotated[Path, typer.Option("--state", help="What the monitor remembers.")] = Path("monitor.json"),
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write a page of the history here.")] = None,
     period: Annotated[
@@ -53,26 +55,17 @@ def monitor(
     fail_if_alarm: Annotated[
         bool, typer.Option("--fail-if-alarm", help=f"Exit code {ALARM} if the advice is to recalibrate.")
     ] = False,
-    probabilities: options.Probabilities = False,
-    probability_column: options.ProbabilityColumn = None,
-    values: options.Values = None,
-    labels: options.Labels = None,
-    positive_label: options.PositiveLabel = None,
-    first_label: options.FirstLabel = 0,
-    renormalise: options.Renormalise = False,
+    scores: ScoreOptions,
     json: options.Json = False,
 ) -> None:
     """Watch calibration in production: add batches, join late labels, and say whether to recalibrate."""
     from refocal import load
     from refocal.report.monitor_page import write_monitor_page
 
-    options.check_output(state, (".json",))
+    options.check_output(state, options.ONLY_JSON)
     if output is not None:
-        options.check_output(output, (".html", ".htm"))
-    reading = options.how_to_read(
-        probabilities, probability_column, values=values, labels=labels, positive_label=positive_label,
-        first_label=first_label, renormalise=renormalise,
-    )  # fmt: skip
+        options.check_output(output, options.ONLY_HTML)
+    reading = scores.arguments()
     fitted = None
     if calibrator is not None:
         options.check_calibrator_file(calibrator)
@@ -81,7 +74,7 @@ def monitor(
     if restart:
         watched.restart()
     notes = [_add(watched, file, period or file.stem, ids, fitted, reading) for file in batches or []]
-    notes += [_join(watched, file, ids, labels) for file in outcomes or []]
+    notes += [_join(watched, file, ids, scores.labels) for file in outcomes or []]
     watched.save(state)
     advice = watched.advice()
     if output is not None and watched.history():

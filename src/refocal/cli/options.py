@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -18,69 +21,149 @@ if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
     from refocal.data import Predictions
 
+ONLY_HTML, ONLY_JSON = (".html", ".htm"), (".json",)
 # Written out, because reading them from the registry would load it for every command.
 METHOD_NAMES = (
     "auto, ts, ts-ece, focal, fts, fts-nll, fts-ece, vs, ms, dirichlet, svs, sms, fss, fss-order, ets, logistic, beta, "
     "spline, isotonic, histogram, bbq, venn-abers, venn-abers-cross"
 )
-Probabilities = Annotated[bool, typer.Option("--probabilities", help="The numbers are probabilities, not logits.")]
-Values = Annotated[
-    str | None,
-    typer.Option("--values", metavar="NAME", help="Array with the logits; for columns 'logit_*' or cat,dog,…."),
-]
-Labels = Annotated[
-    str | None, typer.Option("--labels", metavar="NAME", help="Array or column with the labels, or a .npy file.")
-]
-Weights = Annotated[str | None, typer.Option("--weights", metavar="NAME", help="Array or column with the weights.")]
-ProbabilityColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--probability-column",
-        metavar="NAME",
-        help="Of two classes: column or array with the probability of the positive one; says --probabilities too.",
-    ),
-]
-PositiveLabel = Annotated[
-    str | None, typer.Option("--positive-label", metavar="LABEL", help="Of two classes: the label of the positive one.")
-]
-Renormalise = Annotated[bool, typer.Option("--renormalise", help="Divide rows of rounded probabilities by their sums.")]
-IgnoreIndex = Annotated[
-    int | None,
-    typer.Option("--ignore-index", metavar="LABEL", help="Label of rows without one, which are left out: 255."),
-]
-Groups = Annotated[
-    list[str] | None,
-    typer.Option("--groups", metavar="NAME", help="Column or array with groups, each looked at; may be repeated."),
-]
-MultiLabel = Annotated[
-    bool,
-    typer.Option(
-        "--multi-label",
-        help="Labels do not exclude one another: columns score_cat and label_cat, …, or arrays log_odds and labels of "
-        "one column a label. Names of methods may end in -per-label.",
-    ),
-]
-FirstLabel = Annotated[int, typer.Option("--first-label", help="1 where the labels count from 1.")]
-ClassWeight = Annotated[
-    str | None,
-    typer.Option(
-        "--class-weight",
-        metavar="W,W,…",
-        help="Weights of the classes in the training loss, to take out, or fit; of fts.",
-    ),
-]
-Coverage = Annotated[
-    float | None,
-    typer.Option("--coverage", metavar="SHARE", help="Of lac, aps and raps: how often a set must hold the truth."),
-]
+
+
+@dataclass(frozen=True)
+class ColumnOptions:
+    """Which columns or arrays of a file are read."""
+
+    probability_column: Annotated[
+        str | None,
+        typer.Option(
+            "--probability-column",
+            metavar="NAME",
+            help="Of two classes: column or array with the probability of the positive one; says --probabilities too.",
+        ),
+    ] = None
+    values: Annotated[
+        str | None,
+        typer.Option("--values", metavar="NAME", help="Array with the logits; for columns 'logit_*' or cat,dog,…."),
+    ] = None
+    labels: Annotated[
+        str | None, typer.Option("--labels", metavar="NAME", help="Array or column with the labels, or a .npy file.")
+    ] = None
+    renormalise: Annotated[
+        bool, typer.Option("--renormalise", help="Divide rows of rounded probabilities by their sums.")
+    ] = False
+
+
+@dataclass(frozen=True)
+class ScoreOptions(ColumnOptions):
+    """How the scores and labels of a file are read."""
+
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="The numbers are probabilities, not logits.")
+    ] = False
+    positive_label: Annotated[
+        str | None,
+        typer.Option("--positive-label", metavar="LABEL", help="Of two classes: the label of the positive one."),
+    ] = None
+    first_label: Annotated[int, typer.Option("--first-label", help="1 where the labels count from 1.")] = 0
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `refocal.read`; options that were not given are left out."""
+        given = {name: value for name, value in vars(self).items() if value or name == "ignore_index"}
+        given = {RENAMED.get(name, name): value for name, value in given.items() if value is not None}
+        column = given.pop("probability_column", None)
+        if column is not None and "values" in given:
+            raise UsageError("--values and --probability-column name the same thing; give one of them.")
+        is_probabilities = given.pop("probabilities", False) or column is not None
+        if "renormalise" in given and not is_probabilities:
+            raise UsageError("--renormalise is for probabilities; add --probabilities.")
+        named = {} if column is None else {"values": column}
+        return {"input": "probabilities" if is_probabilities else "logits", **given, **named}
+
+
+@dataclass(frozen=True)
+class WeightedOptions(ScoreOptions):
+    """The same, with weights."""
+
+    weights: Annotated[
+        str | None, typer.Option("--weights", metavar="NAME", help="Array or column with the weights.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class RowOptions(WeightedOptions):
+    """The same, with all that a fit or a comparison can do with rows."""
+
+    ignore_index: Annotated[
+        int | None,
+        typer.Option("--ignore-index", metavar="LABEL", help="Label of rows without one, which are left out: 255."),
+    ] = None
+    groups: Annotated[
+        list[str] | None,
+        typer.Option("--groups", metavar="NAME", help="Column or array with groups, each looked at; may be repeated."),
+    ] = None
+    multi_label: Annotated[
+        bool,
+        typer.Option(
+            "--multi-label",
+            help="Labels do not exclude one another: columns score_cat and label_cat, …, or arrays log_odds and labels "
+            "of one column a label. Names of methods may end in -per-label.",
+        ),
+    ] = False
+
+
+@dataclass(frozen=True)
+class BlockOptions:
+    """Rows that are read in blocks: by whom, and what is done with those that cannot be used."""
+
+    scheduler: Annotated[
+        str | None,
+        typer.Option("--scheduler", metavar="ADDRESS", help="Let the Dask cluster at tcp://host:8786 do the work."),
+    ] = None
+    skip_bad_rows: Annotated[
+        bool, typer.Option("--skip-bad-rows", help="Leave out rows that cannot be used, and count them.")
+    ] = False
+    skip_bad_parts: Annotated[
+        bool,
+        typer.Option("--skip-bad-parts", help="Leave out files of a data set that cannot be read, and count them."),
+    ] = False
+
+
+# Options whose arguments have another name.
+RENAMED = {"weights": "weight"}
+
+
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """A command for typer: a parameter whose type is one of the dataclasses above becomes an option for each field."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters: list[Parameter] = []
+    for name, each in signature(command).parameters.items():
+        if name in groups:
+            kinds = get_type_hints(groups[name], include_extras=True)
+            options = [
+                each.replace(name=f.name, default=f.default, annotation=kinds[f.name]) for f in fields(groups[name])
+            ]
+        else:
+            options = [each.replace(annotation=hints[name])]
+        parameters += [option.replace(kind=Parameter.KEYWORD_ONLY) for option in options]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
+        command(**given)
+
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Resamples = Annotated[int, typer.Option("--resamples", min=1, help="Resamples of the bootstrap.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap and of splits.")]
-# Of a command that takes rows in blocks too, which are not resampled.
-MaybeResamples = Annotated[
-    int | None, typer.Option("--resamples", min=1, help="Resamples of the bootstrap, by default 500; in memory only.")
-]
-MaybeSeed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the bootstrap; in memory only.")]
+Source = Annotated[
+    str,
+    typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt; or larger than "
+                   "memory: a folder or pattern of Parquet files, an address such as s3://…, Zarr, a large .npy."),
+]  # fmt: skip
 
 
 def complete_method(incomplete: str) -> list[str]:
@@ -88,20 +171,6 @@ def complete_method(incomplete: str) -> list[str]:
     from refocal.calibrators.registry import GROUPED, NAMED, SETS
 
     return [name for name in NAMED | SETS | GROUPED if name.startswith(incomplete)]
-
-
-def how_to_read(probabilities: bool, probability_column: str | None, **options: Any) -> dict[str, Any]:
-    """The options that say how a file is read, as the arguments of `read`; those left alone are left out."""
-    if probability_column is not None:
-        if options.get("values") is not None:
-            raise UsageError("--values and --probability-column name the same thing; give one of them.")
-        options["values"] = probability_column
-    probabilities = probabilities or probability_column is not None
-    if options.get("renormalise") and not probabilities:
-        raise UsageError("--renormalise is for probabilities; add --probabilities.")
-    kind = "probabilities" if probabilities else "logits"
-    given = {name: value for name, value in options.items() if value or (name == "ignore_index" and value is not None)}
-    return {"input": kind} | given
 
 
 def numbers_or_fit(class_weight: str | None) -> list[float] | str | None:
@@ -171,10 +240,10 @@ def as_given(input: str, **reading: Any) -> str:  # noqa: A002
     >>> as_given("probabilities", labels="the truth", renormalise=True)
     " --probabilities --labels 'the truth' --renormalise"
     """
-    options = {"weight": "--weights"}
+    named = {argument: option for option, argument in RENAMED.items()}
     said = [f"--{input}"] if input == "probabilities" else []
     for name, value in reading.items():
-        option = options.get(name, "--" + name.replace("_", "-"))
+        option = "--" + named.get(name, name).replace("_", "-")
         values = value if isinstance(value, list) else [value]
         said += [option if each is True else f"{option} {shlex.quote(str(each))}" for each in values]
     return "".join(f" {each}" for each in said)

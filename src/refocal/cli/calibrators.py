@@ -1,0 +1,238 @@
+"""`refocal fit`, `apply` and `show`: calibrators are fitted, used and looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refocal.cli import large, options
+from refocal.cli.options import ONLY_JSON, BlockOptions, ColumnOptions, RowOptions, Source
+from refocal.cli.printing import out, print_calibrator, print_json, progress
+from refocal.cli.run import FileProblem, UsageError, explained
+from refocal.errors import FormatError, InputError, InputWarning, Remedy
+
+if TYPE_CHECKING:
+    from refocal.calibrators import Calibrator
+
+
+def fit(
+    validation: Source,
+    *,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            "-m",
+            help=f"By default auto, or fts where one of its options is given. One of {options.METHOD_NAMES}; "
+            "or, for sets of classes, lac, aps, raps; or, with --groups, group, which is then the default.",
+            autocompletion=options.complete_method,
+        ),
+    ] = None,
+    objective: Annotated[str | None, typer.Option(help="auto, nll, ece or a metric's name.")] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(min=0.0, help="Share of the log-loss that may be given up.")
+    ] = None,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(
+            "--class-weight",
+            metavar="W,W,…",
+            help="Weights of the classes in the training loss, to take out, or fit; of fts.",
+        ),
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option("--coverage", metavar="SHARE", help="Of lac, aps and raps: how often a set must hold the truth."),
+    ] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")] = Path("calibrator.json"),
+    rows: RowOptions,
+    blocks: BlockOptions,
+    json: options.Json = False,
+) -> None:
+    """Fit a calibrator on held-out rows and write it as JSON."""
+    from refocal.calibrators.registry import make
+
+    options.check_output(output, ONLY_JSON)
+    reading = rows.arguments()
+    settings = {
+        "objective": objective,
+        "nll_tolerance": tolerance,
+        "class_weight": options.numbers_or_fit(class_weight),
+        "coverage": coverage,
+    }
+    method = _method_of(method, rows, settings)
+    with progress("reading", quiet=json) as update, options.about(validation):
+        if rows.multi_label:
+            calibrator = _fit_labels(Path(validation), method, settings, reading)
+        else:
+            calibrator = make(method, **settings, input=reading["input"])
+            if calibrator.needs_groups != bool(rows.groups):
+                raise UsageError(f"--groups and the method group belong together; {method!r} was to be fitted.")
+            _fit_rows(calibrator, validation, method, blocks, reading, update)
+    in_blocks = large.is_large(validation, blocks) and not rows.multi_label
+    where = "probs.npz" if not in_blocks else "probs.csv" if large.is_text(validation) else "probs"
+    _finish_fit(calibrator, output, json, where)
+
+
+def _method_of(method: str | None, rows: RowOptions, settings: dict[str, Any]) -> str:
+    """The method that is asked for, or else the one that has the options that are given."""
+    from refocal.calibrators.registry import OTHER_NAMES
+
+    if method is not None:
+        return OTHER_NAMES.get(method, method)
+    if rows.groups:
+        return "group"
+    if settings["coverage"] is not None:
+        return "lac"
+    return "fts" if any(value is not None for value in settings.values()) else "auto"
+
+
+def _fit_labels(file: Path, method: str, settings: dict[str, Any], reading: dict[str, Any]) -> Calibrator:
+    from refocal.evaluate.multilabel import fit_method
+
+    if any(value is not None for value in settings.values()):
+        raise UsageError("--objective, --tolerance, --class-weight and --coverage cannot be had with --multi-label.")
+    return fit_method(options.read_file(file, **reading), method)
+
+
+def _fit_rows(
+    calibrator: Calibrator,
+    place: str,
+    method: str,
+    blocks: BlockOptions,
+    reading: dict[str, Any],
+    update: large.Update,
+) -> None:
+    """Fit on the rows of a file or a data set, in blocks where it is large; classes keep their names."""
+    import numpy as np
+
+    from refocal.calibrators.registry import GROUPED, NAMED, SETS
+
+    suits = (NAMED | SETS | GROUPED)[method].in_blocks
+    if large.is_large(place, blocks, reading, suits=suits):
+        with large.open_rows(place, f"fitting {method}", update, blocks, reading) as opened:
+            calibrator.fit(opened)
+            names = opened.reading.class_names
+    else:
+        rows = options.read_file(Path(place), **reading)
+
+        def tell(share: float) -> None:
+            update(share, 1, f"fitting {method} on {len(rows):,} rows")
+
+        tell(0.0)
+        more: dict[str, Any] = {"groups": rows.groups} if calibrator.needs_groups else {}
+        calibrator.fit_with_progress(rows.values, rows.labels, rows.weight, tell, **more)
+        names = rows.class_names
+    if names is not None:
+        calibrator.classes_ = np.array(names)
+
+
+def _finish_fit(calibrator: Calibrator, output: Path, json: bool, where: str) -> None:
+    """Write a fitted calibrator and say what it is."""
+    from refocal.calibrators.serialize import to_dict
+
+    calibrator.save(output)
+    if json:
+        print_json(to_dict(calibrator))
+        return
+    print_calibrator(calibrator)
+    rows, files = (calibrator.fit_report_.get(name, 0) for name in ("n_skipped", "n_bad_parts"))
+    if rows or files:
+        out().print(f"Left out: {rows:,} rows that cannot be used, {files:,} files that cannot be read.")
+    out().print(f"Wrote {output}. Next: refocal apply {output} {calibrator.input.upper()} -o {where}")
+
+
+def apply(
+    calibrator: Annotated[Path, typer.Argument(help="Made by refocal fit.")],
+    logits: Annotated[str, typer.Argument(help="Logits, with or without labels: a file or a data set.")],
+    *,
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", help=".npz, .npy, .csv, .tsv, .jsonl, .parquet, or a folder of Parquet files."),
+    ] = Path("probs.npz"),
+    columns: ColumnOptions,
+    blocks: BlockOptions,
+    json: options.Json = False,
+) -> None:
+    """Turn logits into calibrated probabilities."""
+    from refocal import load
+    from refocal.cli.apply import ENDINGS, says_more
+
+    options.check_calibrator_file(calibrator)
+    in_blocks = large.is_applied_in_blocks(logits, output, blocks)
+    if not in_blocks or output.suffix.lower() in ENDINGS:
+        options.check_output(output, ENDINGS)
+    fitted = load(calibrator)
+    if says_more(fitted) and output.suffix.lower() in ENDINGS:  # which are written from memory
+        in_blocks = False
+    values = columns.values or columns.probability_column or options.score_columns(fitted, logits)
+    reading: dict[str, Any] = {"values": values, "labels": columns.labels}
+    with progress("reading", quiet=json) as update:
+        if in_blocks:
+            reading["renormalise"] = columns.renormalise
+            with options.about(logits):
+                large.apply_to_data_set(fitted, logits, output, update, blocks, reading, json=json)
+        else:
+            _apply_to_file(fitted, logits, output, update, reading, renormalise=columns.renormalise, json=json)
+
+
+def _apply_to_file(
+    fitted: Calibrator,
+    file: str,
+    output: Path,
+    update: large.Update,
+    reading: dict[str, Any],
+    *,
+    renormalise: bool,
+    json: bool,
+) -> None:
+    """`refocal apply` for a file that is read whole."""
+    from refocal._groups import as_groups
+    from refocal._validation import renormalised
+    from refocal.calibrators import GroupCalibration
+    from refocal.cli.apply import apply_blocks, further_columns, write_probabilities
+    from refocal.data import read_values
+
+    try:
+        columns = list(fitted.lines_) if isinstance(fitted, GroupCalibration) else []
+        found = read_values(file, input=fitted.input, groups=columns, **reading)  # type: ignore[arg-type]
+    except FormatError as error:
+        if error.remedy not in (Remedy.READ_LOGITS, Remedy.READ_PROBABILITIES):
+            raise
+        raise FileProblem(f"{file}: holds no {fitted.input}, which this calibrator takes.") from error
+    try:
+        given = renormalised(found.values, "probabilities", "apply") if renormalise else found.values
+        groups = as_groups(found.groups, len(given), "apply")
+        result = apply_blocks(fitted, given, update, found.class_names, groups=groups)
+        only_one_array = output.suffix.lower() == ".npy"
+        further = {} if only_one_array else further_columns(fitted, given, found.class_names)
+    except InputWarning as error:
+        wanted = "look like probabilities, but this calibrator takes logits; fit one with --probabilities"
+        raise FileProblem(f"{file}: the rows {wanted}.") from error
+    except InputError as error:
+        raise FileProblem(f"{file}: {explained(error)}") from error
+    write_probabilities(output, result, found.labels, found.class_names, further)
+    shape = {"output": str(output), "rows": len(result), "classes": len(fitted.classes_)}
+    if json:
+        print_json(shape)
+    else:
+        what = " and ".join(["probabilities", *further])
+        out().print(f"Wrote {output}: {what} of {shape['rows']:,} rows and {shape['classes']:,} classes.")
+
+
+def show(
+    calibrator: Annotated[Path, typer.Argument(help="Made by refocal fit.")],
+    json: options.Json = False,
+) -> None:
+    """Say what a calibrator is and how it was fitted."""
+    from refocal import load
+    from refocal.calibrators.serialize import to_dict
+
+    options.check_calibrator_file(calibrator)
+    fitted = load(calibrator)
+    if json:
+        print_json(to_dict(fitted))
+    else:
+        print_calibrator(fitted)

@@ -1,0 +1,247 @@
+"""`refocal demo`, `compare`, `evaluate`, `report` and `diff`: evaluations are made, shown and compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refocal.cli import large, options, sharing
+from refocal.cli.options import ONLY_HTML, BlockOptions, RowOptions, Source
+from refocal.cli.printing import out, print_json, print_table, progress
+from refocal.cli.run import UsageError
+from refocal.cli.sharing import REQUIREMENT_FAILED, SharingOptions
+
+if TYPE_CHECKING:
+    from refocal.evaluate import Evaluation
+
+DEMO_METHODS = ("auto", "ts", "focal", "fts", "fts-nll")
+
+Methods = Annotated[
+    list[str] | None,
+    typer.Option("--method", "--methods", "-m", help=f"Several with commas, by default the usual ones, 'all' for "
+                 f"every one: {options.METHOD_NAMES}.", autocompletion=options.complete_method),
+]  # fmt: skip
+Report = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here as well.")]
+EvaluationFile = Annotated[Path | None, typer.Option("-o", "--output", help="Write the evaluation here, as JSON.")]
+Resamples = Annotated[int, typer.Option("--resamples", min=1, help="Resamples of the bootstrap.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap and of splits.")]
+
+
+def demo(
+    sample: Annotated[
+        str, typer.Option(help="cifar100-focal7, cifar10-focal3 or cifar10-cross-entropy.")
+    ] = "cifar100-focal7",
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the report.")] = Path("report.html"),
+    resamples: Resamples = 500,
+    seed: Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Calibrate a bundled example network and write a report about it."""
+    from refocal.data import SAMPLES, load_sample
+    from refocal.evaluate import compare
+
+    options.check_output(output, ONLY_HTML)
+    parts = load_sample(sample)
+    with progress("reading", quiet=json) as update:
+        title = SAMPLES[sample]
+        found = compare(*parts, DEMO_METHODS, title=title, n_resamples=resamples, seed=seed, progress=update)
+    sharing.finish(found, None, output, json, SharingOptions())
+
+
+def evaluate(
+    test: Source,
+    calibrators: Annotated[
+        list[Path] | None, typer.Argument(help="Made by refocal fit; none: the model alone.")
+    ] = None,
+    *,
+    output: EvaluationFile = None,
+    report: Report = None,
+    shared: SharingOptions,
+    rows: RowOptions,
+    resamples: Annotated[
+        int | None,
+        typer.Option("--resamples", min=1, help="Resamples of the bootstrap, by default 500; in memory only."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the bootstrap; in memory only.")] = None,
+    blocks: BlockOptions,
+    json: options.Json = False,
+) -> None:
+    """Measure calibrators on test rows, beside the model as it is."""
+    from refocal.calibrators._labels import named_classes
+    from refocal.evaluate import evaluate as measure
+
+    sharing.check_outputs(output, report, shared)
+    fitted = _loaded(calibrators or [])
+    reading = rows.arguments()
+    asked: dict[str, Any] = {
+        "chosen": next(iter(fitted)) if len(fitted) == 1 else None,
+        "title": shared.title or Path(test).stem,
+        "n_resamples": resamples,
+        "seed": seed,
+    }
+    with progress("reading", quiet=json) as update, options.about(test):
+        if large.is_large(test, blocks, reading, suits=resamples is None and seed is None):
+            with large.open_rows(test, "measuring", update, blocks, reading) as opened:
+                found = measure(opened, fitted, **asked)
+        else:
+            read = options.read_file(Path(test), **reading)
+            if not rows.multi_label:  # whose labels are known by their names
+                # In the order of the columns that the first was fitted on; a calibrator of another order is refused.
+                read = read.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
+            found = measure(read, fitted, progress=update, **asked)
+    sharing.finish(found, output, report, json, shared)
+    sharing.leave_by_requirements([found], shared, json)
+
+
+def _loaded(files: list[Path]) -> dict[str, Any]:
+    """Calibrators by the names of their files."""
+    from refocal import load
+
+    fitted: dict[str, Any] = {}
+    for file in files:
+        options.check_calibrator_file(file)
+        if file.stem in fitted or file.stem == "none":
+            raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
+        fitted[file.stem] = load(file)
+    return fitted
+
+
+def compare(
+    validation: Annotated[
+        Path, typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt")
+    ],
+    test: Annotated[Path | None, typer.Argument(help="Without it half of the rows are held back for testing.")] = None,
+    *,
+    methods: Methods = None,
+    output: EvaluationFile = None,
+    report: Report = None,
+    shared: SharingOptions,
+    rows: RowOptions,
+    resamples: Resamples = 500,
+    seed: Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Fit every method on VALIDATION, rank them on TEST, and say which to use."""
+    from refocal.calibrators.registry import GROUPED
+
+    sharing.check_outputs(output, report, shared)
+    reading = rows.arguments()
+    found = _compared(validation, test, methods, shared.title, resamples, seed, json, reading)
+    sharing.finish(found, output, report, json, shared)
+    if not json and found.chosen != "none":
+        if found.chosen not in GROUPED:
+            reading.pop("groups", None)
+        more = options.as_given(**reading)
+        out().print(f"Next: refocal fit {validation} --method {found.chosen}{more} -o calibrator.json", soft_wrap=True)
+    sharing.leave_by_requirements([found], shared, json)
+
+
+def report(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(help="An evaluation (.json) or several, side by side; or the validation and the test rows."),
+    ],
+    *,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")] = Path("report.html"),
+    shared: SharingOptions,
+    methods: Methods = None,
+    rows: RowOptions,
+    resamples: Resamples = 500,
+    seed: Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Write the HTML report of an evaluation, or of rows compared on the spot."""
+    from refocal.evaluate import load_evaluation
+
+    sharing.check_outputs(None, output, shared)
+    are_evaluations = [source.suffix.lower() == ".json" for source in sources]
+    if all(are_evaluations):
+        found = [load_evaluation(source) for source in sources]
+    elif any(are_evaluations) or len(sources) > 2:
+        raise UsageError(
+            "report takes evaluations (.json), or one or two files of rows; give either the ones or the others."
+        )
+    else:
+        test = sources[1] if len(sources) == 2 else None
+        found = [_compared(sources[0], test, methods, shared.title, resamples, seed, json, rows.arguments())]
+    sharing.draw(found, output, shared, json)
+    if json:
+        print_json({"output": str(output)})
+    else:
+        out().print(f"Wrote {output}.")
+    sharing.leave_by_requirements(found, shared, json)
+
+
+def diff(
+    old: Annotated[Path, typer.Argument(help="An evaluation (.json) made by compare or evaluate with -o.")],
+    new: Annotated[Path, typer.Argument(help="Another one, of a later date or another model.")],
+    fail_if_worse: Annotated[
+        bool,
+        typer.Option(
+            "--fail-if-worse",
+            help=f"Exit code {REQUIREMENT_FAILED} if the method shown in detail is worse beyond chance.",
+        ),
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Say what changed between two evaluations, and whether that is more than chance."""
+    from refocal.evaluate import differences, load_evaluation
+    from refocal.evaluate.difference import CHOSEN
+    from refocal.metrics import METRICS
+
+    first, second = load_evaluation(old), load_evaluation(new)
+    changes = differences(first, second)
+    if json:
+        print_json([{**change._asdict(), "verdict": change.verdict} for change in changes])
+    else:
+        rows = []
+        for change in changes:
+            metric = METRICS[change.measure]
+            low, high = (f"{metric.scale * end:+.{2 if metric.unit else 4}f}" for end in (change.low, change.high))
+            numbers = (metric.text(change.old), metric.text(change.new), f"{low} – {high}".replace("-", "−"))
+            rows.append((change.method, metric.heading, *numbers, change.verdict))
+        console = out()
+        print_table(console, ("method", "measure", "old", "new", "difference", "verdict"), rows, ("difference",))
+        console.print(f"Shown in detail: {first.chosen} in {old.name}, {second.chosen} in {new.name}.", markup=False)
+        console.print("Differences are new less old with 95 % intervals, for test rows that are independent.")
+    if fail_if_worse and any(change.method == CHOSEN and change.verdict == "worse" for change in changes):
+        raise typer.Exit(REQUIREMENT_FAILED)
+
+
+def _compared(
+    validation: Path,
+    test: Path | None,
+    methods: list[str] | None,
+    title: str | None,
+    resamples: int,
+    seed: int,
+    quiet: bool,
+    reading: dict[str, Any],
+) -> Evaluation:
+    from refocal.calibrators.registry import chosen_methods
+    from refocal.data import split
+    from refocal.evaluate import compare as fit_and_measure
+    from refocal.evaluate.multilabel import label_methods
+
+    choose: Any = label_methods if "multi_label" in reading else chosen_methods
+    names = None if methods is None else choose([name for text in methods for name in text.split(",")])
+    for place in (validation, test):
+        if place is not None:
+            large.refuse(place, "compare")
+    with progress("reading", quiet=quiet) as update:
+        first = options.read_file(validation, **reading)
+        if test is None:
+            first, second = split(first, seed=seed)
+        else:
+            with options.about(test):
+                second = options.read_file(test, **reading).in_order_of(first.class_names)
+        if first.n_classes != second.n_classes:
+            raise UsageError(
+                f"{validation} has {first.n_classes} classes and {test} has {second.n_classes}; "
+                "give two files of the same model."
+            )
+        title = title or (validation.stem if test is None else test.stem)
+        with options.about(validation):
+            return fit_and_measure(first, second, names, title=title, n_resamples=resamples, seed=seed, progress=update)

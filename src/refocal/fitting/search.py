@@ -90,7 +90,7 @@ def find(
         scan = partial(scan_grid, objective=goal, progress=progress, **points)
     surface, at = _best(dataset, goal, scan, most_rows(len(all_gammas), all_temperatures), tolerance)
     chosen = _chosen(surface, at, dataset.passes)
-    if search == "auto" and dataset.n_rows >= MANY_ROWS and goal.metric is goal.of_rows is None:
+    if search == "auto" and dataset.n_rows >= MANY_ROWS and goal.name in ("nll", "ece", "auto"):
         moves = gammas is None and np.size(temperatures) == 1, temperatures is None
         chosen = _polished(dataset, goal, surface, chosen, tolerance, moves)
     return chosen, surface

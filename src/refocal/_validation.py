@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import array_api_compat
@@ -46,6 +47,8 @@ INPUTS = ("logits", "probabilities", "log-odds")
 FEWEST_TO_DOUBT = 20
 IGNORED = (-100, -1, 255)
 """Labels that mark rows without one, in language models and in segmentation."""
+IgnoreIndex = int | Sequence[int] | None
+"""What an argument `ignore_index` takes: the label, or several, of rows that have none and are left out."""
 
 
 _WITHIN = {"greater than": operator.gt, "at least": operator.ge, "less than": operator.lt, "at most": operator.le}
@@ -146,7 +149,7 @@ def check_label_range(
     raise LabelError(argument, function, expected=expected, got=got, remedy=None if ignored is None else remedy)
 
 
-def check_marks(ignore_index: Any, function: str) -> tuple[int, ...]:
+def check_marks(ignore_index: IgnoreIndex, function: str) -> tuple[int, ...]:
     """The labels that mark rows without one: none, one or several integers."""
     marks = [] if ignore_index is None else np.ravel(ignore_index).tolist()
     if any(type(mark) is not int for mark in marks):
@@ -154,7 +157,7 @@ def check_marks(ignore_index: Any, function: str) -> tuple[int, ...]:
     return tuple(marks)
 
 
-def labelled_rows(labels: Any, ignore_index: Any, argument: str, function: str) -> Flags:
+def labelled_rows(labels: Any, ignore_index: IgnoreIndex, argument: str, function: str) -> Flags:
     """Which rows have a label, where `ignore_index`, one or several, marks those without one; at least one has."""
     marks = check_marks(ignore_index, function)
     kept: Flags = ~np.isin(to_numpy(as_array(labels, argument, function)), marks)
@@ -162,6 +165,37 @@ def labelled_rows(labels: Any, ignore_index: Any, argument: str, function: str) 
         expected = "of at least one row that 'ignore_index' does not leave out"
         raise LabelError(argument, function, expected=expected, got=f"{kept.size:,} labels, none of another kind")
     return kept
+
+
+def without_ignored(
+    rows: tuple[Any, Any, Any], ignore_index: IgnoreIndex, names: tuple[str, str, str], function: str
+) -> tuple[Any, Any, Any]:
+    """Values, labels and weights without the rows whose label is `ignore_index`; DataFrames keep their names."""
+    if not check_marks(ignore_index, function):
+        return rows
+    kept = labelled_rows(rows[1], ignore_index, names[1], function)
+    values, labels, weight = (
+        None if each is None else _some_rows(each, kept, name, function) for each, name in zip(rows, names, strict=True)
+    )
+    return values, labels, weight
+
+
+def _some_rows(values: Any, kept: Flags, argument: str, function: str) -> Any:
+    if hasattr(values, "columns") and len(values) == len(kept):
+        from sklearn.utils import _safe_indexing
+
+        return _safe_indexing(values, np.flatnonzero(kept))
+    values = as_array(values, argument, function)
+    if tuple(values.shape[: kept.ndim]) != kept.shape:
+        expected = f"of one row for each label, whose shape is {kept.shape}"
+        raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(values.shape)}")
+    return values[in_library_of(values, kept)]
+
+
+def class_axes(values: tuple[int, ...], labels: tuple[int, ...]) -> list[int]:
+    """Which axes may hold the classes: 1, as in images (N, C, H, W), and the last, where the labels have the others."""
+    axes = sorted({1, len(labels)}) if len(values) == len(labels) + 1 else []
+    return [axis for axis in axes if values[:axis] + values[axis + 1 :] == labels]
 
 
 def read_labels(values: Any, argument: str, function: str) -> tuple[Array, tuple[Any, ...] | None]:

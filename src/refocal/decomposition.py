@@ -10,9 +10,16 @@ from sklearn.model_selection import StratifiedKFold
 
 from refocal import metrics
 from refocal._arrays import to_numpy
-from refocal._validation import check_integer, check_labels, check_logits, check_weight
+from refocal._validation import (
+    IgnoreIndex,
+    check_integer,
+    check_labels,
+    check_logits,
+    check_weight,
+    without_ignored,
+)
 from refocal.calibrators import Calibrator, FocalTemperatureScaling, TemperatureScaling
-from refocal.errors import ParameterError
+from refocal.errors import ParameterError, Remedy
 from refocal.maps import log_softmax
 
 __all__ = ["LogLossDecomposition", "log_loss_decomposition"]
@@ -43,6 +50,7 @@ def log_loss_decomposition(
     by: str | Calibrator = "temperature",
     cv: int = 5,
     sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
     random_state: int = 0,
 ) -> LogLossDecomposition:
     """Log-loss split into the part that a recalibration removes and the rest (Berta et al. 2025).
@@ -59,8 +67,10 @@ def log_loss_decomposition(
     (0.4, True)
     """
     name = "log_loss_decomposition"
+    names = ("logits", "y_true", "sample_weight")
+    logits, y_true, sample_weight = without_ignored((logits, y_true, sample_weight), ignore_index, names, name)
     checked, _ = check_logits(logits, "logits", name)
-    labels = to_numpy(check_labels(y_true, checked, name, "y_true")).reshape(-1)
+    labels = to_numpy(check_labels(y_true, checked, name, "y_true", Remedy.IGNORE_INDEX)).reshape(-1)
     weight = None if sample_weight is None else check_weight(sample_weight, tuple(checked.shape[:-1]), name)
     rows = to_numpy(checked).reshape(-1, checked.shape[-1])
     if isinstance(by, str) and by not in BY:

@@ -118,3 +118,19 @@ def test_samples_are_small_and_known():
     assert sum(len((folder / f"{name}.npz").read_bytes()) for name in SAMPLES) < 4_000_000
     with pytest.raises(ParameterError, match="'cifar100-focal7', 'cifar10-focal3'"):
         load_sample("mnist")
+
+
+@pytest.mark.parametrize("asarray", [np.asarray, torch.asarray], ids=["numpy", "torch"])
+@pytest.mark.parametrize("make", [Predictions.from_logits, Predictions.from_probabilities])
+@pytest.mark.filterwarnings("ignore:.*sum to 1")
+def test_every_pixel_of_images_is_a_row(make, asarray):
+    rng = np.random.default_rng(0)
+    p, masks, weight = rng.dirichlet(np.ones(3), (2, 4, 5)), rng.integers(3, size=(2, 4, 5)), rng.random((2, 4, 5))
+    masks[:, 0] = 255
+    for images in (p, np.moveaxis(p, -1, 1)):
+        rows = make(asarray(images), asarray(masks), weight=weight, ignore_index=255)
+        np.testing.assert_array_equal(np.asarray(rows.values), p[masks != 255])
+        np.testing.assert_array_equal(rows.labels, masks[masks != 255])
+        np.testing.assert_array_equal(rows.weight, weight[masks != 255])
+    with pytest.raises(ShapeError, match=r"fit classes on axis 1 and on the last. Got shape \(2, 3, 3\)"):
+        make(asarray(p[:, :3, 0]), asarray(masks[:, :3, 0]))

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import refocal.metrics as rm
+from refocal.decomposition import log_loss_decomposition
 from refocal.errors import DataError, InputError, LabelError, ParameterError, ShapeError
 from refocal.metrics._inputs import SUM_TOLERANCE
 
@@ -228,6 +229,68 @@ def test_binary_arrays_with_leading_axes():
     p, y = rng.random((4, 5, 6)), rng.integers(0, 2, (4, 5, 6))
     assert rm.expected_calibration_error(y, p) == rm.expected_calibration_error(y.ravel(), p.ravel())
     assert rm.expected_calibration_error(y.astype(bool), torch.asarray(p)) == rm.expected_calibration_error(y, p)
+
+
+def _image_metrics():
+    """Every public function of labels and probabilities, by name, as one of y, p and options."""
+    metrics = {name: record.function for name, record in rm.METRICS.items()}
+    others = (rm.reliability_curve, rm.reliability_band, rm.mean_bias_interval)
+    brier = {
+        "bootstrap_interval": lambda y, p, **how: rm.bootstrap_interval(rm.brier_score, y, p, n_resamples=20, **how),
+        "resample": lambda y, p, **how: rm.resample(rm.brier_score, y, p, n_resamples=20, **how).draws,
+        "paired_bootstrap": lambda y, p, **how: rm.paired_bootstrap(rm.brier_score, y, p, p, n_resamples=20, **how),
+        "squared_ece_difference": lambda y, p, **how: rm.squared_ece_difference(y, p, p, **how),
+        "histogram": lambda y, p, **how: rm.CalibrationHistogram().update(y, p, **how).compute(),
+        "set_coverage": lambda y, p, **how: rm.set_coverage(
+            y, np.moveaxis(p > 0.3, 1, -1) if p.ndim > 2 else p > 0.3, **how
+        ),
+        "log_loss_decomposition": lambda y, p, **how: log_loss_decomposition(
+            y, np.log(np.moveaxis(p, 1, -1) if p.ndim > 2 else p), **how
+        ),
+    }
+    return {**metrics, **{function.__name__: function for function in others}, **brier}
+
+
+IMAGE_METRICS = _image_metrics()
+
+
+@pytest.mark.parametrize("name", IMAGE_METRICS)
+def test_pixels_without_a_label_are_left_out(name):
+    """Images (N, C, H, W) with 255 and -1 in their masks against the rows that are left, picked by hand."""
+    measure, record = IMAGE_METRICS[name], rm.METRICS.get(name)
+    n_classes = 2 if name == "mean_bias_interval" or (record is not None and record.two_classes) else 3
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(n_classes), (2, 6, 5))
+    masks, weight = rng.integers(n_classes, size=(2, 6, 5)), rng.random((2, 6, 5))
+    masks[:, 0], masks[:, :, 4] = 255, -1
+    kept = (masks != 255) & (masks != -1)
+    takes_logs = record is not None and record.takes_logs
+    values = np.log(p) if takes_logs else p
+    expected = measure(masks[kept], values[kept], sample_weight=weight[kept])
+    images = np.moveaxis(values, -1, 1).copy()
+    images[:, :, 0] = np.nan  # what stands there does not matter
+    assert repr(measure(masks, images, sample_weight=weight, ignore_index=(255, -1))) == repr(expected)
+    with pytest.raises(LabelError, match=r"255|-1 names no class.*ignore_index="):
+        measure(masks, np.moveaxis(values, -1, 1), ignore_index=None)
+    with pytest.raises(ParameterError, match="'ignore_index' of"):
+        measure(masks, images, ignore_index="255")
+
+
+def test_labels_without_any_row_left_are_refused():
+    with pytest.raises(LabelError, match=r"at least one row that 'ignore_index' does not leave out. Got 3 labels"):
+        rm.brier_score([255, 255, 255], P, ignore_index=255)
+
+
+def test_binary_masks_without_a_label_are_left_out():
+    rng = np.random.default_rng(0)
+    p, masks = rng.random((2, 4, 5)), rng.integers(2, size=(2, 4, 5))
+    masks[0] = 255
+    assert rm.smooth_ece(masks, torch.asarray(p), ignore_index=255) == rm.smooth_ece(masks[1], p[1])
+
+
+def test_classes_lie_on_the_last_axis_where_both_fit():
+    p = np.random.default_rng(0).dirichlet(np.ones(3), (2, 3))
+    assert rm.accuracy(np.zeros((2, 3), int), p) == np.mean(p.argmax(-1) == 0)
 
 
 @pytest.mark.parametrize("measure", [*MEASURES, rm.log_loss])

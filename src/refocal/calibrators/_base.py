@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -26,6 +26,7 @@ from refocal._arrays import (
 )
 from refocal._validation import (
     INPUTS,
+    IgnoreIndex,
     check_one_column,
     check_option,
     check_out,
@@ -33,9 +34,10 @@ from refocal._validation import (
     check_rows,
     check_weight,
     warn_of_probabilities,
+    without_ignored,
 )
 from refocal.calibrators._fitted import Fitted, report_of
-from refocal.calibrators._labels import column_names, encode, without_ignored
+from refocal.calibrators._labels import column_names, encode
 from refocal.calibrators._words import html_of_fit, warn_of_doubt
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import apply
@@ -93,7 +95,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight: Array = None,
         *,
         class_axis: int = -1,
-        ignore_index: int | Sequence[int] | None = None,
+        ignore_index: IgnoreIndex = None,
     ) -> Self:
         """Fit on logits `X` and labels `y`. If it fails, the calibrator is left unfitted.
 
@@ -108,7 +110,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if ignore_index is not None:
             if isinstance(X, Dataset) or _is_dask(X):
                 raise ParameterError("ignore_index", name, expected="given where the rows are opened", got="it here")
-            X, y, sample_weight = without_ignored(X, y, sample_weight, ignore_index, name)
+            names = ("X", "y", "sample_weight")
+            X, y, sample_weight = without_ignored((X, y, sample_weight), ignore_index, names, name)
         return self.fit_with_progress(X, y, sample_weight, None)
 
     def fit_with_progress(

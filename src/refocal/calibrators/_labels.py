@@ -10,8 +10,8 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, as_array, in_library_of, is_torch, namespace, to_numpy
-from refocal._validation import IGNORED, check_label_range, labelled_rows, read_labels
+from refocal._arrays import Array, is_torch, namespace, to_numpy
+from refocal._validation import IGNORED, check_label_range, read_labels
 from refocal.errors import LabelError, Remedy, ShapeError, warn
 
 
@@ -48,26 +48,6 @@ def encode(y: Any, logits: Array, function: str, columns: NDArray[np.str_] | Non
         raise _misfit(distinct, n_classes, function)
     order = np.argsort(classes)
     return _beside(logits, order[np.searchsorted(classes[order], values)]), classes
-
-
-def without_ignored(X: Any, y: Any, sample_weight: Any, ignore_index: Any, function: str) -> tuple[Any, Any, Any]:
-    """Rows, labels and weights without the rows whose label is `ignore_index`; DataFrames keep their names."""
-    kept = labelled_rows(y, ignore_index, "y", function)
-    given = (("X", X), ("y", y), ("sample_weight", sample_weight))
-    X, y, sample_weight = (None if each is None else _some_rows(each, kept, name, function) for name, each in given)
-    return X, y, sample_weight
-
-
-def _some_rows(values: Any, kept: NDArray[np.bool_], argument: str, function: str) -> Any:
-    if hasattr(values, "columns") and len(values) == len(kept):
-        from sklearn.utils import _safe_indexing
-
-        return _safe_indexing(values, np.flatnonzero(kept))
-    values = as_array(values, argument, function)
-    if tuple(values.shape[: kept.ndim]) != kept.shape:
-        expected = f"of one row for each label, whose shape is {kept.shape}"
-        raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(values.shape)}")
-    return values[in_library_of(values, kept)]
 
 
 def _flat(labels: Array, logits: Array, function: str) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import Array, Vector, in_library_of, namespace, to_numpy, two_columns
 from refocal._groups import Groups, as_groups
-from refocal._validation import check_out
+from refocal._validation import IgnoreIndex, check_out
 from refocal.calibrators._base import Calibrator, written
 from refocal.calibrators._fitted import Fitted, Predictors
 from refocal.calibrators._plain import field
@@ -82,7 +82,7 @@ class GroupCalibration(Calibrator):
         *,
         groups: Any = None,
         class_axis: int = -1,
-        ignore_index: int | Sequence[int] | None = None,
+        ignore_index: IgnoreIndex = None,
     ) -> Self:
         """Fit on scores of two classes, labels, and groups: an array, or several columns by their names."""
         name = f"{type(self).__name__}.fit"

@@ -12,6 +12,7 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from refocal._arrays import SMALLEST, Array, Vector, as_array, log_probabilities, namespace, to_numpy
 from refocal._validation import (
+    IgnoreIndex,
     check_broadcast,
     check_integer,
     check_label_range,
@@ -98,7 +99,7 @@ class MultiLabelCalibration(Calibrator):
         sample_weight: Array = None,
         *,
         class_axis: int = -1,
-        ignore_index: int | Sequence[int] | None = None,
+        ignore_index: IgnoreIndex = None,
         class_names: Sequence[str] | None = None,
     ) -> Self:
         """Fit on scores and ones and zeros, (N, K), or (N, K, H, W) with `class_axis=1`.
@@ -245,7 +246,7 @@ def _targets(
     sample_weight: Any,
     shape: tuple[int, ...],
     class_axis: int,
-    ignore_index: int | Sequence[int] | None,
+    ignore_index: IgnoreIndex,
     function: str,
 ) -> tuple[NDArray[np.int64], Vector | None]:
     """Zeros and ones and weights, flat; what is unknown counts as 0 with a weight of 0."""

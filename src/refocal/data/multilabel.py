@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Array, as_array, in_library_of, log_probabilities, to_numpy, two_columns
 from refocal._validation import (
+    IgnoreIndex,
     check_label_range,
     check_one_column,
     check_option,
@@ -71,7 +72,7 @@ class MultiLabelPredictions:
         *,
         class_names: Sequence[str] | None = None,
         weight: Any = None,
-        ignore_index: int | Sequence[int] | None = None,
+        ignore_index: IgnoreIndex = None,
     ) -> MultiLabelPredictions:
         name, argument = f"{cls.__name__}.{function}", kind.replace("-", "_")
         array = as_array(values, argument, name)
@@ -162,7 +163,7 @@ def read_multilabel(
     values: str | None = None,
     labels: str | None = None,
     weight: str | None = None,
-    ignore_index: int | Sequence[int] | None = None,
+    ignore_index: IgnoreIndex = None,
 ) -> MultiLabelPredictions:
     r"""Scores and labels from a file.
 

@@ -10,18 +10,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, as_array, in_library_of, log_probabilities, to_numpy
+from refocal._arrays import Array, as_array, log_probabilities, namespace, to_numpy
 from refocal._groups import Groups, as_groups
 from refocal._validation import (
+    IgnoreIndex,
     check_labels,
     check_logits,
     check_one_column,
     check_probabilities,
     check_weight,
-    labelled_rows,
+    class_axes,
     read_labels,
     renormalised,
     warn_of_probabilities,
+    without_ignored,
 )
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 
@@ -63,15 +65,16 @@ class Predictions:
         class_names: Sequence[str] | None = None,
         first_label: int = 0,
         positive_label: Any = None,
-        ignore_index: int | Sequence[int] | None = None,
+        ignore_index: IgnoreIndex = None,
     ) -> Predictions:
         """Rows of logits, before any softmax; `first_label` is 1 where the labels count from 1.
 
         `positive_label` says of two classes which label is that of class 1, the positive one. Rows whose label is
-        `ignore_index`, one or several, have none and are left out.
+        `ignore_index`, one or several, have none and are left out. Images (N, C, H, W) or (N, H, W, C) with labels
+        (N, H, W) have a row a pixel.
         """
         name = "Predictions.from_logits"
-        logits, labels, weight = _labelled(logits, labels, weight, ignore_index, "logits", name)
+        logits, labels, weight = _rows(logits, labels, weight, ignore_index, "logits", name)
         values = _matrix(logits, labels, "logits", name)
         check_logits(values, "logits", name)
         warn_of_probabilities(values, "logits", name)
@@ -87,7 +90,7 @@ class Predictions:
         class_names: Sequence[str] | None = None,
         first_label: int = 0,
         positive_label: Any = None,
-        ignore_index: int | Sequence[int] | None = None,
+        ignore_index: IgnoreIndex = None,
         renormalise: bool = False,
     ) -> Predictions:
         """Rows of probabilities that sum to 1, or the probability of class 1; the rest as for `from_logits`.
@@ -95,7 +98,7 @@ class Predictions:
         `renormalise` divides each row by its sum, where probabilities were rounded.
         """
         name = "Predictions.from_probabilities"
-        probabilities, labels, weight = _labelled(probabilities, labels, weight, ignore_index, "probabilities", name)
+        probabilities, labels, weight = _rows(probabilities, labels, weight, ignore_index, "probabilities", name)
         values = _matrix(probabilities, labels, "probabilities", name)
         values = renormalised(values, "probabilities", name) if renormalise else values
         check_probabilities(values, "probabilities", name)
@@ -111,7 +114,7 @@ class Predictions:
         class_names: Sequence[str] | None = None,
         first_label: int = 0,
         positive_label: Any = None,
-        ignore_index: int | Sequence[int] | None = None,
+        ignore_index: IgnoreIndex = None,
     ) -> Predictions:
         """Log-odds of class 1 of two, one number a row, as a single logit or a margin is; kept as logits 0 and s.
 
@@ -120,7 +123,7 @@ class Predictions:
                [ 0. ,  2. ]])
         """
         name = "Predictions.from_log_odds"
-        log_odds, labels, weight = _labelled(log_odds, labels, weight, ignore_index, "log_odds", name)
+        log_odds, labels, weight = _rows(log_odds, labels, weight, ignore_index, "log_odds", name)
         values = as_array(log_odds, "log_odds", name)
         if values.ndim != 1 or len(values) == 0:
             expected = "one-dimensional, one number a row, of at least one row"
@@ -282,18 +285,21 @@ def column_order(names: Sequence[str], wanted: Sequence[str], function: str) -> 
     return np.array([at[name] for name in there])
 
 
-def _labelled(
-    values: Any, labels: Any, weight: Any, ignore_index: Any, argument: str, function: str
+def _rows(
+    values: Any, labels: Any, weight: Any, ignore_index: IgnoreIndex, argument: str, function: str
 ) -> tuple[Any, Any, Any]:
-    """Values, labels and weights of the rows that have a label."""
-    if ignore_index is None:
-        return values, labels, weight
-    kept = labelled_rows(labels, ignore_index, "labels", function)
-    values, labels = as_array(values, argument, function), as_array(labels, "labels", function)
-    if tuple(values.shape[: kept.ndim]) != kept.shape:
-        return values, labels, weight  # which the checks of the shapes will say
-    weight = None if weight is None else np.asarray(weight)[kept]
-    return values[in_library_of(values, kept)], labels[in_library_of(labels, kept)], weight
+    """Values, labels and weights of the rows that have a label; pixels and tokens are rows."""
+    if np.ndim(labels) > 1:
+        values, labels = as_array(values, argument, function), as_array(labels, "labels", function)
+        axes = class_axes(tuple(values.shape), tuple(labels.shape))
+        if len(axes) > 1:
+            expected = f"two-dimensional: labels of shape {tuple(labels.shape)} fit classes on axis 1 and on the last"
+            raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(values.shape)}")
+        if axes:
+            values = namespace(values).moveaxis(values, axes[0], -1)
+            values, labels = values.reshape((-1, values.shape[-1])), labels.reshape((-1,))
+            weight = None if weight is None else np.ravel(weight)
+    return without_ignored((values, labels, weight), ignore_index, (argument, "labels", "weight"), function)
 
 
 def _matrix(values: Any, labels: Any, argument: str, function: str) -> Array:

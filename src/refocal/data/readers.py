@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._validation import INPUTS, check_option
+from refocal._validation import INPUTS, IgnoreIndex, check_option
 from refocal.data._formats import ENDINGS, Contents, open_contents
 from refocal.data.predictions import Input, Predictions
 from refocal.errors import FormatError, Remedy
@@ -46,7 +46,7 @@ def read(
     class_names: Sequence[str] | None = None,
     first_label: int = 0,
     positive_label: Any = None,
-    ignore_index: int | Sequence[int] | None = None,
+    ignore_index: IgnoreIndex = None,
     renormalise: bool = False,
     groups: Sequence[str] = (),
 ) -> Predictions:

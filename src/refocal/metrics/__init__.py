@@ -1,7 +1,8 @@
 """Metrics of calibration: scores, binned and smooth errors, a streaming histogram, bootstrap intervals.
 
 Every function takes `y_true` first, then probabilities (`log_loss`: log-probabilities) as NumPy arrays, torch
-tensors or anything else of the array API, binary or with the classes on the last axis, with any leading axes.
+tensors or anything else of the array API, binary or with the classes on the last axis, with any leading axes, or as
+images (N, C, H, W). `ignore_index` is the label, or several, of rows and pixels that have none and are left out.
 A new metric is a function and its `Metric` record, in one of the modules below (docs/architecture.md).
 """
 

@@ -1,8 +1,9 @@
 """What the caller passed in, checked once and turned into flat NumPy vectors.
 
-Probabilities with one axis more than the labels hold the classes on their last axis; probabilities of the labels'
-own shape are the probability of class 1. Metrics of two classes are about class 1, whichever way they come. Every other
-axis (pixels, tokens) is flattened into rows.
+Probabilities with one axis more than the labels hold the classes on their last axis, or on axis 1 where only that
+fits the labels, as in images (N, C, H, W); probabilities of the labels' own shape are the probability of class 1.
+Metrics of two classes are about class 1, whichever way they come. Every other axis (pixels, tokens) is flattened into
+rows.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from numpy.typing import NDArray
 from refocal._arrays import Flags, Indices, Matrix, Vector, as_array, as_floating, namespace, row_blocks, to_numpy
 from refocal._validation import (
     SUM_TOLERANCE,
+    IgnoreIndex,
     check_label_range,
     check_labels,
     check_not_negative,
     check_number,
     check_sums,
     check_weight,
+    class_axes,
     whole_numbers,
+    without_ignored,
 )
-from refocal.errors import DataError, ShapeError
+from refocal.errors import DataError, Remedy, ShapeError
 
 
 @dataclass(frozen=True)
@@ -85,9 +89,15 @@ class Rows:
         return confidence, correct
 
 
-def read_probabilities(y_true: Any, probabilities: Any, sample_weight: Any, function: str) -> Rows:
-    """Checked rows of probabilities: no NaN, nothing negative, rows that sum to 1 within 1e-3."""
-    rows, tolerance = _read(y_true, probabilities, sample_weight, function, "probabilities")
+def read_probabilities(
+    y_true: Any, probabilities: Any, sample_weight: Any, function: str, ignore_index: IgnoreIndex = ()
+) -> Rows:
+    """Checked rows of probabilities: no NaN, nothing negative, rows that sum to 1 within 1e-3.
+
+    `ignore_index` is what the caller of `function` has passed, None too, which errors then name as the remedy for
+    labels such as 255; functions without such an argument leave it out here.
+    """
+    rows, tolerance = _read(y_true, probabilities, sample_weight, function, "probabilities", ignore_index)
     p = rows.probabilities
     check_not_negative(float(p.min()), "probabilities", function)
     if rows.binary:
@@ -99,9 +109,11 @@ def read_probabilities(y_true: Any, probabilities: Any, sample_weight: Any, func
     return rows.of_positive()
 
 
-def read_log_probabilities(y_true: Any, log_probabilities: Any, sample_weight: Any, function: str) -> Rows:
+def read_log_probabilities(
+    y_true: Any, log_probabilities: Any, sample_weight: Any, function: str, ignore_index: IgnoreIndex = ()
+) -> Rows:
     """Checked rows of log-probabilities: no NaN, rows whose exponentials sum to 1 within 1e-3; -inf may occur."""
-    rows, tolerance = _read(y_true, log_probabilities, sample_weight, function, "log_probabilities")
+    rows, tolerance = _read(y_true, log_probabilities, sample_weight, function, "log_probabilities", ignore_index)
     values = rows.probabilities
     highest = float(values.max())
     if not highest <= tolerance:
@@ -130,15 +142,22 @@ def mean(terms: Vector, weight: Vector | None) -> float:
     return float(np.sum(terms[used] * weight[used]) / np.sum(weight))
 
 
-def _read(y_true: Any, values: Any, sample_weight: Any, function: str, argument: str) -> tuple[Rows, float]:
+def _read(
+    y_true: Any, values: Any, sample_weight: Any, function: str, argument: str, ignore_index: IgnoreIndex
+) -> tuple[Rows, float]:
     given, dtype = as_floating(values, argument, function)
     # Rounding moves a sum of probabilities by eps/2 at most, of exponentials by eps/2 times the entropy.
     rounding = float(namespace(given).finfo(dtype).eps)
     array, labels = to_numpy(given), to_numpy(as_array(y_true, "y_true", function))
     if array.ndim == 0 or 0 in array.shape:
         raise ShapeError(argument, function, expected="an array with at least one row", got=f"shape {array.shape}")
+    if class_axes(array.shape, labels.shape) == [1]:
+        array = np.moveaxis(array, 1, -1)
+    names = (argument, "y_true", "sample_weight")
+    array, labels, sample_weight = without_ignored((array, labels, sample_weight), ignore_index, names, function)
+    remedy = Remedy.IGNORE_INDEX if ignore_index is None else None
     if labels.ndim == array.ndim:
-        flat_labels = _binary_labels(labels, array, function)
+        flat_labels = _binary_labels(labels, array, function, remedy)
         rows: Matrix = array.reshape(-1)
     else:
         if array.ndim < 2 or array.shape[-1] < 2:
@@ -148,18 +167,18 @@ def _read(y_true: Any, values: Any, sample_weight: Any, function: str, argument:
                 expected="of the shape of y_true, or with two or more classes on one more axis",
                 got=f"shape {array.shape}",
             )
-        flat_labels = check_labels(labels, array, function, "y_true")
+        flat_labels = check_labels(labels, array, function, "y_true", remedy)
         rows = array.reshape(-1, array.shape[-1])
         rounding *= max(1.0, math.log(rows.shape[1]))
     weight = None if sample_weight is None else check_weight(sample_weight, labels.shape, function)
     return Rows(flat_labels.reshape(-1), rows, weight), max(SUM_TOLERANCE, rounding)
 
 
-def _binary_labels(flat: NDArray[Any], array: Matrix, function: str) -> Indices:
+def _binary_labels(flat: NDArray[Any], array: Matrix, function: str, remedy: Remedy | None) -> Indices:
     if flat.shape != array.shape:
         raise ShapeError("y_true", function, expected=f"of shape {array.shape}", got=f"shape {flat.shape}")
     labels: Indices = whole_numbers(flat, "y_true", function).astype(np.int64, copy=False)
-    check_label_range(int(labels.min()), int(labels.max()), 2, "y_true", function)
+    check_label_range(int(labels.min()), int(labels.max()), 2, "y_true", function, remedy)
     return labels
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector
-from refocal._validation import check_integer, check_option
+from refocal._validation import IgnoreIndex, check_integer, check_option
 from refocal.metrics._bins import (
     STRATEGIES,
     Bins,
@@ -42,6 +42,7 @@ def expected_calibration_error(
     norm: str = "l1",
     kind: str = "confidence",
     sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
 ) -> float:
     """Mean gap between confidence and accuracy over bins of the confidence.
 
@@ -59,7 +60,7 @@ def expected_calibration_error(
     >>> expected_calibration_error([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75], n_bins=2)
     0.25
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "expected_calibration_error")
+    rows = read_probabilities(y_true, probabilities, sample_weight, "expected_calibration_error", ignore_index)
     return _ece(rows, n_bins=n_bins, strategy=strategy, norm=norm, kind=kind)
 
 
@@ -102,6 +103,7 @@ def classwise_ece(
     strategy: str = "quantile",
     norm: str = "l1",
     sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
 ) -> float:
     """Mean over the classes of the calibration error of that class's probability (Kull et al. 2019).
 
@@ -110,7 +112,7 @@ def classwise_ece(
     >>> classwise_ece([0, 1], [[1.0, 0.0], [0.5, 0.5]], n_bins=2)
     0.25
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "classwise_ece")
+    rows = read_probabilities(y_true, probabilities, sample_weight, "classwise_ece", ignore_index)
     return _classwise(rows, n_bins=n_bins, strategy=strategy, norm=norm)
 
 
@@ -151,6 +153,7 @@ def debiased_ece(
     strategy: str = "quantile",
     norm: str = "l2",
     sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
 ) -> float:
     """Calibration error less the part that the noise of the labels alone would show (Kumar et al. 2019).
 
@@ -162,7 +165,7 @@ def debiased_ece(
     >>> debiased_ece(y, [0.5] * 100, n_bins=1), round(debiased_ece(y, [0.6] * 100, n_bins=1), 4)
     (0.0, 0.0865)
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "debiased_ece")
+    rows = read_probabilities(y_true, probabilities, sample_weight, "debiased_ece", ignore_index)
     return _debiased(rows, n_bins=n_bins, strategy=strategy, norm=norm)
 
 
@@ -211,7 +214,9 @@ def _folded_normal_mean(centre: float, spread: float) -> float:
     )
 
 
-def ece_sweep(y_true: Any, probabilities: Any, *, norm: str = "l1", sample_weight: Any = None) -> float:
+def ece_sweep(
+    y_true: Any, probabilities: Any, *, norm: str = "l1", sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> float:
     """Equal-mass calibration error with as many bins as keep the accuracy rising (Roelofs et al. 2022).
 
     The number of bins grows from 1 until the accuracy of the bins first fails to be non-decreasing; the last
@@ -221,7 +226,7 @@ def ece_sweep(y_true: Any, probabilities: Any, *, norm: str = "l1", sample_weigh
     >>> ece_sweep([0, 1, 0, 1], [0.1, 0.2, 0.6, 0.9])
     0.3
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "ece_sweep")
+    rows = read_probabilities(y_true, probabilities, sample_weight, "ece_sweep", ignore_index)
     return _sweep(rows, norm=norm)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector
-from refocal._validation import check_integer, check_option
+from refocal._validation import IgnoreIndex, check_integer, check_option
 from refocal.errors import DataError
 from refocal.metrics._bins import bins_of
 from refocal.metrics._inputs import Rows, check_level, read_log_probabilities, read_probabilities
@@ -76,6 +76,7 @@ def bootstrap_interval(
     method: str | None = None,
     seed: int = 0,
     sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
     **options: Any,
 ) -> Interval:
     """Interval for a metric of this package.
@@ -99,7 +100,7 @@ def bootstrap_interval(
         check_option(method, ("percentile", "basic"), "method", function)
     check_level(level, function)
     check_integer(n_resamples, "n_resamples", function)
-    record, rows, value = _read(metric, y_true, probabilities, sample_weight, options, function)
+    record, rows, value = _read(metric, y_true, probabilities, sample_weight, ignore_index, options, function)
     if method is None:
         return summarise(record, rows, value, n_resamples=n_resamples, seed=seed, **options).interval(level=level)
     return _resample(record, rows, value, n_resamples, seed, options).interval(level=level, method=method)
@@ -123,6 +124,7 @@ def resample(
     n_resamples: int = 1000,
     seed: int = 0,
     sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
     **options: Any,
 ) -> Resamples:
     """A measure on resampled rows, once, for an interval and for any number of paired differences.
@@ -135,7 +137,7 @@ def resample(
     """
     function = "resample"
     check_integer(n_resamples, "n_resamples", function)
-    record, rows, value = _read(metric, y_true, probabilities, sample_weight, options, function)
+    record, rows, value = _read(metric, y_true, probabilities, sample_weight, ignore_index, options, function)
     return _resample(record, rows, value, n_resamples, seed, options)
 
 
@@ -149,6 +151,7 @@ def paired_bootstrap(
     level: float = 0.95,
     seed: int = 0,
     sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
     **options: Any,
 ) -> PairedDifference:
     """Interval for metric(first) - metric(second) on the same rows, resampled together.
@@ -164,18 +167,24 @@ def paired_bootstrap(
     """
     function = "paired_bootstrap"
     _check_settings(n_resamples, level, function)
-    pair = [_read(metric, y_true, each, sample_weight, options, function) for each in (first, second)]
+    pair = [_read(metric, y_true, each, sample_weight, ignore_index, options, function) for each in (first, second)]
     of_first, of_second = (_resample(*read, n_resamples, seed, options) for read in pair)
     return of_first.minus(of_second, level=level)
 
 
 def _read(
-    metric: Callable[..., Any], y_true: Any, values: Any, sample_weight: Any, options: dict[str, Any], function: str
+    metric: Callable[..., Any],
+    y_true: Any,
+    values: Any,
+    sample_weight: Any,
+    ignore_index: IgnoreIndex,
+    options: dict[str, Any],
+    function: str,
 ) -> tuple[Metric, Rows, float]:
     """The record of a metric, checked rows, and its value."""
     record = metric_of(metric, function)
     read = read_log_probabilities if record.takes_logs else read_probabilities
-    rows = read(y_true, values, sample_weight, function)
+    rows = read(y_true, values, sample_weight, function, ignore_index)
     value = record.measure(rows, **options)
     if not math.isfinite(value):
         raise DataError("probabilities", function, expected=f"such that {record.name} is finite", got=repr(value))

@@ -11,7 +11,7 @@ import numpy as np
 
 from refocal._arrays import Flags, Indices, Vector
 from refocal._json import parse_json
-from refocal._validation import check_integer
+from refocal._validation import IgnoreIndex, check_integer
 from refocal.errors import DataError, ParameterError
 from refocal.metrics._bins import Bins, Ranked, norm_of_gaps, quantile_starts
 from refocal.metrics._histogram_bounds import bound_of_largest_gap, cumulative_gap, doubt_of
@@ -99,9 +99,11 @@ class CalibrationHistogram:
         """Number of rows seen."""
         return int(self._count.sum())
 
-    def update(self, y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> CalibrationHistogram:
+    def update(
+        self, y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+    ) -> CalibrationHistogram:
         """Count a block of rows and return self."""
-        rows = read_probabilities(y_true, probabilities, sample_weight, "CalibrationHistogram.update")
+        rows = read_probabilities(y_true, probabilities, sample_weight, "CalibrationHistogram.update", ignore_index)
         return self.count_rows(*rows.confidence(), rows.weight)
 
     def count_rows(self, confidence: Vector, correct: Flags, weight: Vector | None = None) -> CalibrationHistogram:

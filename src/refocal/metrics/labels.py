@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector, as_array, to_numpy
-from refocal._validation import labelled_rows
+from refocal._validation import IgnoreIndex, labelled_rows
 from refocal.errors import ShapeError
 
 __all__ = ["LabelScores", "by_label"]
@@ -36,7 +36,7 @@ def by_label(
     probabilities: Any,
     *,
     sample_weight: Any = None,
-    ignore_index: int | None = None,
+    ignore_index: IgnoreIndex = None,
     **options: Any,
 ) -> LabelScores:
     """A metric of two classes for each column of (N, K) probabilities; options are passed on.
@@ -49,7 +49,7 @@ def by_label(
         Ones and zeros, and the probability of each label.
     sample_weight : array (N,), optional
         The weights of the rows.
-    ignore_index : int, optional
+    ignore_index : int or several, optional
         What stands in `y_true` where a label is unknown.
 
     Examples

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._validation import check_integer, check_option
+from refocal._validation import IgnoreIndex, check_integer, check_option
 from refocal.metrics._bins import STRATEGIES, Bins, bins_of, make_bins, rank
 from refocal.metrics._inputs import Rows, check_level, read_probabilities
 from refocal.metrics._resampling import chunks, draw_counts
@@ -59,6 +59,7 @@ def reliability_curve(
     strategy: str = "quantile",
     level: float = 0.95,
     sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
 ) -> ReliabilityCurve:
     """Mean confidence and accuracy of each bin, with Wilson's interval for the accuracy.
 
@@ -70,7 +71,7 @@ def reliability_curve(
     check_integer(n_bins, "n_bins", function)
     check_option(strategy, STRATEGIES, "strategy", function)
     check_level(level, function)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
     return curve_of(bins_of(rows, n_bins=n_bins, strategy=strategy), level)
 
 
@@ -109,6 +110,7 @@ def reliability_band(
     level: float = 0.95,
     seed: int = 0,
     sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
 ) -> ReliabilityBand:
     """Band around the reliability curve, bin by bin, with the bins held fixed.
 
@@ -127,7 +129,7 @@ def reliability_band(
     check_integer(n_bins, "n_bins", function)
     check_integer(n_resamples, "n_resamples", function)
     check_level(level, function)
-    rows = read_probabilities(y_true, probabilities, sample_weight, function)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
     return band_of(rows, kind=kind, n_bins=n_bins, strategy=strategy, n_resamples=n_resamples, level=level, seed=seed)
 
 

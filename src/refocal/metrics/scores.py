@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Matrix, Vector, without_warnings
-from refocal._validation import check_integer, check_option
+from refocal._validation import IgnoreIndex, check_integer, check_option
 from refocal.metrics._bins import STRATEGIES, Bins, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities
 from refocal.metrics._isotonic import isotonic_fit
@@ -59,7 +59,9 @@ class SpiegelhalterResult:
     p_value: float
 
 
-def log_loss(y_true: Any, log_probabilities: Any, *, sample_weight: Any = None) -> float:
+def log_loss(
+    y_true: Any, log_probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> float:
     """Mean of -log p(label), in nats, from log-probabilities.
 
     Log-probabilities keep tails that probabilities round to 0, so the loss is infinite only if the model gave a
@@ -69,7 +71,7 @@ def log_loss(y_true: Any, log_probabilities: Any, *, sample_weight: Any = None) 
     >>> log_loss([0, 1], np.log([[0.5, 0.5], [0.75, 0.25]])) == 1.5 * math.log(2)
     True
     """
-    rows = read_log_probabilities(y_true, log_probabilities, sample_weight, "log_loss")
+    rows = read_log_probabilities(y_true, log_probabilities, sample_weight, "log_loss", ignore_index)
     return mean(log_loss_terms(rows), rows.weight)
 
 
@@ -82,7 +84,9 @@ def log_loss_terms(rows: Rows) -> Vector:
     return -_of_label(rows)
 
 
-def brier_score(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> float:
+def brier_score(
+    y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> float:
     """Mean of Σ_k (p_k - [label = k])², between 0 and 2; of two classes of (p(1) - label)², between 0 and 1.
 
     >>> brier_score([0, 2], [[0.75, 0.25, 0.0], [0.0, 0.5, 0.5]])
@@ -90,7 +94,7 @@ def brier_score(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -
     >>> brier_score([0, 1], [0.25, 0.5]), brier_score([0, 1], [[0.75, 0.25], [0.5, 0.5]])
     (0.15625, 0.15625)
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "brier_score")
+    rows = read_probabilities(y_true, probabilities, sample_weight, "brier_score", ignore_index)
     return mean(brier_terms(rows), rows.weight)
 
 
@@ -104,13 +108,13 @@ def brier_terms(rows: Rows) -> Vector:
     return np.square(1.0 - of_label) + np.maximum(squares - np.square(of_label), 0.0)
 
 
-def accuracy(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> float:
+def accuracy(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None) -> float:
     """Share of the rows whose largest probability is that of the label; of equal ones the lowest class counts.
 
     >>> accuracy([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]], sample_weight=[1, 1, 2])
     0.5
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "accuracy")
+    rows = read_probabilities(y_true, probabilities, sample_weight, "accuracy", ignore_index)
     return mean(accuracy_terms(rows), rows.weight)
 
 
@@ -127,6 +131,7 @@ def brier_decomposition(
     n_bins: int = 15,
     strategy: str = "quantile",
     sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
 ) -> BrierDecomposition:
     """What of the Brier score a better calibration could remove, and what it could not.
 
@@ -140,7 +145,7 @@ def brier_decomposition(
     >>> parts.brier, parts.calibration, parts.refinement
     (0.1875, 0.0625, 0.125)
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "brier_decomposition")
+    rows = read_probabilities(y_true, probabilities, sample_weight, "brier_decomposition", ignore_index)
     return decompose(rows, method=method, n_bins=n_bins, strategy=strategy)
 
 
@@ -175,7 +180,9 @@ def _murphy(bins: Bins) -> Vector:
     return np.array([norm_of_gaps(bins, "l2") ** 2, float(share @ (outcome * (1.0 - outcome))), base * (1.0 - base)])
 
 
-def spiegelhalter_test(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> SpiegelhalterResult:
+def spiegelhalter_test(
+    y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> SpiegelhalterResult:
     """Spiegelhalter's test of calibration (1986), for any number of classes.
 
     Under calibration the Brier score of row i has mean 1 - Σ_k p_k² and variance 4(Σ_k p_k³ - (Σ_k p_k²)²), so
@@ -186,7 +193,7 @@ def spiegelhalter_test(y_true: Any, probabilities: Any, *, sample_weight: Any = 
     >>> spiegelhalter_test([0, 1, 0, 1], [0.2, 0.8, 0.3, 0.7]).p_value > 0.05
     True
     """
-    return _spiegelhalter(read_probabilities(y_true, probabilities, sample_weight, "spiegelhalter_test"))
+    return _spiegelhalter(read_probabilities(y_true, probabilities, sample_weight, "spiegelhalter_test", ignore_index))
 
 
 def _spiegelhalter(rows: Rows) -> SpiegelhalterResult:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import as_array, to_numpy
-from refocal._validation import check_labels, check_weight
-from refocal.errors import DataError, ShapeError
+from refocal._validation import IgnoreIndex, check_labels, check_weight, without_ignored
+from refocal.errors import DataError, Remedy, ShapeError
 from refocal.metrics._inputs import check_level, mean
 from refocal.metrics.intervals import Interval, effective_size, share_interval
 
@@ -34,7 +34,9 @@ class SetCoverage:
     worst_coverage: float
 
 
-def set_coverage(y_true: Any, sets: Any, *, sample_weight: Any = None, level: float = 0.95) -> SetCoverage:
+def set_coverage(
+    y_true: Any, sets: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None, level: float = 0.95
+) -> SetCoverage:
     """Coverage of prediction sets (N, C), booleans as `PredictionSets.predict_set` gives them, with its interval.
 
     >>> import numpy as np
@@ -44,12 +46,14 @@ def set_coverage(y_true: Any, sets: Any, *, sample_weight: Any = None, level: fl
     """
     function = "set_coverage"
     check_level(level, function)
+    names = ("sets", "y_true", "sample_weight")
+    sets, y_true, sample_weight = without_ignored((sets, y_true, sample_weight), ignore_index, names, function)
     given = to_numpy(as_array(sets, "sets", function))
     if given.ndim < 2 or given.shape[-1] < 2 or 0 in given.shape:
         raise ShapeError("sets", function, expected="of shape (N, C), a column a class", got=f"shape {given.shape}")
     if not np.all((given == 0) | (given == 1)):
         raise DataError("sets", function, expected="booleans", got=f"values such as {given.ravel()[0]!r}")
-    labels = to_numpy(check_labels(y_true, given.astype(np.float64), function, "y_true"))
+    labels = to_numpy(check_labels(y_true, given.astype(np.float64), function, "y_true", Remedy.IGNORE_INDEX))
     weight = None if sample_weight is None else check_weight(sample_weight, labels.shape, function)
     table, flat = given.reshape(-1, given.shape[-1]).astype(bool), labels.reshape(-1)
     covered, size = table[np.arange(len(flat)), flat].astype(np.float64), table.sum(axis=1).astype(np.float64)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector
+from refocal._validation import IgnoreIndex
 from refocal.metrics._inputs import Rows, check_level, read_probabilities
 from refocal.metrics._resampling import base_weight
 from refocal.metrics.intervals import Interval
@@ -20,7 +21,9 @@ FARTHEST = 60.0
 SMALLEST_P = 1e-12
 
 
-def mean_bias_interval(y_true: Any, probabilities: Any, *, level: float = 0.95, sample_weight: Any = None) -> Interval:
+def mean_bias_interval(
+    y_true: Any, probabilities: Any, *, level: float = 0.95, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> Interval:
     """`mean_bias` with the interval of the shifts of all log-odds that the score test does not reject.
 
     With a shift d the outcomes have the probabilities p(d) = sigmoid(logit p + d); d is rejected if Σ w (p(d) - y)
@@ -33,7 +36,8 @@ def mean_bias_interval(y_true: Any, probabilities: Any, *, level: float = 0.95, 
     (0.1, -0.061, 0.1)
     """
     check_level(level, "mean_bias_interval")
-    return shift_interval(read_probabilities(y_true, probabilities, sample_weight, "mean_bias_interval"), level)
+    rows = read_probabilities(y_true, probabilities, sample_weight, "mean_bias_interval", ignore_index)
+    return shift_interval(rows, level)
 
 
 def shift_interval(rows: Rows, level: float) -> Interval:

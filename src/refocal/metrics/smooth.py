@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Flags, Vector
-from refocal._validation import check_number
+from refocal._validation import IgnoreIndex, check_number
 from refocal.metrics._bins import Bins, Ranked, bins_of, rank
 from refocal.metrics._inputs import Rows, mean, read_probabilities
 from refocal.metrics._isotonic import isotonic_fit
@@ -48,7 +48,14 @@ class CorpReliability:
     uncertainty: float
 
 
-def smooth_ece(y_true: Any, probabilities: Any, *, bandwidth: float | None = None, sample_weight: Any = None) -> float:
+def smooth_ece(
+    y_true: Any,
+    probabilities: Any,
+    *,
+    bandwidth: float | None = None,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
+) -> float:
     """Smooth calibration error (Błasiok & Nakkiran 2023), a consistent measure without bins.
 
     smECE_σ = ∫₀¹ |Σ_i w_i (c_i - y_i) K_σ(t, c_i)| dt, where K_σ is the Gaussian kernel reflected at 0 and 1 and the
@@ -60,7 +67,8 @@ def smooth_ece(y_true: Any, probabilities: Any, *, bandwidth: float | None = Non
     >>> round(smooth_ece(y, p), 6)
     0.25
     """
-    return _smooth(read_probabilities(y_true, probabilities, sample_weight, "smooth_ece"), bandwidth=bandwidth)
+    rows = read_probabilities(y_true, probabilities, sample_weight, "smooth_ece", ignore_index)
+    return _smooth(rows, bandwidth=bandwidth)
 
 
 def _smooth(rows: Rows, *, bandwidth: float | None = None) -> float:
@@ -90,7 +98,9 @@ def smooth_error_of(residuals: Vector, *, bandwidth: float | None = None) -> flo
     return smoothed(width)
 
 
-def ks_calibration_error(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> float:
+def ks_calibration_error(
+    y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> float:
     """Largest gap between cumulative confidence and cumulative accuracy (Gupta et al. 2021).
 
     max over x of |Σ_{c_i ≤ x} w_i (c_i - y_i)| with weights that sum to 1; between equal confidences nothing is
@@ -99,7 +109,7 @@ def ks_calibration_error(y_true: Any, probabilities: Any, *, sample_weight: Any 
     >>> ks_calibration_error([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75])
     0.25
     """
-    return _ks(read_probabilities(y_true, probabilities, sample_weight, "ks_calibration_error"))
+    return _ks(read_probabilities(y_true, probabilities, sample_weight, "ks_calibration_error", ignore_index))
 
 
 def _ks(rows: Rows) -> float:
@@ -115,7 +125,9 @@ def ks_error(ranked: Ranked) -> float:
     return float(np.abs(np.cumsum(gap)[ranked.ends_of_ties() - 1]).max() / total)
 
 
-def corp_reliability(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> CorpReliability:
+def corp_reliability(
+    y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> CorpReliability:
     """CORP reliability (Dimitriadis et al. 2021): recalibration by isotonic regression, free of bins to choose.
 
     The Brier score of the confidence splits into miscalibration (what recalibration removes), discrimination (what
@@ -125,7 +137,7 @@ def corp_reliability(y_true: Any, probabilities: Any, *, sample_weight: Any = No
     >>> corp.accuracy, corp.miscalibration, corp.discrimination, corp.uncertainty
     ([0.5, 1.0], 0.0625, 0.0625, 0.1875)
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "corp_reliability")
+    rows = read_probabilities(y_true, probabilities, sample_weight, "corp_reliability", ignore_index)
     return corp_of(*rows.confidence(), rows.weight)
 
 

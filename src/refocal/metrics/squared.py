@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import Indices, Vector
-from refocal._validation import check_integer
+from refocal._validation import IgnoreIndex, check_integer
 from refocal.metrics._bins import Bins, bins_of, quantile_starts, rank
 from refocal.metrics._inputs import Rows, check_level, read_probabilities
 from refocal.metrics._resampling import base_weight
@@ -76,7 +76,9 @@ def _interval(value: float, error: float, bins: Bins, level: float) -> Interval:
     return Interval(value, root.low**2, root.high**2, level, error, 0.0, root.n_resamples)
 
 
-def squared_ece(y_true: Any, probabilities: Any, *, n_bins: int = 15, sample_weight: Any = None) -> float:
+def squared_ece(
+    y_true: Any, probabilities: Any, *, n_bins: int = 15, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> float:
     """Mean squared gap between confidence and accuracy over equal-mass bins, without bias.
 
     Σ_b w_b gap_b² is Σ over pairs of rows of the same bin of (c_i - y_i)(c_j - y_j); leaving out the pairs of a row
@@ -87,11 +89,19 @@ def squared_ece(y_true: Any, probabilities: Any, *, n_bins: int = 15, sample_wei
     >>> round(squared_ece(y, [0.5] * 100, n_bins=1), 4), round(squared_ece(y, [0.7] * 100, n_bins=1), 4)
     (-0.0025, 0.0375)
     """
-    return _squared(read_probabilities(y_true, probabilities, sample_weight, "squared_ece"), n_bins=n_bins)
+    rows = read_probabilities(y_true, probabilities, sample_weight, "squared_ece", ignore_index)
+    return _squared(rows, n_bins=n_bins)
 
 
 def squared_ece_difference(
-    y_true: Any, first: Any, second: Any, *, n_bins: int = 15, level: float = 0.95, sample_weight: Any = None
+    y_true: Any,
+    first: Any,
+    second: Any,
+    *,
+    n_bins: int = 15,
+    level: float = 0.95,
+    sample_weight: Any = None,
+    ignore_index: IgnoreIndex = None,
 ) -> PairedDifference:
     """Squared calibration error of `first` minus that of `second` on the same rows, with interval and p-value.
 
@@ -109,7 +119,7 @@ def squared_ece_difference(
     function = "squared_ece_difference"
     check_level(level, function)
     pair = [
-        gap_squares(read_probabilities(y_true, each, sample_weight, function), n_bins, function)
+        gap_squares(read_probabilities(y_true, each, sample_weight, function, ignore_index), n_bins, function)
         for each in (first, second)
     ]
     return pair[0].minus(pair[1], level=level)

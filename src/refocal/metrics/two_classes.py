@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector, without_warnings
+from refocal._validation import IgnoreIndex
 from refocal.errors import LabelError, ShapeError
 from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities
 from refocal.metrics._resampling import base_weight
@@ -41,13 +42,13 @@ class InfluenceSummary:
         return normal_difference(self.value, other.value, error, level)
 
 
-def mean_bias(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> float:
+def mean_bias(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None) -> float:
     """Mean probability of class 1 less its rate, of two classes: above 0 the model expects too many.
 
     >>> mean_bias([0, 0, 0, 1], [0.5, 0.25, 0.5, 0.75])
     0.25
     """
-    rows = _two(y_true, probabilities, sample_weight, "mean_bias", both=False)
+    rows = _two(y_true, probabilities, sample_weight, ignore_index, "mean_bias", both=False)
     return mean(bias_terms(rows), rows.weight)
 
 
@@ -57,46 +58,62 @@ def bias_terms(rows: Rows) -> Vector:
     return p - happened
 
 
-def log_loss_skill(y_true: Any, log_probabilities: Any, *, sample_weight: Any = None) -> float:
+def log_loss_skill(
+    y_true: Any, log_probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> float:
     """1 less the log-loss over that of the rate alone: 1 is perfect, 0 no better than always saying the rate.
 
     >>> p = np.array([0.2, 0.2, 0.8, 0.8])
     >>> round(log_loss_skill([0, 0, 1, 1], np.log(np.stack([1 - p, p], axis=1))), 3)
     0.678
     """
-    return _of_logs(_two(y_true, log_probabilities, sample_weight, "log_loss_skill", logs=True))
+    return _of_logs(_two(y_true, log_probabilities, sample_weight, ignore_index, "log_loss_skill", logs=True))
 
 
-def brier_skill(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> float:
+def brier_skill(
+    y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> float:
     """1 less the Brier score over that of the rate alone: 1 is perfect, 0 no better than always saying the rate.
 
     >>> brier_skill([0, 0, 1, 1], [0.25, 0.25, 0.75, 0.75])
     0.75
     """
-    return _of_squares(_two(y_true, probabilities, sample_weight, "brier_skill"))
+    return _of_squares(_two(y_true, probabilities, sample_weight, ignore_index, "brier_skill"))
 
 
-def roc_auc(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> float:
+def roc_auc(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None) -> float:
     """Area under the ROC curve: how often a row of class 1 has a higher probability than one of class 0, ties by half.
 
     >>> roc_auc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
     0.75
     """
-    return _auc(_two(y_true, probabilities, sample_weight, "roc_auc"))[0]
+    return _auc(_two(y_true, probabilities, sample_weight, ignore_index, "roc_auc"))[0]
 
 
-def average_precision(y_true: Any, probabilities: Any, *, sample_weight: Any = None) -> float:
+def average_precision(
+    y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
+) -> float:
     """Mean, over the rows of class 1, of the share of class 1 among the rows with at least their probability.
 
     >>> round(average_precision([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]), 4)
     0.8333
     """
-    return _precision(_two(y_true, probabilities, sample_weight, "average_precision"))[0]
+    return _precision(_two(y_true, probabilities, sample_weight, ignore_index, "average_precision"))[0]
 
 
-def _two(y_true: Any, values: Any, sample_weight: Any, function: str, *, logs: bool = False, both: bool = True) -> Rows:
+def _two(
+    y_true: Any,
+    values: Any,
+    sample_weight: Any,
+    ignore_index: IgnoreIndex,
+    function: str,
+    *,
+    logs: bool = False,
+    both: bool = True,
+) -> Rows:
     """Checked rows of two classes, which both occur where `both` asks for it."""
-    rows = (read_log_probabilities if logs else read_probabilities)(y_true, values, sample_weight, function)
+    read = read_log_probabilities if logs else read_probabilities
+    rows = read(y_true, values, sample_weight, function, ignore_index)
     if rows.n_classes != 2:
         argument = "log_probabilities" if logs else "probabilities"
         raise ShapeError(argument, function, expected="of two classes", got=f"{rows.n_classes} classes")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from refocal._validation import check_integer, check_marks, check_option, whole_numbers
+from refocal._validation import IgnoreIndex, check_integer, check_marks, check_option, class_axes, whole_numbers
 from refocal.data import MultiLabelPredictions, Predictions
 from refocal.data.multilabel import UNKNOWN
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
@@ -32,7 +32,7 @@ def collect_logits(
     device: torch.device | str | None = None,
     progress: bool = True,
     class_axis: int | None = None,
-    ignore_index: int | Sequence[int] | None = None,
+    ignore_index: IgnoreIndex = None,
     input: str = "logits",  # noqa: A002
     label_key: str = "labels",
     output_key: str | int | None = None,
@@ -127,7 +127,7 @@ class _Rows:
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
         self.bound = 1.0  # every row kept so far has a smaller number
 
-    def add(self, logits: Tensor, labels: Tensor, ignore_index: int | Sequence[int] | None) -> None:
+    def add(self, logits: Tensor, labels: Tensor, ignore_index: IgnoreIndex) -> None:
         """Take in a batch: logits (..., C) and labels (...), or (..., C) where each has a label of its own."""
         of_labels = labels.ndim == logits.ndim
         ignored = torch.tensor(_ignored(ignore_index, 2 if of_labels else max(2, logits.shape[-1])))
@@ -225,7 +225,7 @@ def _whole_numbers(labels: Tensor, logits: Tensor) -> Tensor:
     return found.to(torch.int64)
 
 
-def _ignored(ignore_index: int | Sequence[int] | None, n_classes: int) -> tuple[int, ...]:
+def _ignored(ignore_index: IgnoreIndex, n_classes: int) -> tuple[int, ...]:
     if ignore_index is None:
         return tuple(label for label in UNLABELLED if not 0 <= label < n_classes)
     return check_marks(ignore_index, "collect_logits")
@@ -254,8 +254,9 @@ def _classes_last(logits: Tensor, labels: Tensor, class_axis: int | None, kind: 
 
 
 def _class_axis(logits: tuple[int, ...], labels: tuple[int, ...], class_axis: int | None) -> int:
-    candidates = {1, len(logits) - 1} if class_axis is None else {class_axis % len(logits)}
-    fitting = [axis for axis in candidates if logits[:axis] + logits[axis + 1 :] == labels]
+    fitting = class_axes(logits, labels)
+    if class_axis is not None:
+        fitting = [axis for axis in fitting if axis == class_axis % len(logits)]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:

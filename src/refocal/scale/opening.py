@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._validation import check_marks
+from refocal._validation import IgnoreIndex, check_marks
 from refocal.data.readers import read_values
 from refocal.engine.blocked import BlockedDataset
 from refocal.engine.reading import Reading
@@ -45,7 +45,7 @@ def open_rows(
     weight: str | None = None,
     class_names: Sequence[str] | None = None,
     first_label: int = 0,
-    ignore_index: int | Sequence[int] | None = None,
+    ignore_index: IgnoreIndex = None,
     skip_bad_rows: bool = False,
     skip_bad_parts: bool = False,
     storage_options: Options = None,
@@ -112,7 +112,7 @@ def blocks(
     input: str = "logits",  # noqa: A002
     class_names: Sequence[str] | None = None,
     first_label: int = 0,
-    ignore_index: int | Sequence[int] | None = None,
+    ignore_index: IgnoreIndex = None,
     skip_bad_rows: bool = False,
 ) -> BlockedDataset:
     """Rows from any iterable of (logits, labels) or (logits, labels, weights) that can be iterated again.

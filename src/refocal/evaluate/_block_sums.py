@@ -7,16 +7,18 @@ add up.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Vector, as_floating, row_blocks, to_numpy
 from refocal.engine import Block
-from refocal.evaluate._look import metrics_with_interval
-from refocal.evaluate.evaluation import ClassRow
+from refocal.evaluate._look import DECISION_THRESHOLDS, decision_sums, decision_table, metrics_with_interval
+from refocal.evaluate.evaluation import ClassRow, DecisionTable
 from refocal.maps.steps import Chain
 from refocal.metrics._histogram_cells import Cells
 from refocal.metrics._inputs import Rows
@@ -42,6 +44,8 @@ class PredictorSums:
     """Weight, weight × correct and weight × confidence of the rows for which each class is predicted."""
     confidence: CalibrationHistogram
     classes: list[CalibrationHistogram]
+    decided: Vector
+    """What `at_or_above` sums for the table of decisions."""
 
 
 @dataclass
@@ -72,19 +76,52 @@ def count_block(
     each_class: bool = True,
 ) -> Sums:
     """The sums of a block for each chain; `cells` are empty histograms of the confidence, one for each of them."""
-    total = _empty(block.n_classes, cells, each_class)
+    total, metrics = _empty(block.n_classes, cells, each_class), mean_metrics(block.n_classes)
+    for looks, weight in predicted(block, chains):
+        for look, sums in zip(looks, total.predictors, strict=True):
+            _count(sums, look.rows)
+        terms = [[m.terms(look.of(m)) for m in metrics if m.terms is not None] for look in looks]
+        _add_terms(total, np.array(terms).transpose(1, 0, 2), weight)
+    return total
+
+
+class Predicted(NamedTuple):
+    """Some rows as a chain predicts them: their probabilities, which of two classes are those of class 1, and logs."""
+
+    rows: Rows
+    logs: Rows
+
+    def of(self, metric: Metric) -> Rows:
+        """What a metric takes."""
+        return self.logs if metric.takes_logs else self.rows
+
+
+def predicted(block: Block, chains: tuple[Chain, ...]) -> Iterator[tuple[list[Predicted], Vector | None]]:
+    """Some rows of a block at a time, as each chain predicts them, with their weights."""
     for part in row_blocks(block.n_rows, max(block.n_classes, FEWEST_COLUMNS), entries=ENTRIES):
         logits, labels = as_floating(block.logits[part], "logits", "evaluate")[0], block.labels[part]
         weight = None if block.weight is None else block.weight[part]
-        terms = []
-        for chain, sums in zip(chains, total.predictors, strict=True):
+        looks = []
+        for chain in chains:
             log_p = np.asarray(to_numpy(chain.log_probabilities(logits)))
             p = np.exp(log_p).astype(np.float64, copy=False)
-            rows, logs = Rows(labels, np.minimum(p, 1.0, out=p), weight).of_positive(), Rows(labels, log_p, weight)
-            _count(sums, rows)
-            metrics = mean_metrics(block.n_classes)
-            terms.append([m.terms(logs if m.takes_logs else rows) for m in metrics if m.terms is not None])
-        _add_terms(total, np.array(terms).transpose(1, 0, 2), weight)
+            rows = Rows(labels, np.minimum(p, 1.0, out=p), weight).of_positive()
+            looks.append(Predicted(rows, Rows(labels, log_p, weight)))
+        yield looks, weight
+
+
+Influences = tuple[tuple[Metric, tuple[Callable[[Rows], Vector], ...]], ...]
+"""Metrics, and for each of them what rows do to its value for every predictor."""
+
+
+def cross_products(block: Block, chains: tuple[Chain, ...], influences: Influences) -> Vector:
+    """Σ w² of the products of influences, (metrics, predictors, predictors): their covariances but for the weight."""
+    total = np.zeros((len(influences), len(chains), len(chains)))
+    for looks, weight in predicted(block, chains):
+        for i, (metric, of_predictors) in enumerate(influences):
+            moved = np.array([of(look.of(metric)) for of, look in zip(of_predictors, looks, strict=True)])
+            moved = moved if weight is None else moved * weight
+            total[i] += moved @ moved.T
     return total
 
 
@@ -107,10 +144,12 @@ class Measured:
     `finer` are empty histograms of the confidence that would leave less doubt.
     """
 
+    weight: float
     means: Vector
     covariance: Vector
     predictors: list[BlockSums]
     classes: list[list[ClassRow]]
+    decisions: list[DecisionTable]
     finer: tuple[CalibrationHistogram, ...]
 
     @property
@@ -126,23 +165,28 @@ def finish_sums(found: Sums, n_bins: int) -> Measured:
     crossed = found.moments[:, :, None] * means[:, None, :]
     about = found.squared_weight * means[:, :, None] * means[:, None, :]
     covariance = (found.products - crossed - crossed.transpose(0, 2, 1) + about) / found.weight**2
+    n_classes = len(found.predictors[0].occurs)
+    names = [metric.name for metric in mean_metrics(n_classes)]
     predictors = [
         BlockSums(
             each.confidence.compute(n_bins=n_bins),
             [histogram.compute(n_bins=n_bins) for histogram in each.classes],
             each.residuals / found.weight,
+            each.confidence,
+            dict(zip(names, means[:, i].tolist(), strict=True)),
         )
-        for each in found.predictors
+        for i, each in enumerate(found.predictors)
     ]
     classes = [_class_rows(sums, known.classes) for sums, known in zip(found.predictors, predictors, strict=True)]
     finer = tuple(each.confidence.refined(n_bins=n_bins) for each in found.predictors)
-    return Measured(means, covariance, predictors, classes, finer)
+    decisions = [decision_table(each.decided / found.weight) for each in found.predictors]
+    return Measured(found.weight, means, covariance, predictors, classes, decisions, finer)
 
 
 def with_finer(found: Measured, finer: Measured) -> Measured:
     """`found`, with the confidences of a later pass with finer cells."""
     pairs = zip(found.predictors, finer.predictors, strict=True)
-    predictors = [known._replace(calibration=exact.calibration) for known, exact in pairs]
+    predictors = [known._replace(calibration=exact.calibration, histogram=exact.histogram) for known, exact in pairs]
     return replace(found, predictors=predictors, finer=finer.finer)
 
 
@@ -159,7 +203,8 @@ def _empty(n_classes: int, cells: tuple[CalibrationHistogram, ...], each_class: 
         occurs, predicted = np.zeros((2, n_classes), dtype=np.int64)
         grid = residuals_on_grid(np.empty(0), np.empty(0), None)
         classes = [CalibrationHistogram(bits=bits) for _ in range(n_classes if each_class else 0)]
-        return PredictorSums(occurs, grid, predicted, np.zeros((3, n_classes)), histogram.fresh(), classes)
+        of_predicted, decided = np.zeros((3, n_classes)), np.zeros((3, len(DECISION_THRESHOLDS)))
+        return PredictorSums(occurs, grid, predicted, of_predicted, histogram.fresh(), classes, decided)
 
     shape = (len(mean_metrics(n_classes)), len(cells))
     return Sums(0.0, 0.0, np.zeros(shape), np.zeros(shape), np.zeros((*shape, len(cells))), [sums(h) for h in cells])
@@ -175,9 +220,9 @@ def _count(total: PredictorSums, rows: Rows) -> None:
     total.predicted += np.bincount(said, minlength=n_classes)
     terms = (weights, weights * correct, weights * confidence)
     total.of_predicted += np.stack([np.bincount(said, each, n_classes) for each in terms])
-    if total.classes:
-        for label, histogram in enumerate(total.classes):
-            histogram.count_rows(*rows.event(label), rows.weight)
+    for label, histogram in enumerate(total.classes):
+        histogram.count_rows(*rows.event(label), rows.weight)
+    total.decided += decision_sums(rows, weights)
 
 
 def _add_terms(total: Sums, terms: Vector, weight: Vector | None) -> None:
@@ -198,6 +243,7 @@ def _joined(first: PredictorSums, second: PredictorSums) -> PredictorSums:
         first.of_predicted + second.of_predicted,
         first.confidence.merge(second.confidence),
         [mine.merge(other) for mine, other in zip(first.classes, second.classes, strict=True)],
+        first.decided + second.decided,
     )
 
 

@@ -19,6 +19,7 @@ from refocal.errors import DataError
 from refocal.evaluate._block_sums import (
     Measured,
     count_block,
+    cross_products,
     finish_sums,
     join_sums,
     mean_metrics,
@@ -39,12 +40,12 @@ from refocal.evaluate.evaluation import Reliability
 from refocal.maps.steps import Chain
 from refocal.metrics import CalibrationHistogram, Interval, PairedDifference, ReliabilityCurve
 from refocal.metrics.intervals import Summary, normal_difference, normal_interval
-from refocal.metrics.record import StreamedMetric
+from refocal.metrics.record import Metric, StreamedMetric
 
 
 @dataclass(frozen=True)
-class MeanSummary:
-    """A mean of one predictor, among those of all predictors: their covariances are known."""
+class JointSummary:
+    """A metric of one predictor, among those of all predictors: the covariances of their errors are known."""
 
     values: Vector
     covariance: Vector
@@ -53,14 +54,14 @@ class MeanSummary:
 
     @property
     def value(self) -> float:
-        """The mean."""
+        """The metric."""
         return float(self.values[self.predictor])
 
     def interval(self, *, level: float = 0.95) -> Interval:
         """By the normal approximation, which many rows justify."""
         return normal_interval(self.value, self._error({self.predictor: 1.0}), level, self.limits)
 
-    def minus(self, other: MeanSummary, *, level: float = 0.95) -> PairedDifference:
+    def minus(self, other: JointSummary, *, level: float = 0.95) -> PairedDifference:
         """The difference from another predictor."""
         apart = other.predictor != self.predictor
         error = self._error({self.predictor: 1.0, other.predictor: -1.0}) if apart else 0.0
@@ -85,24 +86,25 @@ def look_at_blocks(
     if rows.input == "probabilities":  # zeros count as they do in memory; each calibrator has a floor of its own
         rows.floor = math.log(np.finfo(np.float64).eps)
     rows.start()
-    found = _measure(rows, tuple(calibrators.values()))
+    chains = tuple(Chain() if each is None else each.chain_ for each in calibrators.values())
+    found = _measure(rows, chains)
+    measured = _metrics(rows, chains, found)
     seconds = (time.perf_counter() - start) / len(calibrators)
-    looks = {name: _look(found, i, rows.n_classes, level, seconds) for i, name in enumerate(calibrators)}
+    looks = {name: _look(found, measured, i, level, seconds) for i, name in enumerate(calibrators)}
     counts = {"rows skipped": rows.n_skipped, "files skipped": len(rows.bad_parts)}
     skipped = {name: str(count) for name, count in counts.items() if count}
     return Looks(looks, rows.n_rows, run_of(None, None) | skipped)
 
 
-def _measure(rows: BlockedDataset, calibrators: tuple[Calibrator | None, ...]) -> Measured:
+def _measure(rows: BlockedDataset, chains: tuple[Chain, ...]) -> Measured:
     """All sums in one pass, and in more where the ECE needs finer cells."""
-    chains = tuple(Chain() if each is None else each.chain_ for each in calibrators)
 
     def measure(cells: tuple[CalibrationHistogram, ...], each_class: bool) -> Measured:
         count = partial(count_block, chains=chains, cells=cells, each_class=each_class)
         answer: Measured = rows.reduce(Pass(count, join_sums, partial(finish_sums, n_bins=N_BINS)))
         return answer
 
-    found = measure(report_cells(len(calibrators)), rows.n_classes <= MOST_CLASSES)
+    found = measure(report_cells(len(chains)), rows.n_classes <= MOST_CLASSES)
     for _ in range(MAX_REFINEMENTS):
         if found.bound <= ECE_BOUND:
             break
@@ -110,22 +112,45 @@ def _measure(rows: BlockedDataset, calibrators: tuple[Calibrator | None, ...]) -
     return found
 
 
-def _look(found: Measured, i: int, n_classes: int, level: float, seconds: float) -> Look:
-    known = found.predictors[i]
-    means = {
-        metric.name: MeanSummary(found.means[k], found.covariance[k], i, metric.range)
-        for k, metric in enumerate(mean_metrics(n_classes))
-    }
+def _metrics(rows: BlockedDataset, chains: tuple[Chain, ...], found: Measured) -> dict[str, list[StreamedMetric]]:
+    """Every reported metric of every predictor, by its name; influences take one more pass."""
+    measured: dict[str, list[StreamedMetric]] = {}
+    moving = []
+    means = {metric.name: k for k, metric in enumerate(mean_metrics(rows.n_classes))}
+    for metric in (*metrics_with_interval(rows.n_classes), *metrics_with_value(rows.n_classes)):
+        if metric.name in means:
+            k = means[metric.name]
+            measured[metric.name] = _together(metric, found.means[k], found.covariance[k])
+        elif metric.streamed is not None:
+            known = [each for sums in found.predictors if (each := metric.streamed(sums)) is not None]
+            if len(known) < len(chains):  # the sums lack what it needs
+                continue
+            measured[metric.name] = known
+            influences = tuple(each.influence for each in known if each.influence is not None)
+            if influences:
+                moving.append((metric, influences))
+    if moving:
+        count = partial(cross_products, chains=chains, influences=tuple(moving))
+        products = rows.reduce(Pass(count, np.add)) / found.weight**2
+        for (metric, _), covariance in zip(moving, products, strict=True):
+            known = measured[metric.name]
+            joint = _together(metric, np.array([each.value for each in known]), covariance)
+            measured[metric.name] = [a._replace(summary=b.summary) for a, b in zip(known, joint, strict=True)]
+    return measured
+
+
+def _together(metric: Metric, values: Vector, covariance: Vector) -> list[StreamedMetric]:
+    """A metric of every predictor, whose errors have known covariances."""
+    summaries = [JointSummary(values, covariance, i, metric.range) for i in range(len(values))]
+    return [StreamedMetric(each.value, summary=each) for each in summaries]
+
+
+def _look(found: Measured, measured: dict[str, list[StreamedMetric]], i: int, level: float, seconds: float) -> Look:
     summaries: dict[str, Summary] = {}
     values: dict[str, float] = {}
-    for metric in (*metrics_with_interval(n_classes), *metrics_with_value(n_classes)):
-        if metric.name in means:
-            summaries[metric.name] = means[metric.name]
-        elif metric.streamed is not None:
-            streamed = metric.streamed(known)
-            if streamed is not None:
-                _note(metric.name, streamed, summaries, values)
-    calibration = known.calibration
+    for name, streamed in measured.items():
+        _note(name, streamed[i], summaries, values)
+    calibration = found.predictors[i].calibration
     return Look(
         summaries=summaries,
         values=values,
@@ -133,6 +158,7 @@ def _look(found: Measured, i: int, n_classes: int, level: float, seconds: float)
         histogram=histogram_of(calibration.right, calibration.wrong),
         classes=lambda: found.classes[i],
         seconds=seconds,
+        decisions=found.decisions[i],
     )
 
 

@@ -15,7 +15,6 @@ from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.calibrators.registry import NONE
 from refocal.data import Predictions
 from refocal.data.multilabel import LABEL
-from refocal.decide.curves import at_or_above
 from refocal.errors import DataError
 from refocal.evaluate._failures import Failures, is_last_hope
 from refocal.evaluate._groups import measure_groups
@@ -25,22 +24,24 @@ from refocal.evaluate._look import (
     Look,
     Looks,
     Progress,
+    decision_sums,
+    decision_table,
     histogram_of,
     metrics_with_interval,
     metrics_with_value,
 )
 from refocal.evaluate._provenance import run_of
-from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Reliability
+from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow, Reliability
 from refocal.maps import log_softmax
 from refocal.maps.steps import in_row_blocks
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows, read_probabilities
+from refocal.metrics._resampling import base_weight
 from refocal.metrics.bootstrap import summarise
 from refocal.metrics.intervals import Summary
 from refocal.metrics.reliability import band_of, curve_of
 
 HISTOGRAM_BINS, CLASS_BINS = 20, 10
-DECISION_THRESHOLDS = np.array([*(i / 100 for i in range(100)), 0.995, 0.999])
 # Confusions and examples that are kept of each class.
 FEW = 5
 
@@ -82,6 +83,7 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
             raise DataError("test", "evaluate", expected=f"such that the {metric.label} is finite", got=repr(value))
         summaries[metric.name] = summarise(metric, of, value, n_resamples=n_resamples, seed=seed)
     confidence, correct = rows.confidence()
+    weight = base_weight(rows)
     return Look(
         summaries=summaries,
         values={m.name: float(m.measure(logs if m.takes_logs else rows)) for m in metrics_with_value(test.n_classes)},
@@ -90,7 +92,7 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
         classes=partial(_classes, test, calibrator),
         seconds=seconds,
         groups=partial(_groups, test, calibrator, level, seed),
-        decisions=_decisions(rows),
+        decisions=decision_table(decision_sums(rows, weight / weight.sum())),
     )
 
 
@@ -126,14 +128,6 @@ def _groups(test: Predictions, calibrator: Calibrator | None, level: float, seed
 def wide(values: Any) -> Any:
     """At least float32: half precision would round the confidences that are to be measured."""
     return as_floating(values, "values", "evaluate")[0]
-
-
-def _decisions(rows: Rows) -> DecisionTable:
-    """What is decided from each threshold on: rows of class 1 of two, otherwise of the top class."""
-    p, happened = rows.event(1) if rows.n_classes == 2 else rows.confidence()
-    weight = np.full(len(p), 1.0 / len(p)) if rows.weight is None else rows.weight / rows.weight.sum()
-    sums = at_or_above(DECISION_THRESHOLDS, p, weight, weight * happened, weight * p)
-    return DecisionTable(DECISION_THRESHOLDS.tolist(), *([round(float(each), 6) for each in sum_] for sum_ in sums))
 
 
 def _reliability(rows: Rows, level: float, seed: int) -> Reliability:

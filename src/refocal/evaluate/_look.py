@@ -8,15 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refocal._arrays import Vector
 from refocal.calibrators import Calibrator
 from refocal.calibrators._labels import check_class_order
+from refocal.decide.curves import at_or_above
 from refocal.errors import ShapeError
 from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupRow, Histogram, Reliability
 from refocal.metrics import METRICS
+from refocal.metrics._inputs import Rows
 from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
 
 N_BINS = 15
+DECISION_THRESHOLDS = np.array([*(i / 100 for i in range(100)), 0.995, 0.999])
 # So many classes have a row of their own; of more, those with the most rows. In blocks there is none for more.
 MOST_CLASSES = 1000
 
@@ -65,6 +69,17 @@ def _reported(how: str, n_classes: int) -> list[Metric]:
 def histogram_of(right: list[float], wrong: list[float]) -> Histogram:
     """Weights of right and wrong rows in intervals of equal width."""
     return Histogram(np.linspace(0.0, 1.0, len(right) + 1).tolist(), list(right), list(wrong))
+
+
+def decision_sums(rows: Rows, weight: Vector) -> Vector:
+    """Weight, weight × outcome and weight × probability of the rows at or above each threshold."""
+    p, happened = rows.confidence()
+    return np.stack(at_or_above(DECISION_THRESHOLDS, p, weight, weight * happened, weight * p))
+
+
+def decision_table(shares: Vector) -> DecisionTable:
+    """What is decided from each threshold on, of `decision_sums` of weights that add up to 1."""
+    return DecisionTable(DECISION_THRESHOLDS.tolist(), *([round(float(each), 6) for each in row] for row in shares))
 
 
 def check_columns(name: str, calibrator: Calibrator | None, n_classes: int, class_names: Sequence[str] | None) -> None:

@@ -195,7 +195,7 @@ class Measured:
     groups: list[GroupRow] = field(default_factory=list)
     """The worst first; of the predictions as they are and of the method that is shown in detail."""
     decisions: DecisionTable | None = None
-    """Of the same two; None where rows are read in blocks."""
+    """Of the same two."""
 
     @property
     def parameters(self) -> dict[str, float]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +54,18 @@ class StreamedCalibration:
     right: list[float]
     wrong: list[float]
     """Weight between each two of 0, 0.05, …, 1 of confidence, of right and wrong rows; cells go where their mean is."""
+
+
+class ScoreCells(NamedTuple):
+    """Weights of right and wrong rows by rising confidence, cell by cell, and which cells hold several confidences.
+
+    `place` finds the cells of confidences.
+    """
+
+    right: Vector
+    wrong: Vector
+    several: Flags
+    place: Callable[[Vector], Indices]
 
 
 class CalibrationHistogram:
@@ -179,6 +193,12 @@ class CalibrationHistogram:
         grid = self._cells
         return self._with(grid.zoomed(doubtful, self._low[doubtful], self._high[doubtful]) if doubtful.size else grid)
 
+    def scores(self) -> ScoreCells:
+        """What measures of the order of the confidences, such as the AUC, are computed from."""
+        used, cells = self._filled("CalibrationHistogram.scores")
+        several = self._low[used] < self._high[used]
+        return ScoreCells(cells.correct, cells.weight - cells.correct, several, partial(_place, self._cells, used))
+
     def to_json(self) -> str:
         """The state as JSON; cells that were never touched are left out."""
         used = np.flatnonzero(self._count)
@@ -289,6 +309,14 @@ def _compensated_add(total: Vector, carry: Vector, columns: Indices | slice, val
         shift = after - before
         carry[row, columns] += (before - (after - shift)) + (value - shift)
         total[row, columns] = after
+
+
+def _place(cells: Cells, used: Indices, confidence: Vector) -> Indices:
+    """Where the cells of confidences stand among those in use; those of weight 0 may be in none of them."""
+    place = np.zeros(cells.size, dtype=np.int64)
+    place[used] = np.arange(len(used))
+    found: Indices = place[cells.index(confidence)]
+    return found
 
 
 def _join(cells: Bins, starts: Indices) -> Bins:

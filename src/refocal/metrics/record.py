@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from refocal._arrays import Vector
 from refocal.metrics._inputs import Rows, mean
 from refocal.metrics._resampling import Evaluate, resample_mean, resample_rows
-from refocal.metrics.histogram import StreamedCalibration
+from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 from refocal.metrics.intervals import Summary
 from refocal.metrics.inversion import ErrorModel
 
@@ -23,14 +23,23 @@ class BlockSums(NamedTuple):
     """Of the probability of each class."""
     residuals: Vector
     """Confidence less outcome on the grid of `smooth_ece`, divided by the weight of all rows."""
+    histogram: CalibrationHistogram
+    """What `calibration` was computed from."""
+    means: dict[str, float]
+    """The metrics that are means, by their short names."""
 
 
 class StreamedMetric(NamedTuple):
-    """A metric from sums over blocks, what its interval needs, and how far it may be off where that is not rounding."""
+    """A metric from sums over blocks, what its interval needs, and how far it may be off where that is not rounding.
+
+    `influence` says how much each of some rows moves the metric, times the weight of all rows: the interval then comes
+    from another pass over the blocks.
+    """
 
     value: float
     bound: float | None = None
     summary: Summary | None = None
+    influence: Callable[[Rows], Vector] | None = None
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Vector, without_warnings
+from refocal._arrays import Indices, Vector, without_warnings
 from refocal._validation import IgnoreIndex
 from refocal.errors import LabelError, ShapeError
 from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities
 from refocal.metrics._resampling import base_weight
+from refocal.metrics.histogram import ScoreCells
 from refocal.metrics.intervals import Interval, PairedDifference, normal_difference, normal_interval
-from refocal.metrics.record import Metric, mean_metric
+from refocal.metrics.record import BlockSums, Metric, StreamedMetric, mean_metric
 from refocal.metrics.scores import brier_terms, log_loss_terms
 
 __all__ = ["average_precision", "brier_skill", "log_loss_skill", "mean_bias", "roc_auc"]
@@ -67,7 +69,8 @@ def log_loss_skill(
     >>> round(log_loss_skill([0, 0, 1, 1], np.log(np.stack([1 - p, p], axis=1))), 3)
     0.678
     """
-    return _of_logs(_two(y_true, log_probabilities, sample_weight, ignore_index, "log_loss_skill", logs=True))
+    rows = _two(y_true, log_probabilities, sample_weight, ignore_index, "log_loss_skill", logs=True)
+    return Skill.of(*LOG_SKILL, rows).value
 
 
 def brier_skill(
@@ -78,7 +81,7 @@ def brier_skill(
     >>> brier_skill([0, 0, 1, 1], [0.25, 0.25, 0.75, 0.75])
     0.75
     """
-    return _of_squares(_two(y_true, probabilities, sample_weight, ignore_index, "brier_skill"))
+    return Skill.of(*SQUARE_SKILL, _two(y_true, probabilities, sample_weight, ignore_index, "brier_skill")).value
 
 
 def roc_auc(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None) -> float:
@@ -87,7 +90,7 @@ def roc_auc(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignor
     >>> roc_auc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
     0.75
     """
-    return _auc(_two(y_true, probabilities, sample_weight, ignore_index, "roc_auc"))[0]
+    return _auc(_scores(_two(y_true, probabilities, sample_weight, ignore_index, "roc_auc"))).value
 
 
 def average_precision(
@@ -98,7 +101,7 @@ def average_precision(
     >>> round(average_precision([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]), 4)
     0.8333
     """
-    return _precision(_two(y_true, probabilities, sample_weight, ignore_index, "average_precision"))[0]
+    return _precision(_scores(_two(y_true, probabilities, sample_weight, ignore_index, "average_precision"))).value
 
 
 def _two(
@@ -127,101 +130,176 @@ def _rate(rows: Rows) -> float:
     return mean((rows.labels == 1).astype(np.float64), rows.weight)
 
 
-def _skill(rows: Rows, loss: Vector, of_rate: float, slope: float) -> tuple[float, Vector]:
-    """1 - mean loss / loss of the rate, and its influences; `slope` is the derivative of the latter in the rate."""
-    if of_rate <= 0.0:
-        return math.nan, np.zeros_like(loss)
-    average = mean(loss, rows.weight)
-    moved = -(loss - average) / of_rate + average / of_rate**2 * slope * ((rows.labels == 1) - _rate(rows))
-    return 1.0 - average / of_rate, moved
+@dataclass(frozen=True)
+class Skill:
+    """1 - mean loss / loss of the rate alone; `of_rate` gives the latter and its derivative in the rate."""
+
+    terms: Callable[[Rows], Vector]
+    of_rate: Callable[[float], tuple[float, float]]
+    average: float
+    rate: float
+
+    @classmethod
+    def of(cls, terms: Callable[[Rows], Vector], of_rate: Callable[[float], tuple[float, float]], rows: Rows) -> Skill:
+        """The skill of checked rows."""
+        return cls(terms, of_rate, mean(terms(rows), rows.weight), _rate(rows))
+
+    @property
+    def value(self) -> float:
+        """NaN where only one of the classes occurs."""
+        return 1.0 - self.average / self.of_rate(self.rate)[0] if 0.0 < self.rate < 1.0 else math.nan
+
+    def influence(self, rows: Rows) -> Vector:
+        """How much each row moves the value, times the weight of all rows."""
+        loss, slope = self.of_rate(self.rate)
+        beyond, more = self.terms(rows) - self.average, (rows.labels == 1) - self.rate
+        moved: Vector = self.average / loss**2 * slope * more - beyond / loss
+        return moved
 
 
-def _log_skill(rows: Rows) -> tuple[float, Vector]:
-    rate = _rate(rows)
-    if not 0.0 < rate < 1.0:
-        return math.nan, np.zeros(len(rows.labels))
-    entropy = -rate * math.log(rate) - (1.0 - rate) * math.log1p(-rate)
-    return _skill(rows, log_loss_terms(rows), entropy, math.log((1.0 - rate) / rate))
+def _entropy(rate: float) -> tuple[float, float]:
+    return -rate * math.log(rate) - (1.0 - rate) * math.log1p(-rate), math.log((1.0 - rate) / rate)
 
 
-def _square_skill(rows: Rows) -> tuple[float, Vector]:
-    rate = _rate(rows)
-    return _skill(rows, brier_terms(rows), rate * (1.0 - rate), 1.0 - 2.0 * rate)
+def _variance(rate: float) -> tuple[float, float]:
+    return rate * (1.0 - rate), 1.0 - 2.0 * rate
 
 
-def _of_logs(rows: Rows) -> float:
-    return _log_skill(rows)[0]
-
-
-def _of_squares(rows: Rows) -> float:
-    return _square_skill(rows)[0]
+LOG_SKILL, SQUARE_SKILL = (log_loss_terms, _entropy), (brier_terms, _variance)
 
 
 @dataclass(frozen=True)
-class _Ranked:
-    """The distinct probabilities, ascending: the weight of each class at them, and where each row's is."""
+class Area:
+    """An area under a curve, and how much rows of class 1 and 0 at each of some places move it."""
 
-    ones: Vector
-    zeros: Vector
-    place: Any
-    happened: Vector
+    value: float
+    of_one: Vector
+    of_zero: Vector
+    place: Callable[[Vector], Indices]
 
-    @classmethod
-    def of(cls, rows: Rows) -> _Ranked:
+    def influence(self, rows: Rows) -> Vector:
+        """How much each row moves the value, times the weight of all rows."""
         p, happened = rows.event(1)
-        values, place = np.unique(p, return_inverse=True)
-        weight, n = base_weight(rows), len(values)
-        ones: Vector = np.bincount(place, weight * happened, n).astype(np.float64)
-        zeros: Vector = np.bincount(place, weight * ~happened, n).astype(np.float64)
-        return cls(ones, zeros, place, happened.astype(np.float64))
+        place = self.place(p)
+        return np.where(happened, self.of_one[place], self.of_zero[place])
+
+
+def _scores(rows: Rows) -> ScoreCells:
+    """The weight of each class at the distinct probabilities."""
+    p, happened = rows.event(1)
+    values = np.unique(p)
+    place: Callable[[Vector], Indices] = partial(np.searchsorted, values)  # type: ignore[assignment]
+    at, weight, n = place(p), base_weight(rows), len(values)
+    ones, zeros = (np.bincount(at, weight * each, n).astype(np.float64) for each in (happened, ~happened))
+    return ScoreCells(ones, zeros, np.zeros(n, dtype=np.bool_), place)
 
 
 @without_warnings
-def _auc(rows: Rows) -> tuple[float, Vector]:
-    """The area and its influences: the share of the other class that a row is on the right side of."""
-    ranked = _Ranked.of(rows)
-    n_ones, n_zeros = ranked.ones.sum(), ranked.zeros.sum()
+def _auc(scores: ScoreCells) -> Area:
+    """A row moves the area by the share of the other class that it is on the right side of."""
+    n_ones, n_zeros = scores.right.sum(), scores.wrong.sum()
     if n_ones == 0.0 or n_zeros == 0.0:
-        return math.nan, np.zeros(len(rows.labels))
-    zeros_below = (np.cumsum(ranked.zeros) - 0.5 * ranked.zeros) / n_zeros
-    ones_above = 1.0 - (np.cumsum(ranked.ones) - 0.5 * ranked.ones) / n_ones
-    value = float(ranked.ones @ zeros_below / n_ones)
+        return Area(math.nan, scores.right, scores.wrong, scores.place)
+    zeros_below = (np.cumsum(scores.wrong) - 0.5 * scores.wrong) / n_zeros
+    ones_above = 1.0 - (np.cumsum(scores.right) - 0.5 * scores.right) / n_ones
+    value = float(scores.right @ zeros_below / n_ones)
     total = n_ones + n_zeros
-    of_one, of_zero = (zeros_below - value) * total / n_ones, (ones_above - value) * total / n_zeros
-    return value, np.where(ranked.happened > 0, of_one[ranked.place], of_zero[ranked.place])
+    return Area(value, (zeros_below - value) * total / n_ones, (ones_above - value) * total / n_zeros, scores.place)
+
+
+def _auc_bound(scores: ScoreCells) -> float:
+    """Pairs of a row of each class in one cell count by half; each may count as none or as one."""
+    ones, zeros = scores.right, scores.wrong
+    return 0.5 * float((ones * zeros)[scores.several].sum() / (ones.sum() * zeros.sum()))
 
 
 @without_warnings
-def _precision(rows: Rows) -> tuple[float, Vector]:
+def _precision(scores: ScoreCells) -> Area:
     """The average precision U/π with U = E[y A(s)/B(s)], A and B the weights of class 1 and of all rows from s on."""
-    ranked = _Ranked.of(rows)
-    total, n_ones = float(ranked.ones.sum() + ranked.zeros.sum()), float(ranked.ones.sum())
+    total, n_ones = float(scores.right.sum() + scores.wrong.sum()), float(scores.right.sum())
     if n_ones == 0.0 or n_ones == total:
-        return math.nan, np.zeros(len(rows.labels))
-    ones = np.cumsum(ranked.ones[::-1])[::-1] / total
-    all_rows = np.cumsum((ranked.ones + ranked.zeros)[::-1])[::-1] / total
+        return Area(math.nan, scores.right, scores.wrong, scores.place)
+    ones = np.cumsum(scores.right[::-1])[::-1] / total
+    all_rows = np.cumsum((scores.right + scores.wrong)[::-1])[::-1] / total
     precision = np.divide(ones, all_rows, out=np.zeros_like(ones), where=all_rows > 0.0)
     rate = n_ones / total
-    value = float(ranked.ones @ precision) / n_ones
+    value = float(scores.right @ precision) / n_ones
     # A row also moves the precision at every threshold below its own probability.
-    at = np.divide(ranked.ones / total, all_rows, out=np.zeros_like(ones), where=all_rows > 0.0)
-    count, weighted = np.cumsum(at)[ranked.place], np.cumsum(at * precision)[ranked.place]
-    y = ranked.happened
-    moved = y * precision[ranked.place] - value * rate + y * count - weighted
-    return value, (moved - value * (y - rate)) / rate
+    at = np.divide(scores.right / total, all_rows, out=np.zeros_like(ones), where=all_rows > 0.0)
+    count, weighted = np.cumsum(at), np.cumsum(at * precision)
+    return Area(value, (precision - value + count - weighted) / rate, -weighted / rate, scores.place)
 
 
-def _summary(parts: Callable[[Rows], tuple[float, Vector]], limits: tuple[float, float]) -> Callable[..., Any]:
+@without_warnings
+def _precision_bound(scores: ScoreCells) -> float:
+    """A cell counts as rows of one score; its rows of class 1 may all stand before its others, or all behind them.
+
+    With weights A of class 1 and B of all rows above the cell, a and b in it, the precisions of its rows of class 1 are
+    at most (A + a)/(B + a), and their weighted sum is at least ∫ (A + t)/(B + b + t) dt from 0 to a.
+    """
+    a, b = scores.right, scores.wrong
+    ones_above, above = np.cumsum(a[::-1])[::-1] - a, np.cumsum((a + b)[::-1])[::-1] - a - b
+    doubtful = scores.several & (a > 0.0) & (b > 0.0)
+    a, b, ones_above, above = (each[doubtful] for each in (a, b, ones_above, above))
+    counted = a * (ones_above + a) / (above + a + b)
+    most = a * (ones_above + a) / (above + a)
+    least = a - (above + b - ones_above) * np.log1p(a / (above + b))
+    return float(max((most - counted).sum(), (counted - least).sum()) / scores.right.sum())
+
+
+def _record(
+    name: str,
+    function: Callable[..., float],
+    label: str,
+    of_rows: Callable[[Rows], Skill | Area],
+    of_sums: Callable[[BlockSums], tuple[Skill | Area, float | None]],
+    limits: tuple[float, float],
+    **how: Any,
+) -> Metric:
+    """A metric whose interval comes from the influences of the rows, in memory and in blocks."""
+
     def summary(rows: Rows) -> InfluenceSummary:
-        value, moved = parts(rows)
-        weight = base_weight(rows)
-        return InfluenceSummary(value, moved * weight / weight.sum(), limits)
+        found, weight = of_rows(rows), base_weight(rows)
+        return InfluenceSummary(found.value, found.influence(rows) * weight / weight.sum(), limits)
 
-    return summary
+    def streamed(sums: BlockSums) -> StreamedMetric | None:
+        found, bound = of_sums(sums)
+        return None if math.isnan(found.value) else StreamedMetric(found.value, bound, influence=found.influence)
+
+    how |= {"lower_is_better": False, "objective": False, "two_classes": True, "shown": "with interval"}
+    return Metric(
+        name, function, label, lambda rows: of_rows(rows).value, streamed, summary=summary, range=limits, **how
+    )
 
 
-SKILL = {"range": (-math.inf, 1.0), "unit": "%", "lower_is_better": False, "objective": False, "two_classes": True}
-AREA = {"lower_is_better": False, "objective": False, "two_classes": True, "shown": "with interval"}
+def _skill_record(
+    name: str, function: Callable[..., float], label: str, loss: str, kind: Any, *, takes_logs: bool
+) -> Metric:
+    """The record of a skill; `loss` is the short name of the mean that it is of."""
+    terms, of_rate = kind
+
+    def of_sums(sums: BlockSums) -> tuple[Skill, None]:
+        return Skill(terms, of_rate, sums.means[loss], sums.calibration.accuracy), None
+
+    limits = (-math.inf, 1.0)
+    return _record(name, function, label, partial(Skill.of, *kind), of_sums, limits, takes_logs=takes_logs, unit="%")
+
+
+def _area_record(
+    name: str,
+    function: Callable[..., float],
+    label: str,
+    area: Callable[[ScoreCells], Area],
+    bound: Callable[[ScoreCells], float],
+) -> Metric:
+    """The record of an area; `bound` is how far cells of several scores leave it open."""
+
+    def of_sums(sums: BlockSums) -> tuple[Area, float]:
+        scores = sums.histogram.scores()
+        return area(scores), bound(scores)
+
+    return _record(name, function, label, lambda rows: area(_scores(rows)), of_sums, (0.0, 1.0))
+
 
 METRICS = (
     mean_metric(
@@ -236,32 +314,8 @@ METRICS = (
         two_classes=True,
         signed=True,
     ),
-    Metric(
-        "log_loss_skill",
-        log_loss_skill,
-        "log-loss skill",
-        _of_logs,
-        summary=_summary(_log_skill, (-math.inf, 1.0)),
-        takes_logs=True,
-        shown="with interval",
-        **SKILL,  # type: ignore[arg-type]
-    ),
-    Metric(
-        "brier_skill",
-        brier_skill,
-        "Brier skill",
-        _of_squares,
-        summary=_summary(_square_skill, (-math.inf, 1.0)),
-        shown="with interval",
-        **SKILL,  # type: ignore[arg-type]
-    ),
-    Metric("roc_auc", roc_auc, "AUC", lambda rows: _auc(rows)[0], summary=_summary(_auc, (0.0, 1.0)), **AREA),  # type: ignore[arg-type]
-    Metric(
-        "average_precision",
-        average_precision,
-        "average precision",
-        lambda rows: _precision(rows)[0],
-        summary=_summary(_precision, (0.0, 1.0)),
-        **AREA,  # type: ignore[arg-type]
-    ),
+    _skill_record("log_loss_skill", log_loss_skill, "log-loss skill", "log_loss", LOG_SKILL, takes_logs=True),
+    _skill_record("brier_skill", brier_skill, "Brier skill", "brier_score", SQUARE_SKILL, takes_logs=False),
+    _area_record("roc_auc", roc_auc, "AUC", _auc, _auc_bound),
+    _area_record("average_precision", average_precision, "average precision", _precision, _precision_bound),
 )

@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 from helpers import NOT_FOR_LOGITS, draw_logits, to_numpy
-from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling, metrics
+from refocal import FocalCalibration, FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling, metrics
 from refocal.calibrators.registry import NAMED
 from refocal.calibrators.registry import make as make_method
 from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ParameterError, ShapeError
@@ -91,6 +91,30 @@ def test_fitted_attributes_tell_what_happened():
     assert report["after"]["log_loss"] < report["before"]["log_loss"]
     assert report["after"]["accuracy"] == report["before"]["accuracy"]
     assert TemperatureScaling().fit(logits, labels).path_ is None
+
+
+def verbalised(seed=0, n_rows=1500):
+    """Confidences that a model says, a third of them 1, and whether it was right: 75 % there, elsewhere a little more."""
+    rng = np.random.default_rng(seed)
+    said = rng.choice([0.5, 0.7, 0.8, 0.9, 0.95, 1.0], size=n_rows, p=[0.05, 0.1, 0.2, 0.2, 0.15, 0.3])
+    return said, (rng.random(n_rows) < np.where(said == 1.0, 0.75, said + 0.03)).astype(int)
+
+
+@pytest.mark.parametrize("kind", [TemperatureScaling, IsotonicCalibration])
+def test_the_ece_of_equal_scores_of_two_classes_does_not_part_them_by_what_happened(kind):
+    said, is_right = verbalised()
+    fitted = kind(input="probabilities").fit(said, is_right)
+    expected = metrics.expected_calibration_error(is_right, fitted.predict_proba(said)[:, 1])
+    assert fitted.fit_report_["after"]["ece"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_map_that_makes_its_own_rows_worse_warns_and_names_what_helps():
+    said, is_right = verbalised()
+    with pytest.warns(FitWarning, match=r"the ECE rose from 0\.\d+ to 0\.\d+: .* Try one with a curve, auto or isotonic"):
+        TemperatureScaling(input="probabilities").fit(said, is_right)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        IsotonicCalibration(input="probabilities").fit(said, is_right)
 
 
 @pytest.mark.long

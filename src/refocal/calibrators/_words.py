@@ -15,6 +15,8 @@ from refocal.metrics import METRICS
 
 # Fewer rows than these are said to be few.
 FEW_ROWS = 30
+# Of the ECE in a report; the chance of perfect calibration is some √(bins · a(1-a) / rows).
+ECE_BINS = 15
 # A log-loss of this share of guessing's, log C, is none better.
 AS_GUESSING = 0.999
 GUESSED = (
@@ -60,13 +62,41 @@ def doubt(n_rows: int) -> str:
     return f"{n_rows} rows are few: what is found on them may be chance" if n_rows < FEW_ROWS else ""
 
 
-def warn_of_doubt(report: dict[str, Any], function: str) -> None:
-    """Say so if the rows of the fit were few, or if the best that could be done on them was to guess."""
-    if doubt(report["n_samples"]):
-        warn(f"{function}: {doubt(report['n_samples'])}.", FitWarning)
+def worse(report: dict[str, Any]) -> str:
+    """What of the rows of the fit got worse by more than chance has it, and what may help; nothing as a rule.
+
+    >>> before, after = {"ece": 0.108, "log_loss": 0.55, "accuracy": 0.8}, {"ece": 0.149, "log_loss": 0.49}
+    >>> worse({"n_samples": 2000, "before": before, "after": after}).partition(": ")[0]
+    'on the rows of the fit the ECE rose from 0.108 to 0.149'
+    """
+    before, after = report["before"], report["after"]
+    accuracy = before.get("accuracy", 0.5)
+    chance = math.sqrt(ECE_BINS * accuracy * (1.0 - accuracy) / max(1, report["n_samples"]))
+    margins = {"ece": ("ECE", chance), "log_loss": ("log-loss", 0.02 * before.get("log_loss", 0.0))}
+    risen = [
+        f"the {title} rose from {before[name]:.3f} to {after[name]:.3f}"
+        for name, (title, margin) in margins.items()
+        if name in before and name in after and after[name] > before[name] + margin
+    ]
+    if not risen:
+        return ""
+    remedy = "this map cannot follow them. Try one with a curve, auto or isotonic"
+    return f"on the rows of the fit {' and '.join(risen)}: {remedy}"
+
+
+def doubts(report: dict[str, Any]) -> list[str]:
+    """All that is to be said against a fit: few rows, none better than guessing, or worse than before."""
+    found = [doubt(report["n_samples"]), worse(report)]
     if is_guessing(report["after"]["log_loss"], report["n_classes"]):
         names = "(names of classes are taken to be in alphabetical order, unless the columns are called so)"
-        warn(f"{function}: {GUESSED} {names}.", FitWarning)
+        found.append(f"{GUESSED} {names}")
+    return [each for each in found if each]
+
+
+def warn_of_doubt(report: dict[str, Any], function: str) -> None:
+    """Warn of all that is to be said against a fit."""
+    for each in doubts(report):
+        warn(f"{function}: {each}.", FitWarning)
 
 
 def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]]:

@@ -82,7 +82,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
 
 def print_calibrator(calibrator: Calibrator) -> None:
     """What a calibrator is and how it was fitted."""
-    from refocal.calibrators._words import GUESSED, describe, doubt, is_guessing, report_rows
+    from refocal.calibrators._words import describe, doubts, report_rows
 
     parameters = calibrator.get_params(deep=False)
     settings = ", ".join(f"{key}={value!r}" for key, value in parameters.items() if value is not None)
@@ -98,10 +98,8 @@ def print_calibrator(calibrator: Calibrator) -> None:
         console.print(on, markup=False)
     for sentence in report.get("sentences", ()):
         console.print(sentence, markup=False)
-    if rows and is_guessing(report["after"]["log_loss"], report["n_classes"]):
-        console.print(f"Beware: {GUESSED}.", markup=False)
-    if rows and doubt(report["n_samples"]):
-        console.print(f"Beware: {doubt(report['n_samples'])}.", markup=False)
+    for each in doubts(report) if rows else ():
+        console.print(f"Beware: {each}.", markup=False)
 
 
 def print_table(

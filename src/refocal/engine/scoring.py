@@ -172,7 +172,8 @@ def _measured_on(found: Predictions, correct: NDArray[np.bool_], block: Block) -
     if block.n_classes != 2:
         return found.confidence, correct
     happened = to_numpy(block.labels) == 1
-    return np.where(happened, np.exp(found.label_log_p), -np.expm1(found.label_log_p)), happened
+    # Not from the label's probability: equal scores would differ in their last digit by what happened.
+    return np.where(correct == happened, found.confidence, 1.0 - found.confidence), happened
 
 
 def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict[str, float]]:

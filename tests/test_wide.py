@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tracemalloc
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
 
 from refocal import AutoCalibration, TemperatureScaling
 from refocal._arrays import in_half
-from refocal.data import Predictions
+from refocal.data import Predictions, read
 from refocal.evaluate import evaluate
 from refocal.maps import Chain, Focal, Temperature, steps
 from refocal.metrics import classwise_ece, expected_calibration_error
@@ -54,6 +55,28 @@ def test_predicting_holds_the_answer_and_little_else(dtype, monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.5 * found.nbytes
+
+
+def test_half_precision_in_a_file_is_read_where_it_lies(tmp_path):
+    np.save(tmp_path / "logits.npy", LOGITS.astype(np.float16))
+    np.save(tmp_path / "labels.npy", LABELS)
+    tracemalloc.start()
+    found = read(tmp_path / "logits.npy", labels=tmp_path / "labels.npy")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.values.dtype == np.float16
+    assert peak < 0.5 * found.values.nbytes
+
+
+def test_bfloat16_of_numpy_is_that_of_torch():
+    few, labels = LOGITS[:100, :30], LABELS[:100] % 30
+    array, tensor = few.astype(ml_dtypes.bfloat16), torch.from_numpy(few).bfloat16()
+    expected = TemperatureScaling().fit(tensor, torch.from_numpy(labels))
+    assert TemperatureScaling().fit(array, labels).temperature_ == expected.temperature_
+    in_blocks = blocks([(array[:40], labels[:40]), (array[40:], labels[40:])])
+    assert TemperatureScaling().fit(in_blocks).temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+    np.testing.assert_allclose(expected.predict_proba(array), expected.predict_proba(tensor.float()), rtol=1e-5)
+    assert Predictions.from_logits(array, labels).values.dtype == np.float32
 
 
 @pytest.mark.parametrize("weighted", [False, True])

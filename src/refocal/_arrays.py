@@ -82,7 +82,7 @@ def as_array(values: Any, argument: str, function: str) -> Array:
         array = np.asarray(values)
     except ValueError as error:
         raise ShapeError(argument, function, expected="an array with rows of equal length", got=str(error)) from error
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    array = without_bfloat16(array.astype(array.dtype.newbyteorder("="), copy=False))
     if array.dtype.kind == "O" and array.ndim > 0:
         array = _from_objects(array, argument, function)
     if array.dtype.kind == "c":
@@ -147,7 +147,14 @@ def to_numpy(array: Array) -> Any:
         array = array.float() if array.dtype == sys.modules["torch"].bfloat16 else array
     elif type(array).__module__.startswith("array_api_strict"):  # which pretends to have several devices
         array = array.to_device(sys.modules["array_api_strict"].Device("CPU_DEVICE"))
-    return np.asarray(array)
+    return without_bfloat16(np.asarray(array))
+
+
+def without_bfloat16(array: NDArray[Any]) -> NDArray[Any]:
+    """An array of ml_dtypes' bfloat16, the upper halves of float32, as float32; any other as it is."""
+    if array.dtype.name != "bfloat16":
+        return array
+    return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
 def in_half(p: NDArray[np.float32]) -> NDArray[np.float16]:

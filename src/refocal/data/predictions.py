@@ -10,14 +10,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, as_array, log_probabilities, namespace, to_numpy
+from refocal._arrays import Array, as_array, as_floating, log_probabilities, namespace, to_numpy
 from refocal._groups import Groups, as_groups
 from refocal._validation import (
     IgnoreIndex,
     check_labels,
-    check_logits,
     check_one_column,
     check_probabilities,
+    check_rows,
     check_weight,
     class_axes,
     read_labels,
@@ -76,7 +76,8 @@ class Predictions:
         name = "Predictions.from_logits"
         logits, labels, weight = _rows(logits, labels, weight, ignore_index, "logits", name)
         values = _matrix(logits, labels, "logits", name)
-        check_logits(values, "logits", name)
+        check_rows(values, "logits", name)
+        as_floating(values[:1], "logits", name)  # numbers, which stay in their precision and where they are
         warn_of_probabilities(values, "logits", name)
         return cls._of(values, labels, "logits", weight, class_names, first_label, positive_label, name)
 
@@ -190,7 +191,7 @@ class Predictions:
             first_label = 0
         numbers = _numbers(to_numpy(read), names, function) - first_label
         _check_first_label(numbers, n_classes, function)
-        like = np.empty((len(values), n_classes))
+        like = np.broadcast_to(0.0, (len(values), n_classes))
         checked = to_numpy(check_labels(numbers, like, function, remedy=Remedy.IGNORE_INDEX))
         weights = None if weight is None else check_weight(weight, checked.shape, function)
         return cls(values, checked, kind, weights, names)

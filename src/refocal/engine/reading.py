@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import SMALLEST, log_probabilities, row_blocks, two_columns, without_warnings
+from refocal._arrays import SMALLEST, log_probabilities, row_blocks, two_columns, without_bfloat16, without_warnings
 from refocal._validation import IGNORED, INPUTS, NEGATIVE_TOLERANCE, SUM_TOLERANCE, check_option
 from refocal.engine.block import Block
 from refocal.engine.c_engine import widened
@@ -55,6 +55,7 @@ class Reading:
 
     def prepared(self, chunk: Chunk, check: bool) -> Block:
         """A block of logits, without bad rows if those are to be skipped; else the first bad row is an error."""
+        chunk = chunk._replace(values=without_bfloat16(chunk.values))
         if chunk.values.ndim == 1 and self.n_classes == 2:
             chunk = chunk._replace(values=two_columns(chunk.values, self.input))
         self._check_shapes(chunk)

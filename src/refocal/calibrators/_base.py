@@ -1,4 +1,4 @@
-"""What every calibrator shares: checking what comes in, the scikit-learn interface, saving."""
+"""What all calibrators share: input checks, the scikit-learn interface, saving."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ if TYPE_CHECKING:
     from refocal.nn import CalibrationLayer
 
 
-# Memory-mapped logits from so many bytes on are gone through in blocks.
+# Memory-mapped logits of at least this many bytes are processed in blocks.
 LARGE_MAP = 1 << 30
-# What some calibrators spread over all classes beside the rows of fitting, in rows: no probability is then 0.
+# The weight, in rows, that some calibrators spread over all classes so that no probability is 0.
 FLOOR = 1e-3
 
 
 class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class: fits on logits (N, C) and labels (N,), predicts probabilities of the same array kind and device.
 
-    With `input="probabilities"` rows of probabilities take the place of logits; a 0 counts as half the smallest other
-    probability that was seen when fitting, since it says only that the probability was small. Of two classes one number
-    a row is enough, (N,): the probability of `classes_[1]`, or its log-odds, which a single logit is too and which
-    `input="log-odds"` insists on. The predicted probabilities have two columns all the same.
+    With `input="probabilities"` the rows hold probabilities instead of logits; a 0 counts as half the smallest nonzero
+    probability of the fit, since it only means that the probability was small. For two classes one number per row is
+    enough, (N,): the probability of `classes_[1]`, or its log-odds, which is what a single logit is and what
+    `input="log-odds"` requires. Predicted probabilities always have two columns.
 
-    Column j belongs to `classes_[j]`: labels are integers from 0 to C-1, where classes may be absent, or else names
-    with as many distinct values as there are columns, matched in sorted order as scikit-learn's are.
+    Column j belongs to `classes_[j]`. Labels are integers from 0 to C-1, some of which may be absent, or names with as
+    many distinct values as there are columns, assigned in sorted order as in scikit-learn.
 
     >>> import numpy as np
     >>> from refocal import TemperatureScaling
@@ -83,10 +83,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     input: str
     chain_: Chain
     row_axes: ClassVar[int] = 1
-    """Of the scores of a row: classes; or 2, labels that do not exclude one another and the two classes of each."""
+    """The axes of a row of scores: 1, the classes; or 2, the labels of a multi-label model and their classes."""
 
     needs_groups: ClassVar[bool] = False
-    """Whether `fit` and what predicts take the groups of the rows too."""
+    """Whether `fit` and the predicting methods also take the groups of the rows."""
 
     def fit(
         self,
@@ -99,11 +99,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Fit on logits `X` and labels `y`. If it fails, the calibrator is left unfitted.
 
-        `class_axis=1` is for images (N, C, H, W) with labels (N, H, W), here and in what is predicted. `ignore_index`
-        is a label, or several, of rows that have none and are left out, such as 255 in segmentation.
+        `class_axis=1` is for images (N, C, H, W) with labels (N, H, W), here and in predictions. Rows whose label is
+        `ignore_index`, or one of several, are left out, such as 255 in segmentation.
 
-        `X` may be a `refocal.engine.Dataset`, which has labels and weights; rows that do not fit into memory come as
-        `refocal.scale` opens them, or as Dask or Zarr arrays; see docs/scale.md.
+        `X` may be a `refocal.engine.Dataset`, which includes labels and weights. Rows that do not fit into memory are
+        opened by `refocal.scale`, or given as Dask or Zarr arrays; see docs/scale.md.
         """
         name = f"{type(self).__name__}.fit"
         X = classes_last(X, class_axis, name)
@@ -117,14 +117,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit_with_progress(
         self, X: Array, y: Array, sample_weight: Array, progress: Callable[[float], None] | None
     ) -> Self:
-        """As `fit`; `progress` is called now and then with the share of the work that is done."""
+        """Like `fit`; `progress` is called from time to time with the share of the work that is done."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         name = f"{type(self).__name__}.fit"
         dataset = self.dataset(X, y, sample_weight)
         found = self._fit(dataset, progress)
         report = report_of(found, dataset)
-        if dataset.floor is not None:  # zeros of new rows count as those of the fit, in every precision
+        if dataset.floor is not None:  # zeros of new rows are treated like those of the fit, in every precision
             found = found._replace(chain=Chain((Floor(dataset.floor), *found.chain.steps)))
         if isinstance(dataset, Block) and X is not dataset:
             _check_feature_names(self, X, reset=True)
@@ -133,7 +133,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _set_fitted(self, found: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
-        """Set all fitted attributes at once, when nothing is left that may fail or be interrupted."""
+        """Set all fitted attributes together, once nothing can fail or be interrupted any more."""
         search = {} if found.solution is None else {"solution_": found.solution, "path_": found.path}
         self.__dict__.update(
             chain_=found.chain, classes_=classes, n_features_in_=len(classes), fit_report_=report, **search
@@ -141,11 +141,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def has_class_axis(self) -> bool:
-        """Whether what comes in has an axis of classes, or of labels."""
+        """Whether the input has an axis of classes or labels."""
         return self.input != "log-odds" or self.row_axes == 2
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Fitted is what has a chain."""
+        """A calibrator is fitted once it has a chain."""
         return hasattr(self, "chain_")
 
     def dataset(self, X: Array, y: Array = None, sample_weight: Array = None) -> Dataset:
@@ -181,7 +181,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return block
 
     def predict_log_proba(self, X: Array, *, class_axis: int = -1) -> Array:
-        """Log-probabilities: exact where probabilities round to 0 or 1."""
+        """Log-probabilities, accurate even where probabilities round to 0 or 1."""
         check_is_fitted(self)
         if class_axis != -1:
             last = self.predict_log_proba(classes_last(X, class_axis, f"{type(self).__name__}.predict_log_proba"))
@@ -193,9 +193,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.log_proba_of(self._logits(X, name))
 
     def predict_proba(self, X: Array, *, class_axis: int = -1, out: NDArray[Any] | None = None) -> Array:
-        """Probabilities, one column for each of `classes_`; of a Dask array they are computed when asked for.
+        """Probabilities, one column for each of `classes_`; for a Dask array they are computed lazily.
 
-        Those of a NumPy array are written into `out`, if it is given.
+        For a NumPy array the result is written into `out`, if given.
         """
         name = f"{type(self).__name__}.predict_proba"
         if out is not None:
@@ -230,11 +230,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         save(self, path)
 
     def more_to_plain(self) -> dict[str, Any]:
-        """What was fitted beside the chain, as plain values for JSON."""
+        """What was fitted in addition to the chain, as plain values for JSON."""
         return {}
 
     def more_from_plain(self, data: dict[str, Any]) -> None:
-        """Take up what `more_to_plain` made."""
+        """Restore what `more_to_plain` returned."""
 
     def to_torch(self, *, class_axis: int = -1, dtype: torch.dtype | None = None) -> CalibrationLayer:
         """The fitted calibrator as a torch layer from logits to log-probabilities: `nn.Sequential(model, layer)`."""
@@ -245,10 +245,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
-        """What is found; a calibrator that needs all rows at hand takes `_block_of(dataset)`."""
+        """Fit the chain; a calibrator that needs all rows in memory calls `_block_of(dataset)`."""
 
     def _block_of(self, dataset: Dataset) -> Block:
-        """The only block of data in memory; of data in blocks only sums over blocks can be had."""
+        """The single block of data in memory; data in blocks only provide sums over blocks."""
         if isinstance(dataset, Block):
             return dataset
         from refocal.calibrators.registry import kinds
@@ -258,12 +258,12 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _predicted_index(self, X: Array) -> Array:
         log_p = self.predict_log_proba(X)
-        # Where the order stays, that of the values themselves: two of them may round to the same probability.
+        # If the order is kept, compare the scores themselves: two of them may round to the same probability.
         values = self._columns(X, "predict") if self.chain_.keeps_order else log_p
         return namespace(log_p).argmax(values, axis=-1)
 
     def _columns(self, X: Array, function: str) -> Array:
-        """One column a class: of two classes one number a row is enough."""
+        """One column per class; for two classes one number per row is enough."""
         values = as_array(X, "X", function)
         is_one_column = (values.ndim == 1 and getattr(self, "n_features_in_", 2) == 2) or self.input == "log-odds"
         return check_one_column(values, self.input, "X", function) if is_one_column else values
@@ -305,16 +305,16 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return log_probabilities(p, SMALLEST)
         check_rows(values, "X", function)
         warn_of_probabilities(values, "X", function)
-        # Half precision stays as it is: each block becomes float32 when its turn comes.
+        # Half precision is kept: each block is converted to float32 when it is processed.
         is_floating = namespace(values).isdtype(values.dtype, "real floating")
         return values if is_floating else as_floating(values, "X", function)[0]
 
     def log_proba_of(self, logits: Array) -> Array:
-        """Log-probabilities of checked logits; of log-probabilities where the calibrator takes probabilities."""
+        """Log-probabilities from checked logits, or from log-probabilities if the calibrator takes probabilities."""
         return self.chain_.log_probabilities(logits)
 
     def proba_of(self, logits: Array) -> Array:
-        """Probabilities of checked logits, as `log_proba_of`."""
+        """Probabilities from checked logits, like `log_proba_of`."""
         if isinstance(logits, np.ndarray) and logits.dtype.kind == "f":
             found = apply(self.chain_, logits.reshape(-1, logits.shape[-1]))
             if found is not None:
@@ -322,14 +322,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.chain_.probabilities(logits)
 
     def _is_plain(self, X: Array) -> bool:
-        """Whether these are logits of a NumPy array that need no preparation."""
+        """Whether these are logits in a NumPy array that need no preparation."""
         own = vars(self)
         is_array = type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind == "f" and X.itemsize <= 8
         known = "chain_" in own and "feature_names_in_" not in own and self.input == "logits"
         return is_array and known and X.shape == (X.shape[0], own["n_features_in_"]) and X.shape[0] > 0
 
     def _repr_html_inner(self) -> str:
-        """scikit-learn's view of the settings; below it, once fitted, what was found. Notebooks show it."""
+        """scikit-learn's view of the settings, followed by the fitted values; shown in notebooks."""
         shown: str = super()._repr_html_inner()
         if not hasattr(self, "fit_report_"):
             return shown
@@ -338,11 +338,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**options)
-        # Where scikit-learn is told to show text alone there is no HTML, and none is added.
+        # If scikit-learn is configured to show text only, no HTML is added.
         return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
 
     def __sklearn_tags__(self) -> Any:
-        """scikit-learn's description of what this estimator takes."""
+        """scikit-learn's description of the input that this estimator accepts."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = False
         tags.array_api_support = True
@@ -350,7 +350,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def classes_last(X: Array, class_axis: int, function: str) -> Array:
-    """The same numbers with the classes on the last axis; whatever `X` is where they lie there already."""
+    """`X` with the classes moved to the last axis; unchanged if they are there already."""
     if class_axis == -1:
         return X
     values = as_array(X, "X", function)
@@ -360,7 +360,7 @@ def classes_last(X: Array, class_axis: int, function: str) -> Array:
 
 
 def written(p: Array, out: NDArray[Any] | None) -> Array:
-    """The array that is asked for, with the probabilities in it; they themselves where none is."""
+    """`out` filled with the probabilities; the probabilities themselves if `out` is None."""
     if out is None:
         return p
     out[...] = p
@@ -372,7 +372,7 @@ def _is_dask(X: Any) -> bool:
 
 
 def _by_chunk(method: Callable[[Array], Array], X: Any, dtype: Any = None, **options: Any) -> Any:
-    """What a method says of each chunk of rows of a Dask array or DataFrame, computed when it is asked for."""
+    """A method applied lazily to each chunk of rows of a Dask array or DataFrame."""
     values = X.to_dask_array() if hasattr(X, "to_dask_array") else X
     dtype = dtype or (values.dtype if values.dtype.kind == "f" else np.float64)
     meta = np.empty((0,) * (values.ndim - len(options)), dtype)

@@ -8,12 +8,12 @@ from refocal._svg import FIRST, Plot
 from refocal.maps import log_softmax
 from refocal.maps.steps import Chain
 
-# Curves of so many classes are drawn, at so many log-odds; more would be a tangle.
+# The number of classes drawn, and of log-odds at which; more curves would be unreadable.
 MOST_CLASSES, LOG_ODDS = 10, np.linspace(-7.0, 7.0, 57)
 
 
 def map_chart(chain: Chain, n_classes: int) -> str:
-    """What becomes of the probability of a class while the others are equally probable: a curve a class.
+    """The calibrated probability of a class while the others are equally probable: one curve per class.
 
     >>> from refocal.maps.steps import Temperature
     >>> map_chart(Chain((Temperature(2.0),)), 3).count("<path")

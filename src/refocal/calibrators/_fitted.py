@@ -1,4 +1,4 @@
-"""What a fit finds, what its report says of it, and what is measured of a chain's predictions."""
+"""The result of a fit, its report, and the measured predictions of a chain."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from refocal.engine.scoring import describe
 from refocal.fitting import Solution, Surface
 from refocal.maps.steps import Chain, Focal, Temperature
 
-# Scores of so many entries are held at a time.
+# The number of scores held at a time.
 ENTRIES = 1 << 18
 
 
 class Fitted(NamedTuple):
-    """What a fit finds: the chain, how a search found it, and what the report of the fit says beside its measures."""
+    """The result of a fit: the chain, how a search found it, and further entries of the report."""
 
     chain: Chain
     solution: Solution | None = None
@@ -34,7 +34,7 @@ def focal_point(chain: Chain) -> tuple[float, float]:
 
 
 class HasFocalPoint:
-    """γ and T of a calibrator, as its chain has them."""
+    """γ and T of a calibrator, taken from its chain."""
 
     chain_: Chain
 
@@ -45,12 +45,12 @@ class HasFocalPoint:
 
     @property
     def temperature_(self) -> float:
-        """The temperature before the focal map, behind the scaling of the classes if there is one; 1 without it."""
+        """The temperature applied before the focal map, and after the scaling of the classes if any; 1 without it."""
         return focal_point(self.chain_)[1]
 
 
 def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
-    """What a calibrator was fitted on, and the measures there before and after."""
+    """The data that a calibrator was fitted on, and its measures there before and after."""
     before, after = describe(dataset, Predictors((Chain(), found.chain)), 2)
     counted = {
         "n_skipped": dataset.n_skipped,
@@ -69,7 +69,7 @@ def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
 
 
 def _absent_classes(dataset: Dataset) -> int:
-    """How many classes no row has; in memory, where labels are at hand."""
+    """The number of classes without a row; 0 for data in blocks, whose labels are not in memory."""
     if not isinstance(dataset, Block):
         return 0
     found = np.bincount(to_numpy(dataset.labels), weights=dataset.weight, minlength=dataset.n_classes)
@@ -78,7 +78,7 @@ def _absent_classes(dataset: Dataset) -> int:
 
 @dataclass(frozen=True)
 class Predictors:
-    """Several chains, as what a pass predicts with; an empty one is the model as it is."""
+    """Several chains as the predictors of a pass; the empty chain is the uncalibrated model."""
 
     chains: tuple[Chain, ...]
 
@@ -88,9 +88,9 @@ class Predictors:
 
 
 def predictions_of(chain: Chain, block: Block) -> tuple[Predictions, NDArray[np.bool_]]:
-    """What is measured of a chain's predictions, and which of them are correct.
+    """The measured predictions of a chain, and which of them are correct.
 
-    A temperature and a focal map at its end are left to the engine of the block.
+    A temperature and a focal map at its end are computed by the engine of the block.
     """
     first, gamma, temperature = chain.split()
     if not first.steps:

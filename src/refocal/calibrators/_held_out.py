@@ -1,4 +1,4 @@
-"""What a classifier says of rows that it was not trained on, and the calibrator that is fitted on that."""
+"""Scores of a classifier on rows it was not trained on, and the calibrator fitted on them."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ from refocal.calibrators._base import Calibrator
 from refocal.errors import LabelError, ParameterError
 
 NAME = "CalibratedClassifier"
-# Below the machine epsilon a probability says no more than "none": a forest's 0 where it saw no example, or the
-# 10^-1000000 of naive Bayes, a few of which among the wrong rows would drive the temperature out of all reason.
+# Below the machine epsilon a probability only means "none": a forest's 0 where it saw no example, or the 10^-1000000
+# of naive Bayes, of which a few in wrong rows would lead to absurd temperatures.
 SMALLEST = float(np.finfo(np.float64).eps)
 
 
 class CalibratedMember(NamedTuple):
     """A fitted classifier and its calibrator.
 
-    `columns` are those of all classes that the classifier has seen, `floor` the logarithm of the probability that
-    smaller ones count as.
+    `columns` are the columns of the classes that the classifier has seen; log-probabilities are raised to `floor`.
     """
 
     estimator: Any
@@ -52,7 +51,7 @@ class CalibratedMember(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """What a classifier says of rows that it was not trained on; -inf for classes that it never saw."""
+    """Scores of a classifier on rows it was not trained on; -inf for classes that it never saw."""
 
     estimator: Any
     logits: Array
@@ -61,7 +60,7 @@ class HeldOut(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The data of a fit: `y` and `classes` as the estimator sees them, `codes` as positions among its classes."""
+    """The data of a fit: `y` and `classes` as the estimator sees them, `codes` the positions among its classes."""
 
     X: Any
     y: Any
@@ -128,13 +127,13 @@ def _classes_of(fitted: Any) -> Any:
 
 
 def fit_fold(estimator: Any, rows: Rows, params: Mapping[str, Any], train: Indices, test: Indices) -> HeldOut:
-    """A classifier fitted on some rows, and what it says of others."""
+    """A classifier fitted on some rows, and its scores on others."""
     own = _check_method_params(rows.X, params, indices=train)
     return held_out(estimator.fit(_safe_indexing(rows.X, train), _safe_indexing(rows.y, train), **own), rows, test)
 
 
 def held_out(fitted: Any, rows: Rows, test: Indices) -> HeldOut:
-    """What a fitted classifier says of these rows."""
+    """Scores of a fitted classifier on these rows."""
     columns = columns_of(fitted, rows.classes)
     # A class that was missing in training has no logit, so its rows cannot calibrate.
     test = test[np.isin(rows.codes[test], columns)]
@@ -157,7 +156,7 @@ def together(folds: list[HeldOut]) -> HeldOut:
 
 
 def columns_of(fitted: Any, classes: NDArray[Any]) -> Indices:
-    """Where the classes that a classifier has seen stand among all."""
+    """The positions of the classes that a classifier has seen among all classes."""
     return np.asarray(np.searchsorted(classes, to_numpy(_classes_of(fitted))))
 
 
@@ -172,7 +171,7 @@ def in_columns(logits: Array, columns: Indices, n_classes: int) -> Array:
 
 
 def as_indices(rows: Any) -> Indices:
-    """Rows by their numbers; they may come as a boolean mask."""
+    """Row numbers, from indices or a boolean mask."""
     found = np.asarray(rows)
     return np.flatnonzero(found) if found.dtype == np.bool_ else found
 
@@ -196,13 +195,13 @@ def in_library_of_rows(labels: NDArray[Any], X: Any) -> Array:
 
 
 def calibrate(fitted: Any, calibrator: Calibrator, source: HeldOut, classes: NDArray[Any]) -> CalibratedMember:
-    """A classifier behind a calibrator that is fitted on held-out rows."""
+    """A classifier with a calibrator fitted on held-out rows."""
     floor = -np.inf if hasattr(fitted, "decision_function") else lowest_log_probability(source.logits, SMALLEST)
     calibrator.fit(_raise(source.logits, floor), source.codes, source.weight)
     return CalibratedMember(fitted, calibrator, columns_of(fitted, classes), len(classes), floor)
 
 
 def _raise(logits: Array, floor: float) -> Array:
-    """No value below the floor, but for classes that a classifier never saw."""
+    """Logits raised to the floor, except for classes that a classifier never saw."""
     xp = namespace(logits)
     return logits if floor == -np.inf else xp.where(xp.isinf(logits), logits, xp.clip(logits, floor, None))

@@ -1,4 +1,4 @@
-"""Labels of any kind → integers of the logits' library, and the classes that the columns stand for."""
+"""Labels of any kind as integers in the library of the logits, and the classes of the columns."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from refocal.errors import LabelError, Remedy, ShapeError, warn
 
 
 def column_names(X: Any) -> NDArray[np.str_] | None:
-    """What the columns of a DataFrame are called, if all of it is text."""
+    """The column names of a DataFrame, if all of them are text."""
     names = list(getattr(X, "columns", ()))
     return np.array(names, dtype=np.str_) if names and all(isinstance(name, str) for name in names) else None
 
 
 def encode(y: Any, logits: Array, function: str, columns: NDArray[np.str_] | None = None) -> tuple[Array, NDArray[Any]]:
-    """Labels as integers 0 … C-1 of the logits' library, and the classes that the columns stand for.
+    """Labels as integers 0 … C-1 in the library of the logits, and the classes of the columns.
 
-    Integers from 0 to C-1 are the columns, and classes may be absent. Names belong to the columns that are called so,
-    or else to the columns in the order of their categories, or else in sorted order, of which there must be C. Integers
-    may be names too, such as -1 and 1, but not if all that lie outside of 0 … C-1 usually mark rows without a label.
+    Integers from 0 to C-1 are column numbers, and classes may be absent. Names are matched with the column names, else
+    with the order of their categories, else in sorted order, in which case there must be C of them. Integers may be
+    names too, such as -1 and 1, unless all those outside 0 … C-1 are values that usually mark unlabelled rows.
     """
     if y is None:
         raise LabelError("y", function, expected="given: requires y to be passed, but the target y is None", got="None")
@@ -51,7 +51,7 @@ def encode(y: Any, logits: Array, function: str, columns: NDArray[np.str_] | Non
 
 
 def _flat(labels: Array, logits: Array, function: str) -> Array:
-    """One label for each row; a single column is taken with a warning, as scikit-learn does."""
+    """One label per row; a column vector is accepted with a warning, as in scikit-learn."""
     if labels.ndim == logits.ndim and labels.shape[-1] == 1 and logits.ndim == 2:
         from sklearn.exceptions import DataConversionWarning
 
@@ -76,7 +76,7 @@ def _named_columns(
     columns: NDArray[np.str_] | None,
     categories: tuple[Any, ...] | None,
 ) -> NDArray[Any] | None:
-    """The classes in the order of the columns; None where the labels do not say it."""
+    """The classes in the order of the columns; None if the labels do not determine it."""
     if columns is not None and distinct.dtype.kind == "U" and np.isin(distinct, columns).all():
         return columns
     if categories is not None:
@@ -89,7 +89,7 @@ def _named_columns(
 
 
 def _are_marks(distinct: NDArray[Any], n_classes: int) -> bool:
-    """Whether some labels are columns, and all others are used to mark rows without a label; -1 and 1 are names."""
+    """Whether some labels are column numbers and all others mark unlabelled rows; -1 and 1 are names."""
     outside = [label for label in distinct.tolist() if not 0 <= label < n_classes]
     return len(outside) < len(distinct) and set(outside) <= set(IGNORED) and distinct.tolist() != [-1, 1]
 
@@ -111,7 +111,7 @@ def _one_hot_hint(labels: Array, logits: Array) -> str:
 
 
 def _are_columns(labels: Array, n_classes: int, function: str) -> bool:
-    """Whether labels are integers from 0 to C-1, which need not be sorted to be understood."""
+    """Whether the labels are integers from 0 to C-1."""
     xp = namespace(labels)
     if not xp.isdtype(labels.dtype, "integral"):
         return False
@@ -137,13 +137,13 @@ def _beside(logits: Array, labels: Array) -> Array:
 
 
 def named_classes(calibrator: Any) -> list[str] | None:
-    """The names of the classes that a calibrator was fitted on, if it was told any."""
+    """The class names that a calibrator was fitted with, if any."""
     names = np.asarray(calibrator.classes_)
     return list(map(str, names)) if names.dtype.kind == "U" else None
 
 
 def check_class_order(calibrator: Any, class_names: Sequence[str] | None, argument: str, function: str) -> None:
-    """Columns that have names must come in the order of the calibrator's classes, where those have names too."""
+    """Named columns must be in the order of the calibrator's classes, if those have names."""
     wanted = named_classes(calibrator)
     if wanted is None or class_names is None or list(class_names) == wanted:
         return

@@ -12,13 +12,13 @@ from refocal.maps.row import softplus as array_softplus
 Target = NDArray[np.bool_] | NDArray[np.float64]
 
 MAX_STEPS = 200
-# A ridge that only matters where the rows say nothing, as when all scores are equal.
+# A ridge that matters only where the rows are uninformative, as when all scores are equal.
 TINY = 1e-9
-# Scores farther out than so many times the median are masks such as -1e9, which would rule a curve: they are cut off.
+# Scores beyond this many times the median are masks such as -1e9, which would dominate a curve: they are clipped.
 FAR = 30.0
-# The least slope of a line that must rise, over the range of its scores.
+# The smallest slope of an increasing line, over the range of its scores.
 LEAST_RISE = 1e-3
-# A step that promises less than this share of the loss is the last one.
+# The fit ends when a step is expected to gain less than this share of the loss.
 SMALL_GAIN = 1e-13
 
 
@@ -41,7 +41,7 @@ def fit_logistic(
     Targets y are 0 or 1, or shares between the two. The search begins at `start`, or else at the prior.
 
     By Newton's method on the coefficients that are not held by their bound (projected Newton, Bertsekas 1982), with
-    steps halved until the loss falls. The loss is convex, and strictly so where the penalty is positive definite.
+    steps halved until the loss decreases. The loss is convex, and strictly so where the penalty is positive definite.
     """
     theta = np.maximum(prior if start is None else start, lower)
     value, eta, soft = _loss(theta, features, target, weight, prior, penalty)
@@ -89,7 +89,7 @@ def platt_targets(is_class: NDArray[np.bool_], weight: Vector) -> Vector:
 
 
 def near(score: Vector) -> Vector:
-    """Scores with those cut off that lie too far out to be anything but masks."""
+    """Scores clipped where they are so large that they must be masks."""
     far = FAR * float(np.median(np.abs(score))) or np.inf
     return np.clip(score, -far, far)
 

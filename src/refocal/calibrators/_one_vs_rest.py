@@ -1,4 +1,4 @@
-"""One curve a class: what the calibrators share that look at one class against the rest at a time."""
+"""One curve per class: the common part of the one-versus-rest calibrators."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from refocal.maps.steps import Affine, Chain, Mixture, Step, Temperature, Unifor
 # The knots of one class, and for each power the coefficients of its pieces: see `Pieces`.
 Curve = tuple[Vector, tuple[Vector, ...]]
 
-# So many log-odds are held at once while curves are fitted, in numbers of float64.
+# The number of log-odds, in float64, held at once while curves are fitted.
 TABLE = 1 << 24
 
 
 class Rows:
-    """One class against the rest: log-odds of the class in rising order, whether it is the label, and the weights."""
+    """One class against the rest: sorted log-odds of the class, whether it is the label, and the weights."""
 
     def __init__(self, score: Vector, target: NDArray[np.bool_], weight: Vector) -> None:
         self.score = score
@@ -40,7 +40,7 @@ class Rows:
         self._before = np.concatenate([np.zeros((3, 1)), np.cumsum(columns, axis=1)], axis=1)
 
     def starts_of_ties(self) -> NDArray[np.int64]:
-        """Where each distinct score begins: the places where a bin may begin."""
+        """The first row of each distinct score, where a bin may begin."""
         return np.append(0, np.flatnonzero(np.diff(self.score) > 0.0) + 1)
 
     def sums(self, starts: NDArray[np.int64]) -> Bins:
@@ -53,7 +53,7 @@ class Rows:
 
 
 class Bins(NamedTuple):
-    """Of each bin: how often the class occurred, how often the model expected it, and how many rows there are."""
+    """For each bin: how often the class occurred, how often the model expected it, and the number of rows."""
 
     hits: Vector
     expected: Vector
@@ -66,22 +66,22 @@ class Bins(NamedTuple):
 
     @property
     def mean(self) -> Vector:
-        """The mean probability that the model gives, kept off 0 and 1."""
+        """The mean probability given by the model, kept away from 0 and 1."""
         tiny = np.finfo(np.float64).tiny
         return np.clip(self.expected / np.maximum(self.total, tiny), 1e-12, 1.0 - 1e-12)
 
     def shift(self, smoothing: float) -> Vector:
         """By how much the log-odds in a bin were too low.
 
-        log((hits + m) / (expected hits + m)) less the same for misses: a bin with few rows hardly moves, and one
-        without hits moves by what its rows support.
+        log((hits + m) / (expected hits + m)) minus the same for misses: a bin with few rows hardly moves, and one
+        without hits moves only as far as its rows justify.
         """
         expected_misses = np.maximum(self.total - self.expected, 0.0)
         seen = np.log(self.hits + smoothing) - np.log(self.misses + smoothing)
         return np.asarray(seen - np.log(self.expected + smoothing) + np.log(expected_misses + smoothing))
 
     def log_odds(self, smoothing: float) -> Vector:
-        """Log-odds of the share of hits, with `smoothing` further rows a bin that say what the model says."""
+        """Log-odds of the share of hits, with `smoothing` additional rows per bin that follow the model."""
         hits, misses = self.hits + smoothing * self.mean, self.misses + smoothing * (1.0 - self.mean)
         return np.asarray(np.log(hits) - np.log(misses))
 
@@ -89,11 +89,10 @@ class Bins(NamedTuple):
 class OneVsRest(Calibrator):
     """A curve for each class from its log-odds to calibrated ones; the probabilities of a row are then normalised.
 
-    With two classes one curve does, that of the second class. A curve starts from what the model says at its best
-    temperature, with two classes from Platt's line, which has an intercept, and moves away from it only as far as the
-    rows of its class support, so that a thousand classes with ten rows each are no worse than temperature scaling. No
-    probability is 0 unless a logit is -inf. The order of the classes can change, and so can the accuracy: `fit_report_`
-    says by how much.
+    Two classes need one curve, that of the second class. A curve starts from temperature scaling, or for two classes
+    from Platt's line, which has an intercept, and moves away from it only as far as the rows of its class justify, so
+    that a thousand classes with ten rows each are no worse than temperature scaling. No probability is 0 unless a logit
+    is -inf. The order of the classes can change, and with it the accuracy: `fit_report_` says by how much.
 
     `temperature_` is the temperature of the model (1 with `base="softmax"`), `floor_` the share of every row that is
     spread over its classes, and `curve_` the curves.
@@ -124,7 +123,7 @@ class OneVsRest(Calibrator):
         """The curve of one class; there is at least one row."""
 
     def _joined(self, curves: list[Any]) -> Step:
-        """The curves of all classes, from those that `_fit_curve` found."""
+        """The curves of all classes, combined from the results of `_fit_curve`."""
         return join_pieces(curves)
 
     def _check_settings(self) -> None:
@@ -140,7 +139,7 @@ class OneVsRest(Calibrator):
         temperature = temperature_of(block) if self.base == "temperature" else 1.0
         curves, line = [], None
         for k, score in _columns(block.logits, temperature, [1] if n_classes == 2 else list(range(n_classes))):
-            # A class that cannot occur in a row says nothing there, and one that must occur neither.
+            # Rows in which a class cannot occur, or must occur, carry no information about it.
             some = np.flatnonzero((weights > 0.0) & np.isfinite(score))
             order = some[np.argsort(score[some], kind="stable")]
             rows = Rows(score[order], codes[order] == k, weights[order])
@@ -156,7 +155,7 @@ class OneVsRest(Calibrator):
 
 
 def _line(rows: Rows) -> Affine:
-    """Platt's line of the log-odds of two classes, as it is applied: no temperature corrects shares that are off."""
+    """Platt's line of the log-odds of two classes as a step; a temperature alone cannot correct wrong class shares."""
     slope, intercept = fit_line(rows.score, rows.target, rows.weight, rising=True)
     weights, intercepts = (np.array(part, dtype=np.float32) for part in ([slope, slope], [0.0, intercept]))
     return Affine("logits", 1.0, weights, intercepts)
@@ -185,9 +184,9 @@ def _log_odds(logits: Array, temperature: float) -> Vector:
 
 
 def temperature_of(block: Block) -> float:
-    """The temperature of least log-loss; 1 where there is none, as on rows that are all right.
+    """The temperature of least log-loss; 1 if there is none, as when all rows are correct.
 
-    Where the logits say nothing about the labels, it is so large that no curve starts from them.
+    If the logits are unrelated to the labels, it is so large that the curves start from the uniform distribution.
     """
     found = newton_temperature(block)
     if found.status == "at a bound" and is_guessing(found.value, block.n_classes):

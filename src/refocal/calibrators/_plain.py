@@ -1,4 +1,4 @@
-"""Steps as plain values and back, and the checks of what a file holds."""
+"""Conversion of steps to plain values and back, with checks of the contents of a file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _value(value: Any) -> Any:
     if isinstance(value, tuple):
         return [step_to_dict(step) for step in value]
     if isinstance(value, np.ndarray):
-        # A float32 is written with as many digits as tell it apart.
+        # A float32 is written with just enough digits to identify it.
         return (value.astype(str).astype(np.float64) if value.dtype == np.float32 else value).tolist()
     return value
 
@@ -72,6 +72,6 @@ def field(data: dict[str, Any], name: str, kind: type) -> Any:
 
 def number(data: dict[str, Any], name: str) -> float:
     value = field(data, name, object)
-    if type(value) not in (int, float):  # all of them are finite: `read_json` sees to it
+    if type(value) not in (int, float):  # `read_json` has refused numbers that are not finite
         raise FormatError(f"the field {name!r} must be a number. Got {value!r} instead.")
     return float(value)

@@ -1,4 +1,4 @@
-"""A line in log-odds for each group of rows, drawn to the identity: few rows of a group count little."""
+"""A line in log-odds for each group of rows, shrunk towards the identity, more so for small groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from refocal._arrays import Flags, Vector
 from refocal.calibrators._logistic import LEAST_RISE, fit_logistic, softplus
 
-# How far the lines of groups may lie from the identity: standard deviations in log-odds to choose from.
+# Candidate standard deviations, in log-odds, of the groups' lines from the identity.
 DEVIATIONS = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
@@ -25,8 +25,8 @@ class Lines(NamedTuple):
 def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: NDArray[np.int64], n_groups: int) -> Lines:
     """Log-odds a·x + b of each group 0 … G-1, a above 0, with a normal prior around a = 1, b = 0.
 
-    The prior is one of the value of the line a standard deviation of x from its mean. Of `DEVIATIONS` it has the one of
-    most evidence: the probability of all outcomes, integrated over the lines by Laplace's approximation.
+    The prior concerns the value of the line one standard deviation of x from its mean. Its width is the one of
+    `DEVIATIONS` with the largest evidence: the probability of all outcomes, by Laplace's approximation.
 
     >>> x, group = np.zeros(400), np.repeat([0, 1], 200)
     >>> y = np.concatenate([np.arange(200) < 50, np.arange(200) < 150])  # 25 % and 75 %: log-odds of ∓1.1

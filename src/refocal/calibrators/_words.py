@@ -13,11 +13,11 @@ from refocal.errors import FitWarning, warn
 from refocal.maps.steps import Chain
 from refocal.metrics import METRICS
 
-# Fewer rows than these are said to be few.
+# Below this number of rows a warning is given.
 FEW_ROWS = 30
 # Of the ECE in a report; the chance of perfect calibration is some √(bins · a(1-a) / rows).
 ECE_BINS = 15
-# A log-loss of this share of guessing's, log C, is none better.
+# A log-loss above this share of log C is no better than guessing.
 AS_GUESSING = 0.999
 GUESSED = (
     "the values tell nothing about the labels, as if one guessed. Check that the labels belong to these rows, and that "
@@ -26,7 +26,7 @@ GUESSED = (
 
 
 def short(value: Any) -> str:
-    """A fitted number or a few of them, or how many there are of something larger."""
+    """A number or a short vector as text; for larger arrays their size."""
     if isinstance(value, np.ndarray):
         few = value.ndim == 1 and len(value) <= 4
         return f"[{', '.join(map(short, value.tolist()))}]" if few else f"{value.size:,} numbers"
@@ -34,7 +34,7 @@ def short(value: Any) -> str:
 
 
 def describe(chain: Chain) -> str:
-    """The steps of a chain and their numbers in a line.
+    """The steps of a chain and their parameters on one line.
 
     >>> from refocal.maps.steps import Focal, Temperature
     >>> describe(Chain((Temperature(1.25), Focal(0.5))))
@@ -45,7 +45,7 @@ def describe(chain: Chain) -> str:
 
 
 def is_guessing(log_loss: float, n_classes: int) -> bool:
-    """Whether a log-loss is that of saying 1/C for every class.
+    """Whether a log-loss is no better than predicting 1/C for every class.
 
     >>> is_guessing(0.6931, 2), is_guessing(0.6, 2)
     (True, False)
@@ -54,7 +54,7 @@ def is_guessing(log_loss: float, n_classes: int) -> bool:
 
 
 def doubt(n_rows: int) -> str:
-    """What is to be said of a fit or a measurement on so many rows; nothing where they are enough.
+    """A caution about results from few rows; empty if there are enough.
 
     >>> doubt(5), doubt(1000)
     ('5 rows are few: what is found on them may be chance', '')
@@ -100,7 +100,7 @@ def warn_of_doubt(report: dict[str, Any], function: str) -> None:
 
 
 def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]]:
-    """What a calibrator was fitted on, and its measures there before and after."""
+    """The data of the fit, in words, and the measures before and after as rows of a table."""
     rows = [
         (METRICS[name].heading, METRICS[name].text(report["before"][name]), METRICS[name].text(report["after"][name]))
         for name in report["before"]
@@ -113,7 +113,7 @@ def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]
 
 
 def html_of_fit(chain: Chain, report: dict[str, Any], has_chart: bool) -> str:
-    """The fitted numbers, the measures as a small table, and a chart of the map where classes exclude one another."""
+    """The fitted parameters, a table of the measures, and a chart of the map unless the model is multi-label."""
     on, rows = report_rows(report)
     head = "".join(f"<th>{escape(text)}</th>" for text in ((on, "before", "after") if rows else (on,)))
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)

@@ -1,4 +1,4 @@
-"""Beta calibration: a curve of three numbers that can bend on both sides."""
+"""Beta calibration: a curve with three parameters that can bend on both sides."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class BetaCalibration(OneVsRest):
     Parameters
     ----------
     smoothing : float
-        The weight of the prior that a, b and c are those of the identity, give or take 1/√smoothing; near 0 the fit is
-        the plain one, which goes to infinity where the classes can be separated without an error.
+        The weight of the prior: a, b and c lie around those of the identity with standard deviation 1/√smoothing. Near
+        0 the fit is unregularised and diverges on separable rows.
     base : "temperature" or "softmax"
-        What the curves start from.
+        The starting point of the curves.
     input : "logits" or "probabilities"
         What the columns hold.
 

@@ -1,4 +1,4 @@
-"""Calibration by bins: one set of bins a class, or an average over many."""
+"""Calibration by bins: one set of bins per class, or an average over many."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Binned(OneVsRest):
 
 
 def bins(edges: Vector, value: Vector, within: str) -> Curve:
-    """The pieces of bins between edges: `value` is by how much each shifts log-odds, or what it makes of them."""
+    """The pieces of bins between edges: `value` shifts the log-odds of a bin, or replaces them."""
     if len(edges) == 0:  # one bin: an edge within it changes nothing
         edges, value = np.zeros(1), np.repeat(value, 2)
     if within == "constant":
@@ -46,12 +46,12 @@ class HistogramBinning(_Binned):
         Bins with equally many rows, of equal width in probability, or with an equal share of Σq(1-q), which are
         narrow where the model is unsure.
     smoothing : float
-        How many rows, as the model expects them, every bin has seen beforehand.
+        The weight, in rows, of prior observations in each bin that agree with the model.
     within : "shift" or "constant"
-        What happens in a bin: the log-odds of its rows move together, or all get the same probability, as in
-        textbooks. The latter loses much with many classes.
+        "shift" moves the log-odds of the rows of a bin together; "constant" gives them all the same probability, as in
+        textbooks, which loses much with many classes.
     base : "temperature" or "softmax"
-        What the curves start from.
+        The starting point of the curves.
     input : "logits" or "probabilities"
         What the columns hold.
 
@@ -114,10 +114,10 @@ class BayesianBinning(_Binned):
         The weight of the prior, in rows: spread over all bins of a set in the marginal likelihood and with "constant",
         as in the paper (its N′ = 2); for each bin in the shifts.
     within : "shift" or "constant"
-        What happens in a bin: the log-odds of its rows move together, or all get the same probability, as in the
-        paper. The latter loses much with many classes.
+        "shift" moves the log-odds of the rows of a bin together; "constant" gives them all the same probability, as in
+        the paper, which loses much with many classes.
     base : "temperature" or "softmax"
-        What the curves start from.
+        The starting point of the curves.
     input : "logits" or "probabilities"
         What the columns hold.
 
@@ -153,7 +153,7 @@ class BayesianBinning(_Binned):
         return self._average(rows, [(share[i], starts[which == i]) for i in np.flatnonzero(share >= NEGLIGIBLE)])
 
     def _average(self, rows: Rows, sets: list[tuple[float, NDArray[np.int64]]]) -> Curve:
-        """The steps of all sets laid over each other: shifts are averaged, or probabilities."""
+        """The average of all sets of bins, of their shifts or of their probabilities."""
         union = np.unique(np.concatenate([starts for _, starts in sets]))
         total = np.zeros(len(union))
         for share, starts in sets:
@@ -196,7 +196,7 @@ def _edges(rows: Rows, starts: NDArray[np.int64]) -> Vector:
 
 
 def _middles(edges: Vector) -> Vector:
-    """The middle of each bin in probability, as log-odds: what an empty bin says."""
+    """The centre of each bin in probability, as log-odds: the value of an empty bin."""
     q = np.concatenate([[0.0], expit(edges), [1.0]])
     return np.asarray(logit(np.clip(0.5 * (q[1:] + q[:-1]), 1e-12, 1.0 - 1e-12)))
 

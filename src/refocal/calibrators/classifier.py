@@ -46,8 +46,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         Logits come from its `decision_function`, else its `predict_log_proba`, else its `predict_proba`.
         By default a linear support vector machine.
     calibrator : Calibrator or str, optional
-        Or a name such as "ts", as the command line has them; scikit-learn's "sigmoid", "isotonic" and "temperature"
-        are understood too. By default `AutoCalibration()`.
+        A calibrator or its short name, such as "ts"; scikit-learn's "sigmoid", "isotonic" and "temperature" are
+        accepted too. By default `AutoCalibration()`.
     cv : int, splitter, iterable or "prefit", optional
         How to hold data out: by default five folds. Splits may be indices or boolean masks. With "prefit", or a
         `FrozenEstimator`, the estimator is fitted already, and all data given to `fit` calibrates it.
@@ -115,7 +115,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             folds = parallel(delayed(fit_fold)(clone(estimator), rows, for_estimator, *split) for split in splits)
         if is_ensemble:
             estimators = [fold.estimator for fold in folds]
-            # A fold whose labels are all of one class cannot calibrate; all folds together can.
+            # A fold with labels of a single class cannot fit a calibrator; all folds together can.
             sources = [fold if len(np.unique(fold.codes)) > 1 else together(folds) for fold in folds]
         else:
             estimators = [estimator if is_fitted else clone(estimator).fit(rows.X, rows.y, **for_estimator)]
@@ -148,7 +148,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         return self.classes_[to_numpy(top) if isinstance(self.classes_, np.ndarray) else top]
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Where scikit-learn's metadata routing sends what is given to `fit`."""
+        """How scikit-learn's metadata routing distributes the arguments of `fit`."""
         mapping = MethodMapping
         return (
             MetadataRouter(owner=self)
@@ -158,7 +158,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         )
 
     def __sklearn_tags__(self) -> Any:
-        """scikit-learn's description: what the inner classifier takes."""
+        """scikit-learn's tags: the input that the inner classifier accepts."""
         tags = super().__sklearn_tags__()
         inner = get_tags(self._estimator())
         tags.input_tags.sparse = inner.input_tags.sparse
@@ -202,7 +202,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     def _route(
         self, estimator: Any, is_fitted: bool, sample_weight: Any, fit_params: dict[str, Any]
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """What goes to the estimator's `fit`, and what to the splitter."""
+        """The arguments of the estimator's `fit`, and those of the splitter."""
         if get_config()["enable_metadata_routing"]:
             routed = process_routing(self, "fit", sample_weight=sample_weight, **fit_params)
             return routed.estimator.fit, routed.splitter.split

@@ -1,4 +1,4 @@
-"""Prediction sets: the classes that hold the truth as often as was asked for, by split-conformal prediction."""
+"""Prediction sets with a guaranteed coverage, by split-conformal prediction."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ SCORES = ("lac", "aps", "raps")
 
 
 class PredictionSets(Calibrator):
-    """Sets of classes that hold the true one with a probability of `coverage` or more, whatever the model is like.
+    """Sets of classes that contain the true one with a probability of at least `coverage`, for any model.
 
-    Split-conformal prediction: rows that the model was not trained on say how large the score of the true class gets,
-    and `predict_set` takes all classes up to the right quantile. The guarantee is for rows drawn like those of the fit,
-    over all of them: not for every class or every row. `predict_proba` gives what `base` gives.
+    Split-conformal prediction: rows that the model was not trained on show how large the score of the true class gets,
+    and `predict_set` takes all classes up to the right quantile. The guarantee is marginal, for new rows distributed
+    like those of the fit: it does not hold for every class or every row. `predict_proba` returns that of `base`.
 
     Parameters
     ----------
     coverage : float
-        How often the set must hold the truth.
+        The share of rows whose set must contain the true class.
     conformity_score : "lac", "aps" or "raps"
         "lac", 1 - p of the class: the smallest sets on average (Sadinle, Lei & Wasserman 2019). "aps", the probability
         of all classes before it: larger where the model is less sure (Romano, Sesia & Candès 2020). "raps", the same
         with a penalty on low ranks, for many classes (Angelopoulos et al. 2021).
     base : str
-        A method that calibrates first, such as "ts", on one half of the rows; the sets then rest on the other half. By
+        A method that calibrates first, such as "ts", fitted on one half of the rows; the sets use the other half. By
         default "none".
     randomised : bool
-        Whether "aps" and "raps" take the class at the edge by chance, so that coverage is exact; otherwise always.
+        Whether "aps" and "raps" include the last class at random, so that coverage is exact; otherwise always.
     allow_empty : bool
-        Whether a set may hold nothing; otherwise it holds at least the top class.
+        Whether a set may be empty; otherwise it contains at least the top class.
     penalty, rank : float, int
-        Of "raps": every class beyond this many adds so much to the score.
+        For "raps": each class beyond `rank` adds `penalty` to the score.
     seed : int
-        Of the halves and of the chances when fitting.
+        Seed of the split into halves and of the randomisation when fitting.
     input : "logits" or "probabilities"
         What the columns hold.
 
@@ -118,7 +118,7 @@ class PredictionSets(Calibrator):
         return Fitted(chain, notes={"threshold": threshold, "set_size": size, "sentences": [said]})
 
     def _calibrated(self, rows: Block) -> tuple[Chain, Block]:
-        """What stands before the sets, and the rows that it was not fitted on."""
+        """The chain that calibrates first, and the rows that it was not fitted on."""
         from refocal.calibrators.registry import NONE, make
 
         if self.base == NONE:
@@ -127,7 +127,7 @@ class PredictionSets(Calibrator):
         return make(self.base).fit(rows.take(first)).chain_, rows.take(~first)
 
     def _scores(self, p: Matrix, generator: np.random.Generator) -> Vector:
-        """How far each class is from being taken for the truth."""
+        """The conformity score of each class; smaller is more conforming."""
         if self.conformity_score == "lac":
             return np.asarray(1.0 - p)
         order = np.argsort(-p, axis=1, kind="stable")

@@ -1,4 +1,4 @@
-"""Ensemble temperature scaling: a mixture of what the model says hot, says itself, and of saying nothing."""
+"""Ensemble temperature scaling: a mixture of temperature scaling, the model itself and the uniform distribution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refocal.fitting import Solution
 from refocal.fitting.newton import newton_temperature
 from refocal.maps.steps import Chain, Mixture, Temperature, Uniform
 
-# A weight below this is what rounding leaves of 0.
+# A weight below this counts as 0.
 NOTHING = 1e-9
 
 
@@ -23,7 +23,7 @@ class EnsembleTemperatureScaling(Calibrator):
     """Ensemble temperature scaling (Zhang, Kailkhura & Han 2020).
 
     p = w₁·softmax(logits / T) + w₂·softmax(logits) + w₃/C: first T, then the weights by the log-loss. Keeps the order
-    of the classes. `temperature_` and `weights_` tell what was found.
+    of the classes. The results are `temperature_` and `weights_`.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class EnsembleTemperatureScaling(Calibrator):
 
 
 def _mixture(log_p: Vector, weight: Vector | None) -> Vector:
-    """The weights of least log-loss, a convex problem; the uniform member keeps enough for no probability to be 0."""
+    """The weights of least log-loss, a convex problem; the uniform member keeps every probability above 0."""
     share = np.full(log_p.shape[1], 1.0 / log_p.shape[1]) if weight is None else weight / weight.sum()
     p = np.exp(log_p - log_p.max(axis=0))
     n_rows = log_p.shape[1] if weight is None else float(weight.sum())

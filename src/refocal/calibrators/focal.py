@@ -20,18 +20,18 @@ from refocal.maps.steps import Chain, Focal, Offset, Step, Temperature, Unsmooth
 
 
 class _FocalFamily(HasFocalPoint, Calibrator):
-    """γ and T, found by a search: `gamma_`, `temperature_`, `solution_`, and the surface looked at in `path_`.
+    """γ and T, found by a search: `gamma_`, `temperature_`, `solution_`, and the searched surface in `path_`.
 
     Without class weights the order of the classes is never changed, so neither is accuracy.
     """
 
     class_weight: Any
     solution_: Solution
-    path_: Surface | None = None  # what a file does not keep
+    path_: Surface | None = None  # not saved to a file
 
     @property
     def class_weight_(self) -> Vector | None:
-        """The class weights that are taken out, of geometric mean 1; None without any."""
+        """The class weights that are removed, of geometric mean 1; None if there are none."""
         offset = self.chain_.find(Offset, "offset")
         return None if offset is None else np.exp(np.mean(offset) - offset)
 
@@ -40,7 +40,7 @@ class _FocalFamily(HasFocalPoint, Calibrator):
 
     @abstractmethod
     def _options(self) -> dict[str, Any]:
-        """What the search is told."""
+        """The arguments of the search."""
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         options = self._options()
@@ -52,7 +52,7 @@ class _FocalFamily(HasFocalPoint, Calibrator):
     def _fit_weighted(
         self, dataset: Dataset, objective: Any, search: str, gammas: Any, temperatures: Any, nll_tolerance: float | None
     ) -> Fitted:
-        """Class weights taken out behind the map: γ and T, or what of them is not given, by the log-loss."""
+        """Class weights removed after the map; γ and T, unless given, by the log-loss."""
         name = type(self).__name__
         for argument, value, known in (
             ("objective", objective, ("auto", "nll")),
@@ -91,14 +91,15 @@ class TemperatureScaling(_FocalFamily):
         What T minimises; a callable takes (y_true, probabilities) and returns a float.
     search : "auto", "newton" or "grid"
         "newton" finds the exact minimum of the log-loss; "grid" tries `temperatures` (the paper's by default);
-        "auto" is "newton" for the log-loss and otherwise a grid around its optimum, so that any scale of logits does.
+        "auto" is "newton" for the log-loss and otherwise a grid around its optimum, so that the scale of the logits
+        does not matter.
     temperatures : list of float, optional
         The temperatures of a grid.
     nll_tolerance : float, optional
         Consider only points whose log-loss is at most (1 + tolerance) times the best one.
     class_weight : array of C numbers or "fit", optional
-        The weights of the classes in the training loss, in the order of the columns: they are taken out behind the map.
-        "fit" finds them. Then the objective is the log-loss, and the order of the classes may change.
+        The weights of the classes in the training loss, in the order of the columns: they are removed after the map.
+        "fit" estimates them. The objective is then the log-loss, and the order of the classes may change.
     input : "logits" or "probabilities"
         What the columns hold.
 
@@ -194,7 +195,7 @@ class FocalCalibration(_FocalFamily):
         n_classes: int | None = None,
         input: str = "logits",  # noqa: A002
     ) -> Self:
-        """A calibrator made of the settings of the training loss alone, without any rows.
+        """A calibrator derived from the settings of the training loss alone, without any rows.
 
         It inverts the loss: exact for a network that is at the loss's minimum on new rows, which underfitted networks
         and detection heads come close to. With four classes and class weights the log-loss fell from 1.20 to 0.88 (the
@@ -213,7 +214,7 @@ class FocalCalibration(_FocalFamily):
         label_smoothing : float
             ε of the smoothed labels. Where a probability is no larger than ε/C it keeps a hundredth of itself.
         n_classes : int, optional
-            The number of classes, where neither `class_weight` nor `alpha` tells it.
+            The number of classes, if neither `class_weight` nor `alpha` determines it.
 
         Examples
         --------
@@ -274,15 +275,15 @@ class FocalTemperatureScaling(_FocalFamily):
     search : "auto", "newton", "grid" or "line"
         "newton": the minimum of the log-loss in both parameters. "grid": `gammas` × `temperatures`, the paper's by
         default. "line": the best T for two γ, then along the line through them. "auto": "newton" for the log-loss,
-        otherwise a grid around its optimum, so that any scale of logits does.
+        otherwise a grid around its optimum, so that the scale of the logits does not matter.
     nll_tolerance : float, optional
-        Consider only points whose log-loss is at most (1 + tolerance) times the best one: 0.02 buys calibration for at
-        most 2 % of log-loss.
+        Consider only points whose log-loss is at most (1 + tolerance) times the best one: 0.02 allows
+        up to 2 % more log-loss for better calibration.
     gammas, temperatures : list of float, optional
         The points of a grid; one number fixes the parameter.
     class_weight : array of C numbers or "fit", optional
-        The weights of the classes in the training loss, in the order of the columns: they are taken out behind the map.
-        "fit" finds them. Then the objective is the log-loss, and the order of the classes may change.
+        The weights of the classes in the training loss, in the order of the columns: they are removed after the map.
+        "fit" estimates them. The objective is then the log-loss, and the order of the classes may change.
     input : "logits" or "probabilities"
         What the columns hold.
 

@@ -1,4 +1,4 @@
-"""Focal structured scaling: a structured scaling chosen by the data, behind it the focal map and a temperature."""
+"""Focal structured scaling: a structured scaling chosen by cross-validation, then the focal map and a temperature."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from refocal.calibrators.scaling import AffineCalibrator, behind, check_cross_fi
 from refocal.engine import Block, Dataset
 from refocal.fitting import Solution, Surface, find
 
-# What the data choose from: temperature scaling alone, a vector, matrices held from strongly to weakly.
+# The candidates: temperature scaling alone, a vector, and matrices with strong to weak ridges.
 TEMPERATURE = Recipe("tempered", None)
 VECTOR = Recipe("tempered", False)
 MATRICES = tuple(Recipe("tempered", True, strength, strength) for strength in (3.0, 1.0, 0.3, 0.1))
-# A matrix is tried where it has at most so many entries for each row.
+# A matrix is tried if it has at most this many entries per row.
 MAX_ENTRIES = 10
-# What is chosen may cost so much of temperature scaling's log-loss at most, by so many standard errors.
+# The largest share of temperature scaling's log-loss that may be lost, and the standard errors added to the loss.
 MAX_LOSS, STANDARD_ERRORS = 0.005, 2.0
 
 
@@ -132,5 +132,5 @@ class FocalStructuredScaling(AffineCalibrator):
 
 
 def _candidates(n_rows: int, n_classes: int) -> list[Recipe]:
-    """From the simplest on."""
+    """The candidates, the simplest first."""
     return [TEMPERATURE, VECTOR, *(MATRICES if n_classes**2 <= MAX_ENTRIES * n_rows else ())]

@@ -1,4 +1,4 @@
-"""Isotonic calibration: the rising curve that the rows of a class ask for, with no other assumption."""
+"""Isotonic calibration: an increasing curve for each class, with no other assumption."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ class IsotonicCalibration(OneVsRest):
 
     Plain isotonic regression gives probability 0 below the first hit of a class, and so an infinite log-loss to the
     first row that is different. Here the pools of the regression are the bins, and each shifts the log-odds of its
-    rows by what it saw, shrunk by `smoothing`; where the result would fall it is levelled, so the curve rises.
+    rows by what it saw, shrunk by `smoothing`; where the result would decrease it is levelled: the curve is monotone.
 
     Parameters
     ----------
     smoothing : float
-        How many hits and misses, as the model expects them, every pool has seen beforehand. With
-        `within="constant"`: the weight of rows beside those of the fit, with the share of the class, hits below all
-        others and misses above them.
+        The weight of prior hits and misses in each pool that agree with the model. With `within="constant"`: the weight
+        of additional rows with the share of the class, hits below all others and misses above them.
     within : "shift" or "constant"
-        What happens in a pool: its rows move together, or all get the same probability, as in textbooks. The latter
+        "shift" moves the rows of a pool together; "constant" gives them the same probability, as in textbooks, which
         loses much with many classes.
     base : "temperature" or "softmax"
-        What the curves start from.
+        The starting point of the curves.
     input : "logits" or "probabilities"
         What the columns hold.
 

@@ -18,7 +18,7 @@ class LogisticCalibration(OneVsRest):
     Parameters
     ----------
     base : "temperature" or "softmax"
-        What the log-odds of more than two classes are taken of; with two classes it changes nothing.
+        Where the log-odds of more than two classes come from; irrelevant for two classes.
     input : "logits" or "probabilities"
         What the columns hold.
 

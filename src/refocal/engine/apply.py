@@ -1,4 +1,4 @@
-"""Probabilities of rows of logits in one pass, where the compiled engine knows the steps of a chain."""
+"""Probabilities from logits in one compiled pass, for chains whose steps the C engine supports."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Applied(NamedTuple):
 
 
 def apply(chain: Chain, logits: NDArray[Any], out: NDArray[Any] | None = None) -> Applied | None:
-    """The chain's probabilities of logits (N, C), in their precision; None where the engine does not know it.
+    """The chain's probabilities of logits (N, C), in their precision; None if the engine does not support the chain.
 
-    Rows need no check before: what it would find is seen on the way.
+    The rows need not be checked first: the pass itself reports bad values.
 
     >>> from refocal.maps.steps import Temperature
     >>> found = apply(Chain((Temperature(2.0),)), np.array([[4.0, 2.0], [1.0, np.nan]]))
@@ -56,7 +56,7 @@ def _is_known(array: NDArray[Any], program: Program) -> bool:
 
 
 def _run(program: Program, logits: NDArray[Any], p: NDArray[Any], some: slice) -> int:
-    """Some rows, converted where the kernel would not know them."""
+    """Some rows, converted to a dtype and layout that the kernel accepts."""
     x, part = logits[some], p[some]
     if not _is_known(x, program):
         x = np.ascontiguousarray(program.before.scores(x))

@@ -21,14 +21,14 @@ LARGE_SINGLE = 1e17
 
 
 def plan(logits: Array) -> Plan:
-    """Parts of a size for the CPU or the GPU, one after the other: array libraries have threads of their own."""
+    """Parts sized for the CPU or the GPU, processed in turn: array libraries use threads of their own."""
     in_double = logits.dtype == namespace(logits).float64
     precision = float(np.finfo(np.float64 if in_double else np.float32).eps)
     return Plan(GPU_PART if on_gpu(logits) else CACHE_PART, 1, precision)
 
 
 def within_reach(x: Array) -> Array:
-    """Logits absurdly far below the top of their row, as a mask leaves them, raised until their squares are finite.
+    """Logits extremely far below the top of their row, such as masks, raised until their squares are finite.
 
     Their class has no probability either way; -inf stays.
     """

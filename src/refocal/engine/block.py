@@ -1,4 +1,4 @@
-"""Rows at hand: one block of logits, labels and weights, with the engine that computes passes over it."""
+"""One block of logits, labels and weights in memory, with the engine that computes passes over it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from refocal.maps.row import gaps
 
 T = TypeVar("T")
 
-# Runner-ups are looked for among so many entries.
+# The number of entries in which runner-ups are searched for.
 GAP_ENTRIES = 1 << 20
 
 
@@ -66,7 +66,7 @@ class Block(Dataset):
             self._weight = namespace(logits).asarray(weight, device=logits.device)
 
     def reduce(self, task: Pass) -> Any:
-        """What a pass finds out: there is nothing to merge."""
+        """The result of a pass; with a single block there is nothing to merge."""
         self.passes += 1
         answer = task.map(self)
         return answer if task.finish is None else task.finish(answer)
@@ -86,11 +86,11 @@ class Block(Dataset):
         return self.take(slice(None, None, max(1, self.n_rows // n_rows)))
 
     def sample_size(self, at_most: int) -> int:
-        """All rows, or as many as a sample has if they are more than `at_most`."""
+        """The number of all rows; the size of a sample if there are more than `at_most`."""
         return self.n_rows if self.n_rows <= at_most else min(at_most, sample_rows(self.n_classes))
 
     def look(self, question: Callable[[Block], T], n_rows: int) -> T:
-        """What a function says of about so many of the rows."""
+        """The result of a function of about `n_rows` of the rows."""
         return question(self if n_rows >= self.n_rows else self.part(n_rows))
 
     @cached_property
@@ -100,12 +100,12 @@ class Block(Dataset):
 
     @property
     def correct(self) -> NDArray[np.bool_]:
-        """Whether the first largest logit of a row is its label's."""
+        """Whether each row's largest logit (the first of equal ones) belongs to its label."""
         return self._inspected[0]
 
     @property
     def total_gap(self) -> float:
-        """The sum of all distances from a row's top logit to its others."""
+        """The sum of the distances from each row's top logit to its other logits."""
         return self._inspected[1]
 
     @property
@@ -138,13 +138,13 @@ class Block(Dataset):
         return [Predictions(*table[:, i]) for i in range(len(gammas))]
 
     def measure(self, metric: Any, gamma: float, temperature: float) -> float:
-        """A metric (labels, probabilities) → float of the whole data."""
+        """A metric (labels, probabilities) → float, computed on all rows."""
         probabilities = np.exp(to_numpy(focal_temperature(self.logits, gamma, temperature)))
         weights = {} if self.weight is None else {"sample_weight": self.weight}
         return float(metric(to_numpy(self.labels), probabilities, **weights))
 
     def average(self, values: Vector) -> float:
-        """The weighted mean of one number a row."""
+        """The weighted mean of one number per row."""
         return float(values.mean()) if self.weight is None else float(values @ self.weight) / self.total_weight
 
     def _sum(self, function: Callable[..., Array], *settings: float, rough: bool) -> Vector:
@@ -155,7 +155,7 @@ class Block(Dataset):
     def _over_parts(
         self, function: Callable[..., T], *settings: Any, rough: bool = False, weighted: bool = False
     ) -> list[T]:
-        """What a function of the engine finds in each part of the rows.
+        """The results of an engine function for each part of the rows.
 
         The parts and their order are the same whatever the number of threads, and so are sums over them.
         """

@@ -22,15 +22,15 @@ from refocal.errors import DataError, LabelError, ShapeError
 T = TypeVar("T")
 Keys = NDArray[np.uint64]
 
-# Rows and entries of the sample that a Newton method begins with: little to send.
+# Rows and entries of the sample that Newton's method starts with: cheap to transfer.
 START_ROWS, START_ENTRIES, FEWEST_START_ROWS = 2_000, 1 << 15, 64
-# A row's key is made of so many of its logits.
+# The number of logits that a row's key is computed from.
 KEY_COLUMNS = 8
 
 
 @dataclass
 class Sample:
-    """The rows with the smallest keys: a key is made of the row alone, so neither order nor partition matters."""
+    """The rows with the smallest keys. A key depends on its row alone, so neither order nor partitioning matters."""
 
     keys: Keys
     values: NDArray[Any]
@@ -38,7 +38,7 @@ class Sample:
     weight: Vector | None
 
     def smallest(self, n_rows: int) -> Sample:
-        """At most so many rows, by rising key."""
+        """A limited number of rows, in ascending order of their keys."""
         order = np.argsort(self.keys, kind="stable")[:n_rows]
         weight = None if self.weight is None else self.weight[order]
         return Sample(self.keys[order], self.values[order], self.labels[order], weight)
@@ -51,14 +51,14 @@ class Sample:
 
 @dataclass
 class Inspected:
-    """What the first pass finds out."""
+    """The result of the first pass."""
 
     weight: float
     gap: float
     lowest: int
     highest: int
     sum_of_parts: int | None
-    """What every row that was looked at sums to, if it may be made of probabilities or percentages."""
+    """The common sum of the inspected rows, if they could be probabilities or percentages."""
     precision: float
     floor: float | None
     """Of probabilities, the logarithm of half the smallest that is not 0."""
@@ -66,11 +66,11 @@ class Inspected:
 
 
 Ask: TypeAlias = Callable[[Callable[[Any], Any]], Any]
-"""What a function says of an answer, computed where that answer lies."""
+"""A function applied to an answer, computed where the answer is stored."""
 
 
 class BlockedDataset(Dataset):
-    """Rows in blocks that can be gone through as often as a fit needs, here or on other machines.
+    """Rows in blocks that can be read as often as a fit needs, in this process or on other machines.
 
     Made by `refocal.scale`. The first pass checks and counts the rows; `passes` counts the later ones.
 
@@ -84,7 +84,7 @@ class BlockedDataset(Dataset):
     """
 
     watch: Callable[[int, int | None], None] | None = None
-    """Told how many rows of a pass are done, and of how many if that is known."""
+    """Called with the number of rows done in a pass and the total number, if that is known."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__()
@@ -94,10 +94,10 @@ class BlockedDataset(Dataset):
 
     @abstractmethod
     def go_through(self, task: Pass) -> tuple[Partial, Ask]:
-        """The answer of all blocks, and a way to ask more of it before it was finished: it stays where it is."""
+        """The answer of all blocks, and a function that queries the unfinished answer where it is stored."""
 
     def start(self, *, look: bool = False, n_rows: int = 0) -> None:
-        """The first pass: rows are checked, counted and sampled; `n_rows`: at least so many of them."""
+        """The first pass: rows are checked, counted and sampled, at least `n_rows` of them."""
         n_start = max(FEWEST_START_ROWS, min(START_ROWS, START_ENTRIES // self.n_classes))
         n_sample = max(n_rows, sample_rows(self.n_classes)) if look else n_start
         if self._n_sample >= n_sample:
@@ -128,7 +128,7 @@ class BlockedDataset(Dataset):
         return min(self.n_rows, sample_rows(self.n_classes), at_most)
 
     def look(self, question: Callable[[Block], T], n_rows: int) -> T:
-        """What a function says of so many rows of the sample, computed where that is."""
+        """The result of a function of `n_rows` rows of the sample, computed where the sample is stored."""
         self.start(look=True, n_rows=n_rows)
         answer: T = self._ask(partial(_of_sample, question, n_rows, self.floor))
         return answer
@@ -149,7 +149,7 @@ class BlockedDataset(Dataset):
 
 
 def inspect(block: Block, n_sample: int, zeros: bool = False) -> Inspected:
-    """The first look at a block; `zeros`: it was made of probabilities, of which some may be 0."""
+    """The first pass over a block; `zeros`: it holds probabilities, some of which may be 0."""
     keys = row_keys(block)
     chosen = np.argpartition(keys, n_sample)[:n_sample] if len(keys) > n_sample else slice(None)
     values = block.logits[chosen]
@@ -193,7 +193,7 @@ def _merge(first: Inspected, second: Inspected, n_sample: int) -> Inspected:
 
 
 def _start(n_start: int, found: Inspected) -> Inspected:
-    """What the client gets: few rows, by rising key, in single precision, since they only show where to begin."""
+    """What the client receives: a few rows in single precision, since they only provide a starting point."""
     few = found.sample.smallest(n_start)
     return replace(found, sample=replace(few, values=few.values.astype(np.float32)))
 
@@ -207,7 +207,7 @@ def _raised(task: Callable[[Block], Any], floor: float, block: Block) -> Any:
 
 
 def row_keys(block: Block) -> Keys:
-    """Well-mixed whole numbers, one a row and made of it alone."""
+    """Well-mixed integers, one per row, each computed from its row alone."""
     columns = np.unique(np.linspace(0, block.logits.shape[1] - 1, KEY_COLUMNS).astype(np.int64))
     keys: Keys = block.labels.astype(np.uint64)
     for column in columns:

@@ -1,6 +1,6 @@
-"""The engine in C, for NumPy arrays and bfloat16 tensors on the CPU: kernel.c by way of ctypes.
+"""The C engine, for NumPy arrays and bfloat16 tensors on the CPU: kernel.c, called through ctypes.
 
-The library is compiled when the package is installed (hatch_build.py). Without one `usable` says so.
+The library is compiled when the package is installed (hatch_build.py). Without it `usable` returns False.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from refocal._arrays import Vector, is_torch, to_numpy
 from refocal.engine.protocol import Plan
 from refocal.maps.steps import Program
 
-# Entries of a part. The compiled passes keep four rows at a time, so that it is the share of a thread.
+# Entries of a part, the unit of work of a thread. The compiled passes hold four rows at a time.
 PART = 1 << 18
-# From how many entries on a second thread is worth its start.
+# The number of entries from which a second thread is worth starting.
 THREADS_FROM = 1 << 19
 
 # The scratch memory of a pass, in bytes: for each class three vectors of kernel.c, and space to align them.
@@ -74,7 +74,7 @@ def usable(logits: Any) -> bool:
 
 
 def plan(logits: Any) -> Plan:
-    """Parts by several threads, added up in double; roughly in single precision, for logits that have no more."""
+    """Parts computed by several threads and summed in double precision; float32 logits also have a rough mode."""
     threads = n_threads() if math.prod(logits.shape) >= THREADS_FROM else 1
     return Plan(PART, threads, float(np.finfo(np.float64).eps), has_rough=logits.dtype.itemsize <= 4)
 
@@ -88,7 +88,7 @@ def n_threads() -> int:
 
 
 def widened(x: Any) -> NDArray[Any]:
-    """Half precision as float32, several times faster than NumPy's own conversion; anything else as it is."""
+    """Half precision as float32, several times faster than NumPy's conversion; other dtypes unchanged."""
     array: NDArray[Any] = to_numpy(x) if is_torch(x) else x
     if array.dtype != np.float16:
         return array
@@ -100,12 +100,12 @@ def widened(x: Any) -> NDArray[Any]:
     return out
 
 
-# The numbers that kernel.c knows; those of another byte order or width are converted.
+# The dtypes that kernel.c accepts; other byte orders and widths are converted.
 TAKEN = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 class _Block:
-    """One block of rows as kernel.c takes it; holds on to the arrays that it points into."""
+    """One block of rows in the form kernel.c takes; keeps the arrays alive that it points into."""
 
     def __init__(self, x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None) -> None:
         x = widened(x)
@@ -158,7 +158,7 @@ def predict(
 
 
 def apply(program: Program, x: NDArray[Any], out: NDArray[Any]) -> int:
-    """Probabilities of rows of float32 or float64 logits into `out`; the bits of what was seen, as in apply.h."""
+    """Probabilities of rows of float32 or float64 logits into `out`; returns the flags of apply.h."""
     size, seen = x.itemsize, ctypes.c_int64()
     data = _Data(_address(x), size == 8, x.strides[0] // size, None, None, *x.shape)
     run = _pass("apply", rough=size == 4)

@@ -1,4 +1,4 @@
-"""What a fit asks of its data, whether they are one block in memory or many blocks elsewhere."""
+"""What a fit needs from its data, whether one block in memory or many blocks elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Rows and entries of the sample on which a grid is looked at.
+# Rows and entries of the sample on which a grid is evaluated first.
 SAMPLE_ROWS, SAMPLE_ENTRIES, FEWEST_SAMPLE_ROWS = 100_000, 5_000_000, 600
 
 
@@ -33,7 +33,7 @@ class Curvature(NamedTuple):
 class Dataset(ABC):
     """Rows of logits with labels and weights, in blocks: a fit takes a few passes over them.
 
-    `passes` counts the passes over all rows; `memo` keeps what several searches on the same rows have in common.
+    `passes` counts the passes over all rows; `memo` caches results that several searches on the same rows share.
 
     >>> from refocal import TemperatureScaling
     >>> from refocal.scale import blocks
@@ -57,17 +57,17 @@ class Dataset(ABC):
     floor: float | None = None
     """Where the columns held probabilities: the logarithm of the smallest that counts, to which zeros are raised."""
     classes: NDArray[Any] | None = None
-    """What the columns stand for; None: their numbers."""
+    """The class of each column; None: the column numbers."""
     n_skipped = 0
     bad_parts: tuple[str, ...] = ()
-    """What is wrong with each file that was left out."""
+    """For each file that was left out, the reason."""
 
     def __init__(self) -> None:
         self.passes = 0
         self.memo: dict[Any, Any] = {}
 
     def start(self, *, look: bool = False) -> None:  # noqa: B027
-        """Make sure that the rows are checked and counted; `look`: and a sample taken that `look` can show."""
+        """Make sure that the rows are checked and counted; with `look`, also take the sample that `look` uses."""
 
     @abstractmethod
     def reduce(self, task: Pass) -> Any:
@@ -75,22 +75,22 @@ class Dataset(ABC):
 
     @abstractmethod
     def part(self, n_rows: int) -> Block:
-        """About so many of the rows, or fewer, in memory."""
+        """About `n_rows` of the rows, or fewer, in memory."""
 
     @abstractmethod
     def sample_size(self, at_most: int) -> int:
-        """How many rows `look` can show: all where they are at hand and `at_most` so many."""
+        """How many rows `look` can use: all if they are in memory and no more than `at_most`."""
 
     @abstractmethod
     def look(self, question: Callable[[Block], T], n_rows: int) -> T:
-        """What a function says of so many of the rows, computed where these are."""
+        """The result of a function of `n_rows` of the rows, computed where they are stored."""
 
     def mean(self, sums: Callable[[Block], Vector]) -> Vector:
-        """Weighted sums of blocks, added up and divided by the weight of all rows."""
+        """Weighted sums over the blocks, divided by the total weight."""
         return np.asarray(self.reduce(Pass(sums, np.add)) / self.total_weight)
 
     def temperature_curvature(self, slope: float, *, rough: bool = False) -> tuple[float, float, float]:
-        """Mean log-loss of temperature scaling and its derivatives in 1/T = `slope`; `rough`: six digits are enough."""
+        """Mean log-loss of temperature scaling and its derivatives in 1/T = `slope`; `rough`: six digits suffice."""
         value, first, second = self.mean(methodcaller("temperature_sums", slope, rough=rough)).tolist()
         return value, first, second
 
@@ -101,5 +101,5 @@ class Dataset(ABC):
 
 
 def sample_rows(n_classes: int) -> int:
-    """How many rows are enough to see where on a grid to look."""
+    """How many rows suffice to locate the promising region of a grid."""
     return max(FEWEST_SAMPLE_ROWS, min(SAMPLE_ROWS, SAMPLE_ENTRIES // n_classes))

@@ -1,4 +1,4 @@
-"""A pass over rows in blocks: what is computed of each block, and how the answers become one."""
+"""A pass over rows in blocks: what is computed for each block, and how the answers are merged."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pass:
-    """What is computed of every block, how two answers are merged, and what is wanted of the last one.
+    """The function of a block, how two answers are merged, and what to extract from the final one.
 
-    All of it can be pickled, and merging answers in any order gives the same: the blocks may be anywhere.
+    All of it can be pickled, and answers can be merged in any order, so the blocks may be on other machines.
 
     >>> from refocal.scale import blocks
     >>> rows = blocks([([[2.0, 0.0], [0.0, 1.0]], [0, 1]), ([[1.0, 0.0]], [1])])
@@ -27,11 +27,11 @@ class Pass:
     merge: Callable[[Any, Any], Any]
     finish: Callable[[Any], Any] | None = None
     check: bool = False
-    """Whether the rows are still to be checked."""
+    """Whether the rows still need to be checked."""
 
 
 class Partial(NamedTuple):
-    """The answer of some blocks (None where they have no rows), and how many rows they have and were left out.
+    """The answer of some blocks (None if they have no rows), with the numbers of rows used and skipped.
 
     >>> Partial(answer=2.5, n_rows=10, n_skipped=1).n_rows
     10
@@ -43,7 +43,7 @@ class Partial(NamedTuple):
 
 
 def partial(block: Block, task: Pass) -> Partial:
-    """What a pass finds in one block: a few numbers that can be sent anywhere, merged in any order, and finished.
+    """The result of a pass for one block: a few numbers that can be sent, merged in any order, and finished.
 
     >>> import numpy as np
     >>> from refocal.engine import Block
@@ -58,7 +58,7 @@ def partial(block: Block, task: Pass) -> Partial:
 def reduce_chunks(
     chunks: Iterable[Chunk], reading: Reading, task: Pass, tell: Callable[[int], None] | None = None
 ) -> Partial:
-    """Map some chunks, one after the other, and merge their answers; `finish` is left to who has the whole answer."""
+    """Map some chunks one after the other and merge their answers; the caller applies `finish` to the whole."""
     total = Partial(None, 0, 0)
     for chunk in chunks:
         block = reading.prepared(chunk, task.check)
@@ -70,7 +70,7 @@ def reduce_chunks(
 
 
 def merge(task: Pass, *parts: Partial) -> Partial:
-    """Several answers as one.
+    """Several answers merged into one.
 
     >>> total = Pass(map=lambda block: block.n_rows, merge=max)
     >>> merge(total, Partial(3, 3, 0), Partial(None, 0, 2), Partial(4, 4, 0))
@@ -85,7 +85,7 @@ def merge(task: Pass, *parts: Partial) -> Partial:
 
 
 def finish(task: Pass, total: Partial) -> Partial:
-    """What is wanted of the whole answer.
+    """The final result, from the merged answer.
 
     >>> half = Pass(map=lambda block: block.n_rows, merge=max, finish=lambda answer: answer / 2)
     >>> finish(half, Partial(3, 3, 0)).answer

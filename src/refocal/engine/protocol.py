@@ -1,6 +1,6 @@
-"""What an engine is: a module that computes passes over logits, labels and weights. There are three.
+"""The interface of an engine, a module that computes passes over logits, labels and weights.
 
-`c_engine` and `triton_engine` take some logits (`usable`), `array_engine` takes all.
+`c_engine` and `triton_engine` accept some logits (see `usable`), `array_engine` accepts all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Plan(NamedTuple):
     precision: float
     """The machine epsilon of what is computed."""
     has_rough: bool = False
-    """Whether there is a faster way with six digits."""
+    """Whether there is a faster mode with six digits."""
 
 
 class Engine(Protocol):
@@ -31,7 +31,7 @@ class Engine(Protocol):
     """
 
     def plan(self, logits: Any) -> Plan:
-        """How it will compute with them."""
+        """How these logits will be processed."""
 
     def temperature(self, x: Any, y: Any, weight: Any, slope: float, *, rough: bool = False) -> Array:
         """Log-loss of temperature scaling at 1/T = `slope`: sums of the value, its first and second derivative."""

@@ -1,4 +1,4 @@
-"""From rows as they were read to checked blocks: what columns and labels mean, and what is wrong with a row."""
+"""From raw rows to checked blocks: the meaning of columns and labels, and what is wrong with a row."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Chunk(NamedTuple):
     where: str = "the rows"
     first_row: int = 0
     kept: Mapping[str, Any] = {}
-    """Further columns by name, for who writes them again."""
+    """Further columns by name, which writers pass on."""
     n_lost: int = 0
     """How many rows before these, or between them, could not be read at all."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How blocks are to be understood."""
+    """How the rows of blocks are interpreted."""
 
     n_classes: int
     input: str = "logits"
@@ -40,9 +40,9 @@ class Reading:
     skip_bad_rows: bool = False
     function: str = "fit"
     class_names: tuple[str, ...] | None = None
-    """What the columns are called; labels may be these names."""
+    """The names of the columns; labels may be these names."""
     classes: tuple[str, ...] | None = None
-    """What `classes_` of a calibrator will be; None: the numbers of the columns."""
+    """The `classes_` of the calibrator; None: the column numbers."""
     ignore_index: tuple[int, ...] = ()
     """Labels of rows that have none, which are left out."""
 
@@ -54,7 +54,7 @@ class Reading:
             raise ShapeError("class_names", self.function, expected=expected, got=f"{distinct} different ones")
 
     def prepared(self, chunk: Chunk, check: bool) -> Block:
-        """A block of logits, without bad rows if those are to be skipped; else the first bad row is an error."""
+        """A block of logits. Bad rows are left out if `skip_bad_rows` is set; otherwise the first one is an error."""
         chunk = chunk._replace(values=without_bfloat16(chunk.values))
         if chunk.values.ndim == 1 and self.n_classes == 2:
             chunk = chunk._replace(values=two_columns(chunk.values, self.input))
@@ -133,7 +133,7 @@ class Reading:
         return bad
 
     def error_of(self, chunk: Chunk, row: int, given: Any = None) -> InputError:
-        """What is wrong with one row, and where it is; `given` is its label as it was read."""
+        """What is wrong with one row, and where; `given` is its label as it was read."""
         place = f"row {chunk.first_row + row} of {chunk.where}"
         values, label = widened(chunk.values[row]), int(chunk.labels[row])
         if not 0 <= label < self.n_classes:

@@ -19,13 +19,13 @@ from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 
 Predict = Callable[[Block], Iterable[tuple[Predictions, NDArray[np.bool_]]]]
 
-# Cells of the histograms of a search, of its last look and of a report; the latter are refined until the bound is small
-# enough.
+# Histogram cells of a search, of its final comparison and of a report; a report refines its cells until the bound is
+# small enough.
 SEARCH_BITS, FINE_BITS, REPORT_BITS = 10, 12, 12
 ECE_BOUND, MAX_REFINEMENTS = 1e-4, 3
-# So many points are measured in one pass.
+# The number of points measured in one pass.
 POINTS = 16
-# So many rows at a time: a few numbers of each, for every predictor, are held.
+# The number of rows processed at a time: a few numbers per row and predictor are held.
 PART_ROWS = 1 << 18
 
 LOG_LOSS, BRIER, ACCURACY = range(3)
@@ -57,7 +57,7 @@ class Tally:
 
 
 def tally(block: Block, predict: Predict, cells: tuple[CalibrationHistogram, ...], search: bool = False) -> Tally:
-    """Count a block; `cells` are empty histograms, one for each predictor or none.
+    """Sums over a block; `cells` are empty histograms, one per predictor, or none.
 
     A search looks at the confidence, also of two classes; a report of two classes at the probability of class 1.
     """
@@ -84,7 +84,7 @@ def _tally_part(block: Block, predict: Predict, histograms: list[CalibrationHist
 
 
 def join_tallies(first: Tally, second: Tally) -> Tally:
-    """Both together."""
+    """The sum of two tallies."""
     return Tally(
         first.weight + second.weight,
         first.sums + second.sums,
@@ -93,7 +93,7 @@ def join_tallies(first: Tally, second: Tally) -> Tally:
 
 
 class Scores(NamedTuple):
-    """What a search wants to know of each point: its means, and the mean of its ECEs at several numbers of bins."""
+    """Scores of the points of a search: means over the rows, and the mean ECE over several numbers of bins."""
 
     log_loss: Vector
     brier: Vector
@@ -108,7 +108,7 @@ def scores(found: Tally, resolutions: tuple[int, ...]) -> Scores:
 
 
 class Measures(NamedTuple):
-    """What is reported of each predictor; `finer` are empty histograms that would leave less doubt."""
+    """The reported measures of each predictor; `finer` are empty histograms with tighter error bounds."""
 
     means: Vector
     """Log-loss, Brier score and accuracy (3, predictors)."""

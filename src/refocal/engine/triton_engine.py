@@ -1,4 +1,4 @@
-"""The engine in Triton, which torch brings along with CUDA: one GPU kernel a pass, which reads the logits once.
+"""The Triton engine (torch with CUDA includes Triton): one GPU kernel a pass, which reads the logits once.
 
 The same formulas as kernel.c and refocal/maps, under the same names: read them there first. A program takes a tile of
 whole rows into registers; rows longer than MAX_CLASSES are left to the array functions.

@@ -13,11 +13,11 @@ from refocal.engine.block import Block
 from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Surface
 
-# At most so many confidences are held at once, in numbers of float64; and of so many rows in any case.
+# The most confidences held at once, in float64 numbers, and the number of rows that is always allowed.
 TABLE, FEWEST_ROWS = 40_000_000, 2_000
-# Points that are looked at together: by interpolation, and exactly.
+# Points evaluated together: by interpolation, and exactly.
 MANY, FEW = 64, 8
-# Of the points that were ruled out, every so manyth is looked at all the same, for the shape of the surface.
+# Of the points that were ruled out, one in so many is still evaluated, for the shape of the surface.
 STEP = 4
 
 
@@ -31,10 +31,10 @@ def scan_grid(
     *,
     each_gamma: bool = False,
 ) -> Surface:
-    """Log-loss and score on the whole grid, and for certain the best point within the tolerance, or that of each γ.
+    """Log-loss and score on the whole grid; exact at the best point within the tolerance, or at that of each γ.
 
     Each row's confidence is smooth in log T, so it is computed at a few Chebyshev nodes and interpolated to the grid.
-    No calibration error is smaller than |mean confidence - accuracy|, which is cheap to know everywhere; only where
+    No calibration error is smaller than |mean confidence - accuracy|, which is cheap to compute everywhere; only where
     that does not rule a point out is its error interpolated, and only where that does not either, computed exactly.
     """
     if objective.metric is not None:
@@ -49,7 +49,7 @@ def scan_grid(
 
 
 class _Scan:
-    """A grid under way: log-loss and error of each point, and how well they are known."""
+    """A partly evaluated grid: log-loss and error of each point, and how well they are known."""
 
     BOUND, INTERPOLATED, EXACT = range(3)
 
@@ -102,7 +102,7 @@ class _Scan:
         return self.objective.score(self.log_loss, self.error)
 
     def settle(self, nll_tolerance: float | None, among: NDArray[np.bool_]) -> None:
-        """Look closer at points until no other can be the best of those asked for and within the tolerance."""
+        """Evaluate points more exactly until no other can be the best within the tolerance."""
         slack = 0.0
         while True:
             score = np.where(among & within(self.log_loss, nll_tolerance), self.score, np.inf).ravel()
@@ -125,7 +125,7 @@ class _Scan:
                 slack = max(slack, abs(float(self.score[i, j] - before)))
 
     def fill(self) -> None:
-        """Errors of the points that were ruled out: the bound, and what others along T say that it falls short by."""
+        """Errors of the points that were ruled out: the bound plus its typical shortfall at other temperatures."""
         for i, level in enumerate(self.level):
             (ruled_out,) = np.nonzero(level == self.BOUND)
             if len(ruled_out) > 0:
@@ -149,7 +149,7 @@ class _Scan:
 
 
 def most_rows(n_gammas: int, temperatures: Vector) -> int:
-    """How many rows a scan of so many points can take: beyond that their confidences would fill the memory."""
+    """How many rows a scan of the grid can use; the confidences of more rows would fill the memory."""
     nodes, _ = _interpolation(np.log(temperatures))
     return max(FEWEST_ROWS, TABLE // (n_gammas * len(nodes)))
 

@@ -15,26 +15,26 @@ from refocal.errors import DataError
 from refocal.fitting.solution import Solution, Status
 
 MAX_STEPS = 100
-# How far beyond the distances between logits a temperature is looked for; there probabilities have long saturated.
+# How far beyond the distances between logits temperatures are searched; probabilities are long saturated there.
 REACH = 1e6
-# A mean distance of so many typical ones is that of classes which are ruled out by logits like -1e9.
+# A mean distance this many times the typical one comes from classes that are masked by logits like -1e9.
 OUTLYING = 1e3
 # Close to γ = -1 the map loses its inverse and the log-loss has minima that gain nothing on other data.
 GAMMA_BOUNDS = (-0.9, 100.0)
-# A log-loss this small is that of separable data on its way to T = 0.
+# A log-loss this small means separable data, for which T goes to 0.
 NO_LOSS = 1e-9
-# Where to start in γ.
+# The starting values of γ.
 STARTS = (0.0, -0.85, 1.0, 5.0, 40.0)
-# The few rows on which they are followed, and the share of all.
+# The number of rows on which the starts are followed first, and the share of all rows used next.
 PART = 300
 SHARE = 1 / 5
 # A point as close as this in log(1+γ) and log T to the end of another start would end there too.
 APART = 0.3
 # A valley is left if its log-loss is higher than that of the deepest by so many standard errors.
 CLEARLY = 4.0
-# A curvature below this is none.
+# A curvature below this counts as 0.
 FLAT = 1e-12
-# Longer steps in log(1+γ) or log T than this are not to be trusted.
+# The longest trusted step in log(1+γ) or log T.
 LONGEST = 1.0
 # The rounding of a rough pass.
 ROUGH_PRECISION = float(np.finfo(np.float32).eps)
@@ -45,7 +45,7 @@ Free = tuple[bool, bool]
 
 
 class Scale(NamedTuple):
-    """Distances between the logits of a row: where to begin, and from where to where a temperature is looked for."""
+    """Distances between the logits of a row: the starting temperature and the range that is searched."""
 
     typical: float
     lowest: float
@@ -53,7 +53,7 @@ class Scale(NamedTuple):
 
 
 class Care(NamedTuple):
-    """How far to go: to a step as small as `step`, and whether six digits are enough on the way."""
+    """When to stop: after a step as small as `step`; `rough`: whether six digits suffice."""
 
     step: float
     rough: bool
@@ -100,7 +100,7 @@ def _scale(dataset: Dataset) -> Scale | None:
     """The scale of the logits; None if all of each row are equal.
 
     Below the mean distance to the top there may be much smaller ones that matter, since a class that is far below
-    hardly counts, however far: so the runner-ups are looked at, in a part of the rows.
+    hardly counts, however far: so the runner-ups of some of the rows are examined.
     """
     mean = dataset.mean_gap
     if mean == 0.0:
@@ -116,7 +116,7 @@ def _scale(dataset: Dataset) -> Scale | None:
 
 
 def _bracketed(dataset: Dataset, slope: float, scale: Scale, care: Care = CLOSE) -> tuple[float, float, Status]:
-    """Newton steps from a first 1/T: the last 1/T, its log-loss, how it ended."""
+    """Newton steps from a first 1/T; returns the last 1/T, its log-loss and the status."""
     ends = (1.0 / scale.highest, 1.0 / scale.lowest)
     low, high = ends
     value = math.inf
@@ -127,14 +127,14 @@ def _bracketed(dataset: Dataset, slope: float, scale: Scale, care: Care = CLOSE)
             status = "at a bound"
             break
         target = slope - first / second if second > 0.0 else math.inf
-        if abs(target - slope) <= care.step * slope:  # the last step is taken unseen
+        if abs(target - slope) <= care.step * slope:  # the last step needs no further pass
             slope, value, status = target, value - 0.5 * first * first / second, "converged"
             break
         low, high = (slope, high) if first < 0.0 else (low, slope)
         if low >= ends[1] or high <= ends[0]:
             status = "at a bound"
             break
-        # A step out of the bracket, or over more than a factor of ten, is not to be trusted.
+        # A step that leaves the bracket or changes 1/T by more than a factor of ten is not trusted.
         if not low < target < high or not 0.1 < target / slope < 10.0:
             target = min(10.0 * slope, high) if first < 0.0 else max(0.1 * slope, low)
             if target in (low, high) and target not in ends:
@@ -144,7 +144,7 @@ def _bracketed(dataset: Dataset, slope: float, scale: Scale, care: Care = CLOSE)
 
 
 def _first_slope(dataset: Dataset, scale: Scale) -> float:
-    """Where to begin in 1/T: the optimum of a part of the rows, or where that is no help the scale of the logits."""
+    """The first 1/T: the optimum of some of the rows, or else the inverse scale of the logits."""
     share = _share(dataset) if dataset.n_rows >= 2 * PART else dataset
     if share.n_rows < dataset.n_rows and share.mean_gap > 0.0:
         slope, _, status = _bracketed(share, _first_slope(share, scale), scale, LOOK)
@@ -201,8 +201,8 @@ def optimum_near(dataset: Dataset, start: Pair, free: Free) -> Pair:
 def _valley(dataset: Dataset, near: Callable[[float], Pair], free: Free, scale: Scale) -> Pair:
     """Close to the bottom of the deepest valley that several starts lead to.
 
-    They are followed on a few rows, the valleys that they end in on a share of the rows, and those that may still be
-    the deepest on all.
+    The starts are followed on a few rows, the valleys they end in on a share of the rows, and those that may still be
+    the deepest on all rows.
     """
     points = [near(gamma) for gamma in STARTS]
     for rows in (dataset.part(PART), _share(dataset)):
@@ -213,7 +213,7 @@ def _valley(dataset: Dataset, near: Callable[[float], Pair], free: Free, scale: 
 
 
 def _ends(dataset: Dataset, points: list[Pair], free: Free, scale: Scale, care: Care) -> list[Solution]:
-    """Where the points lead to, each end once, the lowest first."""
+    """The minima that the points lead to, without repetitions, the lowest first."""
     ends: list[Solution] = []
     for point in points:
         end = _descend(dataset, point, free, scale, care, ends)
@@ -223,7 +223,7 @@ def _ends(dataset: Dataset, points: list[Pair], free: Free, scale: Scale, care: 
 
 
 def _clearly_worse(rows: Block, end: Solution, best: Solution) -> bool:
-    """Whether rows like these would hardly ever make `end` the better of two."""
+    """Whether `end` is worse than `best` by far more than chance."""
     if end is best:
         return False
     here, there = (rows.predictions((at.gamma,), at.temperature, rough=True)[0].label_log_p for at in (end, best))
@@ -232,7 +232,7 @@ def _clearly_worse(rows: Block, end: Solution, best: Solution) -> bool:
 
 
 def _joins(point: Pair, ends: Sequence[Solution]) -> bool:
-    """Whether a point is so close to one of the ends that it would lead there."""
+    """Whether a point is close enough to one of the ends to lead there."""
     return any(
         abs(math.log((1.0 + point[0]) / (1.0 + end.gamma))) <= APART
         and abs(math.log(point[1] / end.temperature)) <= APART
@@ -249,8 +249,8 @@ def _descend(
 ) -> Solution:
     """Damped Newton steps in (log(1+γ), log T), which keep γ > -1 and T > 0.
 
-    No further than to one of the `ends` of others; and on all rows, where the start is close to the bottom of a valley,
-    no further than is needed to see that the first of them lies deeper.
+    Stops early near one of the `ends` of other starts and, on all rows, once it is clear that the first of these lies
+    deeper.
     """
     first = (math.log1p(start[0]), math.log(start[1]))
     ranges = (
@@ -280,13 +280,13 @@ class _State(NamedTuple):
     value: float
     step: Pair = (0.0, 0.0)
     gain: float = 0.0
-    """Twice by how much the step lowers a parabola."""
+    """Twice the decrease that a quadratic model predicts for the step."""
     at_bound: bool = False
     is_last: bool = False
 
 
 class _Descent(NamedTuple):
-    """The way down: `init` looks at a point, `step` goes on from it, None where no step leads further down."""
+    """Newton's method with damping: `init` evaluates a point, `step` moves on, or returns None if nothing decreases."""
 
     dataset: Dataset
     free: Free
@@ -305,10 +305,10 @@ class _Descent(NamedTuple):
         return _State(point, value, step, -gradient[0] * step[0] - gradient[1] * step[1], any(stuck))
 
     def step(self, state: _State) -> _State | None:
-        """The next state: of a step that is small enough the end, unseen; else the longest part that leads down."""
+        """The next state: after a small enough step the last one; otherwise the longest damped step that decreases."""
         if max(map(abs, state.step)) <= self.care.step:
             return _State(self._part(state, 1.0), state.value - 0.5 * state.gain, is_last=True)
-        # A gain below the rounding of the data cannot be seen in the value; the gradient still shows the way.
+        # A gain below the rounding error is invisible in the value; the gradient still points downhill.
         rounding = 20.0 * max(self.dataset.precision, ROUGH_PRECISION if self.care.rough else 0.0)
         seen = state.gain > rounding * max(1.0, state.value)
         highest = state.value if seen else state.value + rounding
@@ -319,7 +319,7 @@ class _Descent(NamedTuple):
         return None
 
     def leads_elsewhere(self, state: _State) -> bool:
-        """Whether the state is close to an end of others, or on all rows will not lie as deep as the first of them."""
+        """Whether the state is close to another start's end, or cannot become as low as the best of them."""
         if not self.ends:
             return False
         joins = _joins((math.expm1(state.point[0]), math.exp(state.point[1])), self.ends)
@@ -338,7 +338,7 @@ def _inside(point: Pair, bounds: list[Pair]) -> Pair:
 def _newton_step(gradient: Pair, hessian: Triple, moving: Free) -> Pair:
     """A descent direction: Newton's, with the Hessian's eigenvalues made positive, no longer than LONGEST.
 
-    For two numbers all is written out: array functions would take longer than a pass over a thousand rows.
+    Written out for two numbers: array functions would take longer than a pass over a thousand rows.
     """
     (g, t), (gg, gt, tt) = gradient, hessian
     if not all(moving):

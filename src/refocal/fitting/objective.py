@@ -1,4 +1,4 @@
-"""What a search minimises: the log-loss, a calibration error, both in balance, or a metric of the caller's own."""
+"""What a search minimises: the log-loss, a calibration error, both in balance, or a user-defined metric."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIN_BIN_ROWS = 100
 # error is mostly noise.
 ERROR_WEIGHT = 5.0
 FULL_WEIGHT_ROWS = 2000
-# How much of the log-loss may be given up on the data at hand.
+# The share of the log-loss that may be given up on the rows of the fit.
 NLL_TOLERANCE = 0.02
 
 
@@ -37,9 +37,8 @@ class Objective:
     """How a point (γ, T) is scored; smaller is better.
 
     The score is the log-loss; or an `error`, measured on (confidence, correct, weight), the mean ECE at `resolutions`;
-    or the mean of one number a row, which the predictions tell (`of_rows`); or a `metric`, measured on
-    (labels, probabilities); or, with `error_weight`, log-loss / best log-loss +
-    error_weight · error.
+    or the mean of one number per row computed from the predictions (`of_rows`); or a `metric` of
+    (labels, probabilities); or, with `error_weight`, log-loss / best log-loss + error_weight · error.
     """
 
     name: str
@@ -56,7 +55,7 @@ class Objective:
             return log_loss
         if self.error_weight is None:
             return error
-        # On separable data the best log-loss is 0 to all digits, and a ratio to it says nothing.
+        # On separable data the best log-loss is 0 to all digits, and a ratio to it is meaningless.
         return log_loss / max(float(np.min(log_loss)), 1e-6) + self.error_weight * error
 
 

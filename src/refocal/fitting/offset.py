@@ -2,7 +2,7 @@
 
     log p = log softmax(focal(logits / T, γ) + b)
 
-b = -log w takes known class weights w out. Fitted, b is held to 0 by a ridge that weighs as one row or so.
+b = -log w removes known class weights w. When fitted, b is shrunk towards 0 by a ridge worth about one row.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from refocal.maps.steps import normalised
 
 # The γ to start from, beside that of least log-loss without an offset: the loss is not convex in γ.
 STARTS = (0.0, 2.0)
-# They are compared on about so many rows.
+# The number of rows on which they are compared.
 PART = 1000
 ENTRIES = 1 << 18  # of logits, computed at a time
 
 
-# How far T may go from that of least log-loss without an offset, in either direction and in logarithms.
+# How far log T may move from its optimum without an offset, in either direction.
 REACH = 14.0
 OPTIONS = {"maxiter": 300, "maxcor": 20}
 # Gradient and relative gain at which a fit ends, and what they are at least, in roundings, in single precision.
@@ -53,7 +53,7 @@ SETTLED = 1e-4
 def fit_offset(
     dataset: Dataset, offset: Vector | None, gamma: float | None = None, temperature: float | None = None
 ) -> tuple[Solution, Vector]:
-    """The point (γ, T) and the b of least log-loss; whatever is given stays as it is.
+    """The point (γ, T) and the b of least log-loss; values that are given stay fixed.
 
     >>> rng = np.random.default_rng(0)
     >>> logits = 2.0 * rng.normal(size=(4000, 3))

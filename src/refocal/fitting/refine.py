@@ -18,14 +18,14 @@ from refocal.fitting.solution import Surface
 Index = tuple[int, ...]
 Point = tuple[float, float]
 
-# So many of the best points are measured with finer histograms.
+# The number of best points that are measured with finer histograms.
 CONTENDERS = 4
-# The step in log T of the last look around the best point: a quarter of the automatic grid's.
+# The step in log T of the final search around the best point: a quarter of the automatic grid's.
 FINE_STEP = 6.2e-3
 
 
 class _Known:
-    """A surface of which ever more points are measured on all rows."""
+    """A surface whose points are measured on all rows one after the other."""
 
     def __init__(self, dataset: Dataset, objective: Objective, surface: Surface) -> None:
         self.dataset, self.objective, self.surface = dataset, objective, surface
@@ -40,7 +40,7 @@ class _Known:
         self.log_loss[at] = found.log_loss
         self.error[at] = found.ece if self.objective.of_rows is None else found.brier
         self.known[at] = True
-        # What has no histogram is as exact as it will be.
+        # Without a histogram the first measurement is already exact.
         self.fine[at] = bits == FINE_BITS or not self.objective.resolutions
 
     def score(self) -> Vector:
@@ -116,7 +116,7 @@ def _best(objective: Objective, scores: Scores, nll_tolerance: float | None) -> 
 
 
 def _first_points(surface: Surface, nll_tolerance: float | None) -> list[Index]:
-    """The sample's least log-loss, the best of each γ, and what else it finds best: one pass."""
+    """The sample's point of least log-loss, its best point for each γ, and further good points: one pass."""
     score = np.where(within(surface.log_loss, nll_tolerance), surface.value, np.inf)
     order = np.argsort(score, axis=None, kind="stable").tolist()
     of_gamma = {float(surface.gamma.flat[at]): at for at in reversed(order)}

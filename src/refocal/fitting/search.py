@@ -1,4 +1,4 @@
-"""One door to the searches: which of them suits the objective, and what it found."""
+"""The entry point of the searches: picks the one that suits the objective and returns what it found."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ PAPER_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
 PAPER_TEMPERATURES = tuple(round(0.01 * i, 2) for i in range(1, 501))
 """The temperatures that the paper's experiments try: 0.01, 0.02, … 5."""
 
-# Where search="auto" looks: temperatures are relative to the one of least log-loss, so that any scale of logits does.
+# The grid of search="auto": temperatures are relative to the one of least log-loss, so that the scale of logits does
+# not matter.
 AUTO_GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)
 AUTO_TEMPERATURES = tuple(float(t) for t in np.geomspace(0.3, 6.0, 121))
-# From so many rows on the steps of that grid are larger than the noise of a calibration error: the optimum by log-loss
+# From this many rows on, the steps of that grid exceed the noise of a calibration error: the optimum by log-loss
 # and finer steps around the best point are candidates too.
 MANY_ROWS = 20_000
 # The two γ through which the line of the 3m search is laid.
@@ -49,12 +50,12 @@ def find(
     function: str = "find",
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Solution, Surface | None]:
-    """The best (γ, T) for an objective, and the surface that was looked at where there is one.
+    """The best (γ, T) for an objective, and the surface that was evaluated, if any.
 
     `gammas` or `temperatures` with one value fix that parameter; None leaves the choice to the search. `progress` is
-    called with the share of the work that a grid has behind it, from 0 to 1.
+    called with the share of the grid that is done, from 0 to 1.
 
-    Of many rows a sample shows where on a grid to look; what may be the best is measured on all.
+    With many rows a sample narrows the grid down, and the best candidates are measured on all rows.
 
     >>> rng = np.random.default_rng(0)
     >>> logits = 2.0 * rng.normal(size=(1000, 3))
@@ -99,7 +100,7 @@ def find(
 def _best(
     dataset: Dataset, objective: Objective, scan: Callable[[Block], Surface], at_most: int, tolerance: float | None
 ) -> tuple[Surface, tuple[int, ...]]:
-    """The surface and its best point: of all rows where these are at hand and few enough, else by way of a sample."""
+    """The surface and its best point: all rows if they are in memory and few enough, else a sample first."""
     if isinstance(dataset, Block) and objective.metric is not None:
         at_most = dataset.n_rows
     n_looked_at = dataset.sample_size(at_most)
@@ -121,7 +122,7 @@ def _polished(
     tolerance: float | None,
     moves: tuple[bool, bool],
 ) -> Solution:
-    """The chosen point, or one between the points of the grid that is better; `moves`: whether γ and T may be any."""
+    """The chosen point, or a better one between the points of the grid; `moves`: whether γ and T are free."""
     optima = [(0.0, newton_temperature(dataset).temperature)] if moves[1] and 0.0 in surface.gamma else []
     if moves[0]:
         least = np.unravel_index(surface.log_loss.argmin(), surface.log_loss.shape)

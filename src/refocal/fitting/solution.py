@@ -15,8 +15,8 @@ Status = Literal["converged", "at a bound", "not converged", "flat"]
 class Solution:
     """The point that a search chose, the value of its objective there, and how the search ended.
 
-    `passes` counts evaluations of the whole data, not looks at a part of it; `message` names the cause of the status
-    and, where something should be done about it, the remedy.
+    `passes` counts evaluations on all rows, not those on a part; `message` explains the status and, where something
+    should be done about it, names the remedy.
 
     >>> from refocal import TemperatureScaling
     >>> rng = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from refocal.maps.row import gaps, normalise
 # Lowest z below the top class: the logarithm of float32's smallest number. One stray logit of -10,000 or -inf would
 # otherwise outweigh all other rows.
 FLOOR = 87.0
-# How many roundings a class that is kept on top lies above the others.
+# By how many rounding errors a class that is kept on top exceeds the others.
 MARGIN = 64.0
 
 KINDS = ("logits", "tempered", "log-probabilities")

@@ -12,15 +12,15 @@ from refocal._arrays import Array, look_up
 from refocal.maps.row import gaps, shares, softmax_row, softplus
 from refocal.maps.steps import DOUBLE, Instruction, Step
 
-# Log-odds farther from 0 than this count as this: between a mask of finite logits and the rest no curve has any digits.
+# Log-odds are clipped to this distance from 0: towards masked logits a curve has no accuracy.
 FARTHEST = 1e8
-# How many roundings a top class that would fall below the second lies above it.
+# By how many rounding errors the top class stays above the second where a curve would put it below.
 ROUNDINGS = 4.0
 
 
 @dataclass(frozen=True)
 class OneVsRest(Step):
-    """A curve for each class from its log-odds to calibrated ones. With two classes one curve does, the second class's.
+    """A curve for each class from its log-odds to calibrated ones. Two classes need one, that of the second class.
 
     >>> doubled = Pieces.of([[0.0]], [[[0.0, 0.0]], [[2.0, 2.0]]])
     >>> OneVsRest(doubled).apply(np, np.log([[0.25, 0.75]])).round(3)

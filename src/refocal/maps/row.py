@@ -1,4 +1,4 @@
-"""One view of a row of logits, its top class apart from the others, on which every map and loss rests.
+"""A row of logits with its top class separated from the others, the basis of every map and loss.
 
 Only from there can log q and log(1-q) of a class close to 1 be had without cancellation: from the weight of the
 others, r = (1-q)/q, and never from 1 - q. Every other class has q ≤ 1/2, where the plain formulas are exact.

@@ -1,4 +1,4 @@
-"""The focal calibration map of sigmoid outputs, on log-odds of any shape: detection heads, labels that do not exclude.
+"""The focal calibration map of sigmoid outputs, on log-odds of any shape: detection heads, multi-label outputs.
 
 The loss of a label with log-odds s, q = σ(s), is -α (1-q)^γ log q where it holds, else -(1-α) q^γ log(1-q). Its
 expectation is smallest where the slopes of the two halves balance, which gives the log-odds η of the truth in closed

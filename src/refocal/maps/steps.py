@@ -25,7 +25,7 @@ from refocal.maps.forward import focal_gaps
 from refocal.maps.row import gaps, normalise, softmax_row
 from refocal.maps.smoothing import unsmoothed
 
-# More numbers in CPU memory are walked through in blocks of so many, so that temporaries stay small.
+# Larger arrays in CPU memory are processed in blocks of this size, so that temporaries stay small.
 BLOCK = 1 << 18
 
 # What a field of a step holds: a finite number above a bound, or finite numbers in the precision they are saved in.
@@ -37,19 +37,19 @@ DOUBLE: dict[str, Any] = {"dtype": np.dtype(np.float64)}
 
 
 class Instruction(NamedTuple):
-    """A step as the compiled engine takes it: which it is, and its numbers in a row."""
+    """A step in the form the C engine takes: its code and its numbers."""
 
     code: str
     numbers: Any
 
 
 class Program(NamedTuple):
-    """A chain as the compiled engine takes it: what comes before by array functions, then steps as numbers."""
+    """A chain in the form the C engine takes: leading steps for array functions, then steps as numbers."""
 
     before: Chain
     steps: Array  # (K, 3): the place in CODES, where its numbers start, how many there are
     numbers: Array
-    n_classes: int | None  # the only number of classes that it is for
+    n_classes: int | None  # the number of classes it requires, if any
 
     @classmethod
     def of(cls, before: Chain, instructions: list[Instruction]) -> Program:
@@ -86,7 +86,7 @@ class Step(ABC):
         return True
 
     def instruction(self, is_last: bool) -> Instruction | None:
-        """The step for the compiled engine; None for one that it does not know."""
+        """The step for the C engine; None if it is not supported."""
         return None
 
     def with_parameters(self, change: Callable[[Any], Any]) -> Self:
@@ -182,7 +182,7 @@ class Chain(Step):
         return here.apply(xp, x)
 
     def log_probabilities(self, logits: Array, row_axes: int = 1) -> Array:
-        """Log-probabilities of checked logits, of their array kind, dtype and device; a row has so many axes."""
+        """Log-probabilities of checked logits, of the same array kind, dtype and device; `row_axes` axes form a row."""
         return in_row_blocks(self._log_probabilities, logits, row_axes)
 
     def probabilities(self, logits: Array) -> Array:
@@ -202,7 +202,7 @@ class Chain(Step):
 
     @functools.cached_property
     def program(self) -> Program:
-        """As many steps from the end as the compiled engine knows in this order, and the chain before them."""
+        """The longest end of the chain that the C engine supports, and the chain before it."""
         found: list[Instruction] = []
         stage, left = 3, len(self.steps)
         while left > 0:
@@ -228,9 +228,9 @@ class Chain(Step):
 
 
 def in_row_blocks(function: Callable[[Array], Array], logits: Array, row_axes: int = 1) -> Array:
-    """What a function of rows says of logits, in blocks of rows where these are many and in CPU memory.
+    """A function applied to the rows of logits, block by block if they are many and in CPU memory.
 
-    A row has so many axes; nothing is held but the answer and what one block needs.
+    `row_axes` is the number of axes of a row. Only the result and one block's temporaries are held.
     """
     if not is_walkable(logits) or math.prod(logits.shape) <= BLOCK:
         return function(logits)
@@ -245,7 +245,7 @@ def in_row_blocks(function: Callable[[Array], Array], logits: Array, row_axes: i
 
 
 def is_walkable(logits: Array) -> bool:
-    """Whether rows can be taken one block after the other: in CPU memory, with nobody who records what is done."""
+    """Whether rows can be processed block by block: in CPU memory, without gradients or tracing."""
     if not is_torch(logits):
         return isinstance(logits, np.ndarray)
     torch = sys.modules["torch"]
@@ -320,7 +320,7 @@ class Focal(Step):
 
 @dataclass(frozen=True)
 class Offset(Step):
-    """A number added to the score of each class: -log w takes class weights w of the training loss out again.
+    """A number added to the score of each class: -log w removes the class weights w of the training loss.
 
     >>> Offset(np.log([1.0, 3.0])).apply(np, np.zeros((1, 2))).round(3)
     array([[0.   , 1.099]])

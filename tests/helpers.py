@@ -21,10 +21,17 @@ def wait_until(condition):
     return found
 
 
+AFTER_THE_FIRST = "<!-- The other blocks of this page are run after this one. -->"
+
+
 def python_blocks(page):
-    """The Python blocks of a page, those in tabs without their indent."""
-    found = re.findall(r"^( *)```python\n(.*?)^\1```", page.read_text(), re.S | re.M)
-    return [textwrap.dedent(block) for _, block in found]
+    """The Python blocks of a page, those in tabs without their indent; where it says so, each behind the first."""
+    text = page.read_text()
+    found = re.findall(r"^( *)```python(?: title=[^\n]*)?\n(.*?)^\1```", text, re.S | re.M)
+    blocks = [textwrap.dedent(block) for _, block in found]
+    if AFTER_THE_FIRST in text:
+        blocks[1:] = [blocks[0] + block for block in blocks[1:]]
+    return blocks
 
 
 def to_numpy(array):

@@ -1,7 +1,7 @@
 """What scikit-learn's test_calibration.py asserts of CalibratedClassifierCV, asserted of CalibratedClassifier.
 
 Each test states one of its facts (version 1.9) in our words; `calibrated` is the whole adapter. Where the two differ on
-purpose a test states what holds here instead; docs/coming-from.md lists these cases with their reasons.
+purpose a test states what holds here instead; README.md lists these cases with their reasons.
 """
 
 from __future__ import annotations

@@ -20,17 +20,25 @@ METHODS_PAGE, METRICS_PAGE = ROOT / "docs" / "methods.md", ROOT / "docs" / "metr
 
 METHODS_HEAD = """# Method cards
 
-One card for each calibrator. z are logits, C classes, n rows. Changes of log-loss are against temperature scaling
-unless said otherwise; [the calibrators](calibrators.md) has how they were measured. Costs are of one fit on one core.
-Which one to take: [choosing](guide/choosing.md).
+One card for each calibrator. z are logits, C the number of classes, n the number of rows. Changes of log-loss are
+against temperature scaling unless said otherwise
+([how they were measured](../benchmarks/results/how_defaults_were_picked.md)). Costs are CPU time of one fit on one core
+of a busy machine. Every calibrator exports to JSON, torch and ONNX unless its card says otherwise. Which one to take:
+[choosing](guide/choosing.md).
 
 <!-- Written by tools/cards.py. -->
+
+*Usual*: `compare` tries it by default. *Order*: the order of the classes stays, and so does the accuracy. *Blocks*: it
+fits on rows that do not fit into memory.
+
+| name | method | class | usual | order | blocks |
+|---|---|---|---|---|---|
 """
 METRICS_HEAD = """# Metric cards
 
-One card for each metric. c is the confidence, y whether it was right (of two classes p and whether class 1 occurred),
-w weights that sum to 1; c_b, a_b, w_b, n_b are mean confidence, accuracy, weight and rows of bin b. Which one when,
-details and peers: [measuring calibration](metrics.md).
+One card for each metric. c is the confidence and y whether it was right (for two classes: p and whether class 1
+occurred); w are weights that sum to 1; c_b, a_b, w_b and n_b are the mean confidence, accuracy, weight and rows of bin
+b. Which one when: [measuring calibration](metrics.md). "In evaluations" names the heading in tables and reports.
 
 <!-- Written by tools/cards.py. -->
 """
@@ -38,7 +46,8 @@ details and peers: [measuring calibration](metrics.md).
 
 def methods_page() -> str:
     """The cards of all calibrators."""
-    return METHODS_HEAD + "".join(map(_method_card, registry.kinds().values()))
+    names = "".join(_name_row(name, method) for name, method in registry.NAMED.items())
+    return METHODS_HEAD + names + "".join(map(_method_card, registry.kinds().values()))
 
 
 def metrics_page() -> str:
@@ -46,27 +55,31 @@ def metrics_page() -> str:
     return METRICS_HEAD + "".join(map(_metric_card, METRICS.values()))
 
 
+def _name_row(name: str, method: registry.Method) -> str:
+    settings = ", ".join(f"{key}={value!r}" for key, value in method.settings.items())
+    call = f"{method.kind.__name__}({settings})" if settings else method.kind.__name__
+    marks = ("yes" if flag else "" for flag in (method.usual, method.keeps_order, method.in_blocks))
+    return f"| `{name}` | {method.title} | `{call}` | {' | '.join(marks)} |\n"
+
+
 def _method_card(kind: type[Any]) -> str:
     text = TEXTS["methods"][kind.__name__]
     named = registry.NAMED | registry.SETS | registry.GROUPED
     rows = {name: method for name, method in named.items() if method.kind is kind}
     facts = {
-        "formula": f"`{text['formula']}`" if "softmax(" in text["formula"] else text["formula"],
+        "formula": text["formula"],
         "corrects": text["corrects"],
         "cannot correct": text["cannot"],
         "rows": text["rows"],
         "cost": text["cost"],
-        "keeps the order of classes": _yes(any(method.keeps_order for method in rows.values())),
-        "rows in blocks": _yes(any(method.in_blocks for method in rows.values())),
-        "export": text.get("export", "JSON, torch, ONNX"),
+        "export": text.get("export", ""),
         "not when": text["avoid"],
         "reference": text.get("reference", ""),
     }
-    names = ", ".join(f"`{name}`" for name in rows)
     call = f"`refocal fit val.npz --method {next(iter(rows))}`" if rows else f"`{kind.__name__}().fit(scores, labels)`"
     summary = inspect.getdoc(kind).splitlines()[0]
     example = f"[{kind.__name__}](reference/calibrators.md#refocal.calibrators.{kind.__name__})"
-    return f"\n## {kind.__name__}\n\n{summary}\n\n{_table(facts | {'names': names, 'example': f'{call}; {example}'})}"
+    return f"\n## {kind.__name__}\n\n{summary}\n\n{_table(facts | {'example': f'{call}; {example}'})}"
 
 
 def _metric_card(metric: Metric) -> str:
@@ -74,12 +87,12 @@ def _metric_card(metric: Metric) -> str:
     low, high = (f"{value:g}".replace("inf", "∞") for value in metric.range)
     function = getattr(metric.function, "__name__", "expected_calibration_error")
     facts = {
-        "formula": text["formula"].replace("|", "\\|"),
+        "formula": text["formula"],
         "use": text["use"],
         "caution": text["caution"],
         "better": f"{'lower' if metric.lower_is_better else 'higher'}, {low} … {high}",
-        "in evaluations": f"{metric.shown}, as {metric.heading}" if metric.shown != "no" else "no",
-        "for": "two classes" if metric.two_classes else "any number of classes",
+        "in evaluations": f"{metric.shown}, as {metric.heading}" if metric.shown != "no" else "",
+        "for": "two classes" if metric.two_classes else "",
         "function": f"[{function}](reference/metrics.md#refocal.metrics.{function})",
     }
     return f"\n## {metric.name}\n\n{_table(facts)}"
@@ -88,10 +101,6 @@ def _metric_card(metric: Metric) -> str:
 def _table(facts: dict[str, str]) -> str:
     first, *others = [f"| {name} | {fact} |\n" for name, fact in facts.items() if fact]
     return first + "|---|---|\n" + "".join(others)
-
-
-def _yes(fact: bool) -> str:
-    return "yes" if fact else "no"
 
 
 if __name__ == "__main__":

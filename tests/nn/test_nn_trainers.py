@@ -1,10 +1,14 @@
-"""The losses as other libraries' trainers call them; the recipes of docs/torch.md run against stand-ins for these."""
+"""The losses as other libraries' trainers call them.
+
+The recipes of docs/torch.md run with Lightning, transformers and timm where installed, else with stand-ins.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections import OrderedDict
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -14,7 +18,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from refocal.errors import ShapeError
+from refocal.errors import LabelError, ShapeError
 from refocal.nn import FocalLoss, ProperFocalLoss, SigmoidFocalLoss
 
 PAGE = (Path(__file__).parents[2] / "docs" / "torch.md").read_text(encoding="utf-8")
@@ -58,9 +62,13 @@ def test_parts_of_a_batch_add_up_to_the_mean_of_the_whole(rows):
     torch.testing.assert_close(sum(parts), SigmoidFocalLoss()(many, targets))
 
 
-def test_outputs_without_logits_are_refused():
-    with pytest.raises(ShapeError, match="'logits' of FocalLoss must be a tensor, or the output of a model"):
-        FocalLoss()({"loss": torch.tensor(0.0)}, torch.tensor([0]))
+@pytest.mark.parametrize("loss", [FocalLoss(), SigmoidFocalLoss()])
+def test_outputs_without_logits_or_labels_are_refused(loss):
+    name = type(loss).__name__
+    with pytest.raises(ShapeError, match=f"'logits' of {name} must be a tensor, or the output of a model"):
+        loss({"loss": torch.tensor(0.0)}, torch.tensor([0]))
+    with pytest.raises(LabelError, match=rf"'labels' of {name} must be a tensor; .*forward\(\).* Got a NoneType"):
+        loss({"logits": torch.zeros(2, 3)}, None)
 
 
 class HuggingFaceTrainer:
@@ -105,10 +113,20 @@ class LightningTrainer:
                 solver.step()
 
 
-def stand_in(monkeypatch, name, **contents):
+def installed_or(monkeypatch, name, **contents):
+    """Put a stand-in in the place of a library that is not installed; whether it is."""
+    if find_spec(name) is not None:
+        return True
     module = ModuleType(name)
     module.__dict__.update(contents)
     monkeypatch.setitem(sys.modules, name, module)
+    return False
+
+
+@pytest.fixture
+def in_empty_folder(tmp_path, monkeypatch):
+    """Trainers write logs and checkpoints where they run."""
+    monkeypatch.chdir(tmp_path)
 
 
 def run(recipe, names):
@@ -121,22 +139,33 @@ class WithLogits(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, inputs):
+    def forward(self, inputs, labels=None):
         return {"logits": self.model(inputs)}
 
 
+warnings_of_others = pytest.mark.filterwarnings("default")  # what other libraries warn of is no error here
+
+
+@warnings_of_others
+@pytest.mark.usefixtures("in_empty_folder")
 def test_the_recipe_for_hugging_face(rows, monkeypatch):
-    stand_in(monkeypatch, "transformers", Trainer=HuggingFaceTrainer, TrainingArguments=lambda folder: folder)
+    real = installed_or(
+        monkeypatch, "transformers", Trainer=HuggingFaceTrainer, TrainingArguments=lambda folder: folder
+    )
     data = [{"inputs": x, "labels": int(y)} for x, y in zip(*rows, strict=True)]
     model = WithLogits(nn.Linear(5, 3))
-    expected = FocalLoss(2.0)(model(rows[0])["logits"], rows[1]).item()
+    before = FocalLoss(2.0)(model(rows[0])["logits"], rows[1]).item()
     found = run(RECIPES["transformers"], {"model": model, "training_rows": data, "validation_rows": data})
-    assert sum(found["trainer"].losses) == pytest.approx(expected, rel=1e-6)
+    assert FocalLoss(2.0)(model(rows[0])["logits"], rows[1]).item() < before
+    if not real:
+        assert sum(found["trainer"].losses) == pytest.approx(before, rel=1e-6)
     assert found["calibrator"].n_features_in_ == 3
 
 
+@warnings_of_others
+@pytest.mark.usefixtures("in_empty_folder")
 def test_the_recipe_for_lightning(rows, monkeypatch):
-    stand_in(monkeypatch, "lightning", LightningModule=nn.Module, Trainer=LightningTrainer)
+    installed_or(monkeypatch, "lightning", LightningModule=nn.Module, Trainer=LightningTrainer)
     model = nn.Linear(5, 3)
     before = FocalLoss(2.0)(model(rows[0]), rows[1]).item()
     loader = DataLoader(TensorDataset(*rows), batch_size=16)
@@ -145,9 +174,18 @@ def test_the_recipe_for_lightning(rows, monkeypatch):
     assert found["calibrator"].n_features_in_ == 3
 
 
+@warnings_of_others
 def test_the_recipe_for_timm(rows, monkeypatch):
-    stand_in(monkeypatch, "timm", create_model=lambda name, num_classes: nn.Linear(5, num_classes))
-    labels = torch.nn.functional.one_hot(rows[1], 10).float()
-    found = run(RECIPES["timm"], {"images": rows[0], "labels": labels})
-    assert found["p"].shape == (64, 10)
+    def create_model(name, num_classes):
+        return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, num_classes))
+
+    real = installed_or(monkeypatch, "timm", create_model=create_model)
+    images, labels = torch.randn(4, 3, 32, 32), torch.randint(2, (4, 10)).float()
+    found = run(RECIPES["timm"], {"images": images, "labels": labels})
+    assert found["p"].shape == (4, 10)
     assert bool((found["p"] >= 0.0).all() and (found["p"] <= 1.0).all())
+    if real:
+        from timm.loss import AsymmetricLossMultiLabel
+
+        logits, theirs = torch.randn(4, 10), AsymmetricLossMultiLabel(gamma_neg=4, gamma_pos=1, clip=0.05)
+        torch.testing.assert_close(found["loss"](logits, labels), theirs(logits, labels) / labels.numel())

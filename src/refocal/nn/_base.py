@@ -29,8 +29,12 @@ class Batch(NamedTuple):
         return softmax_row(xp, self.logits, 1.0)
 
 
-def logits_of(outputs: Any, function: str) -> Tensor:
+def logits_of(outputs: Any, labels: Any, function: str) -> Tensor:
     """The logits of what a model gives: a tensor, or an object that has one called logits, as Hugging Face's have."""
+    if not isinstance(labels, Tensor):
+        # Hugging Face's Trainer passes None to the loss of a model whose forward() has no argument of that name.
+        expected = "a tensor; Hugging Face's Trainer has them if forward() of the model has an argument 'labels'"
+        raise LabelError("labels", function, expected=expected, got=f"a {type(labels).__name__}")
     found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
     if not isinstance(found, Tensor):
         expected = "a tensor, or the output of a model that has one called logits"

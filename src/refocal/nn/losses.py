@@ -53,10 +53,10 @@ class FocalLoss(Loss):
         num_items_in_batch: Tensor | float | None = None,
     ) -> Tensor:
         """The loss of a batch; `gamma` has the shape of the labels."""
-        if not isinstance(logits, Tensor):
-            logits = logits_of(logits, type(self).__name__)
-            logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
-        batch = self._batch(logits, labels)
+        found = logits_of(logits, labels, type(self).__name__)
+        if found is not logits:
+            found, labels = found.reshape(-1, found.shape[-1]), labels.reshape(-1)
+        batch = self._batch(found, labels)
         chosen = self.gamma if gamma is None else gamma
         if isinstance(chosen, Tensor):
             chosen = self._one_for_each_label(chosen, batch)

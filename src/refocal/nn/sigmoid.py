@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import array_api_compat.torch as xp
@@ -15,7 +16,7 @@ from refocal.losses import asymmetric_focal_of, sigmoid_focal_of, smoothed
 from refocal.nn._base import REDUCTIONS, logits_of
 
 
-class SigmoidLoss(nn.Module):
+class SigmoidLoss(nn.Module, ABC):
     """A loss on logits of any shape and labels of that shape: 0, 1 or, where they are soft, between.
 
     Parameters
@@ -51,7 +52,7 @@ class SigmoidLoss(nn.Module):
     def forward(self, logits: Any, labels: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:
         """The loss of a batch; the arguments are also those of Hugging Face's `compute_loss_func`."""
         name = type(self).__name__
-        s = logits_of(logits, name)
+        s = logits_of(logits, labels, name)
         if not s.is_floating_point() or labels.shape != s.shape:
             expected = f"of the shape of the logits, {tuple(s.shape)}, which must be floating-point numbers"
             raise ShapeError("labels", name, expected=expected, got=f"shape {tuple(labels.shape)}, logits {s.dtype}")
@@ -67,8 +68,9 @@ class SigmoidLoss(nn.Module):
             return values.sum()
         return values.sum() / (kept.sum() if num_items_in_batch is None else num_items_in_batch)
 
+    @abstractmethod
     def _of(self, s: Tensor, labels: Tensor) -> Tensor:
-        raise NotImplementedError
+        """The loss of each label, from logits `s` in float32 or float64."""
 
     def _check_range(self, labels: Tensor) -> None:
         wanted = labels.device.type == "cpu" if self.validate is None else self.validate

@@ -79,8 +79,12 @@ def test_labels_that_mark_rows_without_one_are_no_class(ignored, n_absent, asarr
         Predictions.from_logits(asarray(logits), asarray(marked))
 
 
-@pytest.mark.parametrize("kind", [np.asarray, torch.asarray, pd.DataFrame], ids=["numpy", "torch", "pandas"])
-def test_rows_without_a_label_are_left_out_where_that_is_said(kind):
+TABLES = {"numpy": np.asarray, "torch": torch.asarray, "pandas": pd.DataFrame, "polars": pl.DataFrame}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_rows_without_a_label_are_left_out_where_that_is_said(table):
+    kind = TABLES[table]
     logits, labels = draw_logits(500, 6)
     marked = np.where(np.arange(500) % 10 == 0, 255, np.where(np.arange(500) % 10 == 1, -100, labels))
     used = (marked != 255) & (marked != -100)
@@ -91,7 +95,7 @@ def test_rows_without_a_label_are_left_out_where_that_is_said(kind):
     found = TemperatureScaling().fit(kind(unlabelled), marked, weight, ignore_index=(255, -100))
     assert found.temperature_ == expected.temperature_
     assert found.fit_report_ == expected.fit_report_
-    if kind is not pd.DataFrame:
+    if table in ("numpy", "torch"):
         rows = Predictions.from_logits(kind(unlabelled), kind(marked), weight=weight, ignore_index=[255, -100])
         np.testing.assert_array_equal(rows.labels, labels[used])
         np.testing.assert_array_equal(rows.weight, weight[used])

@@ -181,10 +181,8 @@ def without_ignored(
 
 
 def _some_rows(values: Any, kept: Flags, argument: str, function: str) -> Any:
-    if hasattr(values, "columns") and len(values) == len(kept):
-        from sklearn.utils import _safe_indexing
-
-        return _safe_indexing(values, np.flatnonzero(kept))
+    if hasattr(values, "columns") and len(values) == len(kept):  # of pandas, or of polars
+        return values[kept] if hasattr(values, "iloc") else values.filter(kept)
     values = as_array(values, argument, function)
     if tuple(values.shape[: kept.ndim]) != kept.shape:
         expected = f"of one row for each label, whose shape is {kept.shape}"

@@ -233,7 +233,7 @@ def main() -> None:
     command = (
         f"`python benchmarks/focal_practice.py --seeds {options.seeds} --rows {options.rows} -o benchmarks/results`"
     )
-    parts = ["# Focal loss as people train with it, measured", (__doc__ or "").split("\n\n")[2].strip(),
+    parts = ["# Focal loss in practice, measured", (__doc__ or "").split("\n\n")[2].strip(),
              f"Fitted on {options.rows:,} rows, {options.seeds} seeds: {command}."]  # fmt: skip
     for setting in SETTINGS:
         found: dict[str, dict[str, list[tuple[float, float]]]] = {}

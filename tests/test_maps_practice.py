@@ -1,4 +1,4 @@
-"""The maps of focal loss as people train with it: class weights, α, sigmoids, asymmetric loss, label smoothing."""
+"""The maps of focal loss in practice: class weights, α, sigmoids, asymmetric loss, label smoothing."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_groups_that_cannot_be():
     with pytest.raises(ParameterError, match="rows in blocks"):
         evaluate(blocks([(rows.values, rows.labels)], input="probabilities"), {}, groups=["a", "b", "a"])
     named = as_groups([1.0, np.nan, 2.5], 3, "f")["group"]
-    assert named.tolist() == ["1.0", "missing", "2.5"]
+    assert named.tolist() == ["1", "missing", "2.5"]
     assert as_groups(np.array(["a", None, ""], dtype=object), 3, "f")["group"].tolist() == ["a", "missing", "missing"]
 
 
@@ -165,6 +165,11 @@ def test_the_command_line_reads_groups(tmp_path, capsys):
     assert "--groups" not in out.splitlines()[-1]  # the method that is recommended takes none
     assert run([*command, "--values", "p", "--groups", "area"]) == 1
     assert "no column 'area'" in capsys.readouterr().err
+    in_blocks = ["evaluate", str(tmp_path / "*.csv"), "--probabilities", "--values", "p"]
+    assert run([*in_blocks, "--groups", "region"]) == 0
+    assert "region = south" in capsys.readouterr().out
+    assert run(["fit", str(tmp_path / "*.csv"), "--probabilities", "--values", "p", "--groups", "region"]) == 1
+    assert "GroupCalibration needs all rows in memory" in capsys.readouterr().err
 
 
 def test_rows_without_a_label_take_their_groups_along(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from refocal.errors import ParameterError, ShapeError
 MISSING = "missing"
 """What rows without a group are called."""
 MOST_GROUPS = 2000
+WHOLE = re.compile(r"-?\d+\.0")
 Groups = dict[str, NDArray[np.str_]]
 
 
@@ -38,17 +40,13 @@ def _names(column: Any, name: str, n_rows: int, function: str) -> NDArray[np.str
     if values.shape != (n_rows,):
         expected = f"of shape {(n_rows,)} in every column, one group for each row"
         raise ShapeError("groups", function, expected=expected, got=f"shape {values.shape} in {name!r}")
-    if values.dtype.kind == "f":
-        known = np.isfinite(values)
-        whole = bool(np.all(values[known] == np.round(values[known])))
-        texts = [str(int(v)) if whole else str(v) for v in values[known].tolist()]
-        found = np.full(n_rows, MISSING, dtype=object)
-        found[known] = texts
-    elif values.dtype.kind == "O":
-        found = np.array([MISSING if _is_missing(each) else str(each) for each in values], dtype=object)
-    else:
-        found = values.astype(np.str_)
-    made: NDArray[np.str_] = found.astype(np.str_)
+    # Each value has its name by itself, whatever else is in its column: blocks of rows must agree.
+    if values.dtype.kind in "fU":
+        distinct, place = np.unique(values, return_inverse=True)
+        values = np.array([_name(each) for each in distinct.tolist()])[place]
+    elif values.dtype.kind not in "iub":
+        values = np.array([_name(each) for each in values.tolist()])
+    made: NDArray[np.str_] = values.astype(np.str_)
     n_groups = len(np.unique(made))
     if n_groups > MOST_GROUPS:
         expected = f"of at most {MOST_GROUPS:,} groups in a column"
@@ -56,5 +54,9 @@ def _names(column: Any, name: str, n_rows: int, function: str) -> NDArray[np.str
     return made
 
 
-def _is_missing(value: Any) -> bool:
-    return value is None or value != value or str(value) in ("", "<NA>", "NaT")
+def _name(value: Any) -> str:
+    """A value as text; whole numbers, which a missing one in their column makes floats, are written without a point."""
+    text = value.decode() if isinstance(value, bytes) else str(value)
+    if value is None or text in ("", "<NA>", "NaT", "nan", "inf", "-inf"):
+        return MISSING
+    return text[:-2] if WHOLE.fullmatch(text) else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -86,8 +86,6 @@ class GroupCalibration(Calibrator):
     ) -> Self:
         """Fit on scores of two classes, labels, and groups: an array, or several columns by their names."""
         name = f"{type(self).__name__}.fit"
-        if groups is None:
-            raise ParameterError("groups", name, expected="given, one for each row of X", got="None")
         if class_axis != -1 or ignore_index is not None:
             expected = "left out: rows of two classes have one axis, and those without a label are not passed"
             raise ParameterError(
@@ -101,6 +99,8 @@ class GroupCalibration(Calibrator):
         rows = self._block_of(common.dataset(X, y, sample_weight))
         if rows.n_classes != 2:
             raise ShapeError("X", name, expected="of two classes", got=f"{rows.n_classes} classes")
+        if groups is None:
+            raise ParameterError("groups", name, expected="given, one for each row of X", got="None")
         common.fit(rows)
         columns = as_groups(groups, rows.n_rows, name)
         log_p = to_numpy(common.chain_.log_probabilities(rows.logits)).astype(np.float64)
@@ -131,19 +131,7 @@ class GroupCalibration(Calibrator):
         name = f"{type(self).__name__}.predict_log_proba"
         common = self.log_proba_of(self._logits(X, name))
         columns = {} if groups is None else as_groups(groups, int(common.shape[0]), name)
-        if len(columns) == len(self.lines_) == 1:  # one column needs no name
-            columns = dict(zip(self.lines_, columns.values(), strict=True))
-        return self._corrected(common, columns)
-
-    def _corrected(self, log_p: Array, columns: Groups) -> Array:
-        xp = namespace(log_p)
-        score, moved = log_p[..., 1] - log_p[..., 0], False
-        for column, lines in self.lines_.items():
-            if column in columns:
-                slope, intercept = (in_library_of(log_p, each) for each in lines.of(columns[column]))
-                score = _moved(xp, score, xp.astype(slope, log_p.dtype), xp.astype(intercept, log_p.dtype))
-                moved = True
-        return log_softmax(two_columns(score, "log-odds")) if moved else log_p
+        return with_lines(common, self.lines_, columns)
 
     def predict_proba(
         self, X: Array, *, groups: Any = None, class_axis: int = -1, out: NDArray[Any] | None = None
@@ -178,6 +166,20 @@ class GroupCalibration(Calibrator):
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         raise UnsupportedError(f"{type(self).__name__} is fitted on arrays with groups, not on rows in blocks.")
+
+
+def with_lines(log_p: Array, lines_of: Mapping[str, GroupLines], columns: Groups) -> Array:
+    """Log-probabilities of two classes with the lines of the rows' groups; rows without one stay as they are."""
+    if len(columns) == len(lines_of) == 1:  # one column needs no name
+        columns = dict(zip(lines_of, columns.values(), strict=True))
+    known = [column for column in lines_of if column in columns]
+    if not known:
+        return log_p
+    xp, score = namespace(log_p), log_p[..., 1] - log_p[..., 0]
+    for column in known:
+        slope, intercept = (in_library_of(log_p, each) for each in lines_of[column].of(columns[column]))
+        score = _moved(xp, score, xp.astype(slope, log_p.dtype), xp.astype(intercept, log_p.dtype))
+    return log_softmax(two_columns(score, "log-odds"))
 
 
 def _moved(xp: Any, score: Array, slope: Array, intercept: Array) -> Array:

@@ -21,7 +21,7 @@ Update = Callable[[float, int, str], None]
 # Rows that this process reads, all of them.
 HERE = BlockOptions()
 # What files that are read whole alone can do.
-ONLY_WHOLE = ("positive_label", "renormalise", "groups", "multi_label")
+ONLY_WHOLE = ("positive_label", "renormalise", "multi_label")
 
 
 def is_large(place: str, blocks: BlockOptions = HERE, reading: Mapping[str, Any] = {}, *, suits: bool = True) -> bool:

@@ -177,16 +177,17 @@ def choose_columns(
     values: str | None,
     labels: str | None,
     weight: str | None,
+    groups: Sequence[str] = (),
 ) -> Chosen:
     """What `read` would take from a table with these columns, for readers that never hold all of it."""
     contents = Contents(Path(file), names, lambda name: name)
     contents.is_table = True
     label_name = _label_name(contents, labels, file)
-    if weight is not None:
-        known_name(contents, weight, file)
+    for name in (*groups, *([] if weight is None else [weight])):
+        known_name(contents, name, file)
     if (values or input) in nested:
         return Chosen([values or input], True, label_name, None)
-    columns = class_columns(contents, values, {label_name, weight}, file)
+    columns = class_columns(contents, values, {label_name, weight, *groups}, file)
     return Chosen(columns, False, label_name, names_of(columns))
 
 

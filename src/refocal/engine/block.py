@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Vector, as_floating, is_torch, namespace, row_blocks, to_numpy
+from refocal._groups import Groups
 from refocal.engine import array_engine, c_engine
 from refocal.engine.array_engine import LARGE_SINGLE, on_gpu
 from refocal.engine.dataset import Dataset, sample_rows
@@ -42,6 +43,8 @@ class Predictions(NamedTuple):
 class Block(Dataset):
     """Checked logits (N, C), labels 0 … C-1 and weights in memory, on the CPU or on a GPU: a Dataset of one block.
 
+    Only an evaluation looks at `groups`, columns of names that rows belong to.
+
     >>> rng = np.random.default_rng(0)
     >>> logits = 2.0 * rng.normal(size=(1000, 3))
     >>> labels = np.argmax(logits / 2.0 + rng.gumbel(size=logits.shape), axis=1)  # true T = 2
@@ -51,11 +54,13 @@ class Block(Dataset):
     (1000, (1000,))
     """
 
-    def __init__(self, logits: Array, labels: Array, weight: Vector | None = None) -> None:
+    def __init__(
+        self, logits: Array, labels: Array, weight: Vector | None = None, groups: Groups | None = None
+    ) -> None:
         super().__init__()
         if is_torch(logits) and logits.device.type == "cpu" and "bfloat16" not in str(logits.dtype):
             logits, labels = to_numpy(logits), to_numpy(labels)  # the same memory, seen by NumPy
-        self.logits, self.labels, self.weight = logits, labels, weight
+        self.logits, self.labels, self.weight, self.groups = logits, labels, weight, groups or {}
         self.n_rows, self.n_classes = map(int, logits.shape)
         self.total_weight = float(self.n_rows) if weight is None else float(weight.sum())
         self.engine = engine_for(logits)
@@ -73,13 +78,16 @@ class Block(Dataset):
 
     def take(self, rows: Any) -> Block:
         """Some of the rows: a slice, or an index or mask of NumPy arrays."""
-        return Block(self.logits[rows, :], self.labels[rows], None if self.weight is None else self.weight[rows])
+        weight = None if self.weight is None else self.weight[rows]
+        groups = {name: column[rows] for name, column in self.groups.items()}
+        return Block(self.logits[rows, :], self.labels[rows], weight, groups)
 
     def raised(self, floor: float | None) -> Block:
         """The same rows, with logits of at least `floor`."""
         if floor is None:
             return self
-        return Block(np.maximum(self.logits, np.asarray(floor, self.logits.dtype)), self.labels, self.weight)
+        raised = np.maximum(self.logits, np.asarray(floor, self.logits.dtype))
+        return Block(raised, self.labels, self.weight, self.groups)
 
     def part(self, n_rows: int) -> Block:
         """About `n_rows` of the rows, evenly spread."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import SMALLEST, log_probabilities, row_blocks, two_columns, without_bfloat16, without_warnings
+from refocal._groups import as_groups
 from refocal._validation import IGNORED, INPUTS, NEGATIVE_TOLERANCE, SUM_TOLERANCE, check_option
 from refocal.engine.block import Block
 from refocal.engine.c_engine import widened
@@ -26,6 +27,8 @@ class Chunk(NamedTuple):
     first_row: int = 0
     kept: Mapping[str, Any] = {}
     """Further columns by name, which writers pass on."""
+    groups: Mapping[str, Any] = {}
+    """Columns of groups that the rows belong to."""
     n_lost: int = 0
     """How many rows before these, or between them, could not be read at all."""
 
@@ -60,6 +63,7 @@ class Reading:
             chunk = chunk._replace(values=two_columns(chunk.values, self.input))
         self._check_shapes(chunk)
         given, labels = chunk.labels, self._numbers(chunk) - self.first_label
+        groups = as_groups(chunk.groups, len(labels), self.function)
         weight = None if chunk.weight is None else np.asarray(chunk.weight, dtype=np.float64)
         chunk = chunk._replace(labels=labels, weight=weight)
         left_out = np.isin(labels, np.array(self.ignore_index) - self.first_label)
@@ -72,9 +76,10 @@ class Reading:
         if left_out.any():
             kept = None if weight is None else weight[~left_out]
             chunk = chunk._replace(values=chunk.values[~left_out], labels=labels[~left_out], weight=kept)
+        groups = {name: column[~left_out] for name, column in groups.items()}
         values = log_probabilities(chunk.values, SMALLEST) if self.input == "probabilities" else chunk.values
         values = values if values.dtype.kind == "f" else values.astype(np.float64)
-        return Block(values, chunk.labels, chunk.weight)
+        return Block(values, chunk.labels, chunk.weight, groups)
 
     def _check_shapes(self, chunk: Chunk) -> None:
         shape = tuple(chunk.values.shape)

@@ -7,7 +7,7 @@ add up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
@@ -15,8 +15,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Vector, as_floating, row_blocks, to_numpy
+from refocal._arrays import Array, Vector, as_floating, row_blocks, to_numpy
+from refocal._groups import Groups
+from refocal.calibrators import Calibrator, GroupCalibration
+from refocal.calibrators.group import GroupLines, with_lines
 from refocal.engine import Block
+from refocal.evaluate._group_counts import NO_GROUPS, Coded, GroupCounts
 from refocal.evaluate._look import DECISION_THRESHOLDS, decision_sums, decision_table, metrics_with_interval
 from refocal.evaluate.evaluation import ClassRow, DecisionTable
 from refocal.maps.steps import Chain
@@ -46,6 +50,7 @@ class PredictorSums:
     classes: list[CalibrationHistogram]
     decided: Vector
     """What `at_or_above` sums for the table of decisions."""
+    groups: GroupCounts
 
 
 @dataclass
@@ -69,24 +74,45 @@ def mean_metrics(n_classes: int) -> list[Metric]:
     return [metric for metric in metrics_with_interval(n_classes) if metric.terms is not None]
 
 
+class Predictor(NamedTuple):
+    """What is applied to the rows: a chain, and lines for groups where the calibrator has them."""
+
+    chain: Chain
+    lines: Mapping[str, GroupLines]
+
+    @classmethod
+    def of(cls, calibrator: Calibrator | None) -> Predictor:
+        """The model as it is, or a calibrator."""
+        if calibrator is None:
+            return cls(Chain(), {})
+        return cls(calibrator.chain_, calibrator.lines_ if isinstance(calibrator, GroupCalibration) else {})
+
+    def log_probabilities(self, logits: Array, groups: Groups) -> Array:
+        """Log-probabilities of rows of these groups."""
+        return with_lines(self.chain.log_probabilities(logits), self.lines, groups)
+
+
 def count_block(
     block: Block,
-    chains: tuple[Chain, ...],
+    predictors: tuple[Predictor, ...],
     cells: tuple[CalibrationHistogram, ...],
     each_class: bool = True,
 ) -> Sums:
-    """The sums of a block for each chain; `cells` are empty histograms of the confidence, one for each of them."""
+    """The sums of a block for each predictor; `cells` are empty histograms of the confidence, one for each of them."""
     total, metrics = _empty(block.n_classes, cells, each_class), mean_metrics(block.n_classes)
-    for looks, weight in predicted(block, chains):
+    groups = Coded.of(block.groups)
+    for part, looks, weight in predicted(block, predictors):
+        numbers = [number[part] for number in groups.numbers]
         for look, sums in zip(looks, total.predictors, strict=True):
             _count(sums, look.rows)
+            sums.groups = sums.groups.merge(GroupCounts.of(look.rows, groups.names, numbers))
         terms = [[m.terms(look.of(m)) for m in metrics if m.terms is not None] for look in looks]
         _add_terms(total, np.array(terms).transpose(1, 0, 2), weight)
     return total
 
 
 class Predicted(NamedTuple):
-    """Some rows as a chain predicts them: their probabilities, which of two classes are those of class 1, and logs."""
+    """Some rows as they are predicted: their probabilities, which of two classes are those of class 1, and logs."""
 
     rows: Rows
     logs: Rows
@@ -96,28 +122,31 @@ class Predicted(NamedTuple):
         return self.logs if metric.takes_logs else self.rows
 
 
-def predicted(block: Block, chains: tuple[Chain, ...]) -> Iterator[tuple[list[Predicted], Vector | None]]:
-    """Some rows of a block at a time, as each chain predicts them, with their weights."""
+def predicted(
+    block: Block, predictors: tuple[Predictor, ...]
+) -> Iterator[tuple[slice, list[Predicted], Vector | None]]:
+    """Some rows of a block at a time: which, as each predictor has them, and their weights."""
     for part in row_blocks(block.n_rows, max(block.n_classes, FEWEST_COLUMNS), entries=ENTRIES):
         logits, labels = as_floating(block.logits[part], "logits", "evaluate")[0], block.labels[part]
         weight = None if block.weight is None else block.weight[part]
+        groups = {name: column[part] for name, column in block.groups.items()}
         looks = []
-        for chain in chains:
-            log_p = np.asarray(to_numpy(chain.log_probabilities(logits)))
+        for predictor in predictors:
+            log_p = np.asarray(to_numpy(predictor.log_probabilities(logits, groups)))
             p = np.exp(log_p).astype(np.float64, copy=False)
             rows = Rows(labels, np.minimum(p, 1.0, out=p), weight).of_positive()
             looks.append(Predicted(rows, Rows(labels, log_p, weight)))
-        yield looks, weight
+        yield part, looks, weight
 
 
 Influences = tuple[tuple[Metric, tuple[Callable[[Rows], Vector], ...]], ...]
 """Metrics, and for each of them what rows do to its value for every predictor."""
 
 
-def cross_products(block: Block, chains: tuple[Chain, ...], influences: Influences) -> Vector:
+def cross_products(block: Block, predictors: tuple[Predictor, ...], influences: Influences) -> Vector:
     """Σ w² of the products of influences, (metrics, predictors, predictors): their covariances but for the weight."""
-    total = np.zeros((len(influences), len(chains), len(chains)))
-    for looks, weight in predicted(block, chains):
+    total = np.zeros((len(influences), len(predictors), len(predictors)))
+    for _, looks, weight in predicted(block, predictors):
         for i, (metric, of_predictors) in enumerate(influences):
             moved = np.array([of(look.of(metric)) for of, look in zip(of_predictors, looks, strict=True)])
             moved = moved if weight is None else moved * weight
@@ -150,6 +179,7 @@ class Measured:
     predictors: list[BlockSums]
     classes: list[list[ClassRow]]
     decisions: list[DecisionTable]
+    groups: list[GroupCounts]
     finer: tuple[CalibrationHistogram, ...]
 
     @property
@@ -179,8 +209,9 @@ def finish_sums(found: Sums, n_bins: int) -> Measured:
     ]
     classes = [_class_rows(sums, known.classes) for sums, known in zip(found.predictors, predictors, strict=True)]
     finer = tuple(each.confidence.refined(n_bins=n_bins) for each in found.predictors)
+    groups = [each.groups for each in found.predictors]
     decisions = [decision_table(each.decided / found.weight) for each in found.predictors]
-    return Measured(found.weight, means, covariance, predictors, classes, decisions, finer)
+    return Measured(found.weight, means, covariance, predictors, classes, decisions, groups, finer)
 
 
 def with_finer(found: Measured, finer: Measured) -> Measured:
@@ -204,7 +235,7 @@ def _empty(n_classes: int, cells: tuple[CalibrationHistogram, ...], each_class: 
         grid = residuals_on_grid(np.empty(0), np.empty(0), None)
         classes = [CalibrationHistogram(bits=bits) for _ in range(n_classes if each_class else 0)]
         of_predicted, decided = np.zeros((3, n_classes)), np.zeros((3, len(DECISION_THRESHOLDS)))
-        return PredictorSums(occurs, grid, predicted, of_predicted, histogram.fresh(), classes, decided)
+        return PredictorSums(occurs, grid, predicted, of_predicted, histogram.fresh(), classes, decided, NO_GROUPS)
 
     shape = (len(mean_metrics(n_classes)), len(cells))
     return Sums(0.0, 0.0, np.zeros(shape), np.zeros(shape), np.zeros((*shape, len(cells))), [sums(h) for h in cells])
@@ -244,6 +275,7 @@ def _joined(first: PredictorSums, second: PredictorSums) -> PredictorSums:
         first.confidence.merge(second.confidence),
         [mine.merge(other) for mine, other in zip(first.classes, second.classes, strict=True)],
         first.decided + second.decided,
+        first.groups.merge(second.groups),
     )
 
 

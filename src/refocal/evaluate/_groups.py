@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,27 +26,46 @@ DRAWN = 12
 DRAWS = 200
 
 
-def measure_groups(rows: Rows, groups: Groups, level: float, seed: int) -> list[GroupRow]:
-    """Every group of every column, the worst first: the one whose mean is farthest from its rate beyond chance.
+class Members(Protocol):
+    """What is asked of a group, whose rows are at hand or were counted in blocks."""
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+
+    @property
+    def mean(self) -> float:
+        """The mean probability of class 1 of two, otherwise of the top class."""
+
+    @property
+    def rate(self) -> float:
+        """How often that class occurred."""
+
+    def difference(self, level: float) -> Interval:
+        """Mean less rate."""
+
+    def bins(self, n_bins: int) -> Bins:
+        """Bins of equal mass."""
+
+    def ece_by_chance(self, n_bins: int) -> float:
+        """The mean ECE of outcomes that are drawn from the probabilities: what a calibrated model would show."""
+
+    def reliability(self, n_bins: int, level: float) -> Reliability:
+        """The curve, with the band in which that of a calibrated model would lie."""
+
+
+def measure_groups(groups: Sequence[tuple[str, str, Members]], level: float) -> list[GroupRow]:
+    """Every group, by its column and its name, the worst first: its mean is farthest from its rate beyond chance.
 
     The intervals hold for all groups together: by Šidák each has the level to the power of 1 over their number.
     """
-    parts = [(column, name, rows.take(chosen)) for column, names in groups.items() for name, chosen in _members(names)]
-    parts = [(column, name, part) for column, name, part in parts if base_weight(part).sum() > 0]
-    each = level ** (1.0 / max(len(parts), 1))
-    found = [(shift_interval(part, each), column, name, part) for column, name, part in parts]
+    each = level ** (1.0 / max(len(groups), 1))
+    found = [(members.difference(each), column, name, members) for column, name, members in groups]
     found.sort(key=lambda row: (-_surely_off(row[0]), -abs(row[0].value)))
     return [
-        _row(column, name, part, difference, level, seed, drawn=i < DRAWN)
-        for i, (difference, column, name, part) in enumerate(found)
+        _row(column, name, members, difference, level, drawn=i < DRAWN)
+        for i, (difference, column, name, members) in enumerate(found)
     ]
-
-
-def _members(names: NDArray[np.str_]) -> list[tuple[str, NDArray[np.int64]]]:
-    """The rows of each group."""
-    values, place, counts = np.unique(names, return_inverse=True, return_counts=True)
-    order = np.argsort(place, kind="stable")
-    return list(zip(values.tolist(), np.split(order, np.cumsum(counts)[:-1]), strict=True))
 
 
 def _surely_off(difference: Interval) -> float:
@@ -50,38 +73,84 @@ def _surely_off(difference: Interval) -> float:
     return max(difference.low, -difference.high, 0.0)
 
 
-def _row(column: str, name: str, part: Rows, difference: Interval, level: float, seed: int, *, drawn: bool) -> GroupRow:
-    p, happened = part.confidence()
-    n_bins = min(N_BINS, max(1, len(p) // ROWS_OF_A_BIN))
-    bins = make_bins(p, happened, part.weight, n_bins=n_bins, strategy="quantile")
-    curve = None
-    if drawn:
-        band = band_of(part, kind="consistency", n_bins=n_bins, strategy="quantile", n_resamples=DRAWS, level=level,
-                       seed=seed)  # fmt: skip
-        found = curve_of(bins, level)
-        curve = Reliability(found.count, found.confidence, found.accuracy, band.low, band.high)
+def _row(column: str, name: str, members: Members, difference: Interval, level: float, *, drawn: bool) -> GroupRow:
+    n_bins = min(N_BINS, max(1, members.n // ROWS_OF_A_BIN))
     return GroupRow(
         column=column,
         name=name,
-        n=len(p),
-        mean=float(np.average(p, weights=part.weight)),
-        rate=float(np.average(happened, weights=part.weight)),
+        n=members.n,
+        mean=members.mean,
+        rate=members.rate,
         difference=difference,
-        ece=norm_of_gaps(bins, "l1"),
-        ece_by_chance=_ece_by_chance(part, bins, seed),
-        reliability=curve,
+        ece=norm_of_gaps(members.bins(n_bins), "l1"),
+        ece_by_chance=members.ece_by_chance(n_bins),
+        reliability=members.reliability(n_bins, level) if drawn else None,
     )
 
 
-def _ece_by_chance(part: Rows, bins: Bins, seed: int) -> float:
-    """The mean ECE of labels that are drawn from the probabilities: what a calibrated model would show."""
-    p, _ = part.confidence()
-    order = np.argsort(p, kind="stable")
-    weight = base_weight(part)[order]
-    starts = np.cumsum(bins.count) - bins.count
-    generator = np.random.default_rng(seed)
-    errors = []
-    for size in chunks(DRAWS, len(p)):
-        gaps = weight * (p[order] - (generator.random((size, len(p))) < p[order]))
-        errors.append(np.abs(np.add.reduceat(gaps, starts, axis=1)).sum(axis=1) / weight.sum())
-    return float(np.concatenate(errors).mean())
+def members_of(rows: Rows, groups: Groups, seed: int) -> list[tuple[str, str, RowsOfGroup]]:
+    """Every group of every column that has weight."""
+    parts = [
+        (column, name, RowsOfGroup(rows.take(chosen), seed))
+        for column, names in groups.items()
+        for name, chosen in _places(names)
+    ]
+    return [part for part in parts if base_weight(part[2].rows).sum() > 0]
+
+
+def _places(names: NDArray[np.str_]) -> list[tuple[str, NDArray[np.int64]]]:
+    """The rows of each group."""
+    values, place, counts = np.unique(names, return_inverse=True, return_counts=True)
+    order = np.argsort(place, kind="stable")
+    return list(zip(values.tolist(), np.split(order, np.cumsum(counts)[:-1]), strict=True))
+
+
+@dataclass(frozen=True)
+class RowsOfGroup:
+    """A group whose rows are at hand."""
+
+    rows: Rows
+    seed: int
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.rows.labels)
+
+    @property
+    def mean(self) -> float:
+        """The mean probability."""
+        return float(np.average(self.rows.confidence()[0], weights=self.rows.weight))
+
+    @property
+    def rate(self) -> float:
+        """How often the event occurred."""
+        return float(np.average(self.rows.confidence()[1], weights=self.rows.weight))
+
+    def difference(self, level: float) -> Interval:
+        """Mean less rate."""
+        return shift_interval(self.rows, level)
+
+    def bins(self, n_bins: int) -> Bins:
+        """Bins of equal mass."""
+        return make_bins(*self.rows.confidence(), self.rows.weight, n_bins=n_bins, strategy="quantile")
+
+    def ece_by_chance(self, n_bins: int) -> float:
+        """The mean ECE of outcomes that are drawn from the probabilities."""
+        p, _ = self.rows.confidence()
+        order = np.argsort(p, kind="stable")
+        weight, count = base_weight(self.rows)[order], self.bins(n_bins).count
+        starts = np.cumsum(count) - count
+        generator = np.random.default_rng(self.seed)
+        errors = []
+        for size in chunks(DRAWS, len(p)):
+            gaps = weight * (p[order] - (generator.random((size, len(p))) < p[order]))
+            errors.append(np.abs(np.add.reduceat(gaps, starts, axis=1)).sum(axis=1) / weight.sum())
+        return float(np.concatenate(errors).mean())
+
+    def reliability(self, n_bins: int, level: float) -> Reliability:
+        """The curve with its band."""
+        band = band_of(self.rows, kind="consistency", n_bins=n_bins, strategy="quantile", n_resamples=DRAWS,
+                       level=level, seed=self.seed)  # fmt: skip
+        found = curve_of(self.bins(n_bins), level)
+        return Reliability(found.count, found.confidence, found.accuracy, band.low, band.high)

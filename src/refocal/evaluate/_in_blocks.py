@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from statistics import NormalDist
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from refocal.engine.scoring import ECE_BOUND, MAX_REFINEMENTS, report_cells
 from refocal.errors import DataError
 from refocal.evaluate._block_sums import (
     Measured,
+    Predictor,
     count_block,
     cross_products,
     finish_sums,
@@ -25,22 +25,25 @@ from refocal.evaluate._block_sums import (
     mean_metrics,
     with_finer,
 )
+from refocal.evaluate._groups import measure_groups
 from refocal.evaluate._look import (
     MOST_CLASSES,
     N_BINS,
     Look,
     Looks,
     Progress,
+    banded,
     histogram_of,
     metrics_with_interval,
     metrics_with_value,
 )
 from refocal.evaluate._provenance import run_of
-from refocal.evaluate.evaluation import Reliability
-from refocal.maps.steps import Chain
-from refocal.metrics import CalibrationHistogram, Interval, PairedDifference, ReliabilityCurve
+from refocal.metrics import CalibrationHistogram, Interval, PairedDifference
 from refocal.metrics.intervals import Summary, normal_difference, normal_interval
 from refocal.metrics.record import Metric, StreamedMetric
+
+# Of the draws that say what chance does to the ECE of a group.
+SEED = 0
 
 
 @dataclass(frozen=True)
@@ -86,9 +89,9 @@ def look_at_blocks(
     if rows.input == "probabilities":  # zeros count as they do in memory; each calibrator has a floor of its own
         rows.floor = math.log(np.finfo(np.float64).eps)
     rows.start()
-    chains = tuple(Chain() if each is None else each.chain_ for each in calibrators.values())
-    found = _measure(rows, chains)
-    measured = _metrics(rows, chains, found)
+    predictors = tuple(map(Predictor.of, calibrators.values()))
+    found = _measure(rows, predictors)
+    measured = _metrics(rows, predictors, found)
     seconds = (time.perf_counter() - start) / len(calibrators)
     looks = {name: _look(found, measured, i, level, seconds) for i, name in enumerate(calibrators)}
     counts = {"rows skipped": rows.n_skipped, "files skipped": len(rows.bad_parts)}
@@ -96,15 +99,15 @@ def look_at_blocks(
     return Looks(looks, rows.n_rows, run_of(None, None) | skipped)
 
 
-def _measure(rows: BlockedDataset, chains: tuple[Chain, ...]) -> Measured:
+def _measure(rows: BlockedDataset, predictors: tuple[Predictor, ...]) -> Measured:
     """All sums in one pass, and in more where the ECE needs finer cells."""
 
     def measure(cells: tuple[CalibrationHistogram, ...], each_class: bool) -> Measured:
-        count = partial(count_block, chains=chains, cells=cells, each_class=each_class)
+        count = partial(count_block, predictors=predictors, cells=cells, each_class=each_class)
         answer: Measured = rows.reduce(Pass(count, join_sums, partial(finish_sums, n_bins=N_BINS)))
         return answer
 
-    found = measure(report_cells(len(chains)), rows.n_classes <= MOST_CLASSES)
+    found = measure(report_cells(len(predictors)), rows.n_classes <= MOST_CLASSES)
     for _ in range(MAX_REFINEMENTS):
         if found.bound <= ECE_BOUND:
             break
@@ -112,7 +115,9 @@ def _measure(rows: BlockedDataset, chains: tuple[Chain, ...]) -> Measured:
     return found
 
 
-def _metrics(rows: BlockedDataset, chains: tuple[Chain, ...], found: Measured) -> dict[str, list[StreamedMetric]]:
+def _metrics(
+    rows: BlockedDataset, predictors: tuple[Predictor, ...], found: Measured
+) -> dict[str, list[StreamedMetric]]:
     """Every reported metric of every predictor, by its name; influences take one more pass."""
     measured: dict[str, list[StreamedMetric]] = {}
     moving = []
@@ -123,14 +128,14 @@ def _metrics(rows: BlockedDataset, chains: tuple[Chain, ...], found: Measured) -
             measured[metric.name] = _together(metric, found.means[k], found.covariance[k])
         elif metric.streamed is not None:
             known = [each for sums in found.predictors if (each := metric.streamed(sums)) is not None]
-            if len(known) < len(chains):  # the sums lack what it needs
+            if len(known) < len(predictors):  # the sums lack what it needs
                 continue
             measured[metric.name] = known
             influences = tuple(each.influence for each in known if each.influence is not None)
             if influences:
                 moving.append((metric, influences))
     if moving:
-        count = partial(cross_products, chains=chains, influences=tuple(moving))
+        count = partial(cross_products, predictors=predictors, influences=tuple(moving))
         products = rows.reduce(Pass(count, np.add)) / found.weight**2
         for (metric, _), covariance in zip(moving, products, strict=True):
             known = measured[metric.name]
@@ -154,11 +159,12 @@ def _look(found: Measured, measured: dict[str, list[StreamedMetric]], i: int, le
     return Look(
         summaries=summaries,
         values=values,
-        reliability=_reliability(calibration.curve, level),
+        reliability=banded(calibration.curve, level),
         histogram=histogram_of(calibration.right, calibration.wrong),
         classes=lambda: found.classes[i],
         seconds=seconds,
         decisions=found.decisions[i],
+        groups=lambda: measure_groups(found.groups[i].members(SEED), level),
     )
 
 
@@ -170,12 +176,3 @@ def _note(name: str, found: StreamedMetric, summaries: dict[str, Summary], value
         summaries[name] = found.summary
     if found.bound is not None:
         values[f"{name}_bound"] = found.bound
-
-
-def _reliability(curve: ReliabilityCurve, level: float) -> Reliability:
-    """The curve, with the band in which a calibrated model's accuracies would lie."""
-    confidence = np.array(curve.confidence)
-    quantile = NormalDist().inv_cdf(0.5 + 0.5 * level)
-    reach = quantile * np.sqrt(confidence * (1.0 - confidence) / np.array(curve.count))
-    low, high = np.maximum(confidence - reach, 0.0), np.minimum(confidence + reach, 1.0)
-    return Reliability(curve.count, curve.confidence, curve.accuracy, low.tolist(), high.tolist())

@@ -17,7 +17,7 @@ from refocal.data import Predictions
 from refocal.data.multilabel import LABEL
 from refocal.errors import DataError
 from refocal.evaluate._failures import Failures, is_last_hope
-from refocal.evaluate._groups import measure_groups
+from refocal.evaluate._groups import measure_groups, members_of
 from refocal.evaluate._look import (
     MOST_CLASSES,
     N_BINS,
@@ -122,7 +122,7 @@ def _groups(test: Predictions, calibrator: Calibrator | None, level: float, seed
     if not test.groups:
         return []
     rows = read_probabilities(test.labels, np.exp(log_proba(test, calibrator)), test.weight, "evaluate")
-    return measure_groups(rows, test.groups, level, seed)
+    return measure_groups(members_of(rows, test.groups, seed), level)
 
 
 def wide(values: Any) -> Any:

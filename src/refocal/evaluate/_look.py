@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from refocal.calibrators._labels import check_class_order
 from refocal.decide.curves import at_or_above
 from refocal.errors import ShapeError
 from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupRow, Histogram, Reliability
-from refocal.metrics import METRICS
+from refocal.metrics import METRICS, ReliabilityCurve
 from refocal.metrics._inputs import Rows
 from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
@@ -69,6 +70,15 @@ def _reported(how: str, n_classes: int) -> list[Metric]:
 def histogram_of(right: list[float], wrong: list[float]) -> Histogram:
     """Weights of right and wrong rows in intervals of equal width."""
     return Histogram(np.linspace(0.0, 1.0, len(right) + 1).tolist(), list(right), list(wrong))
+
+
+def banded(curve: ReliabilityCurve, level: float) -> Reliability:
+    """The curve, with the band in which a calibrated model's accuracies would lie."""
+    confidence = np.array(curve.confidence)
+    quantile = NormalDist().inv_cdf(0.5 + 0.5 * level)
+    reach = quantile * np.sqrt(confidence * (1.0 - confidence) / np.array(curve.count))
+    low, high = np.maximum(confidence - reach, 0.0), np.minimum(confidence + reach, 1.0)
+    return Reliability(curve.count, curve.confidence, curve.accuracy, low.tolist(), high.tolist())
 
 
 def decision_sums(rows: Rows, weight: Vector) -> Vector:

@@ -178,7 +178,9 @@ def evaluate(
         check_option(chosen, tuple(everything), "chosen", "evaluate")
     if groups is not None:
         if isinstance(test, BlockedDataset):
-            expected = "left out for rows in blocks, which have no groups"
+            expected = (
+                "left out for rows in blocks, which have those that they were opened with: open_rows(…, groups=…)"
+            )
             raise ParameterError("groups", "evaluate", expected=expected, got=type(groups).__name__)
         test = test.with_groups(groups)
     about: Any = test.reading if isinstance(test, BlockedDataset) else test

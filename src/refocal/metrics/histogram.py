@@ -155,7 +155,7 @@ class CalibrationHistogram:
         low, high = self._low[used], self._high[used]
         starts = quantile_starts(Ranked(low, cells.correct, cells.weight), n_bins)
         starts = np.unique(starts[starts < cells.weight.shape[0]])
-        bins, ends = _join(cells, starts), np.append(starts[1:], cells.weight.shape[0]) - 1
+        bins, ends = join_cells(cells, starts), np.append(starts[1:], cells.weight.shape[0]) - 1
         doubt, (ks, ks_reach) = doubt_of(cells, low, high, n_bins), cumulative_gap(cells, low, high)
         total = float(cells.weight.sum())
         return StreamedCalibration(
@@ -319,7 +319,7 @@ def _place(cells: Cells, used: Indices, confidence: Vector) -> Indices:
     return found
 
 
-def _join(cells: Bins, starts: Indices) -> Bins:
+def join_cells(cells: Bins, starts: Indices) -> Bins:
     """Cells put together into bins."""
     sums = (cells.weight, cells.confidence, cells.correct, cells.squared_weight)
     return Bins(np.add.reduceat(cells.count, starts), *(np.add.reduceat(x, starts) for x in sums))

@@ -42,14 +42,22 @@ def mean_bias_interval(
 
 def shift_interval(rows: Rows, level: float) -> Interval:
     """`mean_bias_interval` of checked rows."""
-    from scipy.optimize import brentq
-
     p, happened = rows.confidence()
     weight = base_weight(rows)
     weight = weight / weight.sum()
+    return interval_of_shift(p, weight, np.square(weight), float(weight @ happened), level)
+
+
+def interval_of_shift(p: Vector, weight: Vector, squared: Vector, rate: float, level: float) -> Interval:
+    """The same of probabilities with weights that add up to 1, the squares of these, and the rate.
+
+    An entry may stand for many rows of one probability; then it has the sum of their squared weights.
+    """
+    from scipy.optimize import brentq
+
     inside = np.clip(p, SMALLEST_P, 1.0 - SMALLEST_P)
     log_odds = np.log(inside) - np.log1p(-inside)
-    mean, rate = float(weight @ p), float(weight @ happened)
+    mean = float(weight @ p)
     reach = NormalDist().inv_cdf(0.5 + 0.5 * level)
 
     def end(side: float) -> float:
@@ -59,7 +67,7 @@ def shift_interval(rows: Rows, level: float) -> Interval:
             moved, other = _sigmoid(log_odds + shift), _sigmoid(-log_odds - shift)
             # By the rarer outcome: 1 - p has lost the digits of a small p.
             more = rate - weight @ moved if rate < 0.5 else weight @ other - (1.0 - rate)
-            return float(more) - side * reach * math.sqrt(float(np.square(weight) @ (moved * other)))
+            return float(more) - side * reach * math.sqrt(float(squared @ (moved * other)))
 
         if excess(-FARTHEST) * excess(FARTHEST) > 0:
             return 0.0 if side > 0 else 1.0

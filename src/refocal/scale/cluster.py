@@ -8,7 +8,7 @@ whoever computes it, so the answer is, to the last bit.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any
@@ -129,28 +129,30 @@ def part_leaves(parts: Sequence[Part], reading: Reading, client: Any) -> list[Ca
     return [_leaf(_chunks_of_parts, reading, group) for group in groups]
 
 
-def array_leaves(values: Any, labels: Any, weight: Any, reading: Reading) -> list[Callable[[Any], Any]]:
+def array_leaves(
+    values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], reading: Reading
+) -> list[Callable[[Any], Any]]:
     """One leaf for each chunk of rows of Dask arrays."""
     values = values.rechunk({1: -1})
     columns = [values.to_delayed()[:, 0]]
-    for name, vector in (("y", labels), ("sample_weight", weight)):
-        if vector is not None:
-            columns.append(_aligned(vector, values, name, reading.function).to_delayed())
+    for name, vector in (("y", labels), ("sample_weight", weight), *(("groups", each) for each in groups.values())):
+        missing = [None] * len(columns[0])
+        columns.append(missing if vector is None else _aligned(vector, values, name, reading.function).to_delayed())
     sizes = values.chunks[0]
     firsts = np.cumsum([0, *sizes]) if not np.isnan(sizes).any() else [0] * (len(sizes) + 1)
     return [
-        _leaf(partial(_chunk_of_arrays, f"chunk {i}", int(firsts[i]), reading.function), reading, *arrays)
+        _leaf(partial(_chunk_of_arrays, f"chunk {i}", int(firsts[i]), reading.function, list(groups)), reading, *arrays)
         for i, arrays in enumerate(zip(*columns, strict=True))
     ]
 
 
 def frame_leaves(
-    frame: Any, classes: list[str], labels: str, weight: str | None, reading: Reading
+    frame: Any, classes: list[str], labels: str, weight: str | None, groups: list[str], reading: Reading
 ) -> list[Callable[[Any], Any]]:
     """One leaf for each partition of a Dask DataFrame."""
-    wanted = frame[[*classes, labels, *([] if weight is None else [weight])]]
+    wanted = frame[[*classes, labels, *([] if weight is None else [weight]), *groups]]
     return [
-        _leaf(partial(_chunk_of_frame, f"partition {i}", classes, labels, weight), reading, partition)
+        _leaf(partial(_chunk_of_frame, f"partition {i}", classes, labels, weight, groups), reading, partition)
         for i, partition in enumerate(wanted.to_delayed())
     ]
 
@@ -207,14 +209,18 @@ def _chunks_of_parts(parts: list[Part]) -> Iterable[Chunk]:
 
 
 def _chunk_of_arrays(
-    where: str, first: int, function: str, values: Any, labels: Any, weight: Any = None
+    where: str, first: int, function: str, names: list[str], values: Any, labels: Any, weight: Any, *groups: Any
 ) -> Iterable[Chunk]:
-    return [plain_chunk(values, labels, weight, where, first, function=function)]
+    chunk = plain_chunk(values, labels, weight, where, first, function=function)
+    return [chunk._replace(groups=dict(zip(names, groups, strict=True)))]
 
 
-def _chunk_of_frame(where: str, classes: list[str], labels: str, weight: str | None, frame: Any) -> Iterable[Chunk]:
+def _chunk_of_frame(
+    where: str, classes: list[str], labels: str, weight: str | None, groups: list[str], frame: Any
+) -> Iterable[Chunk]:
     weights = None if weight is None else frame[weight].to_numpy()
-    return [Chunk(frame[classes].to_numpy(), frame[labels].to_numpy(), weights, where)]
+    columns = {name: frame[name].to_numpy() for name in groups}
+    return [Chunk(frame[classes].to_numpy(), frame[labels].to_numpy(), weights, where, groups=columns)]
 
 
 def result_of(future: Any) -> Any:

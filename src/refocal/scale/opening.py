@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +43,7 @@ def open_rows(
     values: str | None = None,
     labels: str | os.PathLike[str] | None = None,
     weight: str | None = None,
+    groups: Sequence[str] = (),
     class_names: Sequence[str] | None = None,
     first_label: int = 0,
     ignore_index: IgnoreIndex = None,
@@ -61,7 +62,7 @@ def open_rows(
         A folder of tables (.parquet, .csv, .tsv, .jsonl), a pattern such as "logits/*.parquet", an address that fsspec
         knows (s3://…), a Zarr group, or a file that `refocal.data.read` reads; .npy and uncompressed .npz files are
         mapped.
-    input, values, labels, weight, class_names, first_label, ignore_index
+    input, values, labels, weight, groups, class_names, first_label, ignore_index
         As for `refocal.data.read`; labels may be names of classes.
     skip_bad_rows : bool
         Leave out rows that cannot be used, and count them; by default the first one is an error that names its place.
@@ -94,6 +95,7 @@ def open_rows(
     """
     function = "open_rows"
     reading_of: dict[str, Any] = {"input": input, "values": values, "labels": labels, "weight": weight}
+    reading_of["groups"] = tuple(groups)
     bad: list[str] | None = [] if skip_bad_parts else None
     opened = open_parts(path, **reading_of, storage_options=storage_options, lenient=skip_bad_rows, bad=bad)
     names = opened.class_names if class_names is None else class_names
@@ -117,6 +119,7 @@ def blocks(
 ) -> BlockedDataset:
     """Rows from any iterable of (logits, labels) or (logits, labels, weights) that can be iterated again.
 
+    A fourth entry are the groups that the rows belong to, an array or several by their names; weights may be None.
     With `class_names`, one for each column, labels may be these names. Rows whose label is `ignore_index` are left out.
 
     >>> import numpy as np
@@ -148,13 +151,15 @@ def rows_of(
     sample_weight: Any = None,
     *,
     input: str = "logits",  # noqa: A002
+    groups: Any = None,
     class_names: Sequence[str] | None = None,
     skip_bad_rows: bool = False,
     client: Any = None,
 ) -> BlockedDataset:
     """Rows of arrays that are not in memory: memory-mapped, Zarr, or Dask (arrays, or a DataFrame of the classes).
 
-    `y` and `sample_weight` of a DataFrame are names of its columns, or Dask Series of the same partitions. Labels that
+    `y` and `sample_weight` of a DataFrame are names of its columns, or Dask Series of the same partitions; `groups` is
+    a list of names. Of arrays `groups` is one more array, or several by their names. Labels that
     are text stand for the columns in their sorted order, as in memory, unless `class_names` gives another.
 
     >>> import dask.array
@@ -170,7 +175,7 @@ def rows_of(
     if y is None:
         raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
     if type(X).__module__.startswith("dask"):
-        return _rows_of_dask(X, y, sample_weight, _texts(class_names), input, skip_bad_rows, client)
+        return _rows_of_dask(X, y, sample_weight, groups, _texts(class_names), input, skip_bad_rows, client)
     n_classes = n_columns(X.shape)
     if n_classes is None:
         raise ShapeError("X", "rows_of", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
@@ -180,7 +185,8 @@ def rows_of(
     n_rows = int(X.shape[0])
     labels, weight = _checked_vector(y, n_rows, "y"), _checked_vector(sample_weight, n_rows, "sample_weight")
     rows_of_a_chunk = int(X.chunks[0]) if getattr(X, "chunks", None) else 1
-    return _rows(list(array_parts(_mapped(X), labels, weight, str(name), rows_of_a_chunk)), reading, client)
+    columns = {column: _checked_vector(each, n_rows, "groups") for column, each in _group_columns(groups).items()}
+    return _rows(list(array_parts(_mapped(X), labels, weight, str(name), rows_of_a_chunk, columns)), reading, client)
 
 
 def open_parts(
@@ -190,6 +196,7 @@ def open_parts(
     values: str | None = None,
     labels: str | os.PathLike[str] | None = None,
     weight: str | None = None,
+    groups: Sequence[str] = (),
     need_labels: bool = True,
     storage_options: Options = None,
     lenient: bool = False,
@@ -199,15 +206,15 @@ def open_parts(
     place = os.fspath(path)
     if is_zarr(place):
         names = None if labels is None else os.fspath(labels)
-        return _open_zarr(place, input, values, names, weight, need_labels, storage_options)
+        return _open_zarr(place, input, values, names, weight, groups, need_labels, storage_options)
     has_own_labels = labels is not None and os.fspath(labels).endswith(".npy") and Path(place).is_file()
     if is_data_set(place) and not has_own_labels:
         names = None if labels is None else os.fspath(labels)
         files = files_of(place, storage_options)
-        parts = table_parts(files, input, values, names, weight, need_labels, storage_options, lenient, bad)
+        parts = table_parts(files, input, values, names, weight, need_labels, storage_options, lenient, bad, groups)
         return Opened(list(parts), parts[0].columns.n_classes, parts[0].columns.class_names)
     kind: Any = input
-    found = read_values(place, input=kind, values=values, labels=labels, weight=weight)
+    found = read_values(place, input=kind, values=values, labels=labels, weight=weight, groups=groups)
     n_classes = n_columns(found.values.shape)
     if n_classes is None:
         raise FormatError(
@@ -218,7 +225,9 @@ def open_parts(
         raise FormatError(f"{place}: no labels.", Remedy.LABELS)
     n_rows = len(found.values)
     y, w = _checked_vector(found.labels, n_rows, "labels"), _checked_vector(found.weight, n_rows, "weight")
-    return Opened(list(array_parts(_mapped(found.values), y, w, place)), n_classes, found.class_names)
+    columns = {name: _checked_vector(column, n_rows, "groups") for name, column in found.groups.items()}
+    of_arrays = array_parts(_mapped(found.values), y, w, place, groups=columns)
+    return Opened(list(of_arrays), n_classes, found.class_names)
 
 
 def is_data_set(place: str) -> bool:
@@ -260,7 +269,7 @@ def _rows(parts: list[Part], reading: Reading, client: Any, map_parts: Map | Non
 
 
 def _rows_of_dask(
-    values: Any, y: Any, weight: Any, given: tuple[str, ...] | None, kind: str, skip: bool, client: Any
+    values: Any, y: Any, weight: Any, groups: Any, given: tuple[str, ...] | None, kind: str, skip: bool, client: Any
 ) -> BlockedDataset:
     if hasattr(values, "to_dask_array"):
         # Series become columns: on its own each would be cut into partitions of its own.
@@ -270,19 +279,21 @@ def _rows_of_dask(
             f"refocal {what}" if f"refocal {what}" in series else v for what, v in (("y", y), ("weight", weight))
         )
     if isinstance(y, str):
-        names = [name for name in (y, weight) if name is not None]
+        columns = [groups] if isinstance(groups, str) else list(groups or ())
+        names = [name for name in (y, weight, *columns) if name is not None]
         missing = [name for name in names if name not in values.columns]
         if missing:
             raise DataError("y", "fit", expected=f"a column of X: {list(values.columns)}", got=repr(missing[0]))
         classes = [name for name in values.columns if name not in names]
         names_of = _names(values[y], len(classes), given, client)
         reading = Reading(len(classes), kind, 0, skip, "fit", *names_of)
-        return cluster.DaskDataset(cluster.frame_leaves(values, classes, y, weight, reading), reading, client)
+        return cluster.DaskDataset(cluster.frame_leaves(values, classes, y, weight, columns, reading), reading, client)
     values = values.to_dask_array() if hasattr(values, "to_dask_array") else values
     if values.ndim != 2:
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(values.shape)}")
     reading = Reading(int(values.shape[1]), kind, 0, skip, "fit", *_names(y, int(values.shape[1]), given, client))
-    return cluster.DaskDataset(cluster.array_leaves(values, y, weight, reading), reading, client)
+    leaves = cluster.array_leaves(values, y, weight, _group_columns(groups), reading)
+    return cluster.DaskDataset(leaves, reading, client)
 
 
 def _names(
@@ -302,6 +313,13 @@ def _names(
     return found, found
 
 
+def _group_columns(groups: Any) -> dict[str, Any]:
+    """Columns of groups by their names; one array is called "group", as in memory."""
+    if groups is None:
+        return {}
+    return {str(name): each for name, each in groups.items()} if isinstance(groups, Mapping) else {"group": groups}
+
+
 def _texts(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(str(name) for name in names)
 
@@ -312,6 +330,7 @@ def _open_zarr(
     values: str | None,
     labels: str | None,
     weight: str | None,
+    groups: Sequence[str],
     need_labels: bool,
     storage_options: Options,
 ) -> Opened:
@@ -323,7 +342,7 @@ def _open_zarr(
         raise FormatError(f"{place}: cannot be read as a Zarr group with arrays 'logits' and 'labels'.") from error
     names = sorted(group.array_keys())
     label_name = labels or next((name for name in ("labels", "label") if name in names), None)
-    for name in (values or kind, *([label_name] if label_name else []), *([weight] if weight else [])):
+    for name in filter(None, (values or kind, label_name, weight, *groups)):
         if name not in names:
             raise FormatError(f"{place}: no array {name!r}. It has {', '.join(map(repr, names)) or 'none'}.")
     if need_labels and label_name is None:
@@ -334,7 +353,8 @@ def _open_zarr(
         None if name is None else _checked_vector(group[name], n_rows, what)
         for name, what in ((label_name, "labels"), (weight, "weight"))
     )
-    return Opened(list(array_parts(matrix, y, w, place, int(matrix.chunks[0]))), int(n_classes), None)
+    columns = {name: _checked_vector(group[name], n_rows, "groups") for name in groups}
+    return Opened(list(array_parts(matrix, y, w, place, int(matrix.chunks[0]), columns)), int(n_classes), None)
 
 
 def _mapped(array: Any) -> Any:

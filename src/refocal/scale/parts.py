@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import refuse_masked, to_numpy
+from refocal._groups import as_groups
 from refocal.engine.reading import Chunk
 from refocal.errors import DataError
 
@@ -88,6 +89,7 @@ class ArrayPart:
     first: int
     last: int
     step: int
+    groups: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def n_rows(self) -> int:
@@ -100,12 +102,13 @@ class ArrayPart:
             rows = slice(start, min(start + self.step, self.last))
             weight = None if self.weight is None else np.asarray(self.weight[rows])
             labels = None if self.labels is None else np.asarray(self.labels[rows])
-            yield Chunk(np.asarray(self.values[rows]), labels, weight, self.where, start)
+            groups = {name: np.asarray(column[rows]) for name, column in self.groups.items()}
+            yield Chunk(np.asarray(self.values[rows]), labels, weight, self.where, start, groups=groups)
 
 
 @dataclass(frozen=True)
 class PairsPart:
-    """What a caller gives: (logits, labels) or (logits, labels, weights), block by block."""
+    """What a caller gives: (logits, labels), with weights or None and with groups if there are any, block by block."""
 
     pairs: Iterable[Any]
     where: str = "block"
@@ -114,13 +117,13 @@ class PairsPart:
     def blocks(self) -> Iterator[Chunk]:
         """One block for each pair; its rows are counted from 0."""
         for i, pair in enumerate(self.pairs):
-            if not isinstance(pair, (tuple, list)) or len(pair) not in (2, 3):
+            if not isinstance(pair, (tuple, list)) or len(pair) not in (2, 3, 4):
+                expected = "(logits, labels), (logits, labels, weights) or (logits, labels, weights, groups)"
                 got = f"{type(pair).__name__} as block {i}"
-                raise DataError(
-                    "blocks", "scale.blocks", expected="(logits, labels) or (logits, labels, weights)", got=got
-                )
-            values, labels, weight = pair if len(pair) == 3 else (*pair, None)
-            yield plain_chunk(values, labels, weight, f"{self.where} {i}", function="scale.blocks")
+                raise DataError("blocks", "scale.blocks", expected=expected, got=got)
+            values, labels, weight, groups = (*pair, None, None)[:4]
+            chunk = plain_chunk(values, labels, weight, f"{self.where} {i}", function="scale.blocks")
+            yield chunk._replace(groups=as_groups(groups, len(chunk.labels), "scale.blocks"))
 
 
 def plain_chunk(values: Any, labels: Any, weight: Any, where: str, first_row: int = 0, *, function: str) -> Chunk:
@@ -141,9 +144,16 @@ def rows_of_a_block(n_classes: int) -> int:
     return max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // n_classes))
 
 
-def array_parts(values: Any, labels: Any, weight: Any, where: str, multiple_of: int = 1) -> list[ArrayPart]:
+def array_parts(
+    values: Any,
+    labels: Any,
+    weight: Any,
+    where: str,
+    multiple_of: int = 1,
+    groups: Mapping[str, Any] | None = None,
+) -> list[ArrayPart]:
     """Parts of about a block each, so that machines can share them; rows are cut where `multiple_of` allows it."""
     n_rows = values.shape[0]
     step = max(1, rows_of_a_block(n_columns(values.shape) or 1) // multiple_of) * multiple_of
     cut = range(0, n_rows, step)
-    return [ArrayPart(values, labels, weight, where, i, min(i + step, n_rows), step) for i in cut]
+    return [ArrayPart(values, labels, weight, where, i, min(i + step, n_rows), step, groups or {}) for i in cut]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +36,8 @@ class Columns:
     """Whether the labels are names of classes."""
     others: tuple[str, ...] = ()
     """All others."""
+    groups: tuple[str, ...] = ()
+    """Those of the others that hold groups of rows."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +65,19 @@ class TablePart:
         columns = self.columns
         source = open_source(self.file, self.options, self.lenient)
         self._check(source)
-        wanted = [*columns.classes, *(c for c in (columns.labels, columns.weight) if c is not None)]
+        wanted = [*columns.classes, *(c for c in (columns.labels, columns.weight, *columns.groups) if c is not None)]
         kept = [name for name in (*columns.others, columns.labels) if name is not None] if self.keeping else []
         first_row = n_lost = 0
         for batch in source.batches(list(dict.fromkeys([*wanted, *kept])), rows_of_a_block(columns.n_classes)):
             weight = None if columns.weight is None else self._numbers(batch, columns.weight, first_row)
             chunk = Chunk(self._matrix(batch, first_row), self._labels(batch, first_row), weight, self.file, first_row)
-            yield chunk._replace(kept={name: batch.column(name) for name in kept}, n_lost=source.n_lost - n_lost)
+            groups = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in columns.groups}
+            further = {name: batch.column(name) for name in kept}
+            yield chunk._replace(kept=further, groups=groups, n_lost=source.n_lost - n_lost)
             first_row, n_lost = first_row + batch.num_rows, source.n_lost
 
     def _check(self, source: Source) -> None:
-        wanted = {*self.columns.classes, self.columns.labels, self.columns.weight} - {None}
+        wanted = {*self.columns.classes, self.columns.labels, self.columns.weight, *self.columns.groups} - {None}
         missing = [str(name) for name in wanted if name not in source.names]
         if missing:
             raise FormatError(
@@ -154,6 +158,7 @@ def table_parts(
     options: Options = None,
     lenient: bool = False,
     bad: list[str] | None = None,
+    groups: Sequence[str] = (),
 ) -> list[TablePart]:
     """One part a file; the columns are those of the first that has rows.
 
@@ -165,7 +170,7 @@ def table_parts(
         with _noting(bad):
             source = open_source(file, options, lenient)
             if columns is None and source.n_rows != 0:
-                columns = _columns_of(source, input_name, values, labels, weight)
+                columns = _columns_of(source, input_name, values, labels, weight, groups)
             sizes[file] = source.n_rows
     if columns is None:
         if bad:
@@ -202,11 +207,11 @@ def _noting(bad: list[str] | None) -> Iterator[None]:
 
 
 def _columns_of(
-    source: Source, input_name: str, values: str | None, labels: str | None, weight: str | None
+    source: Source, input_name: str, values: str | None, labels: str | None, weight: str | None, groups: Sequence[str]
 ) -> Columns | None:
     """What the columns of a file hold; None where it has no rows."""
     names, nested = source.names, source.nested
-    chosen = choose_columns(names, nested, source.file, input_name, values, labels, weight)
+    chosen = choose_columns(names, nested, source.file, input_name, values, labels, weight, groups)
     looked_at = [name for name in (chosen.classes[0], chosen.labels) if name is not None]
     first = next(source.batches(looked_at, FIRST_ROWS), None)
     if first is None or first.num_rows == 0:
@@ -218,7 +223,15 @@ def _columns_of(
     others = tuple(name for name in names if name not in (*chosen.classes, chosen.labels))
     class_names = None if chosen.nested else chosen.names
     return Columns(
-        tuple(chosen.classes), chosen.nested, chosen.labels, weight, n_classes, class_names, text_labels, others
+        tuple(chosen.classes),
+        chosen.nested,
+        chosen.labels,
+        weight,
+        n_classes,
+        class_names,
+        text_labels,
+        others,
+        tuple(groups),
     )
 
 

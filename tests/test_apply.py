@@ -9,59 +9,15 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
 
-from helpers import draw_biased_logits, draw_logits
+from helpers import draw_biased_logits, draw_chain, draw_logits, draw_rows
 from refocal import AutoCalibration, FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling
 from refocal.engine import c_engine
 from refocal.engine.apply import apply
 from refocal.errors import DataError, InputWarning, ShapeError
-from refocal.maps.affine import KINDS
-from refocal.maps.curves import Confidence, OneVsRest, Pieces
-from refocal.maps.steps import Affine, Chain, Floor, Focal, KeepTop, Offset, Temperature
+from refocal.maps.curves import Confidence, Pieces
+from refocal.maps.steps import Chain, Focal, Temperature
 
 pytestmark = pytest.mark.skipif(not c_engine.usable(np.ones((1, 2))), reason="the kernel was not compiled")
-
-
-def rising_curve(rng):
-    """Straight pieces through four points that rise."""
-    knots, values = np.sort(2 * rng.normal(size=4)), np.sort(2 * rng.normal(size=4))
-    slopes = np.diff(values) / np.diff(knots)
-    return Pieces.of([knots], [[[values[0], *values]], [[0.7, *slopes, 0.5]]])
-
-
-def draw_chain(rng, n_classes):
-    """Some steps in an order in which calibrators have them."""
-    own = {
-        "floor": lambda: Floor(-5.0),
-        "affine": lambda: Affine(
-            str(rng.choice(KINDS)),
-            float(rng.uniform(0.5, 3)),
-            rng.uniform(0.5, 2, n_classes).astype(np.float32),
-            rng.normal(size=n_classes).astype(np.float32),
-        ),
-        "offset": lambda: Offset(rng.normal(size=n_classes)),
-        "temperature": lambda: Temperature(float(rng.uniform(0.3, 4))),
-        "focal": lambda: Focal(float(rng.choice([-0.8, -0.3, 0.0, 0.5, 3.0, 20.0]))),
-    }
-    last = [
-        lambda: Confidence(rising_curve(rng)),
-        lambda: Offset(rng.normal(size=n_classes)),
-        lambda: KeepTop((Affine("logits", 1.0, rng.normal(size=(n_classes,) * 2), np.zeros(n_classes)),)),
-    ]
-    if n_classes == 2:
-        last.append(lambda: OneVsRest(rising_curve(rng)))
-    steps = [make() for make in own.values() if rng.random() < 0.5]
-    if rng.random() < 0.6:
-        steps.append(rng.choice(last)())
-    return Chain(tuple(steps))
-
-
-def draw_rows(rng, n_classes):
-    logits = rng.normal(size=(int(rng.integers(1, 40)), n_classes)) * float(rng.choice([0.01, 1, 5, 50, 1000]))
-    if rng.random() < 0.3:  # ties
-        logits = np.round(logits)
-    if rng.random() < 0.3:  # classes that cannot occur
-        logits[:, 1:][rng.random(logits[:, 1:].shape) < 0.3] = -np.inf
-    return logits
 
 
 @pytest.mark.parametrize("seed", range(60))

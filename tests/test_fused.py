@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from helpers import draw_chain, draw_rows
 from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal.calibrators._affine import _loss
 from refocal.calibrators._fitted import focal_point
 from refocal.engine import Block, block, c_engine
+from refocal.maps.affine import KINDS
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone; its passes are not tested here")
-from refocal.engine import triton_engine
+from refocal.engine import triton_affine, triton_apply, triton_engine
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # NumPy's, from the interpreter
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -112,3 +115,38 @@ def test_a_whole_fit_gives_the_cpus_answer(model, monkeypatch):
     found = model.fit(x.to(DEVICE), y.to(DEVICE))
     assert focal_point(found.chain_) == pytest.approx(expected, rel=1e-5, abs=1e-5)
     assert set(found.fit_report_) == {"n_samples", "n_classes", "before", "after", "accuracy_change"}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_chain_is_that_of_the_array_functions(seed):
+    rng = np.random.default_rng(seed)
+    n_classes = int(rng.choice([2, 3, 8, 17, 64]))
+    chain, logits = draw_chain(rng, n_classes), draw_rows(rng, n_classes)
+    program = chain.program
+    for dtype, least in ((np.float64, 1e-12), (np.float32, 1e-6)):
+        x = logits.astype(dtype)
+        exact, by_arrays = (np.exp(chain.log_probabilities(each)) for each in (x.astype(np.float64), x))
+        (scores,) = on_device(np.ascontiguousarray(program.before.scores(x)))
+        found, _ = triton_apply.apply(program, scores)
+        assert np.abs(found.cpu().numpy() - exact).max() <= max(least, 2 * np.abs(by_arrays - exact).max())
+
+
+@pytest.mark.parametrize(("value", "is_suspect"), [(1.0, False), (np.nan, True), (np.inf, True), (-np.inf, True)])
+def test_what_a_check_would_find_is_seen_on_the_way(value, is_suspect):
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    x[3] = value
+    program = TemperatureScaling().fit([[2.0, 0, 0], [0, 2.0, 0], [2.0, 0, 0]], [0, 1, 1]).chain_.program
+    assert triton_apply.apply(program, *on_device(x))[1] is is_suspect
+    assert triton_apply.apply(program, *on_device(np.full((4, 2), 0.5)))[1]  # as probabilities are
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-13), (np.float32, 1e-6)])
+def test_affine_sums_agree(kind, dtype, tolerance):
+    x, y, weight = hard_rows(9, 6, dtype)
+    parameters = 0.3 * np.random.default_rng(0).normal(size=12)
+    for weights in (None, weight):
+        tensors = [None if each is None else on_device(each)[0] for each in (x, y, weights)]
+        ours = triton_affine.affine(*tensors, kind, 1.7, parameters, exact=False).cpu().numpy()
+        expected = _loss(Block(x, y, weights), parameters, False, False, kind, 1.7, 1.0)
+        np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())

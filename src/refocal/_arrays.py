@@ -45,6 +45,11 @@ def is_torch(x: Any) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
+def on_gpu(x: Any) -> bool:
+    """Whether `x` is a torch tensor on a GPU that computes in float64."""
+    return is_torch(x) and x.device.type in ("cuda", "xpu")
+
+
 def without_warnings(function: F) -> F:
     """Silence NumPy's floating-point warnings where log(0) = -inf and exp(-inf) = 0 are meant."""
     return np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore")(function)
@@ -67,6 +72,11 @@ def is_traced(x: Array) -> bool:
     if array_api_compat.is_jax_array(x):
         return isinstance(x, sys.modules["jax"].core.Tracer)
     return False
+
+
+def is_recorded(x: Array) -> bool:
+    """Whether somebody records what is done with a tensor, to compile it or to differentiate."""
+    return is_traced(x) or bool(x.requires_grad and sys.modules["torch"].is_grad_enabled())
 
 
 def as_array(values: Any, argument: str, function: str) -> Array:

@@ -5,16 +5,28 @@ Whatever the number of classes, too few rows lead back to temperature scaling an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from refocal._arrays import Vector, as_floating, row_blocks, without_warnings
+from refocal._arrays import (
+    Array,
+    Vector,
+    as_floating,
+    in_library_of,
+    namespace,
+    on_gpu,
+    row_blocks,
+    to_numpy,
+    without_warnings,
+)
 from refocal.engine import Block, Dataset, Pass
+from refocal.engine.array_engine import GPU_PART
 from refocal.maps.affine import features, transform
 
 # Rows are walked through in blocks of so many numbers: large enough for matrix products, small enough for memory.
@@ -125,51 +137,72 @@ def _unpack(parameters: Vector, n_classes: int, matrix: bool) -> tuple[Vector, V
     return (weights.reshape(n_classes, n_classes) if matrix else weights), intercept
 
 
-@without_warnings
-def features_of(block: Block, kind: str, temperature: float) -> NDArray[Any]:
+def features_of(block: Block, kind: str, temperature: float) -> Array:
     """Z of a block, in float32 or float64; kept with the block for the passes to come."""
     known = (kind, temperature)
     if known not in block.memo:
-        block.memo[known] = features(np, as_floating(block.logits, "logits", "fit")[0], kind, temperature)
-    z: NDArray[Any] = block.memo[known]
-    return z
+        block.memo[known] = _features(block.logits, kind, temperature)
+    return block.memo[known]
+
+
+@without_warnings
+def _features(logits: Array, kind: str, temperature: float) -> Array:
+    x, _ = as_floating(logits, "logits", "fit")
+    return features(namespace(x), x, kind, temperature)
 
 
 def with_features(block: Block, rows: NDArray[np.bool_], kind: str, temperature: float) -> Block:
-    """Some of the rows with nothing but Z, which was computed for all: enough for `fit_affine`."""
+    """Some of the rows with nothing but Z, which was computed for all: enough for `fit_affine`; all of it on a GPU."""
+    if on_gpu(block.logits):
+        return block.take(rows)
     z = features_of(block, kind, temperature)[rows]
     some = Block(z, block.labels[rows], None if block.weight is None else block.weight[rows])
     some.memo[kind, temperature] = z
     return some
 
 
-def _shares(block: Block, total_weight: float) -> Vector:
-    """The weights of a block's rows among all rows."""
-    return np.full(block.n_rows, 1.0 / total_weight) if block.weight is None else block.weight / total_weight
+def _parts(
+    block: Block, kind: str, temperature: float, total_weight: float, step: int = 1
+) -> Iterator[tuple[Any, Array, Array, Array]]:
+    """Every so-manieth row, some at a time: the functions of their library, Z, labels, and shares of all weight.
+
+    On a GPU, where memory is dear and arithmetic is not, Z is computed anew for every pass.
+    """
+    there = on_gpu(block.logits)
+    z = block.logits[::step] if there else features_of(block, kind, temperature)[::step]
+    share = np.full(block.n_rows, 1.0 / total_weight) if block.weight is None else block.weight / total_weight
+    labels, share = block.labels[::step], step * share[::step]
+    for rows in row_blocks(len(z), block.n_classes, entries=GPU_PART if there else BLOCK):
+        some = _features(z[rows], kind, temperature) if there else z[rows]
+        yield namespace(some), some, labels[rows], in_library_of(some, share[rows])
 
 
 def _loss(
     block: Block, parameters: Vector, matrix: bool, exact: bool, kind: str, temperature: float, total_weight: float
 ) -> Vector:
     """A block's part of the log-loss, and of its gradient in (W - I, b)."""
-    z, share = features_of(block, kind, temperature), _shares(block, total_weight)
-    dtype = np.float64 if exact else z.dtype
-    weights, intercept = (part.astype(dtype) for part in _unpack(parameters, z.shape[1], matrix))
-    loss, slope, offset = 0.0, np.zeros(weights.shape), np.zeros(z.shape[1])
-    for rows in row_blocks(len(z), z.shape[1], entries=BLOCK):
-        some, y, w = z[rows].astype(dtype, copy=False), block.labels[rows], share[rows]
+    if not matrix and block.plan.has_affine:
+        return block.affine_sums(kind, temperature, parameters, exact=exact) / total_weight
+    loss, slope, offset = 0.0, 0.0, 0.0
+    for xp, z, y, w in _parts(block, kind, temperature, total_weight):
+        dtype = xp.float64 if exact else z.dtype
+        some = xp.astype(z, dtype, copy=False)
+        device = array_api_compat.device(some)
+        weights, intercept = (
+            xp.asarray(part, dtype=dtype, device=device) for part in _unpack(parameters, z.shape[1], matrix)
+        )
         p = some + transform(some, weights, intercept)
-        p -= p.max(axis=1, keepdims=True)
-        index = np.arange(len(y))
-        at_label = p[index, y].astype(np.float64)
-        np.exp(p, out=p)
-        total = p.sum(axis=1)
-        loss += float(w @ (np.log(total.astype(np.float64)) - at_label))
-        p *= (w / total).astype(dtype)[:, None]
-        p[index, y] -= w.astype(dtype)
-        slope += p.T @ some if matrix else np.einsum("ij,ij->j", p, some)
-        offset += p.sum(axis=0)
-    return np.concatenate([[loss], slope.ravel(), offset])
+        p -= xp.max(p, axis=1, keepdims=True)
+        index = xp.arange(len(y), device=device)
+        at_label = xp.astype(p[index, y], xp.float64)
+        xp.exp(p, out=p)
+        total = xp.sum(p, axis=1)
+        loss += float(w @ (xp.log(xp.astype(total, xp.float64)) - at_label))
+        p *= xp.astype(w / total, dtype)[:, None]
+        p[index, y] -= xp.astype(w, dtype)
+        slope = slope + xp.astype(p.T @ some if matrix else xp.einsum("ij,ij->j", p, some), xp.float64)
+        offset = offset + xp.astype(xp.sum(p, axis=0), xp.float64)
+    return np.concatenate([[loss], to_numpy(slope).ravel(), to_numpy(offset)])
 
 
 def _curvature(
@@ -177,13 +210,11 @@ def _curvature(
 ) -> Vector:
     """A block's part of the diagonal of the log-loss's Hessian at temperature scaling, of `n_rows` or all rows."""
     step = 1 if n_rows is None else max(1, block.n_rows // n_rows)
-    z, share = features_of(block, kind, temperature)[::step], step * _shares(block, total_weight)[::step]
-    slope, offset = np.zeros((z.shape[1], z.shape[1]) if matrix else z.shape[1]), np.zeros(z.shape[1])
-    for rows in row_blocks(len(z), z.shape[1], entries=BLOCK):
-        some = z[rows]
-        p = np.exp(some - some.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
-        p = p * (1.0 - p) * share[rows].astype(z.dtype)[:, None]
-        slope += p.T @ some**2 if matrix else np.einsum("ij,ij->j", p, some**2)
-        offset += p.sum(axis=0)
-    return np.concatenate([slope.ravel(), offset])
+    slope, offset = 0.0, 0.0
+    for xp, z, _, w in _parts(block, kind, temperature, total_weight, step):
+        p = xp.exp(z - xp.max(z, axis=1, keepdims=True))
+        p /= xp.sum(p, axis=1, keepdims=True)
+        p = p * (1.0 - p) * xp.astype(w, z.dtype)[:, None]
+        slope = slope + xp.astype(p.T @ z**2 if matrix else xp.einsum("ij,ij->j", p, z**2), xp.float64)
+        offset = offset + xp.astype(xp.sum(p, axis=0), xp.float64)
+    return np.concatenate([to_numpy(slope).ravel(), to_numpy(offset)])

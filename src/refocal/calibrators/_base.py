@@ -18,9 +18,11 @@ from refocal._arrays import (
     as_array,
     as_floating,
     for_fitting,
+    is_recorded,
     log_probabilities,
     lowest_log_probability,
     namespace,
+    on_gpu,
     take_label,
     to_numpy,
 )
@@ -315,18 +317,18 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def proba_of(self, logits: Array) -> Array:
         """Probabilities from checked logits, like `log_proba_of`."""
-        if isinstance(logits, np.ndarray) and logits.dtype.kind == "f":
+        if is_plain_tensor(logits) or (isinstance(logits, np.ndarray) and logits.dtype.kind == "f"):
             found = apply(self.chain_, logits.reshape(-1, logits.shape[-1]))
             if found is not None:
                 return found.probabilities.reshape(logits.shape)
         return self.chain_.probabilities(logits)
 
     def _is_plain(self, X: Array) -> bool:
-        """Whether these are logits in a NumPy array that need no preparation."""
+        """Whether these are logits in a NumPy array or on a GPU that need no preparation."""
         own = vars(self)
-        is_array = type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind == "f" and X.itemsize <= 8
+        is_array = is_plain_tensor(X) or (type(X) is np.ndarray and X.dtype.kind == "f" and X.itemsize <= 8)
         known = "chain_" in own and "feature_names_in_" not in own and self.input == "logits"
-        return is_array and known and X.shape == (X.shape[0], own["n_features_in_"]) and X.shape[0] > 0
+        return is_array and known and X.ndim == 2 and X.shape[1] == own["n_features_in_"] and X.shape[0] > 0
 
     def _repr_html_inner(self) -> str:
         """scikit-learn's view of the settings, followed by the fitted values; shown in notebooks."""
@@ -357,6 +359,11 @@ def classes_last(X: Array, class_axis: int, function: str) -> Array:
     if not -values.ndim <= class_axis < values.ndim:
         raise ShapeError("class_axis", function, expected=f"an axis of {values.ndim}", got=str(class_axis))
     return namespace(values).moveaxis(values, class_axis, -1)
+
+
+def is_plain_tensor(x: Array) -> bool:
+    """Whether `x` holds floating-point numbers on a GPU, with nobody who records what is done with them."""
+    return on_gpu(x) and x.is_floating_point() and x.itemsize >= 2 and not is_recorded(x)
 
 
 def written(p: Array, out: NDArray[Any] | None) -> Array:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Vector, as_floating, to_numpy
+from refocal._arrays import Array, Vector, as_floating, in_library_of, namespace, on_gpu, to_numpy
 from refocal.calibrators._affine import COARSE_GAIN, SMALL_GAIN, Affine, Penalty, fit_affine, with_features
 from refocal.engine import Block, Dataset
 from refocal.fitting.newton import newton_temperature
@@ -70,16 +71,16 @@ class Scaling(NamedTuple):
         return KeepTop((step,)) if order_preserving else step
 
 
-def scores_of(step: Step, logits: NDArray[Any]) -> NDArray[Any]:
-    """What stands before the focal map."""
-    return np.asarray(Chain((step,)).scores(logits))
+def usable_rows(block: Block, *, there: bool = False) -> Block:
+    """The rows of a block that count, as NumPy arrays in float32 or float64: those of weight 0 are left out.
 
-
-def usable_rows(block: Block) -> Block:
-    """The rows of a block that count, as NumPy arrays in float32 or float64: those of weight 0 are left out."""
-    logits = to_numpy(as_floating(block.logits, "logits", "fit")[0])
-    labels = to_numpy(block.labels).astype(np.int64, copy=False)
-    rows = block if logits is block.logits and labels is block.labels else Block(logits, labels, block.weight)
+    With `there` those on a GPU stay as they are.
+    """
+    rows = block
+    if not (there and on_gpu(block.logits)):
+        logits = to_numpy(as_floating(block.logits, "logits", "fit")[0])
+        labels = to_numpy(block.labels).astype(np.int64, copy=False)
+        rows = block if logits is block.logits and labels is block.labels else Block(logits, labels, block.weight)
     some = None if block.weight is None or block.weight.all() else block.weight > 0.0
     return rows if some is None else rows.take(some)
 
@@ -125,29 +126,32 @@ def out_of_fold(
     *,
     order_preserving: bool = False,
     temperature: float | None = None,
-) -> list[NDArray[Any]]:
+) -> list[Array]:
     """Scores (N, C) of every recipe, each row's by scalings that were fitted without it.
 
     The temperature that they start from is that of the other folds, unless it is given: a single number for all rows
     hardly knows them, and folds without a wrong row have none. Recipes of one kind then share their features.
     """
-    found = [np.empty_like(rows.logits) for _ in recipes]
+    xp, first = namespace(rows.logits), as_floating(rows.logits[:1], "logits", "fit")[0]
+    device = array_api_compat.device(first)
+    found: list[Array] = [xp.empty(rows.logits.shape, dtype=first.dtype, device=device) for _ in recipes]
     rows = rows.take(slice(None))  # what is kept with a block is not needed afterwards
     for i in range(int(fold.max()) + 1):
         held_out = fold == i
+        there = in_library_of(rows.logits, held_out)
         if temperature is None:
             others = rows.take(~held_out)
         else:
             others = with_features(rows, ~held_out, recipes[0].kind, temperature)
         scalings = fit_scalings(others, recipes, COARSE_GAIN, temperature=temperature)
         for scores, scaling in zip(found, scalings, strict=True):
-            scores[held_out] = scores_of(scaling.step(order_preserving=order_preserving), rows.logits[held_out])
+            scores[there] = Chain((scaling.step(order_preserving=order_preserving),)).scores(rows.logits[there])
     return found
 
 
-def losses(rows: Block, scores: NDArray[Any], gamma: float = 0.0, temperature: float = 1.0) -> Vector:
+def losses(rows: Block, scores: Array, gamma: float = 0.0, temperature: float = 1.0) -> Vector:
     """The log-loss of every row under focal temperature scaling of the scores."""
-    return -Block(scores, rows.labels).predictions((gamma,), temperature)[0].label_log_p
+    return np.asarray(-Block(scores, rows.labels).predictions((gamma,), temperature)[0].label_log_p)
 
 
 def mean_and_error(rows: Block, values: Vector) -> tuple[float, float]:
@@ -157,10 +161,9 @@ def mean_and_error(rows: Block, values: Vector) -> tuple[float, float]:
     return mean, float(np.sqrt(np.sum(weight**2 * (values - mean) ** 2)) / weight.sum())
 
 
-def folds(
-    labels: NDArray[np.int64], n_folds: int, seed: int, keys: NDArray[np.uint64] | None = None
-) -> NDArray[np.int64]:
+def folds(labels: Array, n_folds: int, seed: int, keys: NDArray[np.uint64] | None = None) -> NDArray[np.int64]:
     """A fold for each row, every class spread evenly over them; with keys a row's fold does not depend on its place."""
+    labels = to_numpy(labels)
     if keys is None:
         shuffled = np.random.default_rng(seed).permutation(len(labels))
     else:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from refocal._arrays import row_blocks, to_numpy
+from refocal._arrays import Array, namespace, on_gpu, row_blocks, to_numpy
 from refocal.engine import Block, Dataset, Predictions
+from refocal.engine.array_engine import GPU_PART
 from refocal.engine.scoring import describe
 from refocal.fitting import Solution, Surface
 from refocal.maps.steps import Chain, Focal, Temperature
@@ -82,22 +82,22 @@ class Predictors:
 
     chains: tuple[Chain, ...]
 
-    def __call__(self, block: Block) -> Iterator[tuple[Predictions, NDArray[np.bool_]]]:
+    def __call__(self, block: Block) -> Iterator[tuple[Predictions, Array]]:
         for chain in self.chains:
             yield predictions_of(chain, block)
 
 
-def predictions_of(chain: Chain, block: Block) -> tuple[Predictions, NDArray[np.bool_]]:
-    """The measured predictions of a chain, and which of them are correct.
+def predictions_of(chain: Chain, block: Block) -> tuple[Predictions, Array]:
+    """The measured predictions of a chain, and which of them are correct; on the block's device.
 
     A temperature and a focal map at its end are computed by the engine of the block.
     """
     first, gamma, temperature = chain.split()
     if not first.steps:
-        return block.predictions((gamma,), temperature)[0], block.correct
+        return block.predictions_there((gamma,), temperature)[0], block.correct_there
     parts = []
-    for rows in row_blocks(block.n_rows, block.n_classes, entries=ENTRIES):
+    for rows in row_blocks(block.n_rows, block.n_classes, GPU_PART if on_gpu(block.logits) else ENTRIES):
         part = Block(first.scores(block.logits[rows, :]), block.labels[rows])
-        parts.append((*part.predictions((gamma,), temperature)[0], part.correct))
-    *found, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Predictions(*found), block.correct if chain.keeps_order else correct
+        parts.append((*part.predictions_there((gamma,), temperature)[0], part.correct_there))
+    *found, correct = (namespace(*column).concat(column) for column in zip(*parts, strict=True))
+    return Predictions(*found), block.correct_there if chain.keeps_order else correct

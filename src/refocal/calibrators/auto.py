@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from refocal._arrays import Vector
+from refocal._arrays import Vector, to_numpy
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._confidence import draft_tail, fit_tail, losses_of, two_class_step
 from refocal.calibrators._crossfit import (
@@ -25,7 +26,7 @@ from refocal.calibrators._fitted import Fitted, HasFocalPoint
 from refocal.calibrators.focal_structured import MATRICES, TEMPERATURE, VECTOR
 from refocal.calibrators.scaling import check_cross_fitting
 from refocal.engine import Block, Dataset
-from refocal.engine.blocked import row_keys
+from refocal.engine.blocked import Keys, row_keys
 from refocal.errors import FitWarning, warn
 from refocal.fitting.newton import newton_temperature
 from refocal.maps.steps import Chain, KeepTop, Step, Temperature
@@ -181,9 +182,17 @@ def _sample(dataset: Dataset) -> tuple[Block, Dataset]:
     if not isinstance(dataset, Block):
         rows: Block = dataset.look(usable_rows, min(n_rows, dataset.n_rows))
         return rows, (rows if rows.n_rows == dataset.n_rows else dataset)
-    usable = usable_rows(dataset)
-    rows = usable.take(np.argsort(row_keys(usable), kind="stable")[:n_rows])
+    usable = usable_rows(dataset, there=dataset.n_classes > 2)
+    rows = usable.take(_first(row_keys(usable), n_rows))
     return rows, (rows if rows.n_rows == usable.n_rows else usable)
+
+
+def _first(keys: Keys, n_rows: int) -> NDArray[np.int64]:
+    """Where the smallest keys are, in their order; equal ones as they come."""
+    if n_rows >= len(keys):
+        return np.argsort(keys, kind="stable")
+    small = np.flatnonzero(keys <= np.partition(keys, n_rows - 1)[n_rows - 1])
+    return small[np.argsort(keys[small], kind="stable")][:n_rows]
 
 
 def _laplace_temperature(rows: Block) -> float:
@@ -249,7 +258,7 @@ def _warnings(rows: Block, choice: dict[str, Any]) -> list[str]:
         return []
     tried = choice["log_loss_out_of_fold"]
     found = tried.get(choice["name"], math.nan)
-    share = np.bincount(rows.labels, weights=rows.weight, minlength=rows.n_classes) / rows.total_weight
+    share = np.bincount(to_numpy(rows.labels), weights=rows.weight, minlength=rows.n_classes) / rows.total_weight
     base_rate = -float(np.sum(share[share > 0.0] * np.log(share[share > 0.0])))
     before = rows.average(losses(rows, rows.logits))
     words = {"predicting the share of each class": base_rate, "no calibration": before}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize
 
-from refocal._arrays import Vector
+from refocal._arrays import Vector, to_numpy
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._fitted import Fitted, predictions_of
 from refocal.engine import Dataset
@@ -59,7 +59,7 @@ class EnsembleTemperatureScaling(Calibrator):
         block = self._block_of(dataset)
         solution = newton_temperature(block)
         members = (Temperature(solution.temperature), Chain(), Uniform())
-        log_p = np.stack([predictions_of(Chain((member,)), block)[0].label_log_p for member in members])
+        log_p = np.stack([to_numpy(predictions_of(Chain((member,)), block)[0].label_log_p) for member in members])
         return Fitted(Chain((Mixture(members, _mixture(log_p, block.weight)),)), solution)
 
 

@@ -16,13 +16,13 @@ from refocal.calibrators._crossfit import (
     losses,
     mean_and_error,
     out_of_fold,
-    scores_of,
     usable_rows,
 )
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators.scaling import AffineCalibrator, behind, check_cross_fitting, untouched
 from refocal.engine import Block, Dataset
 from refocal.fitting import Solution, Surface, find
+from refocal.maps.steps import Chain
 
 # The candidates: temperature scaling alone, a vector, and matrices with strong to weak ridges.
 TEMPERATURE = Recipe("tempered", None)
@@ -91,11 +91,11 @@ class FocalStructuredScaling(AffineCalibrator):
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)
-        rows, keep = usable_rows(self._block_of(dataset)), bool(self.order_preserving)
+        rows, keep = usable_rows(self._block_of(dataset), there=True), bool(self.order_preserving)
         recipes = _candidates(rows.n_rows, rows.n_classes)
         if rows.n_rows < max(MIN_ROWS, self.n_folds):
             (scaling,) = fit_scalings(rows, [TEMPERATURE])
-            self._search(rows, scores_of(scaling.step(), rows.logits))  # bad settings are errors on few rows too
+            self._search(rows, Chain((scaling.step(),)).scores(rows.logits))  # bad settings are errors on few rows too
             step = scaling.step(order_preserving=keep)
             return behind(step, untouched(scaling), None, TEMPERATURE.describe(scaling))
         fold = folds(rows.labels, self.n_folds, self.random_state)

@@ -98,7 +98,7 @@ class RidgeScaling(AffineCalibrator):
         dataset.start()
         if not isinstance(dataset, Block):
             return self._fit_once(dataset, strength or 1.0)
-        rows = usable_rows(dataset)
+        rows = usable_rows(dataset, there=True)
         few = rows.n_rows < max(MIN_ROWS, self.n_folds)
         large = self._matrix and rows.n_classes**2 > MAX_ENTRIES * rows.n_rows
         if strength is None and not (few or large):

@@ -1,15 +1,16 @@
-"""Probabilities from logits in one compiled pass, for chains whose steps the C engine supports."""
+"""Probabilities from logits in one pass, for chains whose steps the C engine or the Triton engine supports."""
 
 from __future__ import annotations
 
 import functools
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import in_half, row_blocks
+from refocal._arrays import Array, in_half, on_gpu, row_blocks
 from refocal.engine import c_engine
 from refocal.maps.steps import BLOCK, Chain, Program
 
@@ -20,12 +21,12 @@ NOT_NUMBERS, NOT_PROBABILITIES = 1, 2
 class Applied(NamedTuple):
     """Probabilities, and whether the logits need a closer look."""
 
-    probabilities: NDArray[Any]
+    probabilities: Array
     is_suspect: bool
     """NaN, +inf or a row of -inf was among the logits, or all rows sum to 1 as those of probabilities do."""
 
 
-def apply(chain: Chain, logits: NDArray[Any], out: NDArray[Any] | None = None) -> Applied | None:
+def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None) -> Applied | None:
     """The chain's probabilities of logits (N, C), in their precision; None if the engine does not support the chain.
 
     The rows need not be checked first: the pass itself reports bad values.
@@ -36,7 +37,11 @@ def apply(chain: Chain, logits: NDArray[Any], out: NDArray[Any] | None = None) -
     True
     """
     program = chain.program
-    if program.n_classes not in (None, logits.shape[1]) or not c_engine.usable(logits):
+    if program.n_classes not in (None, logits.shape[1]):
+        return None
+    if on_gpu(logits):
+        return _apply_there(program, logits)
+    if not c_engine.usable(logits):
         return None
     p = np.empty(logits.shape, dtype=logits.dtype) if out is None else out
     n_threads = c_engine.n_threads() if logits.size >= c_engine.THREADS_FROM else 1
@@ -47,6 +52,19 @@ def apply(chain: Chain, logits: NDArray[Any], out: NDArray[Any] | None = None) -
         with ThreadPoolExecutor(n_threads) as threads:
             seen = functools.reduce(_together, threads.map(run, row_blocks(logits.shape[0], logits.shape[1], BLOCK)))
     return Applied(p, seen != NOT_PROBABILITIES)
+
+
+def _apply_there(program: Program, logits: Array) -> Applied | None:
+    """The same on a GPU; None where its engine cannot read the rows."""
+    if find_spec("triton") is None:
+        return None
+    from refocal.engine import triton_apply, triton_engine
+
+    x = program.before.scores(logits) if program.before.steps else logits
+    if not triton_engine.usable(x):
+        return None
+    found, is_suspect = triton_apply.apply(program, x)
+    return Applied(found.to(logits.dtype), is_suspect)
 
 
 def _is_known(array: NDArray[Any], program: Program) -> bool:

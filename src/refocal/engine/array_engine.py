@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Array, as_floating, is_torch, namespace, take_label, to_numpy, without_warnings
+from refocal._arrays import Array, as_floating, namespace, on_gpu, take_label, to_numpy, without_warnings
 from refocal._validation import LARGE
 from refocal.engine.protocol import Plan
 from refocal.maps.derivatives import derivatives
@@ -99,8 +99,3 @@ def _sums(xp: Any, terms: tuple[Array, ...], weight: Array) -> Array:
     rows = xp.stack(terms)
     rows = rows.double() if on_gpu(rows) else to_numpy(rows).astype("float64")
     return (rows if weight is None else rows * weight).sum(-1)
-
-
-def on_gpu(x: Array) -> bool:
-    """Whether `x` is a torch tensor on a GPU that computes in float64."""
-    return is_torch(x) and x.device.type in ("cuda", "xpu")

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, Vector, as_floating, is_torch, namespace, row_blocks, to_numpy
+from refocal._arrays import Array, Vector, as_floating, is_torch, namespace, on_gpu, row_blocks, to_numpy
 from refocal._groups import Groups
 from refocal.engine import array_engine, c_engine
-from refocal.engine.array_engine import LARGE_SINGLE, on_gpu
+from refocal.engine.array_engine import LARGE_SINGLE
 from refocal.engine.dataset import Dataset, sample_rows
 from refocal.engine.passes import Pass
 from refocal.engine.protocol import Engine
@@ -30,14 +30,16 @@ GAP_ENTRIES = 1 << 20
 class Predictions(NamedTuple):
     """What calibration is measured on, for each row: log p of the label, p of the top class, the sum of all p².
 
+    In float64, as NumPy arrays; `Block.predictions_there` leaves them on a GPU.
+
     >>> (found,) = Block(np.log([[0.8, 0.2]]), np.array([1])).predictions((0.0,), 1.0)
     >>> found.confidence.round(3), found.squares.round(3)
     (array([0.8]), array([0.68]))
     """
 
-    label_log_p: Vector
-    confidence: Vector
-    squares: Vector
+    label_log_p: Array
+    confidence: Array
+    squares: Array
 
 
 class Block(Dataset):
@@ -58,7 +60,8 @@ class Block(Dataset):
         self, logits: Array, labels: Array, weight: Vector | None = None, groups: Groups | None = None
     ) -> None:
         super().__init__()
-        if is_torch(logits) and logits.device.type == "cpu" and "bfloat16" not in str(logits.dtype):
+        on_cpu = is_torch(logits) and logits.device.type == "cpu" and not on_gpu(logits)
+        if on_cpu and "bfloat16" not in str(logits.dtype):
             logits, labels = to_numpy(logits), to_numpy(labels)  # the same memory, seen by NumPy
         self.logits, self.labels, self.weight, self.groups = logits, labels, weight, groups or {}
         self.n_rows, self.n_classes = map(int, logits.shape)
@@ -80,6 +83,8 @@ class Block(Dataset):
         """Some of the rows: a slice, or an index or mask of NumPy arrays."""
         weight = None if self.weight is None else self.weight[rows]
         groups = {name: column[rows] for name, column in self.groups.items()}
+        if on_gpu(self.logits) and not isinstance(rows, slice):
+            rows = namespace(self.logits).asarray(rows, device=self.logits.device)
         return Block(self.logits[rows, :], self.labels[rows], weight, groups)
 
     def raised(self, floor: float | None) -> Block:
@@ -102,14 +107,20 @@ class Block(Dataset):
         return question(self if n_rows >= self.n_rows else self.part(n_rows))
 
     @cached_property
-    def _inspected(self) -> tuple[NDArray[np.bool_], float]:
+    def _inspected(self) -> tuple[Array, float]:
         correct, distances = zip(*self._over_parts(self.engine.inspect), strict=True)
-        return np.concatenate([to_numpy(each) for each in correct]), sum(map(float, distances))
+        return namespace(*correct).concat(correct), sum(map(float, distances))
 
     @property
+    def correct_there(self) -> Array:
+        """As `correct`, on a GPU where the logits are there."""
+        return self._inspected[0] if on_gpu(self.logits) else self.correct
+
+    @cached_property
     def correct(self) -> NDArray[np.bool_]:
         """Whether each row's largest logit (the first of equal ones) belongs to its label."""
-        return self._inspected[0]
+        found: NDArray[np.bool_] = to_numpy(self._inspected[0])
+        return found
 
     @property
     def total_gap(self) -> float:
@@ -138,11 +149,27 @@ class Block(Dataset):
         """What `curvature` gives, summed over the rows: the value and its derivatives γ, b, γγ, γb, bb; b = 1/T."""
         return self._sum(self.engine.focal, gamma, 1.0 / temperature, rough=rough)
 
+    def affine_sums(self, kind: str, temperature: float, parameters: Vector, *, exact: bool) -> Vector:
+        """Log-loss of a diagonal affine map and its gradient in (W - I, b), summed; where `plan.has_affine`."""
+        from refocal.engine.triton_affine import affine
+
+        x, y, weight = self.logits, self.labels, self._weight
+        return np.asarray(to_numpy(affine(x, y, weight, kind, temperature, parameters, exact=exact)))
+
     def predictions(self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False) -> list[Predictions]:
         """The predictions at one temperature for several γ, which share the softmax."""
         self.passes += len(gammas)
         parts = self._over_parts(self.engine.predict, gammas, 1.0 / temperature, rough=rough)
         table = np.concatenate([to_numpy(part) for part in parts], axis=-1).astype(np.float64, copy=False)
+        return [Predictions(*table[:, i]) for i in range(len(gammas))]
+
+    def predictions_there(self, gammas: tuple[float, ...], temperature: float) -> list[Predictions]:
+        """As `predictions`, on a GPU where the logits are there."""
+        if not on_gpu(self.logits):
+            return self.predictions(gammas, temperature)
+        self.passes += len(gammas)
+        parts = self._over_parts(self.engine.predict, gammas, 1.0 / temperature)
+        table = namespace(*parts).concat(parts, axis=-1).double()
         return [Predictions(*table[:, i]) for i in range(len(gammas))]
 
     def measure(self, metric: Any, gamma: float, temperature: float) -> float:
@@ -151,9 +178,11 @@ class Block(Dataset):
         weights = {} if self.weight is None else {"sample_weight": self.weight}
         return float(metric(to_numpy(self.labels), probabilities, **weights))
 
-    def average(self, values: Vector) -> float:
+    def average(self, values: Array) -> float:
         """The weighted mean of one number per row."""
-        return float(values.mean()) if self.weight is None else float(values @ self.weight) / self.total_weight
+        if self.weight is None:
+            return float(values.mean())
+        return float(values @ (self._weight if on_gpu(values) else self.weight)) / self.total_weight
 
     def _sum(self, function: Callable[..., Array], *settings: float, rough: bool) -> Vector:
         """The sum of a pass over all rows; one transfer from the device for all of them."""

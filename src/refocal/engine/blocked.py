@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Vector, lowest_log_probability
+from refocal._arrays import Vector, lowest_log_probability, to_numpy
 from refocal._validation import LARGE, SMALL, sum_of_parts, warn_of_sums
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset, sample_rows
@@ -209,9 +209,9 @@ def _raised(task: Callable[[Block], Any], floor: float, block: Block) -> Any:
 def row_keys(block: Block) -> Keys:
     """Well-mixed integers, one per row, each computed from its row alone."""
     columns = np.unique(np.linspace(0, block.logits.shape[1] - 1, KEY_COLUMNS).astype(np.int64))
-    keys: Keys = block.labels.astype(np.uint64)
+    keys: Keys = to_numpy(block.labels).astype(np.uint64)
     for column in columns:
-        bits = block.logits[:, column].astype(np.float64).view(np.uint64)
+        bits = to_numpy(block.logits[:, column]).astype(np.float64).view(np.uint64)
         keys = (keys ^ (bits >> np.uint64(32)) ^ bits) * np.uint64(0x9E3779B97F4A7C15)
         keys ^= keys >> np.uint64(29)
     return keys

@@ -21,6 +21,8 @@ class Plan(NamedTuple):
     """The machine epsilon of what is computed."""
     has_rough: bool = False
     """Whether there is a faster mode with six digits."""
+    has_affine: bool = False
+    """Whether there is a pass of diagonal affine maps (`triton_affine`)."""
 
 
 class Engine(Protocol):

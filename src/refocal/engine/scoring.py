@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Vector, row_blocks, to_numpy
+from refocal._arrays import Array, Vector, in_library_of, namespace, on_gpu, row_blocks
 from refocal.engine.block import Block, Predictions
 from refocal.engine.dataset import Dataset
 from refocal.engine.passes import Pass
-from refocal.metrics._bins import equal_mass_ece
+from refocal.metrics._bins import equal_mass_ece, norm_of_gaps, quantile_bins
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 
 Predict = Callable[[Block], Iterable[tuple[Predictions, NDArray[np.bool_]]]]
@@ -126,6 +126,8 @@ def score_points(
     dataset: Dataset, points: list[tuple[float, float]], resolutions: tuple[int, ...], bits: int = SEARCH_BITS
 ) -> Scores:
     """Scores of points (γ, T), with the mean of the ECEs at these numbers of bins by histograms."""
+    if isinstance(dataset, Block) and on_gpu(dataset.logits):
+        return _scores_there(dataset, points, resolutions)
     parts: list[Scores] = []
     for first in range(0, len(points), POINTS):
         some = tuple(points[first : first + POINTS])
@@ -137,6 +139,18 @@ def score_points(
             )
         )
     return Scores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _scores_there(block: Block, points: list[tuple[float, float]], resolutions: tuple[int, ...]) -> Scores:
+    """Scores of rows on a GPU, where a sort of them takes less time than a pass: without histograms."""
+    found: dict[tuple[float, float], tuple[float, float, float]] = {}
+    for temperature in dict.fromkeys(t for _, t in points):
+        gammas = tuple(dict.fromkeys(g for g, t in points if t == temperature))
+        for gamma, each in zip(gammas, block.predictions_there(gammas, temperature), strict=True):
+            bins = quantile_bins(each.confidence, block.correct_there, block.weight, resolutions) if resolutions else []
+            error = float(np.mean([norm_of_gaps(one, "l1") for one in bins])) if bins else 0.0
+            found[gamma, temperature] = -block.average(each.label_log_p), block.average(squared_errors(each, block)), error
+    return Scores(*np.array([found[point] for point in points]).T)
 
 
 def measure(dataset: Dataset, predict: Predict, n_bins: int, cells: tuple[CalibrationHistogram, ...]) -> Measures:
@@ -160,20 +174,22 @@ def is_settled(found: Measures) -> bool:
     return max(each.error_bound for each in found.calibration) <= ECE_BOUND
 
 
-def squared_errors(found: Predictions, block: Block) -> Vector:
+def squared_errors(found: Predictions, block: Block) -> Array:
     """The Brier score of each row; of two classes that of class 1 alone."""
+    xp = namespace(found.label_log_p)
     if block.n_classes == 2:
-        return np.square(np.expm1(found.label_log_p))
-    return np.asarray(found.squares - 2.0 * np.exp(found.label_log_p) + 1.0)
+        return xp.expm1(found.label_log_p) ** 2
+    return found.squares - 2.0 * xp.exp(found.label_log_p) + 1.0
 
 
-def _measured_on(found: Predictions, correct: NDArray[np.bool_], block: Block) -> tuple[Vector, NDArray[np.bool_]]:
+def _measured_on(found: Predictions, correct: Array, block: Block) -> tuple[Array, Array]:
     """What the ECE of a report is measured on: the probability of class 1 of two, or else of the top class."""
     if block.n_classes != 2:
         return found.confidence, correct
-    happened = to_numpy(block.labels) == 1
+    xp = namespace(found.confidence)
+    happened = in_library_of(found.confidence, block.labels) == 1
     # Not from the label's probability: equal scores would differ in their last digit by what happened.
-    return np.where(correct == happened, found.confidence, 1.0 - found.confidence), happened
+    return xp.where(correct == happened, found.confidence, 1.0 - found.confidence), happened
 
 
 def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict[str, float]]:
@@ -192,11 +208,11 @@ def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict
     ]
 
 
-def _exact_measures(found: Predictions, correct: NDArray[np.bool_], block: Block) -> dict[str, float]:
-    weight, squares = block.weight, squared_errors(found, block)
+def _exact_measures(found: Predictions, correct: Array, block: Block) -> dict[str, float]:
+    xp = namespace(found.label_log_p)
     return {
-        "log_loss": float(-np.average(found.label_log_p, weights=weight)),
-        "ece": equal_mass_ece(*_measured_on(found, correct, block), weight),
-        "brier_score": float(np.average(squares, weights=weight)),
-        "accuracy": float(np.average(correct, weights=weight)),
+        "log_loss": -block.average(found.label_log_p),
+        "ece": equal_mass_ece(*_measured_on(found, correct, block), block.weight),
+        "brier_score": block.average(squared_errors(found, block)),
+        "accuracy": block.average(xp.astype(correct, xp.float64)),
     }

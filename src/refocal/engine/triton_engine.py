@@ -16,6 +16,7 @@ from torch import Tensor
 from refocal._validation import LARGE
 from refocal.engine.array_engine import LARGE_SINGLE
 from refocal.engine.protocol import Plan
+from refocal.engine.triton_affine import MAX_CLASSES as MAX_AFFINE
 
 # Rows longer than this no longer fit the registers of a program.
 MAX_CLASSES = 1 << 14
@@ -51,6 +52,13 @@ def _log1p_ratio(r):
 
 
 @triton.jit
+def _within_reach(raw):
+    """As in array_engine.within_reach."""
+    reach = FAR if raw.dtype == tl.float64 else FAR_SINGLE
+    return tl.where((raw < -reach) & (raw > float("-inf")), -reach, raw)
+
+
+@triton.jit
 def _load(logits, labels, stride, n_rows, n_classes, ROWS: tl.constexpr, CLASSES: tl.constexpr):
     """A tile of rows less their top, -inf at the top itself; the label's distance, and where the label is the top."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -59,13 +67,10 @@ def _load(logits, labels, stride, n_rows, n_classes, ROWS: tl.constexpr, CLASSES
     x = tl.load(logits + row[:, None] * stride + j, mask=inside, other=float("-inf"))
     x = x if x.dtype == tl.float64 else x.to(tl.float32)
     x = tl.where((row < n_rows)[:, None], x, tl.where(j == 0, 0.0, float("-inf")))  # rows behind the last: harmless
-    at = tl.argmax(x, axis=1, tie_break_left=True)
-    top = tl.max(x, axis=1)
-    y = tl.load(labels + row, mask=row < n_rows, other=0).to(tl.int32)
-    raw = x - top[:, None]
-    reach = FAR if raw.dtype == tl.float64 else FAR_SINGLE  # as in array_engine.within_reach
-    raw = tl.where((raw < -reach) & (raw > float("-inf")), -reach, raw)
-    at_label = tl.max(tl.where(j == y[:, None], raw, float("-inf")), axis=1)
+    top, at = tl.max(x, axis=1, return_indices=True)
+    y = tl.load(labels + row, mask=row < n_rows, other=0).to(tl.int64)
+    own = tl.load(logits + row * stride + y, mask=row < n_rows, other=0.0).to(x.dtype)
+    raw, at_label = _within_reach(x - top[:, None]), _within_reach(own - top)
     return row, tl.where(j == at[:, None], float("-inf"), raw), at_label, y == at
 
 
@@ -95,14 +100,26 @@ def _top(below, total, some, slope):
 
 
 @triton.jit
-def _other(q, log_q):
-    """kernel.c, other: log(1-q), q/(1-q), h(q)."""
-    doubled = q > 0.29289321881345254
-    f = tl.where(doubled, 1.0 - 2.0 * q, -q)
-    log_not_q = _twice_atanh(f / (2.0 + f))
-    log_not_q = tl.where(doubled, log_not_q - LN2, log_not_q)
-    odds = q / (1.0 - q)
-    return log_not_q, odds, -log_q * odds
+def _log_not(q):
+    """log(1-q) of q up to 1/2: with all digits in double; in single, with those that count beside 1."""
+    if q.dtype == tl.float64:
+        doubled = q > 0.29289321881345254
+        f = tl.where(doubled, 1.0 - 2.0 * q, -q)
+        found = _twice_atanh(f / (2.0 + f))
+        return tl.where(doubled, found - LN2, found)
+    near = -q * (1.0 + q * (0.5 + q * (1.0 / 3.0 + q * (0.25 + q * (0.2 + q * (1.0 / 6.0))))))
+    return tl.where(q < 0.0625, near, tl.log(1.0 - q))
+
+
+@triton.jit
+def _other(q, log_q, gamma):
+    """kernel.c, other: log(1-q), q/(1-q), h(q), and 1/(1 + γ h(q)); one division for both."""
+    rest = 1.0 - q
+    low = -log_q * q
+    bent = rest + gamma * low
+    both = 1.0 / (rest * bent)
+    per_rest = both * bent
+    return _log_not(q), q * per_rest, low * per_rest, rest * rest * both
 
 
 @triton.jit
@@ -134,13 +151,14 @@ def _top_curve(rest, log_not_q, h, gamma, mean, variance):
 
 
 @triton.jit
-def _label(at_label, is_top, below, safe, rest, log_norm, slope):
+def _label(at_label, is_top, below, safe, rest, log_norm, gamma, slope):
     """kernel.c, label_of: the label as if it were not the top."""
     possible = at_label > float("-inf")
     raw = tl.where(possible, at_label, 0.0)
     q = tl.exp((raw - below) * slope) * (rest / (1.0 + rest) / safe)
-    log_not_q, odds, h = _other(tl.where(possible & (is_top == 0), q, 0.0), raw * slope - log_norm)
-    return raw, log_not_q, odds, h, possible
+    q = tl.where(possible & (is_top == 0), q, 0.0)
+    log_not_q, odds, h, damp = _other(q, raw * slope - log_norm, gamma)
+    return raw, log_not_q, odds, h, damp, possible
 
 
 @triton.jit
@@ -195,8 +213,7 @@ def _focal_kernel(
     possible = e > 0.0
     raw = tl.where(possible, raw, 0.0)
     gap = raw * slope
-    log_not_q, odds, h = _other(e * (not_top / safe)[:, None], gap - log_norm[:, None])
-    damp = 1.0 / (1.0 + gamma * h)
+    log_not_q, odds, h, damp = _other(e * (not_top / safe)[:, None], gap - log_norm[:, None], gamma)
     p = tl.exp(gap - gamma * (log_not_q - top_log_not_q[:, None])) * ((1.0 + gamma * top_h)[:, None] * damp)
     p = tl.where(possible, p, 0.0)
     g, b, gg, gb, bb = _others_curve(log_not_q, odds, h, damp, gamma, raw - mean[:, None], curvature[:, None])
@@ -206,12 +223,11 @@ def _focal_kernel(
     norm = 1.0 / (1.0 + w)
     mean_g = tl.sum(p * g, axis=1) * norm
     mean_b = tl.sum(p * b, axis=1) * norm
-    mean_gg = tl.sum(p * (gg - t_gg[:, None] + g * g), axis=1) * norm - mean_g * mean_g
-    mean_gb = tl.sum(p * (gb - t_gb[:, None] + g * b), axis=1) * norm - mean_g * mean_b
-    mean_bb = tl.sum(p * (bb - t_bb[:, None] + b * b), axis=1) * norm - mean_b * mean_b
+    mean_gg = (tl.sum(p * (gg + g * g), axis=1) - w * t_gg) * norm - mean_g * mean_g
+    mean_gb = (tl.sum(p * (gb + g * b), axis=1) - w * t_gb) * norm - mean_g * mean_b
+    mean_bb = (tl.sum(p * (bb + b * b), axis=1) - w * t_bb) * norm - mean_b * mean_b
 
-    y_raw, y_log, y_odds, y_h, y_possible = _label(at_label, is_top, below, safe, rest, log_norm, slope)
-    y_damp = 1.0 / (1.0 + gamma * y_h)
+    y_raw, y_log, y_odds, y_h, y_damp, y_possible = _label(at_label, is_top, below, safe, rest, log_norm, gamma, slope)
     g, b, gg, gb, bb = _others_curve(y_log, y_odds, y_h, y_damp, gamma, y_raw - mean, curvature)
     gap_y = _focal_gap(y_raw, y_log, y_h, y_possible, is_top, top_log_not_q, top_h, gamma, slope)
     _add(out, 0, 6, _log1p(w) - gap_y, row, weights, n_rows, HAS_WEIGHTS)
@@ -234,15 +250,17 @@ def _predict_kernel(
     possible = e > 0.0
     gap = tl.where(possible, raw * slope, 0.0)
     scale = (rest / (1.0 + rest) / safe)[:, None]
-    log_not_q, _, h = _other(e * scale, gap - log_norm[:, None])
-    apart = log_not_q - top_log_not_q[:, None]
-    y_raw, y_log, _, y_h, y_possible = _label(at_label, is_top, below, safe, rest, log_norm, slope)
+    q, log_q = e * scale, gap - log_norm[:, None]
+    apart = _log_not(q) - top_log_not_q[:, None]
     for k in range(n_gammas):
         gamma = tl.load(settings + 1 + k).to(raw.dtype)
-        p = tl.exp(gap - gamma * apart) * ((1.0 + gamma * top_h)[:, None] / (1.0 + gamma * h))
+        rest_q = 1.0 - q
+        damp = rest_q / (rest_q - gamma * log_q * q)  # 1/(1 + γ h(q))
+        p = tl.exp(gap - gamma * apart) * ((1.0 + gamma * top_h)[:, None] * damp)
         p = tl.where(possible, p, 0.0)
         w = tl.sum(p, axis=1)
         norm = 1.0 / (1.0 + w)
+        y_raw, y_log, _, y_h, _, y_possible = _label(at_label, is_top, below, safe, rest, log_norm, gamma, slope)
         gap_y = _focal_gap(y_raw, y_log, y_h, y_possible, is_top, top_log_not_q, top_h, gamma, slope)
         at = k * n_rows + row
         tl.store(log_p + at, gap_y - _log1p(w), mask=row < n_rows)
@@ -266,7 +284,8 @@ def usable(logits: Any) -> bool:
 def plan(logits: Any) -> Plan:
     """All rows at once."""
     precision = torch.finfo(torch.float64 if logits.dtype == torch.float64 else torch.float32).eps
-    return Plan(int(logits.shape[0]) * int(logits.shape[1]), 1, float(precision))
+    n_rows, n_classes = map(int, logits.shape)
+    return Plan(n_rows * n_classes, 1, float(precision), has_affine=n_classes <= MAX_AFFINE)
 
 
 def temperature(x: Tensor, y: Tensor, weight: Tensor | None, slope: float, *, rough: bool = False) -> Tensor:
@@ -281,7 +300,7 @@ def focal(x: Tensor, y: Tensor, weight: Tensor | None, gamma: float, slope: floa
 
 def predict(x: Tensor, y: Tensor, gammas: tuple[float, ...], slope: float, *, rough: bool = False) -> Tensor:
     """See `Engine.predict`."""
-    grid, tile = _grid(x)
+    grid, tile = tile_of(x)
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     out = torch.empty(3, len(gammas), len(x), dtype=dtype, device=x.device)
     settings = _on_device(x, slope, *gammas)
@@ -291,7 +310,7 @@ def predict(x: Tensor, y: Tensor, gammas: tuple[float, ...], slope: float, *, ro
 
 def inspect(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """See `Engine.inspect`."""
-    grid, tile = _grid(x)
+    grid, tile = tile_of(x)
     correct = torch.empty(len(x), dtype=torch.bool, device=x.device)
     out = torch.empty(*grid, 1, dtype=torch.float64, device=x.device)
     _inspect_kernel[grid](x, y.contiguous(), correct, out, x.stride(0), *x.shape, **tile)
@@ -299,7 +318,7 @@ def inspect(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sums(kernel: Any, width: int, x: Tensor, y: Tensor, weight: Tensor | None, *settings: float) -> Tensor:
-    grid, tile = _grid(x)
+    grid, tile = tile_of(x)
     out = torch.empty(*grid, width, dtype=torch.float64, device=x.device)
     weights = out if weight is None else weight.contiguous()
     kernel[grid](
@@ -314,8 +333,8 @@ def _on_device(x: Tensor, *settings: float) -> Tensor:
     return torch.tensor(settings, dtype=torch.float64).to(x.device)
 
 
-def _grid(x: Tensor) -> tuple[tuple[int], dict[str, int]]:
-    """How many programs, and the tile of each."""
+def tile_of(x: Tensor) -> tuple[tuple[int], dict[str, int]]:
+    """How many programs, the tile of each, and its warps."""
     classes = triton.next_power_of_2(x.shape[-1])
     rows = max(1, TILE // classes)
-    return (triton.cdiv(len(x), rows),), {"ROWS": rows, "CLASSES": classes}
+    return (triton.cdiv(len(x), rows),), {"ROWS": rows, "CLASSES": classes, "num_warps": max(4, classes >> 10)}

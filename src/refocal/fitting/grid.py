@@ -163,13 +163,15 @@ def scan_points(block: Block, objective: Objective, gammas: Vector, temperatures
 
 def evaluate(block: Block, objective: Objective, gamma: float, temperature: float) -> tuple[float, float]:
     """Log-loss and error of one point."""
-    (found,) = block.predictions((gamma,), temperature)
+    (found,) = block.predictions_there((gamma,), temperature)
     log_loss = -block.average(found.label_log_p)
     if objective.metric is not None:
         return log_loss, block.measure(objective.metric, gamma, temperature)
     if objective.of_rows is not None:
         return log_loss, block.average(objective.of_rows(found, block))
-    return log_loss, _error(block, objective, found.confidence)
+    if objective.error is None:
+        return log_loss, 0.0
+    return log_loss, objective.error(found.confidence, block.correct_there, block.weight)
 
 
 def best_index(surface: Surface, nll_tolerance: float | None) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from refocal.engine.block import Block, Predictions
 from refocal.engine.scoring import squared_errors
 from refocal.errors import ParameterError
 from refocal.metrics import brier_score
-from refocal.metrics._bins import norm_of_gaps, quantile_starts, rank, sum_bins
+from refocal.metrics._bins import norm_of_gaps, quantile_bins
 from refocal.metrics.records import objectives
 
 Metric = Callable[..., float]
@@ -94,6 +94,5 @@ def mean_error(
     confidence: Vector, correct: NDArray[np.bool_], weight: Vector | None, *, resolutions: tuple[int, ...]
 ) -> float:
     """The mean of the equal-mass ECEs at several numbers of bins, from one sort."""
-    ranked = rank(confidence, correct, weight)
-    errors = [norm_of_gaps(sum_bins(ranked, quantile_starts(ranked, n_bins)), "l1") for n_bins in resolutions]
+    errors = [norm_of_gaps(bins, "l1") for bins in quantile_bins(confidence, correct, weight, resolutions)]
     return sum(errors) / len(errors)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields, replace
@@ -18,15 +17,15 @@ from typing import Any, ClassVar, NamedTuple, Self
 import array_api_compat
 import numpy as np
 
-from refocal._arrays import Array, as_floating, is_torch, is_traced, namespace, row_blocks, without_warnings
+from refocal._arrays import Array, as_floating, is_recorded, is_torch, namespace, on_gpu, row_blocks, without_warnings
 from refocal.errors import ParameterError
 from refocal.maps.affine import KINDS, features, keep_top, transform
 from refocal.maps.forward import focal_gaps
 from refocal.maps.row import gaps, normalise, softmax_row
 from refocal.maps.smoothing import unsmoothed
 
-# Larger arrays in CPU memory are processed in blocks of this size, so that temporaries stay small.
-BLOCK = 1 << 18
+# Larger arrays are processed in blocks of this size, so that temporaries stay small; on a GPU of the second size.
+BLOCK, GPU_BLOCK = 1 << 18, 1 << 23
 
 # What a field of a step holds: a finite number above a bound, or finite numbers in the precision they are saved in.
 ANY: dict[str, Any] = {"above": -math.inf}
@@ -228,15 +227,16 @@ class Chain(Step):
 
 
 def in_row_blocks(function: Callable[[Array], Array], logits: Array, row_axes: int = 1) -> Array:
-    """A function applied to the rows of logits, block by block if they are many and in CPU memory.
+    """A function applied to the rows of logits, block by block if they are many and in memory.
 
     `row_axes` is the number of axes of a row. Only the result and one block's temporaries are held.
     """
-    if not is_walkable(logits) or math.prod(logits.shape) <= BLOCK:
+    entries = block_entries(logits)
+    if not is_walkable(logits) or math.prod(logits.shape) <= entries:
         return function(logits)
     rows = logits.reshape(-1, *logits.shape[-row_axes:])
     found: Array = None
-    for some in row_blocks(len(rows), math.prod(rows.shape[1:]), entries=BLOCK):
+    for some in row_blocks(len(rows), math.prod(rows.shape[1:]), entries=entries):
         part = function(rows[some])
         if found is None:
             found = part.new_empty(rows.shape) if is_torch(part) else np.empty(rows.shape, part.dtype)
@@ -244,13 +244,16 @@ def in_row_blocks(function: Callable[[Array], Array], logits: Array, row_axes: i
     return found.reshape(logits.shape)
 
 
+def block_entries(logits: Array) -> int:
+    """How many numbers a block has."""
+    return GPU_BLOCK if on_gpu(logits) else BLOCK
+
+
 def is_walkable(logits: Array) -> bool:
-    """Whether rows can be processed block by block: in CPU memory, without gradients or tracing."""
+    """Whether rows can be processed block by block: NumPy arrays or tensors, without gradients or tracing."""
     if not is_torch(logits):
         return isinstance(logits, np.ndarray)
-    torch = sys.modules["torch"]
-    records = logits.requires_grad and torch.is_grad_enabled()
-    return not (is_traced(logits) or records) and logits.device.type == "cpu"
+    return not is_recorded(logits) and (logits.device.type == "cpu" or on_gpu(logits))
 
 
 def normalised(xp: Any, scores: Array) -> Array:

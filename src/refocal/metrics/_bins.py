@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from refocal._arrays import Flags, Indices, Vector
+from refocal._arrays import Array, Flags, Indices, Vector, namespace, on_gpu, to_numpy
 from refocal.metrics._inputs import Rows
 
 STRATEGIES = ("quantile", "uniform", "interpolated")
@@ -119,6 +119,45 @@ def sum_bins(ranked: Ranked, starts: Indices) -> Bins:
     return Bins(count[kept], *(x[kept] for x in sums))
 
 
+def quantile_bins(confidence: Array, correct: Array, weight: Vector | None, resolutions: tuple[int, ...]) -> list[Bins]:
+    """Equal-mass bins at several numbers of them, from one sort; of tensors on a GPU that sort is done there.
+
+    >>> bins = quantile_bins(np.array([0.25, 0.25, 0.75, 0.75]), np.array([0, 1, 1, 1]), None, (1, 2))
+    >>> [each.correct.tolist() for each in bins]
+    [[3.0], [1.0, 2.0]]
+    """
+    if on_gpu(confidence):
+        return _quantile_bins_there(confidence, correct, weight, resolutions)
+    ranked = rank(confidence, correct, weight)
+    return [sum_bins(ranked, quantile_starts(ranked, n_bins)) for n_bins in resolutions]
+
+
+def _quantile_bins_there(
+    confidence: Array, correct: Array, weight: Vector | None, resolutions: tuple[int, ...]
+) -> list[Bins]:
+    """By sums over all rows up to each one: what comes to the host are those at the edges of the bins."""
+    xp, device = namespace(confidence), confidence.device
+    order = xp.argsort(xp.astype(confidence, xp.float64))
+    c, y = xp.clip(xp.astype(confidence, xp.float64), 0.0, 1.0)[order], xp.astype(correct, xp.float64)[order]
+    w = xp.ones_like(c) if weight is None else xp.asarray(weight, dtype=xp.float64, device=device)[order]
+    terms = xp.stack([xp.ones_like(c), w, w * c, w * y, w * w])
+    up_to = xp.concat([xp.zeros((5, 1), dtype=xp.float64, device=device), terms.cumsum(1)], axis=1)
+    n, edges = len(c), []
+    for n_bins in resolutions:
+        k = xp.arange(1, n_bins, device=device)
+        # As in quantile_starts.
+        last = -(-k * n // n_bins) - 1
+        if weight is not None:
+            last = xp.searchsorted(up_to[1, 1:] / up_to[1, -1], xp.astype(k, xp.float64) / n_bins - SHARE_ROUNDING)
+        inner = xp.searchsorted(c, c[last], side="right")
+        edges.append(xp.concat([xp.zeros_like(inner[:1]), inner, xp.full_like(inner[:1], n)]))
+    at_edges = to_numpy(up_to[:, xp.concat(edges)])
+    parts = np.split(at_edges, np.cumsum([len(each) for each in edges])[:-1], axis=1)
+    found = (np.diff(part, axis=1) for part in parts)
+    kept = (sums[:, sums[1] > 0] for sums in found)
+    return [Bins(count.astype(np.int64), *sums) for count, *sums in kept]
+
+
 def uniform_index(confidence: Vector, n_bins: int) -> Indices:
     """The bin [k/n_bins, (k+1)/n_bins) of each confidence; the last bin is closed."""
     edges = np.arange(n_bins + 1) / n_bins
@@ -163,15 +202,17 @@ def make_bins(
     """Bins by one of the three strategies."""
     if strategy == "uniform":
         return uniform_bins(confidence, correct, weight, n_bins)
+    if strategy == "quantile":
+        return quantile_bins(confidence, correct, weight, (n_bins,))[0]
     ranked = rank(confidence, correct, weight)
-    starts = quantile_starts(ranked, n_bins) if strategy == "quantile" else interpolated_starts(ranked, n_bins)
-    return sum_bins(ranked, starts)
+    return sum_bins(ranked, interpolated_starts(ranked, n_bins))
 
 
 def bins_of(rows: Rows, *, n_bins: int, strategy: str = "quantile", kind: str = "confidence") -> Bins:
     """The rows' confidence in bins; for "top_label" the bins of every predicted class, one after the other."""
     if kind == "confidence":
-        return make_bins(*rows.confidence(), rows.weight, n_bins=n_bins, strategy=strategy)
+        confidence, correct = rows.confidence_there() if strategy == "quantile" else rows.confidence()
+        return make_bins(confidence, correct, rows.weight, n_bins=n_bins, strategy=strategy)
     confidence, correct, predicted = rows.top()
     parts = []
     for label in np.unique(predicted):

@@ -10,12 +10,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Flags, Indices, Matrix, Vector, as_array, as_floating, namespace, row_blocks, to_numpy
+from refocal._arrays import (
+    Array,
+    Flags,
+    Indices,
+    Matrix,
+    Vector,
+    as_array,
+    as_floating,
+    in_library_of,
+    namespace,
+    on_gpu,
+    row_blocks,
+    take_label,
+    to_numpy,
+)
 from refocal._validation import (
     SUM_TOLERANCE,
     IgnoreIndex,
@@ -34,7 +49,10 @@ from refocal.errors import DataError, Remedy, ShapeError
 
 @dataclass(frozen=True)
 class Rows:
-    """Labels, probabilities (n,) of class 1 or (n, classes), and weights or None, all with one row a sample."""
+    """Labels, probabilities (n,) of class 1 or (n, classes), and weights or None, all with one row a sample.
+
+    All are NumPy arrays, except that probabilities on a GPU stay there: what comes to the host is a number a row.
+    """
 
     labels: Indices
     probabilities: Matrix
@@ -71,15 +89,34 @@ class Rows:
             return (p if label == 1 else 1.0 - p), self.labels == label
         return _unit(self.probabilities[:, label]), self.labels == label
 
+    @cached_property
+    def labels_there(self) -> Array:
+        """The labels where the probabilities are."""
+        return in_library_of(self.probabilities, self.labels)
+
+    def event_there(self, label: int) -> tuple[Array, Array]:
+        """As `event`, where the probabilities are."""
+        if not on_gpu(self.probabilities) or self.binary:
+            return self.event(label)
+        return self.probabilities[:, label], self.labels_there == label
+
+    def confidence_there(self) -> tuple[Array, Array]:
+        """As `confidence`, where the probabilities are."""
+        if not on_gpu(self.probabilities) or self.binary:
+            return self.confidence()
+        confidence, predicted = self.probabilities.max(-1)
+        return confidence, predicted == self.labels_there
+
     def top(self) -> tuple[Vector, Flags, Indices]:
         """The largest probability, whether its class occurred, and that class (the lowest of equal ones)."""
         if self.binary:
             p = _unit(self.probabilities)
             predicted = (p > 0.5).astype(np.int64)
             return np.maximum(p, 1.0 - p), predicted == self.labels, predicted
-        predicted = np.argmax(self.probabilities, axis=1).astype(np.int64, copy=False)
-        confidence = np.take_along_axis(self.probabilities, predicted[:, None], axis=1)[:, 0]
-        return _unit(confidence), predicted == self.labels, predicted
+        xp = namespace(self.probabilities)
+        index = xp.argmax(self.probabilities, axis=1)
+        confidence, predicted = _unit(take_label(self.probabilities, index)), to_numpy(index)
+        return confidence, predicted == self.labels, predicted.astype(np.int64, copy=False)
 
     def confidence(self) -> tuple[Vector, Flags]:
         """What calibration is measured on: class 1 of two, else the top class."""
@@ -105,7 +142,8 @@ def read_probabilities(
         if highest > 1.0 + tolerance:
             raise DataError("probabilities", function, expected="at most 1", got=f"a value of {highest:.6g}")
         return rows
-    check_sums(np.sum(p, axis=1, dtype=np.float64), tolerance, "probabilities", "rows that sum to 1", function)
+    sums = to_numpy(_sums(p))
+    check_sums(sums, tolerance, "probabilities", "rows that sum to 1", function)
     return rows.of_positive()
 
 
@@ -123,7 +161,7 @@ def read_log_probabilities(
         raise DataError("log_probabilities", function, expected="free of NaN and at most 0", got=got)
     if not rows.binary:
         for rows_of_block in row_blocks(values.shape[0], values.shape[1], entries=1 << 20):
-            sums: Vector = np.sum(np.exp(values[rows_of_block]), axis=1, dtype=np.float64)
+            sums = to_numpy(_sums(namespace(values).exp(values[rows_of_block])))
             check_sums(sums, tolerance, "log_probabilities", "rows whose exponentials sum to 1", function)
     return rows
 
@@ -148,7 +186,7 @@ def _read(
     given, dtype = as_floating(values, argument, function)
     # Rounding moves a sum of probabilities by eps/2 at most, of exponentials by eps/2 times the entropy.
     rounding = float(namespace(given).finfo(dtype).eps)
-    array, labels = to_numpy(given), to_numpy(as_array(y_true, "y_true", function))
+    array, labels = given if on_gpu(given) else to_numpy(given), to_numpy(as_array(y_true, "y_true", function))
     if array.ndim == 0 or 0 in array.shape:
         raise ShapeError(argument, function, expected="an array with at least one row", got=f"shape {array.shape}")
     if class_axes(array.shape, labels.shape) == [1]:
@@ -167,7 +205,7 @@ def _read(
                 expected="of the shape of y_true, or with two or more classes on one more axis",
                 got=f"shape {array.shape}",
             )
-        flat_labels = check_labels(labels, array, function, "y_true", remedy)
+        flat_labels = to_numpy(check_labels(labels, array, function, "y_true", remedy))
         rows = array.reshape(-1, array.shape[-1])
         rounding *= max(1.0, math.log(rows.shape[1]))
     weight = None if sample_weight is None else check_weight(sample_weight, labels.shape, function)
@@ -182,9 +220,15 @@ def _binary_labels(flat: NDArray[Any], array: Matrix, function: str, remedy: Rem
     return labels
 
 
-def _unit(values: Matrix) -> Vector:
+def _sums(values: Array) -> Array:
+    """The sum of each row, in float64."""
+    xp = namespace(values)
+    return xp.sum(values, axis=1, dtype=xp.float64)
+
+
+def _unit(values: Array) -> Vector:
     """float64 within [0, 1]; a copy only where one is needed."""
-    vector = np.ascontiguousarray(values, dtype=np.float64)
+    vector = np.ascontiguousarray(to_numpy(values), dtype=np.float64)
     if vector.min() < 0.0 or vector.max() > 1.0:
         return np.clip(vector, 0.0, 1.0)
     return vector

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Vector
+from refocal._arrays import Vector, namespace, to_numpy
 from refocal._validation import IgnoreIndex, check_integer, check_option
 from refocal.metrics._bins import (
     STRATEGIES,
@@ -124,17 +124,20 @@ def _classwise(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm
         norm == "l1" and not rows.binary and rows.n_classes > len(rows.labels)
     ):  # as a vocabulary has: a loop over all would take minutes
         labels, never = np.unique(rows.labels).tolist(), _mean_of_absent(rows)
-    errors = [
-        norm_of_gaps(make_bins(*rows.event(label), rows.weight, n_bins=n_bins, strategy=strategy), norm)
-        for label in labels
-    ]
+    event = rows.event_there if strategy == "quantile" else rows.event
+    events = (event(label) for label in labels)
+    bins = (make_bins(p, happened, rows.weight, n_bins=n_bins, strategy=strategy) for p, happened in events)
+    errors = [norm_of_gaps(each, norm) for each in bins]
     return math.fsum([*errors, never]) / rows.n_classes
 
 
 def _mean_of_absent(rows: Rows) -> float:
     """The sum of the mean probabilities of the classes that never occur: each is the l1 error of its class."""
     present = np.unique(rows.labels)
-    seen, everything = (p.sum(axis=1, dtype=np.float64) for p in (rows.probabilities[:, present], rows.probabilities))
+    xp = namespace(rows.probabilities)
+    seen, everything = (
+        to_numpy(xp.sum(p, axis=1, dtype=xp.float64)) for p in (rows.probabilities[:, present], rows.probabilities)
+    )
     return float(np.average(everything - seen, weights=rows.weight))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Matrix, Vector, without_warnings
+from refocal._arrays import Array, Vector, on_gpu, row_blocks, take_label, to_numpy, without_warnings
 from refocal._validation import IgnoreIndex, check_integer, check_option
 from refocal.metrics._bins import STRATEGIES, Bins, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities
@@ -79,8 +79,8 @@ def log_loss(
 def log_loss_terms(rows: Rows) -> Vector:
     """-log p(label) of each row; `rows` holds log-probabilities."""
     if rows.binary:
-        log_p = np.minimum(rows.probabilities.astype(np.float64), 0.0)
-        return -np.where(rows.labels == 1, log_p, np.log(-np.expm1(log_p)))
+        log_p = np.minimum(to_numpy(rows.probabilities).astype(np.float64), 0.0)
+        return np.asarray(-np.where(rows.labels == 1, log_p, np.log(-np.expm1(log_p))))
     return -_of_label(rows)
 
 
@@ -221,11 +221,14 @@ def spiegelhalter_result(excess: float, variance: float) -> SpiegelhalterResult:
 
 def _of_label(rows: Rows) -> Vector:
     """The entry of each row that its label names."""
-    return np.take_along_axis(rows.probabilities, rows.labels[:, None], axis=1)[:, 0].astype(np.float64)
+    return np.asarray(to_numpy(take_label(rows.probabilities, rows.labels_there)), dtype=np.float64)
 
 
-def _power_sums(p: Matrix, power: int) -> Vector:
+def _power_sums(p: Array, power: int) -> Vector:
     """Σ_k p_k^power of each row in float64, without a float64 copy of the whole matrix."""
+    if on_gpu(p):
+        parts = [(p[rows].double() ** power).sum(1) for rows in row_blocks(len(p), p.shape[1], entries=1 << 24)]
+        return np.concatenate([to_numpy(part) for part in parts])
     axes = ",".join(["ij"] * power)
     sums: Vector = np.einsum(f"{axes}->i", *[p] * power, dtype=np.float64)
     return sums

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from refocal._arrays import SMALLEST, row_blocks
 from refocal._validation import INPUTS, check_option
-from refocal.maps.steps import BLOCK, Chain, Step, is_walkable, normalised
+from refocal.maps.steps import Chain, Step, block_entries, is_walkable, normalised
 
 
 class CalibrationLayer(nn.Module):
@@ -66,10 +66,13 @@ class CalibrationLayer(nn.Module):
     def forward(self, logits: Tensor) -> Tensor:
         """Log-probabilities, of the shape of the logits; of log-odds with one axis more."""
         # Where the rows are not there yet their number must not be asked for.
-        if not is_walkable(logits) or self.input == "log-odds" or self.class_axis == 0 or logits.numel() <= BLOCK:
+        if not is_walkable(logits) or self.input == "log-odds" or self.class_axis == 0:
+            return self._log_probabilities(logits)
+        entries = block_entries(logits)
+        if logits.numel() <= entries:
             return self._log_probabilities(logits)
         log_p = torch.empty_like(logits)
-        for rows in row_blocks(logits.shape[0], logits[0].numel(), entries=BLOCK):
+        for rows in row_blocks(logits.shape[0], logits[0].numel(), entries):
             log_p[rows] = self._log_probabilities(logits[rows])
         return log_p
 

@@ -149,7 +149,11 @@ def _scores_there(block: Block, points: list[tuple[float, float]], resolutions: 
         for gamma, each in zip(gammas, block.predictions_there(gammas, temperature), strict=True):
             bins = quantile_bins(each.confidence, block.correct_there, block.weight, resolutions) if resolutions else []
             error = float(np.mean([norm_of_gaps(one, "l1") for one in bins])) if bins else 0.0
-            found[gamma, temperature] = -block.average(each.label_log_p), block.average(squared_errors(each, block)), error
+            found[gamma, temperature] = (
+                -block.average(each.label_log_p),
+                block.average(squared_errors(each, block)),
+                error,
+            )
     return Scores(*np.array([found[point] for point in points]).T)
 
 

@@ -188,9 +188,10 @@ def _read(
     rounding = float(namespace(given).finfo(dtype).eps)
     array, labels = given if on_gpu(given) else to_numpy(given), to_numpy(as_array(y_true, "y_true", function))
     if array.ndim == 0 or 0 in array.shape:
-        raise ShapeError(argument, function, expected="an array with at least one row", got=f"shape {array.shape}")
+        expected, got = "an array with at least one row", f"shape {tuple(array.shape)}"
+        raise ShapeError(argument, function, expected=expected, got=got)
     if class_axes(array.shape, labels.shape) == [1]:
-        array = np.moveaxis(array, 1, -1)
+        array = namespace(array).moveaxis(array, 1, -1)
     names = (argument, "y_true", "sample_weight")
     array, labels, sample_weight = without_ignored((array, labels, sample_weight), ignore_index, names, function)
     remedy = Remedy.IGNORE_INDEX if ignore_index is None else None
@@ -203,7 +204,7 @@ def _read(
                 argument,
                 function,
                 expected="of the shape of y_true, or with two or more classes on one more axis",
-                got=f"shape {array.shape}",
+                got=f"shape {tuple(array.shape)}",
             )
         flat_labels = to_numpy(check_labels(labels, array, function, "y_true", remedy))
         rows = array.reshape(-1, array.shape[-1])
@@ -214,7 +215,7 @@ def _read(
 
 def _binary_labels(flat: NDArray[Any], array: Matrix, function: str, remedy: Remedy | None) -> Indices:
     if flat.shape != array.shape:
-        raise ShapeError("y_true", function, expected=f"of shape {array.shape}", got=f"shape {flat.shape}")
+        raise ShapeError("y_true", function, expected=f"of shape {tuple(array.shape)}", got=f"shape {flat.shape}")
     labels: Indices = whole_numbers(flat, "y_true", function).astype(np.int64, copy=False)
     check_label_range(int(labels.min()), int(labels.max()), 2, "y_true", function, remedy)
     return labels

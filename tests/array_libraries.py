@@ -5,18 +5,29 @@ from __future__ import annotations
 import shutil
 import sys
 
-import array_api_strict
-import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
-MAKE = {
-    "numpy": np.asarray,
-    "torch": lambda a: torch.from_numpy(np.array(a)),
-    "jax": jnp.asarray,
-    "array_api_strict": array_api_strict.asarray,
-}
+
+def make_torch(array):
+    import torch
+
+    return torch.from_numpy(np.array(array))
+
+
+def make_jax(array):
+    import jax.numpy as jnp
+
+    return jnp.asarray(array)
+
+
+def make_strict(array):
+    import array_api_strict
+
+    return array_api_strict.asarray(array)
+
+
+MAKE = {"numpy": np.asarray, "torch": make_torch, "jax": make_jax, "array_api_strict": make_strict}
 
 # torch's own compiler needs g++, and cannot link where the path of its library has a space in it.
 NO_INDUCTOR = shutil.which("g++") is None or " " in sys.prefix

@@ -11,29 +11,44 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import hypothesis
 import pytest
-import torch
 
 from array_libraries import MAKE
 from helpers import PATIENCE
 
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # the GPU's passes, step by step on the CPU
-torch.set_num_threads(1)
 hypothesis.settings.register_profile("steady", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.load_profile("steady")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    """With several workers a module stays on one of them, and all browser tests on one: fixtures are made once.
+def pytest_configure(config):
+    """Prepare torch in every process that runs tests; one that only hands them out to workers does not load it."""
+    if config.getoption("numprocesses", None):
+        return
+    import torch
 
-    JAX compiles every operation for every shape, so its share of a slow test is a long one; tests of all libraries by
-    the fixture below keep it.
+    if not torch.cuda.is_available():
+        os.environ.setdefault("TRITON_INTERPRET", "1")  # the GPU's passes, step by step on the CPU
+    torch.set_num_threads(1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With several workers a module stays on one of them, and all browser tests on one: fixtures are made once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ModulesOnWorkers(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            module = nodeid.split("::")[0]
+            return "browser" if module.endswith("_browser.py") else module
+
+    return ModulesOnWorkers(config, log)
+
+
+def pytest_collection_modifyitems(items):
+    """JAX compiles every operation for every shape, so its share of a slow test is a long one.
+
+    Tests of all libraries by the fixture below keep it.
     """
-    in_browser = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
     for item in items:
-        if config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group("browser" if item.path in in_browser else str(item.path)))
         if item.get_closest_marker("slow") and "jax" in _ids(item) and "library" not in item.fixturenames:
             item.add_marker(pytest.mark.long)
 

@@ -48,7 +48,11 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cluster():
-    settings = {"distributed.worker.daemon": True, "distributed.comm.timeouts.connect": "20s"}
+    settings = {
+        "distributed.worker.multiprocessing-method": "forkserver",  # which imports once for all workers
+        "distributed.worker.daemon": True,
+        "distributed.comm.timeouts.connect": "20s",
+    }
     with (
         dask.config.set(settings),
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as local,

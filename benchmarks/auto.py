@@ -50,12 +50,11 @@ NETWORK_METHODS = (
     "ts",
     "ts-ece",
     "fts",
-    "fss",
     "auto",
     "auto, order kept",
     *PEER_METHODS,
 )
-TABULAR_METHODS = ("none", "fts", "fss", "logistic", "beta", "isotonic", "spline", "auto", *PEER_METHODS)
+TABULAR_METHODS = ("none", "fts", "logistic", "beta", "isotonic", "spline", "auto", *PEER_METHODS)
 SIGMOID, ISOTONIC = "scikit-learn sigmoid", "scikit-learn isotonic"
 DRAWS = {5000: 8, 1000: 8, 500: 16, 300: 16, 100: 48}
 LEAST = 1e-12

@@ -19,7 +19,7 @@ from refocal import metrics
 from refocal.calibrators.registry import make
 
 ROWS = 10_000
-METHODS = ("ts", "vs", "svs", "ms", "dirichlet", "sms", "fss")
+METHODS = ("ts", "vs", "svs", "ms", "dirichlet", "sms", "auto")
 
 
 def data(n_classes: int) -> tuple[np.ndarray, np.ndarray]:

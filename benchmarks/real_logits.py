@@ -1,6 +1,6 @@
 """Every calibrator on real networks, beside the peers, with 95 % intervals and paired differences.
 
-    python benchmarks/real_logits.py FOLDER_OR_FILE … [--methods ts fss …] [--files PART …] [--rows 500] [--jobs 2]
+    python benchmarks/real_logits.py FOLDER_OR_FILE … [--methods ts auto …] [--files PART …] [--rows 500] [--jobs 2]
         [-o OUT]
 
 Each .npz (`val`, `yv`, `test`, `yt`) is one network: every calibrator of the registry, a few settings of the paper, and

@@ -14,7 +14,7 @@ import torch
 from scipy.special import log_expit, log_softmax
 
 import refocal
-from refocal import FocalStructuredScaling, HistogramBinning, IsotonicCalibration
+from refocal import AutoCalibration, HistogramBinning, IsotonicCalibration
 from refocal._arrays import namespace
 from refocal.calibrators._plain import step_from_dict, step_to_dict
 from refocal.calibrators.registry import NAMED, make
@@ -87,7 +87,7 @@ def test_json_keeps_every_bit(fitted, tmp_path):
 
 def test_files_of_version_1_predict_what_0_1_0_did():
     kept = json.loads((VERSION_1 / "predictions.json").read_text())
-    assert set(kept) >= set(NAMED) - {"logistic", "auto", "venn-abers", "venn-abers-cross"}
+    assert set(kept) >= set(NAMED) - {"logistic", "auto", "auto-order", "venn-abers", "venn-abers-cross"}
     assert {path.stem for path in VERSION_1.glob("*.json")} == {*kept, "predictions"}
     for name, case in kept.items():
         x, expected = (np.array(case[key], dtype=np.float64) for key in ("rows", "log_p"))
@@ -189,7 +189,7 @@ def test_an_impossible_class_shares_no_probability_with_the_top():
 
 @pytest.mark.slow
 def test_programs_of_curves_take_any_number_of_rows():
-    calibrator = FocalStructuredScaling(order_preserving=True, n_folds=2).fit(*rows(4))
+    calibrator = AutoCalibration(order_preserving=True, n_folds=2).fit(*rows(4))
     curved = IsotonicCalibration().fit(*rows(4))
     for each in (calibrator, curved):
         program = to_torch_export(each).module()

@@ -26,12 +26,12 @@ from refocal.data import Predictions, read, split
 
 few, some = settings(max_examples=5), settings(max_examples=12)
 
-# Of these the order of all classes stays; fss-order keeps the top alone.
+# Of these the order of all classes stays; auto-order keeps the top alone.
 KEEP_ORDER = ("ts", "ts-ece", "focal", "fts", "fts-nll", "fts-ece", "ets")
 TEMPERATURES = np.geomspace(0.05, 50.0, 31)
-ITERATED = ("auto", "vs", "ms", "dirichlet", "svs", "sms", "fss", "fss-order")
+ITERATED = ("auto", "vs", "ms", "dirichlet", "svs", "sms", "auto-order")
 # Their ridge, their rule or their folds look at the number of rows, which repetition raises and a weight does not.
-COUNT_ROWS = ("auto", "focal", "fts", "vs", "ms", "dirichlet", "fss", "fss-order", "venn-abers-cross")
+COUNT_ROWS = ("auto", "focal", "fts", "vs", "ms", "dirichlet", "auto-order", "venn-abers-cross")
 
 
 @st.composite
@@ -67,7 +67,7 @@ def test_every_calibrator_gives_probabilities_and_comes_back_from_its_file(name,
     if name in KEEP_ORDER:
         rising = np.take_along_axis(p, np.argsort(unseen, axis=1), axis=1)
         assert np.all(np.diff(rising, axis=1) >= -1e-15)
-    if name in (*KEEP_ORDER, "fss-order"):
+    if name in (*KEEP_ORDER, "auto-order"):
         top = np.take_along_axis(p, np.argmax(unseen, axis=1)[:, None], axis=1)
         np.testing.assert_array_equal(top[:, 0], p.max(axis=1))
     with tempfile.TemporaryDirectory() as folder:
@@ -263,7 +263,7 @@ def test_a_split_loses_no_row_and_keeps_the_classes(rows, fraction, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ts", "focal", "fts", "vs", "sms", "fss-order"])
+@pytest.mark.parametrize("name", ["ts", "focal", "fts", "vs", "sms", "auto-order"])
 @few
 @given(rows=labelled_logits())
 def test_the_layer_of_a_calibrator_says_the_same(name, rows):

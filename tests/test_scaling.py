@@ -14,8 +14,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from helpers import NOT_FOR_LOGITS, draw_biased_logits, to_numpy
 from refocal import (
+    AutoCalibration,
     DirichletCalibration,
-    FocalStructuredScaling,
     MatrixScaling,
     StructuredMatrixScaling,
     StructuredVectorScaling,
@@ -34,11 +34,7 @@ from refocal.maps.affine import KINDS, features, keep_top
 from refocal.maps.steps import Affine
 
 FAMILY = [VectorScaling, MatrixScaling, DirichletCalibration, StructuredVectorScaling, StructuredMatrixScaling]
-ALL = [
-    *(kind(strength=1.0) for kind in FAMILY),
-    FocalStructuredScaling(objective="nll", n_folds=2),
-    FocalStructuredScaling(order_preserving=True, objective="nll", n_folds=2),
-]
+ALL = [kind(strength=1.0) for kind in FAMILY]
 
 
 EXPECTED = NOT_FOR_LOGITS | {
@@ -49,7 +45,7 @@ EXPECTED = NOT_FOR_LOGITS | {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "calibrator", [StructuredVectorScaling(), MatrixScaling(), FocalStructuredScaling(n_folds=2)], ids=str
+    "calibrator", [StructuredVectorScaling(), MatrixScaling(), AutoCalibration(n_folds=2)], ids=str
 )
 def test_scikit_learn_checks(calibrator):
     with warnings.catch_warnings():
@@ -126,7 +122,7 @@ def test_structured_scaling_is_as_good_as_that_of_probmetrics(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("calibrator", [*(kind() for kind in FAMILY), FocalStructuredScaling()], ids=str)
+@pytest.mark.parametrize("calibrator", [*(kind() for kind in FAMILY), AutoCalibration()], ids=str)
 def test_what_a_temperature_cannot_mend_is_mended(calibrator):
     val, y = draw_biased_logits(1500, 5)
     test, y_test = draw_biased_logits(5000, 5, seed=1)
@@ -142,42 +138,23 @@ def test_what_a_temperature_cannot_mend_is_mended(calibrator):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("calibrator", [*(kind() for kind in FAMILY), FocalStructuredScaling()], ids=str)
+@pytest.mark.parametrize("calibrator", [*(kind() for kind in FAMILY), AutoCalibration()], ids=str)
 def test_many_classes_and_few_rows_stay_close_to_temperature_scaling(calibrator):
-    """40 classes, 25 rows a class, nothing to find but T: at most 1 % of log-loss is lost (0.5 % for the focal one)."""
+    """40 classes, 25 rows a class, nothing to find but T: at most 1 % of log-loss is lost (0.5 % by the default)."""
     rng = np.random.default_rng(3)
     truth = 2.0 * rng.normal(size=(5000, 40)).astype(np.float32)
     labels = np.argmax(truth + rng.gumbel(size=truth.shape), axis=1)
     val, y, test, y_test = 1.8 * truth[:1000], labels[:1000], 1.8 * truth[1000:], labels[1000:]
     plain = metrics.log_loss(y_test, TemperatureScaling().fit(val, y).predict_log_proba(test))
     mine = metrics.log_loss(y_test, clone(calibrator).fit(val, y).predict_log_proba(test))
-    assert mine <= plain * (1.005 if isinstance(calibrator, FocalStructuredScaling) else 1.01)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_rows", [30, 99, 150, 500])
-def test_focal_structured_scaling_falls_back_by_itself(n_rows):
-    """On data that need a temperature alone; 99 rows are not divided at all."""
-    worst = 0.0
-    for seed in range(3):
-        val, y = draw_biased_logits(n_rows, 8, seed, bias=0.0)
-        test, y_test = draw_biased_logits(4000, 8, seed + 100, bias=0.0)
-        plain = metrics.log_loss(y_test, TemperatureScaling().fit(val, y).predict_log_proba(test))
-        fitted = FocalStructuredScaling().fit(val, y)
-        worst = max(worst, metrics.log_loss(y_test, fitted.predict_log_proba(test)) / plain - 1.0)
-        if n_rows < 100:
-            assert fitted.choice_["chosen"] == "temperature"
-            np.testing.assert_allclose(
-                fitted.predict_proba(test), TemperatureScaling().fit(val, y).predict_proba(test), atol=1e-9
-            )
-    assert worst <= 0.005
+    assert mine <= plain * (1.005 if isinstance(calibrator, AutoCalibration) else 1.01)
 
 
 @pytest.mark.slow
 def test_the_focal_map_is_found_behind_a_scaling():
     truth, labels = draw_biased_logits(3000, 4)
     trained = inverse_focal(truth / 1.5, 3.0)
-    found = FocalStructuredScaling(objective="nll").fit(trained, labels)
+    found = AutoCalibration().fit(trained, labels)
     plain = StructuredVectorScaling().fit(trained, labels)
     assert found.gamma_ > 0.5
     assert found.fit_report_["after"]["log_loss"] < plain.fit_report_["after"]["log_loss"]
@@ -207,8 +184,8 @@ def test_the_order_preserving_form_keeps_the_accuracy_to_the_last_sample(dtype):
     logits, labels = draw_biased_logits(1000, 6, bias=2.0)
     logits = logits.astype(dtype)
     logits[::3] = np.round(logits[::3])  # many ties
-    free = FocalStructuredScaling(n_folds=2).fit(logits, labels)
-    kept = FocalStructuredScaling(n_folds=2, order_preserving=True).fit(logits, labels)
+    free = AutoCalibration(n_folds=2).fit(logits, labels)
+    kept = AutoCalibration(n_folds=2, order_preserving=True).fit(logits, labels)
     assert (free.predict(logits) != logits.argmax(axis=1)).mean() > 0.05
     np.testing.assert_array_equal(kept.predict(logits), logits.argmax(axis=1))
     p = kept.predict_proba(logits)
@@ -326,7 +303,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("change", "error", "words"), BAD)
-@pytest.mark.parametrize("calibrator", [MatrixScaling(), FocalStructuredScaling()], ids=str)
+@pytest.mark.parametrize("calibrator", [MatrixScaling(), AutoCalibration()], ids=str)
 def test_bad_data_leave_the_calibrator_unfitted(calibrator, change, error, words):
     good = draw_biased_logits(120, 4)
     calibrator = clone(calibrator).fit(*good)
@@ -343,9 +320,8 @@ def test_bad_data_leave_the_calibrator_unfitted(calibrator, change, error, words
         (MatrixScaling(strength="much"), "'strength' of MatrixScaling"),
         (StructuredMatrixScaling(n_folds=1), "'n_folds' of StructuredMatrixScaling must be an integer of at least 2"),
         (DirichletCalibration(random_state=-1), "'random_state' of DirichletCalibration"),
-        (FocalStructuredScaling(objective="beauty"), "'objective' of FocalStructuredScaling"),
-        (FocalStructuredScaling(nll_tolerance=-0.1), "'nll_tolerance' of FocalStructuredScaling"),
-        (FocalStructuredScaling(input="odds"), "'input' of FocalStructuredScaling must be one of 'logits'"),
+        (AutoCalibration(n_folds=1), "'n_folds' of AutoCalibration must be an integer of at least 2"),
+        (AutoCalibration(input="odds"), "'input' of AutoCalibration must be one of 'logits'"),
     ],
 )
 @pytest.mark.parametrize("n_rows", [60, 120])
@@ -359,12 +335,12 @@ def test_bad_settings(calibrator, words, n_rows):
 
 def test_a_failing_search_leaves_the_calibrator_unfitted(monkeypatch):
     data = draw_biased_logits(150, 3)
-    calibrator = FocalStructuredScaling().fit(*data)
+    calibrator = VectorScaling(focal=True).fit(*data)
 
     def broken(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("refocal.calibrators.focal_structured.find", broken)
+    monkeypatch.setattr("refocal.calibrators.scaling.find", broken)
     with pytest.raises(MemoryError):
         calibrator.fit(*data)
     assert not [name for name in vars(calibrator) if name.endswith("_")]

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from helpers import draw_biased_logits
 from refocal import (
+    AutoCalibration,
     DirichletCalibration,
-    FocalStructuredScaling,
     MatrixScaling,
     StructuredMatrixScaling,
     StructuredVectorScaling,
@@ -27,9 +27,9 @@ FITTED = [
     DirichletCalibration(strength=1.0).fit(LOGITS, LABELS),
     StructuredVectorScaling().fit(LOGITS, LABELS),
     StructuredMatrixScaling().fit(LOGITS, LABELS),
-    FocalStructuredScaling(n_folds=2).fit(LOGITS, LABELS),
+    AutoCalibration(n_folds=2).fit(LOGITS, LABELS),
 ]
-KEPT = FocalStructuredScaling(n_folds=2, order_preserving=True).fit(LOGITS, LABELS)
+KEPT = AutoCalibration(n_folds=2, order_preserving=True).fit(LOGITS, LABELS)
 
 
 def rows():

@@ -15,9 +15,9 @@ from sklearn.exceptions import NotFittedError
 
 import refocal
 from refocal import (
+    AutoCalibration,
     DirichletCalibration,
     FocalCalibration,
-    FocalStructuredScaling,
     FocalTemperatureScaling,
     MatrixScaling,
     StructuredMatrixScaling,
@@ -49,8 +49,8 @@ def squared(y, p):
         DirichletCalibration(strength=0.5, input="probabilities"),
         StructuredVectorScaling(focal=True, n_folds=2),
         StructuredMatrixScaling(),
-        FocalStructuredScaling(n_folds=2),
-        FocalStructuredScaling(order_preserving=True, objective="nll"),
+        AutoCalibration(n_folds=2),
+        AutoCalibration(order_preserving=True),
     ],
     ids=lambda calibrator: str(calibrator)[:40],
 )
@@ -64,7 +64,7 @@ def test_what_is_saved_comes_back(calibrator, names, tmp_path):
     assert type(loaded) is type(calibrator)
     np.testing.assert_array_equal(loaded.predict_proba(X), calibrator.predict_proba(X))
     np.testing.assert_array_equal(loaded.predict(X), calibrator.predict(X))
-    assert loaded.solution_ == calibrator.solution_
+    assert getattr(loaded, "solution_", None) == getattr(calibrator, "solution_", None)
     assert loaded.fit_report_ == calibrator.fit_report_
     loaded.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_text() == path.read_text()

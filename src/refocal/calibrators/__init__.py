@@ -8,7 +8,6 @@ from refocal.calibrators.classifier import CalibratedClassifier
 from refocal.calibrators.conformal import PredictionSets
 from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
-from refocal.calibrators.focal_structured import FocalStructuredScaling
 from refocal.calibrators.group import GroupCalibration
 from refocal.calibrators.isotonic import IsotonicCalibration
 from refocal.calibrators.logistic import LogisticCalibration
@@ -33,7 +32,6 @@ __all__ = [
     "DirichletCalibration",
     "EnsembleTemperatureScaling",
     "FocalCalibration",
-    "FocalStructuredScaling",
     "FocalTemperatureScaling",
     "GroupCalibration",
     "HistogramBinning",

@@ -57,6 +57,12 @@ class Recipe(NamedTuple):
         }
 
 
+# The candidates of `AutoCalibration`: temperature scaling alone, a vector, and matrices with strong to weak ridges.
+TEMPERATURE = Recipe("tempered", None)
+VECTOR = Recipe("tempered", False)
+MATRICES = tuple(Recipe("tempered", True, strength, strength) for strength in (3.0, 1.0, 0.3, 0.1))
+
+
 class Scaling(NamedTuple):
     """A fitted recipe."""
 

@@ -14,7 +14,10 @@ from refocal._arrays import Vector, to_numpy
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._confidence import draft_tail, fit_tail, losses_of, two_class_step
 from refocal.calibrators._crossfit import (
+    MATRICES,
     MIN_ROWS,
+    TEMPERATURE,
+    VECTOR,
     fit_scalings,
     folds,
     losses,
@@ -23,7 +26,6 @@ from refocal.calibrators._crossfit import (
     usable_rows,
 )
 from refocal.calibrators._fitted import Fitted, HasFocalPoint
-from refocal.calibrators.focal_structured import MATRICES, TEMPERATURE, VECTOR
 from refocal.calibrators.scaling import check_cross_fitting
 from refocal.engine import Block, Dataset
 from refocal.engine.blocked import Keys, row_keys
@@ -113,7 +115,7 @@ class AutoCalibration(HasFocalPoint, Calibrator):
     @property
     def report_(self) -> str:
         """What was chosen and why, a sentence a line."""
-        return "\n".join(self.fit_report_["sentences"])
+        return "\n".join(self.fit_report_.get("sentences", ()))
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)

@@ -13,7 +13,6 @@ from refocal.calibrators.binning import BayesianBinning, HistogramBinning
 from refocal.calibrators.conformal import PredictionSets
 from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
-from refocal.calibrators.focal_structured import FocalStructuredScaling
 from refocal.calibrators.group import GroupCalibration
 from refocal.calibrators.isotonic import IsotonicCalibration
 from refocal.calibrators.logistic import LogisticCalibration
@@ -52,6 +51,14 @@ FOCAL: dict[str, Any] = {"keeps_order": True, "in_blocks": True}
 
 NAMED = {
     "auto": Method("automatic calibration", AutoCalibration, in_blocks=True),
+    "auto-order": Method(
+        "automatic calibration that keeps the predicted class",
+        AutoCalibration,
+        {"order_preserving": True},
+        usual=False,
+        keeps_order=True,
+        in_blocks=True,
+    ),
     "ts": Method("temperature scaling", TemperatureScaling, **FOCAL),
     "ts-ece": Method("temperature scaling by ECE", TemperatureScaling, BY_ECE, usual=False, **FOCAL),
     "focal": Method("focal calibration", FocalCalibration, **FOCAL),
@@ -63,14 +70,6 @@ NAMED = {
     "dirichlet": Method("Dirichlet calibration", DirichletCalibration, usual=False, in_blocks=True),
     "svs": Method("structured vector scaling", StructuredVectorScaling, in_blocks=True),
     "sms": Method("structured matrix scaling", StructuredMatrixScaling, in_blocks=True),
-    "fss": Method("focal structured scaling", FocalStructuredScaling),
-    "fss-order": Method(
-        "focal structured scaling that keeps the order",
-        FocalStructuredScaling,
-        {"order_preserving": True},
-        usual=False,
-        keeps_order=True,
-    ),
     "ets": Method("ensemble temperature scaling", EnsembleTemperatureScaling, keeps_order=True),
     "logistic": Method("logistic calibration", LogisticCalibration, usual=False),
     "beta": Method("beta calibration", BetaCalibration),
@@ -95,8 +94,14 @@ GROUPED = {"group": Method("a correction for each group", GroupCalibration, usua
 WITHOUT_A_NAME: tuple[type[Calibrator], ...] = (MultiLabelCalibration,)
 """What `load` reads besides; a comparison of methods on rows of one label has no use for it."""
 
-OTHER_NAMES = {"sigmoid": "logistic", "platt": "logistic", "temperature": "ts"}
-"""What scikit-learn and others call a method."""
+OTHER_NAMES = {
+    "sigmoid": "logistic",
+    "platt": "logistic",
+    "temperature": "ts",
+    "fss": "auto",
+    "fss-order": "auto-order",
+}
+"""Names of methods in scikit-learn and elsewhere, and in refocal 0.1."""
 
 ALL = "all"
 """Every method, where a comparison asks for names."""

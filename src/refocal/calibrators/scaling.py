@@ -35,17 +35,33 @@ MAX_ENTRIES = 20
 FREE_DIAGONAL = 0.1
 
 
-class AffineCalibrator(HasFocalPoint, Calibrator):
-    """W z + b of scaled logits z, and behind it focal temperature scaling.
+class RidgeScaling(HasFocalPoint, Calibrator):
+    """W z + b of scaled logits z, shrunk towards temperature scaling by a ridge, and optionally the focal map after it.
 
-    `inner_temperature_` is that of temperature scaling, by which the logits are divided first; `weights_` and
-    `intercept_` are W and b; `gamma_` and `temperature_` stand behind, 0 and 1 without the focal map. The order of the
-    classes may change: `fit_report_["accuracy_change"]` tells by how much the accuracy did on the data of the fit, and
-    `choice_` what was fitted.
+    The logits are first divided by `inner_temperature_`, that of temperature scaling; `weights_` and `intercept_` are W
+    and b; `gamma_` and `temperature_` follow, 0 and 1 without the focal map. The order of the classes may change:
+    `fit_report_["accuracy_change"]` is the change of accuracy on the rows of the fit, `choice_` what was fitted.
     """
 
     solution_: Solution
-    path_: Surface | None = None  # what a file does not keep
+    path_: Surface | None = None  # not saved to a file
+    _kind: ClassVar[str] = "tempered"
+    _matrix: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        strength: Any = "auto",
+        focal: bool = False,
+        n_folds: int = 5,
+        random_state: int = 0,
+        input: str = "logits",  # noqa: A002
+    ) -> None:
+        self.strength = strength
+        self.focal = focal
+        self.n_folds = n_folds
+        self.random_state = random_state
+        self.input = input
 
     @property
     def inner_temperature_(self) -> float:
@@ -66,28 +82,6 @@ class AffineCalibrator(HasFocalPoint, Calibrator):
     def choice_(self) -> dict[str, Any]:
         """What was fitted, as the report of the fit says."""
         return dict(self.fit_report_.get("scaling", {}))
-
-
-class RidgeScaling(AffineCalibrator):
-    """An affine calibrator that a ridge holds to temperature scaling, and perhaps the focal map behind it."""
-
-    _kind: ClassVar[str] = "tempered"
-    _matrix: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        *,
-        strength: Any = "auto",
-        focal: bool = False,
-        n_folds: int = 5,
-        random_state: int = 0,
-        input: str = "logits",  # noqa: A002
-    ) -> None:
-        self.strength = strength
-        self.focal = focal
-        self.n_folds = n_folds
-        self.random_state = random_state
-        self.input = input
 
     def _recipe(self, strength: float) -> Recipe:
         return Recipe(self._kind, self._matrix, strength, strength)

@@ -25,6 +25,8 @@ from refocal.maps.steps import Chain
 
 FORMAT = "refocal-calibrator"
 VERSION = 2
+# Settings of refocal 0.1 that no method has any more.
+GONE = ("objective", "nll_tolerance")
 MAX_BYTES = 64 << 20
 # Up to this size a file has a line for each number.
 READABLE = 20_000
@@ -91,10 +93,13 @@ def from_dict(data: Any) -> Calibrator:
     version = data.get("version")
     if version not in (1, VERSION):
         raise FormatError(f"version {version!r} is not known here; this refocal reads versions 1 and {VERSION}.")
-    method = kinds().get(field(data, "method", str))
+    name, parameters = field(data, "method", str), field(data, "parameters", dict)
+    if name == "FocalStructuredScaling":  # of refocal 0.1, which `AutoCalibration` replaces
+        name, parameters = "AutoCalibration", {k: v for k, v in parameters.items() if k not in GONE}
+    method = kinds().get(name)
     if method is None:
-        raise FormatError(f"unknown method {data['method']!r}; known are {', '.join(kinds())}.")
-    calibrator = method(**_parameters(method, field(data, "parameters", dict)))
+        raise FormatError(f"unknown method {name!r}; known are {', '.join(kinds())}.")
+    calibrator = method(**_parameters(method, parameters))
     classes = _read_classes(data)
     report = _report(field(data, "fit", dict))
     chain = _chain(data, calibrator, len(classes) if calibrator.row_axes == 1 else 2)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ONLY_HTML, ONLY_JSON = (".html", ".htm"), (".json",)
 # Written out, because reading them from the registry would load it for every command.
 METHOD_NAMES = (
-    "auto, ts, ts-ece, focal, fts, fts-nll, fts-ece, vs, ms, dirichlet, svs, sms, fss, fss-order, ets, logistic, beta, "
+    "auto, auto-order, ts, ts-ece, focal, fts, fts-nll, fts-ece, vs, ms, dirichlet, svs, sms, ets, logistic, beta, "
     "spline, isotonic, histogram, bbq, venn-abers, venn-abers-cross"
 )
 

@@ -6,7 +6,7 @@ With two classes the curve is one of the log-odds of the second class, behind a 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,22 @@ APART, REACH, SMALL_MOVE, MOST_LOOKS = 0.1, 0.4, 0.05, 8
 BOUNDS = np.array([[-1.5, 3.0], [-3.0, 3.0]])
 # A probability this close to 0 or 1 counts as this close.
 LEAST = 1e-12
+
+
+class Tempered(Block):
+    """The rows of a block divided by a temperature, without a copy of them."""
+
+    def __init__(self, rows: Block, temperature: float) -> None:
+        super().__init__(rows.logits, rows.labels, rows.weight)
+        self.temperature = temperature
+
+    def take(self, rows: Any) -> Block:
+        """Some of the rows."""
+        return Tempered(super().take(rows), self.temperature)
+
+    def predictions(self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False) -> list[Predictions]:
+        """As for the block at both temperatures."""
+        return super().predictions(gammas, self.temperature * temperature, rough=rough)
 
 
 class Tail(NamedTuple):

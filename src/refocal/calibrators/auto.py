@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 
 from refocal._arrays import Vector, to_numpy
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators._confidence import draft_tail, fit_tail, losses_of, two_class_step
+from refocal.calibrators._confidence import Tempered, draft_tail, fit_tail, losses_of, two_class_step
 from refocal.calibrators._crossfit import (
     MATRICES,
     MIN_ROWS,
@@ -120,14 +120,15 @@ class AutoCalibration(HasFocalPoint, Calibrator):
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)
         dataset.start()
-        rows, whole = _sample(dataset)
+        is_vocabulary = _is_vocabulary(dataset)
+        rows, whole = _rows_as_they_are(dataset) if is_vocabulary else _sample(dataset)
         few = rows.n_rows < max(MIN_ROWS, self.n_folds)
         if rows.n_classes == 2:
             steps, choice = self._two_classes(rows, few)
         elif rows is whole and rows.correct.all():
             steps, choice = (Temperature(_laplace_temperature(rows)),), {"chosen": "laplace"}
         else:
-            steps, choice = self._many_classes(whole, rows, few)
+            steps, choice = self._many_classes(whole, rows, few or is_vocabulary)
         sentences, worse = _sentences(rows, choice, few), _warnings(rows, choice)
         for each in worse:
             warn(f"{type(self).__name__}.fit: {each}", FitWarning)
@@ -144,18 +145,18 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         step = two_class_step(rows)
         return (KeepTop((step,)) if self.order_preserving else step,), choice
 
-    def _many_classes(self, whole: Dataset, rows: Block, few: bool) -> tuple[tuple[Step, ...], dict[str, Any]]:
+    def _many_classes(self, whole: Dataset, rows: Block, only_temperature: bool) -> tuple[tuple[Step, ...], dict[str, Any]]:
         keep = bool(self.order_preserving)
         temperature = newton_temperature(whole).temperature
-        recipes = [TEMPERATURE]
-        if not few and whole.n_rows * CLASSES_PER_ROW >= rows.n_classes:
+        recipes, finalists, blocks = [TEMPERATURE], [0], [Tempered(rows, temperature)]
+        if not only_temperature:
             enough = rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2
             recipes += [VECTOR, *(MATRICES if enough else ())]
-        fold = folds(rows.labels, self.n_folds, self.random_state, row_keys(rows))
-        scores = out_of_fold(rows, recipes, fold, order_preserving=keep, temperature=temperature)
-        plain = [rows.average(losses(rows, each)) for each in scores]
-        finalists = [0, 1, 2 + int(np.argmin(plain[2:]))] if len(recipes) > 2 else list(range(len(recipes)))
-        blocks = [Block(scores[i], rows.labels, rows.weight) for i in finalists]
+            fold = folds(rows.labels, self.n_folds, self.random_state, row_keys(rows))
+            scores = out_of_fold(rows, recipes, fold, order_preserving=keep, temperature=temperature)
+            plain = [rows.average(losses(rows, each)) for each in scores]
+            finalists = [0, 1, 2 + int(np.argmin(plain[2:]))] if enough else [0, 1]
+            blocks = [Block(scores[i], rows.labels, rows.weight) for i in finalists]
         drafts = [draft_tail(each) for each in blocks]
         chosen = _simplest(rows, [draft.losses for draft in drafts])
         recipe, tail = recipes[finalists[chosen]], fit_tail(blocks[chosen], drafts[chosen])
@@ -172,6 +173,21 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         if recipe.matrix is None:
             return (Temperature(temperature * tail.temperature), *tail.steps[1:]), choice
         return (scaling.step(order_preserving=keep), *tail.steps), choice
+
+
+def _is_vocabulary(dataset: Dataset) -> bool:
+    """Whether there are too few rows to tell even one parameter for each class."""
+    return min(dataset.n_rows, SAMPLE_ENTRIES // dataset.n_classes) * CLASSES_PER_ROW < dataset.n_classes
+
+
+def _rows_as_they_are(dataset: Dataset) -> tuple[Block, Dataset]:
+    """As `_sample`, in the precision and the order that the rows have: nothing is fitted to single classes."""
+    n_rows = SAMPLE_ENTRIES // dataset.n_classes
+    if not isinstance(dataset, Block):
+        return _sample(dataset)
+    some = None if dataset.weight is None or dataset.weight.all() else dataset.weight > 0.0
+    usable = dataset if some is None else dataset.take(some)
+    return (usable, usable) if usable.n_rows <= n_rows else (usable.part(n_rows), usable)
 
 
 def _sample(dataset: Dataset) -> tuple[Block, Dataset]:

@@ -159,7 +159,7 @@ class Block(Dataset):
     def predictions(self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False) -> list[Predictions]:
         """The predictions at one temperature for several γ, which share the softmax."""
         self.passes += len(gammas)
-        parts = self._over_parts(self.engine.predict, gammas, 1.0 / temperature, rough=rough)
+        parts = self._over_parts(self.engine.predict, gammas, 1.0 / temperature, rough=rough or self.plan.is_rough)
         table = np.concatenate([to_numpy(part) for part in parts], axis=-1).astype(np.float64, copy=False)
         return [Predictions(*table[:, i]) for i in range(len(gammas))]
 
@@ -186,7 +186,7 @@ class Block(Dataset):
 
     def _sum(self, function: Callable[..., Array], *settings: float, rough: bool) -> Vector:
         """The sum of a pass over all rows; one transfer from the device for all of them."""
-        parts = self._over_parts(function, *settings, rough=rough, weighted=True)
+        parts = self._over_parts(function, *settings, rough=rough or self.plan.is_rough, weighted=True)
         return np.asarray(to_numpy(sum(parts[1:], start=parts[0])))
 
     def _over_parts(

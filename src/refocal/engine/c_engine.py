@@ -23,6 +23,8 @@ from refocal.maps.steps import Program
 PART = 1 << 18
 # The number of entries from which a second thread is worth starting.
 THREADS_FROM = 1 << 19
+# Rows of half precision with so many classes, as a vocabulary has, are computed in single precision.
+WIDE = 1 << 12
 
 # The scratch memory of a pass, in bytes: for each class three vectors of kernel.c, and space to align them.
 VECTORS, ALIGNMENT = 3 * 32, 64
@@ -75,8 +77,10 @@ def usable(logits: Any) -> bool:
 
 def plan(logits: Any) -> Plan:
     """Parts computed by several threads and summed in double precision; float32 logits also have a rough mode."""
-    threads = n_threads() if math.prod(logits.shape) >= THREADS_FROM else 1
-    return Plan(PART, threads, float(np.finfo(np.float64).eps), has_rough=logits.dtype.itemsize <= 4)
+    threads, size = n_threads() if math.prod(logits.shape) >= THREADS_FROM else 1, logits.dtype.itemsize
+    is_rough = size <= 2 and logits.shape[-1] >= WIDE
+    precision = np.finfo(np.float32 if is_rough else np.float64).eps
+    return Plan(PART, threads, float(precision), has_rough=size <= 4, is_rough=is_rough)
 
 
 def n_threads() -> int:

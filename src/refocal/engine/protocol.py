@@ -23,6 +23,8 @@ class Plan(NamedTuple):
     """Whether there is a faster mode with six digits."""
     has_affine: bool = False
     """Whether there is a pass of diagonal affine maps (`triton_affine`)."""
+    is_rough: bool = False
+    """Whether all passes use that mode: long rows in half precision have no more digits."""
 
 
 class Engine(Protocol):

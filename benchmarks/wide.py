@@ -25,7 +25,7 @@ def rows_of(n_rows: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
     logits, labels = np.empty((n_rows, n_classes), np.float16), np.empty(n_rows, np.int64)
     for start in range(0, n_rows, 100):
         z = 2.0 * rng.standard_normal((min(100, n_rows - start), n_classes), dtype=np.float32)
-        z[np.arange(len(z)), rng.integers(n_classes, size=len(z))] += 12.0
+        z[np.arange(len(z)), rng.integers(n_classes, size=len(z))] += rng.uniform(12.0, 30.0, len(z))
         noise = -np.log(-np.log(rng.uniform(1e-12, 1.0, z.shape)))
         labels[start : start + len(z)], logits[start : start + len(z)] = np.argmax(z / 1.5 + noise, axis=1), z
     return logits, labels

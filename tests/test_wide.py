@@ -113,9 +113,47 @@ def test_half_precision_is_that_of_astype():
     np.testing.assert_array_equal(in_half(p).view(np.uint16), p.astype(np.float16).view(np.uint16))
 
 
+def test_half_precision_of_a_vocabulary_needs_no_double_precision():
+    logits = np.tile(2.0 * LOGITS[:80], 2).astype(np.float16)
+    found, expected = (TemperatureScaling().fit(x, LABELS[:80]) for x in (logits, logits.astype(np.float64)))
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-5)
+    apart = TemperatureScaling().fit(blocks([(logits[:30], LABELS[:30]), (logits[30:], LABELS[30:80])]))
+    assert apart.temperature_ == pytest.approx(found.temperature_, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_the_default_holds_no_copy_of_a_vocabulary():
+    logits = np.tile(LOGITS[:200].astype(np.float16), 12)
+    tracemalloc.start()
+    AutoCalibration().fit(logits, LABELS[:200])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.2 * logits.nbytes
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_default_is_that_of_single_precision(dtype):
+    tensor, labels = torch.from_numpy(LOGITS[:250]).to(dtype), torch.from_numpy(LABELS[:250])
+    found, expected = AutoCalibration().fit(tensor, labels), AutoCalibration().fit(tensor.float(), labels)
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-4)
+    assert found.fit_report_["after"]["log_loss"] == pytest.approx(expected.fit_report_["after"]["log_loss"], rel=1e-5)
+
+
+def test_probabilities_of_half_precision_tensors_are_those_of_arrays():
+    tensor = torch.from_numpy(LOGITS[:50]).reshape(2, 25, 3000)
+    fitted = TemperatureScaling().fit(LOGITS, LABELS)
+    for dtype in (torch.float16, torch.bfloat16):
+        given = tensor.to(dtype)
+        found = fitted.predict_proba(given)
+        assert (found.dtype, found.shape) == (dtype, given.shape)
+        expected = fitted.predict_proba(given.float().numpy().reshape(50, 3000)).reshape(2, 25, 3000)
+        np.testing.assert_allclose(found.float().numpy(), torch.from_numpy(expected).to(dtype).float().numpy())
+
+
 def test_the_default_tries_no_intercepts_of_a_vocabulary():
     few = AutoCalibration().fit(LOGITS[:200], LABELS[:200])
     assert list(few.choice_["log_loss_out_of_fold"]) == ["temperature"]
     assert "A scaling of the 3,000 classes was left out: there are more than 10 for each row." in few.report_
+    assert "higher than that of predicting the share" not in few.report_
     more = AutoCalibration().fit(LOGITS[:, :1500], LABELS % 1500)
     assert "vector" in " ".join(more.choice_["log_loss_out_of_fold"])

@@ -42,7 +42,7 @@ from refocal.calibrators._fitted import Fitted, report_of
 from refocal.calibrators._labels import column_names, encode
 from refocal.calibrators._words import html_of_fit, warn_of_doubt
 from refocal.engine import Block, Dataset
-from refocal.engine.apply import apply
+from refocal.engine.apply import apply, apply_to_tensor
 from refocal.errors import DataError, ParameterError, ShapeError, UnsupportedError
 from refocal.maps.steps import Chain, Floor
 
@@ -321,6 +321,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found = apply(self.chain_, logits.reshape(-1, logits.shape[-1]))
             if found is not None:
                 return found.probabilities.reshape(logits.shape)
+        p = apply_to_tensor(self.chain_, logits)
+        if p is not None:
+            return p
         return self.chain_.probabilities(logits)
 
     def _is_plain(self, X: Array) -> bool:

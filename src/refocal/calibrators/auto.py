@@ -145,10 +145,13 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         step = two_class_step(rows)
         return (KeepTop((step,)) if self.order_preserving else step,), choice
 
-    def _many_classes(self, whole: Dataset, rows: Block, only_temperature: bool) -> tuple[tuple[Step, ...], dict[str, Any]]:
+    def _many_classes(
+        self, whole: Dataset, rows: Block, only_temperature: bool
+    ) -> tuple[tuple[Step, ...], dict[str, Any]]:
         keep = bool(self.order_preserving)
         temperature = newton_temperature(whole).temperature
-        recipes, finalists, blocks = [TEMPERATURE], [0], [Tempered(rows, temperature)]
+        recipes, finalists = [TEMPERATURE], [0]
+        blocks: list[Block] = [Tempered(rows, temperature)]
         if not only_temperature:
             enough = rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2
             recipes += [VECTOR, *(MATRICES if enough else ())]
@@ -240,6 +243,7 @@ SCALINGS = {
     "curve": "A slope and an intercept of the log-odds, and a rising curve behind them, were fitted.",
     "laplace": "Every row is right, so the temperature gives the mean confidence (n+1)/(n+2).",
     "temperature": "Temperature scaling was chosen: no richer scaling was clearly better on rows left out.",
+    "only temperature": "Temperature scaling was fitted.",
     "vector": "A vector scaling with an intercept for each class was chosen.",
     "matrix": "A matrix scaling was chosen.",
 }
@@ -247,8 +251,8 @@ SCALINGS = {
 
 def _sentences(rows: Block, choice: dict[str, Any], few: bool) -> list[str]:
     """What was chosen and why, and what to beware of."""
-    found = [SCALINGS[choice["chosen"]]]
     tried = choice.get("log_loss_out_of_fold", {})
+    found = [SCALINGS["only temperature" if list(tried) == ["temperature"] else choice["chosen"]]]
     if len(tried) > 1:
         found.append(f"Log-loss on rows left out: {', '.join(f'{name} {value:.4f}' for name, value in tried.items())}.")
     if "gamma" in choice:
@@ -278,6 +282,8 @@ def _warnings(rows: Block, choice: dict[str, Any]) -> list[str]:
     found = tried.get(choice["name"], math.nan)
     share = np.bincount(to_numpy(rows.labels), weights=rows.weight, minlength=rows.n_classes) / rows.total_weight
     base_rate = -float(np.sum(share[share > 0.0] * np.log(share[share > 0.0])))
+    if rows.n_classes >= rows.n_rows:  # shares of classes that occur once say nothing of other rows
+        base_rate = math.inf
     before = rows.average(losses(rows, rows.logits))
     words = {"predicting the share of each class": base_rate, "no calibration": before}
     return [

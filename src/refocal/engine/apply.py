@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, in_half, on_gpu, row_blocks
+from refocal._arrays import Array, in_half, in_library_of, is_torch, namespace, on_gpu, row_blocks, to_numpy
 from refocal.engine import c_engine
 from refocal.maps.steps import BLOCK, Chain, Program
 
@@ -65,6 +65,19 @@ def _apply_there(program: Program, logits: Array) -> Applied | None:
         return None
     found, is_suspect = triton_apply.apply(program, x)
     return Applied(found.to(logits.dtype), is_suspect)
+
+
+def apply_to_tensor(chain: Chain, logits: Array) -> Array | None:
+    """The same for a tensor in half precision on the CPU, by blocks of rows; None for any other, and with gradients."""
+    if not (is_torch(logits) and logits.device.type == "cpu" and logits.dtype.itemsize == 2) or logits.requires_grad:
+        return None
+    rows, p = logits.reshape(-1, logits.shape[-1]), namespace(logits).empty_like(logits)
+    for some in row_blocks(int(rows.shape[0]), int(rows.shape[1]), BLOCK):
+        found = apply(chain, to_numpy(rows[some].float()))
+        if found is None:
+            return None
+        p.view(rows.shape)[some] = in_library_of(p, found.probabilities)
+    return p
 
 
 def _is_known(array: NDArray[Any], program: Program) -> bool:

@@ -70,6 +70,12 @@ def test_code_blocks_are_at_most_88_columns_wide():
                 assert len(line) - len(indent) <= 88, f"{page.relative_to(ROOT)}: {line}"
 
 
+def test_user_pages_hold_at_most_25_000_words():
+    """All pages but the reference, which is made from the code: what `cat … | wc -w` in CONTRIBUTING.md counts."""
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reference"]
+    assert sum(len(page.read_text().split()) for page in pages) <= 25_000
+
+
 def test_what_the_readme_names_as_its_proof_is_there():
     """Every row of the comparison names a test, a benchmark or a page, and all of them exist."""
     table = (ROOT / "README.md").read_text().split("## Beside other packages")[1].split("\n\n")[1]

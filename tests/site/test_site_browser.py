@@ -114,8 +114,14 @@ def test_the_search_works_from_the_disk(browser, site):
 
 @pytest.mark.parametrize(("page", "needle"), [("report", "calibration error"), ("explorer", "γ")])
 def test_the_live_pages_are_alive(browser, site, page, needle):
-    driver = browser(site / "live" / f"{page}.html")
-    driver.switch_to.frame(driver.find_element("css selector", "iframe.live"))
-    text = driver.find_element("css selector", "body").text
-    driver.switch_to.default_content()
-    assert re.search(needle, text)
+    link = browser(site / "live" / f"{page}.html").find_element("css selector", "a.md-button")
+    driver = browser(Path(unquote(urlsplit(link.get_attribute("href")).path)))
+    assert re.search(needle, driver.find_element("css selector", "body").text)
+
+
+def test_formulas_are_drawn(browser, site):
+    driver = browser(site / "concepts" / "losses.html")
+    drawn = "return [...document.querySelectorAll('.arithmatex')].map((e) => e.querySelectorAll('.katex').length)"
+    wait_until(lambda: driver.execute_script("return document.readyState") == "complete")
+    assert set(driver.execute_script(drawn)) == {1}
+    assert driver.execute_script("return document.querySelectorAll('.katex-error').length") == 0

@@ -409,18 +409,17 @@ def test_calibration_errors_are_compared_by_their_squares(found):
     assert "ece" not in evaluation["ts"].against_none
 
 
-def test_the_probabilities_of_a_method_are_checked_once(monkeypatch):
-    from refocal.evaluate import _in_memory
-
+def test_rows_are_checked_once_whatever_the_number_of_methods(monkeypatch):
+    """The validation rows by the fits, the test rows by the uncalibrated model, and no metric checks anything."""
     seen = []
-    check = _in_memory.read_probabilities
-    for module in ("binned", "bootstrap", "histogram", "reliability", "scores", "smooth", "squared"):
+    for module in ("binned", "bootstrap", "histogram", "reliability", "scores", "smooth", "squared", "two_classes"):
         for name in ("read_probabilities", "read_log_probabilities"):
             monkeypatch.setattr(f"refocal.metrics.{module}.{name}", fail, raising=False)
-    monkeypatch.setattr(_in_memory, "read_probabilities", lambda *a: (seen.append(1), check(*a))[1])
     validation, test = split(rows(300))
-    compare(validation, test, ["ts", "fts-nll"], n_resamples=2)
-    assert len(seen) == 3
+    for module in ("_validation", "calibrators._base"):
+        monkeypatch.setattr(f"refocal.{module}.check_rows", lambda logits, *_: seen.append(logits))
+    compare(validation, test, ["ts", "fts-nll", "isotonic"], n_resamples=2)
+    assert len(seen) == 2
 
 
 def test_what_does_not_fit_is_refused():

@@ -35,7 +35,7 @@ from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow, Reliabi
 from refocal.maps import log_softmax
 from refocal.maps.steps import in_row_blocks
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
-from refocal.metrics._inputs import Rows, read_probabilities
+from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import base_weight
 from refocal.metrics.bootstrap import summarise
 from refocal.metrics.intervals import Summary
@@ -67,11 +67,11 @@ def look_at_rows(
 
 
 def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_resamples: int, seed: int) -> Look:
-    """Every metric of one method; its probabilities are checked once, here."""
+    """Every metric of one method."""
     start = time.perf_counter()
     log_p = log_proba(test, calibrator)
     seconds = time.perf_counter() - start
-    rows = read_probabilities(test.labels, np.exp(log_p), test.weight, "evaluate")
+    rows = _rows(test, log_p).of_positive()
     logs = Rows(rows.labels, log_p, rows.weight)
     summaries: dict[str, Summary] = {}
     for metric in metrics_with_interval(test.n_classes):
@@ -109,11 +109,18 @@ def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArra
         values = wide(values)[:, 1] - wide(values)[:, 0]
     if calibrator.needs_groups:
         return np.asarray(to_numpy(calibrator.predict_log_proba(wide(values), groups=predictions.groups)))  # type: ignore[call-arg]
-    return _by_rows(calibrator.predict_log_proba, values)
+    # Predictions have been checked when they were made: `log_proba_of` does not check them again.
+    predict = calibrator.log_proba_of if calibrator.input == "logits" else calibrator.predict_log_proba
+    return _by_rows(predict, values)
+
+
+def _rows(test: Predictions, log_p: NDArray[Any]) -> Rows:
+    """Labels, probabilities and weights for the metrics."""
+    return Rows(np.asarray(test.labels, dtype=np.int64), np.exp(log_p), test.weight)
 
 
 def _by_rows(function: Callable[[Any], Any], values: Any) -> NDArray[Any]:
-    """What a function says of widened rows; half precision is never held widened as a whole."""
+    """A function of rows in float32 or float64; half precision is converted block by block."""
     found = function(wide(values)) if values.ndim == 1 else in_row_blocks(lambda rows: function(wide(rows)), values)
     return np.asarray(to_numpy(found))
 
@@ -121,7 +128,7 @@ def _by_rows(function: Callable[[Any], Any], values: Any) -> NDArray[Any]:
 def _groups(test: Predictions, calibrator: Calibrator | None, level: float, seed: int) -> list[GroupRow]:
     if not test.groups:
         return []
-    rows = read_probabilities(test.labels, np.exp(log_proba(test, calibrator)), test.weight, "evaluate")
+    rows = _rows(test, log_proba(test, calibrator)).of_positive()
     return measure_groups(members_of(rows, test.groups, seed), level)
 
 
@@ -146,7 +153,7 @@ def _by_confidence(confidence: Vector, rows: Rows, chosen: NDArray[np.bool_]) ->
 
 
 def _classes(test: Predictions, calibrator: Calibrator | None) -> list[ClassRow]:
-    rows = Rows(np.asarray(test.labels, dtype=np.int64), np.exp(log_proba(test, calibrator)), test.weight)
+    rows = _rows(test, log_proba(test, calibrator))
     top, _, predicted = rows.top()
     confusions = _confusions(rows.labels, predicted)
     found = []

@@ -32,8 +32,7 @@ from refocal.evaluate._look import (
 )
 from refocal.evaluate._provenance import run_of
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow, Reliability
-from refocal.maps import log_softmax
-from refocal.maps.steps import in_row_blocks
+from refocal.maps.steps import Chain, in_row_blocks
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import base_weight
@@ -99,17 +98,17 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
 def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArray[Any]:
     """Log-probabilities of a calibrator, or of the model itself, in float32 or float64."""
     if calibrator is None:
-        return _by_rows(log_softmax, predictions.logits)
+        return _by_rows(Chain().log_probabilities, predictions.logits)
     if isinstance(calibrator, MultiLabelCalibration):
         return np.asarray(calibrator.log_proba_of_labels(wide(predictions.values), predictions.groups[LABEL]))
     values = predictions.values if calibrator.input == predictions.input else predictions.logits
     if calibrator.input == "probabilities" and predictions.input == "logits":
-        values = np.exp(_by_rows(log_softmax, values))
+        values = np.exp(_by_rows(Chain().log_probabilities, values))
     if calibrator.input == "log-odds":
         values = wide(values)[:, 1] - wide(values)[:, 0]
     if calibrator.needs_groups:
         return np.asarray(to_numpy(calibrator.predict_log_proba(wide(values), groups=predictions.groups)))  # type: ignore[call-arg]
-    # Predictions have been checked when they were made: `log_proba_of` does not check them again.
+    # Predictions have been checked when they were made: neither chains nor `log_proba_of` check them again.
     predict = calibrator.log_proba_of if calibrator.input == "logits" else calibrator.predict_log_proba
     return _by_rows(predict, values)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from refocal import GroupCalibration, LogisticCalibration, load
@@ -277,3 +279,20 @@ def test_the_command_line_fits_and_applies_group_calibration(tmp_path, capsys):
     assert run(["fit", str(file), *how, "--groups", "region", "-m", "ts", "-o", str(calibrator)]) == 2
     assert "--groups and the method group belong together" in capsys.readouterr().err
     assert run(["fit", str(file), *how, "-m", "group", "-o", str(calibrator)]) == 2
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
+def test_lines_of_groups_are_applied_to_tables(fitted, tmp_path, ending):
+    p, _, region = draw(40, seed=3)
+    frame = pd.DataFrame({"p": p, "region": region})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    fitted.save(tmp_path / "groups.json")
+    expected = fitted.predict_proba(p, groups={"region": region})[:, 1]
+    for source in ("rows.csv", "rows.parquet"):
+        target = tmp_path / f"out.{ending}"
+        assert run(["apply", *(str(tmp_path / name) for name in ("groups.json", source)), "-o", str(target)]) == 0
+        readers = {"csv": pd.read_csv, "parquet": pd.read_parquet, "jsonl": partial(pd.read_json, lines=True)}
+        found = readers[ending](target)
+        np.testing.assert_allclose(found["p"], expected, rtol=1e-12)
+        assert found["region"].tolist() == region.tolist()

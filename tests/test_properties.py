@@ -20,8 +20,9 @@ from safetensors.numpy import save_file
 
 import refocal
 from refocal import losses, maps, metrics
+from refocal.calibrators._answers import Answers
 from refocal.calibrators.registry import NAMED, make
-from refocal.cli.apply import write_probabilities
+from refocal.cli.apply import write_answers
 from refocal.data import Predictions, read, split
 
 few, some = settings(max_examples=5), settings(max_examples=12)
@@ -236,7 +237,7 @@ def test_probabilities_are_written_to_the_last_bit(ending, rows, single):
     p = probabilities_of(logits).astype(np.float32 if single else np.float64)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"p{ending}"
-        write_probabilities(path, p, labels, None)
+        write_answers(path, Answers(p, {}), labels, None)
         found = read(path, input="probabilities")
         np.testing.assert_array_equal(np.asarray(found.values).astype(p.dtype), p)
         np.testing.assert_array_equal(found.labels, labels)

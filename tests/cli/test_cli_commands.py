@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -55,6 +56,15 @@ def test_sets_and_intervals_are_applied(refocal, folder):
     refocal("apply", "va.json", "test.npz", "-o", "va.csv")
     with open("va.csv") as file:
         assert float(next(csv.DictReader(file))[f"{names[1]}_upper"]) == upper[0, 1]
+    assert "probabilities and their bounds of 20 rows" in refocal("apply", "va.json", "rows.csv", "-o", "va.tsv")[1]
+    assert "probabilities and sets of 20 rows" in refocal("apply", "sets.json", "rows.csv", "-o", "sets.parquet")[1]
+    found = pd.read_parquet("sets.parquet")["set"]
+    assert [list(row) for row in found] == [np.array(names)[row].tolist() for row in expected[:20]]
+    refocal("apply", "va.json", "rows.csv", "-o", "va.jsonl")
+    lines = [json.loads(line) for line in Path("va.jsonl").read_text().splitlines()]
+    np.testing.assert_array_equal(
+        [line["upper"] for line in lines], load("va.json").predict_interval(rows.values[:20])[1]
+    )
     code, _, err = refocal("fit", "val.npz", "-m", "ts", "--coverage", "0.8")
     assert code == 2
     assert "coverage" in err

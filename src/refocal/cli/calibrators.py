@@ -158,15 +158,13 @@ def apply(
 ) -> None:
     """Turn logits into calibrated probabilities."""
     from refocal import load
-    from refocal.cli.apply import ENDINGS, says_more
+    from refocal.cli.apply import ENDINGS
 
     options.check_calibrator_file(calibrator)
     in_blocks = large.is_applied_in_blocks(logits, output, blocks)
     if not in_blocks or output.suffix.lower() in ENDINGS:
         options.check_output(output, ENDINGS)
     fitted = load(calibrator)
-    if says_more(fitted) and output.suffix.lower() in ENDINGS:  # which are written from memory
-        in_blocks = False
     values = columns.values or columns.probability_column or options.score_columns(fitted, logits)
     reading: dict[str, Any] = {"values": values, "labels": columns.labels}
     with progress("reading", quiet=json) as update:
@@ -191,13 +189,12 @@ def _apply_to_file(
     """`refocal apply` for a file that is read whole."""
     from refocal._groups import as_groups
     from refocal._validation import renormalised
-    from refocal.calibrators import GroupCalibration
-    from refocal.cli.apply import apply_blocks, further_columns, write_probabilities
+    from refocal.calibrators._answers import group_columns, what_is_written
+    from refocal.cli.apply import apply_blocks, write_answers
     from refocal.data import read_values
 
     try:
-        columns = list(fitted.lines_) if isinstance(fitted, GroupCalibration) else []
-        found = read_values(file, input=fitted.input, groups=columns, **reading)  # type: ignore[arg-type]
+        found = read_values(file, input=fitted.input, groups=group_columns(fitted), **reading)  # type: ignore[arg-type]
     except FormatError as error:
         if error.remedy not in (Remedy.READ_LOGITS, Remedy.READ_PROBABILITIES):
             raise
@@ -206,19 +203,17 @@ def _apply_to_file(
         given = renormalised(found.values, "probabilities", "apply") if renormalise else found.values
         groups = as_groups(found.groups, len(given), "apply")
         result = apply_blocks(fitted, given, update, found.class_names, groups=groups)
-        only_one_array = output.suffix.lower() == ".npy"
-        further = {} if only_one_array else further_columns(fitted, given, found.class_names)
     except InputWarning as error:
         wanted = "look like probabilities, but this calibrator takes logits; fit one with --probabilities"
         raise FileProblem(f"{file}: the rows {wanted}.") from error
     except InputError as error:
         raise FileProblem(f"{file}: {explained(error)}") from error
-    write_probabilities(output, result, found.labels, found.class_names, further)
-    shape = {"output": str(output), "rows": len(result), "classes": len(fitted.classes_)}
+    write_answers(output, result, found.labels, found.class_names)
+    shape = {"output": str(output), "rows": len(result.probabilities), "classes": len(fitted.classes_)}
     if json:
         print_json(shape)
     else:
-        what = " and ".join(["probabilities", *further])
+        what = what_is_written([] if output.suffix.lower() == ".npy" else list(result.further))
         out().print(f"Wrote {output}: {what} of {shape['rows']:,} rows and {shape['classes']:,} classes.")
 
 

@@ -128,6 +128,7 @@ def apply_to_data_set(
 ) -> None:
     """`refocal apply` for rows in blocks: a folder of Parquet files, or one table."""
     from refocal import scale
+    from refocal.calibrators._answers import further_names, what_is_written
     from refocal.scale.addresses import TABLES
 
     is_folder = output.is_dir() or not output.suffix
@@ -171,7 +172,8 @@ def apply_to_data_set(
     bad = f" {report['rows_skipped']:,} bad rows have NaN or were left out." if report["rows_skipped"] else ""
     shape = f"{report['rows']:,} rows and {report['classes']:,} classes"
     parts = "" if output.is_file() else f" in {report['files']:,} files{there}"
-    out().print(f"Wrote {output}: probabilities of {shape}{parts}.{bad}")
+    what = what_is_written(further_names(calibrator))
+    out().print(f"Wrote {output}: {what} of {shape}{parts}.{bad}")
     tell_of_bad_parts([each.problem for each in written if each.problem is not None])
 
 

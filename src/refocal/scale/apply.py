@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from refocal._arrays import two_columns
 from refocal._files import replace_atomically
+from refocal._groups import as_groups
 from refocal.calibrators import Calibrator
+from refocal.calibrators._answers import Answers, answers, group_columns
 from refocal.calibrators._labels import named_classes
 from refocal.calibrators.serialize import to_dict
 from refocal.data.predictions import column_order
@@ -50,7 +52,7 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class Predictor:
-    """Probabilities of chunks.
+    """What a calibrator says of chunks.
 
     `order` says where the calibrator's classes are among the columns; None: as the columns are. Of one number a row
     of two classes the answer is one number too.
@@ -61,8 +63,8 @@ class Predictor:
     order: NDArray[np.int64] | None
     renormalise: bool
 
-    def __call__(self, chunk: Chunk) -> tuple[NDArray[Any], int]:
-        """Probabilities in float32 or float64, NaN for bad rows, and how many those are."""
+    def __call__(self, chunk: Chunk) -> tuple[Answers, int]:
+        """Probabilities in float32 or float64, NaN for bad rows, whose sets are empty, and how many those are."""
         values, reading = widened(chunk.values), self.reading
         if n_columns(values.shape) != reading.n_classes:
             expected = f"of {reading.n_classes} columns in every block, as in the first"
@@ -72,21 +74,17 @@ class Predictor:
             values = np.divide(values, sums, out=np.full_like(values, np.nan), where=sums > 0)
         chunk = chunk._replace(values=values if values.ndim == 2 else two_columns(values, reading.input))
         bad = reading.bad_values(chunk.values)
+        groups = as_groups(chunk.groups, len(values), reading.function)
         if not bad.any():
-            return self._predict(values), 0
+            return answers(self.calibrator, values, self.order, groups), 0
         if not reading.skip_bad_rows:
             raise reading.error_of(chunk._replace(labels=np.zeros(len(values), np.int64)), int(np.argmax(bad)))
-        found = np.full(values.shape, np.nan, dtype=values.dtype)
-        if not bad.all():
-            found[~bad] = self._predict(values[~bad])
+        values = values.copy()
+        values[bad] = 1.0 / reading.n_classes  # something to calibrate, which is then taken out again
+        found = answers(self.calibrator, values, self.order, groups)
+        for each in (found.probabilities, *found.further.values()):
+            each[bad] = False if each.dtype == np.bool_ else np.nan
         return found, int(bad.sum())
-
-    def _predict(self, values: NDArray[Any]) -> NDArray[Any]:
-        if values.ndim == 1:
-            return np.asarray(self.calibrator.predict_proba(values))[:, 1]
-        if self.order is None:
-            return np.asarray(self.calibrator.predict_proba(values))
-        return np.asarray(self.calibrator.predict_proba(values[:, self.order]))[:, np.argsort(self.order)]
 
 
 def apply(
@@ -113,7 +111,8 @@ def apply(
 
     `renormalise` divides rows of probabilities by their sums, where they were rounded.
 
-    A row of text has a column for each class; .parquet and .jsonl have one of lists, `probabilities`. Columns of a
+    A row of text has a column for each class; .parquet and .jsonl have one of lists, `probabilities`. Sets of classes
+    and least and largest probabilities, where a calibrator has them, stand behind these. Columns of a
     table that are neither classes nor labels stand before them and the labels behind, as they are. Bad rows are errors;
     with `skip_bad_rows` their probabilities are NaN, so that rows keep their places; lines of text with missing
     cells are left out. Both are counted. With `skip_bad_parts` files that cannot be read are left out, and their
@@ -132,6 +131,7 @@ def apply(
     3
     """
     reading_of: dict[str, Any] = {"input": calibrator.input, "values": values, "labels": labels, "need_labels": False}
+    reading_of["groups"] = group_columns(calibrator)
     bad: list[str] | None = [] if skip_bad_parts else None
     opened = open_parts(path, **reading_of, storage_options=storage_options, lenient=skip_bad_rows, bad=bad)
     left_out = [Written("", 0, 0, False, problem) for problem in bad or ()]
@@ -226,8 +226,8 @@ def _write_chunks(predict: Predictor, part: Part, writer: Any) -> Iterator[tuple
     for chunk in part.blocks():
         bad = 0
         if len(chunk.values):
-            probabilities, bad = predict(chunk)
-            writer.write(probabilities, *_further_columns(chunk, part, writer.is_text))
+            found, bad = predict(chunk)
+            writer.write(found, *_further_columns(chunk, part, writer.is_text))
         yield len(chunk.values), bad + chunk.n_lost
 
 

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal.calibrators._answers import Answers
 from refocal.errors import FormatError
 from refocal.scale.addresses import SEPARATORS
 from refocal.scale.extras import need
@@ -33,19 +34,30 @@ class Writer(ABC):
         self.file = file
         self.names = list(class_names or (f"class_{i}" for i in range(n_classes)))
 
-    def write(self, probabilities: NDArray[Any], before: Mapping[str, Any], behind: Mapping[str, Any]) -> None:
-        """Add rows: columns that stand before the probabilities, these, and columns behind them."""
+    def write(self, answers: Answers, before: Mapping[str, Any], behind: Mapping[str, Any]) -> None:
+        """Add rows: columns that stand before the answers of a calibrator, these, and columns behind them."""
         arrow = need("pyarrow", "parquet", "Tables in blocks")
-        columns = {"p": arrow.array(probabilities)} if probabilities.ndim == 1 else self._columns(arrow, probabilities)
+        columns = self._columns(arrow, answers)
         twice = next((name for name in columns if name in {*before, *behind}), None)
         if twice is not None:
             raise FormatError(f"the rows have a column {twice!r}, as one that is to be written; rename it.")
         self._add(arrow.table({**before, **columns, **behind}))
 
-    def _columns(self, arrow: Any, probabilities: NDArray[Any]) -> dict[str, Any]:
-        """A column of lists."""
-        flat = arrow.array(probabilities.reshape(-1))
-        return {PROBABILITIES: arrow.FixedSizeListArray.from_arrays(flat, len(self.names))}
+    def _columns(self, arrow: Any, answers: Answers) -> dict[str, Any]:
+        """Columns of lists: of probabilities, of their bounds, of the names of a set's classes."""
+        columns = bounds_of_one(answers)
+        found = {name: arrow.array(each) for name, each in columns.items()}
+        if not columns:
+            lists = {PROBABILITIES: answers.probabilities, **answers.further}
+            found = {
+                name: arrow.FixedSizeListArray.from_arrays(arrow.array(each.reshape(-1)), len(self.names))
+                for name, each in lists.items()
+                if name != "sets"
+            }
+        if "sets" in answers.further:
+            kind = arrow.list_(arrow.string())
+            found["set"] = arrow.array([names_in(self.names, row) for row in answers.further["sets"]], kind)
+        return found
 
     @abstractmethod
     def _add(self, table: Any) -> None:
@@ -90,8 +102,8 @@ class TextWriter(Writer):
         self.separator, self._is_empty = separator, True
         self._file = file.open("wb")
 
-    def _columns(self, arrow: Any, probabilities: NDArray[Any]) -> dict[str, Any]:
-        return {name: arrow.array(column) for name, column in zip(self.names, probabilities.T, strict=True)}
+    def _columns(self, arrow: Any, answers: Answers) -> dict[str, Any]:
+        return {name: arrow.array(column) for name, column in text_columns(answers, self.names).items()}
 
     def _add(self, table: Any) -> None:
         """Add lines; before the first of them the names of the columns."""
@@ -127,13 +139,38 @@ class JsonWriter(Writer):
 
     def _add(self, table: Any) -> None:
         columns = {name: column.to_pylist() for name, column in zip(table.column_names, table.columns, strict=True)}
-        for name in {PROBABILITIES, "p"} & set(columns):
+        for name in {PROBABILITIES, "lower", "upper", "p", "p_lower", "p_upper"} & set(columns):
             columns[name] = [None if np.isnan(p).any() else p for p in columns[name]]
         for row in zip(*columns.values(), strict=True):
             self._file.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False, default=str) + "\n")
 
     def __exit__(self, *error: Any) -> None:
         self._file.close()
+
+
+def bounds_of_one(answers: Answers) -> dict[str, NDArray[Any]]:
+    """The probability of class 1, where there is one number a row, with its bounds."""
+    if answers.probabilities.ndim != 1:
+        return {}
+    bounds = {f"p_{end}": answers.further[end][:, 1] for end in ("lower", "upper") if end in answers.further}
+    return {"p": answers.probabilities, **bounds}
+
+
+def text_columns(answers: Answers, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """The answers of a calibrator as columns of text: one a class, of bounds too, and the classes of a set in one."""
+    columns = bounds_of_one(answers) or dict(zip(names, answers.probabilities.T, strict=True))
+    if answers.probabilities.ndim == 2:
+        for end in ("lower", "upper"):
+            if end in answers.further:
+                columns |= {f"{name}_{end}": each for name, each in zip(names, answers.further[end].T, strict=True)}
+    if "sets" in answers.further:
+        columns["set"] = np.array([";".join(names_in(names, row)) for row in answers.further["sets"]], dtype=object)
+    return columns
+
+
+def names_in(names: Sequence[str], members: NDArray[np.bool_]) -> list[str]:
+    """The names of the classes of a set."""
+    return [names[i] for i in np.flatnonzero(members).tolist()]
 
 
 def open_writer(

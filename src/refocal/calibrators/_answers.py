@@ -1,0 +1,60 @@
+"""All that a fitted calibrator says of rows that are to be written: probabilities, sets of classes, bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal.calibrators._base import Calibrator
+
+
+class Answers(NamedTuple):
+    """Probabilities, (rows,) of one number a row and else (rows, classes), and what else is said of every class.
+
+    `further` are the sets of classes as booleans, or the least and the largest probabilities: "sets", "lower", "upper".
+
+    >>> Answers(np.array([0.5]), {}).probabilities
+    array([0.5])
+    """
+
+    probabilities: NDArray[Any]
+    further: dict[str, NDArray[Any]]
+
+
+def answers(
+    calibrator: Calibrator,
+    values: NDArray[Any],
+    order: NDArray[np.int64] | None = None,
+    groups: Mapping[str, Any] | None = None,
+) -> Answers:
+    """What a calibrator says of rows; `order` says where its classes are among the columns."""
+    given = values if order is None else values[:, order]
+    back: Any = slice(None) if order is None else np.argsort(order)
+    more: dict[str, Any] = {"groups": groups} if groups else {}
+    p = np.asarray(calibrator.predict_proba(given, **more))
+    names, says = further_names(calibrator), cast(Any, calibrator)
+    found = [says.predict_set(given)] if "sets" in names else says.predict_interval(given) if names else []
+    further = {name: np.asarray(each)[..., back] for name, each in zip(names, found, strict=True)}
+    return Answers(p[:, 1] if values.ndim == 1 else p[..., back], further)
+
+
+def further_names(calibrator: Calibrator) -> list[str]:
+    """What a calibrator says beside probabilities."""
+    if hasattr(calibrator, "predict_set"):
+        return ["sets"]
+    return ["lower", "upper"] if hasattr(calibrator, "predict_interval") else []
+
+
+def what_is_written(further: Sequence[str]) -> str:
+    """The answers in words, by the names of what is said beside probabilities."""
+    return {"sets": "probabilities and sets", "lower": "probabilities and their bounds"}.get(
+        next(iter(further), ""), "probabilities"
+    )
+
+
+def group_columns(calibrator: Calibrator) -> list[str]:
+    """The columns of groups that a calibrator asks for."""
+    return list(cast(Any, calibrator).lines_) if calibrator.needs_groups else []

@@ -9,8 +9,11 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from scipy.special import softmax
 
-from refocal import GroupCalibration, LogisticCalibration, load
+from refocal import GroupCalibration, LogisticCalibration, TemperatureScaling, load
 from refocal._groups import as_groups
 from refocal.calibrators.registry import make
 from refocal.calibrators.serialize import from_dict, to_dict
@@ -20,6 +23,7 @@ from refocal.errors import FormatError, ParameterError, ShapeError, UnsupportedE
 from refocal.evaluate import Evaluation, compare, evaluate
 from refocal.evaluate.group_summary import group_headers, group_table, group_verdict
 from refocal.export import to_onnx
+from refocal.maps.steps import Temperature
 from refocal.metrics import expected_calibration_error, mean_bias, mean_bias_interval
 from refocal.report import render
 from refocal.scale import blocks
@@ -247,12 +251,71 @@ def test_what_group_calibration_refuses(fitted, tmp_path):
     p, labels, region = draw(60)
     with pytest.raises(ParameterError, match=r"'groups' of GroupCalibration.fit must be given"):
         GroupCalibration(input="probabilities").fit(p, labels)
-    with pytest.raises(ShapeError, match=r"of two classes. Got 3 classes"):
-        GroupCalibration().fit(2.0 * np.eye(3)[np.arange(60) % 3], np.arange(60) % 3, groups=region)
+    with pytest.raises(ShapeError, match=r"'groups' of GroupCalibration.fit must be of shape \(60,\)"):
+        GroupCalibration(input="probabilities").fit(p, labels, groups=region[:50])
+    with pytest.raises(ParameterError, match=r"'class_axis' of GroupCalibration.fit must be left out"):
+        GroupCalibration().fit(np.zeros((1, 3, 60)), labels, groups=region, class_axis=1)
     with pytest.raises(UnsupportedError, match="does not know the groups"):
         to_onnx(fitted, tmp_path / "c.onnx")
     with pytest.raises(UnsupportedError, match="does not know the groups"):
         fitted.to_torch()
+
+
+def tokens(n_rows=900, n_classes=20, seed=0):
+    """Logits of a model that is overconfident by another temperature in each domain."""
+    rng = np.random.default_rng(seed)
+    domain = rng.choice(["code", "prose", "law"], n_rows, p=[0.5, 0.4, 0.1])
+    logits = 2.0 * rng.normal(size=(n_rows, n_classes))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    return logits * np.where(domain == "code", 1.0, 2.0)[:, None], labels, domain
+
+
+def test_each_domain_of_tokens_has_a_temperature():
+    logits, labels, domain = tokens()
+    fitted = GroupCalibration(method="ts").fit(logits, labels, groups=domain)
+    lines, common = fitted.lines_["group"], fitted.chain_.find(Temperature, "temperature")
+    found = dict(zip(lines.names.tolist(), common / lines.slope, strict=True))
+    assert found["code"] == pytest.approx(1.0, rel=0.1)
+    assert found["prose"] == pytest.approx(2.0, rel=0.1)
+    assert abs(found["law"] / common - 1.0) < abs(found["prose"] / common - 1.0)  # few rows: drawn to the common one
+    deviation = fitted.fit_report_["deviations"]["group"]
+    for name, slope in zip(lines.names, lines.slope, strict=True):
+        rows = domain == name
+
+        def cost(u, rows=rows):
+            p = softmax(np.exp(u) * logits[rows] / common, axis=1)
+            return -np.log(p[np.arange(len(p)), labels[rows]]).sum() + 0.5 * (u / deviation) ** 2
+
+        assert np.log(slope) == pytest.approx(minimize_scalar(cost, bounds=(-2, 2), method="bounded").x, abs=1e-3)
+    slope = lines.of(domain)[0]
+    expected = softmax(slope[:, None] * logits / common, axis=1)
+    np.testing.assert_allclose(fitted.predict_proba(logits, groups=domain), expected, rtol=1e-9)
+    report = fitted.fit_report_["after"]
+    assert report["log_loss"] == pytest.approx(-np.log(expected[np.arange(900), labels]).mean(), rel=1e-9)
+    assert report["ece"] == pytest.approx(expected_calibration_error(labels, expected), abs=1e-9)
+    assert report["log_loss"] < TemperatureScaling().fit(logits, labels).fit_report_["after"]["log_loss"]
+
+
+def test_domains_of_tokens_in_every_form():
+    logits, labels, domain = tokens(300)
+    expected = GroupCalibration(method="ts").fit(logits.astype(np.float16), labels, groups=domain)
+    tensor = torch.from_numpy(logits.astype(np.float16))
+    found = GroupCalibration(method="ts").fit(tensor, torch.from_numpy(labels), groups=domain)
+    np.testing.assert_allclose(found.lines_["group"].slope, expected.lines_["group"].slope, rtol=1e-6)
+    assert found.predict_proba(tensor, groups=domain).dtype == torch.float16
+    some = np.arange(300) % 7 > 0  # prompts and padding have no label, impossible options no logit
+    marked = np.where(some, labels, -100)
+    masked = GroupCalibration(method="ts").fit(logits, marked, groups=domain, ignore_index=-100)
+    alone = GroupCalibration(method="ts").fit(logits[some], labels[some], groups=domain[some])
+    np.testing.assert_array_equal(masked.lines_["group"].slope, alone.lines_["group"].slope)
+    ragged = np.where(np.arange(20) == (labels[:, None] + 1) % 20, -np.inf, logits)
+    p = GroupCalibration(method="ts").fit(ragged, labels, groups=domain).predict_proba(ragged, groups=domain)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert (p[np.isinf(ragged)] == 0.0).all()
+    again = from_dict(to_dict(alone))
+    np.testing.assert_array_equal(
+        again.predict_proba(logits, groups=domain), alone.predict_proba(logits, groups=domain)
+    )
 
 
 def test_comparisons_with_groups_have_the_correction(found):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.polynomial.chebyshev import chebder, chebfit, chebval
 from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Vector
@@ -12,6 +13,9 @@ from refocal.calibrators._logistic import LEAST_RISE, fit_logistic, softplus
 
 # Candidate standard deviations, in log-odds, of the groups' lines from the identity.
 DEVIATIONS = (0.01, 0.03, 0.1, 0.3, 1.0)
+# The losses of groups are computed at Chebyshev nodes of the log-slope; a polynomial gives them at more places.
+FARTHEST, N_NODES, N_PLACES = 2.0, 17, 4001
+NODES: Vector = FARTHEST * np.cos(np.pi * (np.arange(N_NODES) + 0.5) / N_NODES)
 
 
 class Lines(NamedTuple):
@@ -46,6 +50,30 @@ def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: NDArray[np
             best, chosen, deviation = evidence, np.stack([each[0] for each in fits]), tried
     slope = chosen[:, 1] / spread
     return Lines(slope, chosen[:, 0] - slope * centre, deviation)
+
+
+def fit_slopes(losses: Vector) -> Lines:
+    """A slope of the scores for each group, from the losses (nodes, groups) at the slopes exp(NODES).
+
+    The log-slopes have a normal prior around 0, with the deviation of most evidence as in `fit_lines`.
+
+    >>> parabolas = 2000.0 * (NODES[:, None] - [0.5, 0.5, -1.0, -0.4]) ** 2
+    >>> np.log(fit_slopes(parabolas).slope).round(2)
+    array([ 0.5,  0.5, -1. , -0.4])
+    """
+    places = np.linspace(-1.0, 1.0, N_PLACES)
+    curves = chebfit(NODES / FARTHEST, losses, N_NODES - 1)
+    loss, bend = chebval(places, curves), chebval(places, chebder(curves, 2)) / FARTHEST**2
+    groups, at = np.arange(losses.shape[1]), FARTHEST * places
+    best, chosen, deviation = -np.inf, np.empty(0), 0.0
+    for tried in DEVIATIONS:
+        cost = loss + 0.5 * (at / tried) ** 2
+        least = np.argmin(cost, axis=1)
+        volume = np.log1p(tried**2 * np.maximum(bend[groups, least], 0.0))
+        evidence = -float(np.sum(cost[groups, least] + 0.5 * volume))
+        if evidence > best:
+            best, chosen, deviation = evidence, at[least], tried
+    return Lines(np.exp(chosen), np.zeros(len(chosen)), deviation)
 
 
 def _fit(features: Vector, target: Flags, weight: Vector, common: Vector, deviation: float) -> tuple[Vector, float]:

@@ -1,24 +1,24 @@
-"""One calibrator for all rows, and behind it a line in log-odds for each group of them."""
+"""One calibrator for all rows, and behind it a line in log-odds, or a temperature, for each group of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from refocal._arrays import Array, Vector, in_library_of, namespace, to_numpy, two_columns
+from refocal._arrays import Array, Flags, Vector, in_library_of, namespace, row_blocks, to_numpy, two_columns
 from refocal._groups import Groups, as_groups
-from refocal._validation import IgnoreIndex, check_out
+from refocal._validation import IgnoreIndex, check_out, labelled_rows, without_ignored
 from refocal.calibrators._base import Calibrator, written
-from refocal.calibrators._fitted import Fitted, Predictors
+from refocal.calibrators._fitted import ENTRIES, Fitted, Predictors
 from refocal.calibrators._plain import field
-from refocal.calibrators._shrunken import fit_lines
-from refocal.engine import Block, Dataset
+from refocal.calibrators._shrunken import NODES, fit_lines, fit_slopes
+from refocal.engine import Block, Dataset, Predictions
 from refocal.engine.scoring import describe
-from refocal.errors import FormatError, ParameterError, ShapeError, UnsupportedError
+from refocal.errors import FormatError, ParameterError, UnsupportedError
 from refocal.maps import log_softmax
 from refocal.maps.steps import Chain
 
@@ -38,7 +38,10 @@ class GroupLines(NamedTuple):
 
 
 class GroupCalibration(Calibrator):
-    """One calibrator for all rows of two classes, and a line in log-odds for each group, drawn to the identity.
+    """One calibrator for all rows, and a line in log-odds for each group, drawn to the identity.
+
+    With more than two classes, such as the tokens of a vocabulary, a group has no intercept: its slope is one
+    temperature more, for each domain or each position in an answer.
 
     How strongly the lines are drawn to it is read off the groups: where these differ no more than chance has it, the
     lines hardly differ from the identity, and a group of few rows has less of a line of its own. Groups may be given in
@@ -84,35 +87,27 @@ class GroupCalibration(Calibrator):
         class_axis: int = -1,
         ignore_index: IgnoreIndex = None,
     ) -> Self:
-        """Fit on scores of two classes, labels, and groups: an array, or several columns by their names."""
+        """Fit on scores, labels, and groups: an array, or several columns by their names."""
         name = f"{type(self).__name__}.fit"
-        if class_axis != -1 or ignore_index is not None:
-            expected = "left out: rows of two classes have one axis, and those without a label are not passed"
-            raise ParameterError(
-                "ignore_index" if class_axis == -1 else "class_axis", name, expected=expected, got="it"
-            )
+        if class_axis != -1:
+            expected = "left out: a group is that of a row, so that classes lie on the last axis"
+            raise ParameterError("class_axis", name, expected=expected, got=repr(class_axis))
         for attribute in [each for each in vars(self) if each.endswith("_")]:
             delattr(self, attribute)
         from refocal.calibrators.registry import make
 
         common = make(self.method, input=self.input)
+        if ignore_index is not None and groups is not None:
+            kept = labelled_rows(y, ignore_index, "y", name)
+            groups = {column: each[kept] for column, each in as_groups(groups, len(kept), name).items()}
+        X, y, sample_weight = without_ignored((X, y, sample_weight), ignore_index, ("X", "y", "sample_weight"), name)
         rows = self._block_of(common.dataset(X, y, sample_weight))
-        if rows.n_classes != 2:
-            raise ShapeError("X", name, expected="of two classes", got=f"{rows.n_classes} classes")
         if groups is None:
             raise ParameterError("groups", name, expected="given, one for each row of X", got="None")
         common.fit(rows)
         columns = as_groups(groups, rows.n_rows, name)
-        log_p = to_numpy(common.chain_.log_probabilities(rows.logits)).astype(np.float64)
-        score, happened = log_p[:, 1] - log_p[:, 0], to_numpy(rows.labels) == 1
-        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
-        lines, deviations = {}, {}
-        for column, values in columns.items():
-            names, place = np.unique(values, return_inverse=True)
-            found = fit_lines(score, happened, weight, place, len(names))
-            lines[column], deviations[column] = GroupLines(names, found.slope, found.intercept), found.deviation
-            score = _moved(np, score, *lines[column].of(values))
-        after = describe(Block(two_columns(score, "log-odds"), rows.labels, rows.weight), Predictors((Chain(),)), 1)[0]
+        fit_groups = _fit_lines if rows.n_classes == 2 else _fit_slopes
+        lines, deviations, after = fit_groups(rows, common.chain_, columns)
         report = {**common.fit_report_, "after": after, "deviations": deviations}
         report["accuracy_change"] = after["accuracy"] - report["before"]["accuracy"]
         self._set_fitted(Fitted(common.chain_), common.classes_, report)
@@ -168,14 +163,75 @@ class GroupCalibration(Calibrator):
         raise UnsupportedError(f"{type(self).__name__} is fitted on arrays with groups, not on rows in blocks.")
 
 
+Found: TypeAlias = tuple[dict[str, GroupLines], dict[str, float], dict[str, float]]
+"""The lines of each column, how far they may lie from the identity, and the measures behind them."""
+
+
+def _fit_lines(rows: Block, chain: Chain, columns: Groups) -> Found:
+    """Two classes: a line of the log-odds for each group."""
+    log_p = to_numpy(chain.log_probabilities(rows.logits)).astype(np.float64)
+    score, happened = log_p[:, 1] - log_p[:, 0], to_numpy(rows.labels) == 1
+    weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
+    lines, deviations = {}, {}
+    for column, values in columns.items():
+        names, place = np.unique(values, return_inverse=True)
+        found = fit_lines(score, happened, weight, place, len(names))
+        lines[column], deviations[column] = GroupLines(names, found.slope, found.intercept), found.deviation
+        score = _moved(np, score, *lines[column].of(values))
+    after = describe(Block(two_columns(score, "log-odds"), rows.labels, rows.weight), Predictors((Chain(),)), 1)[0]
+    return lines, deviations, after
+
+
+def _fit_slopes(rows: Block, chain: Chain, columns: Groups) -> Found:
+    """More classes: a slope of the scores for each group, which is 1/T."""
+    slope, weight = np.ones(rows.n_rows), np.ones(rows.n_rows) if rows.weight is None else rows.weight
+    lines, deviations = {}, {}
+    for column, values in columns.items():
+        names, place = np.unique(values, return_inverse=True)
+        of_group = np.arange(len(names)) == place[:, None]
+        found = fit_slopes(-(weight * _label_log_p(rows, chain, slope)) @ of_group.astype(np.float64))
+        lines[column], deviations[column] = GroupLines(names, found.slope, found.intercept), found.deviation
+        slope = slope * lines[column].of(values)[0]
+    return lines, deviations, describe(rows, lambda block: [_predictions(block, chain, slope)], 1)[0]
+
+
+def _parts(rows: Block, chain: Chain, slope: Vector) -> Iterator[Block]:
+    """The scores behind a chain, times the slope of each row, a few rows at a time."""
+    for some in row_blocks(rows.n_rows, rows.n_classes, entries=ENTRIES):
+        scores = to_numpy(chain.scores(rows.logits[some, :])) * slope[some, None]
+        yield Block(scores, to_numpy(rows.labels)[some])
+
+
+def _predictions(rows: Block, chain: Chain, slope: Vector) -> tuple[Predictions, Flags]:
+    """What is measured of the rows behind their slopes."""
+    parts = [(*part.predictions((0.0,), 1.0)[0], part.correct) for part in _parts(rows, chain, slope)]
+    *found, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Predictions(*found), correct
+
+
+def _label_log_p(rows: Block, chain: Chain, slope: Vector) -> Vector:
+    """Log-probabilities of the labels at the slopes of `NODES`, each times a row's own, (nodes, rows)."""
+    return np.concatenate(
+        [
+            np.stack([part.predictions((0.0,), float(t))[0].label_log_p for t in np.exp(-NODES)])
+            for part in _parts(rows, chain, slope)
+        ],
+        axis=1,
+    )
+
+
 def with_lines(log_p: Array, lines_of: Mapping[str, GroupLines], columns: Groups) -> Array:
-    """Log-probabilities of two classes with the lines of the rows' groups; rows without one stay as they are."""
+    """Log-probabilities with the lines of the rows' groups; rows without one stay as they are."""
     if len(columns) == len(lines_of) == 1:  # one column needs no name
         columns = dict(zip(lines_of, columns.values(), strict=True))
     known = [column for column in lines_of if column in columns]
     if not known:
         return log_p
-    xp, score = namespace(log_p), log_p[..., 1] - log_p[..., 0]
+    xp = namespace(log_p)
+    if int(log_p.shape[-1]) > 2:
+        slope = np.prod([lines_of[column].of(columns[column])[0] for column in known], axis=0)
+        return log_softmax(log_p * xp.astype(in_library_of(log_p, slope), log_p.dtype)[:, None])
+    score = log_p[..., 1] - log_p[..., 0]
     for column in known:
         slope, intercept = (in_library_of(log_p, each) for each in lines_of[column].of(columns[column]))
         score = _moved(xp, score, xp.astype(slope, log_p.dtype), xp.astype(intercept, log_p.dtype))

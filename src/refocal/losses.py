@@ -1,6 +1,6 @@
 """Losses on log-probabilities and integer labels, for each sample or reduced: smaller is better.
 
-Rows are normalised first, so logits may be passed as they are; that is also the most exact way, since a float32
+Rows are normalised first, so logits can be passed directly; that is also the most accurate way, since a float32
 log-probability close to 0 has lost the digits that the other classes still hold. Differentiable in torch and JAX,
 with finite gradients at any logit gap.
 """
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 Reduction = Literal["none", "mean", "sum"]
-"""How losses of rows become one: not at all, their mean, their sum."""
+"""How the losses of the rows are combined."""
 
 
 @without_warnings

@@ -1,4 +1,4 @@
-"""Samples in the order of their confidence, cut into bins: the part that every binned measure shares.
+"""Rows sorted by confidence and cut into bins: the common part of all binned measures.
 
 The functions here take vectors that are already checked: `confidence` float64 in [0, 1], `correct` of zeros and
 ones (any dtype), `weight` float64 or None. Code that measures the same rows thousands of times calls
@@ -47,7 +47,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Bins:
-    """Sums over the bins that hold weight: rows, weight, weight × confidence, weight × correct."""
+    """Sums over the bins of positive weight: rows, weight, weight × confidence, weight × correct."""
 
     count: Indices
     weight: Vector
@@ -81,7 +81,7 @@ def quantile_starts(ranked: Ranked, n_bins: int) -> Indices:
     """First row of each equal-mass bin.
 
     A row of confidence x belongs to bin floor(n_bins · P(confidence < x)), P being the share of the weight: equal
-    values are never parted, and a group of them goes where its lowest rank lies.
+    values are never separated, and a group of them belongs to the bin of its lowest rank.
     """
     n = ranked.size
     if ranked.weight is None:

@@ -1,4 +1,4 @@
-"""What the cells of a `CalibrationHistogram` cannot tell: bounds on the distance from the exact measures."""
+"""Error bounds of a `CalibrationHistogram`: how far its measures can be from the exact ones."""
 
 from __future__ import annotations
 

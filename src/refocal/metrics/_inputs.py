@@ -1,4 +1,4 @@
-"""What the caller passed in, checked once and turned into flat NumPy vectors.
+"""The arguments of a metric, checked once and converted to flat NumPy vectors.
 
 Probabilities with one axis more than the labels hold the classes on their last axis, or on axis 1 where only that
 fits the labels, as in images (N, C, H, W); probabilities of the labels' own shape are the probability of class 1.
@@ -69,7 +69,7 @@ class Rows:
         return 2 if self.binary else int(self.probabilities.shape[1])
 
     def take(self, indices: Indices) -> Rows:
-        """Some of the rows, as often as they are named."""
+        """Some of the rows, possibly repeated."""
         weight = None if self.weight is None else self.weight[indices]
         return Rows(self.labels[indices], self.probabilities[indices], weight)
 
@@ -78,7 +78,7 @@ class Rows:
         return self if self.binary or self.n_classes > 2 else Rows(self.labels, self.probabilities[:, 1], self.weight)
 
     def reduced(self) -> Rows:
-        """The same rows with nothing left but the confidence and whether it was right."""
+        """The same rows reduced to the confidence and whether the prediction was correct."""
         confidence, correct = self.confidence()
         return Rows(correct.astype(np.int64), confidence, self.weight)
 
@@ -172,10 +172,10 @@ def check_level(value: Any, function: str) -> float:
 
 
 def mean(terms: Vector, weight: Vector | None) -> float:
-    """The weighted mean of one number a row."""
+    """The weighted mean of one number per row."""
     if weight is None:
         return float(np.mean(terms))
-    # A row of weight 0 takes no part, even if its term is infinite.
+    # A row of weight 0 is ignored, even if its term is infinite.
     used = weight > 0
     return float(np.sum(terms[used] * weight[used]) / np.sum(weight))
 

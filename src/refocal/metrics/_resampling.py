@@ -1,4 +1,4 @@
-"""Metrics of resampled rows: a resample is how often each row is drawn, and many are measured at once."""
+"""Metrics of resampled rows: a resample is a vector of counts, and many are measured at once."""
 
 from __future__ import annotations
 

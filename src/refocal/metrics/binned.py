@@ -107,7 +107,7 @@ def classwise_ece(
 ) -> float:
     """Mean over the classes of the calibration error of that class's probability (Kull et al. 2019).
 
-    Every class counts the same, also one that never occurs.
+    All classes have equal weight, including those that never occur.
 
     >>> classwise_ece([0, 1], [[1.0, 0.0], [0.5, 0.5]], n_bins=2)
     0.25
@@ -158,11 +158,11 @@ def debiased_ece(
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
 ) -> float:
-    """Calibration error less the part that the noise of the labels alone would show (Kumar et al. 2019).
+    """Calibration error without the bias that label noise adds (Kumar et al. 2019).
 
     "l2": √ of Σ_b w_b (gap_b² - acc_b(1 - acc_b)/(n_b - 1)), or 0 where that is negative. "l1": each |gap_b| loses
     its expected rise E|gap_b + s_b Z| - |gap_b| under normal noise of variance s_b² = acc_b(1 - acc_b)/n_b. n_b is
-    the number of rows, with weights the effective one; a bin of one row cannot tell its noise and stays as it is.
+    the number of rows, with weights the effective one; bins of a single row are not corrected.
 
     >>> y = [0, 1] * 50
     >>> debiased_ece(y, [0.5] * 100, n_bins=1), round(debiased_ece(y, [0.6] * 100, n_bins=1), 4)
@@ -195,7 +195,7 @@ def debiased_model(bins: Bins) -> ErrorModel:
 
 
 def debiased_norm(bins: Bins, norm: str) -> float:
-    """The norm of the gaps, freed of the bias that the noise of the labels gives it."""
+    """The norm of the gaps without the bias due to label noise."""
     share, outcome, gap = bins.weight / bins.weight.sum(), bins.correct / bins.weight, bins.gap / bins.weight
     size = np.square(bins.weight) / bins.squared_weight
     noise = outcome * (1.0 - outcome)

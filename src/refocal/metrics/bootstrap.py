@@ -1,6 +1,6 @@
 """Bootstrap intervals for every metric and for the difference of two sets of predictions.
 
-A resample is a vector of counts, one a row, drawn once for all measures that are compared. A score that is a mean is
+A resample is a vector of counts, one per row, drawn once for all measures that are compared. A score that is a mean is
 then one matrix product; the binned errors sort their rows once and move only the boundaries of the bins.
 """
 
@@ -41,7 +41,7 @@ class Resamples:
     value: float
     draws: Vector
     limits: tuple[float, float] = (-math.inf, math.inf)
-    """The range of the measure, which intervals keep to."""
+    """The range of the measure; intervals are clipped to it."""
 
     def interval(self, *, level: float = 0.95, method: str = "percentile") -> Interval:
         """See `bootstrap_interval`."""
@@ -81,10 +81,10 @@ def bootstrap_interval(
 ) -> Interval:
     """Interval for a metric of this package.
 
-    `metric` is the function itself; `options` are passed on to it. By default scores that are means have their interval
-    read off resampled rows ("percentile"). The binned ECE, the debiased, smooth and KS errors, which noise makes too
-    large, use the errors under which the data would not be surprising ("inverted"; benchmarks/results/metrics.md has
-    the coverage of each); the interval of `squared_ece` is the square of the debiased one's. `method` "percentile" and
+    `metric` is the function itself; `options` are passed on to it. By default the intervals of scores
+    that are means come from resampled rows ("percentile"). The binned, debiased, smooth and KS errors, which noise
+    increases, use the true errors that a test does not reject ("inverted"; benchmarks/results/metrics.md has the
+    coverage of each); the interval of `squared_ece` is the square of the debiased one's. `method` "percentile" and
     "basic", which mirrors the resamples at the value, work for every metric. Intervals stay within the range of their
     metric. Spiegelhalter's test is represented by z, CORP by its miscalibration, the decomposition of the Brier score
     by its calibration part.
@@ -107,7 +107,7 @@ def bootstrap_interval(
 
 
 def summarise(record: Metric, rows: Rows, value: float, *, n_resamples: int, seed: int, **options: Any) -> Summary:
-    """What the default interval of a metric needs."""
+    """The data for the default interval of a metric."""
     if record.summary is not None:
         return record.summary(rows, **options)
     model = None if record.error_model is None else record.error_model(rows, **options)

@@ -1,4 +1,4 @@
-"""A calibration error that is built up block by block, on one machine or on many, in memory that does not grow."""
+"""A calibration error computed block by block, on one machine or several, in constant memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FORMAT = "refocal.CalibrationHistogram"
 
 @dataclass(frozen=True)
 class StreamedCalibration:
-    """What a `CalibrationHistogram` knows; the exact equal-mass ECE lies within `error_bound` of `ece`.
+    """The measures of a `CalibrationHistogram`; the exact equal-mass ECE lies within `error_bound` of `ece`.
 
     So do the largest gap of a bin (`norm="max"`) within `largest_gap_bound` of `largest_gap`, and the
     Kolmogorov-Smirnov error, which is never less than `ks`, within `ks_bound` of it.
@@ -121,7 +121,7 @@ class CalibrationHistogram:
         return self.count_rows(*rows.confidence(), rows.weight)
 
     def count_rows(self, confidence: Vector, correct: Flags, weight: Vector | None = None) -> CalibrationHistogram:
-        """`update` for who has the top probabilities, float64 and at most 1, and whether they are right: unchecked."""
+        """`update` from confidences (float64, at most 1) and whether they were correct, without checks."""
         for start in range(0, confidence.shape[0], _BLOCK):
             block = slice(start, start + _BLOCK)
             self._add_block(confidence[block], correct[block], None if weight is None else weight[block])
@@ -175,7 +175,7 @@ class CalibrationHistogram:
         )
 
     def refined(self, *, n_bins: int = 15) -> CalibrationHistogram:
-        """An empty histogram with finer cells where this one leaves doubt, for another pass over the data.
+        """An empty histogram with finer cells where this one is uncertain, for another pass over the data.
 
         >>> from refocal.metrics import expected_calibration_error
         >>> p = 0.7 + 1e-9 * np.linspace(0, 1, 10_000)

@@ -1,4 +1,4 @@
-"""Intervals for a metric and for the difference of two: what they hold, and the normal approximation."""
+"""Intervals of a metric and of a difference, and the normal approximation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["Interval", "PairedDifference"]
 
 @dataclass(frozen=True)
 class Interval:
-    """A metric with its interval; `bias` is how far noise lifts the value on average, as far as that is known.
+    """A metric with its interval; `bias` estimates by how much noise increases the value on average.
 
-    `n_resamples` is how often the data were drawn anew; 0 for the normal approximation.
+    `n_resamples` is the number of resamples; 0 for the normal approximation.
 
     >>> from refocal.metrics import bootstrap_interval, brier_score
     >>> y, p = [0, 1, 1, 1] * 25, [0.25, 0.75, 0.75, 1.0] * 25
@@ -57,7 +57,7 @@ class PairedDifference:
 
 
 class Summary(Protocol):
-    """What is kept of a metric on some rows: enough for its interval, and for its difference from another."""
+    """A metric of some rows, with what its interval and its difference from another need."""
 
     @property
     def value(self) -> float:
@@ -76,7 +76,7 @@ def bounded(value: float, limits: tuple[float, float]) -> float:
 
 
 def effective_size(weight: Vector | None, n_rows: int) -> float:
-    """How many rows of equal weight say as much: (Σw)² / Σw²."""
+    """The effective number of rows: (Σw)² / Σw²."""
     return float(n_rows) if weight is None else float(np.square(weight.sum()) / np.square(weight).sum())
 
 

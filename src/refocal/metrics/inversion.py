@@ -1,4 +1,4 @@
-"""Intervals for calibration errors, by inverting a test: the sizes of error that would make the data no surprise.
+"""Intervals for calibration errors by inverting a test: the true errors that are consistent with the data.
 
 A calibration error is never below 0 and every bin adds its noise, so that it is measured too high, and resampling rows
 adds the same noise once more. Here the confidences stay and outcomes are drawn anew, from models that are off by

@@ -1,4 +1,4 @@
-"""A metric of labels that do not exclude one another: for each label, averaged, and of all together."""
+"""A metric of multi-label data: for each label, averaged, and over all labels together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["LabelScores", "by_label"]
 
 @dataclass(frozen=True)
 class LabelScores:
-    """A metric of each label, NaN where nothing is known of one; their mean; and that of all columns together.
+    """A metric for each label, NaN if none of its entries is known; their mean; and over all columns together.
 
     >>> from refocal.metrics import brier_score
     >>> by_label(brier_score, [[1, 0], [1, 1]], [[0.9, 0.5], [0.9, 0.5]]).labels.round(2)
@@ -50,7 +50,7 @@ def by_label(
     sample_weight : array (N,), optional
         The weights of the rows.
     ignore_index : int or several, optional
-        What stands in `y_true` where a label is unknown.
+        The entry of `y_true` that marks an unknown label.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the package knows of a metric, in one record: reports, tables, intervals, searches and evaluations read it."""
+"""The record of a metric, which reports, tables, intervals, searches and evaluations read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refocal.metrics.inversion import ErrorModel
 
 
 class BlockSums(NamedTuple):
-    """What sums over blocks of rows know of one predictor, for the `streamed` form of a metric."""
+    """Sums over blocks of rows for one predictor, the input of the `streamed` form of a metric."""
 
     calibration: StreamedCalibration
     """Of the confidence."""
@@ -72,17 +72,17 @@ class Metric:
     takes_logs: bool = False
     """Whether the function takes log-probabilities."""
     shown: Literal["with interval", "value", "no"] = "no"
-    """What evaluations and reports have of it."""
+    """How evaluations and reports show it."""
     objective: bool = True
     """Whether a search may minimise it by the name of its function."""
     two_classes: bool = False
-    """Whether it is for two classes alone."""
+    """Whether it is defined for two classes only."""
     signed: bool = False
-    """Whether the sign says something."""
+    """Whether the sign is meaningful."""
 
     @property
     def scale(self) -> float:
-        """What a value is multiplied with to be shown."""
+        """The factor by which a value is multiplied for display."""
         return 100.0 if self.unit == "%" else 1.0
 
     @property

@@ -31,7 +31,7 @@ __all__ = [
 class BrierDecomposition:
     """brier = calibration + refinement + within_bin, and refinement = uncertainty - resolution.
 
-    `within_bin` is what bins cannot see (the spread of the probabilities inside each); it is 0 without bins.
+    `within_bin` is the spread of the probabilities inside the bins; it is 0 without bins.
 
     >>> found = brier_decomposition([0, 1, 1, 1], [0.25, 0.75, 0.75, 1.0])
     >>> found.brier == found.calibration + found.refinement, found.uncertainty
@@ -48,7 +48,7 @@ class BrierDecomposition:
 
 @dataclass(frozen=True)
 class SpiegelhalterResult:
-    """The standardised excess of the Brier score over what the probabilities promise, and its two-sided p-value.
+    """The standardised excess of the Brier score over its expectation, and its two-sided p-value.
 
     >>> found = spiegelhalter_test([0, 1, 1, 1] * 10, [0.3, 0.6, 0.7, 0.9] * 10)  # right more often than they say
     >>> round(found.z, 2), found.p_value < 0.001
@@ -66,7 +66,7 @@ def log_loss(
 
     Log-probabilities keep tails that probabilities round to 0, so the loss is infinite only if the model gave a
     label the log-probability -inf. Values of the shape of `y_true` are log p(1); then log p(0) = log(1 - p(1)),
-    which a model that saturates has already lost: pass two columns instead.
+    which has lost its digits where a model saturates: pass two columns instead.
 
     >>> log_loss([0, 1], np.log([[0.5, 0.5], [0.75, 0.25]])) == 1.5 * math.log(2)
     True
@@ -133,7 +133,7 @@ def brier_decomposition(
     sample_weight: Any = None,
     ignore_index: IgnoreIndex = None,
 ) -> BrierDecomposition:
-    """What of the Brier score a better calibration could remove, and what it could not.
+    """The part of the Brier score that better calibration could remove, and the rest.
 
     With ȳ the recalibrated probability of a sample and o the base rate, for each class and summed over classes:
     refinement = mean ȳ(1 - ȳ), uncertainty = o(1 - o), resolution = uncertainty - refinement. Method "isotonic"

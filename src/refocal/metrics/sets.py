@@ -1,4 +1,4 @@
-"""Whether prediction sets hold the truth as often as they should, and how large they are."""
+"""Coverage and size of prediction sets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["SetCoverage", "set_coverage"]
 
 @dataclass(frozen=True)
 class SetCoverage:
-    """How often sets hold the true class, and how many classes they hold.
+    """How often sets contain the true class, and how many classes they contain.
 
     >>> found = set_coverage([0, 1], [[True, False], [True, False]])
     >>> found.coverage.value, found.mean_size
@@ -37,7 +37,7 @@ class SetCoverage:
 def set_coverage(
     y_true: Any, sets: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None, level: float = 0.95
 ) -> SetCoverage:
-    """Coverage of prediction sets (N, C), booleans as `PredictionSets.predict_set` gives them, with its interval.
+    """Coverage of prediction sets (N, C), booleans as returned by `PredictionSets.predict_set`, with its interval.
 
     >>> import numpy as np
     >>> found = set_coverage([0, 1, 2, 2], [[1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 1, 0]])

@@ -103,8 +103,8 @@ def ks_calibration_error(
 ) -> float:
     """Largest gap between cumulative confidence and cumulative accuracy (Gupta et al. 2021).
 
-    max over x of |Σ_{c_i ≤ x} w_i (c_i - y_i)| with weights that sum to 1; between equal confidences nothing is
-    read, so their order does not matter.
+    max over x of |Σ_{c_i ≤ x} w_i (c_i - y_i)| with weights that sum to 1; rows of equal
+    confidence are added together, so their order does not matter.
 
     >>> ks_calibration_error([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75])
     0.25
@@ -128,7 +128,7 @@ def ks_error(ranked: Ranked) -> float:
 def corp_reliability(
     y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None
 ) -> CorpReliability:
-    """CORP reliability (Dimitriadis et al. 2021): recalibration by isotonic regression, free of bins to choose.
+    """CORP reliability (Dimitriadis et al. 2021): recalibration by isotonic regression, without bins.
 
     The Brier score of the confidence splits into miscalibration (what recalibration removes), discrimination (what
     the recalibrated confidence gains over the base rate) and the uncertainty of the base rate.

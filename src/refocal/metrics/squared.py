@@ -1,4 +1,4 @@
-"""The squared calibration error: unbiased, and two of them can be compared on the same rows with a test that holds."""
+"""The squared calibration error, which is unbiased, and a valid test of the difference of two on the same rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GapSquares(NamedTuple):
 
     @property
     def value(self) -> float:
-        """The error; noise can bring it below 0."""
+        """The error; noise can make it negative."""
         return float(self.terms.sum())
 
     def interval(self, *, level: float = 0.95) -> Interval:
@@ -82,7 +82,7 @@ def squared_ece(
     """Mean squared gap between confidence and accuracy over equal-mass bins, without bias.
 
     Σ_b w_b gap_b² is Σ over pairs of rows of the same bin of (c_i - y_i)(c_j - y_j); leaving out the pairs of a row
-    with itself removes what noise alone would add. So the value may fall below 0, and averages to the true one. It
+    with itself removes what noise alone would add. So the value may be negative, and is right on average. It
     is the square of the `debiased_ece` but for rounding at 0.
 
     >>> y = [0, 1] * 50

@@ -1,4 +1,4 @@
-"""torch: losses to train with, a layer to ship, and a way to collect logits. Needs the extra `torch`."""
+"""torch: training losses, a calibration layer, and the collection of logits. Needs the extra `torch`."""
 
 from refocal.errors import MissingExtraError
 

@@ -50,7 +50,7 @@ class Loss(nn.Module):
     weight : Tensor of shape (C,), optional
         One factor for each class; "mean" divides by the sum of the labels' factors, as `nn.CrossEntropyLoss` does.
     ignore_index : int
-        A label that counts for nothing. Logits there may hold anything, even NaN.
+        A label that is ignored. Logits there may hold anything, even NaN.
     reduction : "mean", "sum" or "none"
     validate : bool, optional
         Whether labels are read and checked. None, the default, checks them on the CPU, where it costs next to
@@ -58,7 +58,7 @@ class Loss(nn.Module):
         range trips the device's own assertion, as it does in cross-entropy. True checks everywhere and gives the same
         readable error; turn it on to find out what is wrong. Nothing is read under `torch.compile`.
 
-    The computation is in float32 at least, also for half precision and under autocast, and so is the result.
+    The computation and the result are in float32 at least, also for half precision and under autocast.
     """
 
     weight: Tensor | None

@@ -18,8 +18,8 @@ class CalibrationLayer(nn.Module):
     """A chain of steps as a layer: log-probabilities of logits, in the dtype that the logits come in.
 
     Usually made by a fitted calibrator's `to_torch()`, and put behind a model: `nn.Sequential(model, layer)`. It works
-    under `torch.compile`, `torch.export` and `torch.jit.trace`. The parameters of the steps are buffers: they travel in
-    the state_dict and with `.to(device, dtype)`, but never become coarser than float32, in which half precision is
+    under `torch.compile`, `torch.export` and `torch.jit.trace`. The parameters of the steps are buffers: they are part
+    of the state_dict and follow `.to(device, dtype)`, but always keep at least float32, in which half precision is
     computed.
 
     Parameters

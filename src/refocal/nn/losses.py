@@ -1,4 +1,4 @@
-"""Losses to train with, as modules on logits. The formulas are those of `refocal.losses`."""
+"""Training losses as modules on logits. The formulas are those of `refocal.losses`."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class FocalLoss(Loss):
 class ProperFocalLoss(FocalLoss):
     """The proper part of focal loss, L*(p, y) = L(p̂⁻¹(p), y): smallest in expectation at the true probabilities.
 
-    Arguments are those of `FocalLoss`. The inverse of the focal calibration map is found by a few Newton steps, and
-    after each it is asked whether all rows are done, so this loss alone waits for the device in every forward pass.
+    Arguments are those of `FocalLoss`. The focal calibration map is inverted by a few Newton steps, each followed by
+    a check whether all rows have converged, so this loss synchronises with the device in every forward pass.
 
     >>> import torch
     >>> ProperFocalLoss(2.0)(torch.tensor([[0.8, 0.2]]).log(), torch.tensor([0]))
@@ -153,7 +153,7 @@ class MMCE(Loss):
 
     mean CE + strength · √(Σ_ij (r_i - c_i)(r_j - c_j) exp(-|r_i - r_j| / width)) / n, where r is the probability of
     the predicted class and c whether it is the label. It compares all pairs of a batch: memory grows with the square
-    of the number of labels, so per-pixel shapes are best sampled first. The rows hang together, so there is no
+    of the number of labels, so per-pixel shapes are best sampled first. The rows are coupled, so there is no
     reduction="none"; `weight` goes to the cross-entropy.
 
     >>> import torch

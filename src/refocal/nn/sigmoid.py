@@ -1,4 +1,4 @@
-"""Losses of sigmoid outputs to train with: detection heads, labels that do not exclude each other, binary masks."""
+"""Training losses of sigmoid outputs: detection heads, multi-label models, binary masks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class SigmoidLoss(nn.Module, ABC):
     label_smoothing : float
         ε: labels are moved towards 1/2 by this share.
     ignore_index : number, optional
-        A label that counts for nothing, such as -1 or 255. Logits there may hold anything, even NaN.
+        A label that is ignored, such as -1 or 255. Logits there may hold anything, even NaN.
     reduction : "mean", "sum" or "none"
         "mean" is over all labels that count, or over `num_items_in_batch`.
     validate : bool, optional
         Whether labels are read and checked; None, the default, does so on the CPU alone, as for `Loss`.
 
-    The computation is in float32 at least, also for half precision, and so is the result.
+    The computation and the result are in float32 at least, also for half precision.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class SigmoidFocalLoss(SigmoidLoss):
 
     -α (1-q)^γ log q where a label is 1, -(1-α) q^γ log(1-q) where it is 0. γ > -1 and α are numbers, or tensors with
     one value for each label on the last axis; `alpha=None` weighs neither side. Other settings are those of
-    `SigmoidLoss`. Gradients are finite at any logit. `FocalCalibration.from_training(gamma, alpha=alpha)` takes the
-    loss out again.
+    `SigmoidLoss`. Gradients are finite at any logit. `FocalCalibration.from_training(gamma, alpha=alpha)`
+    inverts the loss.
 
     >>> import torch
     >>> SigmoidFocalLoss(reduction="none")(torch.tensor([0.0, 2.0, -2.0]), torch.tensor([1, 1, 0]))
@@ -133,7 +133,7 @@ class AsymmetricFocalLoss(SigmoidLoss):
 
     -(1-q)^γ₊ log q where a label is 1, -u^γ₋ log(1-u) where it is 0, with u = max(q - margin, 0). γ₊, γ₋ ≥ 0 and the
     margin are numbers, or tensors with one value for each label on the last axis. Other settings are those of
-    `SigmoidLoss`; `maps.asymmetric_focal` takes the loss out again.
+    `SigmoidLoss`; `maps.asymmetric_focal` inverts the loss.
 
     >>> import torch
     >>> AsymmetricFocalLoss(reduction="none")(torch.tensor([0.0, 0.0, -4.0]), torch.tensor([1, 0, 0]))

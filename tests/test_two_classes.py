@@ -14,7 +14,7 @@ from refocal import TemperatureScaling, load
 from refocal.calibrators.registry import NAMED, make
 from refocal.cli.run import run
 from refocal.data import Predictions, read
-from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ParameterError, ShapeError, UnsupportedError
+from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ParameterError, ShapeError
 from refocal.evaluate import compare, comparison_table, evaluate, recommendation, verdict
 from refocal.evaluate.summary import headers, remarks
 from refocal.export import append_to_onnx, to_onnx, to_torch_export
@@ -74,8 +74,45 @@ def test_a_calibrator_of_log_odds_is_saved_and_exported(rows, tmp_path):
     to_onnx(fitted, tmp_path / "c.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "c.onnx")
     assert np.allclose(session.run(None, {"logits": single.numpy()})[0], expected, atol=1e-6)
-    with pytest.raises(UnsupportedError, match="to_onnx takes one of log-odds"):
-        append_to_onnx(tmp_path / "c.onnx", fitted, tmp_path / "d.onnx")
+
+
+@pytest.mark.parametrize("kind", ["log-odds", "logits", "probabilities"])
+@pytest.mark.parametrize("shape", [("batch",), ("batch", 1), ("batch", 1, 3)])
+def test_a_model_of_one_number_a_row_is_calibrated_in_onnx(rows, tmp_path, kind, shape):
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    log_odds, p, labels = rows
+    values = p if kind == "probabilities" else log_odds
+    fitted = make("logistic", input=kind).fit(values, labels)
+    x, z = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "z"))
+    nodes = [helper.make_node("Sigmoid" if kind == "probabilities" else "Identity", ["x"], ["z"])]
+    graph = helper.make_graph(nodes, "classifier", [x], [z])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    axis = 1 if len(shape) == 3 else -1
+    model = append_to_onnx(tmp_path / "m.onnx", fitted, tmp_path / "both.onnx", class_axis=axis)
+    onnx.checker.check_model(model, full_check=True)
+    given = log_odds[:30].astype(np.float32).reshape([-1 if size == "batch" else size for size in shape])
+    found = onnxruntime.InferenceSession(tmp_path / "both.onnx").run(None, {"x": given})[0]
+    flat = given.reshape(-1).astype(np.float64)
+    expected = fitted.predict_proba(1 / (1 + np.exp(-flat)) if kind == "probabilities" else flat)
+    assert found.shape == (10, 2, 3) if len(shape) == 3 else (30, 2)
+    assert np.moveaxis(found, axis, -1).reshape(-1, 2) == pytest.approx(expected, abs=1e-6)
+    declared = [dim.dim_value or dim.dim_param for dim in model.graph.output[0].type.tensor_type.shape.dim]
+    assert declared == (["batch", 2, 3] if len(shape) == 3 else ["batch", 2])
+
+
+def test_an_onnx_output_that_is_not_of_two_classes_is_refused(rows, tmp_path):
+    import onnx
+    from onnx import TensorProto, helper
+
+    fitted = make("logistic", input="logits").fit(rows[0], rows[2])
+    x, z = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3]) for name in ("x", "z"))
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["z"])], "classifier", [x], [z])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    with pytest.raises(ShapeError, match="fitted on 3 classes"):
+        append_to_onnx(tmp_path / "m.onnx", fitted, tmp_path / "both.onnx")
 
 
 @pytest.mark.parametrize(

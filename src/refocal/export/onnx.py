@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -68,7 +68,7 @@ def to_onnx(
     classes = _n_classes(calibrator, n_classes, "to_onnx")
     axis = _axis(class_axis, n_axes, "to_onnx")
     graph = Graph(OPSET, n_axes)
-    _build(graph, calibrator, "logits", "probabilities", classes, axis, n_axes)
+    _build(graph, calibrator, "logits", "probabilities", Layout(classes, axis, n_axes, not calibrator.has_class_axis))
     shape: list[int | str] = [f"axis_{i}" for i in range(n_axes)]
     shape[0], shape[axis] = ("batch" if axis else classes), classes
     given = shape if calibrator.has_class_axis else [size for i, size in enumerate(shape) if i != axis]
@@ -99,6 +99,9 @@ def append_to_onnx(
     class_axis: int = -1,
 ) -> onnx.ModelProto:
     """Put a fitted calibrator behind a classifier in ONNX: its logits output is replaced by `probabilities`.
+
+    A classifier of two classes may have one number a row, log-odds or the probability of class 1: an output (N,), or
+    one with a class axis of size 1. The result has two columns.
 
     The model keeps its opset, which must be 13 or newer, its other outputs and its weights. Weights in files beside the
     model stay there if the result is written beside it too; otherwise they move into the result. The result has the
@@ -131,10 +134,6 @@ def append_to_onnx(
     import onnx
     from onnx import helper
 
-    if not getattr(calibrator, "has_class_axis", True):
-        raise UnsupportedError(
-            f"{name} takes a calibrator of logits or probabilities; to_onnx takes one of log-odds too."
-        )
     source, target = Path(model_path), Path(out_path)
     model = onnx.load(source, load_external_data=False)
     if source.resolve().parent != target.resolve().parent:
@@ -145,9 +144,11 @@ def append_to_onnx(
     if opset < OLDEST_OPSET:
         raise FormatError(f"{source}: opset {opset} is too old; {name} needs {OLDEST_OPSET} or newer.")
     dims = [d.dim_value if d.HasField("dim_value") else d.dim_param for d in logits.type.tensor_type.shape.dim]
-    axis = _axis(class_axis, len(dims), name)
-    classes = _n_classes(calibrator, dims[axis] if isinstance(dims[axis], int) else None, name)
-    result = _append(model, logits.name, kind, opset, calibrator, classes, axis, len(dims))
+    layout, squeezed = _layout(calibrator, dims, class_axis, name)
+    result = _append(model, logits.name, kind, opset, calibrator, layout, squeezed)
+    if layout.one_number:
+        dims = [dims[i] for i in range(len(dims)) if not squeezed or i != layout.axis]
+        dims.insert(layout.axis, 2)
     outputs = [
         helper.make_tensor_value_info(result, kind, dims) if value.name == logits.name else value
         for value in model.graph.output
@@ -158,15 +159,30 @@ def append_to_onnx(
     return model
 
 
+class Layout(NamedTuple):
+    """Where the classes are in the result; of `one_number` a row of two classes the scores have no such axis."""
+
+    n_classes: int
+    axis: int
+    n_axes: int
+    one_number: bool = False
+
+
+def _layout(calibrator: Calibrator, dims: list[Any], class_axis: int, function: str) -> tuple[Layout, bool]:
+    """How a model's output is laid out, and whether its class axis is of size 1 and is to be taken out."""
+    if getattr(calibrator, "n_features_in_", None) == 2 and calibrator.row_axes == 1:
+        squeezed = dims[_axis(class_axis, len(dims), function)] == 1 if dims else False
+        if squeezed or len(dims) == 1 or not calibrator.has_class_axis:
+            n_axes = len(dims) + (not squeezed)
+            n_classes = _n_classes(calibrator, None, function)
+            return Layout(n_classes, _axis(class_axis, n_axes, function), n_axes, one_number=True), squeezed
+    axis = _axis(class_axis, len(dims), function)
+    n_classes = _n_classes(calibrator, dims[axis] if isinstance(dims[axis], int) else None, function)
+    return Layout(n_classes, axis, len(dims)), False
+
+
 def _append(
-    model: onnx.ModelProto,
-    logits: str,
-    kind: int,
-    opset: int,
-    calibrator: Calibrator,
-    n_classes: int,
-    axis: int,
-    n_axes: int,
+    model: onnx.ModelProto, logits: str, kind: int, opset: int, calibrator: Calibrator, layout: Layout, squeezed: bool
 ) -> str:
     """Add the nodes from logits to probabilities to a model, under names that it has not; how the result is called."""
     from onnx import TensorProto
@@ -176,29 +192,30 @@ def _append(
     taken = {value for node in model.graph.node for value in (*node.input, *node.output)}
     taken |= {value.name for value in (*model.graph.input, *model.graph.initializer, *model.graph.output)}
     result, prefix = _free("probabilities", taken), _free_prefix("refocal_", taken)
-    graph = Graph(opset, n_axes, prefix, np.float64 if kind == TensorProto.DOUBLE else np.float32)
+    graph = Graph(opset, layout.n_axes, prefix, np.float64 if kind == TensorProto.DOUBLE else np.float32)
+    if squeezed:
+        logits = graph.node("Squeeze", [logits, graph.constant([layout.axis], np.int64)])
     if kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
         inside = f"{prefix}result"
-        _build(graph, calibrator, graph.node("Cast", [logits], to=TensorProto.FLOAT), inside, n_classes, axis, n_axes)
+        _build(graph, calibrator, graph.node("Cast", [logits], to=TensorProto.FLOAT), inside, layout)
         graph.node("Cast", [inside], result, to=kind)
     else:
-        _build(graph, calibrator, logits, result, n_classes, axis, n_axes)
+        _build(graph, calibrator, logits, result, layout)
     model.graph.node.extend(graph.nodes)
     model.graph.initializer.extend(graph.constants)
     return result
 
 
 @without_warnings
-def _build(
-    graph: Graph, calibrator: Calibrator, source: str, target: str, n_classes: int, axis: int, n_axes: int
-) -> None:
+def _build(graph: Graph, calibrator: Calibrator, source: str, target: str, layout: Layout) -> None:
     """The nodes from logits to probabilities: the maps' own, with the class axis last."""
+    n_classes, axis, n_axes, one_number = layout
     order = [i for i in range(n_axes) if i != axis] + [axis]
     moved = axis != n_axes - 1
     of_labels = calibrator.row_axes == 2
-    if moved and calibrator.has_class_axis:
+    if moved and not one_number:
         source = graph.node("Transpose", [source], perm=order)
-    if of_labels or calibrator.input == "log-odds":  # two classes by one number
+    if of_labels or one_number:
         sign, absent = ([-1.0, 1.0], [1.0, 0.0]) if calibrator.input == "probabilities" else ([0.0, 1.0], [0.0, 0.0])
         column = graph.node("Unsqueeze", [source, graph.constant([-1], np.int64)])
         source = graph.node("Add", [graph.node("Mul", [column, graph.constant(sign)]), graph.constant(absent)])

@@ -31,9 +31,9 @@ STRENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
 DEVIATIONS, FREEDOM = np.array([0.4, 0.2]), 6.0
 # γ and T are searched on about so many rows to compare scalings, and on at most so many at the end.
 DRAFT_ROWS, SEARCH_ROWS = 3_000, 20_000
-# In log(1+γ) and log T: how far apart rows are looked at, how far from there they are taken to be quadratic, the move
-# after which they need not be looked at again, and how often they are at most.
-APART, REACH, SMALL_MOVE, MOST_LOOKS = 0.1, 0.4, 0.05, 8
+# In log(1+γ) and log T: how far from where rows are looked at they are taken to be quadratic, the move after which they
+# need not be looked at again, and how often they are at most.
+REACH, SMALL_MOVE, MOST_LOOKS = 0.4, 0.05, 8
 BOUNDS = np.array([[-1.5, 3.0], [-3.0, 3.0]])
 # A probability this close to 0 or 1 counts as this close.
 LEAST = 1e-12
@@ -128,16 +128,13 @@ class _Looks(NamedTuple):
 
 
 def _look(rows: Block, point: Vector) -> _Looks:
-    """Rows at a point and five around it: passes over the logits, after which only two numbers a row are needed."""
-    found = {}
-    for j, across in ((0, (0, 1, -1)), (1, (0, 1)), (-1, (0,))):
-        gammas = tuple(math.expm1(point[0] + APART * i) for i in across)
-        for i, each in zip(across, rows.predictions(gammas, math.exp(point[1] + APART * j)), strict=True):
-            found[i, j] = _split(rows, each)
-    here, up, down, right, left = (found[at] for at in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)))
-    slope = np.stack([up - down, right - left]) / (2.0 * APART)
-    bend = np.stack([up - 2.0 * here + down, found[1, 1] - up - right + here, right - 2.0 * here + left]) / APART**2
-    return _Looks(here, slope, bend)
+    """Rows at a point: a pass over the logits, after which only two numbers a row and their derivatives are needed."""
+    more, slope = math.exp(point[0]), math.exp(-point[1])  # 1 + γ and 1/T
+    value, g, b, gg, gb, bb = rows.split(more - 1.0, 1.0 / slope, rough=True).swapaxes(0, 1)
+    # By the chain rule from (γ, 1/T) to (log(1+γ), log T).
+    first = np.stack([more * g, -slope * b])
+    bend = np.stack([more**2 * gg + first[0], -more * slope * gb, slope**2 * bb - first[1]])
+    return _Looks(value, first, bend)
 
 
 def _move(rows: Block, point: Vector) -> Vector:

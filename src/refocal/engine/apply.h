@@ -9,7 +9,6 @@ enum { FLOOR, TEMPERATURE, AFFINE, OFFSET, FOCAL, CONFIDENCE, TWO_CLASSES, REWEI
 enum { LOGITS, TEMPERED, LOG_PROBABILITIES }; /* what an affine step is a map of */
 enum { NOT_NUMBERS = 1, NOT_PROBABILITIES = 2 };
 
-#define FARTHEST ((real)1e8)
 #define ROUNDINGS ((real)4.0)
 #define LOWEST_FEATURE ((real)-87.0)
 #ifdef SINGLE

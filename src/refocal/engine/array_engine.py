@@ -9,7 +9,7 @@ import numpy as np
 from refocal._arrays import Array, as_floating, namespace, on_gpu, take_label, to_numpy, without_warnings
 from refocal._validation import LARGE
 from refocal.engine.protocol import Plan
-from refocal.maps.derivatives import derivatives
+from refocal.maps.derivatives import LabelDerivatives, derivatives
 from refocal.maps.forward import focal_gaps
 from refocal.maps.row import gaps, softmax_row
 
@@ -18,6 +18,8 @@ from refocal.maps.row import gaps, softmax_row
 CACHE_PART, GPU_PART = 1 << 16, 1 << 24
 # What LARGE is to double precision: squares of such distances, a thousand times over, fit into single precision.
 LARGE_SINGLE = 1e17
+# Log-odds of what is certain, as in kernel.c.
+FARTHEST = 1e8
 
 
 def plan(logits: Array) -> Plan:
@@ -59,9 +61,31 @@ def temperature(x: Array, y: Array, weight: Array, slope: float, *, rough: bool 
 def focal(x: Array, y: Array, weight: Array, gamma: float, slope: float, *, rough: bool = False) -> Array:
     """See `Engine.focal`."""
     xp, x = _prepared(x)
-    found = derivatives(xp, x, y, gamma, 1.0 / slope)
-    second = (found.hessian[..., 0, 0], found.hessian[..., 0, 1], found.hessian[..., 1, 1])
-    return -_sums(xp, (found.log_p, found.gradient[..., 0], found.gradient[..., 1], *second), weight)
+    return -_sums(xp, _flat(xp, derivatives(xp, x, y, gamma, 1.0 / slope)), weight)
+
+
+@without_warnings
+def split(x: Array, y: Array, gamma: float, slope: float, *, rough: bool = False) -> Array:
+    """See `Engine.split`."""
+    xp, x = _prepared(x)
+    top = xp.argmax(x, axis=-1)
+    label, at_top = (_flat(xp, derivatives(xp, x, each, gamma, 1.0 / slope)) for each in (y, top))
+    log_p, g, b, gg, gb, bb = at_top
+    # By the chain rule from log p of the top class: what the others have, log(1-p), where they can occur at all.
+    rest = -xp.expm1(log_p)
+    some, safe = rest > 0.0, xp.where(rest > 0.0, rest, 1.0)
+    fall = -xp.exp(log_p) / safe
+    second = (fall * (gg + g / safe * g), fall * (gb + g / safe * b), fall * (bb + b / safe * b))
+    others = (xp.where(some, xp.log(safe), log_p - FARTHEST), fall * g, fall * b, *second)
+    parts = [[of - of_others for of, of_others in zip(each, others, strict=True)] for each in (at_top, label)]
+    parts[1] = [xp.where(y == top, 0.0, each) for each in parts[1]]
+    return xp.stack([xp.stack(part) for part in parts])
+
+
+def _flat(xp: Any, found: LabelDerivatives) -> tuple[Array, ...]:
+    """The value and its derivatives γ, b, γγ, γb, bb."""
+    (g, b), hessian = (found.gradient[..., i] for i in (0, 1)), found.hessian
+    return found.log_p, g, b, hessian[..., 0, 0], hessian[..., 0, 1], hessian[..., 1, 1]
 
 
 @without_warnings

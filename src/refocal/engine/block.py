@@ -156,6 +156,15 @@ class Block(Dataset):
         x, y, weight = self.logits, self.labels, self._weight
         return np.asarray(to_numpy(affine(x, y, weight, kind, temperature, parameters, exact=exact)))
 
+    def split(self, gamma: float, temperature: float, *, rough: bool = False) -> NDArray[np.float64]:
+        """Log-odds of the top class and the logarithm of the label's share among the others, with their derivatives.
+
+        Both are rows of six, (2, 6, N): the value and its derivatives γ, b, γγ, γb, bb; b = 1/T.
+        """
+        self.passes += 1
+        parts = self._over_parts(self.engine.split, gamma, 1.0 / temperature, rough=rough)
+        return np.concatenate([to_numpy(part) for part in parts], axis=-1).astype(np.float64, copy=False)
+
     def predictions(self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False) -> list[Predictions]:
         """The predictions at one temperature for several γ, which share the softmax."""
         self.passes += len(gammas)

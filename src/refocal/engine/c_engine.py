@@ -54,12 +54,13 @@ def _library() -> ctypes.CDLL | None:
     taken = {
         "temperature": (data, number, pointer, pointer),
         "focal": (data, number, number, pointer, pointer),
+        "split": (data, number, number, pointer, pointer, ctypes.c_int64),
         "predict": (data, pointer, ctypes.c_int64, number, *(pointer,) * 4, ctypes.c_int64),
         "apply": (data, pointer, ctypes.c_int64, pointer, pointer, ctypes.c_int64, pointer),
         "inspect": (data, pointer, pointer, pointer),
         "widen": (pointer, pointer, ctypes.c_int64),
     }
-    for single in ("temperature", "focal", "predict", "apply"):
+    for single in ("temperature", "focal", "split", "predict", "apply"):
         taken[f"{single}_single"] = taken[single]
     for name, types in taken.items():
         function = getattr(library, f"refocal_{name}", None)
@@ -147,6 +148,15 @@ def focal(
     """See `Engine.focal`."""
     block, out = _Block(x, y, weight), np.empty(6)
     _pass("focal", rough)(block.data, gamma, slope, block.scratch, out.ctypes.data)
+    return out
+
+
+def split(
+    x: NDArray[Any], y: NDArray[np.int64], gamma: float, slope: float, *, rough: bool = False
+) -> NDArray[np.float64]:
+    """See `Engine.split`."""
+    block, out = _Block(x, y, None), np.empty((2, 6, x.shape[0]))
+    _pass("split", rough)(block.data, gamma, slope, block.scratch, out.ctypes.data, x.shape[0])
     return out
 
 

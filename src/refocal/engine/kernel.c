@@ -47,6 +47,7 @@ typedef real V __attribute__((vector_size(sizeof(real) * LANES)));
 typedef whole I __attribute__((vector_size(sizeof(real) * LANES)));
 typedef double Sum __attribute__((vector_size(8 * LANES)));
 
+#define FARTHEST ((real)1e8) /* log-odds of what is certain */
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 #define LN2 ((real)0x1.62e42fefa39efp-1)
@@ -348,6 +349,36 @@ INLINE Curve minus(Curve a, Curve b) {
     return (Curve){a.g - b.g, a.b - b.b, a.gg - b.gg, a.gb - b.gb, a.bb - b.bb};
 }
 
+/* The classes below the top under the focal map: their weights relative to exp(level) of the top's, summed up alone and
+ * times the first derivatives and the second moments of the log-weights; and the label's derivatives. All less the top's.
+ */
+typedef struct { V level, sum; Curve moments, label; } Below;
+
+INLINE Below below_top(const Data *data, Rows rows, Top top, Label label, const V *d, const V *e, real gamma, real slope) {
+    V scale = scale_of(rows, top), not_top = top.rest / (1.0 + top.rest), mean = not_top * rows.mean;
+    V curvature = mean * mean - not_top * (rows.spread + rows.mean * rows.mean), damp_top = 1.0 + gamma * top.h;
+    V second = other(scale, rows.below * slope - top.log_norm).log_not_q;
+    Curve at_top = top_curve(top, gamma, rows.mean, rows.spread);
+    V w = {0}, g = {0}, b = {0}, gg = {0}, gb = {0}, bb = {0};
+    for (int64_t j = 0; j < data->n_classes; j++) {
+        I possible = e[j] > 0.0;
+        V raw = keep(possible, d[j]);
+        Other o = other(e[j] * scale, raw * slope - top.log_norm);
+        V damp = 1.0 / (1.0 + gamma * o.h);
+        V p = keep(possible, exp_((raw - rows.below) * slope - gamma * (o.log_not_q - second)) * (damp_top * damp));
+        Curve c = minus(others_curve(o, damp, gamma, raw - mean, curvature), at_top);
+        w += p;
+        g += p * c.g;
+        b += p * c.b;
+        gg += p * (c.gg + c.g * c.g);
+        gb += p * (c.gb + c.g * c.b);
+        bb += p * (c.bb + c.b * c.b);
+    }
+    V damp = 1.0 / (1.0 + gamma * label.o.h);
+    Curve c = minus(others_curve(label.o, damp, gamma, label.raw - mean, curvature), at_top);
+    return (Below){rows.below * slope - gamma * (second - top.log_not_q), w, {g, b, gg, gb, bb}, c};
+}
+
 /* Log-loss at (gamma, 1/T = slope): out = sums of the value and of its derivatives g, b, gg, gb, bb. */
 INLINE void focal(const Data *data, real gamma, real slope, V *scratch, double *out) {
     V *d = scratch, *e = scratch + data->n_classes;
@@ -355,36 +386,48 @@ INLINE void focal(const Data *data, real gamma, real slope, V *scratch, double *
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
         Rows rows = weigh(data, i, slope, d, e);
         Top top = top_of(rows, slope);
-        V scale = scale_of(rows, top), not_top = top.rest / (1.0 + top.rest), mean = not_top * rows.mean;
-        V curvature = mean * mean - not_top * (rows.spread + rows.mean * rows.mean), damp_top = 1.0 + gamma * top.h;
-        Curve at_top = top_curve(top, gamma, rows.mean, rows.spread);
-        V w = {0}, g = {0}, b = {0}, gg = {0}, gb = {0}, bb = {0};
-        for (int64_t j = 0; j < data->n_classes; j++) {
-            I possible = e[j] > 0.0;
-            V raw = keep(possible, d[j]), gap = raw * slope;
-            Other o = other(e[j] * scale, gap - top.log_norm);
-            V damp = 1.0 / (1.0 + gamma * o.h);
-            V p = keep(possible, exp_(gap - gamma * (o.log_not_q - top.log_not_q)) * (damp_top * damp));
-            Curve c = minus(others_curve(o, damp, gamma, raw - mean, curvature), at_top);
-            w += p;
-            g += p * c.g;
-            b += p * c.b;
-            gg += p * (c.gg + c.g * c.g);
-            gb += p * (c.gb + c.g * c.b);
-            bb += p * (c.bb + c.b * c.b);
-        }
         Label label = label_of(rows, top, slope);
-        V damp = 1.0 / (1.0 + gamma * label.o.h), norm = 1.0 / (1.0 + w), mean_g = g * norm, mean_b = b * norm;
-        Curve c = minus(others_curve(label.o, damp, gamma, label.raw - mean, curvature), at_top);
+        Below below = below_top(data, rows, top, label, d, e, gamma, slope);
+        Curve m = below.moments, c = below.label;
+        V scale = exp_(below.level), w = scale * below.sum, norm = scale / (1.0 + w);
+        V mean_g = m.g * norm, mean_b = m.b * norm;
         I other_class = ~rows.is_top;
         sums[0] += weighted(rows.weight, log1p_(w) - focal_gap(rows, top, label, gamma, slope));
         sums[1] += weighted(rows.weight, mean_g - keep(other_class, c.g));
         sums[2] += weighted(rows.weight, mean_b - keep(other_class, c.b));
-        sums[3] += weighted(rows.weight, gg * norm - mean_g * mean_g - keep(other_class, c.gg));
-        sums[4] += weighted(rows.weight, gb * norm - mean_g * mean_b - keep(other_class, c.gb));
-        sums[5] += weighted(rows.weight, bb * norm - mean_b * mean_b - keep(other_class, c.bb));
+        sums[3] += weighted(rows.weight, m.gg * norm - mean_g * mean_g - keep(other_class, c.gg));
+        sums[4] += weighted(rows.weight, m.gb * norm - mean_g * mean_b - keep(other_class, c.gb));
+        sums[5] += weighted(rows.weight, m.bb * norm - mean_b * mean_b - keep(other_class, c.bb));
     }
     for (int k = 0; k < 6; k++) out[k] = total(sums[k]);
+}
+
+INLINE void put(double *out, V value, int64_t n) {
+    for (int r = 0; r < LANES && r < n; r++) out[r] = value[r];
+}
+
+/* For each row, with derivatives g, b, gg, gb, bb: the log-odds of the top class, and the logarithm of the label's share
+ * among the others, 0 if it is the top; out is (2, 6, n_rows). Where no other class can occur the log-odds read FARTHEST.
+ */
+INLINE void split(const Data *data, real gamma, real slope, V *scratch, double *out, int64_t out_stride) {
+    V *d = scratch, *e = scratch + data->n_classes;
+    for (int64_t i = 0; i < data->n_rows; i += LANES) {
+        Rows rows = weigh(data, i, slope, d, e);
+        Top top = top_of(rows, slope);
+        Label label = label_of(rows, top, slope);
+        Below below = below_top(data, rows, top, label, d, e, gamma, slope);
+        I some = rows.sum > 0.0, wrong = ~rows.is_top;
+        Curve m = below.moments, c = below.label;
+        V norm = keep(some, 1.0 / pick(some, below.sum, same(1.0)));
+        V log_w = pick(some, below.level + log1p_(keep(some, below.sum - 1.0)), same(-FARTHEST));
+        V g = m.g * norm, b = m.b * norm;
+        V of_others[6] = {log_w, g, b, m.gg * norm - g * g, m.gb * norm - g * b, m.bb * norm - b * b};
+        V of_label[6] = {focal_gap(rows, top, label, gamma, slope), c.g, c.b, c.gg, c.gb, c.bb};
+        for (int k = 0; k < 6; k++) {
+            put(out + k * out_stride + i, -of_others[k], data->n_rows - i);
+            put(out + (6 + k) * out_stride + i, keep(wrong, of_label[k] - of_others[k]), data->n_rows - i);
+        }
+    }
 }
 
 /* For each gamma and row: log p of the label, p of the top, the sum of all p^2; each (n_gammas, out_stride). */
@@ -418,11 +461,9 @@ INLINE void predict(const Data *data, const double *gammas, int64_t n_gammas, re
             if (gamma == 0.0) w = top.rest, ww = second * second * rows.squares;
             V found = focal_gap(rows, top, label, gamma, slope) - log1p_(w), norm = 1.0 / (1.0 + w);
             V square = (1.0 + ww) * norm * norm;
-            for (int r = 0; r < LANES && i + r < data->n_rows; r++) {
-                log_p[k * out_stride + i + r] = found[r];
-                confidence[k * out_stride + i + r] = norm[r];
-                squares[k * out_stride + i + r] = square[r];
-            }
+            put(log_p + k * out_stride + i, found, data->n_rows - i);
+            put(confidence + k * out_stride + i, norm, data->n_rows - i);
+            put(squares + k * out_stride + i, square, data->n_rows - i);
         }
     }
 }
@@ -481,6 +522,8 @@ INLINE void widen(const uint16_t *half, float *out, int64_t n) {
 PASS(temperature, (const Data *data, double slope, void *scratch, double *out), (data, slope, scratch, out))
 PASS(focal, (const Data *data, double gamma, double slope, void *scratch, double *out),
      (data, gamma, slope, scratch, out))
+PASS(split, (const Data *data, double gamma, double slope, void *scratch, double *out, int64_t out_stride),
+     (data, gamma, slope, scratch, out, out_stride))
 PASS(predict,
      (const Data *data, const double *gammas, int64_t n_gammas, double slope, void *scratch, double *log_p,
       double *confidence, double *squares, int64_t out_stride),

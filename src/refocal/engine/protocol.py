@@ -43,6 +43,11 @@ class Engine(Protocol):
     def focal(self, x: Any, y: Any, weight: Any, gamma: float, slope: float, *, rough: bool = False) -> Array:
         """Log-loss of focal temperature scaling: sums of the value and its derivatives γ, b, γγ, γb, bb; b = 1/T."""
 
+    def split(self, x: Any, y: Any, gamma: float, slope: float, *, rough: bool = False) -> Array:
+        """For each row (2, 6, rows) with derivatives γ, b, γγ, γb, bb: the log-odds of the top class under focal
+        temperature scaling, and the logarithm of the label's share among the others, 0 if it is the top.
+        """
+
     def predict(self, x: Any, y: Any, gammas: tuple[float, ...], slope: float, *, rough: bool = False) -> Array:
         """For each γ and row: log p of the label, p of the top class, the sum of all p²."""
 

@@ -5,14 +5,13 @@ Whatever the number of classes, too few rows lead back to temperature scaling an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
 import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from refocal._arrays import (
     Array,
@@ -25,20 +24,20 @@ from refocal._arrays import (
     to_numpy,
     without_warnings,
 )
-from refocal.engine import Block, Dataset, Pass
-from refocal.engine.array_engine import GPU_PART
+from refocal.engine import Block, Dataset, Pass, array_engine
+from refocal.fitting.lbfgs import Ends, Objective, Solve, minimise
 from refocal.maps.affine import features, transform
 
 # Rows are walked through in blocks of so many numbers: large enough for matrix products, small enough for memory.
 BLOCK = 1 << 20
-MAX_STEPS = 200
-# The scale of the parameters, for fits that only help to choose, is taken from about so many rows of a block.
-SCALE_ROWS = 2_000
-# Gradient, in units of the scaled parameters, and relative gain of a step at which a fit ends; and the gain for fits
-# that only help to choose, which then lose 1e-5 of log-loss at most and take half the time.
-SMALL_GRADIENT, SMALL_GAIN, COARSE_GAIN = 1e-5, 1e-8, 1e-6
-# The same for fits in double precision that end where rounding does, with so many steps.
-EXACT_GRADIENT, EXACT_GAIN, EXACT_STEPS = 1e-9, 1e-15, 1_000
+# The scale of a matrix, for fits that only help to choose, is taken from about so many rows of a block, and that of a
+# vector on a GPU from so many.
+SCALE_ROWS, GPU_SCALE_ROWS = 2_000, 20_000
+# What a step promises, relative to the log-loss, at which a fit ends; for fits that only help to choose, which then
+# lose 1e-5 of log-loss at most; and for fits in double precision that end where rounding does.
+SMALL, COARSE, EXACT = Ends(1e-8, 1e-7, 200), Ends(1e-6, 1e-7, 200), Ends(1e-18, 1e-13, 1_000)
+# What a curvature has at least.
+LEAST = 1e-12
 
 
 class Penalty(NamedTuple):
@@ -67,60 +66,70 @@ def fit_affine(
     *,
     matrix: bool,
     start: Affine | None = None,
-    gain: float = SMALL_GAIN,
-    exact: bool = False,
+    ends: Ends = SMALL,
 ) -> Affine:
     """The affine map of least penalised log-loss, from `start` or temperature scaling on; a convex problem.
 
-    A pass over the rows sums up the loss and its gradient, a number for each parameter; `exact`: in double precision,
-    until nothing is gained, so that the order of the rows does not matter.
+    A pass over the rows sums up the loss and its gradient, a number for each parameter; with `EXACT` ends in double
+    precision, until nothing is gained, so that the order of the rows does not matter.
     """
-    ridge = _ridge(penalty, dataset.n_classes, matrix)
+    n_classes = dataset.n_classes
+    identity = np.eye(n_classes) if matrix else np.ones(n_classes)
+    ridge = _ridge(penalty, n_classes, matrix)
+    first = np.zeros(len(ridge))
+    if start is not None:
+        first = np.concatenate([(start.weights - identity).ravel(), start.intercept])
     z: dict[str, Any] = {"kind": kind, "temperature": temperature, "total_weight": dataset.total_weight}
-    # Some rows give the scale of a fit that only helps to choose; another path would end another fit elsewhere.
-    n_rows = SCALE_ROWS if gain > SMALL_GAIN else None
-    curvature = dataset.reduce(Pass(partial(_curvature, matrix=matrix, n_rows=n_rows, **z), np.add))
+    loss, solve = (_matrix_loss if matrix else _vector_loss)(dataset, first, ridge, ends, z)
+
+    def objective(parameters: Vector) -> tuple[float, Vector]:
+        found, gradient = loss(parameters)
+        return found + float(ridge @ parameters**2), gradient + 2.0 * ridge * parameters
+
+    end = minimise(objective, first, solve, ends)
+    weights, intercept = _unpack(end.point, n_classes, matrix)
+    log_loss = end.value - float(ridge @ end.point**2)
+    return Affine(weights + identity, intercept, log_loss, end.converged, end.passes)
+
+
+def _vector_loss(
+    dataset: Dataset, start: Vector, ridge: Vector, ends: Ends, z: dict[str, Any]
+) -> tuple[Objective, Solve]:
+    """The log-loss of vector scaling; and a gradient divided by the curvature at the start, each class on its own."""
+    n = dataset.n_classes
+
+    def sums(parameters: Vector, *, bends: bool = False) -> Vector:
+        task = partial(_vector_sums, parameters=parameters, exact=ends is EXACT, bends=bends, **z)
+        return np.asarray(dataset.reduce(Pass(task, np.add)))
+
+    here = sums(start, bends=True)
+    ww, wb, bb = here[1 + 2 * n :].reshape(3, n)
+    ww, bb = ww + 2.0 * ridge[:n] + LEAST, bb + 2.0 * ridge[n:] + LEAST
 
     def loss(parameters: Vector) -> tuple[float, Vector]:
-        task = partial(_loss, parameters=parameters, matrix=matrix, exact=exact, **z)
-        found = dataset.reduce(Pass(task, np.add))
+        found = here if parameters is start else sums(parameters)
+        return float(found[0]), found[1 : 1 + 2 * n]
+
+    def solve(slope: Vector) -> Vector:
+        (w, b), determinant = slope.reshape(2, n), ww * bb - wb * wb
+        return np.concatenate([bb * w - wb * b, ww * b - wb * w]) / np.tile(determinant, 2)
+
+    return loss, solve
+
+
+def _matrix_loss(
+    dataset: Dataset, start: Vector, ridge: Vector, ends: Ends, z: dict[str, Any]
+) -> tuple[Objective, Solve]:
+    """The same for a matrix; a gradient divided by the diagonal of the curvature at temperature scaling."""
+    # Some rows give the scale of a fit that only helps to choose; another path would end another fit elsewhere.
+    n_rows = SCALE_ROWS if ends is COARSE else None
+    curvature = dataset.reduce(Pass(partial(_curvature, n_rows=n_rows, **z), np.add)) + 2.0 * ridge + LEAST
+
+    def loss(parameters: Vector) -> tuple[float, Vector]:
+        found = dataset.reduce(Pass(partial(_loss, parameters=parameters, exact=ends is EXACT, **z), np.add))
         return float(found[0]), found[1:]
 
-    ends = {"maxiter": MAX_STEPS, "gtol": SMALL_GRADIENT, "ftol": gain}
-    if exact:
-        ends = {"maxiter": EXACT_STEPS, "gtol": EXACT_GRADIENT, "ftol": EXACT_GAIN}
-    return _minimised(loss, curvature + 1e-12, ridge, dataset.n_classes, matrix, start, ends)
-
-
-def _minimised(
-    loss: Callable[[Vector], tuple[float, Vector]],
-    curvature: Vector,
-    ridge: Vector,
-    n_classes: int,
-    matrix: bool,
-    start: Affine | None,
-    ends: dict[str, float],
-) -> Affine:
-    """Least loss plus ridge.
-
-    The parameters are scaled by the diagonal of the Hessian, after which L-BFGS needs some ten to a hundred passes.
-    """
-    identity = np.eye(n_classes) if matrix else np.ones(n_classes)
-    scale = 1.0 / np.sqrt(curvature + 2.0 * ridge)
-
-    def objective(scaled: Vector) -> tuple[float, Vector]:
-        parameters = scaled * scale
-        found, gradient = loss(parameters)
-        found += float(ridge @ parameters**2)
-        return found, (gradient + 2.0 * ridge * parameters) * scale
-
-    first = np.zeros_like(scale)
-    if start is not None:
-        first = np.concatenate([(start.weights - identity).ravel(), start.intercept]) / scale
-    end = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxcor": 10, **ends})
-    weights, intercept = _unpack(end.x * scale, n_classes, matrix)
-    log_loss = float(end.fun - ridge @ (end.x * scale) ** 2)
-    return Affine(weights + identity, intercept, log_loss, bool(end.success), int(end.nfev))
+    return loss, lambda slope: slope / curvature
 
 
 def _ridge(penalty: Penalty, n_classes: int, matrix: bool) -> Vector:
@@ -172,24 +181,43 @@ def _parts(
     z = block.logits[::step] if there else features_of(block, kind, temperature)[::step]
     share = np.full(block.n_rows, 1.0 / total_weight) if block.weight is None else block.weight / total_weight
     labels, share = block.labels[::step], step * share[::step]
-    for rows in row_blocks(len(z), block.n_classes, entries=GPU_PART if there else BLOCK):
+    for rows in row_blocks(len(z), block.n_classes, entries=array_engine.GPU_PART if there else BLOCK):
         some = _features(z[rows], kind, temperature) if there else z[rows]
         yield namespace(some), some, labels[rows], in_library_of(some, share[rows])
 
 
-def _loss(
-    block: Block, parameters: Vector, matrix: bool, exact: bool, kind: str, temperature: float, total_weight: float
+def _vector_sums(
+    block: Block, parameters: Vector, exact: bool, bends: bool, kind: str, temperature: float, total_weight: float
 ) -> Vector:
-    """A block's part of the log-loss, and of its gradient in (W - I, b)."""
-    if not matrix and block.plan.has_affine:
-        return block.affine_sums(kind, temperature, parameters, exact=exact) / total_weight
+    """A block's part of the log-loss, of its gradient in (W - I, b) and, with `bends`, of its curvature."""
+    around = parameters + np.repeat([1.0, 0.0], block.n_classes)
+    if not on_gpu(block.logits):
+        rows = Block(features_of(block, kind, temperature), block.labels, block.weight)
+        return rows.vector_sums(around, rough=not exact) / total_weight
+    if not block.plan.has_affine:
+        return _array_sums(block, around, 1, kind, temperature, total_weight)
+    found = block.affine_sums(kind, temperature, parameters, exact=exact) / total_weight
+    if not bends:
+        return found
+    step = max(1, block.n_rows // GPU_SCALE_ROWS)
+    return np.concatenate([found, _array_sums(block, around, step, kind, temperature, total_weight)[len(found) :]])
+
+
+def _array_sums(block: Block, around: Vector, step: int, kind: str, temperature: float, total_weight: float) -> Vector:
+    """The same by array functions, of every so-manieth row."""
+    parts = _parts(block, kind, temperature, total_weight, step)
+    return np.asarray(sum(to_numpy(array_engine.vector(z, y, w, around)) for _, z, y, w in parts))
+
+
+def _loss(block: Block, parameters: Vector, exact: bool, kind: str, temperature: float, total_weight: float) -> Vector:
+    """A block's part of the log-loss of a matrix, and of its gradient in (W - I, b)."""
     loss, slope, offset = 0.0, 0.0, 0.0
     for xp, z, y, w in _parts(block, kind, temperature, total_weight):
         dtype = xp.float64 if exact else z.dtype
         some = xp.astype(z, dtype, copy=False)
         device = array_api_compat.device(some)
         weights, intercept = (
-            xp.asarray(part, dtype=dtype, device=device) for part in _unpack(parameters, z.shape[1], matrix)
+            xp.asarray(part, dtype=dtype, device=device) for part in _unpack(parameters, z.shape[1], True)
         )
         p = some + transform(some, weights, intercept)
         p -= xp.max(p, axis=1, keepdims=True)
@@ -200,21 +228,19 @@ def _loss(
         loss += float(w @ (xp.log(xp.astype(total, xp.float64)) - at_label))
         p *= xp.astype(w / total, dtype)[:, None]
         p[index, y] -= xp.astype(w, dtype)
-        slope = slope + xp.astype(p.T @ some if matrix else xp.einsum("ij,ij->j", p, some), xp.float64)
+        slope = slope + xp.astype(p.T @ some, xp.float64)
         offset = offset + xp.astype(xp.sum(p, axis=0), xp.float64)
     return np.concatenate([[loss], to_numpy(slope).ravel(), to_numpy(offset)])
 
 
-def _curvature(
-    block: Block, matrix: bool, n_rows: int | None, kind: str, temperature: float, total_weight: float
-) -> Vector:
-    """A block's part of the diagonal of the log-loss's Hessian at temperature scaling, of `n_rows` or all rows."""
+def _curvature(block: Block, n_rows: int | None, kind: str, temperature: float, total_weight: float) -> Vector:
+    """A block's part of the diagonal of a matrix's Hessian at temperature scaling, of `n_rows` or all rows."""
     step = 1 if n_rows is None else max(1, block.n_rows // n_rows)
     slope, offset = 0.0, 0.0
     for xp, z, _, w in _parts(block, kind, temperature, total_weight, step):
         p = xp.exp(z - xp.max(z, axis=1, keepdims=True))
         p /= xp.sum(p, axis=1, keepdims=True)
         p = p * (1.0 - p) * xp.astype(w, z.dtype)[:, None]
-        slope = slope + xp.astype(p.T @ z**2 if matrix else xp.einsum("ij,ij->j", p, z**2), xp.float64)
+        slope = slope + xp.astype(p.T @ z**2, xp.float64)
         offset = offset + xp.astype(xp.sum(p, axis=0), xp.float64)
     return np.concatenate([to_numpy(slope).ravel(), to_numpy(offset)])

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Vector, as_floating, in_library_of, namespace, on_gpu, to_numpy
-from refocal.calibrators._affine import COARSE_GAIN, SMALL_GAIN, Affine, Penalty, fit_affine, with_features
+from refocal.calibrators._affine import COARSE, SMALL, Affine, Penalty, fit_affine, with_features
 from refocal.engine import Block, Dataset
+from refocal.fitting.lbfgs import Ends
 from refocal.fitting.newton import newton_temperature
 from refocal.maps import steps
 from refocal.maps.steps import Chain, KeepTop, Step
@@ -94,10 +95,9 @@ def usable_rows(block: Block, *, there: bool = False) -> Block:
 def fit_scalings(
     dataset: Dataset,
     recipes: list[Recipe],
-    gain: float = SMALL_GAIN,
+    ends: Ends = SMALL,
     *,
     temperature: float | None = None,
-    exact: bool = False,
 ) -> Iterator[Scaling]:
     """One scaling after the other, each from where the last of its shape ended, all at the temperature of the rows."""
     value, n_classes = math.nan, dataset.n_classes
@@ -119,8 +119,7 @@ def fit_scalings(
             recipe.penalty(dataset.total_weight, n_classes),  # a weight of 2 is a row twice
             matrix=recipe.matrix,
             start=last.get(key),
-            gain=gain,
-            exact=exact,
+            ends=ends,
         )
         yield Scaling(recipe.kind, temperature, last[key])
 
@@ -149,7 +148,7 @@ def out_of_fold(
             others = rows.take(~held_out)
         else:
             others = with_features(rows, ~held_out, recipes[0].kind, temperature)
-        scalings = fit_scalings(others, recipes, COARSE_GAIN, temperature=temperature)
+        scalings = fit_scalings(others, recipes, COARSE, temperature=temperature)
         for scores, scaling in zip(found, scalings, strict=True):
             scores[there] = Chain((scaling.step(order_preserving=order_preserving),)).scores(rows.logits[there])
     return found

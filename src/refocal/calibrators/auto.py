@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from refocal._arrays import Vector, to_numpy
+from refocal.calibrators._affine import EXACT, SMALL
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._confidence import Tempered, draft_tail, fit_tail, losses_of, two_class_step
 from refocal.calibrators._crossfit import (
@@ -164,7 +165,7 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         chosen = _simplest(rows, [draft.losses for draft in drafts])
         recipe, tail = recipes[finalists[chosen]], fit_tail(blocks[chosen], drafts[chosen])
         # Of rows that are not summed up in the order of their keys the digits that their order touches must not matter.
-        (scaling,) = fit_scalings(whole, [recipe], temperature=temperature, exact=whole is not rows)
+        (scaling,) = fit_scalings(whole, [recipe], SMALL if whole is rows else EXACT, temperature=temperature)
         choice = recipe.describe(scaling)
         tried = {recipes[i].name: rows.average(draft.losses) for i, draft in zip(finalists, drafts, strict=True)}
         choice |= {

@@ -11,7 +11,7 @@ from refocal._validation import LARGE
 from refocal.engine.protocol import Plan
 from refocal.maps.derivatives import LabelDerivatives, derivatives
 from refocal.maps.forward import focal_gaps
-from refocal.maps.row import gaps, softmax_row
+from refocal.maps.row import gaps, normalise, softmax_row
 
 # Entries of a part: array functions make temporaries of its size, which should stay in the cache of a CPU and keep a
 # GPU busy.
@@ -102,6 +102,20 @@ def predict(x: Array, y: Array, gammas: tuple[float, ...], slope: float, *, roug
         squares = (1.0 + xp.sum(others * others, axis=-1)) * top * top
         parts.append(xp.stack([take_label(gap, y) - xp.log1p(total), top, squares]))
     return xp.stack(parts, axis=1)
+
+
+@without_warnings
+def vector(x: Array, y: Array, weight: Array, parameters: Array, *, rough: bool = False) -> Array:
+    """See `Engine.vector`; in double precision."""
+    xp, n = namespace(x), x.shape[1]
+    x, device = xp.astype(x, xp.float64), getattr(x, "device", None)
+    parameters = xp.asarray(parameters, device=device)
+    log_p = normalise(xp, *gaps(xp, x * parameters[:n] + parameters[n:], 1.0))
+    p = xp.exp(log_p)
+    bend, off = p * (1.0 - p), p - xp.astype(xp.arange(n, device=device) == y[:, None], x.dtype)
+    share = xp.ones(x.shape[0], dtype=x.dtype, device=device) if weight is None else weight
+    sums = [share @ each for each in (off * x, off, bend * x * x, bend * x, bend)]
+    return xp.concat([-(share @ take_label(log_p, y))[None], *sums])
 
 
 @without_warnings

@@ -143,11 +143,18 @@ class Block(Dataset):
 
     def temperature_sums(self, slope: float, *, rough: bool = False) -> Vector:
         """What `temperature_curvature` gives, summed over the rows."""
-        return self._sum(self.engine.temperature, slope, rough=rough)
+        return self._sum(self.engine.temperature, slope, rough=self._may_be(rough))
 
     def focal_sums(self, gamma: float, temperature: float, *, rough: bool = False) -> Vector:
         """What `curvature` gives, summed over the rows: the value and its derivatives γ, b, γγ, γb, bb; b = 1/T."""
-        return self._sum(self.engine.focal, gamma, 1.0 / temperature, rough=rough)
+        return self._sum(self.engine.focal, gamma, 1.0 / temperature, rough=self._may_be(rough))
+
+    def vector_sums(self, parameters: Vector, *, rough: bool = False) -> Vector:
+        """Log-loss of vector scaling by (w, b), with derivatives for each class: see `Engine.vector`.
+
+        For features of bounded size: whether single precision can hold them is not looked at.
+        """
+        return self._sum(self.engine.vector, parameters, rough=rough and self.plan.has_rough)
 
     def affine_sums(self, kind: str, temperature: float, parameters: Vector, *, exact: bool) -> Vector:
         """Log-loss of a diagonal affine map and its gradient in (W - I, b), summed; where `plan.has_affine`."""
@@ -162,13 +169,13 @@ class Block(Dataset):
         Both are rows of six, (2, 6, N): the value and its derivatives γ, b, γγ, γb, bb; b = 1/T.
         """
         self.passes += 1
-        parts = self._over_parts(self.engine.split, gamma, 1.0 / temperature, rough=rough)
+        parts = self._over_parts(self.engine.split, gamma, 1.0 / temperature, rough=self._may_be(rough))
         return np.concatenate([to_numpy(part) for part in parts], axis=-1).astype(np.float64, copy=False)
 
     def predictions(self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False) -> list[Predictions]:
         """The predictions at one temperature for several γ, which share the softmax."""
         self.passes += len(gammas)
-        parts = self._over_parts(self.engine.predict, gammas, 1.0 / temperature, rough=rough or self.plan.is_rough)
+        parts = self._over_parts(self.engine.predict, gammas, 1.0 / temperature, rough=self._may_be(rough))
         table = np.concatenate([to_numpy(part) for part in parts], axis=-1).astype(np.float64, copy=False)
         return [Predictions(*table[:, i]) for i in range(len(gammas))]
 
@@ -193,9 +200,13 @@ class Block(Dataset):
             return float(values.mean())
         return float(values @ (self._weight if on_gpu(values) else self.weight)) / self.total_weight
 
-    def _sum(self, function: Callable[..., Array], *settings: float, rough: bool) -> Vector:
+    def _may_be(self, rough: bool) -> bool:
+        """Whether a pass that may be rough is: where there is such a way, and it can hold the logits."""
+        return (rough or self.plan.is_rough) and self.plan.has_rough and self.total_gap < LARGE_SINGLE
+
+    def _sum(self, function: Callable[..., Array], *settings: Any, rough: bool) -> Vector:
         """The sum of a pass over all rows; one transfer from the device for all of them."""
-        parts = self._over_parts(function, *settings, rough=rough or self.plan.is_rough, weighted=True)
+        parts = self._over_parts(function, *settings, rough=rough, weighted=True)
         return np.asarray(to_numpy(sum(parts[1:], start=parts[0])))
 
     def _over_parts(
@@ -205,9 +216,7 @@ class Block(Dataset):
 
         The parts and their order are the same whatever the number of threads, and so are sums over them.
         """
-        options = {}
-        if rough and self.plan.has_rough and self.total_gap < LARGE_SINGLE:
-            options["rough"] = True
+        options = {"rough": True} if rough else {}
 
         def compute(rows: slice) -> T:
             weights = () if not weighted else (None if self._weight is None else self._weight[rows],)

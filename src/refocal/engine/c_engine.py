@@ -26,8 +26,8 @@ THREADS_FROM = 1 << 19
 # Rows of half precision with so many classes, as a vocabulary has, are computed in single precision.
 WIDE = 1 << 12
 
-# The scratch memory of a pass, in bytes: for each class three vectors of kernel.c, and space to align them.
-VECTORS, ALIGNMENT = 3 * 32, 64
+# The scratch memory of a pass, in bytes: for each class seven vectors of kernel.c, and space to align them.
+VECTORS, ALIGNMENT = 7 * 32, 64
 
 
 class _Data(ctypes.Structure):
@@ -56,11 +56,12 @@ def _library() -> ctypes.CDLL | None:
         "focal": (data, number, number, pointer, pointer),
         "split": (data, number, number, pointer, pointer, ctypes.c_int64),
         "predict": (data, pointer, ctypes.c_int64, number, *(pointer,) * 4, ctypes.c_int64),
+        "vector": (data, pointer, pointer, pointer),
         "apply": (data, pointer, ctypes.c_int64, pointer, pointer, ctypes.c_int64, pointer),
         "inspect": (data, pointer, pointer, pointer),
         "widen": (pointer, pointer, ctypes.c_int64),
     }
-    for single in ("temperature", "focal", "split", "predict", "apply"):
+    for single in ("temperature", "focal", "split", "predict", "vector", "apply"):
         taken[f"{single}_single"] = taken[single]
     for name, types in taken.items():
         function = getattr(library, f"refocal_{name}", None)
@@ -168,6 +169,15 @@ def predict(
     out = np.empty((3, len(some), x.shape[0]))
     places = [part.ctypes.data for part in out]
     _pass("predict", rough)(block.data, some.ctypes.data, len(some), slope, block.scratch, *places, x.shape[0])
+    return out
+
+
+def vector(
+    x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, parameters: Vector, *, rough: bool = False
+) -> Vector:
+    """See `Engine.vector`."""
+    block, out = _Block(x, y, weight), np.empty(1 + 5 * x.shape[1])
+    _pass("vector", rough)(block.data, parameters.ctypes.data, block.scratch, out.ctypes.data)
     return out
 
 

@@ -468,6 +468,51 @@ INLINE void predict(const Data *data, const double *gammas, int64_t n_gammas, re
     }
 }
 
+/* --- vector scaling ------------------------------------------------------------------------------------------------ */
+
+/* Log-loss of softmax(weights * x + intercepts): out = its sum, and five rows of a number for each class: sums of the
+ * derivatives in weight and intercept, and of the second ones, ww, wi and ii, of each class alone.
+ */
+INLINE void vector(const Data *data, const double *weights, V *scratch, double *out) {
+    const int64_t n = data->n_classes;
+    const double *intercepts = weights + n;
+    V *x = scratch, *e = scratch + n, *sums = scratch + 2 * n;
+    Sum value = {0};
+    memset(sums, 0, 5 * n * sizeof(V));
+    for (int64_t i = 0; i < data->n_rows; i += LANES) {
+        gather(data, i, x);
+        V top = same(-INFINITY), sum = {0}, at_label = {0}, weight = {0};
+        for (int64_t j = 0; j < n; j++) {
+            e[j] = x[j] * (real)weights[j] + (real)intercepts[j];
+            top = larger(e[j], top);
+        }
+        for (int r = 0; r < LANES && i + r < data->n_rows; r++) {
+            int64_t y = data->labels[i + r];
+            weight[r] = data->weights ? data->weights[i + r] : 1.0;
+            at_label[r] = e[y][r];
+            sums[5 * y][r] -= weight[r] * x[y][r];
+            sums[5 * y + 1][r] -= weight[r];
+        }
+        for (int64_t j = 0; j < n; j++) {
+            e[j] = exp_(e[j] - top);
+            sum += e[j];
+        }
+        V scale = 1.0 / sum;
+        for (int64_t j = 0; j < n; j++) {
+            V q = e[j] * scale, p = weight * q, bend = p - p * q, *of = sums + 5 * j;
+            of[0] += p * x[j];
+            of[1] += p;
+            of[2] += bend * x[j] * x[j];
+            of[3] += bend * x[j];
+            of[4] += bend;
+        }
+        value += weighted(weight, log1p_(sum - 1.0) + top - at_label);
+    }
+    out[0] = total(value);
+    for (int64_t j = 0; j < n; j++)
+        for (int k = 0; k < 5; k++) out[1 + k * n + j] = total(wide(sums[5 * j + k]));
+}
+
 #include "apply.h"
 
 #ifndef SINGLE /* two passes that are always exact */
@@ -528,6 +573,7 @@ PASS(predict,
      (const Data *data, const double *gammas, int64_t n_gammas, double slope, void *scratch, double *log_p,
       double *confidence, double *squares, int64_t out_stride),
      (data, gammas, n_gammas, slope, scratch, log_p, confidence, squares, out_stride))
+PASS(vector, (const Data *data, const double *weights, void *scratch, double *out), (data, weights, scratch, out))
 PASS(apply,
      (const Data *data, const int64_t *steps, int64_t n_steps, const double *numbers, void *out, int64_t out_stride,
       int64_t *found),

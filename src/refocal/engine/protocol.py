@@ -51,5 +51,11 @@ class Engine(Protocol):
     def predict(self, x: Any, y: Any, gammas: tuple[float, ...], slope: float, *, rough: bool = False) -> Array:
         """For each γ and row: log p of the label, p of the top class, the sum of all p²."""
 
+    def vector(self, x: Any, y: Any, weight: Any, parameters: Any, *, rough: bool = False) -> Array:
+        """Log-loss of softmax(w x + b), `parameters` = (w, b): sums of the value, and of five numbers for each class.
+
+        These are the derivatives in w and b, and the second ones, ww, wb and bb, of each class alone.
+        """
+
     def inspect(self, x: Any, y: Any) -> tuple[Array, Any]:
         """Whether each row's first largest logit is its label's, and the sum of all finite distances to the top."""

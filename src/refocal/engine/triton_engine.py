@@ -14,11 +14,11 @@ import triton.language as tl
 from torch import Tensor
 
 from refocal._validation import LARGE
-from refocal.engine.array_engine import LARGE_SINGLE, split
+from refocal.engine.array_engine import LARGE_SINGLE, split, vector
 from refocal.engine.protocol import Plan
 from refocal.engine.triton_affine import MAX_CLASSES as MAX_AFFINE
 
-__all__ = ["focal", "inspect", "plan", "predict", "split", "temperature", "usable"]
+__all__ = ["focal", "inspect", "plan", "predict", "split", "temperature", "usable", "vector"]
 
 # Rows longer than this no longer fit the registers of a program.
 MAX_CLASSES = 1 << 14

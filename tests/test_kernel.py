@@ -79,6 +79,32 @@ def test_passes_agree(n_rows, n_classes, gamma, slope):
     assert_same_passes(x, y, weight, gamma, slope)
 
 
+@pytest.mark.parametrize(("n_rows", "n_classes"), [(1, 2), (7, 3), (9, 10), (50, 101)])
+def test_vector_scaling_agrees(n_rows, n_classes):
+    x, y = random_rows(n_rows, n_classes, dtype=np.float32)
+    rng = np.random.default_rng(1)
+    parameters = np.concatenate([rng.uniform(0.5, 1.5, n_classes), rng.normal(size=n_classes)])
+    for weight in (None, rng.uniform(size=n_rows)):
+        expected = by_arrays("vector", x, y, weight, parameters)
+        np.testing.assert_allclose(c_engine.vector(x, y, weight, parameters), expected, rtol=1e-11, atol=1e-12)
+        scale = n_rows * np.abs(x).max() ** 2
+        rough = c_engine.vector(x, y, weight, parameters, rough=True)
+        np.testing.assert_allclose(rough, expected, rtol=1e-5, atol=1e-7 * scale)
+
+    def loss(at):
+        z = x.astype(np.float64) * at[:n_classes] + at[n_classes:]
+        return float(np.sum(np.logaddexp.reduce(z, axis=1) - z[np.arange(n_rows), y]))
+
+    found, step = c_engine.vector(x, y, None, parameters), 1e-3
+    assert found[0] == pytest.approx(loss(parameters), rel=1e-12)
+    for i in range(0, 2 * n_classes, max(1, n_classes // 3)):
+        unit = step * (np.arange(2 * n_classes) == i)
+        up, down = loss(parameters + unit), loss(parameters - unit)
+        assert found[1 + i] == pytest.approx((up - down) / (2.0 * step), rel=1e-4, abs=1e-4)
+        bend = found[1 + 2 * n_classes + i if i < n_classes else 1 + 3 * n_classes + i]
+        assert bend == pytest.approx((up - 2.0 * loss(parameters) + down) / step**2, rel=1e-3, abs=1e-3)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble, np.int8, np.int32, np.int64])
 def test_every_dtype_is_computed_in_double(dtype):
     x, y = random_rows(37, 11, dtype=dtype)

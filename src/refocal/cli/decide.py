@@ -131,7 +131,7 @@ def _print(said: dict[str, Any], reports: dict[str, DecisionReport]) -> None:
         where = f"from a probability of {high:.4g} on" + (f", class 0 below {low:.4g}" if low < high else "")
         console.print(f"Class 1 is decided {where}.", markup=False)
     if reports:
-        heads = ("probabilities", "cost a row", "95 % interval", "as promised", "automated %", "errors among them %")
+        heads = ("probabilities", "cost a row", "95 % interval", "as promised", "automated %", "errors %")
         rows = [
             (
                 name,

@@ -74,7 +74,7 @@ def ranked(evaluation: Evaluation) -> list[Measured]:
 
 def _cells(evaluation: Evaluation, method: Measured) -> tuple[str, ...]:
     found = method.point
-    cells = [f"{found[key]:.3f}" if key in found else "–" for key in _point(evaluation)]
+    cells = [f"{found[key]:.3f}".replace("-", "−") if key in found else "–" for key in _point(evaluation)]
     for metric in columns(evaluation):
         measured = method.measures[metric.name]
         cells.append(metric.text(measured.value))

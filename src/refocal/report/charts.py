@@ -18,6 +18,8 @@ from refocal.report.terms import CONFIDENCE, Terms
 DENSITY = 44
 # A diagram of two classes in which no probability is larger ends there.
 SMALL = 0.4
+# More columns of a surface are narrower than what can be pointed at; every second, or so, is then drawn.
+MOST_COLUMNS = 64
 # Shades of a surface from the best to the worst level; dark is good, in both themes.
 SHADES = ["#00204c", "#123570", "#31446b", "#4a546c", "#61646f", "#757575", "#8b8778", "#a39876", "#bcaa6f", "#f1d24d"]
 # Letters of a name beside a chart; its mark says all of it.
@@ -31,9 +33,8 @@ def reliability(
 
     Where the probabilities of a rare class are all small, the axes end with them.
     """
-    top = 1.0 if terms is CONFIDENCE else highest_point([curve])
-    is_whole = top > SMALL
-    top = 1.0 if is_whole else top
+    top = end_of_axes(curve, terms)
+    is_whole = top == 1.0
     plot = Plot((0, top), (0, top), size=(400, 400), margins=(52, 12, 12, 44 + (DENSITY if is_whole else 0)))
     plot.area(curve.confidence, curve.low, curve.high).line([0, top], [0, top], dash="4 3")
     plot.axes("" if is_whole else terms.probability, terms.outcome, x_ticks=() if is_whole else None)
@@ -85,7 +86,7 @@ def _density(plot: Plot, histogram: Histogram | None, terms: Terms) -> None:
 
 def confidence(histogram: Histogram, name: str, title: str, top: float, terms: Terms = CONFIDENCE) -> str:
     """How confident the predictions are, the right ones below and the wrong ones on top; `top` ends the axis."""
-    plot = Plot((0, 1), (0, 100 * top)).axes(terms.probability, "predictions (%)")
+    plot = Plot((0, 1), (0, 100 * top), margins=(52, 30, 12, 44)).axes(terms.probability, "predictions (%)")
     total = sum(histogram.right) + sum(histogram.wrong)
     pairs = zip(histogram.edges, histogram.edges[1:], histogram.right, histogram.wrong, strict=False)
     for low, high, right, wrong in pairs:
@@ -95,10 +96,22 @@ def confidence(histogram: Histogram, name: str, title: str, top: float, terms: T
             plot.bar((low, end), (0, a), FIRST, f"{span}: {terms.happened}, {a:.2f} % of all predictions")
         if wrong:
             plot.bar((low, end), (a, b), SECOND, f"{span}: {terms.did_not}, {b - a:.2f} % of all predictions")
-    for i, (text, color) in enumerate(((terms.happened, FIRST), (terms.did_not, SECOND))):
-        plot.parts.append(f'<rect x="180" y="{14 + 18 * i}" width="10" height="10" fill="{color}"/>')
-        plot.text(196, 23 + 18 * i, text)
+    x = plot.x.start
+    for text, color in ((terms.happened, FIRST), (terms.did_not, SECOND)):
+        plot.parts.append(f'<rect x="{x:g}" y="8" width="10" height="10" fill="{color}"/>')
+        plot.text(x + 16, 17, _shortened(text))
+        x += 40 + 7.2 * len(_shortened(text))
     return plot.svg(name, describe_confidence(histogram, title, terms))
+
+
+def end_of_axes(curve: Reliability, terms: Terms) -> float:
+    """1, or the highest probability of a rare class."""
+    top = 1.0 if terms is CONFIDENCE else highest_point([curve])
+    return top if top <= SMALL else 1.0
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
 
 
 def highest_bar(histograms: Iterable[Histogram]) -> float:
@@ -120,7 +133,7 @@ def comparison(evaluation: Evaluation, measure: str) -> str:
 def intervals(rows: list[tuple[str, Interval, bool]], measure: str, name: str, description: str) -> str:
     """Values with intervals, one below the other; those marked are filled."""
     metric = METRICS[measure]
-    shown = [text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…" for text, _, _ in rows]
+    shown = [_shortened(text) for text, _, _ in rows]
     left = 22 + 7.2 * max(map(len, shown))
     low, high = near_range([interval for _, interval, _ in rows], metric.lower_is_better)
     size = (400.0, 56.0 + 24 * len(rows))
@@ -155,6 +168,7 @@ def surface(found: SearchSurface) -> str:
     near = [
         i for i in range(len(found.temperatures)) if any(row[i] <= 1.6 * limit for row in found.log_loss)
     ]  # far from the best nothing needs to be seen
+    near = near[:: math.ceil(len(near) / MOST_COLUMNS)]
     temperatures = [found.temperatures[i] for i in near]
     left, right = _edges([math.log(t) for t in temperatures])
     rows = len(found.gammas)
@@ -166,7 +180,7 @@ def surface(found: SearchSurface) -> str:
         log_x=True,
     )
     plot.axes("temperature T", "γ", y_ticks=False)
-    best = min(map(min, found.value))
+    best, objective = min(map(min, found.value)), OBJECTIVES.get(found.objective, found.objective)
     spread = sorted(v for row in found.value for v in row)[int(0.7 * rows * len(found.temperatures))] - best or 1e-9
 
     def shade(value: float) -> int:
@@ -175,17 +189,20 @@ def surface(found: SearchSurface) -> str:
     for g, gamma in enumerate(found.gammas):
         if rows <= 16 or g % 2 == 0:
             plot.text(45, plot.y(g) + 4, f"{gamma:g}".replace("-", "−"), anchor="end")
+        plot.parts.append('<g shape-rendering="crispEdges">')  # without seams between the cells
         for k, i in enumerate(near):
-            numbers = f"{found.objective} {found.value[g][i]:.4g}, log-loss {found.log_loss[g][i]:.4g}"
+            measured = {objective: found.value[g][i], "log-loss": found.log_loss[g][i]}
+            numbers = ", ".join(f"{name} {value:.4g}" for name, value in measured.items())
             tip = f"γ {gamma:g}, T {temperatures[k]:.3g}: {numbers}"
             span = (math.exp(left[k]), math.exp(right[k]) * 1.0005)
             plot.bar(span, (g - 0.5, g + 0.5), SHADES[shade(found.value[g][i])], tip)
+        plot.parts.append("</g>")
     _border(plot, [[row[i] <= limit for i in near] for row in found.log_loss], left, right)
     at = (min(max(found.temperature, plot.x.low), plot.x.high), _place(found.gammas, found.gamma))
     ring = f'cx="{plot.x(at[0]):.1f}" cy="{plot.y(at[1]):.1f}" r="7" fill="none"'
     tip = f"the point taken: γ = {found.gamma:.3f}, T = {found.temperature:.3f}"
     plot.mark(f'<circle {ring} stroke="#000" stroke-width="4"/><circle {ring} stroke="#fff" stroke-width="2.2"/>', tip)
-    _legend(plot, found, best, spread)
+    _legend(plot, objective, best, spread)
     return plot.svg("surface", describe_surface(found))
 
 
@@ -218,10 +235,10 @@ def _border(plot: Plot, inside: list[list[bool]], left: list[float], right: list
     plot.parts.append(f'<path fill="none" stroke="#fff" stroke-width="2" stroke-dasharray="5 3" d="{"".join(drawn)}"/>')
 
 
-def _legend(plot: Plot, found: SearchSurface, best: float, spread: float) -> None:
+def _legend(plot: Plot, objective: str, best: float, spread: float) -> None:
     """The shades with words and numbers beside them."""
     left, top, height = plot.size[0] - 94, 40.0, 14.0
-    plot.text(left, 16, OBJECTIVES.get(found.objective, found.objective))
+    plot.text(left, 16, objective)
     plot.text(left, 32, "best: dark")
     for i, color in enumerate(SHADES):
         y = top + height * i

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 INK, MUTED, LINE = "#1b1f24", "#5c6570", "#d5dae0"
 FIRST, SECOND, BAND = "#0b62b8", "#b8480b", "#c7dcf2"
 DEFAULT_TOLERANCE = 0.02
-OBJECTIVES = {"nll": "log-loss", "ece": "ECE", "auto": "loss and ECE"}
+OBJECTIVES = {"nll": "log-loss", "ece": "ECE", "auto": "log-loss + ECE"}
 """The objectives of a search in words."""
 # A method farther from the best than so many times the median's distance is shown by an arrow.
 FAR = 4.0

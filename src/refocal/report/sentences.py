@@ -65,7 +65,7 @@ def about_classes(facts: Facts) -> str:
     if facts.is_binary or facts.kind in ("none", "unknown"):
         return ""
     if facts.kind == "each class":
-        return "The calibrator has numbers for each class; gaps that remain come from chance and from few rows."
+        return "The calibrator has numbers for each class; gaps that remain are chance, or beyond its form."
     return "The calibrator treats all classes alike, so it cannot close the gap of a single class."
 
 
@@ -74,7 +74,7 @@ def about_surface(evaluation: Evaluation) -> str:
     found = evaluation.surface
     if found is None:
         return ""
-    point = f"γ = {found.gamma:.3f} and T = {found.temperature:.3f}"
+    point = f"γ = {found.gamma:.3f} and T = {found.temperature:.3f}".replace("-", "−")
     is_chosen = found.method == evaluation.chosen
     ring = (
         f"The ring is the choice: {point}."

@@ -53,7 +53,7 @@ def decisions(evaluation: Evaluation) -> Section | None:
         words=words,
         names=[name for name, _ in shown],
         data=data,
-        start=20 if is_two else 90,
+        start=_start(shown[-1][1], is_two),
         chart=inline(_chart(before.threshold, costs, words.threshold)),
         script=asset("decisions.js"),
     )
@@ -101,12 +101,17 @@ def _plain(table: DecisionTable) -> dict[str, list[float]]:
     return {"threshold": table.threshold, "decided": table.decided, "right": table.right, "promised": table.promised}
 
 
+def _start(table: DecisionTable, is_two: bool) -> int:
+    """The threshold that text and slider start with: of two classes that of the rate."""
+    wanted = min(max(table.right[0], 0.01), 0.5) if is_two else 0.9
+    return min(range(len(table.threshold)), key=lambda k: abs(table.threshold[k] - wanted))
+
+
 def _example(evaluation: Evaluation, shown: list[tuple[str, DecisionTable]]) -> str:
     """What the chosen method changes at one threshold."""
     is_two = evaluation.n_classes == 2
     table = shown[-1][1]
-    wanted = min(max(table.right[0], 0.01), 0.5) if is_two else 0.9
-    i = min(range(len(table.threshold)), key=lambda k: abs(table.threshold[k] - wanted))
+    i = _start(table, is_two)
     found = [_outcome(each, i, is_two) for _, each in shown]
     what = "would be acted on" if is_two else "would be automated"
     wrong = "false alarms" if is_two else "errors"
@@ -120,7 +125,7 @@ def _example(evaluation: Evaluation, shown: list[tuple[str, DecisionTable]]) -> 
 
 def _chart(thresholds: list[float], costs: dict[str, list[float]], label: str) -> str:
     top = max(max(values) for values in costs.values()) or 1.0
-    plot = Plot((0.0, 1.0), (0.0, 1.05 * top), size=(560.0, 300.0), margins=(60.0, 12.0, 16.0, 44.0))
+    plot = Plot((0.0, 1.0), (0.0, 1.05 * top), size=(440.0, 270.0), margins=(60.0, 12.0, 16.0, 44.0))
     plot.axes(label, "cost of 1,000 rows")
     for (name, values), color, dash in zip(costs.items(), (MUTED, FIRST), ("6 4", ""), strict=False):
         plot.line(thresholds, values, color if len(costs) > 1 else FIRST, 1.8, dash if len(costs) > 1 else "")

@@ -27,10 +27,11 @@ def reliability(evaluation: Evaluation) -> Section:
         }
         for key, heading, caption, method in shown
     ]
+    is_cut = any(charts.end_of_axes(method.reliability, terms) < 1.0 for *_, method in shown)
     facts = (
         f"Of the predictions with a {terms.probability} of 80 %, 80 % should be {terms.happened}: points on the dashed "
         "line. Points in the shaded band differ from it by no more than chance."
-        + ("" if terms is CONFIDENCE else " Where all probabilities are small, the axes end with them."),
+        + (" The axes end with the highest probability." if is_cut else ""),
         recommendation(evaluation),
     )
     is_usual = terms is CONFIDENCE

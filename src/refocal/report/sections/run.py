@@ -25,7 +25,8 @@ def run(evaluation: Evaluation) -> Section:
     terms = terms_of(evaluation)
     note = (
         f"ECE is the mean gap between {terms.probability} and {terms.outcome} over bins of equal mass; perfectly "
-        "calibrated predictions still show a little, from chance alone. Intervals resample the test rows."
+        "calibrated predictions still show a little, from chance alone. Intervals allow for the chance in the test "
+        "rows, not for that in the fit."
         f"{picked}"
     )
     return Section("run", "What was run", (), fill("run.html", rows=rows, note=note))

@@ -10,13 +10,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, logit, logsumexp, softmax
+from scipy.stats import t as student_t
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
 from refocal import AutoCalibration, TemperatureScaling, load, metrics
 from refocal.calibrators._confidence import draft_tail, evidence, fit_curve, fit_tail, two_class_step
-from refocal.calibrators._logistic import fit_line
+from refocal.calibrators._logistic import fit_line, platt_targets
 from refocal.calibrators.spline import Prior, Splines, fit_spline
 from refocal.engine import Block
 from refocal.errors import FitWarning, ParameterError
@@ -262,6 +264,24 @@ def test_the_line_of_two_classes_is_that_of_scikit_learn():
     weight = np.ones(500)
     slope, intercept = fit_line(score, is_class, weight)
     np.testing.assert_allclose([slope, intercept], [-a, -b], rtol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.02, 40.0])
+def test_a_slope_is_drawn_to_1_by_a_student_prior(scale):
+    """Against a general minimiser; margins of any scale, few hits."""
+    rng = np.random.default_rng(1)
+    score, weight = scale * rng.normal(size=60), 0.5 + rng.random(60)
+    is_class = rng.random(60) < expit(2.0 * score / scale - 2.0)
+    target = platt_targets(is_class, weight)
+
+    def cost(point):
+        eta = np.exp(point[0]) * score + point[1]
+        return weight @ (np.logaddexp(0.0, eta) - target * eta) - student_t.logpdf(point[0], 5.0, scale=np.sqrt(6 / 5))
+
+    # The density of 5 degrees of freedom has the exponent (5 + 1) / 2 of the prior with 6.
+    best = minimize(cost, [-np.log(scale), -1.0], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-12})
+    slope, intercept = fit_line(score, is_class, weight, rising=True, drawn=True)
+    np.testing.assert_allclose([np.log(slope), intercept], best.x, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -314,6 +314,16 @@ def test_forests_with_ties_at_0_are_no_worse_than_the_rate(method, n_rows):
     assert report["after"]["log_loss"] <= -rate * np.log(rate) - (1.0 - rate) * np.log(1.0 - rate)
 
 
+@pytest.mark.parametrize("method", ["isotonic", "histogram", "bbq", "beta", "spline"])
+def test_one_hit_among_the_lowest_votes_leaves_the_rate(method):
+    """Platt's targets alone would expect two hits, and be worse than the share of the class on its own rows."""
+    votes = np.repeat([0.0, 0.1, 0.2, 0.4], 25)
+    labels = np.zeros(100, dtype=int)
+    labels[3] = 1
+    report = make(method, input="probabilities").fit(np.stack([1.0 - votes, votes], axis=1), labels).fit_report_
+    assert report["after"]["log_loss"] <= (-0.01 * np.log(0.01) - 0.99 * np.log(0.99)) * (1.0 + 1e-4)
+
+
 def test_beta_is_no_worse_than_a_sigmoid_where_that_is_right():
     """Scores of a support vector machine with rare positives: a slope and an intercept are all that is needed."""
     rng = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from refocal._arrays import Vector, row_blocks
-from refocal.calibrators._logistic import Target, fit_line, near, platt_targets, softplus
+from refocal.calibrators._logistic import Target, fit_line, near, platt_targets, softplus, student
 from refocal.calibrators.spline import Prior, Spline, Splines
 from refocal.engine import Block
 from refocal.engine.block import Predictions
@@ -27,8 +27,8 @@ N_KNOTS = 6
 PRIOR = Prior(slope=1.0, bend=1.0, offset=0.3, least_slope=0.05)
 STRENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
 # The priors of log(1+γ), and of log T less what undoes the sharpening by γ, are Student distributions around 0 of these
-# widths and so many degrees of freedom: strong where few rows say little, weak where many say that γ is large.
-DEVIATIONS, FREEDOM = np.array([0.4, 0.2]), 6.0
+# deviations.
+DEVIATIONS = np.array([0.4, 0.15])
 # γ and T are searched on about so many rows to compare scalings, and on at most so many at the end.
 DRAFT_ROWS, SEARCH_ROWS = 3_000, 20_000
 # In log(1+γ) and log T: how far from where rows are looked at they are taken to be quadratic, the move after which they
@@ -170,8 +170,9 @@ def _prior(point: Vector) -> tuple[float, Vector]:
     undone = math.log(closest_slope(gamma) / closest_slope(0.0))
     turn = (closest_slope(1.0) - closest_slope(0.0)) * (1.0 + gamma) / closest_slope(gamma)
     far = np.array([point[0], point[1] - undone]) / DEVIATIONS
-    pull = far / (1.0 + far**2 / FREEDOM) / DEVIATIONS
-    return 0.5 * FREEDOM * float(np.log1p(far**2 / FREEDOM).sum()), np.array([pull[0] - turn * pull[1], pull[1]])
+    cost, pull = student(far)
+    pull = pull / DEVIATIONS
+    return float(cost.sum()), np.array([pull[0] - turn * pull[1], pull[1]])
 
 
 class Curve(NamedTuple):
@@ -265,7 +266,7 @@ def two_class_step(rows: Block) -> Step:
         return Chain()
     weight = _weight(rows)[some]
     odds, is_class = odds[some], rows.labels[some] == 1
-    slope, intercept = fit_line(odds, is_class, weight, rising=True)
+    slope, intercept = fit_line(odds, is_class, weight, rising=True, drawn=True)
     curve = fit_curve(slope * near(odds) + intercept, platt_targets(is_class, weight), weight)
     if curve is None:
         pieces = Pieces.of([[0.0]], [[[intercept] * 2], [[slope] * 2]])

@@ -20,6 +20,9 @@ FAR = 30.0
 LEAST_RISE = 1e-3
 # The fit ends when a step is expected to gain less than this share of the loss.
 SMALL_GAIN = 1e-13
+# The deviation of the prior of log slope, the degrees of freedom of Student priors, and the relative change of
+# a slope that ends its search.
+SLOPE_DEVIATION, FREEDOM, SMALL_MOVE = 1.0, 6.0, 1e-6
 
 
 def softplus(x: Vector) -> Vector:
@@ -94,16 +97,49 @@ def near(score: Vector) -> Vector:
     return np.clip(score, -far, far)
 
 
+def student(far: Vector) -> tuple[Vector, Vector]:
+    """What a Student prior costs at so many deviations from its centre, and the slope of that.
+
+    Strong where few rows say little, weak where many say that the centre is far off.
+    """
+    return 0.5 * FREEDOM * np.log1p(far**2 / FREEDOM), far / (1.0 + far**2 / FREEDOM)
+
+
 def fit_line(
-    score: Vector, is_class: NDArray[np.bool_], weight: Vector, *, rising: bool = False
+    score: Vector,
+    is_class: NDArray[np.bool_],
+    weight: Vector,
+    *,
+    rising: bool = False,
+    drawn: bool = False,
+    platt: bool = True,
 ) -> tuple[float, float]:
-    """Slope and intercept in log-odds of least log-loss to Platt's targets; `rising`: with a slope above 0."""
+    """Slope and intercept in log-odds of least log-loss, to Platt's targets or the labels; `rising`: a slope above 0.
+
+    `drawn`: the logarithm of the slope has a Student prior around 0. It is taken for the parabola around a slope of 1
+    that is as steep where the search stands, until that stays.
+
+    >>> score = np.array([-2.0, -1.0, 1.0, 2.0])
+    >>> [round(fit_line(score, score > 0.0, np.ones(4), rising=True, drawn=drawn)[0], 2) for drawn in (False, True)]
+    [0.67, 0.82]
+    """
     cut = near(score)
     scale = float(np.abs(cut).max()) or 1.0
     features = np.stack([cut / scale, np.ones_like(cut)], axis=1)
     hits = float(weight @ is_class)
-    start = np.array([0.0, np.log((hits + 1.0) / (float(weight.sum()) - hits + 1.0))])
+    start = np.array([scale if drawn else 0.0, np.log((hits + 1.0) / (float(weight.sum()) - hits + 1.0))])
     lower = np.array([LEAST_RISE if rising else -np.inf, -np.inf])
-    target = platt_targets(is_class, weight)
-    slope, intercept = fit_logistic(features, target, weight, start, TINY * np.eye(2), lower)
-    return float(slope / scale), float(intercept)
+    target = platt_targets(is_class, weight) if platt else is_class
+    theta = start
+    for _ in range(MAX_STEPS if drawn else 1):
+        before, steepness = theta[0], _steepness(theta[0] / scale) / scale**2 if drawn else 0.0
+        theta = fit_logistic(features, target, weight, start, np.diag([steepness + TINY, TINY]), lower, theta)
+        if abs(theta[0] - before) <= SMALL_MOVE * theta[0]:
+            break
+    return float(theta[0] / scale), float(theta[1])
+
+
+def _steepness(slope: float) -> float:
+    """Of the parabola around 1 that rises at a slope as fast as the prior of its logarithm."""
+    _, pull = student(np.log(slope) / SLOPE_DEVIATION)
+    return float(pull / (SLOPE_DEVIATION * slope * (slope - 1.0))) if slope != 1.0 else SLOPE_DEVIATION**-2

@@ -17,8 +17,12 @@ from refocal.calibrators._confidence import Tempered, draft_tail, fit_tail, loss
 from refocal.calibrators._crossfit import (
     MATRICES,
     MIN_ROWS,
+<<<<<<< Updated upstream
     TEMPERATURE,
     VECTOR,
+=======
+    Recipe,
+>>>>>>> Stashed changes
     fit_scalings,
     folds,
     losses,
@@ -27,6 +31,10 @@ from refocal.calibrators._crossfit import (
     usable_rows,
 )
 from refocal.calibrators._fitted import Fitted, HasFocalPoint
+<<<<<<< Updated upstream
+=======
+from refocal.calibrators.focal_structured import TEMPERATURE, VECTOR
+>>>>>>> Stashed changes
 from refocal.calibrators.scaling import check_cross_fitting
 from refocal.engine import Block, Dataset
 from refocal.engine.blocked import Keys, row_keys
@@ -34,6 +42,8 @@ from refocal.errors import FitWarning, warn
 from refocal.fitting.newton import newton_temperature
 from refocal.maps.steps import Chain, KeepTop, Step, Temperature
 
+# Matrices, held from strongly to weakly.
+MATRICES = tuple(Recipe("tempered", True, strength, strength) for strength in (30.0, 10.0, 3.0, 1.0))
 # A matrix is tried where there are at least so many rows for each of its entries.
 ROWS_PER_ENTRY = 20
 # With more classes for each row, as a vocabulary has, not even an intercept a class is tried: most never occur.
@@ -60,8 +70,9 @@ class AutoCalibration(HasFocalPoint, Calibrator):
     γ, T and the curve are fitted together, by log-loss on the out-of-fold scores, and drawn to 0, 1 and the identity.
     The curve is the mean of six that are drawn more and less, weighted by the evidence that the rows give to each.
 
-    Two classes: a slope and an intercept of the log-odds by Platt's targets, and a rising curve of the same kind behind
-    them. The intercept corrects models whose class shares are off, as with `class_weight="balanced"`.
+    Two classes: a slope and an intercept of the log-odds by Platt's targets, the slope drawn to 1 on few rows, and a
+    rising curve of the same kind behind them. The intercept corrects models whose class shares are off, as with
+    `class_weight="balanced"`.
 
     On few rows the result is close to temperature scaling; on rows without an error the mean confidence is what Laplace
     would expect of the next row, (n+1)/(n+2). Every part is chosen by log-loss, and nothing by ECE.

@@ -61,7 +61,7 @@ class Recipe(NamedTuple):
 # The candidates of `AutoCalibration`: temperature scaling alone, a vector, and matrices with strong to weak ridges.
 TEMPERATURE = Recipe("tempered", None)
 VECTOR = Recipe("tempered", False)
-MATRICES = tuple(Recipe("tempered", True, strength, strength) for strength in (3.0, 1.0, 0.3, 0.1))
+MATRICES = tuple(Recipe("tempered", True, strength, strength) for strength in (30.0, 10.0, 3.0, 1.0))
 
 
 class Scaling(NamedTuple):

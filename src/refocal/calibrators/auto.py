@@ -17,12 +17,8 @@ from refocal.calibrators._confidence import Tempered, draft_tail, fit_tail, loss
 from refocal.calibrators._crossfit import (
     MATRICES,
     MIN_ROWS,
-<<<<<<< Updated upstream
     TEMPERATURE,
     VECTOR,
-=======
-    Recipe,
->>>>>>> Stashed changes
     fit_scalings,
     folds,
     losses,
@@ -31,10 +27,6 @@ from refocal.calibrators._crossfit import (
     usable_rows,
 )
 from refocal.calibrators._fitted import Fitted, HasFocalPoint
-<<<<<<< Updated upstream
-=======
-from refocal.calibrators.focal_structured import TEMPERATURE, VECTOR
->>>>>>> Stashed changes
 from refocal.calibrators.scaling import check_cross_fitting
 from refocal.engine import Block, Dataset
 from refocal.engine.blocked import Keys, row_keys
@@ -42,8 +34,6 @@ from refocal.errors import FitWarning, warn
 from refocal.fitting.newton import newton_temperature
 from refocal.maps.steps import Chain, KeepTop, Step, Temperature
 
-# Matrices, held from strongly to weakly.
-MATRICES = tuple(Recipe("tempered", True, strength, strength) for strength in (30.0, 10.0, 3.0, 1.0))
 # A matrix is tried where there are at least so many rows for each of its entries.
 ROWS_PER_ENTRY = 20
 # With more classes for each row, as a vocabulary has, not even an intercept a class is tried: most never occur.

@@ -304,7 +304,7 @@ def test_names_belong_to_the_columns_that_are_called_so():
 
 def test_labels_that_have_nothing_to_do_with_the_values_are_said_to():
     logits, labels = draw_logits(n_classes=3)
-    with pytest.warns(FitWarning, match="the values tell nothing about the labels"):
+    with pytest.warns(FitWarning, match="the scores predict the labels no better than guessing"):
         TemperatureScaling().fit(logits, 2 - labels)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -340,7 +340,7 @@ def test_the_command_line_fits_and_applies_group_calibration(tmp_path, capsys):
     assert np.array_equal(np.load(output)["p"], load(calibrator).predict_proba(p, groups=region)[:, 1])
     capsys.readouterr()
     assert run(["fit", str(file), *how, "--groups", "region", "-m", "ts", "-o", str(calibrator)]) == 2
-    assert "--groups and the method group belong together" in capsys.readouterr().err
+    assert "--groups requires the method group" in capsys.readouterr().err
     assert run(["fit", str(file), *how, "-m", "group", "-o", str(calibrator)]) == 2
 
 

@@ -225,7 +225,7 @@ def test_waiting_rows_of_several_classes_and_what_is_lost_with_their_file(tmp_pa
     assert loaded.add_labels(["y"], [0]) == 1
     assert loaded.summary().first == "2026-05-01"
     (tmp_path / "m.waiting.npz").unlink()
-    with pytest.warns(InputWarning, match="2 predictions wait for labels, and m.waiting.npz is not there"):
+    with pytest.warns(InputWarning, match="2 predictions wait for labels, but m.waiting.npz is missing"):
         CalibrationMonitor.load(tmp_path / "m.json")
 
 

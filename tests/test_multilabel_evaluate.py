@@ -135,8 +135,8 @@ def test_the_command_line(files, capsys):
     ("line", "said"),
     [
         ("compare val.csv --multi-label --ignore-index -1 -m best", "must be one of"),
-        ("compare val.csv --multi-label --first-label 1", "--first-label cannot be had with --multi-label."),
-        ("fit val.csv --multi-label --ignore-index -1 --objective ece", "cannot be had with --multi-label."),
+        ("compare val.csv --multi-label --first-label 1", "--first-label cannot be combined with --multi-label."),
+        ("fit val.csv --multi-label --ignore-index -1 --objective ece", "cannot be combined with --multi-label."),
         ("fit val.csv --multi-label", "-1 names no class"),
         ("compare val.csv --multi-label --values logit_*", "no column that match"),
     ],

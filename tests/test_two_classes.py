@@ -361,11 +361,11 @@ def test_measuring_on_the_rows_of_the_fit_is_warned_of(rows):
 
 def test_few_rows_are_warned_of(rows):
     log_odds, _, labels = rows
-    with pytest.warns(FitWarning, match="5 rows are few: what is found on them may be chance"):
+    with pytest.warns(FitWarning, match="5 rows are few: the result may be due to chance"):
         fitted = TemperatureScaling().fit(log_odds[:5], [0, 1, 0, 1, 1])
     assert np.isfinite(fitted.predict_proba(log_odds)).all()
     few = evaluate(Predictions.from_log_odds(log_odds[:8], labels[:8]), {}, n_resamples=20)
-    assert "8 rows are few: what is found on them may be chance." in remarks(few)
+    assert "8 rows are few: the result may be due to chance." in remarks(few)
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -350,12 +350,12 @@ def test_the_words_of_an_evaluation_that_tried_nothing_and_of_labels_out_of_orde
     rows = read("val.npz")
     np.savez("wrong.npz", logits=rows.values, labels=3 - rows.labels)
     _, out, err = refocal("compare", "wrong.npz", "-m", "ts", "--resamples", "5")
-    assert "No method helps: the values tell nothing about the labels" in out
+    assert "No method helps: the scores predict the labels no better than guessing" in out
     assert err == ""
     _, out, err = refocal("fit", "wrong.npz", "-m", "ts", "-o", "wrong.json")
-    assert "Beware: the values tell nothing about the labels" in " ".join(out.split())
+    assert "Warning: the scores predict the labels no better than guessing" in " ".join(out.split())
     assert err == ""
-    assert "Beware" not in refocal("fit", "val.npz", "-m", "ts", "-o", "right.json")[1]
+    assert "Warning" not in refocal("fit", "val.npz", "-m", "ts", "-o", "right.json")[1]
     _, out, _ = refocal("compare", "val.npz", "test.npz", "-m", "ts", "--resamples", "5")
     assert "the values tell nothing" not in out
     assert out.splitlines()[-1] == "Next: refocal fit val.npz --method ts -o calibrator.json"

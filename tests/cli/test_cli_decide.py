@@ -62,7 +62,7 @@ def test_more_classes_and_a_calibrator(refocal, folder):
 def test_what_is_wrong_is_said_in_a_line(refocal, table):
     for arguments, words in (
         ((), "Say what mistakes cost"),
-        (("--false-positive", "1"), "go together"),
+        (("--false-positive", "1"), "must be given together"),
         (("--costs", "0,1;x,0"), "--costs must be numbers"),
         (("--costs", "0,1;1"), "as many numbers in each row"),
         (("--costs", "0,1;1,0;1,1"), "a row for each of 2 classes"),

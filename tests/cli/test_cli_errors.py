@@ -64,7 +64,7 @@ WRONG = [
     ("fit swapped.npz", 1, "names are swapped"),
     ("fit y.npy --labels x.npy", 1, "names are swapped"),
     ("fit val.npz -o val.npz", 2, "must end in .json"),
-    ("report cal.json test.npz", 2, "give either the ones or the others"),
+    ("report cal.json test.npz", 2, "not both"),
     ("explore -o page.txt", 2, "must end in .html"),
     ("report cal.json", 1, "not an evaluation"),
     ("apply cal.json test.npz", 1, "not a calibrator"),

@@ -63,7 +63,7 @@ def test_labels_come_later_and_states_are_merged(refocal, days):
         state = f"part{i % 2}.json"
         waiting = (f"said{day[3:]}.csv", "--probabilities", "--ids", "id", "--period", day)
         assert "300 rows wait for labels" in refocal("monitor", *waiting, "--state", state)[1]
-        assert "300 labels found" in refocal("monitor", "--outcomes", f"came{day[3:]}.csv", "--state", state)[1]
+        assert "300 labels matched" in refocal("monitor", "--outcomes", f"came{day[3:]}.csv", "--state", state)[1]
     refocal("monitor", "--merge", "part0.json", "--merge", "part1.json", "--state", "all.json")
     one, other = (CalibrationMonitor.load(name) for name in ("at_once.json", "all.json"))
     assert one.e_value == pytest.approx(other.e_value, rel=1e-9)

@@ -189,7 +189,7 @@ def test_probabilities_in_blocks():
 
 def test_labels_that_have_nothing_to_do_with_the_values_are_said_to():
     shuffled = np.random.default_rng(0).permutation(LABELS)
-    with pytest.warns(FitWarning, match="the values tell nothing about the labels"):
+    with pytest.warns(FitWarning, match="the scores predict the labels no better than guessing"):
         TemperatureScaling().fit(blocks(Pairs(LOGITS, shuffled, cuts=(70,))))
 
 

@@ -20,8 +20,8 @@ ECE_BINS = 15
 # A log-loss above this share of log C is no better than guessing.
 AS_GUESSING = 0.999
 GUESSED = (
-    "the values tell nothing about the labels, as if one guessed. Check that the labels belong to these rows, and that "
-    "the classes come in the order of the columns"
+    "the scores predict the labels no better than guessing. Check that the labels belong to these rows and that the "
+    "columns are in the order of the classes"
 )
 
 
@@ -57,9 +57,9 @@ def doubt(n_rows: int) -> str:
     """A caution about results from few rows; empty if there are enough.
 
     >>> doubt(5), doubt(1000)
-    ('5 rows are few: what is found on them may be chance', '')
+    ('5 rows are few: the result may be due to chance', '')
     """
-    return f"{n_rows} rows are few: what is found on them may be chance" if n_rows < FEW_ROWS else ""
+    return f"{n_rows} rows are few: the result may be due to chance" if n_rows < FEW_ROWS else ""
 
 
 def worse(report: dict[str, Any]) -> str:
@@ -88,7 +88,7 @@ def doubts(report: dict[str, Any]) -> list[str]:
     """All that is to be said against a fit: few rows, none better than guessing, or worse than before."""
     found = [doubt(report["n_samples"]), worse(report)]
     if is_guessing(report["after"]["log_loss"], report["n_classes"]):
-        names = "(names of classes are taken to be in alphabetical order, unless the columns are called so)"
+        names = "(class names are assigned in alphabetical order, unless the columns have these names)"
         found.append(f"{GUESSED} {names}")
     return [each for each in found if each]
 

@@ -25,26 +25,30 @@ def fit(
         typer.Option(
             "--method",
             "-m",
-            help=f"By default auto, or fts where one of its options is given. One of {options.METHOD_NAMES}; "
-            "or, for sets of classes, lac, aps, raps; or, with --groups, group, which is then the default.",
+            help=f"Default: auto, or fts if one of its options is given. One of {options.METHOD_NAMES}; "
+            "for prediction sets lac, aps, raps; with --groups, group, which is then the default.",
             autocompletion=options.complete_method,
         ),
     ] = None,
-    objective: Annotated[str | None, typer.Option(help="auto, nll, ece or a metric's name.")] = None,
+    objective: Annotated[str | None, typer.Option(help="auto, nll, ece or the name of a metric.")] = None,
     tolerance: Annotated[
-        float | None, typer.Option(min=0.0, help="Share of the log-loss that may be given up.")
+        float | None, typer.Option(min=0.0, help="Share of the log-loss that may be given up for a lower ECE.")
     ] = None,
     class_weight: Annotated[
         str | None,
         typer.Option(
             "--class-weight",
             metavar="W,W,…",
-            help="Weights of the classes in the training loss, to take out, or fit; of fts.",
+            help="Class weights of the training loss, which are removed, or fit; for fts.",
         ),
     ] = None,
     coverage: Annotated[
         float | None,
-        typer.Option("--coverage", metavar="SHARE", help="Of lac, aps and raps: how often a set must hold the truth."),
+        typer.Option(
+            "--coverage",
+            metavar="SHARE",
+            help="For lac, aps, raps: share of sets that must contain the true class.",
+        ),
     ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")] = Path("calibrator.json"),
     rows: RowOptions,
@@ -69,7 +73,7 @@ def fit(
         else:
             calibrator = make(method, **settings, input=reading["input"])
             if calibrator.needs_groups != bool(rows.groups):
-                raise UsageError(f"--groups and the method group belong together; {method!r} was to be fitted.")
+                raise UsageError(f"--groups requires the method group, which requires --groups. Got {method!r}.")
             _fit_rows(calibrator, validation, method, blocks, reading, update)
     in_blocks = large.is_large(validation, blocks) and not rows.multi_label
     where = "probs.npz" if not in_blocks else "probs.csv" if large.is_text(validation) else "probs"
@@ -93,7 +97,7 @@ def _fit_labels(file: Path, method: str, settings: dict[str, Any], reading: dict
     from refocal.evaluate.multilabel import fit_method
 
     if any(value is not None for value in settings.values()):
-        raise UsageError("--objective, --tolerance, --class-weight and --coverage cannot be had with --multi-label.")
+        raise UsageError("--objective, --tolerance, --class-weight, --coverage cannot be combined with --multi-label.")
     return fit_method(options.read_file(file, **reading), method)
 
 
@@ -145,7 +149,7 @@ def _finish_fit(calibrator: Calibrator, output: Path, json: bool, where: str) ->
 
 
 def apply(
-    calibrator: Annotated[Path, typer.Argument(help="Made by refocal fit.")],
+    calibrator: Annotated[Path, typer.Argument(help="A calibrator written by refocal fit.")],
     logits: Annotated[str, typer.Argument(help="Logits, with or without labels: a file or a data set.")],
     *,
     output: Annotated[
@@ -218,10 +222,10 @@ def _apply_to_file(
 
 
 def show(
-    calibrator: Annotated[Path, typer.Argument(help="Made by refocal fit.")],
+    calibrator: Annotated[Path, typer.Argument(help="A calibrator written by refocal fit.")],
     json: options.Json = False,
 ) -> None:
-    """Say what a calibrator is and how it was fitted."""
+    """Show a calibrator and how it was fitted."""
     from refocal import load
     from refocal.calibrators.serialize import to_dict
 

@@ -67,11 +67,11 @@ app = typer.Typer(
 
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", help="The version, alone.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Turn the logits of any classifier into probabilities that can be trusted."""
     if version:
-        raise UsageError("--version stands alone.")
+        raise UsageError("--version takes no other arguments.")
 
 
 for _command, _examples in COMMANDS.items():

@@ -25,13 +25,13 @@ def decide(
     file: Annotated[Path, typer.Argument(help="Predictions, with or without labels: as compare reads them.")],
     *,
     calibrator: Annotated[
-        Path | None, typer.Option("--calibrator", help="Made by refocal fit: decide by its probabilities.")
+        Path | None, typer.Option("--calibrator", help="Written by refocal fit; its probabilities are used.")
     ] = None,
     false_positive: Annotated[
-        float | None, typer.Option("--false-positive", help="Of two classes: what a false alarm costs.")
+        float | None, typer.Option("--false-positive", help="Two classes: the cost of a false alarm.")
     ] = None,
     false_negative: Annotated[
-        float | None, typer.Option("--false-negative", help="Of two classes: what a missed positive costs.")
+        float | None, typer.Option("--false-negative", help="Two classes: the cost of a missed positive.")
     ] = None,
     costs: Annotated[
         str | None,
@@ -41,12 +41,12 @@ def decide(
             help="A row for each class and a column for each action: '0,1;5,0', or a .csv file of numbers.",
         ),
     ] = None,
-    abstain: Annotated[float | None, typer.Option("--abstain", help="What leaving a row to somebody costs.")] = None,
+    abstain: Annotated[float | None, typer.Option("--abstain", help="Cost of leaving a row undecided.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the decisions here, .csv.")] = None,
     scores: WeightedOptions,
     json: options.Json = False,
 ) -> None:
-    """Decide at least expected cost, and measure what that costs where labels are known."""
+    """Take the action of least expected cost for each row, and measure the cost if labels are known."""
     from refocal import load
     from refocal.decide import abstention_interval, best_actions, evaluate_decisions, optimal_threshold
 
@@ -93,7 +93,7 @@ def _table(costs: str | None, false_positive: float | None, false_negative: floa
         raise UsageError("Say what mistakes cost: either --false-positive and --false-negative, or --costs.")
     if costs is None:
         if false_positive is None or false_negative is None:
-            raise UsageError("--false-positive and --false-negative go together.")
+            raise UsageError("--false-positive and --false-negative must be given together.")
         return cost_matrix(false_positive=false_positive, false_negative=false_negative)
     text = Path(costs).read_text(encoding="utf-8") if Path(costs).is_file() else costs.replace(";", "\n")
     try:
@@ -131,7 +131,7 @@ def _print(said: dict[str, Any], reports: dict[str, DecisionReport]) -> None:
         where = f"from a probability of {high:.4g} on" + (f", class 0 below {low:.4g}" if low < high else "")
         console.print(f"Class 1 is decided {where}.", markup=False)
     if reports:
-        heads = ("probabilities", "cost a row", "95 % interval", "as promised", "automated %", "errors %")
+        heads = ("probabilities", "cost per row", "95 % interval", "expected", "automated %", "errors %")
         rows = [
             (
                 name,
@@ -148,6 +148,6 @@ def _print(said: dict[str, Any], reports: dict[str, DecisionReport]) -> None:
         action = ABSTAINED if last.fixed_action < 0 else f"action {last.fixed_action}"
         console.print(f"One action for all rows costs {last.fixed_cost:.4f} at least ({action}).", markup=False)
     if said["abstained"]:
-        console.print(f"{said['abstained']:,} of {said['rows']:,} rows are left to somebody.")
+        console.print(f"{said['abstained']:,} of {said['rows']:,} rows are left undecided.")
     if "output" in said:
         console.print(f"Wrote {said['output']}: a decision for each of {said['rows']:,} rows.", markup=False)

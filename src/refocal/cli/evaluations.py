@@ -53,7 +53,7 @@ def demo(
 def evaluate(
     test: Source,
     calibrators: Annotated[
-        list[Path] | None, typer.Argument(help="Made by refocal fit; none: the model alone.")
+        list[Path] | None, typer.Argument(help="Written by refocal fit; without any, the model alone.")
     ] = None,
     *,
     output: EvaluationFile = None,
@@ -68,7 +68,7 @@ def evaluate(
     blocks: BlockOptions,
     json: options.Json = False,
 ) -> None:
-    """Measure calibrators on test rows, beside the model as it is."""
+    """Measure calibrators on test rows, next to the uncalibrated model."""
     from refocal.calibrators._labels import named_classes
     from refocal.evaluate import evaluate as measure
 
@@ -112,7 +112,7 @@ def compare(
     validation: Annotated[
         Path, typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt")
     ],
-    test: Annotated[Path | None, typer.Argument(help="Without it half of the rows are held back for testing.")] = None,
+    test: Annotated[Path | None, typer.Argument(help="Without it, half of the rows are held out for testing.")] = None,
     *,
     methods: Methods = None,
     output: EvaluationFile = None,
@@ -152,7 +152,7 @@ def report(
     seed: Seed = 0,
     json: options.Json = False,
 ) -> None:
-    """Write the HTML report of an evaluation, or of rows compared on the spot."""
+    """Write the HTML report of an evaluation, or compare two files and report the result."""
     from refocal.evaluate import load_evaluation
 
     sharing.check_outputs(None, output, shared)
@@ -160,9 +160,7 @@ def report(
     if all(are_evaluations):
         found = [load_evaluation(source) for source in sources]
     elif any(are_evaluations) or len(sources) > 2:
-        raise UsageError(
-            "report takes evaluations (.json), or one or two files of rows; give either the ones or the others."
-        )
+        raise UsageError("report takes either evaluations (.json) or one or two files of rows, not both.")
     else:
         test = sources[1] if len(sources) == 2 else None
         found = [_compared(sources[0], test, methods, shared.title, resamples, seed, json, rows.arguments())]

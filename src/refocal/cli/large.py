@@ -154,7 +154,7 @@ def apply_to_data_set(
         if not is_folder or files == 0:
             raise
         raise Stopped(
-            f"stopped; {files:,} files are in {output}, and the same command goes on with the others."
+            f"stopped; {files:,} files are in {output}, and the same command continues with the others."
         ) from error
     report = {
         "output": str(output),

@@ -27,30 +27,30 @@ def monitor(
         list[Path] | None, typer.Argument(help="Predictions, with their labels or ids: files as compare reads them.")
     ] = None,
     *,
-    state: Annotated[Path, typer.Option("--state", help="What the monitor remembers.")] = Path("monitor.json"),
+    state: Annotated[Path, typer.Option("--state", help="State file of the monitor.")] = Path("monitor.json"),
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write a page of the history here.")] = None,
     period: Annotated[
         str | None,
-        typer.Option("--period", help="What the batches belong to, such as 2026-05-01; by default the file."),
+        typer.Option("--period", help="Period of the batches, such as 2026-05-01; default: the file name."),
     ] = None,
     ids: Annotated[
-        str | None, typer.Option("--ids", metavar="NAME", help="Column with the ids, for labels that come later.")
+        str | None, typer.Option("--ids", metavar="NAME", help="Column with ids, for labels that arrive later.")
     ] = None,
     outcomes: Annotated[
         list[Path] | None,
-        typer.Option("--outcomes", help="A file of ids and labels of predictions that wait for them."),
+        typer.Option("--outcomes", help="A file with ids and labels of earlier predictions."),
     ] = None,
     merge: Annotated[
-        list[Path] | None, typer.Option("--merge", help="Add the state of another monitor; several are allowed.")
+        list[Path] | None, typer.Option("--merge", help="Add the state of another monitor; may be repeated.")
     ] = None,
     calibrator: Annotated[
-        Path | None, typer.Option("--calibrator", help="Made by refocal fit: apply it first, as production does.")
+        Path | None, typer.Option("--calibrator", help="Written by refocal fit; applied first, as in production.")
     ] = None,
     alpha: Annotated[
-        float | None, typer.Option("--alpha", help="Of a new state: the probability of a false alarm; by default 0.05.")
+        float | None, typer.Option("--alpha", help="For a new state: the probability of a false alarm; default 0.05.")
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Forget what was seen, after recalibration; waiting rows stay.")
+        bool, typer.Option("--restart", help="Start over after recalibration; predictions without labels are kept.")
     ] = False,
     fail_if_alarm: Annotated[
         bool, typer.Option("--fail-if-alarm", help=f"Exit code {ALARM} if the advice is to recalibrate.")
@@ -159,8 +159,8 @@ def _join(watched: CalibrationMonitor, file: Path, ids: str | None, labels: str 
     with options.about(file), warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)
         found = watched.add_labels(given, true)
-    left = f"; {len(given) - found:,} have an id that none waits with" if found < len(given) else ""
-    return f"{file}: {found:,} labels found their predictions{left}."
+    left = f"; {len(given) - found:,} ids match no waiting prediction" if found < len(given) else ""
+    return f"{file}: {found:,} labels matched with predictions{left}."
 
 
 def _print(watched: CalibrationMonitor, notes: list[str]) -> None:

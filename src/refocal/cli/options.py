@@ -38,12 +38,12 @@ class ColumnOptions:
         typer.Option(
             "--probability-column",
             metavar="NAME",
-            help="Of two classes: column or array with the probability of the positive one; says --probabilities too.",
+            help="Two classes: column or array with the probability of the positive class; implies --probabilities.",
         ),
     ] = None
     values: Annotated[
         str | None,
-        typer.Option("--values", metavar="NAME", help="Array with the logits; for columns 'logit_*' or cat,dog,…."),
+        typer.Option("--values", metavar="NAME", help="Array with the logits, or columns: 'logit_*' or cat,dog,…"),
     ] = None
     labels: Annotated[
         str | None, typer.Option("--labels", metavar="NAME", help="Array or column with the labels, or a .npy file.")
@@ -58,13 +58,13 @@ class ScoreOptions(ColumnOptions):
     """How the scores and labels of a file are read."""
 
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="The numbers are probabilities, not logits.")
+        bool, typer.Option("--probabilities", help="The scores are probabilities, not logits.")
     ] = False
     positive_label: Annotated[
         str | None,
-        typer.Option("--positive-label", metavar="LABEL", help="Of two classes: the label of the positive one."),
+        typer.Option("--positive-label", metavar="LABEL", help="Two classes: the label of the positive class."),
     ] = None
-    first_label: Annotated[int, typer.Option("--first-label", help="1 where the labels count from 1.")] = 0
+    first_label: Annotated[int, typer.Option("--first-label", help="The first label: 1 if labels start at 1.")] = 0
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of `refocal.read`; options that were not given are left out."""
@@ -95,18 +95,18 @@ class RowOptions(WeightedOptions):
 
     ignore_index: Annotated[
         int | None,
-        typer.Option("--ignore-index", metavar="LABEL", help="Label of rows without one, which are left out: 255."),
+        typer.Option("--ignore-index", metavar="LABEL", help="Rows with this label are left out, such as 255."),
     ] = None
     groups: Annotated[
         list[str] | None,
-        typer.Option("--groups", metavar="NAME", help="Column or array with groups, each looked at; may be repeated."),
+        typer.Option("--groups", metavar="NAME", help="Column with groups to measure separately; may be repeated."),
     ] = None
     multi_label: Annotated[
         bool,
         typer.Option(
             "--multi-label",
-            help="Labels do not exclude one another: columns score_cat and label_cat, …, or arrays log_odds and labels "
-            "of one column a label. Names of methods may end in -per-label.",
+            help="Several labels per row: columns score_cat and label_cat, …, or arrays log_odds and labels with one "
+            "column per label. Names of methods may end in -per-label.",
         ),
     ] = False
 
@@ -117,7 +117,9 @@ class BlockOptions:
 
     scheduler: Annotated[
         str | None,
-        typer.Option("--scheduler", metavar="ADDRESS", help="Let the Dask cluster at tcp://host:8786 do the work."),
+        typer.Option(
+            "--scheduler", metavar="ADDRESS", help="Use the Dask cluster at this address, such as tcp://host:8786."
+        ),
     ] = None
     skip_bad_rows: Annotated[
         bool, typer.Option("--skip-bad-rows", help="Leave out rows that cannot be used, and count them.")
@@ -158,7 +160,7 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Source = Annotated[
     str,
     typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt; or larger than "
@@ -193,7 +195,7 @@ def read_file(file: Path, **reading: Any) -> Any:
         known = {"input", "values", "labels", "weight", "ignore_index"}
         other = next((name for name in reading if name not in known), None)
         if other is not None:
-            raise UsageError(f"--{other.replace('_', '-')} cannot be had with --multi-label.")
+            raise UsageError(f"--{other.replace('_', '-')} cannot be combined with --multi-label.")
         reading["input"] = "probabilities" if reading["input"] == "probabilities" else "log-odds"
     try:
         return read_multilabel(file, **reading) if several else read(file, **reading)

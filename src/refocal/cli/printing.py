@@ -99,7 +99,7 @@ def print_calibrator(calibrator: Calibrator) -> None:
     for sentence in report.get("sentences", ()):
         console.print(sentence, markup=False)
     for each in doubts(report) if rows else ():
-        console.print(f"Beware: {each}.", markup=False)
+        console.print(f"Warning: {each}.", markup=False)
 
 
 def print_table(

@@ -34,7 +34,7 @@ class SharingOptions:
         typer.Option(
             "--require",
             metavar="EXPRESSION",
-            help="What must hold, such as 'ece<2%' or 'log_loss<=ts'; several with commas or by repeating the option. "
+            help="A requirement such as 'ece<2%' or 'log_loss<=ts'; several with commas or by repeating the option. "
             f"Otherwise the exit code is {REQUIREMENT_FAILED}.",
         ),
     ] = None
@@ -89,7 +89,7 @@ def finish(
 
 
 def leave_by_requirements(found: Sequence[Evaluation], shared: SharingOptions, json: bool) -> None:
-    """Say which requirements hold; leave with an exit code of their own if one does not."""
+    """Print which requirements hold; exit with a code of its own if one does not."""
     from refocal.evaluate import check_requirements
 
     checks = [check for each in found for check in check_requirements(each, shared.requirements)]

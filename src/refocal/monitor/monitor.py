@@ -257,7 +257,7 @@ class CalibrationMonitor:
             made = cls.from_dict(data)
             beside = _waiting_file(path)
             if data["waiting"] and not beside.is_file():
-                text = f"{data['waiting']:,} predictions wait for labels, and {beside.name} is not there: forgotten."
+                text = f"{data['waiting']:,} predictions wait for labels, but {beside.name} is missing: they are lost."
                 warn(InputWarning(text, function="CalibrationMonitor.load"))
             elif data["waiting"]:
                 made._waiting = state.read_waiting(beside)

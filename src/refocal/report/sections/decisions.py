@@ -67,17 +67,17 @@ def _words(evaluation: Evaluation) -> Words:
             f"probability of {name} from",
             f"a missed {name} costs",
             ("acted on %", "false alarms among them %", "cost"),
-            f"Who acts from a probability t of {name} on says that a missed {name} costs (1 - t) / t false alarms. "
-            "Only probabilities that are right make this threshold the cheapest. Costs are per 1,000 rows, where a "
-            "false alarm and a miss together cost 1.",
+            f"Acting from a probability t of {name} on is the cheapest if a missed {name} costs (1 - t) / t false "
+            "alarms and the probabilities are right. Costs are per 1,000 rows, where a false alarm and a miss together "
+            "cost 1.",
         )
     return Words(
         "confidence from",
-        "asking somebody costs",
+        "cost of asking a person",
         ("automated %", "errors among them %", "cost"),
-        "Predictions from a confidence t on are taken as they are, the others are left to somebody, which should cost "
-        "1 - t times as much as a mistake. Only confidences that are right make this threshold the cheapest. Costs are "
-        "per 1,000 rows, in mistakes.",
+        "Predictions with a confidence of at least t are accepted, the others go to a person, which is the cheapest if "
+        "asking costs 1 - t times as much as a mistake and the confidences are right. Costs are per 1,000 rows, in "
+        "mistakes.",
     )
 
 

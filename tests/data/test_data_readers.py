@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
 
 from refocal import FocalTemperatureScaling
+from refocal.cli.run import run
 from refocal.data import read, read_values
 from refocal.errors import FormatError, LabelError
 
@@ -183,9 +184,12 @@ def test_probabilities_have_their_own_name(tmp_path):
 def test_bfloat16(tmp_path):
     values = torch.from_numpy(LOGITS).to(torch.bfloat16)
     torch.save({"logits": values, "labels": LABELS.tolist()}, tmp_path / "a.pt")
-    np.testing.assert_array_equal(read(tmp_path / "a.pt").values, values.float().numpy())
+    assert torch.equal(read(tmp_path / "a.pt").values, values)
     save_torch_file({"logits": values, "labels": torch.from_numpy(LABELS)}, tmp_path / "a.safetensors")
-    np.testing.assert_array_equal(read(tmp_path / "a.safetensors").values, values.float().numpy())
+    assert torch.equal(read(tmp_path / "a.safetensors").values, values)  # in its own precision, mapped
+    assert run(["fit", str(tmp_path / "a.pt"), "-m", "ts", "-o", str(tmp_path / "c.json")]) == 0
+    assert run(["apply", str(tmp_path / "c.json"), str(tmp_path / "a.safetensors"), "-o", str(tmp_path / "p.npz")]) == 0
+    np.testing.assert_allclose(np.load(tmp_path / "p.npz")["probabilities"].sum(axis=1), 1.0, atol=0.02)
 
 
 def test_values_without_labels(tmp_path):

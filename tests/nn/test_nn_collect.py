@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators._fitted import focal_point
-from refocal.data import MultiLabelPredictions, Predictions
+from refocal.data import MultiLabelPredictions, Predictions, read
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.nn import collect, collect_logits
 
@@ -278,6 +279,37 @@ def test_a_fit_on_half_precision_tensors_makes_no_copy_of_them(calibrator, monke
     got = calibrator.fit(tensor, torch.tensor(labels))
     assert max(sizes) <= logits.size / 3
     assert focal_point(got.chain_) == pytest.approx(want, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("max_rows", [None, 7])
+def test_logits_are_gathered_in_a_file(kind, max_rows, tmp_path):
+    draw = torch.Generator().manual_seed(0)
+    loader = [
+        (torch.randn(2, 4, 11, generator=draw).to(kind), torch.randint(-1, 11, (2, 4), generator=draw))
+        for _ in range(3)
+    ]
+    options = {"class_axis": -1, "ignore_index": -1, "keep_precision": True, "max_rows": max_rows, "progress": False}
+    path = tmp_path / "tokens.safetensors"
+    expected = collect_logits(nn.Identity(), loader, **options)
+    for found in (collect_logits(nn.Identity(), loader, **options, path=path), read(path)):
+        assert torch.equal(torch.as_tensor(found.values), expected.values)
+        assert torch.as_tensor(found.values).dtype == kind
+        np.testing.assert_array_equal(found.labels, expected.labels)
+    assert torch.equal(load_file(path)["logits"], expected.values)
+    assert [each.name for each in tmp_path.iterdir()] == ["tokens.safetensors"]
+
+
+def test_a_file_of_logits_is_written_whole_or_not_at_all(tmp_path):
+    def failing():
+        yield torch.zeros(2, 3), torch.tensor([0, 1])
+        raise RuntimeError("the loader broke")
+
+    with pytest.raises(RuntimeError, match="the loader broke"):
+        collect_logits(nn.Identity(), failing(), progress=False, path=tmp_path / "a.safetensors")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ParameterError, match=r"'path' of collect_logits must be the name of a file that ends in .safe"):
+        collect_logits(nn.Identity(), failing(), progress=False, path=tmp_path / "a.npy")
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])

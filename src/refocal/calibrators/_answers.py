@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._arrays import to_numpy
 from refocal.calibrators._base import Calibrator
 
 
@@ -34,10 +35,10 @@ def answers(
     given = values if order is None else values[:, order]
     back: Any = slice(None) if order is None else np.argsort(order)
     more: dict[str, Any] = {"groups": groups} if groups else {}
-    p = np.asarray(calibrator.predict_proba(given, **more))
+    p = to_numpy(calibrator.predict_proba(given, **more))
     names, says = further_names(calibrator), cast(Any, calibrator)
     found = [says.predict_set(given)] if "sets" in names else says.predict_interval(given) if names else []
-    further = {name: np.asarray(each)[..., back] for name, each in zip(names, found, strict=True)}
+    further = {name: to_numpy(each)[..., back] for name, each in zip(names, found, strict=True)}
     return Answers(p[:, 1] if values.ndim == 1 else p[..., back], further)
 
 

@@ -188,8 +188,10 @@ def _fit_slopes(rows: Block, chain: Chain, columns: Groups) -> Found:
     lines, deviations = {}, {}
     for column, values in columns.items():
         names, place = np.unique(values, return_inverse=True)
-        of_group = np.arange(len(names)) == place[:, None]
-        found = fit_slopes(-(weight * _label_log_p(rows, chain, slope)) @ of_group.astype(np.float64))
+        order = np.argsort(place, kind="stable")
+        starts = np.searchsorted(place[order], np.arange(len(names)))
+        losses = -weight * _label_log_p(rows, chain, slope)
+        found = fit_slopes(np.add.reduceat(losses[:, order], starts, axis=1))
         lines[column], deviations[column] = GroupLines(names, found.slope, found.intercept), found.deviation
         slope = slope * lines[column].of(values)[0]
     return lines, deviations, describe(rows, lambda block: [_predictions(block, chain, slope)], 1)[0]

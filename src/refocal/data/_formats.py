@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -97,11 +98,14 @@ def _safetensors(file: Path) -> Contents:
         raise FormatError(f"{file}: cannot be read as .safetensors: {error}") from error
 
     def get(name: str) -> Any:
-        try:
-            tensor = handle.get_tensor(name)
-        except (AttributeError, TypeError) as error:  # bfloat16 where no package teaches it to NumPy
-            raise FormatError(f"{file}: {name!r} is of a type that NumPy cannot hold; save it as float32.") from error
-        return tensor.astype(np.float32) if tensor.dtype.name == "bfloat16" else tensor
+        if handle.get_slice(name).get_dtype() != "BF16":
+            return handle.get_tensor(name)
+        if find_spec("torch") is None:
+            raise FormatError(
+                f"{file}: {name!r} is bfloat16, which NumPy has not; install torch or save it as float32."
+            )
+        with library.safe_open(file, framework="pt") as tensors:  # mapped, and in its own precision
+            return tensors.get_tensor(name)
 
     return Contents(file, names, get)
 
@@ -130,8 +134,8 @@ def _torch(file: Path) -> Contents:
 def _from_torch(torch: Any, value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
-    # NumPy has no bfloat16; float32 holds every value of it.
-    return (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
+    value = value.detach()
+    return value if value.dtype == torch.bfloat16 else value.numpy()  # NumPy has no bfloat16
 
 
 class _Text(Contents):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from refocal._validation import IgnoreIndex, check_integer, check_marks, check_o
 from refocal.data import MultiLabelPredictions, Predictions
 from refocal.data.multilabel import UNKNOWN
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal.nn._tensor_file import TensorFile
 
 # Where models keep their logits: Hugging Face's, torchvision's segmentation models, those that return a sequence.
 KEYS = ("logits", "out", 0)
@@ -41,6 +44,7 @@ def collect_logits(
     keep_on: torch.device | str = "cpu",
     shift: bool = False,
     keep_precision: bool = False,
+    path: str | Path | None = None,
 ) -> Predictions | MultiLabelPredictions:
     """Run `model` over `loader` in evaluation mode, without gradients; the model's own mode is put back after it.
 
@@ -79,6 +83,9 @@ def collect_logits(
         moved by one, and the last position of each sequence is left out.
     keep_precision : bool
         Gather float16 and bfloat16 as they are, in half the memory.
+    path : path, optional
+        A .safetensors file that is written batch by batch, with `logits` and `labels`; what is returned is mapped from
+        it, so that memory does not grow with the rows. `refocal.data.read` opens it again.
 
     Examples
     --------
@@ -91,11 +98,10 @@ def collect_logits(
         first = next(model.parameters(), None)
         device = torch.device("cpu") if first is None else first.device
     check_option(input, ("logits", "log-odds"), "input", "collect_logits")
-    rows = _Rows(max_rows, random_state, keep_on)
-    modes = [(part, part.training) for part in model.modules()]
-    model.to(device).eval()
+    file = None if path is None else TensorFile(path, "collect_logits")
+    rows = _Rows(max_rows, random_state, keep_on, file)
     number = 0
-    try:
+    with file or nullcontext(), _in_evaluation_mode(model.to(device)):
         for number, batch in enumerate(loader, start=1):
             output, labels = _run(model, batch, device, label_key, output_key)
             if not keep_precision and output.dtype.itemsize < 4:
@@ -105,27 +111,41 @@ def collect_logits(
             for logits, y in _same_resolution(output, _whole_numbers(labels.to(device), output)):
                 rows.add(*_classes_last(logits, y, class_axis, input), ignore_index)
             _show(number, loader, progress)
-    finally:
-        for part, training in modes:
-            part.training = training
-    if number == 0:
-        raise DataError("loader", "collect_logits", expected="batches", got="none")
-    _show(None, loader, progress)
-    logits, y = rows.all()
+        if number == 0:
+            raise DataError("loader", "collect_logits", expected="batches", got="none")
+        _show(None, loader, progress)
+        logits, y = rows.all()
+        if file is not None:
+            file.append(logits)  # a sample, or nothing that is not there yet
+            file.finish(y)
+    logits = logits if file is None else file.logits()
     if y.ndim == 2:
         return MultiLabelPredictions.from_log_odds(logits, y, ignore_index=UNKNOWN)
     return Predictions.from_log_odds(logits[:, 0], y) if logits.shape[1] == 1 else Predictions.from_logits(logits, y)
 
 
+@contextmanager
+def _in_evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Every module in evaluation mode, and back in its own."""
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
 class _Rows:
     """The rows of all batches, or a uniform sample of them: those of the smallest random numbers."""
 
-    def __init__(self, most: int | None, seed: int, device: torch.device | str) -> None:
+    def __init__(self, most: int | None, seed: int, device: torch.device | str, file: TensorFile | None) -> None:
         self.most = math.inf if most is None else check_integer(most, "max_rows", "collect_logits")
         self.random = np.random.default_rng(check_integer(seed, "random_state", "collect_logits", least=0))
         self.device = device
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
         self.bound = 1.0  # every row kept so far has a smaller number
+        self.file = file if most is None else None  # a sample is written when it is whole
 
     def add(self, logits: Tensor, labels: Tensor, ignore_index: IgnoreIndex) -> None:
         """Take in a batch: logits (..., C) and labels (...), or (..., C) where each has a label of its own."""
@@ -138,7 +158,11 @@ class _Rows:
         drawn = torch.from_numpy(self.random.random(len(kept)))
         low = drawn < self.bound
         at = kept[low.to(kept.device)].unbind(-1)
-        self.parts.append((logits[at].to(self.device), labels[at].cpu(), drawn[low]))
+        found = logits[at].to(self.device)
+        if self.file is not None:
+            self.file.append(found)
+            found = found[:0]
+        self.parts.append((found, labels[at].cpu(), drawn[low]))
         if sum(len(part[2]) for part in self.parts) > 2 * self.most:
             self._join()
 

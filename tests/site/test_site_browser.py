@@ -19,7 +19,8 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["index.html", "start.html", "concepts/measuring.html", "guide/choosing.html", "reference/metrics.html"]
-PAGES += ["gallery.html", "examples/groups.html", "methods.html", "metric-cards.html", "glossary.html"]
+PAGES += ["gallery.html", "examples/groups.html", "methods.html", "metric-cards.html", "coming-from.html"]
+PAGES += ["calibrators.html", "reference/calibrators.html"]
 SHOWN = "return [document.body.dataset.mdColorScheme, document.readyState]"
 WIDEST = "return [document.documentElement.scrollWidth, window.innerWidth]"
 

@@ -1,5 +1,7 @@
 """Reproduce a row of a published table from the logits of the network: CIFAR-100, ResNet-50, focal loss with γ = 7.
 
+The logits are in the repository, so this example needs a clone of it; the source archive leaves them out.
+
 python examples/published_table.py
 """
 
@@ -17,6 +19,10 @@ CELL = (
     / "results"
     / "cifar100-resnet50-focal-7-1-494dc848"
 )
+if not CELL.exists():
+    raise SystemExit(
+        f"This example needs a clone of the repository: there is no folder {CELL}."
+    )
 saved = np.load(CELL / "logits.npz")
 logits, labels = saved["val"].astype(np.float64), saved["yv"].astype(int)
 test_logits, test_labels = saved["test"].astype(np.float64), saved["yt"].astype(int)

@@ -51,6 +51,14 @@ def test_costs_are_those_of_a_plain_loop(two_classes):
     assert float(cost) == pytest.approx(0.2 * false + 0.8 * missed, abs=0.06)
 
 
+def test_text_and_slider_start_at_one_threshold(two_classes, evaluation):
+    for found, at in ((two_classes, Y.mean()), (evaluation, 0.9)):
+        section, thresholds = decisions(found), found.before.decisions.threshold
+        start = int(re.search(r'id="decide-at" min="0" value="(\d+)"', str(section.html))[1])
+        assert abs(thresholds[start] - at) == min(abs(t - at) for t in thresholds)
+        assert section.facts[1].startswith(f"From {100 * thresholds[start]:g} % on, ")
+
+
 def test_more_classes_are_decided_by_confidence(evaluation):
     html = str(decisions(evaluation).html)
     (row,) = re.findall(r'<tr><th scope="row">0.9</th>(.*?)</tr>', html)

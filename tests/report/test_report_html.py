@@ -191,6 +191,18 @@ def test_a_page_about_a_hundred_classes_stays_small():
     assert len(render(found).encode()) < 600_000
 
 
+def test_the_cells_of_a_surface_are_wide_enough_to_be_pointed_at(evaluation):
+    found = evaluation.surface
+    tips = re.findall(r"<title>γ (\S+), T (\S+): log-loss \+ ECE (\S+), log-loss (\S+)</title>", charts.surface(found))
+    for gamma, temperature, value, log_loss in tips:
+        g = found.gammas.index(float(gamma))
+        near = np.isclose(found.temperatures, float(temperature), rtol=6e-3)
+        assert np.isclose(np.array(found.value[g])[near], float(value), rtol=1e-3).any()
+        assert np.isclose(np.array(found.log_loss[g])[near], float(log_loss), rtol=1e-3).any()
+    columns = len(tips) / len(found.gammas)
+    assert 20 < columns <= charts.MOST_COLUMNS < len(found.temperatures)
+
+
 def test_a_method_far_off_leaves_room_for_the_others():
     near = [Interval(0.01 * i, 0.01 * i - 0.002, 0.01 * i + 0.002, 0.95, 0.001, 0.0, 10) for i in (1, 2, 3)]
     far = Interval(0.5, 0.4, 0.6, 0.95, 0.001, 0.0, 10)

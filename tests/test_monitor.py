@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from datetime import date
 
 import numpy as np
@@ -16,6 +17,7 @@ from refocal.errors import DataError, FormatError, InputError, InputWarning, Par
 from refocal.metrics import expected_calibration_error
 from refocal.monitor import CalibrationMonitor
 from refocal.monitor.evidence import ALTERNATIVES, left_after, log_ratios
+from refocal.report.monitor_page import render_monitor
 
 
 def draw(rng, n=200, shift=0.0):
@@ -292,3 +294,12 @@ def test_damaged_files_are_refused(damage):
     damage(data)
     with pytest.raises(FormatError):
         CalibrationMonitor.from_dict(data)
+
+
+def test_the_page_of_a_single_period_shows_its_mean_and_what_chance_would_show():
+    monitor = CalibrationMonitor()
+    monitor.update([0.2, 0.7, 0.4], [0, 1, 0], period="May")
+    page = render_monitor(monitor)
+    assert "May to May" in page
+    for color in ("--first", "--second"):  # level lines, off the axis, from side to side
+        assert re.search(rf'stroke="var\({color},[^"]*" stroke-width="1.8"[^>]* d="M\S+ (\S+)L\S+ \1"', page)

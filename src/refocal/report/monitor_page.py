@@ -7,13 +7,13 @@ import os
 from collections.abc import Sequence
 
 from refocal._files import write_atomically
-from refocal._svg import FIRST, LINE, SECOND, Plot
+from refocal._svg import FIRST, SECOND, Plot
 from refocal.errors import DataError
 from refocal.evaluate.phrases import percent
 from refocal.monitor import CalibrationMonitor, WindowSummary
 from refocal.report.section import Section, asset, fill, inline, unbroken
 
-SIZE, MARGINS = (576.0, 260.0), (60.0, 12.0, 16.0, 44.0)
+SIZE, MARGINS = (440.0, 260.0), (60.0, 12.0, 16.0, 44.0)
 HEADS = ["period", "rows", "mean p %", "rate %", "interval", "log-loss", "Brier score", "ECE %", "by chance %"]
 # An e-value beyond this is shown as this.
 LARGEST_E = 1e12
@@ -69,7 +69,7 @@ def _rates(history: list[WindowSummary], monitor: CalibrationMonitor) -> Section
     outcome = "rate" if monitor.n_classes == 2 else "accuracy"
     ends = [*(each.mean_p for each in history), *(x for each in history for x in (each.rate.low, each.rate.high))]
     plot = _axes(history, ends, f"{what} (line) and {outcome}")
-    plot.line(range(len(history)), [each.mean_p for each in history], FIRST, 1.8)
+    _line(plot, [each.mean_p for each in history])
     for i, each in enumerate(history):
         plot.line([i, i], [each.rate.low, each.rate.high], SECOND, 1.4)
         ends_of = f"{percent(each.rate.low)} to {percent(each.rate.high)} %"
@@ -84,15 +84,16 @@ def _evidence(monitor: CalibrationMonitor) -> Section:
     found, alarm = monitor.evidence(), 1.0 / monitor.alpha
     shown = [math.log10(min(max(value, 1e-3), LARGEST_E)) for _, value in found]
     top = max(1.1 * math.log10(alarm), *shown)
-    plot = Plot((0, max(1, len(found) - 1)), (min(0.0, *shown), top), size=SIZE, margins=MARGINS)
+    plot = Plot((-0.5, len(found) - 0.5), (min(0.0, *shown), top), size=SIZE, margins=MARGINS)
     plot.axes("periods", "logarithm of the e-value (base 10)", x_ticks=())
-    plot.line([0, max(1, len(found) - 1)], [math.log10(alarm)] * 2, SECOND, 1.4, "6 4")
-    plot.line(range(len(found)), shown, FIRST, 1.8)
+    plot.line([-0.5, len(found) - 0.5], [math.log10(alarm)] * 2, SECOND, 1.4, "6 4")
+    _line(plot, shown)
     for i, (period, value) in enumerate(found):
         plot.dot(i, shown[i], FIRST, f"{period}: e-value {value:.3g}")
     facts = (
-        "How strongly the outcomes speak against calibration. A calibrated model ever reaches the dashed line, "
-        f"{alarm:g}, with a probability of at most {100 * monitor.alpha:g} %, however often one looks."
+        "The e-value says how strongly the outcomes speak against calibration. A calibrated model ever reaches the "
+        f"dashed line, an e-value of {alarm:g}, with a probability of at most {100 * monitor.alpha:g} %, however often "
+        "one looks."
     )
     where = f"the alarm sounded in {monitor.alarm}" if monitor.alarm else "there was no alarm"
     said = f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}."
@@ -105,13 +106,13 @@ def _losses(history: list[WindowSummary]) -> Section:
         ("log-loss", "Log-loss", [each.log_loss for each in history], 4),
         ("ece", "ECE", [each.ece for each in history], 4),
     ):
-        plot = _axes(history, values, heading, size=(400.0, 260.0))
-        plot.line(range(len(history)), values, FIRST, 1.8)
+        by_chance = [each.ece_by_chance for each in history] if key == "ece" else []
+        plot = _axes(history, [*values, *by_chance], heading, size=(400.0, 260.0))
+        _line(plot, values)
         for i, each in enumerate(history):
             plot.dot(i, values[i], FIRST, f"{_name(each)}: {heading} {values[i]:.{digits}f}, {each.n:,} rows")
-        if key == "ece":
-            plot.line(range(len(history)), [each.ece_by_chance for each in history], SECOND, 1.4, "6 4")
-        caption = "dashed: what a calibrated model would show, by chance" if key == "ece" else ""
+        _line(plot, by_chance, SECOND, "6 4")
+        caption = "dashed: what a calibrated model would show, by chance" if by_chance else ""
         svg = inline(plot.svg(f"losses-{key}", f"{heading} of {len(history)} periods."))
         figures.append({"id": f"fig-{key}", "heading": heading, "caption": caption, "svg": svg})
     fact = "Losses rise when the task gets harder too; the ECE of few rows is high by chance alone."
@@ -142,13 +143,20 @@ def _axes(
     """Axes over the periods, with the names of the first and the last."""
     low, high = min(values), max(values)
     room = 0.06 * (high - low) or 0.01
-    plot = Plot((0, max(1, len(history) - 1)), (max(0.0, low - room), high + room), size=size, margins=MARGINS)
+    plot = Plot((-0.5, len(history) - 0.5), (max(0.0, low - room), high + room), size=size, margins=MARGINS)
     plot.axes("", label, x_ticks=())
-    plot.line([0, max(1, len(history) - 1)], [max(0.0, low - room)] * 2, LINE, 1)
     plot.text(plot.x.start, plot.y.start + 18, history[0].first)
     if len(history) > 1:
         plot.text(plot.x.end, plot.y.start + 18, history[-1].last, anchor="end")
     return plot
+
+
+def _line(plot: Plot, values: Sequence[float], color: str = FIRST, dash: str = "") -> None:
+    """A line from period to period; of a single one a level line."""
+    if len(values) == 1:
+        plot.line([-0.4, 0.4], [*values, *values], color, 1.8, dash)
+    elif values:
+        plot.line(range(len(values)), values, color, 1.8, dash)
 
 
 def _section(key: str, title: str, fact: str, svg: str) -> Section:

@@ -11,6 +11,7 @@ from refocal.evaluate.summary import columns
 from refocal.metrics import METRICS
 from refocal.report import charts
 from refocal.report.section import Section, fill, inline
+from refocal.report.terms import terms_of
 
 
 def distinct_titles(evaluations: Sequence[Evaluation]) -> list[str]:
@@ -20,11 +21,12 @@ def distinct_titles(evaluations: Sequence[Evaluation]) -> list[str]:
 
 
 def verdict_of(evaluations: Sequence[Evaluation]) -> str:
-    """Which of them has the least calibration error."""
-    pairs = zip(distinct_titles(evaluations), (found.after.measures["ece"].value for found in evaluations), strict=True)
+    """Which of them has the least calibration error; of two classes the least log-loss."""
+    metric = columns(evaluations[0])[0]
+    pairs = zip(distinct_titles(evaluations), (e.after.measures[metric.name].value for e in evaluations), strict=True)
     title, least = min(pairs, key=lambda pair: pair[1])
-    count = f"{len(evaluations)} evaluations side by side"
-    return f"{count}: the least calibration error (ECE), {percent(least)} %, has {title}."
+    value = f"{metric.text(least)} {metric.unit}".rstrip()
+    return f"{len(evaluations)} evaluations side by side: {title} has the least {metric.label}, {value}."
 
 
 def overview(evaluations: Sequence[Evaluation]) -> Section:
@@ -85,17 +87,20 @@ def changes(evaluations: Sequence[Evaluation]) -> Section:
 
 def diagrams(evaluations: Sequence[Evaluation]) -> Section:
     """A reliability diagram of each."""
+    terms = terms_of(evaluations[0])
     figures = [
         {
             "id": f"fig-diagram-{i}",
             "heading": title,
             "caption": f"With {found.after.title}",
-            "svg": inline(charts.reliability(found.after.reliability, f"diagram-{i}", title, found.after.histogram)),
+            "svg": inline(
+                charts.reliability(found.after.reliability, f"diagram-{i}", title, found.after.histogram, terms)
+            ),
         }
         for i, (title, found) in enumerate(zip(distinct_titles(evaluations), evaluations, strict=True))
     ]
-    facts = ("Points on the dashed line are predictions whose confidence matches their accuracy.",)
-    return Section("diagrams", "Does confidence match accuracy?", facts, fill("figures.html", figures=figures))
+    facts = (f"On the dashed line {terms.probability} and {terms.outcome} are the same.",)
+    return Section("diagrams", terms.question, facts, fill("figures.html", figures=figures))
 
 
 def _chart(evaluations: Sequence[Evaluation], titles: Sequence[str], measure: str) -> str:

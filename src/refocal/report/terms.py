@@ -16,6 +16,12 @@ class Terms(NamedTuple):
     happened: str = "right"
     did_not: str = "wrong"
 
+    @property
+    def question(self) -> str:
+        """What a reliability diagram answers."""
+        article = "" if self == CONFIDENCE else "the "
+        return f"Does {article}{self.probability} match {article}{self.outcome}?"
+
 
 CONFIDENCE = Terms()
 

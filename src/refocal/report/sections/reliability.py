@@ -7,7 +7,7 @@ from refocal.evaluate import Evaluation
 from refocal.evaluate.summary import recommendation
 from refocal.report import charts
 from refocal.report.section import Section, fill, inline
-from refocal.report.terms import CONFIDENCE, terms_of
+from refocal.report.terms import terms_of
 
 
 def reliability(evaluation: Evaluation) -> Section:
@@ -34,8 +34,4 @@ def reliability(evaluation: Evaluation) -> Section:
         + (" The axes end with the highest probability." if is_cut else ""),
         recommendation(evaluation),
     )
-    is_usual = terms is CONFIDENCE
-    title = (
-        "Does confidence match accuracy?" if is_usual else f"Does the {terms.probability} match the {terms.outcome}?"
-    )
-    return Section("reliability", title, facts, fill("figures.html", figures=figures))
+    return Section("reliability", terms.question, facts, fill("figures.html", figures=figures))

@@ -69,6 +69,9 @@ def test_the_report_has_the_labels_and_how_to_use_them(found, tmp_path):
     assert all(name in page for name in NAMES)
     assert "--multi-label" in page
     assert "predict_proba(log_odds)" in page
+    assert "known labels of the test rows" in page
+    assert "Does the probability of a label match the share of rows that have it?" in page
+    assert "a missed label costs" in page
     (tmp_path / "c.json").write_text(json.dumps({k: v for k, v in found.after.calibrator.items() if k != "fitted"}))
     assert load(tmp_path / "c.json").classes_.tolist() == NAMES
 

@@ -15,6 +15,7 @@ from refocal.report import several
 from refocal.report.notes import notes_html
 from refocal.report.section import asset, fill, scripts, unbroken
 from refocal.report.sections import SECTIONS
+from refocal.report.terms import of_labels
 
 
 def write_report(
@@ -74,6 +75,8 @@ def render(
     if one is not None:
         sections = [made for make in SECTIONS if (made := make(one)) is not None]
         about = [f"{one.n_test:,} test rows", f"{one.n_classes:,} classes"]
+        if of_labels(one):
+            about = [f"{one.n_test:,} known labels of the test rows"]
     else:
         sections = [several.overview(found), several.diagrams(found), several.changes(found)]
         about = [f"{len(found)} evaluations"]

@@ -63,11 +63,12 @@ def decisions(evaluation: Evaluation) -> Section | None:
 def _words(evaluation: Evaluation) -> Words:
     if evaluation.n_classes == 2:
         name = positive_name(evaluation)
+        missed = name.removeprefix("a ")
         return Words(
             f"probability of {name} from",
-            f"a missed {name} costs",
+            f"a missed {missed} costs",
             ("acted on %", "false alarms among them %", "cost"),
-            f"Acting from a probability t of {name} on is the cheapest if a missed {name} costs (1 - t) / t false "
+            f"Acting from a probability t of {name} on is the cheapest if a missed {missed} costs (1 - t) / t false "
             "alarms and the probabilities are right. Costs are per 1,000 rows, where a false alarm and a miss together "
             "cost 1.",
         )

@@ -341,6 +341,17 @@ def test_columns_by_a_list_and_labels_under_another_name(refocal, folder):
     assert refocal(*told)[0] == 0
 
 
+def test_the_next_command_of_a_fit_works_when_pasted(refocal, folder):
+    rng = np.random.default_rng(0)
+    p = rng.random(200)
+    table = np.stack([np.arange(200), p, rng.random(200) < p], axis=1)
+    np.savetxt("one.csv", table, delimiter=",", header="id,p,label", comments="", fmt=("%d", "%.6f", "%d"))
+    _, out, _ = refocal("fit", "one.csv", "--probability-column", "p")
+    told = out.splitlines()[-1].partition("Next: refocal ")[2].replace("PROBABILITIES", "one.csv").split()
+    assert refocal(*told)[0] == 0
+    assert np.load("probs.npz")["p"].shape == (200,)
+
+
 @pytest.mark.slow
 def test_the_words_of_an_evaluation_that_tried_nothing_and_of_labels_out_of_order(refocal, folder):
     code, out, _ = refocal("evaluate", "test.npz", "--resamples", "5")

@@ -32,7 +32,7 @@ def test_two_classes_are_decided_by_their_costs(refocal, table, folder):
     expected = evaluate_decisions(table.label, table.p, costs, abstain=0.3)
     assert found["threshold"] == 0.2
     assert found["abstain_between"] == pytest.approx([0.075, 0.7])
-    assert found["reports"]["as they are"]["cost"]["value"] == pytest.approx(expected.cost.value)
+    assert found["reports"]["uncalibrated"]["cost"]["value"] == pytest.approx(expected.cost.value)
     actions = best_actions(table.p, costs, abstain=0.3).action
     assert found["abstained"] == (actions == -1).sum()
     written = pd.read_csv("decisions.csv", dtype=str)
@@ -53,7 +53,7 @@ def test_more_classes_and_a_calibrator(refocal, folder):
     found = json.loads(refocal(*arguments, "--json")[1])["reports"]
     expected = evaluate_decisions(rows.labels, load("calibrator.json").predict_proba(rows.values), costs)
     assert found["calibrated"]["cost"]["value"] == pytest.approx(expected.cost.value, rel=1e-6)
-    assert set(found) == {"as they are", "calibrated"}
+    assert set(found) == {"uncalibrated", "calibrated"}
     shown = refocal(*arguments)[1]
     assert "calibrated" in shown
     assert "One action for all rows costs" in shown

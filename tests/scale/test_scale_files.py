@@ -214,7 +214,7 @@ def test_an_interrupt_says_what_is_there(folder, tmp_path, fitted, monkeypatch, 
 
     monkeypatch.setattr(apply_module, "write_part", interrupted)
     assert run(["apply", "c.json", str(folder), "-o", "probs"]) == 130
-    said = "refocal: stopped; 2 files are in probs, and the same command goes on with the others.\n"
+    said = "refocal: stopped; 2 files are in probs, and the same command continues with the others.\n"
     assert capsys.readouterr().err == said
     assert sorted(file.name for file in (tmp_path / "probs").iterdir()) == ["part0.parquet", "part1.parquet"]
 

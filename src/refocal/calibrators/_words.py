@@ -10,7 +10,7 @@ import numpy as np
 
 from refocal.calibrators._chart import map_chart
 from refocal.errors import FitWarning, warn
-from refocal.maps.steps import Chain
+from refocal.maps.steps import Chain, Focal, Step, Temperature
 from refocal.metrics import METRICS
 
 # Below this number of rows a warning is given.
@@ -36,12 +36,19 @@ def short(value: Any) -> str:
 def describe(chain: Chain) -> str:
     """The steps of a chain and their parameters on one line.
 
-    >>> from refocal.maps.steps import Focal, Temperature
+    >>> from refocal.maps.steps import Floor, Focal, Offset, Temperature
     >>> describe(Chain((Temperature(1.25), Focal(0.5))))
     'temperature = 1.2500 → gamma = 0.5000'
+    >>> describe(Chain((Floor(-7.0), Offset(np.zeros(10)))))
+    'Floor(log_p = -7.0000) → Offset(offset = 10 numbers)'
     """
-    parts = (", ".join(f"{name} = {short(value)}" for name, value in step.parameters()) for step in chain.steps)
-    return " → ".join(part for part in parts if part) or "unchanged"
+    return " → ".join(map(_described, chain.steps)) or "unchanged"
+
+
+def _described(step: Step) -> str:
+    """A step that is named like its parameter by that alone, any other one by its class too."""
+    parameters = ", ".join(f"{name} = {short(value)}" for name, value in step.parameters())
+    return parameters if isinstance(step, (Temperature, Focal)) else f"{type(step).__name__}({parameters})"
 
 
 def is_guessing(log_loss: float, n_classes: int) -> bool:

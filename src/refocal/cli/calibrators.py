@@ -77,7 +77,9 @@ def fit(
             _fit_rows(calibrator, validation, method, blocks, reading, update)
     in_blocks = large.is_large(validation, blocks) and not rows.multi_label
     where = "probs.npz" if not in_blocks else "probs.csv" if large.is_text(validation) else "probs"
-    _finish_fit(calibrator, output, json, where)
+    # The calibrator knows whether it takes probabilities.
+    kept = {name: value for name, value in reading.items() if name in ("values", "renormalise")}
+    _finish_fit(calibrator, output, json, options.as_given("logits", **kept) + f" -o {where}")
 
 
 def _method_of(method: str | None, rows: RowOptions, settings: dict[str, Any]) -> str:
@@ -133,8 +135,8 @@ def _fit_rows(
         calibrator.classes_ = np.array(names)
 
 
-def _finish_fit(calibrator: Calibrator, output: Path, json: bool, where: str) -> None:
-    """Write a fitted calibrator and say what it is."""
+def _finish_fit(calibrator: Calibrator, output: Path, json: bool, more: str) -> None:
+    """Write a fitted calibrator and say what it is; `more` are the options of the next command."""
     from refocal.calibrators.serialize import to_dict
 
     calibrator.save(output)
@@ -145,7 +147,7 @@ def _finish_fit(calibrator: Calibrator, output: Path, json: bool, where: str) ->
     rows, files = (calibrator.fit_report_.get(name, 0) for name in ("n_skipped", "n_bad_parts"))
     if rows or files:
         out().print(f"Left out: {rows:,} rows that cannot be used, {files:,} files that cannot be read.")
-    out().print(f"Wrote {output}. Next: refocal apply {output} {calibrator.input.upper()} -o {where}")
+    out().print(f"Wrote {output}. Next: refocal apply {output} {calibrator.input.upper()}{more}")
 
 
 def apply(

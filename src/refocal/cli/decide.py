@@ -58,7 +58,7 @@ def decide(
     fitted = None if calibrator is None else load(calibrator)
     rows, known = options.read_with_or_without_labels(file, scores.arguments())
     with options.about(file):
-        p = {"as they are": options.probabilities_of(rows)}
+        p = {"uncalibrated": options.probabilities_of(rows)}
         if fitted is not None:
             p["calibrated"] = options.probabilities_of(rows, fitted)
         *_, used = p.values()

@@ -100,7 +100,7 @@ class Metric:
     def text(self, value: float) -> str:
         """A value in its unit, without the unit's sign."""
         sign, digits = "+" if self.signed else "", 2 if self.unit == "%" else 4
-        return f"{self.scale * value:{sign}.{digits}f}".replace("-", "−" if self.signed else "-")
+        return f"{self.scale * value:{sign}.{digits}f}".replace("-", "−")
 
 
 def mean_metric(

@@ -10,16 +10,17 @@ import pytest
 from helpers import draw_logits
 from refocal import FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.engine import Block
+from refocal.engine.scoring import score_points
 from refocal.fitting import find, grid, search
 from refocal.fitting.objective import Objective, as_objective
 from refocal.maps import focal_temperature
+from refocal.scale import blocks
 
 GAMMAS = np.array([-0.5, 0.0, 1.0, 4.0])
 TEMPERATURES = np.geomspace(0.2, 4.0, 80)
 ECE = as_objective("ece", 0, "tests")
 
 
-@cache
 @cache
 def by_loop(seed):
     """Log-loss and ECE of every point of the grid, one at a time."""
@@ -34,6 +35,35 @@ def every_point(logits, labels, temperatures):
             found[0, i, j] = -log_p[np.arange(len(labels)), labels].mean()
             found[1, i, j] = metrics.expected_calibration_error(labels, np.exp(log_p))
     return found
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_of_two_classes_the_error_of_class_1_is_minimised(weighted):
+    logits, labels = draw_logits(400, 2, 3, scale=2.0, temperature=1.7)
+    logits[:, 1] -= 1.0  # the top class is nearly always the other one
+    weight = np.random.default_rng(0).random(400) if weighted else None
+    temperatures = np.geomspace(0.2, 4.0, 60)
+    expected = np.array(
+        [
+            [
+                metrics.expected_calibration_error(
+                    labels, np.exp(focal_temperature(logits, gamma, t))[:, 1], sample_weight=weight
+                )
+                for t in temperatures
+            ]
+            for gamma in GAMMAS
+        ]
+    )
+    found = grid.scan_grid(Block(logits, labels, weight), ECE, GAMMAS, temperatures, each_gamma=True)
+    np.testing.assert_allclose(found.value.min(axis=1), expected.min(axis=1), atol=1e-12)
+    np.testing.assert_array_equal(found.value.argmin(axis=1), expected.argmin(axis=1))
+    points = [(float(GAMMAS[i]), float(temperatures[j])) for i, j in ((0, 5), (2, 40), (3, 59))]
+    arrays = (logits, labels) if weight is None else (logits, labels, weight)
+    in_blocks = blocks([tuple(each[part] for each in arrays) for part in (slice(150), slice(150, None))])
+    in_blocks.start()
+    for rows in (in_blocks, Block(logits, labels, weight)):
+        exact = [expected[0, 5], expected[2, 40], expected[3, 59]]
+        np.testing.assert_allclose(score_points(rows, points, (15,), bits=12).ece, exact, atol=2e-4)
 
 
 @pytest.mark.slow

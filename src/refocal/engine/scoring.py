@@ -56,27 +56,24 @@ class Tally:
     histograms: list[CalibrationHistogram]
 
 
-def tally(block: Block, predict: Predict, cells: tuple[CalibrationHistogram, ...], search: bool = False) -> Tally:
-    """Sums over a block; `cells` are empty histograms, one per predictor, or none.
-
-    A search looks at the confidence, also of two classes; a report of two classes at the probability of class 1.
-    """
+def tally(block: Block, predict: Predict, cells: tuple[CalibrationHistogram, ...]) -> Tally:
+    """Sums over a block; `cells` are empty histograms, one per predictor, or none."""
     histograms = [each.fresh() for each in cells]
     total: Tally | None = None
     for rows in row_blocks(block.n_rows, 1, entries=PART_ROWS):
-        found = _tally_part(block.take(rows), predict, histograms, search)
+        found = _tally_part(block.take(rows), predict, histograms)
         total = found if total is None else join_tallies(total, found)
     if total is None:
         raise ValueError("a block without rows has no tally")
     return replace(total, histograms=histograms)
 
 
-def _tally_part(block: Block, predict: Predict, histograms: list[CalibrationHistogram], search: bool) -> Tally:
+def _tally_part(block: Block, predict: Predict, histograms: list[CalibrationHistogram]) -> Tally:
     rows = []
     for i, (found, correct) in enumerate(predict(block)):
         rows.append((-found.label_log_p, squared_errors(found, block), correct.astype(np.float64)))
         if histograms:
-            p, happened = (found.confidence, correct) if search else _measured_on(found, correct, block)
+            p, happened = measured_on(found, correct, block)
             histograms[i].count_rows(np.clip(p, 0.0, 1.0), happened, block.weight)  # rounding may leave a little more
     terms = np.array(rows).transpose(1, 0, 2)
     weight = np.ones(block.n_rows) if block.weight is None else block.weight
@@ -133,11 +130,7 @@ def score_points(
         some = tuple(points[first : first + POINTS])
         cells = (CalibrationHistogram(bits=bits),) * len(some) if resolutions else ()
         finish = partial(scores, resolutions=resolutions)
-        parts.append(
-            dataset.reduce(
-                Pass(partial(tally, predict=FocalPoints(some), cells=cells, search=True), join_tallies, finish)
-            )
-        )
+        parts.append(dataset.reduce(Pass(partial(tally, predict=FocalPoints(some), cells=cells), join_tallies, finish)))
     return Scores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -147,7 +140,8 @@ def _scores_there(block: Block, points: list[tuple[float, float]], resolutions: 
     for temperature in dict.fromkeys(t for _, t in points):
         gammas = tuple(dict.fromkeys(g for g, t in points if t == temperature))
         for gamma, each in zip(gammas, block.predictions_there(gammas, temperature), strict=True):
-            bins = quantile_bins(each.confidence, block.correct_there, block.weight, resolutions) if resolutions else []
+            measured = measured_on(each, block.correct_there, block)
+            bins = quantile_bins(*measured, block.weight, resolutions) if resolutions else []
             error = float(np.mean([norm_of_gaps(one, "l1") for one in bins])) if bins else 0.0
             found[gamma, temperature] = (
                 -block.average(each.label_log_p),
@@ -186,14 +180,19 @@ def squared_errors(found: Predictions, block: Block) -> Array:
     return found.squares - 2.0 * xp.exp(found.label_log_p) + 1.0
 
 
-def _measured_on(found: Predictions, correct: Array, block: Block) -> tuple[Array, Array]:
-    """What the ECE of a report is measured on: the probability of class 1 of two, or else of the top class."""
+def measured_on(found: Predictions, correct: Array, block: Block) -> tuple[Array, Array]:
+    """What the ECE is measured on: the probability of class 1 of two, or else of the top class; and what happened."""
+    happened = outcomes(block, correct)
     if block.n_classes != 2:
-        return found.confidence, correct
+        return found.confidence, happened
     xp = namespace(found.confidence)
-    happened = in_library_of(found.confidence, block.labels) == 1
     # Not from the label's probability: equal scores would differ in their last digit by what happened.
     return xp.where(correct == happened, found.confidence, 1.0 - found.confidence), happened
+
+
+def outcomes(block: Block, correct: Array) -> Array:
+    """Whether class 1 of two occurred, or else the top class."""
+    return in_library_of(correct, block.labels) == 1 if block.n_classes == 2 else correct
 
 
 def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict[str, float]]:
@@ -216,7 +215,7 @@ def _exact_measures(found: Predictions, correct: Array, block: Block) -> dict[st
     xp = namespace(found.label_log_p)
     return {
         "log_loss": -block.average(found.label_log_p),
-        "ece": equal_mass_ece(*_measured_on(found, correct, block), block.weight),
+        "ece": equal_mass_ece(*measured_on(found, correct, block), block.weight),
         "brier_score": block.average(squared_errors(found, block)),
         "accuracy": block.average(xp.astype(correct, xp.float64)),
     }

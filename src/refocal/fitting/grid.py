@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Vector
 from refocal.engine.block import Block
+from refocal.engine.scoring import measured_on, outcomes
 from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Surface
 
@@ -33,9 +34,10 @@ def scan_grid(
 ) -> Surface:
     """Log-loss and score on the whole grid; exact at the best point within the tolerance, or at that of each γ.
 
-    Each row's confidence is smooth in log T, so it is computed at a few Chebyshev nodes and interpolated to the grid.
-    No calibration error is smaller than |mean confidence - accuracy|, which is cheap to compute everywhere; only where
-    that does not rule a point out is its error interpolated, and only where that does not either, computed exactly.
+    The probability of each row that the error is measured on (`measured_on`) is smooth in log T, so it is computed at a
+    few Chebyshev nodes and interpolated to the grid. No calibration error is smaller than |mean probability - how often
+    it happened|, which is cheap to compute everywhere; only where that does not rule a point out is its error
+    interpolated, and only where that does not either, computed exactly.
     """
     if objective.metric is not None:
         return _scan_exactly(block, objective, gammas, temperatures)
@@ -71,7 +73,8 @@ class _Scan:
         losses, means, errors, self._tables = block.memo[known]
         # The log-loss grows like 1/T towards T = 0: its logarithm is the smoother curve.
         self.log_loss: Vector = np.exp(np.log(np.maximum(losses, 1e-300)) @ self.weights.T)
-        self.error: Vector = np.abs(means @ self.weights.T - block.average(block.correct.astype(np.float64)))
+        self.happened = outcomes(block, block.correct)
+        self.error: Vector = np.abs(means @ self.weights.T - block.average(self.happened.astype(np.float64)))
         self._bound = self.error.copy()
         self.level = np.full(self.log_loss.shape, self.BOUND)
         if objective.error is None:
@@ -81,15 +84,15 @@ class _Scan:
             self._interpolate(np.arange(self.level.size))
 
     def _at_nodes(self, progress: Callable[[float], None] | None) -> tuple[Vector, Vector, Vector, Vector]:
-        """Log-loss, mean confidence and mean error at the nodes for each γ, and the confidences themselves."""
+        """Log-loss, mean probability and mean error at the nodes for each γ, and the probabilities themselves."""
         block, shape = self.block, (len(self.gammas), len(self.nodes))
         tables = np.empty((*shape, block.n_rows))
         losses, means, errors = np.zeros((3, *shape))
         some = tuple(float(gamma) for gamma in self.gammas)
         for k, node in enumerate(self.nodes):
             for i, found in enumerate(block.predictions(some, math.exp(node), rough=not self._on_nodes)):
-                losses[i, k], means[i, k] = -block.average(found.label_log_p), block.average(found.confidence)
-                tables[i, k] = found.confidence
+                tables[i, k], _ = measured_on(found, block.correct, block)
+                losses[i, k], means[i, k] = -block.average(found.label_log_p), block.average(tables[i, k])
                 if self.objective.of_rows is not None:
                     errors[i, k] = block.average(self.objective.of_rows(found, block))
             if progress is not None:  # the evaluations that follow are few
@@ -137,15 +140,19 @@ class _Scan:
             error[~seen] = low[~seen] + np.interp(at[~seen], at[seen], (error - low)[seen])
 
     def _interpolate(self, points: NDArray[np.int64]) -> None:
-        lowest = 1.0 / self.block.n_classes
+        lowest = 1.0 / self.block.n_classes if self.block.n_classes > 2 else 0.0
         rows, columns = np.unravel_index(points, self.level.shape)
         for i in np.unique(rows):
             at = columns[rows == i]
             for first in range(0, len(at), MANY):
                 some = at[first : first + MANY]
-                confidence = np.clip(self.weights[some] @ self._tables[i], lowest, 1.0)
-                self.error[i, some] = [_error(self.block, self.objective, row) for row in confidence]
+                p = np.clip(self.weights[some] @ self._tables[i], lowest, 1.0)
+                self.error[i, some] = [self._error(row) for row in p]
             self.level[i, at] = self.EXACT if self._on_nodes else self.INTERPOLATED
+
+    def _error(self, p: Vector) -> float:
+        error = self.objective.error
+        return 0.0 if error is None else error(p, self.happened, self.block.weight)
 
 
 def most_rows(n_gammas: int, temperatures: Vector) -> int:
@@ -171,7 +178,7 @@ def evaluate(block: Block, objective: Objective, gamma: float, temperature: floa
         return log_loss, block.average(objective.of_rows(found, block))
     if objective.error is None:
         return log_loss, 0.0
-    return log_loss, objective.error(found.confidence, block.correct_there, block.weight)
+    return log_loss, objective.error(*measured_on(found, block.correct_there, block), block.weight)
 
 
 def best_index(surface: Surface, nll_tolerance: float | None) -> tuple[int, ...]:
@@ -208,7 +215,3 @@ def _interpolation(log_temperatures: Vector) -> tuple[Vector, Vector]:
     terms = barycentric / np.where(hit, 1.0, distance)
     weights = np.where(hit.any(axis=1, keepdims=True), hit, terms / terms.sum(axis=1, keepdims=True))
     return nodes, weights.astype(np.float64)
-
-
-def _error(block: Block, objective: Objective, confidence: Vector) -> float:
-    return 0.0 if objective.error is None else objective.error(confidence, block.correct, block.weight)

@@ -36,7 +36,7 @@ NLL_TOLERANCE = 0.02
 class Objective:
     """How a point (γ, T) is scored; smaller is better.
 
-    The score is the log-loss; or an `error`, measured on (confidence, correct, weight), the mean ECE at `resolutions`;
+    The score is the log-loss; or an `error`, measured on (p, what happened, weight), the mean ECE at `resolutions`;
     or the mean of one number per row computed from the predictions (`of_rows`); or a `metric` of
     (labels, probabilities); or, with `error_weight`, log-loss / best log-loss + error_weight · error.
     """
@@ -90,9 +90,7 @@ def balanced(n_rows: int) -> Objective:
     )
 
 
-def mean_error(
-    confidence: Vector, correct: NDArray[np.bool_], weight: Vector | None, *, resolutions: tuple[int, ...]
-) -> float:
+def mean_error(p: Vector, happened: NDArray[np.bool_], weight: Vector | None, *, resolutions: tuple[int, ...]) -> float:
     """The mean of the equal-mass ECEs at several numbers of bins, from one sort."""
-    errors = [norm_of_gaps(bins, "l1") for bins in quantile_bins(confidence, correct, weight, resolutions)]
+    errors = [norm_of_gaps(bins, "l1") for bins in quantile_bins(p, happened, weight, resolutions)]
     return sum(errors) / len(errors)

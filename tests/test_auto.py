@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
 from refocal import AutoCalibration, TemperatureScaling, load, metrics
-from refocal.calibrators._confidence import draft_tail, evidence, fit_curve, fit_tail, two_class_step
+from refocal.calibrators._confidence import Tempered, draft_tail, evidence, fit_curve, fit_tail, two_class_step
 from refocal.calibrators._logistic import fit_line, platt_targets
 from refocal.calibrators.spline import Prior, Splines, fit_spline
 from refocal.engine import Block
@@ -115,6 +115,15 @@ def test_gamma_temperature_and_curve_are_a_minimum():
     here = cost(tail.gamma, tail.temperature)
     for gamma, temperature in ((1.1, 1.0), (0.9, 1.0), (1.0, 1.05), (1.0, 0.95)):
         assert here <= cost((1.0 + tail.gamma) * gamma - 1.0, tail.temperature * temperature) + 2e-2
+
+
+def test_rows_at_a_temperature_are_those_divided_by_it():
+    rng = np.random.default_rng(0)
+    logits = 3.0 * rng.normal(size=(400, 4))
+    labels = np.argmax(logits / 3.0 + rng.gumbel(size=logits.shape), axis=1)
+    expected, found = draft_tail(Block(logits / 2.5, labels)), draft_tail(Tempered(Block(logits, labels), 2.5))
+    assert (found.gamma, found.temperature) == pytest.approx((expected.gamma, expected.temperature), rel=1e-9)
+    np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-9, atol=1e-12)
 
 
 def test_a_curve_is_weighed_by_the_evidence_of_its_rows():

@@ -54,6 +54,11 @@ class Tempered(Block):
         """As for the block at both temperatures."""
         return super().predictions(gammas, self.temperature * temperature, rough=rough)
 
+    def split(self, gamma: float, temperature: float, *, rough: bool = False) -> NDArray[np.float64]:
+        """As for the block at both temperatures; the derivatives are those in 1/T of the one that is given."""
+        found = super().split(gamma, self.temperature * temperature, rough=rough)
+        return found * (self.temperature ** -np.array([0.0, 0.0, 1.0, 0.0, 1.0, 2.0]))[:, None]
+
 
 class Tail(NamedTuple):
     """What stands behind a scaling, and the log-loss of every row behind both."""

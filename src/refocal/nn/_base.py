@@ -42,6 +42,12 @@ def logits_of(outputs: Any, labels: Any, function: str) -> Tensor:
     return found
 
 
+def are_checked(values: Tensor, validate: bool | None) -> bool:
+    """Whether values are to be read and checked; `validate` is that of `Loss`."""
+    wanted = values.device.type == "cpu" if validate is None else validate
+    return wanted and not is_traced(values) and values.numel() > 0
+
+
 class Loss(nn.Module):
     """A loss on logits (N, C, d1, ...) or (C,), classes on axis 1, and integer labels (N, d1, ...) or ().
 
@@ -85,10 +91,6 @@ class Loss(nn.Module):
         """What `print` shows."""
         return f"ignore_index={self.ignore_index}, reduction={self.reduction!r}"
 
-    def _reads(self, values: Tensor) -> bool:
-        wanted = values.device.type == "cpu" if self.validate is None else self.validate
-        return wanted and not is_traced(values)
-
     def _batch(self, logits: Tensor, labels: Tensor) -> Batch:
         name = type(self).__name__
         if not logits.is_floating_point() or logits.ndim == 0:
@@ -117,7 +119,7 @@ class Loss(nn.Module):
         labels = labels.to(torch.int64)
         kept = labels != self.ignore_index
         known = torch.where(kept, labels, 0)
-        if self._reads(labels) and known.numel() > 0:
+        if are_checked(known, self.validate):
             self._check_range(known, rows.shape[-1])
         return Batch(torch.where(kept[..., None], rows, 0.0), known, kept)
 

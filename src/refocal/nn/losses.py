@@ -14,7 +14,7 @@ from refocal.errors import ParameterError, ShapeError
 from refocal.losses import brier_of_row, focal_of_row, gamma_by_label
 from refocal.maps.inverse import invert
 from refocal.maps.row import gaps, normalise, softmax_row
-from refocal.nn._base import Batch, Loss, logits_of
+from refocal.nn._base import Batch, Loss, are_checked, logits_of
 from refocal.nn._solve import solve_outside
 
 
@@ -75,7 +75,7 @@ class FocalLoss(Loss):
                 expected=f"a number or a tensor of the labels' shape {tuple(batch.labels.shape)}",
                 got=f"shape {tuple(gamma.shape)}",
             )
-        if self._reads(gamma) and not bool((torch.isfinite(gamma) & (gamma > -1.0)).all()):
+        if are_checked(gamma, self.validate) and not bool((torch.isfinite(gamma) & (gamma > -1.0)).all()):
             raise _gamma_error(gamma, name)
         return gamma.to(batch.logits.dtype).expand(batch.labels.shape)
 

@@ -9,11 +9,10 @@ import array_api_compat.torch as xp
 import torch
 from torch import Tensor, nn
 
-from refocal._arrays import is_traced
 from refocal._validation import check_broadcast, check_number, check_option
 from refocal.errors import LabelError, ShapeError
 from refocal.losses import asymmetric_focal_of, sigmoid_focal_of, smoothed
-from refocal.nn._base import REDUCTIONS, logits_of
+from refocal.nn._base import REDUCTIONS, are_checked, logits_of
 
 
 class SigmoidLoss(nn.Module, ABC):
@@ -73,8 +72,7 @@ class SigmoidLoss(nn.Module, ABC):
         """The loss of each label, from logits `s` in float32 or float64."""
 
     def _check_range(self, labels: Tensor) -> None:
-        wanted = labels.device.type == "cpu" if self.validate is None else self.validate
-        if not wanted or is_traced(labels) or labels.numel() == 0:
+        if not are_checked(labels, self.validate):
             return
         lowest, highest = float(labels.min()), float(labels.max())
         if not (lowest >= 0.0 and highest <= 1.0):

@@ -1,4 +1,4 @@
-"""From probabilities to decisions: what to do at least cost, what that costs, and how much can be automated."""
+"""Decisions from probabilities: actions of least cost, what they cost, and how much can be automated."""
 
 from refocal.decide.costs import (
     ABSTAIN,

@@ -12,7 +12,7 @@ from refocal._validation import check_not_negative, check_number, check_probabil
 from refocal.errors import DataError, ParameterError, ShapeError
 
 ABSTAIN = -1
-"""The action of leaving a row to somebody else."""
+"""The action of leaving a row undecided."""
 
 
 class Decisions(NamedTuple):
@@ -71,7 +71,7 @@ def abstention_interval(costs: Any, abstain: float) -> tuple[float, float]:
     function = "abstention_interval"
     threshold = optimal_threshold(costs)
     price, low, high = check_number(abstain, "abstain", function), 0.0, 1.0
-    for at_0, at_1 in check_costs(costs, 2, function).T.tolist():  # what a decision costs as p goes from 0 to 1
+    for at_0, at_1 in check_costs(costs, 2, function).T.tolist():  # the cost of a decision as p goes from 0 to 1
         if at_0 == at_1:
             high = high if price < at_0 else low
         elif at_0 < at_1:
@@ -87,11 +87,11 @@ def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Deci
     Parameters
     ----------
     probabilities : array
-        (N, C), or (N,) for the probability of class 1 of two. They should be calibrated: costs are taken literally.
+        (N, C), or (N,) for the probability of class 1 of two. They should be calibrated: expected costs rely on it.
     costs : array (C, A)
         What action j costs when the class is i. Actions need not be classes.
     abstain : number or array (N,), optional
-        What it costs to leave a row to somebody else; such rows get the action ABSTAIN, -1.
+        The cost of leaving a row undecided; such rows get the action ABSTAIN, -1.
 
     Examples
     --------

@@ -40,9 +40,9 @@ class NetBenefitCurve:
 
 @dataclass(frozen=True)
 class AutomationCurve:
-    """What happens if the rows of least expected cost are decided and the others left to somebody else.
+    """Error and cost if the rows of least expected cost are decided and the others are left undecided.
 
-    `error` is the share of wrong decisions among the automated rows; `cost` the mean cost of all rows, those left over
+    `error` is the share of wrong decisions among the automated rows; `cost` the mean cost of all rows, undecided rows
     counted with the cost of abstaining. Both have pointwise intervals.
 
     >>> curve = automation_curve([0, 1, 1, 0], [0.1, 0.8, 0.4, 0.3])
@@ -70,7 +70,7 @@ def net_benefit_curve(
     sample_weight: Any = None,
     level: float = 0.95,
 ) -> NetBenefitCurve:
-    """The decision curve (Vickers & Elkin 2006) of two classes: who is acted on has p(class 1) ≥ threshold.
+    """The decision curve (Vickers & Elkin 2006) of two classes: rows with p(class 1) ≥ threshold are acted on.
 
     Net benefit is the share of true positives less that of false positives, which count t / (1 - t) each: at the
     threshold t a false positive is that much less bad than a missed positive. By default t = 0.01 … 0.99.
@@ -111,7 +111,7 @@ def automation_curve(
     sample_weight: Any = None,
     level: float = 0.95,
 ) -> AutomationCurve:
-    """Error and cost against the share of rows that is automated, the surest first.
+    """Error and cost against the share of automated rows, the most certain first.
 
     Without `costs` every mistake costs 1. Rows of the same expected cost are automated together, so that there may be
     fewer than `n_points` points.

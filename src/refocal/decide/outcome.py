@@ -1,4 +1,4 @@
-"""What decisions cost on rows whose classes are known."""
+"""The cost of decisions on rows whose classes are known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from refocal.metrics.intervals import Interval, effective_size, normal_interval,
 
 @dataclass(frozen=True)
 class DecisionReport:
-    """What the decisions of least expected cost cost in truth; means over all rows unless said otherwise.
+    """The actual cost of the decisions of least expected cost; means over all rows unless stated otherwise.
 
     >>> from refocal.decide import evaluate_decisions
     >>> found = evaluate_decisions([0, 1, 1, 0], [0.1, 0.8, 0.4, 0.3], [[0, 1], [1, 0]], abstain=0.35)
@@ -27,15 +27,15 @@ class DecisionReport:
     cost: Interval
     """The mean cost of a row."""
     expected_cost: float
-    """What the probabilities said that it would be; far from `cost`, they are not calibrated."""
+    """The mean expected cost; if it is far from `cost`, the probabilities are not calibrated."""
     automated: Interval
-    """The share of rows that were not left to somebody else."""
+    """The share of rows that were decided."""
     error: Interval | None
     """Among those, the share whose action was not the cheapest for their class; None if there are none."""
     fixed_action: int
     """The best single action for all rows, ABSTAIN among them if it has a cost."""
     fixed_cost: float
-    """What that costs: a model is worth the difference."""
+    """The mean cost of that action; the value of the model is the difference."""
 
 
 def evaluate_decisions(
@@ -47,7 +47,7 @@ def evaluate_decisions(
     sample_weight: Any = None,
     level: float = 0.95,
 ) -> DecisionReport:
-    """The cost of deciding by these probabilities, beside what they promise; arguments as of `best_actions`.
+    """The cost of deciding by these probabilities, next to the expected cost; arguments as for `best_actions`.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

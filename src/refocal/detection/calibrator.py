@@ -1,4 +1,4 @@
-"""Calibrated confidences of detections: the size of the box, one curve for all, and a line for each class."""
+"""Calibration of detections: the size of the box, a common curve, and a line for each class."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FORMAT, VERSION, MAX_BYTES = "refocal-detection-calibrator", 1, 64 << 20
 
 
 class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
-    """Confidences that are the share of true objects among detections of such a score, class and size.
+    """Confidences equal to the share of true objects among detections of the same score, class and size.
 
     With `box_size=True` a logistic regression of the score, the logarithm of the area of the box and the product of the
     two comes first. All detections together are calibrated then. With `per_class=True` each class has a line in
@@ -97,7 +97,7 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
         return found.lines_[CLASS] if isinstance(found, GroupCalibration) else (none.astype(str), none, none)
 
     def fit(self, detections: Detections, y: Any = None) -> Self:
-        """Fit on detections in images that the detector was not trained on; `y` is not looked at."""
+        """Fit on detections in images that the detector was not trained on; `y` is ignored."""
         name = f"{type(self).__name__}.fit"
         self._check(detections, name)
         hit = detections.correct
@@ -155,7 +155,7 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
         return made
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Fitted is what has a calibrator."""
+        """Fitted once it has a calibrator."""
         return hasattr(self, "calibrator_")
 
     def _check(self, detections: Any, function: str) -> None:

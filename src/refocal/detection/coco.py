@@ -37,7 +37,7 @@ def read_coco(
     iou_threshold : float
         The overlap from which on a detection is of a true object.
     max_detections : int
-        Of each class in each image the detections of the highest scores.
+        How many detections, those of the highest scores, are kept for each class and image.
 
     Examples
     --------

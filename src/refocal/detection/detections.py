@@ -22,8 +22,8 @@ class Detections:
     """Scored detections and whether each is of a true object; made by `of`, or by `read_coco` from files.
 
     `labels` are the predicted classes, `boxes` (n, 4) are x, y, width and height in pixels, `iou` is the overlap with
-    the true box that was matched, 0 without one, `image_sizes` (n, 2) are width and height of the image. What is not
-    known is None.
+    the true box that was matched, 0 without one, `image_sizes` (n, 2) are width and height of the image. Unknown
+    fields are None.
 
     >>> found = Detections.of([0.9, 0.8, 0.3], [True, False, False], labels=["cat", "dog", "dog"])
     >>> found

@@ -26,11 +26,11 @@ def detection_ece(
     Parameters
     ----------
     covariates : array (n, d) or (n,), optional
-        By default the score alone is looked at.
+        By default only the score is binned.
     n_bins : int or several
         For the score and each covariate.
     min_rows : int
-        Bins of fewer detections say nothing and count as 0, as in netcal, whose figures most papers have.
+        Bins with fewer detections count as 0, as in netcal, whose figures most papers report.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""From predictions and calibrators to numbers: every measure with its interval, ready for reports and for JSON."""
+"""Evaluation of predictions and calibrators: every measure with its interval, for reports and JSON."""
 
 from refocal.evaluate.compute import compare, evaluate
 from refocal.evaluate.difference import Change, differences

@@ -1,4 +1,4 @@
-"""Going on where one of several methods fails."""
+"""Continuing when one of several methods fails."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from refocal.errors import RefocalError
 
 
 class Failures:
-    """What went wrong, by method, while the others went on."""
+    """The errors of methods that failed, by their names."""
 
     def __init__(self) -> None:
         self.errors: dict[str, Exception] = {}
 
     @contextmanager
     def of(self, name: str, *, needed: bool) -> Iterator[None]:
-        """Note an error of the block and go on, unless what fails is needed."""
+        """Record an error and continue, unless the method is needed."""
         try:
             yield
         except Exception as error:
@@ -31,7 +31,7 @@ class Failures:
 
 
 def is_last_hope(i: int, everything: Mapping[str, Any], done: Mapping[str, Any]) -> bool:
-    """Whether no calibrator would be left if the one at place `i` failed; the first is the model as it is."""
+    """Whether no calibrator would be left if the one at position `i` failed; the first is the uncalibrated model."""
     return i == len(everything) - 1 and len(done) <= 1 and len(everything) > 1
 
 

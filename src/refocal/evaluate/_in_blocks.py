@@ -1,4 +1,4 @@
-"""A look at methods on rows in blocks, in passes over the rows and a memory that does not grow with them."""
+"""Results of methods on rows in blocks, in a few passes over the rows and constant memory."""
 
 from __future__ import annotations
 

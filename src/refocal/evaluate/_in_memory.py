@@ -1,4 +1,4 @@
-"""A look at methods on rows in memory: exact values, intervals from the rows themselves."""
+"""Results of methods on rows in memory: exact values, intervals from the rows themselves."""
 
 from __future__ import annotations
 

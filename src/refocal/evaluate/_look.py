@@ -1,4 +1,4 @@
-"""What evaluations know of one method before all methods are compared."""
+"""Results of one method before all methods are compared."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from refocal.metrics.record import Metric
 
 N_BINS = 15
 DECISION_THRESHOLDS = np.array([*(i / 100 for i in range(100)), 0.995, 0.999])
-# So many classes have a row of their own; of more, those with the most rows. In blocks there is none for more.
+# The most classes with a row of their own; of more classes those with the most rows, and in blocks none.
 MOST_CLASSES = 1000
 
 
 Progress = Callable[[float, int, str], None]
-"""Told of the steps done, of all steps, and of what comes next."""
+"""Called with the number of steps done, the number of all steps, and what comes next."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Look:
 
 
 class Looks(NamedTuple):
-    """The looks at all methods, how many rows they rest on, and how they came about."""
+    """The results of all methods, the number of rows, and how they were computed."""
 
     of: dict[str, Look]
     n_rows: int
@@ -54,7 +54,7 @@ class Looks(NamedTuple):
 
 
 def metrics_with_interval(n_classes: int) -> list[Metric]:
-    """The metrics of so many classes that are reported with an interval."""
+    """The metrics that are reported with an interval for this number of classes."""
     return _reported("with interval", n_classes)
 
 

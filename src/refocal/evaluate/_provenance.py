@@ -1,4 +1,4 @@
-"""What an evaluation says of how it came about: the surface of a search, the rows of the fit, the run itself."""
+"""How an evaluation was computed: the surface of a search, the rows of the fit, the run itself."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def n_validation_of(calibrators: Mapping[str, Calibrator]) -> int | None:
 
 
 def absent_classes_of(calibrators: Mapping[str, Calibrator]) -> dict[str, str]:
-    """How many classes no row of the fits had, for the facts of a run; empty if there was none."""
+    """A note of how many classes had no row in the fits; empty if there was none."""
     n_absent = max((int(c.fit_report_.get("n_absent_classes", 0)) for c in calibrators.values()), default=0)
     return {ABSENT_CLASSES: str(n_absent)} if n_absent else {}
 
 
 def same_rows(validation: Any, test: Any) -> dict[str, str]:
-    """Whether methods are measured on the very rows that they were fitted on, for the facts of a run; empty if not."""
+    """A note if methods are measured on the rows that they were fitted on; otherwise empty."""
     a, b = validation, test
     if a.values.shape != b.values.shape or not np.array_equal(a.labels, b.labels):
         return {}

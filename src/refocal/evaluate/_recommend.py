@@ -1,4 +1,4 @@
-"""Which method a comparison recommends: what beats others by chance alone is no reason to prefer it."""
+"""Which method a comparison recommends; differences within chance do not count."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def recommended(
 
 
 def _numbers(calibrator: Calibrator | None) -> int:
-    """How many numbers were fitted; none where the rows themselves said how many."""
+    """The number of fitted parameters; None if it was chosen by the data."""
     if calibrator is None or isinstance(calibrator, AutoCalibration):
         return 0
     return sum(np.size(value) for _, value in calibrator.chain_.parameters())

@@ -46,29 +46,28 @@ def compare(
     groups: Any = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Fit methods on the validation set and measure them on the test set, beside the model as it is.
+    """Fit methods on the validation set and measure them on the test set, next to the uncalibrated model.
 
     Parameters
     ----------
     validation, test : Predictions or MultiLabelPredictions
-        Two sets of rows that the model was not trained on. Of labels that do not exclude one another every label of
-        every row is a row of the evaluation, and the labels are its groups; each method is fitted with and without a
-        line for each label.
+        Two sets of rows that the model was not trained on. For multi-label data every label of every row is a row of
+        the evaluation, and the labels are its groups; each method is fitted with and without a line for each label.
     methods : list of str, optional
         Names of `refocal.calibrators.registry`, "all" for every one; by default the usual ones, and a correction for
         each group where the rows of two classes have groups (`Predictions.with_groups`). A method that fails is
-        left out and listed in `failed` with its reason, as long as another one works.
+        left out and listed in `failed` with its reason, unless all of them fail.
     chosen : str, optional
         The method to show in detail; by default the recommended one: the least ECE among the methods whose log-loss
-        is within 1 % of the best. Of methods that are statistically indistinguishable from it the least log-loss
-        decides; of those that are by log-loss too, "auto", or else the simplest, is taken.
+        is within 1 % of the best. Among methods that are statistically indistinguishable from it, the one of least
+        log-loss is preferred; if the log-losses are indistinguishable too, "auto", or else the simplest.
     title : str
-        What the predictions are of, for the report.
+        A description of the predictions, for the report.
     n_resamples, level, seed
         Of the bootstrap.
     groups : array, mapping or data frame, optional
-        Groups that the test rows belong to, in one or several columns: each is measured on its own. By default those
-        of `test.groups`.
+        The groups of the test rows, in one or several columns: each group is measured separately. By default
+        `test.groups`.
     progress : callable, optional
         Called with (steps done, all steps, what comes next).
 
@@ -153,12 +152,12 @@ def evaluate(
     progress: Progress | None = None,
     failures: Failures | None = None,
 ) -> Evaluation:
-    """Measure fitted calibrators on a test set, beside the model as it is.
+    """Measure fitted calibrators on a test set, next to the uncalibrated model.
 
-    The arguments are those of `compare`; `calibrators` maps names to fitted calibrators, and `failures` holds what
-    went wrong before. Rows of `refocal.scale` in place of Predictions are walked through in blocks: intervals of means
-    are then those of the normal approximation, so that `n_resamples` and `seed` are refused, and `values` says how far
-    an error that histograms count may be off.
+    The arguments are those of `compare`; `calibrators` maps names to fitted calibrators, and `failures` holds
+    earlier errors. Rows of `refocal.scale` instead of Predictions are processed in blocks: intervals then come from the
+    normal approximation, so `n_resamples` and `seed` are refused, and `values` has the error bounds of measures that
+    are computed from histograms.
 
     >>> from refocal import TemperatureScaling
     >>> from refocal.data import load_sample
@@ -241,7 +240,7 @@ def _measured(
     level: float,
     fit_seconds: float | None,
 ) -> Measured:
-    """What a look has found, beside the model as it is and the method that was picked."""
+    """The results of one method, with its differences from the uncalibrated model and the chosen method."""
     look = looks[name]
     return Measured(
         name=name,
@@ -273,7 +272,7 @@ def _facts_of(chain: Chain) -> MapFacts:
 
 
 def _differences(look: Look, other: Look, level: float) -> dict[str, PairedDifference]:
-    """Of every metric for which an interval of differences holds."""
+    """The differences of all metrics for which a valid interval exists."""
     found = {key: summary.minus(other.summaries[key], level=level) for key, summary in look.summaries.items()}
     return {key: difference for key, difference in found.items() if difference is not None}
 

@@ -10,7 +10,7 @@ from refocal.evaluate.summary import columns
 from refocal.metrics import METRICS, Interval
 
 CHOSEN = "shown in detail"
-"""Stands for the method that each evaluation shows in detail, which need not be the same."""
+"""The method that each evaluation shows in detail, which need not be the same."""
 
 
 class Change(NamedTuple):
@@ -38,8 +38,8 @@ class Change(NamedTuple):
 def differences(old: Evaluation, new: Evaluation) -> list[Change]:
     """Every measure of the methods that both have, new less old.
 
-    The test rows of the two are taken to be independent: where they are the same rows, a difference is surer than its
-    interval says. Intervals are combined by the method of variance estimates recovery (Zou & Donner, 2008).
+    The test rows of the two are assumed to be independent: for the same rows the intervals are wider than needed.
+    Intervals are combined by the method of variance estimates recovery (Zou & Donner, 2008).
 
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare
@@ -59,7 +59,7 @@ def differences(old: Evaluation, new: Evaluation) -> list[Change]:
 
 
 def _change(method: str, measure: str, old: Interval, new: Interval) -> Change:
-    # Noise lifts a calibration error above its own interval; the difference is then one of the intervals.
+    # Noise can raise a calibration error above its own interval; then the intervals are compared.
     first, second = (min(max(each.value, each.low), each.high) for each in (old, new))
     difference = second - first
     low = difference - math.hypot(second - new.low, old.high - first)

@@ -1,4 +1,4 @@
-"""What was measured, as plain values: written to JSON, read from it, and enough to draw a report from."""
+"""The results of an evaluation as plain values, which JSON files hold and reports are drawn from."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class ClassDetail:
-    """How often a class occurs against its probability, in bins; what it is confused with; rows worth a look.
+    """How often a class occurs against its probability, in bins; its confusions; rows worth inspecting.
 
     `predicted_as` has (other class, rows) for rows of this class that were predicted as another one, and `taken_for_it`
     for rows of others that were predicted as this class, the most frequent first. `examples` are the numbers of the
@@ -130,10 +130,10 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class DecisionTable:
-    """What is decided from a threshold on: of two classes rows with that p(class 1), otherwise with that confidence.
+    """Decisions from a threshold on: rows of two classes with that p(class 1), otherwise with that confidence.
 
-    Shares of all rows: `decided` are at or above the threshold, in `right` of them the event came true, and `promised`
-    is how many that should have been, the sum of their probabilities.
+    Shares of all rows: `decided` are at or above the threshold, in `right` of them the event occurred, and `promised`
+    is the expected number of these, the sum of their probabilities.
 
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare
@@ -191,11 +191,11 @@ class Measured:
     fit_seconds: float | None
     predict_seconds: float
     map: MapFacts | None = None
-    """None for the predictions as they are, and in evaluations of version 0.1.0."""
+    """None for the uncalibrated model, and in evaluations of version 0.1.0."""
     groups: list[GroupRow] = field(default_factory=list)
-    """The worst first; of the predictions as they are and of the method that is shown in detail."""
+    """The worst first; only for the uncalibrated model and the method shown in detail."""
     decisions: DecisionTable | None = None
-    """Of the same two."""
+    """Only for the same two."""
 
     @property
     def parameters(self) -> dict[str, float]:
@@ -233,7 +233,7 @@ class SearchSurface:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Every method measured on one test set; the first is the model as it is, `chosen` the one to look at.
+    """Every method measured on one test set; the first is the uncalibrated model, `chosen` the one shown in detail.
 
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare
@@ -267,7 +267,7 @@ class Evaluation:
 
     @property
     def before(self) -> Measured:
-        """The model as it is."""
+        """The uncalibrated model."""
         return self[NONE]
 
     @property
@@ -277,7 +277,7 @@ class Evaluation:
 
     @property
     def positive(self) -> str | None:
-        """Of two classes the one that the measures are about; None where there are more."""
+        """The class of two that the measures are about; None for more classes."""
         return self.name_of(1) if self.n_classes == 2 and "mean_bias" in self.before.measures else None
 
     @property
@@ -317,7 +317,7 @@ class Evaluation:
         return f"Evaluation({len(self.methods)} methods, {self.n_test:,} rows: {verdict(self)})"
 
     def plot(self) -> Figure:
-        """Reliability before and after, and every method beside the others, in a figure of matplotlib.
+        """Reliability before and after, and a comparison of all methods, as a matplotlib figure.
 
         >>> import matplotlib; matplotlib.use("agg")
         >>> from refocal.data import load_sample
@@ -337,7 +337,7 @@ class Evaluation:
 
 
 def load_evaluation(path: str | os.PathLike[str]) -> Evaluation:
-    """Read an evaluation from a JSON file; what does not fit is refused with its reason.
+    """Read an evaluation from a JSON file; invalid contents are refused with a reason.
 
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare

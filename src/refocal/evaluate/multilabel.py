@@ -1,4 +1,4 @@
-"""Methods of labels that do not exclude one another: each fitted on all labels, with and without a line for each."""
+"""Methods for multi-label data, each fitted on all labels together, with and without a line per label."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def columns(evaluation: Evaluation) -> list[Metric]:
 
 
 def _point(evaluation: Evaluation) -> list[str]:
-    """Of γ and T those that a method has; measures of two classes take their place."""
+    """γ and T if the method has them; for two classes further measures take their place."""
     if evaluation.positive is not None:
         return []
     return [key for key in ("gamma", "temperature") if any(key in method.point for method in evaluation.methods)]
@@ -53,7 +53,7 @@ def headers(evaluation: Evaluation) -> tuple[str, ...]:
 
 
 def comparison_table(evaluation: Evaluation) -> list[Row]:
-    """One row a method, the least ECE first; of two classes the least log-loss.
+    """One row per method, the least ECE first; for two classes the least log-loss.
 
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare
@@ -84,7 +84,7 @@ def _cells(evaluation: Evaluation, method: Measured) -> tuple[str, ...]:
 
 
 def verdict(evaluation: Evaluation) -> str:
-    """What calibration did for this model, in a sentence or two.
+    """The effect of calibration on this model, in one or two sentences.
 
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare
@@ -119,7 +119,7 @@ def _accuracy(old: float, new: float) -> str:
 
 
 def recommendation(evaluation: Evaluation) -> str:
-    """What to use and how sure that is.
+    """The recommended method, and how certain that is.
 
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare
@@ -172,7 +172,7 @@ def _why_nothing(evaluation: Evaluation) -> str:
 
 
 def remarks(evaluation: Evaluation) -> list[str]:
-    """What is wrong with the whole or went wrong with the methods that are missing from the table, a line each."""
+    """Problems of the evaluation and of methods that failed, one per line."""
     said = [f"{name} failed and was left out: {reason}" for name, reason in evaluation.failed.items()]
     if all(is_guessing(method.measures["log_loss"].value, evaluation.n_classes) for method in evaluation.methods):
         said.insert(0, f"No method helps: {GUESSED}.")

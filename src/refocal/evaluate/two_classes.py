@@ -8,17 +8,17 @@ from refocal.evaluate.phrases import capital, change, p_value_text, percent, sig
 
 
 def positive_name(evaluation: Evaluation) -> str:
-    """What the positive class is called in a sentence."""
+    """The name of the positive class in a sentence."""
     return f"class {evaluation.positive}" if evaluation.class_names is None else str(evaluation.positive)
 
 
 def mean_probability(evaluation: Evaluation, method: Measured) -> float:
-    """What a method says of the positive class on average."""
+    """The mean probability of the positive class by a method."""
     return evaluation.rate + method.measures["mean_bias"].value
 
 
 def prior_error(evaluation: Evaluation) -> str:
-    """Whether the predictions as they are expect as many of the positive class as there are."""
+    """Whether the mean probability of the uncalibrated model agrees with the rate."""
     found, name = evaluation.before.measures["mean_bias"], positive_name(evaluation)
     mean, rate = percent(mean_probability(evaluation, evaluation.before)), percent(evaluation.rate)
     if found.low <= 0.0 <= found.high:
@@ -41,7 +41,7 @@ def verdict(evaluation: Evaluation) -> str:
 
 
 def recommendation(evaluation: Evaluation) -> str:
-    """What to use, by log-loss, and how sure that is."""
+    """The recommended method, by log-loss, and how certain that is."""
     best = evaluation.after
     if len(evaluation.methods) == 1:
         return "No calibrator was tried; refocal compare fits the usual ones and says which to use."

@@ -1,4 +1,4 @@
-"""Calibration in production: batch by batch, with labels that come late, and an alarm that can be trusted."""
+"""Monitoring of calibration in production: batches, delayed labels, and an alarm of known false-alarm rate."""
 
 from refocal.monitor.monitor import Advice, CalibrationMonitor
 from refocal.monitor.periods import WindowSummary

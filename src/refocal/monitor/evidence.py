@@ -1,6 +1,6 @@
-"""How strongly outcomes speak against calibration: an e-process, which may be looked at as often as one likes.
+"""Evidence against calibration: an e-process, which remains valid however often it is inspected.
 
-If the event of a row has the probability p that was said, then the ratio of the likelihoods of another probability
+If the event of a row has the predicted probability p, then the ratio of the likelihoods of another probability
 and of p is 1 on average. Products of such ratios over rows are martingales, and so is their mean over several
 alternatives and over the periods with which a change may have begun. Such a martingale ever exceeds 1/α with a
 probability of at most α (Ville 1939).
@@ -15,10 +15,10 @@ import numpy as np
 
 from refocal._arrays import Flags, Vector
 
-# What may have become of the log-odds: an intercept and a slope. They were 0 and 1.
+# Alternatives: intercepts and slopes of the log-odds, which are 0 and 1 under calibration.
 SHIFTS, SLOPES = (0.125, 0.25, 0.5, 1.0), (0.6, 0.8, 1.25, 1.7)
 ALTERNATIVES = np.array([*((sign * shift, 1.0) for sign in (-1, 1) for shift in SHIFTS), *((0.0, b) for b in SLOPES)])
-# A probability this close to 0 or 1 counts as this close: what is impossible may happen once.
+# Probabilities are clipped to this distance from 0 and 1: an "impossible" event may occur.
 LEAST = 1e-12
 
 

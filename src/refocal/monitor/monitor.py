@@ -24,7 +24,7 @@ from refocal.monitor.state import History, Key
 
 
 class Advice(NamedTuple):
-    """What to do, "recalibrate", "watch", "keep" or "wait", and why, in a sentence.
+    """The advice, "recalibrate", "watch", "keep" or "wait", and the reason in a sentence.
 
     >>> CalibrationMonitor().advice().action
     'wait'
@@ -37,16 +37,16 @@ class Advice(NamedTuple):
 class CalibrationMonitor:
     """Watches probabilities in production: of class 1 of two, or of the top class of more.
 
-    Batches come as they are; labels may come with them or later, by id. What is kept are sums for each period (a day,
-    an hour, a batch), so that monitors of several machines or regions add up to what one would have seen. The alarm is
-    an e-process: for a calibrated model it ever sounds with a probability of at most `alpha`, however often one looks.
+    Labels may come with a batch or later, matched by id. Only sums per period (a day, an hour, a batch) are kept, so
+    monitors of several machines or regions can be merged. The alarm is an e-process: for a calibrated model the
+    probability that it is ever raised is at most `alpha`, however often it is inspected.
 
     Parameters
     ----------
     alpha : float
         The probability of a false alarm, over all time.
     smallest_shift : float
-        Errors of calibration below this are not worth recalibrating for, however sure they are.
+        Calibration errors below this are not worth recalibrating, however certain they are.
     level : float
         Of the intervals.
 
@@ -77,7 +77,7 @@ class CalibrationMonitor:
         return len(self._waiting)
 
     def update(self, probabilities: Any, labels: Any = None, *, ids: Any = None, period: Any = None) -> int:
-        """Take a batch; returns how many rows now count.
+        """Add a batch; returns the number of labelled rows added.
 
         Parameters
         ----------
@@ -100,10 +100,10 @@ class CalibrationMonitor:
         return self._count(read_probabilities(labels, probabilities, None, function), key, function)
 
     def add_labels(self, ids: Iterable[Any], labels: Any) -> int:
-        """Labels of predictions that were waiting; returns how many found theirs.
+        """Add labels of earlier predictions; returns how many were matched.
 
-        Give the labels of whole periods, or of rows chosen by chance: where bad outcomes are known earlier than good
-        ones, labels up to now are no fair sample of them.
+        Add the labels of whole periods, or of rows chosen at random: if bad outcomes are known earlier than good ones,
+        the labels so far are a biased sample.
 
         >>> monitor = CalibrationMonitor()
         >>> monitor.update([0.1, 0.8], ids=["a", "b"], period="2026-05-01")
@@ -131,7 +131,7 @@ class CalibrationMonitor:
         return len(known)
 
     def merge(self, other: CalibrationMonitor) -> Self:
-        """Add what another monitor has seen: rows of the same periods add up.
+        """Add the rows of another monitor; those of the same period are summed.
 
         >>> east, west = CalibrationMonitor(), CalibrationMonitor()
         >>> _ = east.update([0.2, 0.7], [0, 1], period="May"), west.update([0.4], [0], period="May")
@@ -155,7 +155,7 @@ class CalibrationMonitor:
 
     @property
     def e_value(self) -> float:
-        """How strongly all outcomes speak against calibration; above 1/alpha is an alarm."""
+        """The evidence against calibration; above 1/alpha the alarm is raised."""
         found = self.evidence()
         return found[-1][1] if found else 1.0
 
@@ -203,7 +203,7 @@ class CalibrationMonitor:
         return Advice("recalibrate", f"Recalibrate now: {said}. The alarm sounded in {alarm}.")
 
     def restart(self) -> Self:
-        """Forget what was seen, after recalibration; the settings stay, and so do rows that wait for labels.
+        """Start over after recalibration; the settings and the predictions that wait for labels are kept.
 
         >>> monitor = CalibrationMonitor(alpha=0.01)
         >>> _ = monitor.update([0.2, 0.7], [0, 1])
@@ -251,7 +251,7 @@ class CalibrationMonitor:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CalibrationMonitor:
-        """Read what `save` wrote; what does not fit is refused with its reason."""
+        """Read what `save` wrote; invalid contents are refused with a reason."""
         data = read_json(path, what="a monitor", max_bytes=state.MAX_BYTES)
         try:
             made = cls.from_dict(data)

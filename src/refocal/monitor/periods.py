@@ -1,4 +1,4 @@
-"""What is kept of the rows of a period: sums, which add up over machines, regions and days."""
+"""The sums of a period, which can be added over machines, regions and days."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _numbers(data: dict[str, Any], name: str, n: int) -> list[float]:
 
 @dataclass(frozen=True)
 class WindowSummary:
-    """What the rows of some periods say. With more than two classes p is the confidence, and the event being right.
+    """The measures of some periods. With more than two classes p is the confidence, and the event a correct prediction.
 
     >>> from refocal.monitor import CalibrationMonitor
     >>> monitor = CalibrationMonitor()
@@ -104,7 +104,7 @@ class WindowSummary:
     ece: float
     """Over ten bins of equal width."""
     ece_by_chance: float
-    """What it would be on average if the probabilities were right."""
+    """Its mean if the probabilities were right."""
     mean_p: float
     rate: Interval
     bias: Interval

@@ -1,4 +1,4 @@
-"""The periods of a monitor: the newest one by one, those before them in short, and all of it as JSON."""
+"""The periods of a monitor: recent ones individually, older ones summarised, and all of them as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from refocal.monitor.evidence import ALTERNATIVES, Wealth, nothing_won
 from refocal.monitor.periods import Period, WindowSummary, summarise
 
 FORMAT, VERSION, MAX_BYTES = "refocal-monitor", 1, 1 << 20
-# So many periods are kept one by one; older ones are closed, and of those so many entries are kept.
+# The number of periods kept individually, and the number of entries for older, closed periods.
 MOST_OPEN, MOST_OLD = 60, 20
 # No logarithm of something won is further from 0 in a file: JSON has no infinity.
 NOTHING = -1e300

@@ -61,7 +61,7 @@ def _apply_there(program: Program, logits: Array) -> Applied | None:
     from refocal.engine import triton_apply, triton_engine
 
     x = program.before.scores(logits) if program.before.steps else logits
-    if not triton_engine.usable(x):
+    if not triton_engine.usable(x) or x.shape[1] > triton_apply.MAX_CLASSES:
         return None
     found, is_suspect = triton_apply.apply(program, x)
     return Applied(found.to(logits.dtype), is_suspect)

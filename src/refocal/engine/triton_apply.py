@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from refocal.engine.triton_engine import _log1p, _log_not, _other, _top, tile_of
+from refocal.engine.triton_engine import _log1p, _log_not, _other, _top
 from refocal.maps.affine import FLOOR, KINDS
 from refocal.maps.curves import FARTHEST, ROUNDINGS
 from refocal.maps.steps import CODES, Program
@@ -24,6 +24,8 @@ IS_FLOOR, IS_TEMPERATURE, IS_AFFINE, IS_OFFSET, IS_FOCAL, IS_CONFIDENCE, IS_TWO_
 )
 IS_LOGITS, IS_LOG_PROBABILITIES = tl.constexpr(KINDS.index("logits")), tl.constexpr(KINDS.index("log-probabilities"))
 NOT_NUMBERS, NOT_PROBABILITIES = 1, 2
+# Longer rows do not fit the registers of a program; entries of a tile, several rows where rows are short.
+MAX_CLASSES, TILE = 1 << 14, 1 << 11
 
 
 @triton.jit
@@ -170,7 +172,9 @@ def _apply_kernel(
 
 def apply(program: Program, x: Tensor) -> tuple[Tensor, bool]:
     """Probabilities of rows of logits, in their precision; and whether they need a closer look, as `Applied` says."""
-    grid, tile = tile_of(x)
+    classes = triton.next_power_of_2(x.shape[-1])
+    tile = {"ROWS": max(1, TILE // classes), "CLASSES": classes, "num_warps": max(4, classes >> 10)}
+    grid = (triton.cdiv(len(x), tile["ROWS"]),)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     seen = torch.empty(len(x), dtype=torch.int32, device=x.device)
     kinds, starts = program.steps[:, 0].tolist(), np.ascontiguousarray(program.steps[:, 1])

@@ -1,7 +1,8 @@
-"""The Triton engine (torch with CUDA includes Triton): one GPU kernel a pass, which reads the logits once.
+"""The engine in Triton, which torch brings along with CUDA: the passes over the logits as GPU kernels.
 
-The same formulas as kernel.c and refocal/maps, under the same names: read them there first. A program takes a tile of
-whole rows into registers; rows longer than MAX_CLASSES are left to the array functions.
+The same formulas as kernel.c and refocal/maps, under the same names: read them there first. A pass of all classes sums
+up what a formula needs of each row, some classes at a time, so that rows may be of any length; what remains to be
+computed of a row alone is done for many rows at a time.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from refocal.engine.triton_affine import MAX_CLASSES as MAX_AFFINE
 
 __all__ = ["focal", "inspect", "plan", "predict", "split", "temperature", "usable", "vector"]
 
-# Rows longer than this no longer fit the registers of a program.
-MAX_CLASSES = 1 << 14
-# Entries of a tile, several rows where rows are short.
-TILE = 1 << 11
+# Classes that a program looks at together, and entries of a tile: several rows where rows are short.
+MAX_CHUNK, TILE, NUM_WARPS = 1 << 10, 1 << 10, 1
+# Rows whose sums are finished together.
+ROWS_AT_ONCE = 128
 
 LN2 = tl.constexpr(0.6931471805599453)
 FAR, FAR_SINGLE = tl.constexpr(LARGE), tl.constexpr(LARGE_SINGLE)
@@ -54,42 +55,89 @@ def _log1p_ratio(r):
 
 
 @triton.jit
-def _within_reach(raw):
-    """As in array_engine.within_reach."""
-    reach = FAR if raw.dtype == tl.float64 else FAR_SINGLE
-    return tl.where((raw < -reach) & (raw > float("-inf")), -reach, raw)
+def _raised(raw):
+    """Distances to the top that are absurd, and infinite ones, raised until their squares are finite."""
+    return tl.maximum(raw, -(FAR if raw.dtype == tl.float64 else FAR_SINGLE))
 
 
 @triton.jit
-def _load(logits, labels, stride, n_rows, n_classes, ROWS: tl.constexpr, CLASSES: tl.constexpr):
-    """A tile of rows less their top, -inf at the top itself; the label's distance, and where the label is the top."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    j = tl.arange(0, CLASSES)[None, :]
+def _chunk(logits, row, j, stride, n_rows, n_classes):
+    """Some classes of a tile of rows, in the precision to compute in; -inf behind the last."""
     inside = (row < n_rows)[:, None] & (j < n_classes)
     x = tl.load(logits + row[:, None] * stride + j, mask=inside, other=float("-inf"))
-    x = x if x.dtype == tl.float64 else x.to(tl.float32)
-    x = tl.where((row < n_rows)[:, None], x, tl.where(j == 0, 0.0, float("-inf")))  # rows behind the last: harmless
-    top, at = tl.max(x, axis=1, return_indices=True)
-    y = tl.load(labels + row, mask=row < n_rows, other=0).to(tl.int64)
-    own = tl.load(logits + row * stride + y, mask=row < n_rows, other=0.0).to(x.dtype)
-    raw, at_label = _within_reach(x - top[:, None]), _within_reach(own - top)
-    return row, tl.where(j == at[:, None], float("-inf"), raw), at_label, y == at
+    return x if x.dtype == tl.float64 else x.to(tl.float32)
 
 
 @triton.jit
-def _weigh(raw, slope):
-    """kernel.c, weigh: below, e, its sum, and the mean and variance of raw that it gives."""
-    below = tl.max(raw, axis=1)
+def _softmax_kernel(logits, settings, tops, places, stride, n_rows, n_classes, ROWS: tl.constexpr, CHUNK: tl.constexpr):
+    """kernel.c, rank and weigh: of each row the top and its place; what the others' weights sum to, and their mean.
+
+    Five numbers a row: the top, the second's distance from it (-inf if there is none), the sum of the weights relative
+    to the second, and mean and variance of the distances to the second.
+    """
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    j = tl.arange(0, CHUNK)[None, :]
+    best = _chunk(logits, row, j, stride, n_rows, n_classes)
+    dtype: tl.constexpr = best.dtype
+    runner = tl.full([ROWS, CHUNK], float("-inf"), dtype)
+    place = j + tl.zeros([ROWS, CHUNK], tl.int32)
+    for start in range(CHUNK, n_classes, CHUNK):
+        x = _chunk(logits, row, start + j, stride, n_rows, n_classes)
+        runner = tl.maximum(runner, tl.minimum(best, x))
+        place = tl.where(x > best, start + j, place)
+        best = tl.maximum(best, x)
+    top = tl.max(best, axis=1)
+    at = tl.min(tl.where(best == top[:, None], place, n_classes), axis=1)
+    below = tl.max(tl.where(place == at[:, None], runner, best), axis=1) - top
+    below = tl.where(top > float("-inf"), below, float("-inf"))
+    some = below > float("-inf")
+    second = tl.where(some, _raised(below), 0.0)
+    slope = tl.load(settings).to(dtype)
+    total = tl.zeros([ROWS, CHUNK], dtype)
+    first = tl.zeros([ROWS, CHUNK], dtype)
+    square = tl.zeros([ROWS, CHUNK], dtype)
+    for start in range(0, n_classes, CHUNK):
+        x = _chunk(logits, row, start + j, stride, n_rows, n_classes)
+        other = (x > float("-inf")) & (start + j != at[:, None])
+        lower = tl.where(other, _raised(x - top[:, None]) - second[:, None], 0.0)
+        e = tl.where(other, tl.exp(lower * slope), 0.0)
+        total += e
+        first += e * lower
+        square += e * lower * lower
+    total_, safe = tl.sum(total, axis=1), tl.where(some, tl.sum(total, axis=1), 1.0)
+    mean = tl.sum(first, axis=1) / safe
+    spread = tl.sum(square, axis=1) / safe - mean * mean
+    is_row = row < n_rows
+    tl.store(places + row, at, mask=is_row)
+    tl.store(tops + row, top, mask=is_row)
+    tl.store(tops + n_rows + row, tl.where(some, second, float("-inf")), mask=is_row)
+    tl.store(tops + 2 * n_rows + row, total_, mask=is_row)
+    tl.store(tops + 3 * n_rows + row, mean, mask=is_row)
+    tl.store(tops + 4 * n_rows + row, spread, mask=is_row)
+
+
+@triton.jit
+def _softmax_of(tops, row, n_rows):
+    """What `_softmax_kernel` stored; 0 classes but the top behind the last row."""
+    is_row = row < n_rows
+    top = tl.load(tops + row, mask=is_row, other=0.0)
+    below = tl.load(tops + n_rows + row, mask=is_row, other=float("-inf"))
+    total = tl.load(tops + 2 * n_rows + row, mask=is_row, other=0.0)
+    mean = tl.load(tops + 3 * n_rows + row, mask=is_row, other=0.0)
+    spread = tl.load(tops + 4 * n_rows + row, mask=is_row, other=0.0)
     some = below > float("-inf")
     below = tl.where(some, below, 0.0)
-    possible = raw > float("-inf")
-    lower = tl.where(possible, raw - below[:, None], 0.0)
-    e = tl.where(possible, tl.exp(lower * slope), 0.0)
-    total = tl.sum(e, axis=1)
-    safe = tl.where(some, total, 1.0)
-    mean_lower = tl.sum(e * lower, axis=1) / safe
-    spread = tl.sum(e * lower * lower, axis=1) / safe - mean_lower * mean_lower
-    return below, e, total, safe, tl.where(some, below + mean_lower, 0.0), spread, some
+    return top, below, total, tl.where(some, total, 1.0), tl.where(some, below + mean, 0.0), spread, some
+
+
+@triton.jit
+def _label_of(logits, labels, places, top, row, stride, n_rows):
+    """The label's distance to the top, and whether it is the top."""
+    is_row = row < n_rows
+    y = tl.load(labels + row, mask=is_row, other=0).to(tl.int64)
+    own = tl.load(logits + row * stride + y, mask=is_row, other=0.0).to(top.dtype) - top
+    is_top = y == tl.load(places + row, mask=is_row, other=0)
+    return tl.where(own > float("-inf"), _raised(own), own), is_top
 
 
 @triton.jit
@@ -109,8 +157,10 @@ def _log_not(q):
         f = tl.where(doubled, 1.0 - 2.0 * q, -q)
         found = _twice_atanh(f / (2.0 + f))
         return tl.where(doubled, found - LN2, found)
-    near = -q * (1.0 + q * (0.5 + q * (1.0 / 3.0 + q * (0.25 + q * (0.2 + q * (1.0 / 6.0))))))
-    return tl.where(q < 0.0625, near, tl.log(1.0 - q))
+    # -log(1-q) / q by Chebyshev's interpolation, to 1e-8; the logarithm itself takes twice as long.
+    p = -0.5900887 + q * (1.9598706 + q * (-2.4589620 + q * 1.7336119))
+    p = 0.33325517 + q * (0.25195679 + q * (0.17544077 + q * (0.34074646 + q * p)))
+    return -q * (1.0 + q * (0.50000119 + q * p))
 
 
 @triton.jit
@@ -183,52 +233,95 @@ def _add(out, k, width, value, row, weights, n_rows, HAS_WEIGHTS: tl.constexpr):
 
 @triton.jit
 def _temperature_kernel(
-    logits, labels, weights, settings, out, stride, n_rows, n_classes,
-    HAS_WEIGHTS: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
-):  # fmt: skip
-    row, raw, at_label, _ = _load(logits, labels, stride, n_rows, n_classes, ROWS, CLASSES)
-    slope = tl.load(settings).to(raw.dtype)
-    below, _, total, _, mean, spread, some = _weigh(raw, slope)
+    logits, labels, weights, settings, tops, places, out, stride, n_rows, HAS_WEIGHTS: tl.constexpr, ROWS: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    top, below, total, _, mean, spread, some = _softmax_of(tops, row, n_rows)
+    at_label, _ = _label_of(logits, labels, places, top, row, stride, n_rows)
+    slope = tl.load(settings).to(top.dtype)
     rest = tl.where(some, tl.exp(below * slope) * total, 0.0)
-    top = 1.0 / (1.0 + rest)
-    others = rest * top
+    q = 1.0 / (1.0 + rest)
+    others = rest * q
     _add(out, 0, 3, _log1p(rest) - at_label * slope, row, weights, n_rows, HAS_WEIGHTS)
     _add(out, 1, 3, others * mean - at_label, row, weights, n_rows, HAS_WEIGHTS)
-    _add(out, 2, 3, others * (spread + mean * mean * top), row, weights, n_rows, HAS_WEIGHTS)
+    _add(out, 2, 3, others * (spread + mean * mean * q), row, weights, n_rows, HAS_WEIGHTS)
+
+
+@triton.jit
+def _others_kernel(
+    logits, settings, tops, places, sums, stride, n_rows, n_classes,
+    DERIVATIVES: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Behind the focal map, sums over the classes but the top: of p / p_top and its square, or of its derivatives."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    j = tl.arange(0, CHUNK)[None, :]
+    top, below, total, _, raw_mean, spread, some = _softmax_of(tops, row, n_rows)
+    at = tl.load(places + row, mask=row < n_rows, other=0)
+    slope = tl.load(settings).to(top.dtype)
+    gamma = tl.load(settings + 1).to(top.dtype)
+    rest, log_norm, top_log_not_q, top_h = _top(below, total, some, slope)
+    not_top = rest / (1.0 + rest)
+    mean = not_top * raw_mean
+    curvature = mean * mean - not_top * (spread + raw_mean * raw_mean)
+    t_g, t_b, _, _, _ = _top_curve(rest, top_log_not_q, top_h, gamma, raw_mean, spread)
+    factor = 1.0 + gamma * top_h
+    zero = tl.zeros([ROWS, CHUNK], top.dtype)
+    s, s_g, s_b, s_gg, s_gb, s_bb = zero, zero, zero, zero, zero, zero
+    for start in range(0, n_classes, CHUNK):
+        x = _chunk(logits, row, start + j, stride, n_rows, n_classes)
+        raw = _raised(tl.where(start + j == at[:, None], float("-inf"), x) - top[:, None])
+        gap = raw * slope
+        log_q = gap - log_norm[:, None]
+        log_not_q, odds, h, damp = _other(tl.exp(log_q), log_q, gamma)
+        p = tl.exp(gap - gamma * (log_not_q - top_log_not_q[:, None])) * (factor[:, None] * damp)
+        s += p
+        if DERIVATIVES:
+            g, b, gg, gb, bb = _others_curve(log_not_q, odds, h, damp, gamma, raw - mean[:, None], curvature[:, None])
+            g = g - t_g[:, None]
+            b = b - t_b[:, None]
+            s_g += p * g
+            s_b += p * b
+            s_gg += p * (gg + g * g)
+            s_gb += p * (gb + g * b)
+            s_bb += p * (bb + b * b)
+        else:
+            s_g += p * p
+    is_row = row < n_rows
+    tl.store(sums + row, tl.sum(s, axis=1), mask=is_row)
+    tl.store(sums + n_rows + row, tl.sum(s_g, axis=1), mask=is_row)
+    if DERIVATIVES:
+        tl.store(sums + 2 * n_rows + row, tl.sum(s_b, axis=1), mask=is_row)
+        tl.store(sums + 3 * n_rows + row, tl.sum(s_gg, axis=1), mask=is_row)
+        tl.store(sums + 4 * n_rows + row, tl.sum(s_gb, axis=1), mask=is_row)
+        tl.store(sums + 5 * n_rows + row, tl.sum(s_bb, axis=1), mask=is_row)
 
 
 @triton.jit
 def _focal_kernel(
-    logits, labels, weights, settings, out, stride, n_rows, n_classes,
-    HAS_WEIGHTS: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
+    logits, labels, weights, settings, tops, places, sums, out, stride, n_rows,
+    HAS_WEIGHTS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    row, raw, at_label, is_top = _load(logits, labels, stride, n_rows, n_classes, ROWS, CLASSES)
-    slope = tl.load(settings).to(raw.dtype)
-    gamma = tl.load(settings + 1).to(raw.dtype)
-    below, e, total, safe, raw_mean, spread, some = _weigh(raw, slope)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    is_row = row < n_rows
+    top, below, total, safe, raw_mean, spread, some = _softmax_of(tops, row, n_rows)
+    at_label, is_top = _label_of(logits, labels, places, top, row, stride, n_rows)
+    slope = tl.load(settings).to(top.dtype)
+    gamma = tl.load(settings + 1).to(top.dtype)
     rest, log_norm, top_log_not_q, top_h = _top(below, total, some, slope)
     not_top = rest / (1.0 + rest)
     mean = not_top * raw_mean
     curvature = mean * mean - not_top * (spread + raw_mean * raw_mean)
     t_g, t_b, t_gg, t_gb, t_bb = _top_curve(rest, top_log_not_q, top_h, gamma, raw_mean, spread)
-
-    possible = e > 0.0
-    raw = tl.where(possible, raw, 0.0)
-    gap = raw * slope
-    log_not_q, odds, h, damp = _other(e * (not_top / safe)[:, None], gap - log_norm[:, None], gamma)
-    p = tl.exp(gap - gamma * (log_not_q - top_log_not_q[:, None])) * ((1.0 + gamma * top_h)[:, None] * damp)
-    p = tl.where(possible, p, 0.0)
-    g, b, gg, gb, bb = _others_curve(log_not_q, odds, h, damp, gamma, raw - mean[:, None], curvature[:, None])
-    g = g - t_g[:, None]
-    b = b - t_b[:, None]
-    w = tl.sum(p, axis=1)
+    w = tl.load(sums + row, mask=is_row, other=0.0)
     norm = 1.0 / (1.0 + w)
-    mean_g = tl.sum(p * g, axis=1) * norm
-    mean_b = tl.sum(p * b, axis=1) * norm
-    mean_gg = (tl.sum(p * (gg + g * g), axis=1) - w * t_gg) * norm - mean_g * mean_g
-    mean_gb = (tl.sum(p * (gb + g * b), axis=1) - w * t_gb) * norm - mean_g * mean_b
-    mean_bb = (tl.sum(p * (bb + b * b), axis=1) - w * t_bb) * norm - mean_b * mean_b
-
+    mean_g = tl.load(sums + n_rows + row, mask=is_row, other=0.0) * norm
+    mean_b = tl.load(sums + 2 * n_rows + row, mask=is_row, other=0.0) * norm
+    sum_gg = tl.load(sums + 3 * n_rows + row, mask=is_row, other=0.0)
+    sum_gb = tl.load(sums + 4 * n_rows + row, mask=is_row, other=0.0)
+    sum_bb = tl.load(sums + 5 * n_rows + row, mask=is_row, other=0.0)
+    mean_gg = (sum_gg - w * t_gg) * norm - mean_g * mean_g
+    mean_gb = (sum_gb - w * t_gb) * norm - mean_g * mean_b
+    mean_bb = (sum_bb - w * t_bb) * norm - mean_b * mean_b
     y_raw, y_log, y_odds, y_h, y_damp, y_possible = _label(at_label, is_top, below, safe, rest, log_norm, gamma, slope)
     g, b, gg, gb, bb = _others_curve(y_log, y_odds, y_h, y_damp, gamma, y_raw - mean, curvature)
     gap_y = _focal_gap(y_raw, y_log, y_h, y_possible, is_top, top_log_not_q, top_h, gamma, slope)
@@ -241,93 +334,96 @@ def _focal_kernel(
 
 
 @triton.jit
-def _predict_kernel(
-    logits, labels, settings, log_p, confidence, squares, stride, n_rows, n_classes, n_gammas,
-    ROWS: tl.constexpr, CLASSES: tl.constexpr,
-):  # fmt: skip
-    row, raw, at_label, is_top = _load(logits, labels, stride, n_rows, n_classes, ROWS, CLASSES)
-    slope = tl.load(settings).to(raw.dtype)
-    below, e, total, safe, _, _, some = _weigh(raw, slope)
+def _predict_kernel(logits, labels, settings, tops, places, sums, out, stride, n_rows, ROWS: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    is_row = row < n_rows
+    top, below, total, safe, _, _, some = _softmax_of(tops, row, n_rows)
+    at_label, is_top = _label_of(logits, labels, places, top, row, stride, n_rows)
+    slope = tl.load(settings).to(top.dtype)
+    gamma = tl.load(settings + 1).to(top.dtype)
     rest, log_norm, top_log_not_q, top_h = _top(below, total, some, slope)
-    possible = e > 0.0
-    gap = tl.where(possible, raw * slope, 0.0)
-    scale = (rest / (1.0 + rest) / safe)[:, None]
-    q, log_q = e * scale, gap - log_norm[:, None]
-    apart = _log_not(q) - top_log_not_q[:, None]
-    for k in range(n_gammas):
-        gamma = tl.load(settings + 1 + k).to(raw.dtype)
-        rest_q = 1.0 - q
-        damp = rest_q / (rest_q - gamma * log_q * q)  # 1/(1 + γ h(q))
-        p = tl.exp(gap - gamma * apart) * ((1.0 + gamma * top_h)[:, None] * damp)
-        p = tl.where(possible, p, 0.0)
-        w = tl.sum(p, axis=1)
-        norm = 1.0 / (1.0 + w)
-        y_raw, y_log, _, y_h, _, y_possible = _label(at_label, is_top, below, safe, rest, log_norm, gamma, slope)
-        gap_y = _focal_gap(y_raw, y_log, y_h, y_possible, is_top, top_log_not_q, top_h, gamma, slope)
-        at = k * n_rows + row
-        tl.store(log_p + at, gap_y - _log1p(w), mask=row < n_rows)
-        tl.store(confidence + at, norm, mask=row < n_rows)
-        tl.store(squares + at, (1.0 + tl.sum(p * p, axis=1)) * norm * norm, mask=row < n_rows)
-
-
-@triton.jit
-def _inspect_kernel(logits, labels, correct, out, stride, n_rows, n_classes, ROWS: tl.constexpr, CLASSES: tl.constexpr):
-    row, raw, _, is_top = _load(logits, labels, stride, n_rows, n_classes, ROWS, CLASSES)
-    tl.store(correct + row, is_top, mask=row < n_rows)
-    distance = -tl.sum(tl.where(raw > float("-inf"), raw, 0.0), axis=1)
-    _add(out, 0, 1, distance, row, out, n_rows, False)
+    y_raw, y_log, _, y_h, _, y_possible = _label(at_label, is_top, below, safe, rest, log_norm, gamma, slope)
+    gap_y = _focal_gap(y_raw, y_log, y_h, y_possible, is_top, top_log_not_q, top_h, gamma, slope)
+    w = tl.load(sums + row, mask=is_row, other=0.0)
+    squares = tl.load(sums + n_rows + row, mask=is_row, other=0.0)
+    norm = 1.0 / (1.0 + w)
+    tl.store(out + row, gap_y - _log1p(w), mask=is_row)
+    tl.store(out + n_rows + row, norm, mask=is_row)
+    tl.store(out + 2 * n_rows + row, (1.0 + squares) * norm * norm, mask=is_row)
 
 
 def usable(logits: Any) -> bool:
-    """Whether these logits can be given to the fused passes."""
-    return bool(logits.is_cuda and logits.stride(-1) == 1 and logits.shape[-1] <= MAX_CLASSES)
+    """Whether these logits can be given to the kernels."""
+    return bool(logits.is_cuda and logits.stride(-1) == 1)
 
 
 def plan(logits: Any) -> Plan:
     """All rows at once."""
-    precision = torch.finfo(torch.float64 if logits.dtype == torch.float64 else torch.float32).eps
     n_rows, n_classes = map(int, logits.shape)
-    return Plan(n_rows * n_classes, 1, float(precision), has_affine=n_classes <= MAX_AFFINE)
+    precision = float(torch.finfo(_precision(logits)).eps)
+    return Plan(n_rows * n_classes, 1, precision, has_affine=n_classes <= MAX_AFFINE)
 
 
 def temperature(x: Tensor, y: Tensor, weight: Tensor | None, slope: float, *, rough: bool = False) -> Tensor:
     """See `Engine.temperature`."""
-    return _sums(_temperature_kernel, 3, x, y, weight, slope)
+    settings = _on_device(x, slope)
+    return _sums(_temperature_kernel, 3, x, y, weight, settings, *_softmax(x, settings))
 
 
 def focal(x: Tensor, y: Tensor, weight: Tensor | None, gamma: float, slope: float, *, rough: bool = False) -> Tensor:
     """See `Engine.focal`."""
-    return _sums(_focal_kernel, 6, x, y, weight, slope, gamma)
+    settings = _on_device(x, slope, gamma)
+    found = _softmax(x, settings)
+    return _sums(_focal_kernel, 6, x, y, weight, settings, *found, _others(x, settings, *found, derivatives=True))
 
 
 def predict(x: Tensor, y: Tensor, gammas: tuple[float, ...], slope: float, *, rough: bool = False) -> Tensor:
     """See `Engine.predict`."""
-    grid, tile = tile_of(x)
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    out = torch.empty(3, len(gammas), len(x), dtype=dtype, device=x.device)
-    settings = _on_device(x, slope, *gammas)
-    _predict_kernel[grid](x, y.contiguous(), settings, *out, x.stride(0), *x.shape, len(gammas), **tile)
-    return out
+    out = torch.empty(len(gammas), 3, len(x), dtype=_precision(x), device=x.device)
+    found = _softmax(x, _on_device(x, slope))
+    grid = (triton.cdiv(len(x), ROWS_AT_ONCE),)
+    for gamma, part in zip(gammas, out, strict=True):
+        settings = _on_device(x, slope, gamma)
+        sums = _others(x, settings, *found, derivatives=False)
+        _predict_kernel[grid](x, y.contiguous(), settings, *found, sums, part, x.stride(0), len(x), ROWS=ROWS_AT_ONCE)
+    return out.transpose(0, 1)
 
 
 def inspect(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """See `Engine.inspect`."""
-    grid, tile = tile_of(x)
-    correct = torch.empty(len(x), dtype=torch.bool, device=x.device)
-    out = torch.empty(*grid, 1, dtype=torch.float64, device=x.device)
-    _inspect_kernel[grid](x, y.contiguous(), correct, out, x.stride(0), *x.shape, **tile)
-    return correct, out.sum()
+    """See `Engine.inspect`; where all weights are 1, the sum and the mean are those of the distances."""
+    (_, below, count, mean, _), places = _softmax(x, _on_device(x, 0.0))
+    distance = torch.where(count > 0.0, -count.double() * (below.double() + mean.double()), 0.0)
+    return places == y, distance.sum()
 
 
-def _sums(kernel: Any, width: int, x: Tensor, y: Tensor, weight: Tensor | None, *settings: float) -> Tensor:
-    grid, tile = tile_of(x)
+def _softmax(x: Tensor, settings: Tensor) -> tuple[Tensor, Tensor]:
+    grid, tile = _tile(x)
+    tops = torch.empty(5, len(x), dtype=_precision(x), device=x.device)
+    places = torch.empty(len(x), dtype=torch.int32, device=x.device)
+    _softmax_kernel[grid](x, settings, tops, places, x.stride(0), *x.shape, **tile)
+    return tops, places
+
+
+def _others(x: Tensor, settings: Tensor, tops: Tensor, places: Tensor, *, derivatives: bool) -> Tensor:
+    grid, tile = _tile(x)
+    sums = torch.empty(6 if derivatives else 2, len(x), dtype=tops.dtype, device=x.device)
+    _others_kernel[grid](x, settings, tops, places, sums, x.stride(0), *x.shape, DERIVATIVES=derivatives, **tile)
+    return sums
+
+
+def _sums(kernel: Any, width: int, x: Tensor, y: Tensor, weight: Tensor | None, *found: Tensor) -> Tensor:
+    """The sums of a kernel that finishes what was found of each row."""
+    grid = (triton.cdiv(len(x), ROWS_AT_ONCE),)
     out = torch.empty(*grid, width, dtype=torch.float64, device=x.device)
     weights = out if weight is None else weight.contiguous()
     kernel[grid](
-        x, y.contiguous(), weights, _on_device(x, *settings), out, x.stride(0), *x.shape,
-        HAS_WEIGHTS=weight is not None, **tile,
-    )  # fmt: skip
+        x, y.contiguous(), weights, *found, out, x.stride(0), len(x), HAS_WEIGHTS=weight is not None, ROWS=ROWS_AT_ONCE
+    )
     return out.sum(0)
+
+
+def _precision(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def _on_device(x: Tensor, *settings: float) -> Tensor:
@@ -335,8 +431,8 @@ def _on_device(x: Tensor, *settings: float) -> Tensor:
     return torch.tensor(settings, dtype=torch.float64).to(x.device)
 
 
-def tile_of(x: Tensor) -> tuple[tuple[int], dict[str, int]]:
-    """How many programs, the tile of each, and its warps."""
-    classes = triton.next_power_of_2(x.shape[-1])
-    rows = max(1, TILE // classes)
-    return (triton.cdiv(len(x), rows),), {"ROWS": rows, "CLASSES": classes, "num_warps": max(4, classes >> 10)}
+def _tile(x: Tensor) -> tuple[tuple[int], dict[str, int]]:
+    """How many programs, and the tile of each."""
+    chunk = min(MAX_CHUNK, triton.next_power_of_2(x.shape[-1]))
+    rows = max(1, TILE // chunk)
+    return (triton.cdiv(len(x), rows),), {"ROWS": rows, "CHUNK": chunk, "num_warps": NUM_WARPS}

@@ -7,12 +7,14 @@ computed of a row alone is done for many rows at a time.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra import libdevice
 
 from refocal._validation import LARGE
 from refocal.engine.array_engine import LARGE_SINGLE, split, vector
@@ -22,12 +24,36 @@ from refocal.engine.triton_affine import MAX_CLASSES as MAX_AFFINE
 __all__ = ["focal", "inspect", "plan", "predict", "split", "temperature", "usable", "vector"]
 
 # Classes that a program looks at together, and entries of a tile: several rows where rows are short.
-MAX_CHUNK, TILE, NUM_WARPS = 1 << 10, 1 << 10, 1
+MAX_CHUNK, TILE, NUM_WARPS = 1 << 8, 1 << 9, 1
 # Rows whose sums are finished together.
 ROWS_AT_ONCE = 128
 
 LN2 = tl.constexpr(0.6931471805599453)
 FAR, FAR_SINGLE = tl.constexpr(LARGE), tl.constexpr(LARGE_SINGLE)
+
+
+# The interpreter knows nothing of a GPU's own functions.
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+
+
+@triton.jit
+def _exp(x):
+    """The exponential function; in single precision, with small results rounded to 0."""
+    if INTERPRETED:
+        return tl.exp(x)
+    if x.dtype == tl.float64:
+        return tl.exp(x)
+    return libdevice.fast_expf(x)
+
+
+@triton.jit
+def _inverse(x):
+    """1/x; in single precision, to the last bit but one."""
+    if INTERPRETED:
+        return 1.0 / x
+    if x.dtype == tl.float64:
+        return 1.0 / x
+    return libdevice.fast_dividef(x * 0.0 + 1.0, x)
 
 
 @triton.jit
@@ -100,7 +126,7 @@ def _softmax_kernel(logits, settings, tops, places, stride, n_rows, n_classes, R
         x = _chunk(logits, row, start + j, stride, n_rows, n_classes)
         other = (x > float("-inf")) & (start + j != at[:, None])
         lower = tl.where(other, _raised(x - top[:, None]) - second[:, None], 0.0)
-        e = tl.where(other, tl.exp(lower * slope), 0.0)
+        e = tl.where(other, _exp(lower * slope), 0.0)
         total += e
         first += e * lower
         square += e * lower * lower
@@ -169,7 +195,7 @@ def _other(q, log_q, gamma):
     rest = 1.0 - q
     low = -log_q * q
     bent = rest + gamma * low
-    both = 1.0 / (rest * bent)
+    both = _inverse(rest * bent)
     per_rest = both * bent
     return _log_not(q), q * per_rest, low * per_rest, rest * rest * both
 
@@ -272,8 +298,8 @@ def _others_kernel(
         raw = _raised(tl.where(start + j == at[:, None], float("-inf"), x) - top[:, None])
         gap = raw * slope
         log_q = gap - log_norm[:, None]
-        log_not_q, odds, h, damp = _other(tl.exp(log_q), log_q, gamma)
-        p = tl.exp(gap - gamma * (log_not_q - top_log_not_q[:, None])) * (factor[:, None] * damp)
+        log_not_q, odds, h, damp = _other(_exp(log_q), log_q, gamma)
+        p = _exp(gap - gamma * (log_not_q - top_log_not_q[:, None])) * (factor[:, None] * damp)
         s += p
         if DERIVATIVES:
             g, b, gg, gb, bb = _others_curve(log_not_q, odds, h, damp, gamma, raw - mean[:, None], curvature[:, None])

@@ -64,5 +64,5 @@ def recommendation(evaluation: Evaluation) -> str:
         1: f"It is better than {second.name} beyond chance",
         -1: f"{capital(second.name)} is better beyond chance",
     }[side]
-    difference = f"{gap.difference:+.4f}".replace("-", "−")
+    difference = f"{gap.difference:+.4f}".replace("-", "−") if abs(gap.difference) >= 5e-5 else "below 0.0001"
     return f"{said} {words} (difference of log-loss {difference}, {p_value_text(gap.p_value)})."

@@ -8,6 +8,7 @@ from collections import Counter
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # compiled in half the time, for a few rows each
 
 import hypothesis
 import pytest

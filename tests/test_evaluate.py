@@ -221,7 +221,7 @@ def test_probabilities_are_evaluated_as_such():
 
 @pytest.mark.slow
 def test_every_registered_method_is_compared():
-    validation, test = split(rows(600))
+    validation, test = split(rows(300))
     seen = []
     found = compare(
         validation, test, "all", n_resamples=2, progress=lambda done, total, words: seen.append((done, total))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from helpers import python_blocks
+from refocal.cli.run import run
 
 pytestmark = pytest.mark.slow
 
@@ -26,11 +29,19 @@ def losses_of(printed):
     return tuple(map(float, found.groups()))
 
 
+def refocal_in_this_process(command, check):
+    """What `python -m refocal ...` does, without another start; tests/cli has that."""
+    assert command[:3] == [sys.executable, "-m", "refocal"]
+    assert check
+    assert run(command[3:]) == 0
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path, capsys, tmp_path, monkeypatch):
     if path.stem == "published_table" and not (ROOT / "paper").exists():
         pytest.skip("the source archive has no paper/results")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "run", refocal_in_this_process)
     runpy.run_path(str(path), run_name="__main__")
     before, after = losses_of(capsys.readouterr().out)
     assert after < before

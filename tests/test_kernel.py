@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import shlex
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -274,24 +272,6 @@ def test_the_build_says_why_there_is_no_kernel(monkeypatch, tmp_path):
     monkeypatch.setenv("REFOCAL_NO_KERNEL", "1")
     assert build.compile_kernel() == "REFOCAL_NO_KERNEL is set"
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: the kernel is not compiled")
-def test_the_compiler_has_no_complaint(tmp_path):
-    build = build_script()
-    warnings = ["-Wall", "-Wextra", "-Wno-psabi"]  # psabi: vectors are passed to inlined functions alone
-    command = [
-        shutil.which("cc"),
-        *build.FLAGS,
-        *warnings,
-        *map(str, build.SOURCES),
-        "-o",
-        str(tmp_path / "k.so"),
-        "-lm",
-    ]
-    made = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
-    assert made.stderr == ""
 
 
 def test_every_half_precision_number_is_widened_exactly():

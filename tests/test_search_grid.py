@@ -199,7 +199,8 @@ def test_many_rows_in_memory_are_looked_at_by_way_of_a_sample(objective, monkeyp
 @pytest.mark.parametrize("table", [grid.TABLE, 0], ids=["all rows", "sample"])
 def test_with_many_rows_the_optimum_by_log_loss_is_a_candidate(seed, table, monkeypatch):
     monkeypatch.setattr(grid, "TABLE", table)
-    logits, labels = draw_logits(search.MANY_ROWS, 3, seed, scale=3.0, temperature=1.7)
+    monkeypatch.setattr(search, "MANY_ROWS", 8000)
+    logits, labels = draw_logits(8000, 3, seed, scale=3.0, temperature=1.7)
     models = (FocalTemperatureScaling(), TemperatureScaling(), FocalTemperatureScaling(objective="nll"))
     scores = []
     for model in models:

@@ -90,8 +90,7 @@ def remote_requests(driver):
     return [url for url in sent if not url.startswith(("file:", "data:", "about:", "blob:"))]
 
 
-@pytest.mark.parametrize("width", [400, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
 def test_pages_fit_the_screen_and_ask_nobody(browser, site, width, scheme):
     for name in [*PAGES, "live/report.html", "live/explorer.html"]:
         driver = browser(site / name, width=width, scheme=scheme)

@@ -23,6 +23,8 @@ from refocal import (
     metrics,
 )
 from refocal.calibrators._logistic import fit_logistic
+from refocal.calibrators.spline import Splines
+from refocal.engine import c_engine
 
 NOTHING = 1e-9
 # What every probability is mixed with at most, so that none is 0: a thousandth of a row.
@@ -164,6 +166,33 @@ def test_splines_rise_even_if_the_labels_fall():
     gap = np.linspace(-50, 50, 1001)
     log_p = fitted.predict_log_proba(np.stack([-gap / 2, gap / 2], axis=1))
     assert np.all(np.diff(log_p[:, 1] - log_p[:, 0]) >= -1e-12)
+
+
+@pytest.mark.parametrize("n_rows", [1, 7, 200])
+def test_the_loss_of_a_spline_has_the_derivatives_that_it_says(n_rows, monkeypatch):
+    rng = np.random.default_rng(0)
+    score, weight, target = 3.0 * rng.normal(size=n_rows), rng.uniform(size=n_rows), rng.uniform(size=n_rows)
+    knots, theta = np.array([-2.0, 0.0, 0.5, 3.0]), rng.uniform(0.3, 2.0, size=5)
+    pull, pull_by_arrays = np.empty(n_rows), np.empty(n_rows)
+
+    def loss(theta, score=score):
+        eta = Splines(knots, score).values(theta)
+        return float(weight @ (np.logaddexp(0.0, eta) - target * eta))
+
+    found = Splines(knots, score).loss(theta, target, weight, pull)
+    monkeypatch.setattr(c_engine, "_library", lambda: None)
+    by_arrays = Splines(knots, score).loss(theta, target, weight, pull_by_arrays)
+    for mine, other in zip((*found, pull), (*by_arrays, pull_by_arrays), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-11, atol=1e-12)
+    assert found.value == pytest.approx(loss(theta), rel=1e-12)
+    step = 1e-4 * np.eye(5)
+    slope = [(loss(theta + s) - loss(theta - s)) / 2e-4 for s in step]
+    np.testing.assert_allclose(found.gradient, slope, rtol=1e-6, atol=1e-7)
+    gradient = lambda at: Splines(knots, score).loss(at, target, weight).gradient
+    bend = [(gradient(theta + s) - gradient(theta - s)) / 2e-4 for s in step]
+    np.testing.assert_allclose(found.hessian, bend, rtol=1e-5, atol=1e-6)
+    first = 1e-5 * (np.arange(n_rows) == 0)
+    assert pull[0] == pytest.approx((loss(theta, score + first) - loss(theta, score - first)) / 2e-5, abs=1e-7)
 
 
 def test_the_fit_of_coefficients_is_the_minimum():

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from refocal._arrays import Vector, row_blocks
-from refocal.calibrators._logistic import Target, fit_line, near, platt_targets, softplus, student
+from refocal.calibrators._logistic import Found, Target, fit_line, near, platt_targets, softplus, student
 from refocal.calibrators.spline import Prior, Spline, Splines
 from refocal.engine import Block
 from refocal.engine.block import Predictions
@@ -144,7 +144,7 @@ def _look(rows: Block, point: Vector) -> _Looks:
 
 def _move(rows: Block, point: Vector) -> Vector:
     """Where from a point the log-loss behind the best curve is least, as far as the look from the point reaches."""
-    looks, weight, correct = _look(rows, point), _weight(rows), rows.correct
+    looks, weight, correct = _look(rows, point), _weight(rows), rows.correct.astype(np.float64)
     first = fit_curve(looks.value[0], correct, weight)
     if first is None:
         return np.zeros(2)
@@ -153,16 +153,13 @@ def _move(rows: Block, point: Vector) -> Vector:
     def cost(move: Vector) -> tuple[float, Vector]:
         nonlocal theta
         (odds, share), slope = looks.at(move)
-        splines = Splines(first.knots, odds)
-        theta = splines.fit(correct, weight, prior, theta)
+        splines, pull = Splines(first.knots, odds), np.empty(rows.n_rows)
         # The curve is at its best, so that the slope of the loss is that behind a curve which stays.
-        curved, off = splines.values(theta), theta - splines.identity
-        soft = softplus(curved)
-        pull = weight * (np.exp(curved - soft) - correct) * splines.slope(theta)
+        found = splines.fit(correct, weight, prior, theta, pull)
+        theta = found.theta
         drawn, drawn_slope = _prior(point + move)
-        value = weight @ (soft - correct * curved - share) + 0.5 * off @ splines.penalty(prior) @ off + drawn
         gradient = slope[:, 0] @ pull - slope[:, 1] @ weight + drawn_slope
-        return float(value) / rows.total_weight, gradient / rows.total_weight
+        return (found.value - float(weight @ share) + drawn) / rows.total_weight, gradient / rows.total_weight
 
     bounds = np.clip(BOUNDS - point[:, None], -REACH, REACH)
     found: Vector = minimize(cost, np.zeros(2), jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-8}).x
@@ -206,23 +203,20 @@ def fit_curve(odds: Vector, target: Target, weight: Vector) -> Curve | None:
     splines, theta = Splines(knots, odds), None
     thetas, found = [], []
     for strength in reversed(STRENGTHS):
-        theta = splines.fit(target, weight, _times(strength), theta)
+        prior = _times(strength)
+        best = splines.fit(target, weight, prior, theta)
+        theta = best.theta
         thetas.append(theta)
-        found.append(evidence(splines, theta, target, weight, splines.penalty(_times(strength))))
+        found.append(evidence(best, splines.penalty(prior)))
     share = np.exp(np.array(found) - max(found))
     share /= share.sum()
     strength = math.exp(share @ np.log(STRENGTHS[::-1]))
     return Curve(knots, share @ np.stack(thetas), strength)
 
 
-def evidence(splines: Splines, theta: Vector, target: Target, weight: Vector, penalty: Vector) -> float:
-    """The logarithm of the evidence for a prior, at the curve that is best with it."""
-    eta, off = splines.values(theta), theta - splines.identity
-    soft = softplus(eta)
-    curvature = weight * np.exp(eta - 2.0 * soft)
-    hessian = (splines.features * curvature[:, None]).T @ splines.features + penalty
-    volume = np.linalg.slogdet(hessian)[1] - np.linalg.slogdet(penalty)[1]
-    return float(weight @ (target * eta - soft) - 0.5 * off @ penalty @ off - 0.5 * volume)
+def evidence(found: Found, penalty: Vector) -> float:
+    """The logarithm of the evidence for a prior, from the curve that is best with it."""
+    return -found.value - 0.5 * float(np.linalg.slogdet(found.hessian)[1] - np.linalg.slogdet(penalty)[1])
 
 
 def _times(strength: float) -> Prior:

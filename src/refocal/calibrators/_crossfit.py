@@ -16,6 +16,7 @@ from refocal.engine import Block, Dataset
 from refocal.fitting.lbfgs import Ends
 from refocal.fitting.newton import newton_temperature
 from refocal.maps import steps
+from refocal.maps.affine import transform
 from refocal.maps.steps import Chain, KeepTop, Step
 
 # Less than so many rows are not divided further.
@@ -150,8 +151,18 @@ def out_of_fold(
             others = with_features(rows, ~held_out, recipes[0].kind, temperature)
         scalings = fit_scalings(others, recipes, COARSE, temperature=temperature)
         for scores, scaling in zip(found, scalings, strict=True):
-            scores[there] = Chain((scaling.step(order_preserving=order_preserving),)).scores(rows.logits[there])
+            scores[there] = _scores(rows, there, scaling, order_preserving)
     return found
+
+
+def _scores(rows: Block, some: Array, scaling: Scaling, order_preserving: bool) -> Array:
+    """What a scaling makes of some rows, of their features where these are known."""
+    step, z = scaling.step(order_preserving=order_preserving), rows.memo.get((scaling.kind, scaling.temperature))
+    if z is None or not isinstance(step, steps.Affine):
+        return Chain((step,)).scores(rows.logits[some])
+    found = transform(z[some], step.weights, step.intercept)
+    # What lies this far below the top may have been -inf, and stays it.
+    return np.where(rows.logits[some] == -np.inf, -np.inf, found) if np.isneginf(rows.logits.min()) else found
 
 
 def losses(rows: Block, scores: Array, gamma: float = 0.0, temperature: float = 1.0) -> Vector:

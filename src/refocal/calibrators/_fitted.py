@@ -10,6 +10,7 @@ import numpy as np
 
 from refocal._arrays import Array, namespace, on_gpu, row_blocks, to_numpy
 from refocal.engine import Block, Dataset, Predictions
+from refocal.engine.apply import apply
 from refocal.engine.array_engine import GPU_PART
 from refocal.engine.scoring import describe
 from refocal.fitting import Solution, Surface
@@ -97,7 +98,24 @@ def predictions_of(chain: Chain, block: Block) -> tuple[Predictions, Array]:
         return block.predictions_there((gamma,), temperature)[0], block.correct_there
     parts = []
     for rows in row_blocks(block.n_rows, block.n_classes, GPU_PART if on_gpu(block.logits) else ENTRIES):
-        part = Block(first.scores(block.logits[rows, :]), block.labels[rows])
-        parts.append((*part.predictions_there((gamma,), temperature)[0], part.correct_there))
-    *found, correct = (namespace(*column).concat(column) for column in zip(*parts, strict=True))
-    return Predictions(*found), block.correct_there if chain.keeps_order else correct
+        found = _compiled(chain, block.logits[rows, :], block.labels[rows])
+        if found is None:
+            part = Block(first.scores(block.logits[rows, :]), block.labels[rows])
+            found = (*part.predictions_there((gamma,), temperature)[0], part.correct_there)
+        parts.append(found)
+    *columns, correct = (namespace(*column).concat(column) for column in zip(*parts, strict=True))
+    return Predictions(*columns), block.correct_there if chain.keeps_order else correct
+
+
+def _compiled(chain: Chain, logits: Array, labels: Array) -> tuple[Array, ...] | None:
+    """The same of a few rows from probabilities by the compiled engine; None where it does not know all steps."""
+    if not isinstance(logits, np.ndarray) or chain.program.before.steps:
+        return None
+    found = apply(chain, logits.astype(np.float64))
+    if found is None:
+        return None
+    p = found.probabilities
+    at_label = p[np.arange(len(labels)), labels]
+    if not at_label.all():  # it rounds to 0, but its logarithm does not
+        return None
+    return np.log(at_label), p.max(axis=1), np.einsum("ij,ij->i", p, p), p.argmax(axis=1) == labels

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,8 +21,9 @@ TINY = 1e-9
 FAR = 30.0
 # The smallest slope of an increasing line, over the range of its scores.
 LEAST_RISE = 1e-3
-# The fit ends when a step is expected to gain less than this share of the loss.
-SMALL_GAIN = 1e-13
+# A step that promises less than this share of the loss is the last one, since Newton's method converges quadratically;
+# one that promises less than the second is not worth taking.
+SMALL_GAIN, NO_GAIN = 1e-10, 1e-13
 # The deviation of the prior of log slope, the degrees of freedom of Student priors, and the relative change of
 # a slope that ends its search.
 SLOPE_DEVIATION, FREEDOM, SMALL_MOVE = 1.0, 6.0, 1e-6
@@ -28,6 +32,22 @@ SLOPE_DEVIATION, FREEDOM, SMALL_MOVE = 1.0, 6.0, 1e-6
 def softplus(x: Vector) -> Vector:
     """log(1 + exp(x)); minus it is the logarithm of a probability whose log-odds are -x."""
     return np.asarray(array_softplus(np, x))
+
+
+class Loss(NamedTuple):
+    """A loss with its gradient and Hessian in a few coefficients."""
+
+    value: float
+    gradient: Vector
+    hessian: Vector
+
+
+class Found(NamedTuple):
+    """The coefficients of least loss, the loss, and its Hessian close to them."""
+
+    theta: Vector
+    value: float
+    hessian: Vector
 
 
 def fit_logistic(
@@ -42,42 +62,63 @@ def fit_logistic(
     """The θ ≥ lower that minimises Σ w·(log(1+exp(η)) - y·η) + ½(θ-prior)ᵀ·penalty·(θ-prior), η = features·θ.
 
     Targets y are 0 or 1, or shares between the two. The search begins at `start`, or else at the prior.
+    """
+
+    def loss(theta: Vector) -> Loss:
+        eta = features @ theta
+        soft = softplus(eta)
+        p = np.exp(eta - soft)
+        curvature = weight * p * np.exp(-soft)
+        hessian = (features * curvature[:, None]).T @ features
+        return Loss(float(weight @ (soft - target * eta)), features.T @ (weight * (p - target)), hessian)
+
+    return fit_with_prior(loss, prior, penalty, lower, start).theta
+
+
+def fit_with_prior(
+    loss: Callable[[Vector], Loss], prior: Vector, penalty: Vector, lower: Vector, start: Vector | None = None
+) -> Found:
+    """The θ ≥ lower that minimises a convex loss plus ½(θ-prior)ᵀ·penalty·(θ-prior).
 
     By Newton's method on the coefficients that are not held by their bound (projected Newton, Bertsekas 1982), with
-    steps halved until the loss decreases. The loss is convex, and strictly so where the penalty is positive definite.
+    steps halved until the loss falls; the last one, which promises next to nothing, is taken unseen.
     """
+
+    def penalised(theta: Vector) -> Loss:
+        (value, gradient, hessian), off = loss(theta), theta - prior
+        drawn = penalty @ off
+        return Loss(value + 0.5 * float(off @ drawn), gradient + drawn, hessian + penalty)
+
     theta = np.maximum(prior if start is None else start, lower)
-    value, eta, soft = _loss(theta, features, target, weight, prior, penalty)
+    here = penalised(theta)
     for _ in range(MAX_STEPS):
-        p = np.exp(eta - soft)
-        gradient = features.T @ (weight * (p - target)) + penalty @ (theta - prior)
-        hessian = (features * (weight * p * np.exp(-soft))[:, None]).T @ features + penalty
-        held = (theta <= lower) & (gradient > 0.0)
-        step = np.zeros_like(theta)
-        step[~held] = -np.linalg.solve(hessian[np.ix_(~held, ~held)], gradient[~held])
-        gain = -float(gradient @ step)
-        if gain <= SMALL_GAIN * (abs(value) + 1.0):
-            return theta
+        held = (theta <= lower) & (here.gradient > 0.0)
+        step = _newton_step(here, held)
+        gain = -float(here.gradient @ step)
+        tried = theta + step
+        if gain <= SMALL_GAIN * (abs(here.value) + 1.0) and not np.any(tried < lower):
+            return Found(tried, here.value - 0.5 * gain, here.hessian)
+        if gain <= NO_GAIN * (abs(here.value) + 1.0):
+            return Found(theta, here.value, here.hessian)
         size = 1.0
         while size > 1e-10:
             tried = np.maximum(theta + size * step, lower)
-            found = _loss(tried, features, target, weight, prior, penalty)
-            if found[0] < value:
+            new = penalised(tried)
+            if new.value < here.value:
                 break
             size *= 0.5
         else:  # the gain is smaller than the rounding of the loss
-            return theta
-        theta, (value, eta, soft) = tried, found
+            return Found(theta, here.value, here.hessian)
+        theta, here = tried, new
     raise ConvergenceError(f"The coefficients of a calibration curve did not settle in {MAX_STEPS} steps.")
 
 
-def _loss(
-    theta: Vector, features: Vector, target: Target, weight: Vector, prior: Vector, penalty: Vector
-) -> tuple[float, Vector, Vector]:
-    """The loss with η and log(1+exp(η)) of every row."""
-    eta = features @ theta
-    soft, off = softplus(eta), theta - prior
-    return float(weight @ (soft - target * eta) + 0.5 * off @ penalty @ off), eta, soft
+def _newton_step(here: Loss, held: NDArray[np.bool_]) -> Vector:
+    if not held.any():
+        return np.asarray(-np.linalg.solve(here.hessian, here.gradient))
+    step, free = np.zeros(len(held)), ~held
+    step[free] = -np.linalg.solve(here.hessian[np.ix_(free, free)], here.gradient[free])
+    return step
 
 
 def platt_targets(is_class: NDArray[np.bool_], weight: Vector) -> Vector:

@@ -19,6 +19,7 @@ from refocal.calibrators._crossfit import (
     MIN_ROWS,
     TEMPERATURE,
     VECTOR,
+    Recipe,
     fit_scalings,
     folds,
     losses,
@@ -152,26 +153,26 @@ class AutoCalibration(HasFocalPoint, Calibrator):
     ) -> tuple[tuple[Step, ...], dict[str, Any]]:
         keep = bool(self.order_preserving)
         temperature = newton_temperature(whole).temperature
-        recipes, finalists = [TEMPERATURE], [0]
+        recipes: list[Recipe] = [TEMPERATURE]
         blocks: list[Block] = [Tempered(rows, temperature)]
         if not only_temperature:
             enough = rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2
-            recipes += [VECTOR, *(MATRICES if enough else ())]
+            tried = [VECTOR, *(MATRICES if enough else ())]
             fold = folds(rows.labels, self.n_folds, self.random_state, row_keys(rows))
-            scores = out_of_fold(rows, recipes, fold, order_preserving=keep, temperature=temperature)
-            plain = [rows.average(losses(rows, each)) for each in scores]
-            finalists = [0, 1, 2 + int(np.argmin(plain[2:]))] if enough else [0, 1]
-            blocks = [Block(scores[i], rows.labels, rows.weight) for i in finalists]
+            scores = out_of_fold(rows, tried, fold, order_preserving=keep, temperature=temperature)
+            plain = [rows.average(losses(rows, each)) for each in scores[1:]]
+            for i in (0, 1 + int(np.argmin(plain))) if enough else (0,):
+                recipes.append(tried[i])
+                blocks.append(Block(scores[i], rows.labels, rows.weight))
         drafts = [draft_tail(each) for each in blocks]
         chosen = _simplest(rows, [draft.losses for draft in drafts])
-        recipe, tail = recipes[finalists[chosen]], fit_tail(blocks[chosen], drafts[chosen])
+        recipe, tail = recipes[chosen], fit_tail(blocks[chosen], drafts[chosen])
         # Of rows that are not summed up in the order of their keys the digits that their order touches must not matter.
         (scaling,) = fit_scalings(whole, [recipe], SMALL if whole is rows else EXACT, temperature=temperature)
         choice = recipe.describe(scaling)
-        tried = {recipes[i].name: rows.average(draft.losses) for i, draft in zip(finalists, drafts, strict=True)}
         choice |= {
             "name": recipe.name,
-            "log_loss_out_of_fold": tried,
+            "log_loss_out_of_fold": {r.name: rows.average(d.losses) for r, d in zip(recipes, drafts, strict=True)},
             "gamma": tail.gamma,
             "temperature": tail.temperature,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Vector
 from refocal._validation import check_integer
-from refocal.calibrators._logistic import Target, fit_logistic
+from refocal.calibrators._logistic import Found, Loss, Target, fit_with_prior, softplus
 from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows
+from refocal.engine import c_engine
 
 # How much stiffer the curve is against bending than against a slope other than 1.
 STIFFNESS = 10.0
+# The power of the distance that each entry of a piece's Hessian in (a, b, c) is the moment of.
+POWERS = np.add.outer(np.arange(3), np.arange(3))
 
 
 class SplineCalibration(OneVsRest):
@@ -89,52 +92,90 @@ class Spline(NamedTuple):
 
 
 class Splines:
-    """All splines with given knots, at some scores: sums of a ramp for each slope, and of their offset."""
+    """All splines with given knots, at some scores: coefficients θ are their slopes at the knots and their offset."""
 
     def __init__(self, knots: Vector, score: Vector) -> None:
-        self.knots, n = knots, len(knots)
+        self.knots, self.score, n = knots, np.ascontiguousarray(score, dtype=np.float64), len(knots)
+        # From θ to the pieces, (3, pieces) or (pieces, 3); the offset is the value at the middle knot.
         self._pieces = _ramps(knots.tobytes())
-        self._piece = np.searchsorted(knots, score, side="right")
-        self._distance = score - knots[np.maximum(self._piece - 1, 0)]
-        ramp, slope, bend = (power[self._piece] for power in self._pieces)
-        d = self._distance[:, None]
-        self.features = np.concatenate([ramp + d * (slope + d * bend), np.ones((len(score), 1))], axis=1)
-        # The offset is the value at the middle knot.
+        self._by_piece = np.ascontiguousarray(self._pieces.transpose(1, 0, 2))
         self.identity = np.append(np.ones(n), knots[n // 2])
 
-    def fit(self, target: Target, weight: Vector, prior: Prior, start: Vector | None = None) -> Vector:
-        """The slopes and the offset of least log-loss and prior; the prior alone gives the identity."""
-        lower = np.append(np.full(len(self.knots), prior.least_slope), -np.inf)
-        return fit_logistic(self.features, target, weight, self.identity, self.penalty(prior), lower, start)
+    def fit(
+        self, target: Target, weight: Vector, prior: Prior, start: Vector | None = None, pull: Vector | None = None
+    ) -> Found:
+        """The slopes and the offset of least log-loss and prior; the prior alone gives the identity.
 
-    def penalty(self, prior: Prior) -> Vector:
-        """What the prior costs is half the square of the distance from the identity by this matrix."""
-        n = len(self.knots)
-        bends = np.diff(np.eye(n), axis=0)
-        found = np.diag(np.append(np.full(n, prior.slope), prior.offset))
-        found[:n, :n] += prior.bend * bends.T @ bends
-        return found
+        The derivative of the loss in each score is written into `pull`.
+        """
+        lower = np.append(np.full(len(self.knots), prior.least_slope), -np.inf)
+        loss = partial(self.loss, target=target.astype(np.float64, copy=False), weight=weight, pull=pull)
+        return fit_with_prior(loss, self.identity, self.penalty(prior), lower, start)
+
+    def loss(self, theta: Vector, target: Vector, weight: Vector, pull: Vector | None = None) -> Loss:
+        """The log-loss of a spline, with derivatives in θ; those in the scores are written into `pull`."""
+        pieces = self._pieces @ theta
+        found = c_engine.spline(self.score, target, weight, self.knots, pieces, pull)
+        if found is None:
+            found = self._sums(pieces, target, weight, pull)
+        sums = found[1:].reshape(-1, 8)
+        moments = sums[:, 3 + POWERS] @ self._by_piece  # (pieces, 3, θ)
+        flat = self._by_piece.reshape(-1, len(theta))
+        return Loss(float(found[0]), sums[:, :3].ravel() @ flat, flat.T @ moments.reshape(flat.shape))
+
+    def _sums(self, pieces: Vector, target: Vector, weight: Vector, pull: Vector | None) -> Vector:
+        """What `c_engine.spline` computes, by array functions."""
+        piece, d = self._places
+        eta, slope = self._evaluated(pieces)
+        soft = softplus(eta)
+        p = np.exp(eta - soft)
+        first, second = weight * (p - target), weight * p * np.exp(-soft)
+        if pull is not None:
+            pull[:] = first * slope
+        terms = [first, first * d, first * d**2, *(second * d**k for k in range(5))]
+        sums = [np.bincount(piece, each, minlength=len(self.knots) + 1) for each in terms]
+        return np.append(weight @ (soft - target * eta), np.stack(sums, axis=1))
+
+    @cached_property
+    def _places(self) -> tuple[NDArray[np.int64], Vector]:
+        """The piece that each score lies on, and how far from the knot where that begins."""
+        piece = np.searchsorted(self.knots, self.score, side="right")
+        return piece, self.score - self.knots[np.maximum(piece - 1, 0)]
+
+    def _evaluated(self, pieces: Vector) -> tuple[Vector, Vector]:
+        piece, d = self._places
+        a, b, c = pieces[:, piece]
+        return a + d * (b + d * c), b + 2.0 * d * c
 
     def values(self, theta: Vector) -> Vector:
         """A spline at the scores."""
-        return np.asarray(self.features @ theta)
+        return self._evaluated(self._pieces @ theta)[0]
 
-    def slope(self, theta: Vector) -> Vector:
-        """The slope of a spline at the scores."""
-        _, slope, bend = self._pieces @ theta[:-1]
-        return np.asarray(slope[self._piece] + 2.0 * self._distance * bend[self._piece])
+    def penalty(self, prior: Prior) -> Vector:
+        """What the prior costs is half the square of the distance from the identity by this matrix."""
+        return _penalty(len(self.knots), prior)
+
+
+@lru_cache(maxsize=32)
+def _penalty(n_knots: int, prior: Prior) -> Vector:
+    bends = np.diff(np.eye(n_knots), axis=0)
+    found = np.diag(np.append(np.full(n_knots, prior.slope), prior.offset))
+    found[:n_knots, :n_knots] += prior.bend * bends.T @ bends
+    return found
 
 
 @lru_cache(maxsize=8)
 def _ramps(knots: bytes) -> NDArray[np.float64]:
-    """The pieces (3, pieces, slopes) of the splines that have one slope of 1 and the others of 0."""
+    """The pieces (3, pieces, θ) of the splines that have one slope of 1 and the others of 0, and of a constant 1."""
     at = np.frombuffer(knots)
-    return np.stack([np.stack(spline(at, unit, 0.0)[1]) for unit in np.eye(len(at))], axis=-1)
+    units = [spline(at, unit, 0.0)[1] for unit in np.eye(len(at))]
+    constant = spline(at, np.zeros(len(at)), 1.0)[1]
+    return np.stack([np.stack(each) for each in (*units, constant)], axis=-1)
 
 
 def fit_spline(score: Vector, target: Target, weight: Vector, knots: Vector, prior: Prior) -> Spline:
     """The rising spline of least log-loss and prior."""
-    *slopes, offset = Splines(knots, score).fit(target, weight, prior)
+    *slopes, offset = Splines(knots, score).fit(target, weight, prior).theta
     return Spline(knots, np.array(slopes), float(offset))
 
 

@@ -27,7 +27,8 @@ THREADS_FROM = 1 << 19
 WIDE = 1 << 12
 
 # The scratch memory of a pass, in bytes: for each class seven vectors of kernel.c, and space to align them.
-VECTORS, ALIGNMENT = 7 * 32, 64
+VECTOR, ALIGNMENT = 32, 64
+VECTORS = 7 * VECTOR
 
 
 class _Data(ctypes.Structure):
@@ -59,6 +60,7 @@ def _library() -> ctypes.CDLL | None:
         "vector": (data, pointer, pointer, pointer),
         "apply": (data, pointer, ctypes.c_int64, pointer, pointer, ctypes.c_int64, pointer),
         "inspect": (data, pointer, pointer, pointer),
+        "spline": (*(pointer,) * 3, ctypes.c_int64, pointer, ctypes.c_int64, *(pointer,) * 3),
         "widen": (pointer, pointer, ctypes.c_int64),
     }
     for single in ("temperature", "focal", "split", "predict", "vector", "apply"):
@@ -121,8 +123,7 @@ class _Block:
             x = np.ascontiguousarray(x, dtype=np.float32 if single else np.float64)
         y = np.ascontiguousarray(y, dtype=np.int64)
         weight = None if weight is None else np.ascontiguousarray(weight, dtype=np.float64)
-        memory = np.empty(VECTORS * x.shape[1] + ALIGNMENT, dtype=np.uint8)
-        self.scratch = memory.ctypes.data + -memory.ctypes.data % ALIGNMENT
+        memory, self.scratch = _scratch(VECTORS * x.shape[1])
         self.kept = (x, y, weight, memory)
         self.data = _Data(
             x.ctypes.data,
@@ -189,6 +190,31 @@ def apply(program: Program, x: NDArray[Any], out: NDArray[Any]) -> int:
     steps, numbers = _address(program.steps), _address(program.numbers)
     run(data, steps, len(program.steps), numbers, _address(out), out.strides[0] // size, ctypes.byref(seen))
     return seen.value
+
+
+def spline(
+    scores: Vector, targets: Vector, weights: Vector, knots: Vector, pieces: Vector, pull: Vector | None = None
+) -> Vector | None:
+    """Sums of the log-loss of a curve, as in kernel.c, `pieces` (3, knots + 1); None where there is no kernel.
+
+    The derivative in each score is written into `pull`. All arrays are contiguous and of float64.
+    """
+    if _library() is None:
+        return None
+    curve, out = np.concatenate([knots, pieces.ravel()]), np.empty(1 + 8 * (len(knots) + 1))
+    memory, scratch = _scratch(2 * VECTOR * (len(knots) + 1))
+    rows = _address(scores), _address(targets), _address(weights), len(scores)
+    ends = scratch, None if pull is None else _address(pull), _address(out)
+    _pass("spline")(*rows, _address(curve), len(knots), *ends)
+    del memory
+    return out
+
+
+def _scratch(size: int) -> tuple[NDArray[np.uint8], int]:
+    """Memory of so many bytes, and where in it the first aligned one is."""
+    memory = np.empty(size + ALIGNMENT, dtype=np.uint8)
+    place = _address(memory)
+    return memory, place + -place % ALIGNMENT
 
 
 def _address(array: NDArray[Any]) -> int:

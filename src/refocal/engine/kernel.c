@@ -515,7 +515,57 @@ INLINE void vector(const Data *data, const double *weights, V *scratch, double *
 
 #include "apply.h"
 
-#ifndef SINGLE /* two passes that are always exact */
+#ifndef SINGLE /* passes that are always exact */
+
+INLINE V some(const double *x, int64_t n) {
+    V found = {0};
+    if (n == LANES) return doubles(x);
+    for (int64_t r = 0; r < n; r++) found[r] = x[r];
+    return found;
+}
+
+/* Log-loss of a curve that is quadratic between knots: eta = a + b d + c d^2, d the distance from the knot below.
+ * curve: the knots, then a, b and c of each piece. out = the sum of w (log(1 + exp(eta)) - y eta), then for each piece the
+ * sums of first derivatives in eta times d^0 ... d^2 and of second ones times d^0 ... d^4; pull, if it is not NULL, the
+ * derivative in each score.
+ */
+INLINE void spline(const double *scores, const double *targets, const double *weights, int64_t n_rows,
+                   const double *curve, int64_t n_knots, V *of_piece, double *pull, double *out) {
+    const double *a = curve + n_knots, *b = a + n_knots + 1, *c = b + n_knots + 1;
+    Sum value = {0};
+    memset(of_piece, 0, 2 * (n_knots + 1) * sizeof(V));
+    for (int64_t i = 0; i < n_rows; i += LANES) {
+        int64_t rows = n_rows - i < LANES ? n_rows - i : LANES;
+        V score = some(scores + i, rows), target = some(targets + i, rows), weight = some(weights + i, rows);
+        V knot = same(curve[0]), A = same(a[0]), B = same(b[0]), C = same(c[0]);
+        I piece = {0}; /* the number of knots that are at most the score */
+        for (int64_t k = 0; k < n_knots; k++) {
+            I above = score >= curve[k];
+            piece -= above;
+            knot = pick(above, same(curve[k]), knot), A = pick(above, same(a[k + 1]), A);
+            B = pick(above, same(b[k + 1]), B), C = pick(above, same(c[k + 1]), C);
+        }
+        V d = score - knot, d2 = d * d, eta = A + d * (B + d * C);
+        V small = exp_(pick(eta > 0.0, -eta, eta)), sum = 1.0 + small;
+        I doubled = small > 0.41421356237309503; /* sum above sqrt(2) */
+        V f = pick(doubled, 0.5 * (small - 1.0), small), inverse = 1.0 / ((2.0 + f) * sum); /* as in `other` */
+        V share = (2.0 + f) * inverse, p = pick(eta > 0.0, share, small * share);
+        V log_sum = twice_atanh(f * sum * inverse) + keep(doubled, same(LN2));
+        value += weight * (keep(eta > 0.0, eta) + log_sum - target * eta);
+        V first = weight * (p - target), second = weight * small * share * share;
+        V sums[8] = {first, first * d, first * d2, second, second * d, second * d2, second * d * d2, second * d2 * d2};
+        if (pull != NULL) put(pull + i, first * (B + 2.0 * d * C), rows);
+        V of_row[8]; /* two vectors for each row */
+        turn(sums, of_row);
+        turn(sums + 4, of_row + 4);
+        for (int r = 0; r < LANES; r++) {
+            of_piece[2 * piece[r]] += of_row[r];
+            of_piece[2 * piece[r] + 1] += of_row[4 + r];
+        }
+    }
+    out[0] = total(value);
+    memcpy(out + 1, of_piece, 8 * (n_knots + 1) * sizeof *out);
+}
 
 /* Whether each row's first largest logit is its label's; out = the sum of all distances to the top. */
 INLINE void inspect(const Data *data, V *scratch, uint8_t *correct, double *out) {
@@ -580,5 +630,9 @@ PASS(apply,
      (data, steps, n_steps, numbers, out, out_stride, found))
 #ifndef SINGLE
 PASS(inspect, (const Data *data, void *scratch, uint8_t *correct, double *out), (data, scratch, correct, out))
+PASS(spline,
+     (const double *scores, const double *targets, const double *weights, int64_t n_rows, const double *curve,
+      int64_t n_knots, void *scratch, double *pull, double *out),
+     (scores, targets, weights, n_rows, curve, n_knots, scratch, pull, out))
 PASS(widen, (const uint16_t *half, float *out, int64_t n), (half, out, n))
 #endif

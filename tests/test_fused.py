@@ -149,6 +149,7 @@ def test_affine_sums_agree(kind, dtype, tolerance):
     parameters = 0.3 * np.random.default_rng(0).normal(size=12)
     for weights in (None, weight):
         tensors = [None if each is None else on_device(each)[0] for each in (x, y, weights)]
-        ours = triton_affine.affine(*tensors, kind, 1.7, parameters, exact=False).cpu().numpy()
+        levels = triton_affine.levels(tensors[0], kind, 1.7, exact=False)
+        ours = triton_affine.affine(*tensors, levels, 1.7, parameters).cpu().numpy()
         expected = _vector_sums(Block(x, y, weights), parameters, True, False, kind, 1.7, 1.0)[:13]
         np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())

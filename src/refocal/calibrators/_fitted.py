@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Array, namespace, on_gpu, row_blocks, to_numpy
+from refocal._arrays import Array, as_floating, namespace, on_gpu, row_blocks, take_label, to_numpy
 from refocal.engine import Block, Dataset, Predictions
 from refocal.engine.apply import apply
 from refocal.engine.array_engine import GPU_PART
@@ -18,6 +18,8 @@ from refocal.maps.steps import Chain, Focal, Temperature
 
 # The number of scores held at a time.
 ENTRIES = 1 << 18
+# Probabilities below this may have lost digits in single precision.
+TINY = 1e-30
 
 
 class Fitted(NamedTuple):
@@ -96,8 +98,10 @@ def predictions_of(chain: Chain, block: Block) -> tuple[Predictions, Array]:
     first, gamma, temperature = chain.split()
     if not first.steps:
         return block.predictions_there((gamma,), temperature)[0], block.correct_there
+    if on_gpu(block.logits):
+        return _predictions_there(chain, block)
     parts = []
-    for rows in row_blocks(block.n_rows, block.n_classes, GPU_PART if on_gpu(block.logits) else ENTRIES):
+    for rows in row_blocks(block.n_rows, block.n_classes, ENTRIES):
         found = _compiled(chain, block.logits[rows, :], block.labels[rows])
         if found is None:
             part = Block(first.scores(block.logits[rows, :]), block.labels[rows])
@@ -119,3 +123,22 @@ def _compiled(chain: Chain, logits: Array, labels: Array) -> tuple[Array, ...] |
     if not at_label.all():  # it rounds to 0, but its logarithm does not
         return None
     return np.log(at_label), p.max(axis=1), np.einsum("ij,ij->i", p, p), p.argmax(axis=1) == labels
+
+
+def _predictions_there(chain: Chain, block: Block) -> tuple[Predictions, Array]:
+    """The same on a GPU, by the probabilities; only where that of the label is tiny is its logarithm computed apart."""
+    parts = []
+    for rows in row_blocks(block.n_rows, block.n_classes, 4 * GPU_PART):
+        x, y = as_floating(block.logits[rows], "logits", "fit")[0], block.labels[rows]
+        found = apply(chain, x)
+        p = chain.probabilities(x) if found is None else found.probabilities
+        confidence, at = p.max(-1)
+        of_label = take_label(p, y).double()
+        tiny = of_label < TINY
+        log_p = of_label.log()
+        if bool(tiny.any()):
+            log_p[tiny] = take_label(chain.log_probabilities(x[tiny]), y[tiny]).double()
+        parts.append((log_p, confidence.double(), (p * p).sum(-1).double(), at == y))
+    xp = namespace(parts[0][0])
+    *measured, correct = (xp.concat(column) for column in zip(*parts, strict=True))
+    return Predictions(*measured), block.correct_there if chain.keeps_order else correct

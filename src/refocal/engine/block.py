@@ -158,10 +158,13 @@ class Block(Dataset):
 
     def affine_sums(self, kind: str, temperature: float, parameters: Vector, *, exact: bool) -> Vector:
         """Log-loss of a diagonal affine map and its gradient in (W - I, b), summed; where `plan.has_affine`."""
-        from refocal.engine.triton_affine import affine
+        from refocal.engine.triton_affine import affine, levels
 
-        x, y, weight = self.logits, self.labels, self._weight
-        return np.asarray(to_numpy(affine(x, y, weight, kind, temperature, parameters, exact=exact)))
+        known = ("levels", kind, temperature, exact)
+        if known not in self.memo:
+            self.memo[known] = levels(self.logits, kind, temperature, exact=exact)
+        found = affine(self.logits, self.labels, self._weight, self.memo[known], temperature, parameters)
+        return np.asarray(to_numpy(found))
 
     def split(self, gamma: float, temperature: float, *, rough: bool = False) -> NDArray[np.float64]:
         """Log-odds of the top class and the logarithm of the label's share among the others, with their derivatives.

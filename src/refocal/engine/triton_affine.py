@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -13,53 +14,79 @@ from refocal.maps.affine import FLOOR, KINDS
 # Longer rows, and the sums for each of their classes, no longer fit the registers of a program.
 MAX_CLASSES = 1 << 12
 # So many programs share the rows, whatever the GPU: sums do not depend on it.
-PROGRAMS = 1 << 10
-TILE = 1 << 10
+PROGRAMS = 1 << 11
+TILE, NUM_WARPS = 1 << 10, 8
 
 LOWEST = tl.constexpr(-FLOOR)
 IS_LOGITS, IS_LOG_PROBABILITIES = tl.constexpr(KINDS.index("logits")), tl.constexpr(KINDS.index("log-probabilities"))
 
 
 @triton.jit
+def _features(x, top, level, temperature):
+    """maps/affine.py, features, from the top of a row and what it is brought to."""
+    gap = (x - top) / temperature
+    return tl.where(gap > LOWEST, gap, LOWEST) - level
+
+
+@triton.jit
+def _level_kernel(
+    logits, parameters, tops, stride, n_rows, n_classes,
+    KIND: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
+):  # fmt: skip
+    """The top of each row, and the level that `_features` takes off: what no parameter changes."""
+    dtype = tl.float64 if DOUBLE else tl.float32
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    j = tl.arange(0, CLASSES)[None, :]
+    known, is_row = j < n_classes, row < n_rows
+    x = tl.load(logits + row[:, None] * stride + j, mask=is_row[:, None] & known, other=float("-inf")).to(dtype)
+    x = tl.where(is_row[:, None], x, 0.0)  # rows behind the last: harmless
+    temperature = tl.load(parameters + 2 * n_classes).to(dtype)
+    top = tl.max(x, axis=1)
+    gap = _features(x, top[:, None], 0.0, temperature)
+    if KIND == IS_LOGITS:
+        level = tl.sum(tl.where(known, gap, 0.0), axis=1) / n_classes
+    else:
+        scale = temperature if KIND == IS_LOG_PROBABILITIES else temperature / temperature
+        level = tl.log(tl.sum(tl.where(known, tl.exp(gap * scale), 0.0), axis=1)) / scale
+    tl.store(tops + row, top, mask=is_row)
+    tl.store(tops + n_rows + row, level, mask=is_row)
+
+
+@triton.jit
 def _affine_kernel(
-    logits, labels, weights, parameters, out, stride, n_rows, n_classes,
-    KIND: tl.constexpr, HAS_WEIGHTS: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
+    logits, labels, weights, parameters, tops, out, stride, n_rows, n_classes,
+    HAS_WEIGHTS: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
     """maps/affine.py and calibrators/_affine.py; a program adds up every so-manieth tile of rows."""
     dtype = tl.float64 if DOUBLE else tl.float32
     j = tl.arange(0, CLASSES)[None, :]
     known = j < n_classes
     slope = tl.load(parameters + j, mask=known, other=0.0).to(dtype)
-    offset = tl.load(parameters + n_classes + j, mask=known, other=0.0).to(dtype)
+    offset = tl.load(parameters + n_classes + j, mask=known, other=float("-inf")).to(dtype)
     temperature = tl.load(parameters + 2 * n_classes).to(dtype)
-    scale = temperature if KIND == IS_LOG_PROBABILITIES else temperature / temperature
     loss = tl.zeros([ROWS], tl.float64)
     to_slope = tl.zeros([ROWS, CLASSES], dtype)
     to_offset = tl.zeros([ROWS, CLASSES], dtype)
     for first in range(tl.program_id(0) * ROWS, n_rows, tl.num_programs(0) * ROWS):
         row = first + tl.arange(0, ROWS).to(tl.int64)
         is_row = row < n_rows
-        x = tl.load(logits + row[:, None] * stride + j, mask=is_row[:, None] & known, other=float("-inf")).to(dtype)
-        x = tl.where(is_row[:, None], x, 0.0)  # rows behind the last: harmless
-        gap = (x - tl.max(x, axis=1)[:, None]) / temperature
-        gap = tl.where(gap > LOWEST, gap, LOWEST)
-        if KIND == IS_LOGITS:
-            level = tl.sum(tl.where(known, gap, 0.0), axis=1) / n_classes
-        else:
-            level = tl.log(tl.sum(tl.where(known, tl.exp(gap * scale), 0.0), axis=1)) / scale
-        z = gap - level[:, None]
-        s = tl.where(known, z + (z * slope + offset), float("-inf"))
-        s = s - tl.max(s, axis=1)[:, None]
-        y = tl.load(labels + row, mask=is_row, other=0)
-        is_label = j == y[:, None]
-        p = tl.exp(s)
+        x = tl.load(logits + row[:, None] * stride + j, mask=is_row[:, None] & known, other=0.0).to(dtype)
+        top = tl.load(tops + row, mask=is_row, other=0.0).to(dtype)
+        level = tl.load(tops + n_rows + row, mask=is_row, other=0.0).to(dtype)
+        z = _features(x, top[:, None], level[:, None], temperature)
+        s = z + (z * slope + offset)
+        highest = tl.max(s, axis=1)
+        p = tl.exp(s - highest[:, None])
         total = tl.sum(p, axis=1)
+        y = tl.load(labels + row, mask=is_row, other=0)
+        own = tl.load(logits + row * stride + y, mask=is_row, other=0.0).to(dtype)
+        z_y = _features(own, top, level, temperature)
+        s_y = z_y + (z_y * tl.load(parameters + y).to(dtype) + tl.load(parameters + n_classes + y).to(dtype))
         weight = tl.where(is_row, 1.0, 0.0).to(tl.float64)
         if HAS_WEIGHTS:
             weight = tl.load(weights + row, mask=is_row, other=0.0)
-        at_label = tl.sum(tl.where(is_label, s, 0.0), axis=1)
-        loss += weight * (tl.log(total) - at_label).to(tl.float64)
-        pull = (p / total[:, None] - tl.where(is_label, 1.0, 0.0)) * weight.to(dtype)[:, None]
+        loss += weight * (tl.log(total) - (s_y - highest)).to(tl.float64)
+        pull = p * (weight.to(dtype) / total)[:, None] - tl.where(j == y[:, None], weight.to(dtype)[:, None], 0.0)
         to_slope += pull * z
         to_offset += pull
     out += tl.program_id(0).to(tl.int64) * (1 + 2 * n_classes)
@@ -69,18 +96,35 @@ def _affine_kernel(
     tl.store(out + 1 + n_classes + j, tl.sum(to_offset.to(tl.float64), axis=0), mask=j < n_classes)
 
 
-def affine(
-    x: Tensor, y: Tensor, weight: Tensor | None, kind: str, temperature: float, parameters: Vector, *, exact: bool
-) -> Tensor:
-    """Sums over the rows of log-loss and of its gradient in (W - I, b), W a diagonal; `exact`: in double precision."""
-    classes = triton.next_power_of_2(x.shape[1])
-    rows = max(1, TILE // classes)
+def levels(x: Tensor, kind: str, temperature: float, *, exact: bool) -> Tensor:
+    """The top of each row and its level, (2, rows): what the passes of a fit have in common."""
+    double = exact or x.dtype == torch.float64
+    tops = torch.empty(2, len(x), dtype=torch.float64 if double else torch.float32, device=x.device)
+    settings = _settings(x, np.zeros(2 * x.shape[1]), temperature)
+    rows, classes = _tile(x)
+    _level_kernel[(triton.cdiv(len(x), rows),)](
+        x, settings, tops, x.stride(0), *x.shape, KIND=KINDS.index(kind), DOUBLE=double, ROWS=rows, CLASSES=classes
+    )
+    return tops
+
+
+def affine(x: Tensor, y: Tensor, weight: Tensor | None, tops: Tensor, temperature: float, parameters: Vector) -> Tensor:
+    """Sums over rows of log-loss and its gradient in (W - I, b), W a diagonal, in the precision of the levels."""
+    rows, classes = _tile(x)
     n_programs = min(PROGRAMS, triton.cdiv(len(x), rows))
     out = torch.empty(n_programs, 1 + 2 * x.shape[1], dtype=torch.float64, device=x.device)
-    settings = torch.tensor([*parameters, temperature], dtype=torch.float64).to(x.device)
     _affine_kernel[(n_programs,)](
-        x, y.contiguous(), out if weight is None else weight.contiguous(), settings, out, x.stride(0), *x.shape,
-        KIND=KINDS.index(kind), HAS_WEIGHTS=weight is not None, DOUBLE=exact or x.dtype == torch.float64,
-        ROWS=rows, CLASSES=classes,
+        x, y.contiguous(), out if weight is None else weight.contiguous(), _settings(x, parameters, temperature), tops,
+        out, x.stride(0), *x.shape, HAS_WEIGHTS=weight is not None, DOUBLE=tops.dtype == torch.float64,
+        ROWS=rows, CLASSES=classes, num_warps=NUM_WARPS,
     )  # fmt: skip
     return out.sum(0)
+
+
+def _settings(x: Tensor, parameters: Vector, temperature: float) -> Tensor:
+    return torch.from_numpy(np.append(parameters, temperature)).to(x.device)
+
+
+def _tile(x: Tensor) -> tuple[int, int]:
+    classes = triton.next_power_of_2(x.shape[1])
+    return max(1, TILE // classes), classes

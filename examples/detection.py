@@ -21,7 +21,7 @@ from refocal.detection import (
 )
 from refocal.metrics import log_loss
 
-# %% Stands for your detector: files as COCO has them
+# %% Stands for your detector: files in COCO format
 CLASSES = ("person", "bicycle", "dog")
 
 
@@ -91,7 +91,7 @@ for label, slope, intercept in zip(
     print(f"{label}: log-odds × {slope:.2f} {intercept:+.2f}")
 print(f"log-loss: {loss(test):.4f} before, {loss(calibrated):.4f} after")
 
-# %% How far scores are from how often they are right, over boxes as well
+# %% The calibration error, over scores and boxes
 for title, each in (("before", test), ("after", calibrated)):
     by_place = detection_ece(
         each, covariates=each.relative_boxes, n_bins=(10, 2, 2, 3, 3), min_rows=8

@@ -1,4 +1,4 @@
-"""Decide which payments to check: costs set the threshold, and calibrated probabilities make the costs come true.
+"""Decide which payments to check: costs set the threshold, and calibrated probabilities predict them correctly.
 
 python examples/fraud_costs.py
 """

@@ -1,4 +1,4 @@
-"""One model, three regions, one of them far off: look at each group, and correct each by as much as its rows show.
+"""One model and three regions, one of them badly calibrated: measure and correct each group.
 
 python examples/groups.py
 """
@@ -17,7 +17,7 @@ late = (rng.random(n) < 1 / (1 + np.exp(-scores - 0.9 * (region == "south")))).a
 )
 fit, test = slice(0, n // 2), slice(n // 2, n)
 
-# %% One calibrator for all, and one that knows the groups
+# %% One calibrator for all, and one for each group
 common = LogisticCalibration(input="log-odds").fit(scores[fit], late[fit])
 grouped = GroupCalibration(input="log-odds").fit(
     scores[fit], late[fit], groups=region[fit]

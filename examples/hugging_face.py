@@ -68,7 +68,7 @@ print(
     f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after"
 )
 
-# %% The calibrator as a layer behind the model
+# %% Append the calibrator to the model as a layer
 layer = calibrator.to_torch()
 batch = next(batches(model, 1))
 batch.pop("labels")

@@ -19,7 +19,7 @@ import torch
 from refocal import TemperatureScaling
 from refocal.nn import CalibrationLayer
 
-# %% Stands for a language model at work
+# %% Stands for a language model
 VOCABULARY, BLOCK, BLOCKS = 32_000, 32, 8
 
 
@@ -52,7 +52,7 @@ print(
     f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after"
 )
 
-# %% The calibrator as a layer behind the model
+# %% Append the calibrator to the model as a layer
 layer: CalibrationLayer = calibrator.to_torch()
 logits, words = next(blocks_of_tokens())
 log_p = layer(logits.float())

@@ -14,7 +14,7 @@ from refocal.scale import blocks
 ROWS, CLASSES, PARTS = 5_000, 10, 8
 
 
-# %% Stands for your data: each part is made (or read) when it is asked for, and then forgotten
+# %% Stands for your data: each part is computed (or read) when it is needed
 def logits_of(part: int) -> np.ndarray:
     """Logits that are 1.7 times too large."""
     return 3.4 * np.random.default_rng(part).normal(size=(ROWS, CLASSES))

@@ -1,4 +1,4 @@
-"""Watch a model in production: labels come later, the world changes, an alarm is raised, and the model is refitted.
+"""Monitor a model in production: labels arrive late, the data change, an alarm is raised, and the model is refitted.
 
 python examples/monitoring.py
 """
@@ -29,7 +29,7 @@ print(
     f"on {day} the monitor says: {monitor.advice().action}. {monitor.advice().reason}"
 )
 
-# %% Fit again on the days since the change, and check on the days to come
+# %% Fit again on the days since the change, and check on later days
 known = slice(18, today - 1)
 calibrator = LogisticCalibration(input="log-odds").fit(
     log_odds[known].ravel(), labels[known].ravel()

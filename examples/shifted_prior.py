@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 from refocal import AutoCalibration, TemperatureScaling, metrics
 
-# %% A rare outcome, and a model that is told to treat both classes alike
+# %% A rare outcome, and a model trained with class_weight="balanced"
 rng = np.random.default_rng(0)
 X = rng.normal(size=(24_000, 5))
 log_odds = X @ [1.2, -0.8, 0.5, 0.0, 0.0] - 5.0
@@ -16,7 +16,7 @@ y = (rng.random(24_000) < 1 / (1 + np.exp(-log_odds))).astype(int)
 train, validation, test = (slice(i, i + 8_000) for i in (0, 8_000, 16_000))
 model = LogisticRegression(class_weight="balanced").fit(X[train], y[train])
 
-# %% Calibrate on rows with the rate that the model will meet
+# %% Calibrate on rows with the rate of production
 p_validation, p_before = (
     model.predict_proba(X[rows])[:, 1] for rows in (validation, test)
 )

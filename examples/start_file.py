@@ -1,4 +1,4 @@
-"""Five minutes from a file: logits and labels saved by any program, and the command `refocal`.
+"""Calibrate logits and labels saved by any program, with the command `refocal`.
 
 python examples/start_file.py
 """

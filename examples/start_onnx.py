@@ -1,4 +1,4 @@
-"""Ten minutes, the ONNX way: calibrate a model file, and write one that gives calibrated probabilities.
+"""Calibrate an ONNX model and write one that returns calibrated probabilities.
 
 python examples/start_onnx.py
 """

@@ -1,4 +1,4 @@
-"""Five minutes with scikit-learn: a random forest whose probabilities can be trusted.
+"""Calibrate a random forest of scikit-learn by cross-validation.
 
 python examples/start_sklearn.py
 """

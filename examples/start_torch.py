@@ -1,4 +1,4 @@
-"""Five minutes with torch: collect logits of held-out data, fit, and ship model and calibrator as one.
+"""Calibrate a torch model: collect logits of held-out data, fit, and ship model and calibrator as one module.
 
 python examples/start_torch.py
 """

@@ -78,7 +78,7 @@ def test_user_pages_hold_at_most_25_000_words():
 
 def test_what_the_readme_names_as_its_proof_is_there():
     """Every row of the comparison names a test, a benchmark or a page, and all of them exist."""
-    table = (ROOT / "README.md").read_text().split("## Beside other packages")[1].split("\n\n")[1]
+    table = (ROOT / "README.md").read_text().split("## Compared with other packages")[1].split("\n\n")[1]
     rows = table.strip().split("\n")[2:]
     assert len(rows) >= 10
     for row in rows:

@@ -243,7 +243,7 @@ def _simplest(rows: Block, candidates: list[Vector]) -> int:
 
 
 SCALINGS = {
-    "curve": "A slope and an intercept of the log-odds, and a rising curve behind them, were fitted.",
+    "curve": "A slope and an intercept of the log-odds, followed by a monotone curve, were fitted.",
     "laplace": "Every row is right, so the temperature gives the mean confidence (n+1)/(n+2).",
     "temperature": "Temperature scaling was chosen: no richer scaling was clearly better on rows left out.",
     "only temperature": "Temperature scaling was fitted.",
@@ -260,7 +260,7 @@ def _sentences(rows: Block, choice: dict[str, Any], few: bool) -> list[str]:
         found.append(f"Log-loss on rows left out: {', '.join(f'{name} {value:.4f}' for name, value in tried.items())}.")
     if "gamma" in choice:
         found.append(
-            f"Behind it stand the focal map with γ = {choice['gamma']:.2f}, T = {choice['temperature']:.2f} and a "
+            f"It is followed by the focal map with γ = {choice['gamma']:.2f}, T = {choice['temperature']:.2f} and a "
             "curve of the confidence, fitted together by log-loss."
         )
     if few and choice["chosen"] != "laplace":

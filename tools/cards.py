@@ -37,8 +37,8 @@ fits on rows that do not fit into memory.
 METRICS_HEAD = """# Metric cards
 
 One card for each metric. c is the confidence and y whether it was right (for two classes: p and whether class 1
-occurred); w are weights that sum to 1; c_b, a_b, w_b and n_b are the mean confidence, accuracy, weight and rows of bin
-b. Which one when: [measuring calibration](metrics.md). "In evaluations" names the heading in tables and reports.
+occurred); w are weights that sum to 1; $c_b$, $a_b$, $w_b$ and $n_b$ are the mean confidence, accuracy, weight and rows
+of bin b. Which one when: [measuring calibration](metrics.md). "In evaluations" names the heading in tables and reports.
 
 <!-- Written by tools/cards.py. -->
 """

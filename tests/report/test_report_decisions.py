@@ -80,7 +80,7 @@ def test_without_javascript_there_is_a_table_and_a_chart(two_classes):
     assert '<table id="decisions-table">' in page
     data = json.loads(re.search(r'id="decide-data">(.*?)</script>', page)[1])
     assert data["two"] is True
-    assert [table["name"] for table in data["tables"]] == ["before"]
+    assert [table["name"] for table in data["tables"]] == ["as they are"]
 
 
 def test_old_evaluations_have_no_panel(two_classes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import product
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from refocal.data import Predictions
-from refocal.evaluate import MapFacts, compare
+from refocal.evaluate import MapFacts, compare, evaluate
 from refocal.report import render
 from refocal.report.sentences import Facts, about_classes, about_map, about_predictions, about_surface, facts_of
 
@@ -32,6 +33,18 @@ def test_no_sentence_contradicts_the_facts(kind, change, is_binary):
         assert ("treats all classes alike" in said) == (kind in ("numbers", "shared") and not is_binary)
         assert ("500 numbers" in said) == (kind in ("shared", "each class"))
         assert ("2 numbers" in said) == (kind == "numbers")
+
+
+def test_a_page_without_a_calibrator_speaks_of_none():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(400, 4))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    page = render(evaluate(Predictions.from_logits(logits, labels), {}, n_resamples=20))
+    shown = re.sub(r"<(script|style).*?</\1>", "", page, flags=re.S)
+    for words in ("unchanged", ">Before<", " before", "How do the methods compare?", "was picked on"):
+        assert words not in shown
+    assert "As they are" in shown
+    assert "No calibrator was tried" in shown
 
 
 @pytest.fixture(scope="module")

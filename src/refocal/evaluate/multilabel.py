@@ -9,13 +9,19 @@ from refocal._validation import check_option
 from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.calibrators.registry import NAMED
 from refocal.data import MultiLabelPredictions
-from refocal.data.multilabel import UNKNOWN
+from refocal.data.multilabel import APPLIES, UNKNOWN
 from refocal.evaluate._failures import Failures
 from refocal.evaluate._look import Progress
+from refocal.evaluate.evaluation import Evaluation
 
 PER_LABEL = "-per-label"
 """What the names of methods with a line for each label end in."""
 USUAL = ("auto", "logistic", "ts")
+
+
+def of_labels(evaluation: Evaluation) -> bool:
+    """Whether an evaluation is about labels that do not exclude one another, each of which applies or not."""
+    return evaluation.class_names == list(APPLIES)
 
 
 def label_methods(names: Sequence[str] | str | None) -> list[str]:

@@ -6,8 +6,10 @@ import os
 from collections.abc import Sequence
 
 from refocal._files import write_atomically
+from refocal.calibrators.registry import NONE
 from refocal.errors import ShapeError
 from refocal.evaluate import Evaluation, check_requirements, verdict
+from refocal.evaluate.multilabel import of_labels
 from refocal.evaluate.phrases import percent
 from refocal.evaluate.two_classes import mean_probability, positive_name
 from refocal.metrics import METRICS, Interval
@@ -15,7 +17,6 @@ from refocal.report import several
 from refocal.report.notes import notes_html
 from refocal.report.section import asset, fill, scripts, unbroken
 from refocal.report.sections import SECTIONS
-from refocal.report.terms import of_labels
 
 
 def write_report(
@@ -91,6 +92,7 @@ def render(
         about=about,
         verdict=unbroken(verdict(one) if one else several.verdict_of(found)),
         numbers=_numbers(one) if one else [],
+        calibrated=one is not None and one.chosen != NONE,
         checks=checks,
         notes=notes_html(notes) if notes else "",
         sections=sections,

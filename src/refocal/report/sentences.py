@@ -35,7 +35,7 @@ def about_predictions(facts: Facts) -> str:
     """Whether the predicted classes change, and what that does to the accuracy."""
     before, after = facts.accuracy
     if facts.kind == "none":
-        return "Nothing was changed: before and after are the same."
+        return "No calibrator is used."
     if facts.keeps_order:
         return "Only the confidences move: every row keeps its predicted class, so the accuracy stays the same."
     if before == after:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from refocal.data.multilabel import APPLIES
-from refocal.evaluate import Evaluation
+from refocal.calibrators.registry import NONE
+from refocal.evaluate import Evaluation, Measured
+from refocal.evaluate.multilabel import of_labels
 from refocal.evaluate.two_classes import positive_name
 
 
@@ -27,9 +28,11 @@ class Terms(NamedTuple):
 CONFIDENCE = Terms()
 
 
-def of_labels(evaluation: Evaluation) -> bool:
-    """Whether it is about labels that do not exclude one another, each of which applies or not."""
-    return evaluation.class_names == list(APPLIES)
+def sides(evaluation: Evaluation) -> list[tuple[str, str, Measured]]:
+    """Before and after calibration, each with its heading; the predictions as they are alone where nothing is used."""
+    if evaluation.chosen == NONE:
+        return [("before", "As they are", evaluation.before)]
+    return [("before", "Before", evaluation.before), ("after", "After", evaluation.after)]
 
 
 def terms_of(evaluation: Evaluation) -> Terms:

@@ -9,17 +9,7 @@ from refocal.evaluate.phrases import percent
 from refocal.report.section import Section, fill
 from refocal.report.sentences import about_classes, facts_of
 
-COLUMNS = (
-    "rows",
-    "predicted",
-    "right\u00a0%",
-    "confidence\u00a0%",
-    "gap",
-    "gap before",
-    "ECE\u00a0%",
-    "ECE before\u00a0%",
-)
-SORTED_BY = COLUMNS.index("gap")
+SORTED_BY = "gap"
 
 
 def classes(evaluation: Evaluation) -> Section | None:
@@ -29,15 +19,17 @@ def classes(evaluation: Evaluation) -> Section | None:
         return None
     rows = [_row(evaluation, b, a) for b, a in zip(before, after, strict=True)]
     rows.sort(key=lambda row: row["cells"][SORTED_BY][0], reverse=True)
+    is_same = evaluation.after is evaluation.before
+    columns = [name for name in rows[0]["cells"] if not (is_same and "before" in name)]
     html = fill(
         "classes.html",
-        columns=COLUMNS,
-        sorted_by=COLUMNS[SORTED_BY],
+        columns=columns,
+        sorted_by=SORTED_BY,
         rows=rows,
         data=_details(evaluation, before, after),
     )
     facts = (
-        f"The largest gaps{'' if evaluation.after is evaluation.before else ' that remain'}: {_worst(evaluation)}. ",
+        f"The largest gaps{'' if is_same else ' that remain'}: {_worst(evaluation)}. ",
         "Over the rows that are predicted as a class, confidence is what the model says on average and right the share "
         "that is; the gap is their difference and should be near 0. A few rows alone make large gaps. "
         + about_classes(facts_of(evaluation)),
@@ -50,16 +42,16 @@ def _row(evaluation: Evaluation, before: ClassRow, after: ClassRow) -> dict[str,
     return {
         "label": after.label,
         "name": evaluation.name_of(after.label),
-        "cells": [
-            (after.n, f"{after.n:,}"),
-            (after.predicted, f"{after.predicted:,}"),
-            _percent_cell(after.precision),
-            _percent_cell(after.confidence),
-            _gap_cell(after),
-            _gap_cell(before),
-            _percent_cell(after.ece),
-            _percent_cell(before.ece),
-        ],
+        "cells": {
+            "rows": (after.n, f"{after.n:,}"),
+            "predicted": (after.predicted, f"{after.predicted:,}"),
+            "right\u00a0%": _percent_cell(after.precision),
+            "confidence\u00a0%": _percent_cell(after.confidence),
+            "gap": _gap_cell(after),
+            "gap before": _gap_cell(before),
+            "ECE\u00a0%": _percent_cell(after.ece),
+            "ECE before\u00a0%": _percent_cell(before.ece),
+        },
     }
 
 

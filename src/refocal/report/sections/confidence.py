@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from refocal.calibrators.registry import NONE
 from refocal.evaluate import Evaluation
 from refocal.report import charts
 from refocal.report.section import Section, fill, inline
 from refocal.report.sentences import about_predictions, facts_of
-from refocal.report.terms import terms_of
+from refocal.report.terms import sides, terms_of
 
 
 def confidence(evaluation: Evaluation) -> Section:
     """How sure the predictions are."""
-    shown = [("before", "Before", evaluation.before)]
-    if evaluation.chosen != NONE:
-        shown.append(("after", "After", evaluation.after))
+    shown = sides(evaluation)
     terms = terms_of(evaluation)
     top = charts.highest_bar(method.histogram for _, _, method in shown)
     figures = [

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from refocal._svg import FIRST, MUTED, Plot
-from refocal.calibrators.registry import NONE
 from refocal.evaluate import DecisionTable, Evaluation
 from refocal.evaluate.phrases import percent
 from refocal.evaluate.two_classes import positive_name
 from refocal.report.section import Section, asset, fill, inline
+from refocal.report.terms import sides
 
 TWO_CLASSES, MORE_CLASSES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9), (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 
@@ -33,10 +33,10 @@ class Words(NamedTuple):
 
 def decisions(evaluation: Evaluation) -> Section | None:
     """How many rows are decided, how many of those wrongly, and at which cost, from a threshold on."""
-    before, after = evaluation.before.decisions, evaluation.after.decisions
-    if before is None or after is None:
+    tables = [(heading.lower(), method.decisions) for _, heading, method in sides(evaluation)]
+    shown = [(name, table) for name, table in tables if table is not None]
+    if len(shown) < len(tables):
         return None
-    shown = [("before", before)] if evaluation.chosen == NONE else [("before", before), ("after", after)]
     is_two = evaluation.n_classes == 2
     words = _words(evaluation)
     costs = {name: [_outcome(table, i, is_two).cost for i in range(len(table.threshold))] for name, table in shown}
@@ -44,7 +44,9 @@ def decisions(evaluation: Evaluation) -> Section | None:
         [f"{at:g}", _price(at, is_two), *(cell for _, table in shown for cell in _cells(table, at, is_two))]
         for at in (TWO_CLASSES if is_two else MORE_CLASSES)
     ]
-    heads = [words.threshold, words.price, *(f"{text} {name}" for name, _ in shown for text in words.heads)]
+    both = len(shown) > 1
+    heads = [words.threshold, words.price]
+    heads += [f"{text} {name}" if both else text for name, _ in shown for text in words.heads]
     data = {"two": is_two, "tables": [{"name": name, **_plain(table)} for name, table in shown]}
     html = fill(
         "decisions.html",
@@ -54,7 +56,7 @@ def decisions(evaluation: Evaluation) -> Section | None:
         names=[name for name, _ in shown],
         data=data,
         start=_start(shown[-1][1], is_two),
-        chart=inline(_chart(before.threshold, costs, words.threshold)),
+        chart=inline(_chart(shown[0][1].threshold, costs, words.threshold)),
         script=asset("decisions.js"),
     )
     return Section("decisions", "What would be decided?", (words.fact, _example(evaluation, shown)), html)

@@ -14,7 +14,11 @@ from refocal.report.terms import terms_of
 
 
 def methods(evaluation: Evaluation) -> Section:
-    """How the methods compare."""
+    """How the methods compare; the measures alone where there is but one."""
+    if len(evaluation.methods) == 1:
+        ((_, *cells, _),) = (row.cells for row in comparison_table(evaluation))
+        html = fill("several.html", heads=headers(evaluation)[1:-1], rows=[cells], figures=[])
+        return Section("methods", "In numbers", tuple(remarks(evaluation)), html)
     top = charts.highest_bar(method.histogram for method in evaluation.methods)
     order = ranked(evaluation)
     html = fill(

@@ -7,25 +7,23 @@ from refocal.evaluate import Evaluation
 from refocal.evaluate.summary import recommendation
 from refocal.report import charts
 from refocal.report.section import Section, fill, inline
-from refocal.report.terms import terms_of
+from refocal.report.terms import sides, terms_of
 
 
 def reliability(evaluation: Evaluation) -> Section:
     """Whether confidence matches accuracy; of two classes whether the probability matches how often it comes true."""
     terms = terms_of(evaluation)
-    shown = [("before", "Before", "the predictions as they are", evaluation.before)]
-    if evaluation.chosen != NONE:
-        shown.append(("after", "After", f"with {evaluation.after.title}", evaluation.after))
+    shown = sides(evaluation)
     figures = [
         {
             "id": f"fig-reliability-{key}",
             "heading": heading,
-            "caption": caption,
+            "caption": "the predictions as they are" if method.name == NONE else f"with {method.title}",
             "svg": inline(
                 charts.reliability(method.reliability, f"reliability-{key}", method.title, method.histogram, terms)
             ),
         }
-        for key, heading, caption, method in shown
+        for key, heading, method in shown
     ]
     is_cut = any(charts.end_of_axes(method.reliability, terms) < 1.0 for *_, method in shown)
     facts = (

@@ -19,9 +19,8 @@ def run(evaluation: Evaluation) -> Section:
     ]
     rows += [("failed", f"{name}: {reason}") for name, reason in evaluation.failed.items()]
     rows += evaluation.run.items()
-    picked = (
-        " The method was picked on this same test set, which flatters it a little." if evaluation.recommended else ""
-    )
+    is_picked = evaluation.recommended and len(evaluation.methods) > 1
+    picked = " The method was picked on this same test set, which flatters it a little." if is_picked else ""
     terms = terms_of(evaluation)
     note = (
         f"ECE is the mean gap between {terms.probability} and {terms.outcome} over bins of equal mass; perfectly "

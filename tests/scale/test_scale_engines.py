@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
+import re
+from pathlib import Path
 
 import dask.array
 import joblib
 import numpy as np
+import pandas as pd
 import polars
 import pyarrow.parquet as pq
 import pytest
 from scale_rows import make_rows
 
-from refocal import FocalTemperatureScaling
+from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal.engine import Block, Pass, finish, merge, partial
 from refocal.evaluate import evaluate
 from refocal.metrics import CalibrationHistogram, expected_calibration_error
@@ -76,6 +80,26 @@ def test_an_evaluation_by_a_map_is_that_of_one_process(folder, expected):
         assert mapped["fts"].measures[name].high == pytest.approx(measure.high, rel=1e-9)
 
 
+def test_the_report_of_a_fit_travels_in_coarse_cells(tmp_path):
+    logits, labels = make_rows(60_000, 3, dtype=np.float64)
+    for i, rows in enumerate(np.array_split(np.arange(60_000), 2)):
+        frame = polars.DataFrame(logits[rows], schema=COLUMNS[:3]).with_columns(label=labels[rows])
+        frame.write_parquet(tmp_path / f"part{i}.parquet")
+    sizes = []
+
+    def by_pickle(function, things):
+        answers = [pickle.dumps(function(thing)) for thing in things]
+        sizes.extend(map(len, answers))
+        return map(pickle.loads, answers)
+
+    found = TemperatureScaling().fit(open_rows(tmp_path, map=by_pickle))
+    assert max(sizes) < 1_500_000  # 5 MB with the cells of one process
+    alone = TemperatureScaling().fit(open_rows(tmp_path))
+    assert found.temperature_ == pytest.approx(alone.temperature_, rel=1e-9)
+    for when in ("before", "after"):
+        assert found.fit_report_[when]["ece"] == pytest.approx(alone.fit_report_[when]["ece"], abs=2e-4)
+
+
 class Scan:
     """A table that Polars reads batch by batch, as often as it is asked."""
 
@@ -90,6 +114,53 @@ class Scan:
 
 def test_a_table_of_polars(folder, expected):
     assert_same(fit(blocks(Scan(folder))), expected)
+
+
+def test_a_query_of_duckdb(folder, expected):
+    duckdb = pytest.importorskip("duckdb")
+
+    class Query:
+        def __iter__(self):
+            found = duckdb.read_parquet(f"{folder}/*.parquet").order("logit_0")
+            for batch in found.to_arrow_reader(500):
+                yield np.stack([batch[name].to_numpy() for name in COLUMNS], axis=1), batch["label"].to_numpy()
+
+    assert_same(fit(blocks(Query())), expected)
+
+
+@pytest.mark.long
+def test_workers_of_ray_agree(folder, expected):
+    ray = pytest.importorskip("ray")
+    from ray.util.multiprocessing import Pool
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        assert_same(fit(open_rows(folder, map=Pool(2).imap)), expected)
+    finally:
+        ray.shutdown()
+
+
+class StandIn:
+    """What the recipe for Spark asks of a DataFrame, on two partitions of two batches each."""
+
+    def mapInPandas(self, function, schema):  # noqa: N802
+        batches = [pd.DataFrame(LOGITS[i::4], columns=COLUMNS).assign(label=LABELS[i::4]) for i in range(4)]
+        self.found = [*function(iter(batches[:2])), *function(iter(batches[2:]))]
+        return self
+
+    def collect(self):
+        return [row for frame in self.found for row in frame.itertuples()]
+
+
+def test_the_recipe_for_spark():
+    text = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+    (recipe,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "mapInPandas" in block)
+    names = {}
+    exec(recipe, names)  # noqa: S102 - of our own page
+    task = Pass(map=lambda block: block.focal_sums(1.0, 1.5), merge=np.add)
+    found = names["reduce_frame"](StandIn(), task, COLUMNS)
+    np.testing.assert_allclose(found.answer, Block(LOGITS, LABELS).reduce(task), rtol=1e-12)
+    assert found.n_rows == 6000
 
 
 def test_partial_merge_and_finish_in_any_order():

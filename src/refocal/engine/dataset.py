@@ -54,6 +54,8 @@ class Dataset(ABC):
     """The machine epsilon that rows are computed in."""
     input: str = "logits"
     """What the columns held when they were read: logits, or probabilities of which the logarithm was taken."""
+    answers_travel: bool = False
+    """Whether the answers of a pass come from other processes or machines."""
     floor: float | None = None
     """Where the columns held probabilities: the logarithm of the smallest that counts, to which zeros are raised."""
     classes: NDArray[Any] | None = None

@@ -22,6 +22,8 @@ Predict = Callable[[Block], Iterable[tuple[Predictions, NDArray[np.bool_]]]]
 # Histogram cells of a search, of its final comparison and of a report; a report refines its cells until the bound is
 # small enough.
 SEARCH_BITS, FINE_BITS, REPORT_BITS = 10, 12, 12
+# Where answers travel a report begins with coarse cells: a second walk cuts the few that are in question.
+TRAVELLING_BITS = 7
 ECE_BOUND, MAX_REFINEMENTS = 1e-4, 3
 # The number of points measured in one pass.
 POINTS = 16
@@ -162,9 +164,9 @@ def measure(dataset: Dataset, predict: Predict, n_bins: int, cells: tuple[Calibr
     return found
 
 
-def report_cells(n_predictors: int) -> tuple[CalibrationHistogram, ...]:
+def report_cells(n_predictors: int, bits: int = REPORT_BITS) -> tuple[CalibrationHistogram, ...]:
     """Empty histograms for the first pass of a report."""
-    return (CalibrationHistogram(bits=REPORT_BITS),) * n_predictors
+    return (CalibrationHistogram(bits=bits),) * n_predictors
 
 
 def is_settled(found: Measures) -> bool:
@@ -199,7 +201,8 @@ def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict
     """Log-loss, ECE, Brier score and accuracy of each predictor: exactly in memory, the ECE to 1e-4 in blocks."""
     if isinstance(dataset, Block):
         return [_exact_measures(*found, dataset) for found in predict(dataset)]
-    found = measure(dataset, predict, 15, report_cells(n_predictors))
+    bits = TRAVELLING_BITS if dataset.answers_travel else REPORT_BITS
+    found = measure(dataset, predict, 15, report_cells(n_predictors, bits))
     return [
         {
             "log_loss": float(found.means[LOG_LOSS, i]),

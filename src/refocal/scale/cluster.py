@@ -33,6 +33,8 @@ SLICE = 1 << 20
 class DaskDataset(BlockedDataset):
     """Leaves that Dask computes; `client` is a distributed one, None takes what is in force or else threads."""
 
+    answers_travel = True
+
     def __init__(self, leaves: Sequence[Callable[[Any], Any]], reading: Reading, client: Any = None) -> None:
         super().__init__(reading)
         self.leaves = list(leaves)

@@ -51,6 +51,8 @@ class LocalDataset(BlockedDataset):
 class MappedDataset(BlockedDataset):
     """Parts that a function like Python's `map` goes through, in threads, processes or on other machines."""
 
+    answers_travel = True
+
     def __init__(self, parts: Sequence[Part], reading: Reading, map: Map) -> None:  # noqa: A002
         super().__init__(reading)
         self.parts, self.map = list(parts), map

@@ -14,8 +14,8 @@ from refocal.maps.affine import FLOOR, KINDS
 # Longer rows, and the sums for each of their classes, no longer fit the registers of a program.
 MAX_CLASSES = 1 << 12
 # So many programs share the rows, whatever the GPU: sums do not depend on it.
-PROGRAMS = 1 << 11
-TILE, NUM_WARPS = 1 << 10, 8
+PROGRAMS = 1 << 12
+TILE, NUM_WARPS = 1 << 10, 4
 
 LOWEST = tl.constexpr(-FLOOR)
 IS_LOGITS, IS_LOG_PROBABILITIES = tl.constexpr(KINDS.index("logits")), tl.constexpr(KINDS.index("log-probabilities"))

@@ -39,21 +39,21 @@ INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 @triton.jit
 def _exp(x):
     """The exponential function; in single precision, with small results rounded to 0."""
-    if INTERPRETED:
-        return tl.exp(x)
-    if x.dtype == tl.float64:
-        return tl.exp(x)
-    return libdevice.fast_expf(x)
+    if INTERPRETED or x.dtype == tl.float64:
+        found = tl.exp(x)
+    else:
+        found = libdevice.fast_expf(x)
+    return found
 
 
 @triton.jit
 def _inverse(x):
     """1/x; in single precision, to the last bit but one."""
-    if INTERPRETED:
-        return 1.0 / x
-    if x.dtype == tl.float64:
-        return 1.0 / x
-    return libdevice.fast_dividef(x * 0.0 + 1.0, x)
+    if INTERPRETED or x.dtype == tl.float64:
+        found = 1.0 / x
+    else:
+        found = libdevice.fast_dividef(x * 0.0 + 1.0, x)
+    return found
 
 
 @triton.jit

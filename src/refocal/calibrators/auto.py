@@ -51,22 +51,22 @@ class AutoCalibration(HasFocalPoint, Calibrator):
 
     Three classes or more:
 
-    1. Temperature scaling, vector scaling with an intercept a class, or a matrix, all held to temperature scaling by a
-       ridge. Each is fitted on all folds but one and predicts that one; the simplest whose out-of-fold log-loss, behind
-       the next two steps, is within a quarter of a standard error of the best is taken, and refitted on all rows.
+    1. Temperature scaling, vector scaling with an intercept for each class, or a matrix, all shrunk towards temperature
+       scaling by a ridge. They are compared by out-of-fold log-loss after the next two steps; the simplest within a
+       quarter of a standard error of the best is chosen and refitted on all rows.
     2. The focal map with γ, and a temperature T.
-    3. A curve of the confidence: a rising quadratic spline from the log-odds of the top class to calibrated ones. The
-       other classes share the rest as before, and the top class stays on top.
+    3. A curve of the confidence: a monotone quadratic spline from the log-odds of the top class to calibrated ones. The
+       other classes share the remaining probability as before, and the top class stays on top.
 
-    γ, T and the curve are fitted together, by log-loss on the out-of-fold scores, and drawn to 0, 1 and the identity.
-    The curve is the mean of six that are drawn more and less, weighted by the evidence that the rows give to each.
+    γ, T and the curve are fitted together by log-loss on the out-of-fold scores, and shrunk towards 0, 1 and the
+    identity. The curve is the mean of six that are shrunk more or less, weighted by their evidence.
 
-    Two classes: a slope and an intercept of the log-odds by Platt's targets, the slope drawn to 1 on few rows, and a
-    rising curve of the same kind behind them. The intercept corrects models whose class shares are off, as with
+    Two classes: a slope and an intercept of the log-odds by Platt's targets, the slope shrunk towards 1 on few rows,
+    followed by a monotone curve. The intercept corrects models with wrong class shares, as with
     `class_weight="balanced"`.
 
-    On few rows the result is close to temperature scaling; on rows without an error the mean confidence is what Laplace
-    would expect of the next row, (n+1)/(n+2). Every part is chosen by log-loss, and nothing by ECE.
+    On few rows the result is close to temperature scaling; on rows without an error the mean confidence follows
+    Laplace's rule, (n+1)/(n+2). Every part is chosen by log-loss, and nothing by ECE.
 
     Parameters
     ----------
@@ -74,14 +74,14 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         Keep the most probable class of every row, and so the accuracy. By default the scaling may change it; with two
         classes the threshold then moves from 1/2 to where the two classes are equally frequent.
     n_folds, random_state : int
-        Of the cross-fitting.
+        The number of folds of the cross-fitting, and their seed.
     input : "logits" or "probabilities"
         What the columns hold. Probabilities of 0 count as half the smallest other one among the rows of the fit.
 
     Attributes
     ----------
     report_ : str
-        What was chosen and why, and what was left out for want of rows.
+        What was chosen and why, and what was left out because there are too few rows.
     choice_ : dict
         The same as numbers: what was chosen, with the out-of-fold log-losses of all candidates.
 

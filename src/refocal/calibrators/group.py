@@ -38,15 +38,15 @@ class GroupLines(NamedTuple):
 
 
 class GroupCalibration(Calibrator):
-    """One calibrator for all rows, and a line in log-odds for each group, drawn to the identity.
+    """One calibrator for all rows, then a slope and an intercept in log-odds for each group, shrunk to the identity.
 
-    With more than two classes, such as the tokens of a vocabulary, a group has no intercept: its slope is one
-    temperature more, for each domain or each position in an answer.
+    With more than two classes, such as the tokens of a vocabulary, a group has no intercept: its slope is an additional
+    temperature, for each domain or each position in an answer.
 
-    How strongly the lines are drawn to it is read off the groups: where these differ no more than chance has it, the
-    lines hardly differ from the identity, and a group of few rows has less of a line of its own. Groups may be given in
-    several columns; their lines then follow one another. A group that was not there when fitting, or a row without one,
-    gets the common calibrator.
+    The shrinkage is estimated from the groups: if they differ no more than by chance, the corrections are close to the
+    identity, and groups with few rows are shrunk more. Groups may be given in several columns, whose corrections are
+    applied one after the other. Groups that were not seen in the fit, and rows without a group, get the common
+    calibrator.
 
     Parameters
     ----------

@@ -41,27 +41,27 @@ if TYPE_CHECKING:
 
 
 class MultiLabelCalibration(Calibrator):
-    """Calibrated probabilities of labels that do not exclude one another, each with a score (log-odds) of its own.
+    """Calibrated probabilities of several labels per row, each with its own score (log-odds).
 
-    X and y are (N, K): a column for each label, and ones where it applies. One calibrator of two classes is fitted on
-    all columns together. With `per_label=True` a line in log-odds for each label stands behind it, drawn to the
-    identity as strongly as the labels are alike: a rare label is calibrated as all are.
+    X and y are (N, K): one column per label, with ones where it applies. One calibrator of two classes is fitted on all
+    columns together. `per_label=True` adds a slope and an intercept in log-odds for each label, shrunk towards the
+    identity according to how similar the labels are, so that rare labels do not overfit.
 
     Parameters
     ----------
     method : str
         The calibrator of all labels, by its short name: "auto", "logistic", "beta", "ts", …
     per_label : bool
-        Whether each label has a line of its own.
+        Whether each label has its own slope and intercept.
     input : "log-odds" or "probabilities"
-        What the columns hold: what comes before the sigmoids, or after them.
+        What the columns hold: the inputs of the sigmoids, or their outputs.
 
     Attributes
     ----------
     classes_ : array
         The labels: the names of the columns of a DataFrame, or else numbers.
     slope_, intercept_ : array
-        The line of each label; 1 and 0 where all are shared.
+        The correction of each label; 1 and 0 without `per_label`.
 
     Examples
     --------

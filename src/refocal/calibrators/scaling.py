@@ -128,21 +128,21 @@ class RidgeScaling(HasFocalPoint, Calibrator):
 
 
 class VectorScaling(RidgeScaling):
-    """Vector scaling (Guo et al. 2017): softmax(w ∘ z + b), one weight and one intercept a class.
+    """Vector scaling (Guo et al. 2017): softmax(w ∘ z + b), one weight and one intercept per class.
 
-    z are the logits divided by the temperature of temperature scaling, less their mean. w and b are held to
-    temperature scaling by a ridge, without which rare classes run away.
+    z are the logits divided by the temperature of temperature scaling, and centred. A ridge shrinks w and b towards
+    temperature scaling, so that rare classes do not diverge.
 
     Parameters
     ----------
     strength : "auto" or float
-        Of the ridge: 1 weighs the C parameters of a part as C of the n rows. "auto" chooses by the log-loss of rows
-        left out, temperature scaling included.
+        Strength of the ridge: with 1, C parameters count as C of the n rows. "auto" chooses by the log-loss of
+        held-out rows, temperature scaling included.
     focal : bool
-        Put the focal map and a temperature behind, chosen on out-of-fold predictions by `FocalTemperatureScaling`'s
-        default rule.
+        Add the focal map and a temperature, chosen on out-of-fold predictions by `FocalTemperatureScaling`'s default
+        rule.
     n_folds, random_state : int
-        Of the cross-fitting.
+        The number of folds of the cross-fitting, and their seed.
     input : "logits" or "probabilities"
         What the columns hold.
 
@@ -163,9 +163,9 @@ class VectorScaling(RidgeScaling):
 class MatrixScaling(RidgeScaling):
     """Matrix scaling (Guo et al. 2017): softmax(W z + b), with off-diagonal and intercept regularisation (ODIR).
 
-    Parameters are those of `VectorScaling`; `strength` is that of the off-diagonal, 1 weighing its C(C-1) entries as so
-    many of the n rows, and of the intercept. The diagonal is held ten times less. Where a matrix has more than 20
-    entries for each row, "auto" takes strength 1.
+    Parameters are those of `VectorScaling`; `strength` applies to the off-diagonal, whose C(C-1) entries count as that
+    many of the n rows with 1, and to the intercept. The diagonal is shrunk ten times less. If the matrix has more than
+    20 entries per row, "auto" means 1.
 
     Examples
     --------
@@ -207,9 +207,9 @@ class DirichletCalibration(MatrixScaling):
 class StructuredVectorScaling(RidgeScaling):
     """Structured vector scaling, in the spirit of Berta et al. (2026): a vector scaling of tempered log-probabilities.
 
-    The log-probabilities after temperature scaling are scaled and shifted a class; each part is held by a ridge as
-    strong as its number of parameters among the rows, which needs no search: `strength=1`.
-    The other parameters are those of `VectorScaling`.
+    The log-probabilities after temperature scaling are scaled and shifted for each class. The ridge of each part is its
+    number of parameters divided by the number of rows, which needs no search: `strength=1`. The other parameters are
+    those of `VectorScaling`.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -234,9 +234,9 @@ class StructuredVectorScaling(RidgeScaling):
 
 
 class StructuredMatrixScaling(StructuredVectorScaling):
-    """Structured matrix scaling, in the spirit of Berta et al. (2026): as the vector form, with a whole matrix.
+    """Structured matrix scaling, in the spirit of Berta et al. (2026): like the vector form, with a full matrix.
 
-    The diagonal and the intercept are held with C/n, each off-diagonal entry with C(C-1)/n.
+    The ridge is C/n for the diagonal and the intercept, and C(C-1)/n for each off-diagonal entry.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

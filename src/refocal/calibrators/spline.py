@@ -21,19 +21,19 @@ POWERS = np.add.outer(np.arange(3), np.arange(3))
 
 
 class SplineCalibration(OneVsRest):
-    """A smooth rising curve for each class against the rest: a quadratic spline from log-odds to log-odds.
+    """A smooth monotone curve for each class against the rest: a quadratic spline from log-odds to log-odds.
 
-    The slope is a line between knots and nowhere below 0, so the curve rises; beyond the last knots it is straight.
-    Splines as in Lucena (2018), fitted by log-loss, with slopes that are drawn to each other and to 1.
+    The slope is linear between knots and nowhere negative; beyond the outer knots the curve is straight. Splines as in
+    Lucena (2018), fitted by log-loss, with slopes that are shrunk towards each other and towards 1.
 
     Parameters
     ----------
     n_knots : int
-        Number of knots, which lie where the model is unsure: between two of them lies the same share of Σq(1-q).
+        Number of knots, placed so that each interval between them has the same share of Σq(1-q).
     smoothing : float
-        The weight of the prior that the curve is the identity; large values give temperature scaling back.
+        The weight of the prior that the curve is the identity; large values give temperature scaling.
     base : "temperature" or "softmax"
-        What the curves start from.
+        The starting point of the curves.
     input : "logits" or "probabilities"
         What the columns hold.
 

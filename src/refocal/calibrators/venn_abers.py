@@ -43,9 +43,9 @@ class Steps(NamedTuple):
 class VennAbersCalibration(Calibrator):
     """Venn-Abers calibration (Vovk, Petej & Fedorova 2015) of class 1 of two, or of the top class of more.
 
-    A new row is added to those of the fit, first as a miss and then as a hit, and isotonic regression is done anew each
-    time. This gives two probabilities p₀ ≤ p₁, one of which is calibrated whatever the scores are like;
-    `predict_interval` tells them, and `predict_proba` gives p₁ / (1 - p₀ + p₁), which is never 0 or 1. The interval is
+    A new row is added to those of the fit, first as a miss and then as a hit, and isotonic regression is fitted each
+    time. This gives two probabilities p₀ ≤ p₁, one of which is calibrated for any scores;
+    `predict_interval` returns them, and `predict_proba` p₁ / (1 - p₀ + p₁), which is never 0 or 1. The interval is
     wide where there are few rows. With more than two classes the others share the rest as temperature scaling has it.
 
     Parameters

@@ -1,28 +1,37 @@
 """The default calibrator on real networks and tabular models, with few rows and many, beside its peers.
 
     python benchmarks/auto.py networks FOLDER … [--rows 5000 1000 300] [--draws 1 2 3] [-o OUT]
-    python benchmarks/auto.py tabular FOLDER [--rows 5000 1000 500 300 100] [-o OUT]
+    python benchmarks/auto.py tabular FOLDER … [--rows 5000 500 100] [--draws 8 16 32] [-o OUT]
     python benchmarks/auto.py report OUT
+    python benchmarks/auto.py networks FOLDER … --settings --draws 1 1 1 -o OUT2    # likewise tabular
+    python benchmarks/auto.py leave-out OUT2
     python benchmarks/auto.py speed
 
 `networks` reads .npz files of `val`, `yv`, `test`, `yt` (one network each) or of `logits` and `labels`, which are split
 in random halves; methods are fitted on so many rows drawn from the first half and measured on all of the second.
-`tabular` reads files of `p` (the probability of the positive class) and `labels`; methods are fitted on rows drawn at
-random, with both classes among them, and measured on all others. Both write their figures to OUT as JSON, a line for
-each file, size, draw and method, and take up where they stopped; `report` prints the tables of
-benchmarks/results/auto.md.
+`tabular` reads files of `p` (the probability of the positive class, or of each class) and `labels`, as
+benchmarks/tabular_models.py writes them; methods are fitted on rows drawn at random, with both classes among them, and
+measured on all others. Both write their figures to OUT as JSON, a line for each file, size, draw and method, and take
+up where they stopped; `report` prints the tables of benchmarks/results/auto.md.
+
+`--settings` fits `auto` with each of SETTINGS instead of the methods. `leave-out` leaves the networks or models of each
+data set out in turn, picks the setting of least mean log-loss on all others, and prints how that does on those left
+out, beside the settings that are shipped.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from real_logits import name_of, read
@@ -30,6 +39,7 @@ from scipy.special import log_softmax as scipy_log_softmax
 
 import peers
 from refocal import metrics
+from refocal.calibrators import _confidence, _logistic, auto
 from refocal.calibrators.registry import make
 from refocal.maps import log_softmax
 
@@ -56,8 +66,23 @@ NETWORK_METHODS = (
 )
 TABULAR_METHODS = ("none", "fts", "logistic", "beta", "isotonic", "spline", "auto", *PEER_METHODS)
 SIGMOID, ISOTONIC = "scikit-learn sigmoid", "scikit-learn isotonic"
-DRAWS = {5000: 8, 1000: 8, 500: 16, 300: 16, 100: 48}
+BASE = {"networks": "ts", "tabular": SIGMOID}
+# What `auto` is made with instead of what is shipped.
+SETTINGS: dict[str, tuple[Any, str, Any]] = {
+    "auto, 4 knots": (_confidence, "N_KNOTS", 4),
+    "auto, 8 knots": (_confidence, "N_KNOTS", 8),
+    "auto, offset 1": (_confidence, "PRIOR", _confidence.PRIOR._replace(offset=1.0)),
+    "auto, γ and T wider": (_confidence, "DEVIATIONS", 2.0 * _confidence.DEVIATIONS),
+    "auto, γ and T narrower": (_confidence, "DEVIATIONS", 0.5 * _confidence.DEVIATIONS),
+    "auto, slope wider": (_logistic, "SLOPE_DEVIATION", 1e3),
+    "auto, slope narrower": (_logistic, "SLOPE_DEVIATION", 0.5),
+    "auto, 0 standard errors": (auto, "STANDARD_ERRORS", 0.0),
+    "auto, 1 standard error": (auto, "STANDARD_ERRORS", 1.0),
+}
+TWO_CLASSES = [name for name in SETTINGS if not re.search("γ|error", name)]
+MANY_CLASSES = [name for name in SETTINGS if "slope" not in name]
 LEAST = 1e-12
+LEAST_TESTED = 250
 CHANCE = 10  # draws of labels for the ECE that chance gives
 
 
@@ -91,77 +116,86 @@ def measures(labels: np.ndarray, log_p: np.ndarray) -> dict[str, float]:
     }
 
 
-def network_predictions(method: str, val: np.ndarray, y: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, Any]:
+def made(method: str, **options: Any) -> Any:
+    """A calibrator by its name."""
+    if method in SETTINGS:
+        method = "auto"
+    return make(method.replace(", order kept", "-order"), **options)
+
+
+def predictions(method: str, x: np.ndarray, y: np.ndarray, test: np.ndarray, kind: str) -> tuple[np.ndarray, Any]:
+    """Logarithms of probabilities for the rows to test, and what `auto` chose."""
     if method in peers.PEERS:
-        p, p_test = (np.exp(log_softmax(x.astype(np.float64))) for x in (val, test))
+        p, p_test = (np.exp(log_softmax(each.astype(np.float64))) if kind == "logits" else each for each in (x, test))
         return np.log(np.maximum(peers.predict(method, p, y, p_test), LEAST)), None
-    calibrator = make("auto", order_preserving=True) if method == "auto, order kept" else make(method)
-    calibrator.fit(val, y)
-    return calibrator.predict_log_proba(test).astype(np.float64), calibrator.fit_report_.get("scaling")
+    if method == "none":
+        return np.log(np.maximum(test, LEAST)), None
+    with patch.object(*SETTINGS[method]) if method in SETTINGS else nullcontext():
+        calibrator = made(method, input=kind).fit(x, y)
+    choice = calibrator.fit_report_.get("scaling", {}).get("chosen")
+    return calibrator.predict_log_proba(test).astype(np.float64), choice
 
 
-def networks(options: argparse.Namespace, done: set[str]) -> Iterator[dict[str, Any]]:
-    files = sorted({p for source in options.sources for p in source.rglob("*.npz")})
+def networks(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], tuple[Any, ...]]]:
+    """What is to be fitted and measured: names, and the rows to fit on and to test."""
     for size, draws in zip(options.rows, options.draws, strict=True):
-        for path in files:
+        for path in sorted({p for source in options.sources for p in source.rglob("*.npz")}):
             val, y, test, y_test = read(path)
             for draw in range(draws):
                 some = np.random.default_rng(draw).permutation(len(y))[:size]
-                for method in options.methods or NETWORK_METHODS:
-                    if method in peers.PEERS and val.shape[1] > peers.FEW_CLASSES.get(method, val.shape[1]):
-                        continue
-                    row = {"data": name_of(path), "rows": size, "draw": draw, "method": method}
-                    if key(row) in done:
-                        continue
-                    start = time.perf_counter()
-                    log_p, choice = network_predictions(method, val[some], y[some], test)
-                    seconds = time.perf_counter() - start
-                    yield row | {"seconds": seconds, "choice": choice} | measures(y_test, log_p)
+                yield {"data": name_of(path), "rows": size, "draw": draw}, (val[some], y[some], test, y_test, "logits")
 
 
-def binary(log_odds: np.ndarray) -> np.ndarray:
-    return np.stack([-np.logaddexp(0.0, log_odds), -np.logaddexp(0.0, -log_odds)], axis=1)
-
-
-def tabular_predictions(method: str, p: np.ndarray, y: np.ndarray, test: np.ndarray) -> np.ndarray:
-    two, two_test = (np.stack([1.0 - each, each], axis=1) for each in (p, test))
-    if method in peers.PEERS:
-        return np.log(np.maximum(peers.predict(method, two, y, two_test), LEAST))
-    if method == "none":
-        return np.log(np.maximum(two_test, LEAST))
-    return make(method, input="probabilities").fit(two, y).predict_log_proba(two_test)
-
-
-def tabular(options: argparse.Namespace, done: set[str]) -> Iterator[dict[str, Any]]:
-    for size in options.rows:
-        for path in sorted(options.sources[0].rglob("*.npz")):
+def tabular(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], tuple[Any, ...]]]:
+    """As `networks`."""
+    for size, draws in zip(options.rows, options.draws, strict=True):
+        for path in sorted({p for source in options.sources for p in source.rglob("*.npz")}):
             data = np.load(path)
             p, labels = data["p"].astype(np.float64), data["labels"].astype(np.int64)
-            for draw in range(DRAWS[size]):
+            if len(labels) < size + LEAST_TESTED:
+                continue
+            p = np.stack([1.0 - p, p], axis=1) if p.ndim == 1 else p / p.sum(axis=1, keepdims=True)
+            for draw in range(draws):
                 rng = np.random.default_rng([size, draw])
                 while True:
                     fit, rest = np.split(rng.permutation(len(labels)), [size])
-                    if 0 < labels[fit].sum() < size:
+                    if len(np.unique(labels[fit])) == p.shape[1]:
                         break
-                for method in options.methods or TABULAR_METHODS:
-                    row = {"data": path.stem, "rows": size, "draw": draw, "method": method}
-                    if key(row) in done:
-                        continue
-                    log_p = tabular_predictions(method, p[fit], labels[fit], p[rest])
-                    loss = -np.mean(log_p[np.arange(len(rest)), labels[rest]])
-                    p_1 = np.exp(log_p[:, 1])
+                row = {"data": path.stem, "rows": size, "draw": draw}
+                yield row, (p[fit], labels[fit], p[rest], labels[rest], "probabilities")
+
+
+def measured(options: argparse.Namespace, done: set[str]) -> Iterator[dict[str, Any]]:
+    """A line of figures for each network or model, size, draw and method that is not done."""
+    for names, (x, y, test, y_test, kind) in (networks if options.what == "networks" else tabular)(options):
+        n_classes = x.shape[1]
+        methods = options.methods or (NETWORK_METHODS if kind == "logits" else TABULAR_METHODS)
+        if options.settings:
+            others = TWO_CLASSES if n_classes == 2 else MANY_CLASSES
+            methods = [BASE[options.what], *(["ts-ece"] if kind == "logits" else [ISOTONIC]), "auto", *others]
+        with patch.object(auto, "out_of_fold", once(auto.out_of_fold)) if options.settings else nullcontext():
+            for method in methods:
+                row = names | {"method": method}
+                if key(row) in done or n_classes > peers.FEW_CLASSES.get(method, n_classes):
+                    continue
+                start = time.perf_counter()
+                log_p, choice = predictions(method, x, y, test, kind)
+                row |= {"seconds": time.perf_counter() - start, "choice": choice}
+                if n_classes == 2:
                     # The rate is known as well as the rows of the fit tell it: that is what is to be met.
-                    error = np.sqrt(labels.mean() * (1.0 - labels.mean()) / size)
-                    off = (p_1.mean() - labels[rest].mean()) / error
-                    halves = np.stack([1.0 - p_1, p_1], axis=1)
-                    order = np.argsort(p_1, kind="stable")
-                    parts = zip(np.array_split(p_1[order], 15), np.array_split(labels[rest][order], 15), strict=True)
-                    yield row | {
-                        "log_loss": float(loss),
-                        "ece_of_class_1": float(sum(abs(a.sum() - b.sum()) for a, b in parts) / len(rest)),
-                        "brier": float(metrics.brier_score(labels[rest], halves)),
-                        "standard_errors_off": float(off),
-                    }
+                    error = np.sqrt(y_test.mean() * (1.0 - y_test.mean()) / len(y))
+                    row["standard_errors_off"] = float((np.exp(log_p[:, 1]).mean() - y_test.mean()) / error)
+                yield row | measures(y_test, log_p)
+
+
+def once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function's first answer ever after: no setting has a part in it."""
+    found: list[Any] = []
+
+    def answer(*arguments: Any, **options: Any) -> Any:
+        return found[0] if found else found.append(function(*arguments, **options)) or found[0]
+
+    return answer
 
 
 def speed() -> None:
@@ -227,52 +261,96 @@ def network_table(rows: list[dict[str, Any]]) -> str:
 
 
 def tabular_table(rows: list[dict[str, Any]]) -> str:
-    size = rows[0]["rows"]
-    loss, off = by_method(rows, "log_loss"), by_method(rows, "standard_errors_off")
-    error, brier = by_method(rows, "ece_of_class_1"), by_method(rows, "brier")
+    names = ("log_loss", "ece", "smooth_ece", "classwise_ece", "brier", "accuracy")
+    found = {name: by_method(rows, name) for name in names}
+    off = by_method([row for row in rows if "standard_errors_off" in row], "standard_errors_off")
+    loss = found["log_loss"]
     best = {d: min(loss[SIGMOID][d], loss[ISOTONIC][d]) for d in loss[SIGMOID]}
     lines = [
-        f"{size:,} rows, {len(best)} models, {DRAWS[size]} draws each:\n",
-        "| method | log-loss | worst against the best of sigmoid and isotonic | ECE of p(class 1) | Brier "
-        "| largest mean of (mean p - rate), in standard errors |",
-        "|---|---|---|---|---|---|",
+        f"{rows[0]['rows']:,} rows, {len(best)} models:\n",
+        "| method | log-loss | worst | worst against the best of sigmoid and isotonic | ECE | smooth ECE "
+        "| classwise ECE | Brier | accuracy | largest (mean p - rate), in standard errors |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for m in loss:
+        data, against = loss[m], change(loss[m], loss[SIGMOID])
+        percent = {name: 100.0 * np.mean(list(found[name][m].values())) for name in names[1:4]}
+        accuracy = 100.0 * np.mean([found["accuracy"][m][d] - found["accuracy"][SIGMOID][d] for d in data])
+        some = "" if len(data) == len(best) else f" ({len(data)} models)"
         lines.append(
-            f"| {m} | {change(loss[m], loss[SIGMOID]).mean():+.2f} % | {change(loss[m], best).max():+.2f} % "
-            f"| {100.0 * np.mean(list(error[m].values())):.2f} % | {change(brier[m], brier[SIGMOID]).mean():+.2f} % "
-            f"| {max(map(abs, off[m].values())):.2f} |"
+            f"| {m}{some} | {against.mean():+.2f} % | {against.max():+.2f} % | {change(loss[m], best).max():+.2f} % "
+            f"| {percent['ece']:.2f} % | {percent['smooth_ece']:.2f} % | {percent['classwise_ece']:.2f} % "
+            f"| {change(found['brier'][m], found['brier'][SIGMOID]).mean():+.2f} % | {accuracy:+.3f} "
+            f"| {max(map(abs, off.get(m, {'': np.nan}).values())):.2f} |"
         )
     return "\n".join(lines)
 
 
+TABLES: dict[str, Callable[[list[dict[str, Any]]], str]] = {"networks": network_table, "tabular": tabular_table}
+
+
+def rows_of(out: Path, name: str) -> list[dict[str, Any]]:
+    file = out / f"auto_{name}.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
 def report(out: Path) -> None:
-    tables: dict[str, Callable[[list[dict[str, Any]]], str]] = {"networks": network_table, "tabular": tabular_table}
-    for name, table in tables.items():
-        rows = [json.loads(line) for line in (out / f"auto_{name}.jsonl").read_text().splitlines()]
+    for name, table in TABLES.items():
+        rows = rows_of(out, name)
         for size in sorted({row["rows"] for row in rows}, reverse=True):
             print(table([row for row in rows if row["rows"] == size]), end="\n\n")
 
 
+def data_set(name: str) -> str:
+    """The data set that a network or model was trained on."""
+    known = re.search(r"cifar-?(100|10)(?!\d)|tinyimagenet", name)
+    return known.group().replace("-", "") if known else name.split("_")[0]
+
+
+def leave_out(out: Path) -> None:
+    for name, table in TABLES.items():
+        rows = rows_of(out, name)
+        loss: dict[str, dict[str, float]] = defaultdict(dict)
+        for row in rows:
+            loss[row["method"]][f"{row['data']} {row['rows']} {row['draw']}"] = row["log_loss"]
+        picked = []
+        for left_out in sorted({data_set(row["data"]) for row in rows}):
+            kept = [each for each in loss[BASE[name]] if data_set(each) != left_out]
+            means = {
+                # A setting that does not apply is what is shipped.
+                m: np.mean([loss[m].get(each, loss["auto"][each]) / loss[BASE[name]][each] for each in kept])
+                for m in ("auto", *SETTINGS)
+                if m in loss
+            }
+            best = min(means, key=lambda m: means[m])
+            print(f"{left_out} left out: {best} {100.0 * means[best] - 100.0:+.2f} % on the others")
+            for row in rows:
+                own = loss[best].get(f"{row['data']} {row['rows']} {row['draw']}") is not None
+                if data_set(row["data"]) == left_out and row["method"] == (best if own else "auto"):
+                    picked.append(row | {"method": "auto, picked on other data sets"})
+        for size in sorted({row["rows"] for row in rows}, reverse=True):
+            print("\n" + table([row for row in rows + picked if row["rows"] == size]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("networks", "tabular", "report", "speed"))
+    parser.add_argument("what", choices=("networks", "tabular", "report", "leave-out", "speed"))
     parser.add_argument("sources", type=Path, nargs="*")
     parser.add_argument("--rows", type=int, nargs="+")
-    parser.add_argument("--draws", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--draws", type=int, nargs="+")
     parser.add_argument("--methods", nargs="+")
+    parser.add_argument("--settings", action="store_true")
     parser.add_argument("-o", "--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
-    if options.what == "speed":
-        return speed()
-    if options.what == "report":
-        return report(options.sources[0])
-    options.rows = options.rows or ([5000, 1000, 300] if options.what == "networks" else sorted(DRAWS, reverse=True))
+    if options.what in ("speed", "report", "leave-out"):
+        run = {"speed": speed, "report": report, "leave-out": leave_out}[options.what]
+        return run(*options.sources)
+    options.rows = options.rows or ([5000, 1000, 300] if options.what == "networks" else [5000, 500, 100])
+    options.draws = options.draws or ([1, 2, 3] if options.what == "networks" else [8, 16, 32])
     warnings.simplefilter("ignore")
-    file = options.out / f"auto_{options.what}.jsonl"
-    done = {key(json.loads(line)) for line in file.read_text().splitlines()} if file.exists() else set()
-    with file.open("a") as lines:
-        for row in (networks if options.what == "networks" else tabular)(options, done):
+    done = {key(row) for row in rows_of(options.out, options.what)}
+    with (options.out / f"auto_{options.what}.jsonl").open("a") as lines:
+        for row in measured(options, done):
             print(json.dumps(row), file=lines, flush=True)
     return None
 

@@ -323,6 +323,21 @@ def test_separable_rows_give_sensible_probabilities(n_classes, n_rows):
     assert 1.0 - 3.0 * n_classes / n_rows < right < 1.0 - 0.3 / n_rows
 
 
+def test_rows_that_are_all_right_leave_doubt_where_margins_are_wide():
+    """The least log-loss to Laplace's (n+1)/(n+2), by a general minimiser: no row is left without a doubt."""
+    logits = np.random.default_rng(0).normal(size=(100, 3))
+    fitted = AutoCalibration().fit(logits, logits.argmax(axis=1))
+
+    def loss(temperature):
+        log_p = np.sort(log_softmax(logits / temperature, axis=1), axis=1)
+        return -np.mean(101 / 102 * log_p[:, -1] + 1 / 102 * logsumexp(log_p[:, :-1], axis=1))
+
+    best = minimize(lambda log_t: loss(np.exp(log_t[0])), [-1.0], method="Nelder-Mead", options={"xatol": 1e-8})
+    assert fitted.temperature_ == pytest.approx(np.exp(best.x[0]), rel=1e-4)
+    assert fitted.predict_proba(logits).max() < 1.0 - 1e-13
+    assert "Every row is right" in fitted.report_
+
+
 @pytest.mark.slow
 def test_zeros_of_a_forest_count_as_half_the_smallest_vote():
     rng = np.random.default_rng(0)

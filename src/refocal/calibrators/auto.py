@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
+from scipy.optimize import minimize_scalar
 
 from refocal._arrays import Vector, to_numpy
 from refocal.calibrators._affine import EXACT, SMALL
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators._confidence import Tempered, draft_tail, fit_tail, losses_of, two_class_step
+from refocal.calibrators._confidence import Tempered, draft_tail, fit_tail, losses_of, top_odds, two_class_step
 from refocal.calibrators._crossfit import (
     MATRICES,
     MIN_ROWS,
@@ -28,6 +28,7 @@ from refocal.calibrators._crossfit import (
     usable_rows,
 )
 from refocal.calibrators._fitted import Fitted, HasFocalPoint
+from refocal.calibrators._logistic import softplus
 from refocal.calibrators.scaling import check_cross_fitting
 from refocal.engine import Block, Dataset
 from refocal.engine.blocked import Keys, row_keys
@@ -42,6 +43,8 @@ CLASSES_PER_ROW = 10
 # All but the last fit of the scaling is done on at most so many rows and logits: more would change the log-loss by less
 # than 1e-4.
 SAMPLE_ROWS, SAMPLE_ENTRIES = 100_000, 1 << 25
+# Where every row is right, the temperature is searched on so many.
+LAPLACE_ROWS = 20_000
 # The simplest scaling is taken that is worse than the best by at most so many standard errors.
 STANDARD_ERRORS = 0.25
 
@@ -65,8 +68,8 @@ class AutoCalibration(HasFocalPoint, Calibrator):
     followed by a monotone curve. The intercept corrects models with wrong class shares, as with
     `class_weight="balanced"`.
 
-    On few rows the result is close to temperature scaling; on rows without an error the mean confidence follows
-    Laplace's rule, (n+1)/(n+2). Every part is chosen by log-loss, and nothing by ECE.
+    On few rows the result is close to temperature scaling; n rows without an error count as right with probability
+    (n+1)/(n+2), by Laplace's rule. Every part is chosen by log-loss, and nothing by ECE.
 
     Parameters
     ----------
@@ -220,16 +223,21 @@ def _first(keys: Keys, n_rows: int) -> NDArray[np.int64]:
 
 
 def _laplace_temperature(rows: Block) -> float:
-    """The temperature at which the mean confidence is (n+1)/(n+2), where every one of n rows is right."""
+    """The temperature of least log-loss where every one of n rows is right and counts as right by (n+1)/(n+2).
+
+    A temperature that only gave the mean confidence (n+1)/(n+2) would leave no doubt at all where margins are wide.
+    """
     target = (rows.total_weight + 1.0) / (rows.total_weight + 2.0)
-    scale = rows.mean_gap or 1.0
+    some, scale = rows.part(LAPLACE_ROWS), rows.mean_gap
+    if scale == 0.0:  # all logits are equal
+        return 1.0
+    some = Block(to_numpy(some.logits), to_numpy(some.labels), some.weight)
 
-    def excess(log_t: float) -> float:
-        return rows.average(rows.predictions((0.0,), scale * math.exp(log_t))[0].confidence) - target
+    def loss(log_t: float) -> float:
+        odds = top_odds((Temperature(scale * math.exp(log_t)),), some)
+        return some.average(softplus(odds) - target * odds)
 
-    if excess(-20.0) <= 0.0 or excess(20.0) >= 0.0:  # as with ties
-        return scale
-    return scale * math.exp(brentq(excess, -20.0, 20.0, xtol=1e-6))
+    return scale * math.exp(minimize_scalar(loss, bounds=(-20.0, 20.0), method="bounded", options={"xatol": 1e-6}).x)
 
 
 def _simplest(rows: Block, candidates: list[Vector]) -> int:
@@ -244,7 +252,7 @@ def _simplest(rows: Block, candidates: list[Vector]) -> int:
 
 SCALINGS = {
     "curve": "A slope and an intercept of the log-odds, followed by a monotone curve, were fitted.",
-    "laplace": "Every row is right, so the temperature gives the mean confidence (n+1)/(n+2).",
+    "laplace": "Every row is right, so the temperature was fitted as if each were right with probability (n+1)/(n+2).",
     "temperature": "Temperature scaling was chosen: no richer scaling was clearly better on rows left out.",
     "only temperature": "Temperature scaling was fitted.",
     "vector": "A vector scaling with an intercept for each class was chosen.",

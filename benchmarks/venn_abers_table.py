@@ -1,6 +1,6 @@
 """Venn-Abers beside other calibrators of two classes, on files with arrays `p` and `labels`.
 
-python benchmarks/venn_abers.py FOLDER    writes benchmarks/results/venn_abers.md
+python benchmarks/venn_abers_table.py FOLDER    writes benchmarks/results/venn_abers.md
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> None:
     said = [
         "# Venn-Abers on two classes",
         "",
-        f"`python benchmarks/venn_abers.py FOLDER`: {n_files} models, {DRAWS} draws of the rows of the fit each,",
+        f"`python benchmarks/venn_abers_table.py FOLDER`: {n_files} models, {DRAWS} draws of the rows of the fit each,",
         "tested on half of the rows. Test log-loss against logistic calibration, and test ECE.",
         "",
         "| method | " + " | ".join(f"{n:,} rows: log-loss | ECE" for n in sizes) + " |",

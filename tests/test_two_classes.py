@@ -103,6 +103,15 @@ def test_a_model_of_one_number_a_row_is_calibrated_in_onnx(rows, tmp_path, kind,
     assert declared == (["batch", 2, 3] if len(shape) == 3 else ["batch", 2])
 
 
+def test_only_a_method_that_searched_them_shows_gamma_and_t_of_two_classes(rows):
+    _, p, labels = rows
+    predictions = Predictions.from_probabilities(p, labels)
+    found = compare(predictions, predictions, ["logistic", "fts"], n_resamples=20)
+    assert (found.chosen, found.surface) == ("logistic", None)
+    assert "γ" not in render(found)
+    assert compare(predictions, predictions, ["fts"], chosen="fts", n_resamples=20).surface.method == "fts"
+
+
 def test_an_onnx_output_that_is_not_of_two_classes_is_refused(rows, tmp_path):
     import onnx
     from onnx import TensorProto, helper

@@ -23,9 +23,10 @@ SAME_ROWS = "validation and test rows"
 ABSENT_CLASSES = "classes without a row of the fit"
 
 
-def surface_of(chosen: str, calibrators: Mapping[str, Calibrator]) -> SearchSurface | None:
-    """The surface that the chosen method's search looked at, or else that of focal temperature scaling."""
-    first = [name for name in (chosen, "fts", *calibrators) if name in calibrators]
+def surface_of(chosen: str, calibrators: Mapping[str, Calibrator], n_classes: int) -> SearchSurface | None:
+    """The surface that the chosen method's search looked at, or else, of more than two classes, that of another one."""
+    others = ("fts", *calibrators) if n_classes > 2 else ()  # for two classes γ and T say little: they lack an offset
+    first = [name for name in (chosen, *others) if name in calibrators]
     name = next((name for name in first if _has_surface(calibrators[name])), None)
     if name is None:
         return None

@@ -207,7 +207,7 @@ def evaluate(
         chosen=picked,
         recommended=chosen is None,
         methods=methods,
-        surface=surface_of(picked, calibrators),
+        surface=surface_of(picked, calibrators, about.n_classes),
         run=run | absent_classes_of(calibrators),
         failed=failures.reasons(),
     )

@@ -235,7 +235,7 @@ def test_missing_names_are_listed(tmp_path):
     path, _ = write(tmp_path, ".csv")
     with pytest.raises(FormatError, match=r"no column 'target'. It has 'logit_0'"):
         read(path, labels="target")
-    with pytest.raises(FormatError, match="that match 'p_\\*'"):
+    with pytest.raises(FormatError, match="that matches 'p_\\*'"):
         read(path, values="p_*")
 
 

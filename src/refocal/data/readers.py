@@ -230,7 +230,7 @@ def class_columns(
         if doubtful:
             raise FormatError(f"{file}: the column {doubtful[0]!r} does not look like a class.", Remedy.COLUMNS)
     if not columns:
-        sought = "besides the labels" if pattern is None else f"that match {pattern!r}"
+        sought = "besides the labels" if pattern is None else f"that matches {pattern!r}"
         raise FormatError(f"{file}: no column {sought}. It has {listed(contents.names)}.")
     return columns
 

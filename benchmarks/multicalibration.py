@@ -63,40 +63,43 @@ def draw(rng, truth, n_rows):
     return score, groups, p, (rng.random(n_rows) < p).astype(int)
 
 
-def patches(score, groups, y):
-    """Rounds of moves: each gives the log-odds of any rows a step in one cell."""
-    edges = np.quantile(score, np.arange(1, 10) / 10)
+class Patches:
+    """Rounds of moves, each of one cell of a group and a tenth of the scores."""
 
-    def cells(score, groups):
-        tenth = np.searchsorted(edges, score)
-        return np.stack([(start + group) * 10 + tenth for start, group in zip((0, 4, 9), groups, strict=True)])
+    def __init__(self, score):
+        self.edges = np.quantile(score, np.arange(1, 10) / 10)
 
-    mine, n_cells = cells(score, groups), 10 * sum(SIZES)
-    moved = score.copy()
-    while True:
-        p = sigmoid(moved)
-        gap, room = (sum(np.bincount(row, each, n_cells) for row in mine) for each in (y - p, p * (1.0 - p)))
+    def table(self, score, groups):
+        """The cells of each row, one for each column."""
+        tenth = np.searchsorted(self.edges, score)
+        starts = np.cumsum((0, *SIZES[:-1]))
+        return np.stack([(start + group) * 10 + tenth for start, group in zip(starts, groups, strict=True)], axis=1)
+
+    def fit_round(self, table, p, y):
+        """A function of such a table: the next step of the log-odds."""
+        terms = [np.repeat(each, len(SIZES)) for each in (y - p, p * (1.0 - p))]
+        gap, room = (np.bincount(table.ravel(), each, 10 * sum(SIZES)) for each in terms)
         cell = int(np.argmax(np.abs(gap) / np.sqrt(room + 1.0)))
-        step = STEP * gap[cell] / (room[cell] + 1.0)
-        moved = moved + step * (mine == cell).any(axis=0)
-        yield lambda score, groups, cell=cell, step=step: step * (cells(score, groups) == cell).any(axis=0)
+        return lambda table: STEP * gap[cell] / (room[cell] + 1.0) * (table == cell).any(axis=1)
 
 
-def trees(score, groups, y):
+class Trees:
     """Rounds of small trees of the score and of which groups a row is in, by Newton steps."""
 
-    def table(score, groups):
-        members = [group == i for group, size in zip(groups, SIZES, strict=True) for i in range(size)]
-        return np.column_stack([score, *members])
+    def __init__(self, score):
+        self.leaf = max(20, len(score) // 100)
 
-    mine, moved = table(score, groups), score.copy()
-    while True:
-        p = sigmoid(moved)
+    def table(self, score, groups):
+        """The score, and a column for each group."""
+        members = [group == i for group, size in zip(groups, SIZES, strict=True) for i in range(size)]
+        return np.column_stack([score, *members]).astype(np.float32)
+
+    def fit_round(self, table, p, y):
+        """A function of such a table: the next step of the log-odds."""
         room = p * (1.0 - p) + 1e-9
-        tree = DecisionTreeRegressor(max_depth=3, min_samples_leaf=max(20, len(y) // 100), random_state=0)
-        tree.fit(mine, (y - p) / room, sample_weight=room)
-        moved = moved + STEP * tree.predict(mine)
-        yield lambda score, groups, tree=tree: STEP * tree.predict(table(score, groups))
+        tree = DecisionTreeRegressor(max_depth=3, min_samples_leaf=self.leaf, random_state=0)
+        tree.fit(table, (y - p) / room, sample_weight=room)
+        return lambda table: STEP * tree.predict(table)
 
 
 def log_loss(p, y):
@@ -105,21 +108,25 @@ def log_loss(p, y):
     return float(-np.mean(y * np.log(p) + (1.0 - y) * np.log1p(-p)))
 
 
-def boosted(method, train, test):
+def boosted(method, train, test, y):
+    """The log-odds of test rows after each round of boosting on training rows."""
+    boosting = method(train[0])
+    mine, theirs = boosting.table(*train), boosting.table(*test)
+    x, found = train[0].copy(), test[0].copy()
+    yield found
+    for _ in range(MOST_ROUNDS):
+        move = boosting.fit_round(mine, sigmoid(x), y)
+        x, found = x + move(mine), found + move(theirs)
+        yield found
+
+
+def stopped(method, train, test, y):
     """The log-odds of test rows after as many rounds as held-out folds find best."""
-    score, groups, y = train
     losses = np.zeros(MOST_ROUNDS + 1)
-    for kept, held in KFold(5, shuffle=True, random_state=0).split(score):
-        theirs = score[held].copy()
-        losses[0] += log_loss(sigmoid(theirs), y[held])
-        rounds = method(score[kept], [group[kept] for group in groups], y[kept])
-        for i, move in enumerate(itertools.islice(rounds, MOST_ROUNDS), start=1):
-            theirs += move(score[held], [group[held] for group in groups])
-            losses[i] += log_loss(sigmoid(theirs), y[held])
-    found = test[0].copy()
-    for move in itertools.islice(method(score, groups, y), int(np.argmin(losses))):
-        found += move(*test)
-    return found
+    for kept, held in KFold(5, shuffle=True, random_state=0).split(y):
+        parts = [(train[0][rows], [group[rows] for group in train[1]]) for rows in (kept, held)]
+        losses += [log_loss(sigmoid(x), y[held]) for x in boosted(method, *parts, y[kept])]
+    return next(itertools.islice(boosted(method, train, test, y), int(np.argmin(losses)), None))
 
 
 def compare(kind, n_rows, seed):
@@ -137,7 +144,7 @@ def compare(kind, n_rows, seed):
     ways = [
         sigmoid(x_there),
         own.predict_proba(there, groups=dict(zip(names, there_groups, strict=True)))[:, 1],
-        *(sigmoid(boosted(method, (x, groups, y), (x_there, there_groups))) for method in (patches, trees)),
+        *(sigmoid(stopped(method, (x, groups), (x_there, there_groups), y)) for method in (Patches, Trees)),
     ]
     members = [group == i for group, size in zip(there_groups, SIZES, strict=True) for i in range(size)]
     return [

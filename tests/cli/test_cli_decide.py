@@ -71,3 +71,17 @@ def test_what_is_wrong_is_said_in_a_line(refocal, table):
         code, _, err = refocal("decide", "rows.csv", "--probability-column", "p", *arguments)
         assert code in (1, 2)
         assert words in err, arguments
+
+
+def test_rows_without_a_label_are_left_out_where_that_is_said(refocal, table, folder):
+    marked = table.assign(label=table.label.where(table.index % 5 != 0, 255))
+    marked.to_csv("marked.csv", index=False)
+    options = ("marked.csv", "--probability-column", "p", "--false-positive", "1", "--false-negative", "4", "--json")
+    code, _, err = refocal("decide", *options)
+    assert code == 1
+    assert "Leave such rows out with --ignore-index." in err
+    _, out, _ = refocal("decide", *options, "--ignore-index", "255")
+    kept = table[table.index % 5 != 0]
+    expected = evaluate_decisions(kept.label, kept.p, cost_matrix(false_positive=1.0, false_negative=4.0))
+    assert json.loads(out)["rows"] == len(kept)
+    assert json.loads(out)["reports"]["uncalibrated"]["cost"]["value"] == pytest.approx(expected.cost.value)

@@ -82,10 +82,14 @@ class ScoreOptions(ColumnOptions):
 
 @dataclass(frozen=True)
 class WeightedOptions(ScoreOptions):
-    """The same, with weights."""
+    """The same, with weights and rows that have no label."""
 
     weights: Annotated[
         str | None, typer.Option("--weights", metavar="NAME", help="Array or column with the weights.")
+    ] = None
+    ignore_index: Annotated[
+        int | None,
+        typer.Option("--ignore-index", metavar="LABEL", help="Rows with this label are left out, such as 255."),
     ] = None
 
 
@@ -93,10 +97,6 @@ class WeightedOptions(ScoreOptions):
 class RowOptions(WeightedOptions):
     """The same, with all that a fit or a comparison can do with rows."""
 
-    ignore_index: Annotated[
-        int | None,
-        typer.Option("--ignore-index", metavar="LABEL", help="Rows with this label are left out, such as 255."),
-    ] = None
     groups: Annotated[
         list[str] | None,
         typer.Option("--groups", metavar="NAME", help="Column with groups to measure separately; may be repeated."),

@@ -76,6 +76,12 @@ def test_user_pages_hold_at_most_25_000_words():
     assert sum(len(page.read_text().split()) for page in pages) <= 25_000
 
 
+def test_every_picture_has_an_alternative_text():
+    for page in PAGES:
+        for text, target in re.findall(r"!\[(.*?)\]\(([^)]*)\)", page.read_text(), re.S):
+            assert len(text) >= 10, f"{page.relative_to(ROOT)}: {target}"
+
+
 def test_what_the_readme_names_as_its_proof_is_there():
     """Every row of the comparison names a test, a benchmark or a page, and all of them exist."""
     table = (ROOT / "README.md").read_text().split("## Compared with other packages")[1].split("\n\n")[1]

@@ -76,7 +76,7 @@ def _method_card(kind: type[Any]) -> str:
         "not when": text["avoid"],
         "reference": text.get("reference", ""),
     }
-    call = f"`refocal fit val.npz --method {next(iter(rows))}`" if rows else f"`{kind.__name__}().fit(scores, labels)`"
+    call = f"`--method {next(iter(rows))}`" if rows else f"`{kind.__name__}().fit(scores, labels)`"
     summary = inspect.getdoc(kind).splitlines()[0]
     example = f"[{kind.__name__}](reference/calibrators.md#refocal.calibrators.{kind.__name__})"
     return f"\n## {kind.__name__}\n\n{summary}\n\n{_table(facts | {'example': f'{call}; {example}'})}"

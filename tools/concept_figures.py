@@ -87,7 +87,7 @@ def proper(figure: Figure) -> None:
     for (label, loss), color in zip(losses.items(), (FIRST, THIRD, SECOND), strict=True):
         risk = truth * loss(ones) + (1 - truth) * loss(zeros)
         best = int(np.argmin(risk))
-        ax.plot(q, risk, color=color, label=f"{label}: least at {q[best]:.3f}")
+        ax.plot(q, risk, color=color, label=f"{label}: minimum at {q[best]:.3f}")
         ax.plot(q[best], risk[best], "o", color=color)
     ax.axvline(truth, color=MUTED, linestyle=(0, (4, 3)), linewidth=1)
     ax.set(xlabel="prediction q; the truth is 0.8", ylabel="expected loss", xlim=(0.3, 1), ylim=(0, 1.2))
@@ -103,8 +103,8 @@ def focal_map(figure: Figure) -> None:
         q = np.exp(inverse_focal(np.log(np.stack([p, one_minus_p], axis=1)), gamma))[:, 0]
         for ax, (x, y) in ((left, (p, q)), (right, (q, p))):
             ax.plot(x, y, color=FIRST, alpha=shade, label=f"γ = {gamma:g}")
-    left.set(xlabel="true probability p", ylabel="prediction q of least focal loss", aspect="equal")
-    right.set(xlabel="prediction q", ylabel="probability p that it stands for", aspect="equal")
+    left.set(xlabel="true probability p", ylabel="prediction q that minimises focal loss", aspect="equal")
+    right.set(xlabel="prediction q", ylabel="true probability p", aspect="equal")
     for ax in (left, right):
         ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (4, 3)), linewidth=1)
         ax.set(xlim=(0, 1), ylim=(0, 1))

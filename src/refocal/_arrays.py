@@ -1,4 +1,4 @@
-"""The one door to array libraries.
+"""Access to array libraries, the only place that knows them.
 
 Everything above this module is written once against the array API standard and so serves NumPy, torch, JAX and any
 other library of the standard.
@@ -65,7 +65,7 @@ def stop_gradient(x: Array) -> Array:
 
 
 def is_traced(x: Array) -> bool:
-    """Whether `x` stands for values that are not there yet (`jax.jit`, `jax.grad`, `torch.compile`, tracing)."""
+    """Whether `x` is a symbol without values (`jax.jit`, `jax.grad`, `torch.compile`, tracing)."""
     if is_torch(x):
         torch = sys.modules["torch"]
         return bool(torch.compiler.is_compiling() or torch.jit.is_tracing())
@@ -80,7 +80,7 @@ def is_recorded(x: Array) -> bool:
 
 
 def as_array(values: Any, argument: str, function: str) -> Array:
-    """`values` itself if it is an array of a known library, else as a NumPy array."""
+    """`values` itself if it is an array of a known library, otherwise a NumPy array."""
     if is_torch(values):
         return _plain_tensor(values, argument, function)
     if array_api_compat.is_array_api_obj(values) and not isinstance(values, np.ndarray):
@@ -192,7 +192,7 @@ def in_library_of(other: Array, values: Array) -> Array:
 
 
 def for_fitting(array: Array) -> Array:
-    """The array itself if its library has passes of its own here; as NumPy has it for others of the standard."""
+    """The array itself if an engine supports its library; otherwise as a NumPy array."""
     libraries = (array_api_compat.is_numpy_array, array_api_compat.is_jax_array, array_api_compat.is_cupy_array)
     return array if is_torch(array) or any(known(array) for known in libraries) else to_numpy(array)
 

@@ -1,4 +1,4 @@
-"""Predictions of a classifier, checked once: from arrays, from files, from the embedded samples."""
+"""Predictions of a classifier, checked once: from arrays, files and the bundled samples."""
 
 from refocal.data.language import (
     answer_confidence,

@@ -1,4 +1,4 @@
-"""One small reader a format: the names that a file holds, and the array behind each, read when it is asked for."""
+"""A small reader for each format: the names in a file and their arrays, read on demand."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Contents:
         self._get = get
 
     def get(self, name: str) -> Any:
-        """One array or column; a FormatError that names the file and the array if it cannot be had."""
+        """One array or column; a FormatError names the file and the array if it cannot be read."""
         with refusing(self.file, f"the {'column' if self.is_table else 'array'} {name!r} cannot be read"):
             return _checked_text(self._get(name))
 

@@ -37,7 +37,7 @@ class Archive:
         self.names = list(self._members)
 
     def get(self, name: str) -> Any:
-        """One array; whatever zipfile and NumPy raise if it cannot be had."""
+        """One array; errors of zipfile and NumPy are passed on."""
         entry = self._members[name]
         mapped = self._mapped(entry)
         if mapped is not None:

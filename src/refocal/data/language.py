@@ -21,8 +21,8 @@ CONFIDENCES = ("product", "mean", "least")
 def multiple_choice(scores: Sequence[Any], labels: Any) -> Predictions:
     """Questions with options of varying number: the score of each option, and which one is right.
 
-    Scores are log-probabilities up to a constant for each question. Missing options are filled with -inf, which every
-    calibrator and metric takes for impossible.
+    Scores are log-probabilities up to a constant for each question. Missing options are filled with -inf, which means
+    impossible to every calibrator and metric.
 
     >>> rows = multiple_choice([[-1.2, -0.3], [-2.0, -0.1, -3.0, -2.5]], [1, 1])
     >>> rows, np.exp(rows.values[0]).round(2)
@@ -47,8 +47,8 @@ def answer_confidence(token_log_p: Iterable[Any], kind: str = "product") -> Vect
     """The confidence of whole answers from the log-probabilities of their tokens, a number from 0 to 1 for each.
 
     `"product"` is the probability of the answer, `"mean"` the geometric mean of its tokens' probabilities, which does
-    not fall with the length, `"least"` that of the least likely token. Whether the answer was right makes it a
-    two-class problem: fit a calibrator with `input="probabilities"` on these numbers and labels 0 and 1.
+    not fall with the length, `"least"` that of the least likely token. Calibrating it is a two-class problem, with the
+    label 1 for correct answers: fit a calibrator with `input="probabilities"` on these numbers and labels 0 and 1.
 
     >>> answer_confidence([np.log([0.9, 0.8]), np.log([0.5])], kind="mean").round(3)
     array([0.849, 0.5  ])

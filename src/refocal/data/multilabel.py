@@ -1,4 +1,4 @@
-"""What a classifier said of labels that do not exclude one another, and which of them apply, checked once."""
+"""Multi-label predictions, checked once."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from refocal.data.readers import class_columns, known_name, listed, names_of
 from refocal.errors import FormatError, ShapeError
 
 APPLIES = ("no label", "a label")
-"""What the two classes of pooled rows are called."""
+"""The names of the two classes of pooled rows."""
 LABEL = "label"
-"""What the groups of pooled rows are called."""
+"""The name of the groups of pooled rows."""
 UNKNOWN = -1
-"""Where it is not known whether a label applies."""
+"""Marks labels of which it is unknown whether they apply."""
 
 
 @dataclass(frozen=True, eq=False)
 class MultiLabelPredictions:
-    """Scores (N, K) of labels that do not exclude one another; made by `from_log_odds` or `from_probabilities`.
+    """Multi-label scores (N, K) with their labels; made by `from_log_odds` or `from_probabilities`.
 
     `labels` are 1 where a label applies, 0 where not, -1 where that is unknown. One label is a two-class problem:
 
@@ -54,12 +54,12 @@ class MultiLabelPredictions:
 
     @classmethod
     def from_log_odds(cls, log_odds: Any, labels: Any, **options: Any) -> MultiLabelPredictions:
-        """What comes before the sigmoids; options are `class_names`, `weight` (N,) and `ignore_index`."""
+        """Scores before the sigmoids; options are `class_names`, `weight` (N,) and `ignore_index`."""
         return cls._of(log_odds, labels, "log-odds", "from_log_odds", **options)
 
     @classmethod
     def from_probabilities(cls, probabilities: Any, labels: Any, **options: Any) -> MultiLabelPredictions:
-        """What the sigmoids give; options as for `from_log_odds`."""
+        """Outputs of the sigmoids; options as for `from_log_odds`."""
         return cls._of(probabilities, labels, "probabilities", "from_probabilities", **options)
 
     @classmethod
@@ -175,12 +175,12 @@ def read_multilabel(
     input : "log-odds" or "probabilities"
         What the scores are; never guessed.
     values, labels : str, optional
-        In a table the patterns of the columns, by default "score_*" and "label_*": score_cat and label_cat belong to
-        one another. Otherwise the names of the arrays, by default `log_odds` or `probabilities`, and `labels`.
+        In a table the patterns of the columns, by default "score_*" and "label_*": score_cat belongs to
+        label_cat. Otherwise the names of the arrays, by default `log_odds` or `probabilities`, and `labels`.
     weight : str, optional
         Name of the array or column with the weights of the rows.
     ignore_index : int, optional
-        What stands where a label is unknown.
+        The entry that marks an unknown label.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a classifier said and what was true, checked once."""
+"""The predictions of a classifier and the true labels, checked once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from refocal._validation import (
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 
 Input = Literal["logits", "probabilities", "log-odds"]
-# So many classes a notebook shows by name.
+# The number of classes that a notebook shows by name.
 MOST_SHOWN = 6
 
 
@@ -36,9 +36,9 @@ MOST_SHOWN = 6
 class Predictions:
     """Logits or probabilities (N, C) with their labels; made by `from_logits`, `from_probabilities`, `from_log_odds`.
 
-    Which of them the numbers are is said by the caller and never guessed. `values` are kept as they came, with
-    their dtype, and may be memory-mapped; `labels` are integers from 0 to C-1. Of two classes one number a row is
-    enough, the probability or the log-odds of class 1, the positive one; it is kept as two columns.
+    The caller states which of them the numbers are; it is never guessed. `values` keep their dtype and may be
+    memory-mapped; `labels` are integers from 0 to C-1. For two classes one number per row is enough, the probability or
+    the log-odds of class 1, the positive class; it is stored as two columns.
 
     >>> Predictions.from_logits([[2.0, 0.5], [0.1, 0.3]], [0, 1])
     Predictions(2 rows, 2 classes, logits, float64)
@@ -53,7 +53,7 @@ class Predictions:
     weight: NDArray[np.float64] | None = None
     class_names: tuple[str, ...] | None = None
     groups: Groups = field(default_factory=dict)
-    """Columns of groups that rows belong to, as `with_groups` adds them."""
+    """The groups of the rows, one array for each column of groups; see `with_groups`."""
 
     @classmethod
     def from_logits(
@@ -67,11 +67,10 @@ class Predictions:
         positive_label: Any = None,
         ignore_index: IgnoreIndex = None,
     ) -> Predictions:
-        """Rows of logits, before any softmax; `first_label` is 1 where the labels count from 1.
+        """Rows of logits, before any softmax; `first_label` is 1 if labels start at 1.
 
-        `positive_label` says of two classes which label is that of class 1, the positive one. Rows whose label is
-        `ignore_index`, one or several, have none and are left out. Images (N, C, H, W) or (N, H, W, C) with labels
-        (N, H, W) have a row a pixel.
+        `positive_label` is the label of class 1, the positive class of two. Rows whose label is `ignore_index`, or one
+        of several, are left out. Images (N, C, H, W) or (N, H, W, C) with labels (N, H, W) have one row per pixel.
         """
         name = "Predictions.from_logits"
         logits, labels, weight = _rows(logits, labels, weight, ignore_index, "logits", name)
@@ -117,7 +116,7 @@ class Predictions:
         positive_label: Any = None,
         ignore_index: IgnoreIndex = None,
     ) -> Predictions:
-        """Log-odds of class 1 of two, one number a row, as a single logit or a margin is; kept as logits 0 and s.
+        """Log-odds of class 1 of two, one number per row, such as a single logit or a margin; stored as logits 0 and s.
 
         >>> Predictions.from_log_odds([-1.5, 2.0], [0, 1]).values
         array([[ 0. , -1.5],
@@ -144,9 +143,9 @@ class Predictions:
         label_log_p: Any = None,
         weight: Any = None,
     ) -> Predictions:
-        """Log-probabilities of the best few classes (N, k), as interfaces of language models return them.
+        """Log-probabilities of the k best classes (N, k), as returned by interfaces of language models.
 
-        The others are approximated: `refocal.data.TopK` says how, and takes more rows than memory holds whole.
+        The others are approximated, see `refocal.data.TopK`, which also takes more rows than fit into memory.
 
         >>> log_p, indices = np.log([[0.5, 0.2], [0.7, 0.2]]), [[3, 0], [1, 2]]
         >>> Predictions.from_top_k(log_p, indices, [3, 1], n_classes=1000)
@@ -208,7 +207,7 @@ class Predictions:
 
     @property
     def positive(self) -> int | None:
-        """The class that two-class data are about: 1 of two; None where there are more."""
+        """The positive class, 1, of two-class data; None for more classes."""
         return 1 if self.n_classes == 2 else None
 
     def __len__(self) -> int:
@@ -218,7 +217,7 @@ class Predictions:
         return f"Predictions({len(self):,} rows, {self.n_classes:,} classes, {self.input}, {self.values.dtype})"
 
     def _repr_html_(self) -> str:
-        """A small table, for notebooks; only the labels are looked at, so that mapped values stay where they are."""
+        """A small table for notebooks, from the labels alone: memory-mapped values are not read."""
         counts = np.bincount(self.labels, minlength=self.n_classes)
         order = np.argsort(-counts, kind="stable")
         some = [f"{self.name_of(int(k))} ({counts[k]:,})" for k in order[:MOST_SHOWN]]
@@ -249,7 +248,7 @@ class Predictions:
         return replace(self, values=self.values[rows], labels=self.labels[rows], weight=weight, groups=groups)
 
     def in_order_of(self, class_names: Sequence[str] | None) -> Predictions:
-        """The same rows with the columns in the order of these names; as they are where either has none.
+        """The same rows with the columns in the order of these names; unchanged if either has none.
 
         >>> rows = Predictions.from_logits([[2.0, 0.5]], ["dog"], class_names=["dog", "cat"])
         >>> other = rows.in_order_of(["cat", "dog"])
@@ -372,7 +371,7 @@ def _positive_last(names: tuple[str, ...], positive: Any, function: str) -> tupl
 
 
 def _check_first_label(labels: NDArray[Any], n_classes: int, function: str) -> None:
-    """The commonest mistake has its own remedy: classes that are counted from 1."""
+    """The most common mistake, labels that start at 1, has its own remedy."""
     if labels.size and int(labels.min()) == 1 and int(labels.max()) == n_classes:
         raise LabelError(
             "labels",

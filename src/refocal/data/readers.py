@@ -22,12 +22,12 @@ from refocal.errors import FormatError, Remedy
 
 LABELS = ("labels", "label")
 ONE_COLUMN = {"probabilities": ("p", "probability"), "log-odds": ("log_odds",), "logits": ("log_odds",)}
-"""What one number a row of two classes is called."""
+"""Names of a single column or array for two classes."""
 NOT_CLASSES = ("", "id", "index", "weight", "weights", "sample_weight", "Unnamed: 0", "__index_level_0__")
 
 
 class Values(NamedTuple):
-    """What a file holds, not checked yet; labels, weight and class names where it has them."""
+    """The unchecked contents of a file; labels, weight and class names if it has them."""
 
     values: Any
     labels: Any
@@ -61,7 +61,7 @@ def read(
     values : str, optional
         Name of the matrix, by default `logits` or `probabilities` as `input` says; for columns a pattern such as
         "logit_*" or several with commas, by default every column but those of labels and weights. One column, or an
-        array of one axis, is about the positive class of two; `p` and `log_odds` are found by themselves.
+        array of one axis, is about the positive class of two; `p` and `log_odds` are found automatically.
     labels : str or path, optional
         Name of the array or column, by default `labels` or `label`; or the path of a second file, .npy, with them.
     weight : str, optional
@@ -69,11 +69,11 @@ def read(
     class_names : list of str, optional
         By default an array `class_names`, or the names of the columns.
     first_label : int
-        1 where the labels count from 1.
+        1 if labels start at 1.
     positive_label : int or str, optional
         Of two classes, the label of the positive one; without it labels are 0 and 1, or names of columns.
     ignore_index : int or several, optional
-        The label of rows that have none and are left out, such as 255 or -100.
+        Rows with this label, such as 255 or -100, are left out.
     renormalise : bool
         Divide rows of probabilities by their sums, where they were rounded.
     groups : list of str
@@ -127,7 +127,7 @@ def read_values(
     weight: str | None = None,
     groups: Sequence[str] = (),
 ) -> Values:
-    """What a file holds, whether or not it has labels; the arguments are those of `read`.
+    """The contents of a file, with or without labels; the arguments are those of `read`.
 
     >>> import tempfile, numpy as np
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""The log-probabilities of the best few classes, which is all that interfaces of language models return."""
+"""Log-probabilities of the k best classes, which is all that interfaces of language models return."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ NAME = "TopK"
 
 
 class TopK:
-    """Rows of which only the k best classes are known, made whole by an approximation of the others.
+    """Rows of which only the k best classes are known, completed by an approximation of the others.
 
     The remaining probability is spread over the classes that are not given: evenly (`"uniform"`), or falling as a
     power of the rank from the least that is given (`"power law"`), with the exponent of each row that makes the sum 1.
     What depends on the top class alone (accuracy, its confidence, the ECE) is exact before calibration. A label that
-    is not among the k best has the probability that `label_log_p` says, or else the tail's geometric mean, weighted by
+    is not among the k best has the probability given by `label_log_p`, or else the tail's geometric mean, weighted by
     probability: what a label drawn from the tail has on average.
 
     Iterating gives blocks of (log-probabilities, labels), so that `refocal.scale.blocks(top_k)` takes any number of
@@ -49,9 +49,9 @@ class TopK:
     n_classes : int
         Number of all classes, such as the size of the vocabulary.
     tail : "power law" or "uniform"
-        How the others share what is left.
+        How the other classes share the remaining probability.
     label_log_p : array (N,), optional
-        Log-probability of each label, where the interface returns it.
+        Log-probability of each label, if the interface returns it.
 
     Examples
     --------

@@ -1,7 +1,6 @@
-"""ONNX as one more array library: what the maps compute on these symbols becomes the nodes of a graph.
+"""ONNX as an array library: the operations of the maps on these symbols become the nodes of a graph.
 
-So the graph holds the same formulas, top class apart and all, as every other array library gets. Only what the maps
-use is here.
+So the graph has the same formulas as all other array libraries. Only the functions that the maps use are here.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def append_to_onnx(
     output: str | None = None,
     class_axis: int = -1,
 ) -> onnx.ModelProto:
-    """Put a fitted calibrator behind a classifier in ONNX: its logits output is replaced by `probabilities`.
+    """Append a fitted calibrator to an ONNX classifier: its logits output is replaced by `probabilities`.
 
     A classifier of two classes may have one number a row, log-odds or the probability of class 1: an output (N,), or
     one with a class axis of size 1. The result has two columns.
@@ -110,7 +110,7 @@ def append_to_onnx(
     Parameters
     ----------
     output : str, optional
-        The output that holds the logits; needed where there are several.
+        The output that holds the logits; required if there are several.
     class_axis : int
         Where the classes lie in it.
 

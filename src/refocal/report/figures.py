@@ -69,7 +69,7 @@ def plot_reliability(
 
 
 def plot_confidence(histogram: Histogram, ax: Axes | None = None, *, title: str = "") -> Axes:
-    """How confident the predictions are, the right ones below and the wrong ones on top of them.
+    """Histogram of the confidence: correct predictions below, wrong ones stacked on top.
 
     >>> import matplotlib; matplotlib.use("agg")
     >>> plot_confidence(Histogram([0.0, 0.5, 1.0], [1.0, 6.0], [2.0, 1.0])).get_ylabel()
@@ -168,7 +168,7 @@ def plot_comparison(evaluation: Evaluation, measure: str = "ece", ax: Axes | Non
 
 
 def plot_evaluation(evaluation: Evaluation) -> Figure:
-    """Reliability before and after, and every method beside the others, in a new figure."""
+    """Reliability before and after, and a comparison of all methods, in a new figure."""
     import matplotlib.pyplot as plt
 
     before, after = evaluation.before, evaluation.after

@@ -1,4 +1,4 @@
-"""What a notebook shows of an evaluation: the verdict, two diagrams and the table, in as much room as there is."""
+"""The notebook view of an evaluation: the verdict, two diagrams and the table."""
 
 from __future__ import annotations
 

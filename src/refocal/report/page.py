@@ -32,13 +32,13 @@ def write_report(
     Parameters
     ----------
     evaluation : Evaluation or several
-        What the page is about; several are shown side by side.
+        The evaluation to show; several are shown side by side.
     path : path-like
         Where to write it.
     title : str, optional
-        What the predictions are of; by default the title of the evaluation.
+        A description of the predictions; by default the title of the evaluation.
     notes : str
-        Markdown that stands below the verdict.
+        Markdown shown below the verdict.
     require : list of str
         Requirements such as "ece<2%" or "log_loss<=ts": `evaluate.check_requirements`.
 

@@ -35,12 +35,12 @@ from refocal.scale.parts import Part, n_columns
 from refocal.scale.tables import TablePart
 from refocal.scale.writers import LABEL, open_writer
 
-# Under this name a file tells what it was made from.
+# The metadata key under which a file records its source.
 MADE_FROM = b"refocal"
 
 
 class Written(NamedTuple):
-    """What became of a part."""
+    """The result of writing a part."""
 
     file: str
     n_rows: int
@@ -105,9 +105,9 @@ def apply(
 ) -> list[Written]:
     """Write the probabilities of a data set, block by block.
 
-    `output` is a file (.csv, .tsv, .jsonl or .parquet), or a folder, which gets one Parquet file a part. Of a folder a
-    part of which the file is there already, made by the same calibrator from the same source, is left as it is: a run
-    that was stopped goes on where it was.
+    `output` is a file (.csv, .tsv, .jsonl or .parquet), or a folder, which gets one Parquet file a part. In a
+    folder, files that already exist and were made by the same calibrator from the same source are kept: an interrupted
+    run continues where it stopped.
 
     `renormalise` divides rows of probabilities by their sums, where they were rounded.
 
@@ -118,7 +118,7 @@ def apply(
     cells are left out. Both are counted. With `skip_bad_parts` files that cannot be read are left out, and their
     `problem` says why.
 
-    `progress` is told (parts done, all parts, rows done). The other arguments are those of `open_rows`.
+    `progress` is called with (parts done, all parts, rows done). The other arguments are those of `open_rows`.
 
     >>> import tempfile
     >>> from refocal import TemperatureScaling

@@ -1,4 +1,4 @@
-"""Data sets that are gone through in this process, one block after the other."""
+"""Data sets that are processed in this process, one block after the other."""
 
 from __future__ import annotations
 

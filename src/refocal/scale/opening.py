@@ -22,7 +22,7 @@ from refocal.scale.local import LocalDataset, Map, MappedDataset
 from refocal.scale.parts import Mapped, PairsPart, Part, array_parts, n_columns
 from refocal.scale.tables import table_parts
 
-# A file of arrays from so many bytes on is not read whole.
+# Files of arrays of at least this many bytes are not read whole.
 LARGE_FILE = 1 << 30
 # Text takes several times its size in memory.
 LARGE_TEXT = 1 << 26
@@ -67,18 +67,18 @@ def open_rows(
     skip_bad_rows : bool
         Leave out rows that cannot be used, and count them; by default the first one is an error that names its place.
     skip_bad_parts : bool
-        Leave out files of a data set that cannot be read or have other columns than the first: they are gone through
-        once before all else. `bad_parts` of the result says which and why.
+        Leave out files of a data set that cannot be read or have other columns than the first: all files are checked
+        first. `bad_parts` of the result lists them with the reasons.
     storage_options : dict, optional
-        For fsspec, where the address is that of a store: endpoint, keys. By default these are in the environment.
+        Options of fsspec for addresses of stores: endpoint, keys. By default taken from the environment.
     scheduler : str, optional
-        Address of a Dask scheduler that does the work, such as "tcp://host:8786". The files must be there for its
-        workers too.
+        Address of a Dask scheduler that does the work, such as "tcp://host:8786". Its workers need access to the
+        files.
     client : distributed.Client, optional
-        The same, for who has one.
+        An existing client instead of `scheduler`.
     map : callable, optional
-        A function like Python's `map` that goes through the parts elsewhere: `multiprocessing.Pool().map`, or what
-        joblib, Ray or Spark have. What it sends are the names of the parts, and back come a few numbers of each.
+        A function like Python's `map` that processes the parts elsewhere: `multiprocessing.Pool().map`, or what
+        joblib, Ray or Spark have. It sends the names of the parts and receives a few numbers for each.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Where rows lie: each part knows how to read itself in blocks, again and again, in this process or in another."""
+"""Parts of a data set: each can be read in blocks, repeatedly, in this process or in another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Part(Protocol):
 
     @property
     def where(self) -> str:
-        """What it is called in error messages."""
+        """Its name in error messages."""
 
     @property
     def n_rows(self) -> int | None:

@@ -25,7 +25,7 @@ IS_FLOOR, IS_TEMPERATURE, IS_AFFINE, IS_OFFSET, IS_FOCAL, IS_CONFIDENCE, IS_TWO_
 IS_LOGITS, IS_LOG_PROBABILITIES = tl.constexpr(KINDS.index("logits")), tl.constexpr(KINDS.index("log-probabilities"))
 NOT_NUMBERS, NOT_PROBABILITIES = 1, 2
 # Longer rows do not fit the registers of a program; entries of a tile, several rows where rows are short.
-MAX_CLASSES, TILE = 1 << 14, 1 << 11
+MAX_CLASSES, TILE = 1 << 14, 1 << 10
 
 
 @triton.jit

@@ -157,7 +157,12 @@ def features_of(block: Block, kind: str, temperature: float) -> Array:
 @without_warnings
 def _features(logits: Array, kind: str, temperature: float) -> Array:
     x, _ = as_floating(logits, "logits", "fit")
-    return features(namespace(x), x, kind, temperature)
+    if not isinstance(x, np.ndarray):
+        return features(namespace(x), x, kind, temperature)
+    out = np.empty(x.shape, dtype=x.dtype)
+    for rows in row_blocks(x.shape[0], x.shape[1], entries=array_engine.CACHE_PART):
+        out[rows] = features(np, x[rows], kind, temperature)
+    return out
 
 
 def with_features(block: Block, rows: NDArray[np.bool_], kind: str, temperature: float) -> Block:

@@ -141,7 +141,6 @@ def out_of_fold(
     xp, first = namespace(rows.logits), as_floating(rows.logits[:1], "logits", "fit")[0]
     device = array_api_compat.device(first)
     found: list[Array] = [xp.empty(rows.logits.shape, dtype=first.dtype, device=device) for _ in recipes]
-    rows = rows.take(slice(None))  # what is kept with a block is not needed afterwards
     for i in range(int(fold.max()) + 1):
         held_out = fold == i
         there = in_library_of(rows.logits, held_out)

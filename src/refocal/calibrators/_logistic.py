@@ -23,7 +23,7 @@ FAR = 30.0
 LEAST_RISE = 1e-3
 # A step that promises less than this share of the loss is the last one, since Newton's method converges quadratically;
 # one that promises less than the second is not worth taking.
-SMALL_GAIN, NO_GAIN = 1e-10, 1e-13
+SMALL_GAIN, NO_GAIN = 1e-8, 1e-13
 # The deviation of the prior of log slope, the degrees of freedom of Student priors, and the relative change of
 # a slope that ends its search.
 SLOPE_DEVIATION, FREEDOM, SMALL_MOVE = 1.0, 6.0, 1e-6

@@ -295,7 +295,7 @@ def _warnings(rows: Block, choice: dict[str, Any]) -> list[str]:
     base_rate = -float(np.sum(share[share > 0.0] * np.log(share[share > 0.0])))
     if rows.n_classes >= rows.n_rows:  # shares of classes that occur once say nothing of other rows
         base_rate = math.inf
-    before = rows.average(losses(rows, rows.logits))
+    before = rows.temperature_curvature(1.0, rough=True)[0]
     words = {"predicting the share of each class": base_rate, "no calibration": before}
     return [
         f"On rows left out the log-loss, {found:.4f}, is higher than that of {what}, {value:.4f}."

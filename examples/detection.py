@@ -26,7 +26,7 @@ CLASSES = ("person", "bicycle", "dog")
 
 
 def write_files(folder: Path, n_images: int, seed: int) -> tuple[Path, Path]:
-    """True boxes, and what a detector found: sure of itself on small boxes, and most of all on bicycles."""
+    """True boxes and detections, overconfident for small boxes and for bicycles."""
     rng = np.random.default_rng(seed)
     true: dict[str, Any] = {"images": [], "annotations": [], "categories": []}
     true["categories"] = [{"id": i + 1, "name": name} for i, name in enumerate(CLASSES)]
@@ -79,7 +79,8 @@ with tempfile.TemporaryDirectory() as name:
     validation = read_coco(*write_files(Path(name), 800, seed=0))
     test = read_coco(*write_files(Path(name), 800, seed=1))
 print(
-    f"{len(test)} detections, {test.correct.mean():.0%} of true objects, mean score {test.scores.mean():.0%}"
+    f"{len(test)} detections, {test.correct.mean():.0%} of true objects, "
+    f"mean score {test.scores.mean():.0%}"
 )
 
 # %% A slope and an intercept for each class, and the size of the box

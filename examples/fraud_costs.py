@@ -8,7 +8,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from refocal import CalibratedClassifier, decide, metrics
 
-# %% Payments, of which three in a hundred are fraud, and a forest trained on balanced classes
+# %% Payments with 3 % fraud, and a forest trained on balanced classes
 rng = np.random.default_rng(0)
 X = rng.normal(size=(16_000, 6))
 log_odds = 1.5 * X[:, 0] + X[:, 1] * X[:, 2] - 4.5
@@ -29,8 +29,9 @@ reports = {}
 for when, p in (("before", p_before), ("after", p_after)):
     reports[when] = found = decide.evaluate_decisions(y_test, p, costs, abstain=0.6)
     print(
-        f"{when}: {found.expected_cost:.3f} a payment expected, {found.cost.value:.3f} paid "
-        f"({found.cost.low:.3f} to {found.cost.high:.3f}); {found.automated.value:.0%} decided without a person"
+        f"{when}: {found.expected_cost:.3f} a payment expected, "
+        f"{found.cost.value:.3f} paid ({found.cost.low:.3f} to {found.cost.high:.3f}); "
+        f"{found.automated.value:.0%} decided without a person"
     )
 before, after = (
     metrics.log_loss(y_test, np.log(np.maximum(p, 1e-6))) for p in (p_before, p_after)

@@ -30,7 +30,8 @@ for name in np.unique(region):
     rows = region[test] == name
     mean_before, mean_after = p_before[rows, 1].mean(), p_after[rows, 1].mean()
     print(
-        f"{name}: {late[test][rows].mean():.1%} late, {mean_before:.1%} by one calibrator, {mean_after:.1%} by group"
+        f"{name}: {late[test][rows].mean():.1%} late, "
+        f"{mean_before:.1%} by one calibrator, {mean_after:.1%} by group"
     )
 before, after = (metrics.log_loss(late[test], np.log(p)) for p in (p_before, p_after))
 print(f"log-loss on test data: {before:.4f} before, {after:.4f} after")

@@ -44,7 +44,7 @@ class TinyClassifier(nn.Module):
 
 
 def batches(model: TinyClassifier, n: int) -> Iterator[dict[str, Tensor]]:
-    """Sentences of up to 12 words, with labels drawn from what the model would say were it not so sure."""
+    """Sentences of up to 12 words, for which the model is overconfident."""
     for _ in range(n):
         input_ids = torch.randint(WORDS, (64, 12))
         attention_mask = (torch.arange(12) < torch.randint(4, 13, (64, 1))).long()
@@ -65,7 +65,8 @@ calibrator = FocalTemperatureScaling(objective="nll").fit(found.logits, found.la
 print(f"gamma = {calibrator.gamma_:.2f}, temperature = {calibrator.temperature_:.2f}")
 report = calibrator.fit_report_
 print(
-    f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after"
+    f"log-loss: {report['before']['log_loss']:.4f} before, "
+    f"{report['after']['log_loss']:.4f} after"
 )
 
 # %% Append the calibrator to the model as a layer

@@ -24,7 +24,7 @@ VOCABULARY, BLOCK, BLOCKS = 32_000, 32, 8
 
 
 def blocks_of_tokens() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Stands for a model at work: logits (tokens, vocabulary) in bfloat16 that are twice too large, and next words."""
+    """Logits (tokens, vocabulary) in bfloat16, twice too large, and the next words."""
     for _ in range(BLOCKS):
         honest = 3.0 * torch.randn(BLOCK, VOCABULARY)
         yield (
@@ -49,7 +49,8 @@ with tempfile.TemporaryDirectory() as folder:
 print(f"temperature = {calibrator.temperature_:.2f}")
 report = calibrator.fit_report_
 print(
-    f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after"
+    f"log-loss: {report['before']['log_loss']:.4f} before, "
+    f"{report['after']['log_loss']:.4f} after"
 )
 
 # %% Append the calibrator to the model as a layer
@@ -57,5 +58,6 @@ layer: CalibrationLayer = calibrator.to_torch()
 logits, words = next(blocks_of_tokens())
 log_p = layer(logits.float())
 print(
-    f"mean log-probability of the next word: {log_p.gather(1, words[:, None]).mean().item():.3f}"
+    "mean log-probability of the next word: "
+    f"{log_p.gather(1, words[:, None]).mean().item():.3f}"
 )

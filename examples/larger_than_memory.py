@@ -36,10 +36,11 @@ logits, labels = (
     )
 )
 
-# %% `fit` takes Dask arrays: a few parts are in memory at a time, here or on the workers of a cluster
+# %% `fit` takes Dask arrays, a few parts at a time, here or on a cluster
 calibrator = FocalTemperatureScaling(objective="nll").fit(logits, labels)
 print(
-    f"{len(logits):,} rows in {logits.numblocks[0]} parts: temperature = {calibrator.temperature_:.2f}"
+    f"{len(logits):,} rows in {logits.numblocks[0]} parts: "
+    f"temperature = {calibrator.temperature_:.2f}"
 )
 
 # %% `evaluate` takes blocks of new rows

@@ -8,7 +8,7 @@ import numpy as np
 from refocal import LogisticCalibration, metrics
 from refocal.monitor import CalibrationMonitor
 
-# %% Stands for your service: 400 predictions a day, right until the 18th, too low from then on
+# %% Stands for your service: 400 predictions a day, too low from the 19th on
 rng = np.random.default_rng(0)
 days = [f"2026-05-{day:02}" for day in range(1, 31)]
 log_odds = rng.normal(-1.0, 1.0, size=(30, 400))

@@ -66,7 +66,8 @@ for label, rate, raw, p in zip(
 ):
     print(f"{label}: applies to {rate:.1%}, mean score {raw:.1%}, calibrated {p:.1%}")
 print(
-    f"Brier score: {brier_score(test.labels, before):.4f} before, {brier_score(test.labels, after):.4f} after"
+    f"Brier score: {brier_score(test.labels, before):.4f} before, "
+    f"{brier_score(test.labels, after):.4f} after"
 )
 
 # %% The calibrator as a layer, an ONNX file and JSON

@@ -40,7 +40,8 @@ for name, kind in (("TS", TemperatureScaling), ("FTS", FocalTemperatureScaling))
         test_labels, by_ece.predict_proba(test_logits)
     )
     print(
-        f"{name}: log-loss {loss:.3f}, ECE {ece:.2%}; published {PUBLISHED[name][0]}, {PUBLISHED[name][1]} %"
+        f"{name}: log-loss {loss:.3f}, ECE {ece:.2%}; "
+        f"published {PUBLISHED[name][0]}, {PUBLISHED[name][1]} %"
     )
 
 # %% What focal temperature scaling gains on this network

@@ -52,7 +52,8 @@ print(f"{len(found)} labelled pixels")
 calibrator = FocalTemperatureScaling(objective="nll").fit(found.logits, found.labels)
 report = calibrator.fit_report_
 print(
-    f"log-loss: {report['before']['log_loss']:.4f} before, {report['after']['log_loss']:.4f} after"
+    f"log-loss: {report['before']['log_loss']:.4f} before, "
+    f"{report['after']['log_loss']:.4f} after"
 )
 
 # %% Model and calibrator as one exported program
@@ -66,5 +67,6 @@ with tempfile.TemporaryDirectory() as folder:
     again = torch.export.load(Path(folder) / "segmentation.pt2").module()
 images, _ = make_images(5)
 print(
-    f"largest difference after export: {(again(images) - calibrated(images)).abs().max().item():.1e}"
+    "largest difference after export: "
+    f"{(again(images) - calibrated(images)).abs().max().item():.1e}"
 )

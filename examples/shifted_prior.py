@@ -31,7 +31,8 @@ scaled = (
 )
 print(f"rate of the positive class: {y[test].mean():.1%}")
 print(
-    f"mean probability: {p_before.mean():.1%} before, {scaled.mean():.1%} by a temperature, {p_after.mean():.1%} after"
+    f"mean probability: {p_before.mean():.1%} before, "
+    f"{scaled.mean():.1%} by a temperature, {p_after.mean():.1%} after"
 )
 before, after = (
     metrics.brier_score(y[test], np.stack([1 - p, p], axis=1))

@@ -11,11 +11,12 @@ from refocal import TemperatureScaling, metrics
 from refocal.export import append_to_onnx
 from refocal.maps import log_softmax
 
-# Stands for your model.onnx, as torch.onnx.export writes it: here logits that are too large by a factor of three.
+# Stands for your model.onnx: its logits are too large by a factor of three.
 save(
     parser.parse_model("""
         <ir_version: 8, opset_import: ["": 17]>
-        classifier (float[batch, 4] x) => (float[batch, 4] logits) <float three = {3.0}> {logits = Mul(x, three)}
+        classifier (float[batch, 4] x) => (float[batch, 4] logits)
+        <float three = {3.0}> {logits = Mul(x, three)}
     """),
     "model.onnx",
 )

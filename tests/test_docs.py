@@ -68,6 +68,9 @@ def test_code_blocks_are_at_most_88_columns_wide():
         for indent, code in re.findall(r"^( *)```[^\n]*\n(.*?)^\1```", page.read_text(), re.S | re.M):
             for line in code.splitlines():
                 assert len(line) - len(indent) <= 88, f"{page.relative_to(ROOT)}: {line}"
+    for script in sorted((ROOT / "examples").glob("*.py")):
+        for line in script.read_text().split('"""', 2)[2].splitlines():
+            assert len(line) <= 88, f"{script.name}: {line}"
 
 
 def test_user_pages_hold_at_most_25_000_words():

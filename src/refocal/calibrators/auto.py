@@ -135,7 +135,8 @@ class AutoCalibration(HasFocalPoint, Calibrator):
             steps, choice = (Temperature(_laplace_temperature(rows)),), {"chosen": "laplace"}
         else:
             steps, choice = self._many_classes(whole, rows, few or is_vocabulary)
-        sentences, worse = _sentences(rows, choice, few), _warnings(rows, choice)
+        references = _references(rows)
+        sentences, worse = _sentences(rows, choice, few, references), _warnings(choice, references)
         for each in worse:
             warn(f"{type(self).__name__}.fit: {each}", FitWarning)
         return Fitted(Chain(steps), notes={"scaling": choice, "sentences": sentences + worse})
@@ -260,12 +261,13 @@ SCALINGS = {
 }
 
 
-def _sentences(rows: Block, choice: dict[str, Any], few: bool) -> list[str]:
+def _sentences(rows: Block, choice: dict[str, Any], few: bool, references: dict[str, float]) -> list[str]:
     """What was chosen and why, and what to beware of."""
     tried = choice.get("log_loss_out_of_fold", {})
     found = [SCALINGS["only temperature" if list(tried) == ["temperature"] else choice["chosen"]]]
-    if len(tried) > 1:
-        found.append(f"Log-loss on rows left out: {', '.join(f'{name} {value:.4f}' for name, value in tried.items())}.")
+    if len(tried) > 1 or "curve" in tried:
+        values = ", ".join(f"{name} {value:.4f}" for name, value in (tried | references).items() if value < math.inf)
+        found.append(f"Log-loss on rows left out: {values}.")
     if "gamma" in choice:
         found.append(
             f"It is followed by the focal map with γ = {choice['gamma']:.2f}, T = {choice['temperature']:.2f} and a "
@@ -285,20 +287,21 @@ def _sentences(rows: Block, choice: dict[str, Any], few: bool) -> list[str]:
     return found
 
 
-def _warnings(rows: Block, choice: dict[str, Any]) -> list[str]:
-    """What the result is worse than, on rows left out."""
-    if "log_loss_out_of_fold" not in choice:
-        return []
-    tried = choice["log_loss_out_of_fold"]
-    found = tried.get(choice["name"], math.nan)
+def _references(rows: Block) -> dict[str, float]:
+    """Log-losses that a calibrator should stay below."""
     share = np.bincount(to_numpy(rows.labels), weights=rows.weight, minlength=rows.n_classes) / rows.total_weight
-    base_rate = -float(np.sum(share[share > 0.0] * np.log(share[share > 0.0])))
+    by_share = -float(np.sum(share[share > 0.0] * np.log(share[share > 0.0])))
     if rows.n_classes >= rows.n_rows:  # shares of classes that occur once say nothing of other rows
-        base_rate = math.inf
+        by_share = math.inf
     before = rows.temperature_curvature(1.0, rough=True)[0]
-    words = {"predicting the share of each class": base_rate, "no calibration": before}
+    return {"no calibration": before, "predicting the share of each class": by_share}
+
+
+def _warnings(choice: dict[str, Any], references: dict[str, float]) -> list[str]:
+    """What the result is worse than, on rows left out."""
+    found = choice.get("log_loss_out_of_fold", {}).get(choice.get("name"), math.nan)
     return [
         f"On rows left out the log-loss, {found:.4f}, is higher than that of {what}, {value:.4f}."
-        for what, value in words.items()
+        for what, value in references.items()
         if found > value
     ]

@@ -25,7 +25,7 @@ from sklearn.tree import DecisionTreeRegressor
 from refocal import GroupCalibration, LogisticCalibration
 from refocal.errors import FitWarning
 
-SIZES, ROWS, TEST_ROWS = (4, 5, 6), (1_000, 4_000, 16_000), 20_000
+SIZES, ROWS, TEST_ROWS = (4, 5, 6), (1_000, 4_000), 20_000
 EFFECTS = ("none", "columns", "crossed", "curve")
 STEP, MOST_ROUNDS = 0.3, 150
 

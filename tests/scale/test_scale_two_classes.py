@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from refocal import GroupCalibration, LogisticCalibration
+from refocal import GroupCalibration, LogisticCalibration, MultiLabelCalibration
 from refocal.data import Predictions
-from refocal.errors import ParameterError
+from refocal.errors import DataError, ParameterError
 from refocal.evaluate import evaluate
 from refocal.metrics import METRICS, CalibrationHistogram
 from refocal.metrics.record import BlockSums
@@ -161,3 +161,18 @@ def test_more_groups_than_can_be_shown_are_refused():
     parts = as_blocks(p, y, None, {"id": np.arange(3000)})
     with pytest.raises(ParameterError, match=r"at most 2,000 groups in a column. Got 3,000 or more in 'id'"):
         evaluate(blocks(parts, input="probabilities"), {})
+
+
+def test_calibrators_of_other_inputs_are_applied_in_blocks_as_in_memory_or_refused():
+    p, y, _ = rows(400)
+    log_odds = np.log(p) - np.log1p(-p)
+    two = np.stack([np.ones_like(p), 1.0 + log_odds], axis=1)
+    mine = LogisticCalibration(input="log-odds").fit(log_odds, y)
+    exact = evaluate(Predictions.from_logits(two, y), {"mine": mine}, n_resamples=20)
+    found = evaluate(blocks([(two, y)]), {"mine": mine})
+    assert found["mine"].measures["log_loss"].value == pytest.approx(exact["mine"].measures["log_loss"].value, rel=1e-9)
+    with pytest.raises(DataError, match=r"must be log-odds, as the calibrator 'mine' takes. Got probabilities"):
+        evaluate(blocks([(p, y)], input="probabilities"), {"mine": mine})
+    of_labels = MultiLabelCalibration(method="logistic").fit(two, np.stack([1 - y, y], axis=1))
+    with pytest.raises(ParameterError, match="classes that exclude one another"):
+        evaluate(blocks([(two, y)]), {"mine": of_labels})

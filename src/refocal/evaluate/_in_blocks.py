@@ -14,7 +14,7 @@ from refocal._arrays import Vector
 from refocal.calibrators import Calibrator
 from refocal.engine import BlockedDataset, Pass
 from refocal.engine.scoring import ECE_BOUND, MAX_REFINEMENTS, report_cells
-from refocal.errors import DataError
+from refocal.errors import DataError, ParameterError
 from refocal.evaluate._block_sums import (
     Measured,
     Predictor,
@@ -82,9 +82,8 @@ def look_at_blocks(
     if progress is not None:
         rows.watch = lambda done, total: progress(done, total or 0, "measuring")
     for name, calibrator in calibrators.items():
-        if calibrator is not None and calibrator.input != rows.input:
-            expected = f"{calibrator.input}, as the calibrator {name!r} takes"
-            raise DataError("test", "evaluate", expected=expected, got=rows.input)
+        if calibrator is not None:
+            _check_input(name, calibrator, rows.input)
     start = time.perf_counter()
     if rows.input == "probabilities":  # zeros count as they do in memory; each calibrator has a floor of its own
         rows.floor = math.log(np.finfo(np.float64).eps)
@@ -97,6 +96,16 @@ def look_at_blocks(
     counts = {"rows skipped": rows.n_skipped, "files skipped": len(rows.bad_parts)}
     skipped = {name: str(count) for name, count in counts.items() if count}
     return Looks(looks, rows.n_rows, run_of(None, None) | skipped)
+
+
+def _check_input(name: str, calibrator: Calibrator, given: str) -> None:
+    """Log-odds are logits of two classes; what a probability of 0 counts as differs from calibrator to calibrator."""
+    if (calibrator.input == "probabilities") != (given == "probabilities"):
+        expected = f"{calibrator.input}, as the calibrator {name!r} takes"
+        raise DataError("test", "evaluate", expected=expected, got=given)
+    if calibrator.row_axes == 2:
+        expected = "of classes that exclude one another, for rows in blocks"
+        raise ParameterError("calibrators", "evaluate", expected=expected, got=f"{name!r}, one of labels")
 
 
 def _measure(rows: BlockedDataset, predictors: tuple[Predictor, ...]) -> Measured:

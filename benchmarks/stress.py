@@ -148,7 +148,7 @@ def page(cases, results: dict[str, list[dict[str, object]]]) -> str:
             f"| {cases[i].name} | " + " | ".join(MARKS[str(results[n][i]["status"])] for n in names) + " |"
             for i in some
         ]
-        lines += ["", "What is right, and what came:", ""]
+        lines += ["", "Expected, and received:", ""]
         for i in some:
             lines.append(f"- **{cases[i].name}.** {cases[i].right}")
             lines += [f"  {said}" for said in answers(i, results)]

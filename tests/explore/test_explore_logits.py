@@ -133,7 +133,7 @@ def test_a_wrong_file_is_explained(browser, explorer, tmp_path, content, message
     assert measured(driver) == before
     path = tmp_path / "mine.npz"
     path.write_bytes(b"no archive at all, but long enough to be looked at")
-    assert "no .npz file" in send(driver, path)
+    assert "not a .npz file" in send(driver, path)
 
 
 def test_the_guide_and_its_buttons(browser, explorer):

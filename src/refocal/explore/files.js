@@ -10,7 +10,7 @@ const files = (() => {
     const view = new DataView(buffer), found = new Map();
     let end = buffer.byteLength - 22;
     while (end >= 0 && view.getUint32(end, true) !== 0x06054b50) end--;
-    if (end < 0) fail("This is no .npz file: the end of an archive is missing.");
+    if (end < 0) fail("This is not a .npz file: the end of an archive is missing.");
     let at = view.getUint32(end + 16, true);
     for (let i = view.getUint16(end + 10, true); i > 0; i--) {
       if (view.getUint32(at, true) !== 0x02014b50) fail("The .npz file is damaged.");

@@ -146,7 +146,8 @@ class _Scan:
             at = columns[rows == i]
             for first in range(0, len(at), MANY):
                 some = at[first : first + MANY]
-                p = np.clip(self.weights[some] @ self._tables[i], lowest, 1.0)
+                # A matrix product may leave equal rows apart in the last digit, and an error jumps where ties part.
+                p = np.clip(np.round(self.weights[some] @ self._tables[i], 12), lowest, 1.0)
                 self.error[i, some] = [self._error(row) for row in p]
             self.level[i, at] = self.EXACT if self._on_nodes else self.INTERPOLATED
 

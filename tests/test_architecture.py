@@ -34,6 +34,12 @@ def from_page(name, wanted=None):
     return space[wanted or name]
 
 
+def test_no_test_module_imports_another():
+    """What several need is in tests/helpers.py or a conftest."""
+    for path in [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "paper" / "tests").rglob("test_*.py")]:
+        assert not re.search(r"^(?:from|import) test_", path.read_text(encoding="utf-8"), re.M), path.name
+
+
 @pytest.fixture
 def uniform_mixing(monkeypatch):
     """The calibrator of the page, after its step 2."""

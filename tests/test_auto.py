@@ -16,6 +16,7 @@ from scipy.stats import t as student_t
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
+from helpers import NOT_FOR_LOGITS
 from refocal import AutoCalibration, TemperatureScaling, load, metrics
 from refocal.calibrators._confidence import Tempered, draft_tail, evidence, fit_curve, fit_tail, two_class_step
 from refocal.calibrators._logistic import fit_line, platt_targets
@@ -26,7 +27,6 @@ from refocal.export import to_onnx
 from refocal.maps import inverse_focal
 from refocal.maps.curves import Confidence, Pieces
 from refocal.maps.steps import Chain
-from test_calibrators import NOT_FOR_LOGITS
 
 EXPECTED = NOT_FOR_LOGITS | {
     "check_sample_weight_equivalence_on_dense_data": "asks for the same folds of repeated rows; "

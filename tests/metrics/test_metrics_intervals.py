@@ -97,7 +97,7 @@ def test_default_interval_of_a_calibration_error_covers(metric, power):
     n_trials = 40 if metric is rm.smooth_ece else 100
     covered = 0
     for seed in range(n_trials):
-        found = rm.bootstrap_interval(metric, *draw(seed, n=600, power=power), n_resamples=200)
+        found = rm.bootstrap_interval(metric, *draw(seed, n=600, power=power), n_resamples=100)
         assert 0.0 <= found.low <= found.high <= 1.0
         covered += found.low <= truth + 1e-12 and truth <= found.high
     # Percentiles of resampled rows cover 0 and 58 % of the ECEs.

@@ -18,6 +18,7 @@ import zarr
 from scale_rows import make_rows
 
 from refocal import FocalTemperatureScaling, TemperatureScaling, load
+from refocal.cli import printing
 from refocal.cli.run import run
 from refocal.errors import DataError, FormatError, LabelError, ShapeError
 from refocal.evaluate import evaluate
@@ -219,6 +220,31 @@ def test_an_interrupt_says_what_is_there(folder, tmp_path, fitted, monkeypatch, 
     assert sorted(file.name for file in (tmp_path / "probs").iterdir()) == ["part0.parquet", "part1.parquet"]
 
 
+def test_an_error_says_what_is_there(folder, tmp_path, fitted, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    fitted.save("c.json")
+    spoil(folder, "part3.parquet", logit_dog=np.nan)
+    assert run(["apply", "c.json", str(folder), "-o", "probs"]) == 1
+    written = len(list((tmp_path / "probs").iterdir()))
+    said = capsys.readouterr().err
+    assert f"part3.parquet instead. {written} files are in probs, and the same command continues" in said
+    assert run(["evaluate", str(folder), "c.json", "--skip-bad-rows"]) == 0
+    assert "rows that cannot be used." in capsys.readouterr().out
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch, capsys):
+    clock = iter(np.arange(0.0, 200.0, 10.0))
+    monkeypatch.setattr(printing.time, "monotonic", lambda: float(next(clock)))
+    with printing.progress("reading") as update:
+        for done in range(1, 9):
+            update(done, 8, "fitting ts: pass 1")
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["fitting ts: pass 1, 38%, 30 s so far", "fitting ts: pass 1, 75%, 60 s so far"]
+    with printing.progress("reading", quiet=True) as update:
+        update(1, 2, "fitting ts: pass 1")
+    assert capsys.readouterr().err == ""
+
+
 def test_bad_files_can_be_left_out(folder, tmp_path, fitted, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     spoil(folder, "part3.parquet", logit_pig=0.0)
@@ -241,7 +267,7 @@ def test_bad_files_can_be_left_out(folder, tmp_path, fitted, monkeypatch, capsys
     assert sum(each.problem is not None for each in written) == 3
     assert run(["fit", str(folder), "-m", "ts", "-o", "c.json", "--skip-bad-parts"]) == 0
     said = capsys.readouterr().out
-    assert "Left out: 0 rows that cannot be used, 3 files that cannot be read." in said
+    assert "Left out: 3 files that cannot be read." in said
     assert "Next: refocal apply c.json LOGITS -o probs\n" in said
     assert run(["apply", "c.json", str(folder), "-o", "p", "--skip-bad-parts"]) == 0
     assert "Left out 3 files: " in capsys.readouterr().out

@@ -9,7 +9,7 @@ import typer
 
 from refocal.cli import large, options
 from refocal.cli.options import ONLY_JSON, BlockOptions, ColumnOptions, RowOptions, Source
-from refocal.cli.printing import out, print_calibrator, print_json, progress
+from refocal.cli.printing import out, print_calibrator, print_json, print_left_out, progress
 from refocal.cli.run import FileProblem, UsageError, explained
 from refocal.errors import FormatError, InputError, InputWarning, Remedy
 
@@ -144,9 +144,7 @@ def _finish_fit(calibrator: Calibrator, output: Path, json: bool, more: str) -> 
         print_json(to_dict(calibrator))
         return
     print_calibrator(calibrator)
-    rows, files = (calibrator.fit_report_.get(name, 0) for name in ("n_skipped", "n_bad_parts"))
-    if rows or files:
-        out().print(f"Left out: {rows:,} rows that cannot be used, {files:,} files that cannot be read.")
+    print_left_out(*(calibrator.fit_report_.get(name, 0) for name in ("n_skipped", "n_bad_parts")))
     out().print(f"Wrote {output}. Next: refocal apply {output} {calibrator.input.upper()}{more}")
 
 

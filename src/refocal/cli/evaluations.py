@@ -9,7 +9,7 @@ import typer
 
 from refocal.cli import large, options, sharing
 from refocal.cli.options import ONLY_HTML, BlockOptions, RowOptions, Source
-from refocal.cli.printing import out, print_json, print_table, progress
+from refocal.cli.printing import out, print_json, print_left_out, print_table, progress
 from refocal.cli.run import UsageError
 from refocal.cli.sharing import REQUIREMENT_FAILED, SharingOptions
 
@@ -81,10 +81,12 @@ def evaluate(
         "n_resamples": resamples,
         "seed": seed,
     }
+    left_out = (0, 0)
     with progress("reading", quiet=json) as update, options.about(test):
         if large.is_large(test, blocks, reading, suits=resamples is None and seed is None):
             with large.open_rows(test, "measuring", update, blocks, reading) as opened:
                 found = measure(opened, fitted, **asked)
+                left_out = opened.n_skipped, len(opened.bad_parts)
         else:
             read = options.read_file(Path(test), **reading)
             if not rows.multi_label:  # whose labels are known by their names
@@ -92,6 +94,8 @@ def evaluate(
                 read = read.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
             found = measure(read, fitted, progress=update, **asked)
     sharing.finish(found, output, report, json, shared)
+    if not json:
+        print_left_out(*left_out)
     sharing.leave_by_requirements([found], shared, json)
 
 

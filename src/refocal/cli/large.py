@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from refocal.cli.options import BlockOptions, check_output
 from refocal.cli.printing import out, print_json
-from refocal.cli.run import Stopped, UsageError
+from refocal.cli.run import FileProblem, Stopped, UsageError, explained
+from refocal.errors import RefocalError
 
 if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
@@ -150,12 +151,13 @@ def apply_to_data_set(
     try:
         with _client(blocks) as client:
             written = scale.apply(calibrator, place, output, client=client, progress=tell, **more)
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, RefocalError, OSError) as error:
         if not is_folder or files == 0:
             raise
-        raise Stopped(
-            f"stopped; {files:,} files are in {output}, and the same command continues with the others."
-        ) from error
+        so_far = f"{files:,} files are in {output}, and the same command continues with the others."
+        if isinstance(error, KeyboardInterrupt):
+            raise Stopped(f"stopped; {so_far}") from error
+        raise FileProblem(f"{explained(error)} {so_far}") from error
     report = {
         "output": str(output),
         "rows": sum(each.n_rows for each in written),
@@ -169,7 +171,8 @@ def apply_to_data_set(
         print_json(report)
         return
     there = f", {report['files_there_before']} of them there before" if report["files_there_before"] else ""
-    bad = f" {report['rows_skipped']:,} bad rows have NaN or were left out." if report["rows_skipped"] else ""
+    unused = report["rows_skipped"]
+    bad = f" Rows that cannot be used, with NaN or left out: {unused:,}." if unused else ""
     shape = f"{report['rows']:,} rows and {report['classes']:,} classes"
     parts = "" if output.is_file() else f" in {report['files']:,} files{there}"
     what = what_is_written(further_names(calibrator))

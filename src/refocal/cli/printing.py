@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+# Where progress goes to a file it is a line in so many seconds.
+SECONDS_BETWEEN_LINES = 30.0
 # Blanks between two columns.
 GAP = 2
 # Columns of a comparison that a narrow terminal does without, the first one first.
@@ -39,15 +42,23 @@ def print_json(data: Any) -> None:
 
 @contextmanager
 def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, str], None]]:
-    """A bar on standard error while the block runs; gone when it is done, absent where no terminal is."""
-    console = Console(stderr=True)
+    """A bar on standard error while the block runs, gone when it is done; without a terminal a line now and then."""
+    console, start = Console(stderr=True), time.monotonic()
+    last = start
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task(first, total=None)
 
         def update(done: float, total: int, words: str) -> None:
+            nonlocal last
             # A total of 0 is unknown: the bar moves back and forth.
             bar.update(task, completed=done, total=total or None, description=words)
+            bar.tasks[0].finished_time = None  # the end of a pass is not the end: the clock goes on
+            now = time.monotonic()
+            if not (quiet or console.is_terminal) and now >= last + SECONDS_BETWEEN_LINES:
+                share = f", {done / total:.0%}" if total else ""
+                sys.stderr.write(f"{words}{share}, {now - start:.0f} s so far\n")
+                last = now
 
         yield update
 
@@ -100,6 +111,14 @@ def print_calibrator(calibrator: Calibrator) -> None:
         console.print(sentence, markup=False)
     for each in doubts(report) if rows else ():
         console.print(f"Warning: {each}.", markup=False)
+
+
+def print_left_out(n_rows: int, n_files: int) -> None:
+    """Say how many rows and files were left out, if any were."""
+    rows = [f"{n_rows:,} row{'s' * (n_rows != 1)} that cannot be used"] if n_rows else []
+    files = [f"{n_files:,} file{'s' * (n_files != 1)} that cannot be read"] if n_files else []
+    if rows or files:
+        out().print(f"Left out: {', '.join(rows + files)}.")
 
 
 def print_table(

@@ -103,12 +103,12 @@ def ece(labels: np.ndarray, p: np.ndarray, confidence: Any = None, right: Any = 
     return float(sum(abs(c.sum() - r.sum()) for c, r in parts) / len(order))
 
 
-def measures(labels: np.ndarray, log_p: np.ndarray) -> dict[str, float]:
+def measures(labels: np.ndarray, log_p: np.ndarray, kind: str) -> dict[str, float]:
     p = np.exp(log_p)
     return {
         "log_loss": float(-np.mean(log_p[np.arange(len(labels)), labels])),
         "ece": ece(labels, p),
-        "chance": chance_ece(p),
+        "chance": chance_ece(p) if kind == "logits" else np.nan,
         "smooth_ece": float(metrics.smooth_ece(labels, p)),
         "classwise_ece": float(metrics.classwise_ece(labels, p)),
         "brier": float(metrics.brier_score(labels, p)),
@@ -185,7 +185,7 @@ def measured(options: argparse.Namespace, done: set[str]) -> Iterator[dict[str, 
                     # The rate is known as well as the rows of the fit tell it: that is what is to be met.
                     error = np.sqrt(y_test.mean() * (1.0 - y_test.mean()) / len(y))
                     row["standard_errors_off"] = float((np.exp(log_p[:, 1]).mean() - y_test.mean()) / error)
-                yield row | measures(y_test, log_p)
+                yield row | measures(y_test, log_p, kind)
 
 
 def once(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -231,6 +231,11 @@ def change(of: dict[str, float], to: dict[str, float]) -> np.ndarray:
     return np.array([100.0 * (value / to[data] - 1.0) for data, value in of.items()])
 
 
+def by_loss(loss: dict[str, dict[str, float]], base: str) -> list[str]:
+    """The methods, the one of least mean change first."""
+    return sorted(loss, key=lambda m: change(loss[m], loss[base]).mean())
+
+
 def network_table(rows: list[dict[str, Any]]) -> str:
     size, n = rows[0]["rows"], len({row["data"] for row in rows})
     names = ("log_loss", "ece", "chance", "smooth_ece", "classwise_ece", "brier", "accuracy", "seconds")
@@ -242,7 +247,7 @@ def network_table(rows: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     base, by_ece = "ts", "ts-ece"
-    for m in found["ece"]:
+    for m in by_loss(found["log_loss"], base):
         against = {name: change(found[name][m], found[name][base]) for name in names}
         against["ece"] = change(found["ece"][m], found["ece"][by_ece])
         data = found["ece"][m]
@@ -272,7 +277,7 @@ def tabular_table(rows: list[dict[str, Any]]) -> str:
         "| classwise ECE | Brier | accuracy | largest (mean p - rate), in standard errors |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for m in loss:
+    for m in by_loss(loss, SIGMOID):
         data, against = loss[m], change(loss[m], loss[SIGMOID])
         percent = {name: 100.0 * np.mean(list(found[name][m].values())) for name in names[1:4]}
         accuracy = 100.0 * np.mean([found["accuracy"][m][d] - found["accuracy"][SIGMOID][d] for d in data])

@@ -158,9 +158,18 @@ def kinds(*, in_blocks: bool = False) -> dict[str, type[Calibrator]]:
 
 
 def title_of(name: str, calibrator: Calibrator | None = None) -> str:
-    """A name in words; for a calibrator that is not of the registry, its class."""
+    """A name in words: that of the method whose class and settings a calibrator has, whatever it is called."""
     if name == NONE:
         return "no calibration"
-    if name in NAMED | GROUPED:
-        return (NAMED | GROUPED)[name].title
-    return name if calibrator is None else getattr(calibrator, "title", type(calibrator).__name__)
+    known = NAMED | SETS | GROUPED
+    if calibrator is None:
+        return known[name].title if name in known else name
+    given = calibrator.get_params(deep=False)
+    alike = [
+        method
+        for method in known.values()
+        if type(calibrator) is method.kind and all(given[key] == value for key, value in method.settings.items())
+    ]
+    if alike:
+        return max(alike, key=lambda method: len(method.settings)).title
+    return str(getattr(calibrator, "title", type(calibrator).__name__))

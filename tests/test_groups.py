@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from functools import partial
 
 import numpy as np
@@ -19,8 +20,8 @@ from refocal.calibrators.registry import make
 from refocal.calibrators.serialize import from_dict, to_dict
 from refocal.cli.run import run
 from refocal.data import Predictions, read
-from refocal.errors import FormatError, ParameterError, ShapeError, UnsupportedError
-from refocal.evaluate import Evaluation, compare, evaluate
+from refocal.errors import FormatError, InputWarning, ParameterError, ShapeError, UnsupportedError
+from refocal.evaluate import Evaluation, compare, evaluate, load_evaluation
 from refocal.evaluate.group_summary import group_headers, group_table, group_verdict
 from refocal.export import to_onnx
 from refocal.maps.steps import Temperature
@@ -359,3 +360,26 @@ def test_lines_of_groups_are_applied_to_tables(fitted, tmp_path, ending):
         found = readers[ending](target)
         np.testing.assert_allclose(found["p"], expected, rtol=1e-12)
         assert found["region"].tolist() == region.tolist()
+
+
+def test_a_calibrator_of_groups_that_the_rows_lack_is_warned_of(fitted):
+    p, labels, region = draw(300, seed=4)
+    for rows in (Predictions.from_probabilities(p, labels), blocks([(p, labels)], input="probabilities")):
+        with pytest.warns(InputWarning, match="'mine' was fitted with groups of 'region', which the rows lack"):
+            evaluate(rows, {"mine": fitted})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate(Predictions.from_probabilities(p, labels), {"mine": fitted}, groups=region)  # one column needs no name
+
+
+def test_evaluate_reads_the_groups_that_a_calibrator_was_fitted_with(fitted, tmp_path, capsys):
+    p, labels, region = draw(300, seed=5)
+    pd.DataFrame({"p": p, "label": labels, "region": region}).to_csv(tmp_path / "rows.csv", index=False)
+    fitted.save(tmp_path / "mine.json")
+    command = ["evaluate", str(tmp_path / "rows.csv"), str(tmp_path / "mine.json"), "--probability-column", "p"]
+    assert run([*command, "-o", str(tmp_path / "e.json")]) == 0
+    assert "region = south" in capsys.readouterr().out
+    whole = Predictions.from_probabilities(p, labels)
+    expected = evaluate(whole, {"mine": fitted}, groups={"region": region}, n_resamples=20)["mine"]
+    found = load_evaluation(tmp_path / "e.json")["mine"].measures["log_loss"].value
+    assert found == pytest.approx(expected.measures["log_loss"].value, rel=1e-9)

@@ -36,6 +36,7 @@ from refocal.evaluate._look import (
     histogram_of,
     metrics_with_interval,
     metrics_with_value,
+    warn_of_groups,
 )
 from refocal.evaluate._provenance import run_of
 from refocal.metrics import CalibrationHistogram, Interval, PairedDifference
@@ -90,6 +91,8 @@ def look_at_blocks(
     rows.start()
     predictors = tuple(map(Predictor.of, calibrators.values()))
     found = _measure(rows, predictors)
+    for name, calibrator in calibrators.items():
+        warn_of_groups(name, calibrator, {column for column, _ in found.groups[0].names})
     measured = _metrics(rows, predictors, found)
     seconds = (time.perf_counter() - start) / len(calibrators)
     looks = {name: _look(found, measured, i, level, seconds) for i, name in enumerate(calibrators)}

@@ -29,6 +29,7 @@ from refocal.evaluate._look import (
     histogram_of,
     metrics_with_interval,
     metrics_with_value,
+    warn_of_groups,
 )
 from refocal.evaluate._provenance import run_of
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow, Reliability
@@ -60,6 +61,7 @@ def look_at_rows(
     looks: dict[str, Look] = {}
     for i, (name, calibrator) in enumerate(methods.items()):
         report(i, len(methods) + 1, f"measuring {name}")
+        warn_of_groups(name, calibrator, test.groups)
         with failures.of(name, needed=name in (NONE, chosen) or is_last_hope(i, methods, looks)):
             looks[name] = _look(test, calibrator, level=level, n_resamples=n_resamples, seed=seed)
     return Looks(looks, len(test), run_of(n_resamples, seed))

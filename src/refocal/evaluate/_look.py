@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
@@ -11,9 +11,10 @@ import numpy as np
 
 from refocal._arrays import Vector
 from refocal.calibrators import Calibrator
+from refocal.calibrators._answers import group_columns
 from refocal.calibrators._labels import check_class_order
 from refocal.decide.curves import at_or_above
-from refocal.errors import ShapeError
+from refocal.errors import InputWarning, ShapeError, warn
 from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupRow, Histogram, Reliability
 from refocal.metrics import METRICS, ReliabilityCurve
 from refocal.metrics._inputs import Rows
@@ -90,6 +91,18 @@ def decision_sums(rows: Rows, weight: Vector) -> Vector:
 def decision_table(shares: Vector) -> DecisionTable:
     """What is decided from each threshold on, of `decision_sums` of weights that add up to 1."""
     return DecisionTable(DECISION_THRESHOLDS.tolist(), *([round(float(each), 6) for each in row] for row in shares))
+
+
+def warn_of_groups(name: str, calibrator: Calibrator | None, columns: Collection[str]) -> None:
+    """A calibrator of groups is measured without them where the rows have none."""
+    needed = [] if calibrator is None else group_columns(calibrator)
+    missing = [column for column in needed if column not in columns]
+    if missing and not len(columns) == len(needed) == 1:  # one column needs no name
+        warn(
+            f"evaluate: the calibrator {name!r} was fitted with groups of {missing[0]!r}, which the rows lack; it is "
+            "measured without them.",
+            InputWarning,
+        )
 
 
 def check_columns(name: str, calibrator: Calibrator | None, n_classes: int, class_names: Sequence[str] | None) -> None:

@@ -9,7 +9,7 @@ from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal.data import Predictions, TopK, load_sample
 from refocal.errors import InputError, LabelError
 from refocal.maps import log_softmax
-from refocal.metrics import accuracy, expected_calibration_error, log_loss
+from refocal.metrics import accuracy, brier_score, expected_calibration_error, log_loss
 from refocal.scale import blocks
 
 SAMPLE = load_sample("cifar100-focal7").validation
@@ -44,6 +44,9 @@ def test_what_depends_on_the_top_class_is_exact(k):
     assert accuracy(SAMPLE.labels, p) == accuracy(SAMPLE.labels, full)
     expected = expected_calibration_error(SAMPLE.labels, full)
     assert expected_calibration_error(SAMPLE.labels, p) == pytest.approx(expected, abs=1e-6)
+    is_right = full.argmax(axis=1) == SAMPLE.labels
+    top_label = [brier_score(is_right, each.max(axis=1)) for each in (p, full)]
+    assert top_label[0] == pytest.approx(top_label[1], abs=1e-6)
 
 
 @pytest.mark.parametrize(("k", "of_t", "of_loss"), [(5, 0.05, 1e-3), (20, 0.01, 1e-4)])

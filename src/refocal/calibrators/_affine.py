@@ -111,8 +111,11 @@ def _vector_loss(
         return float(found[0]), found[1 : 1 + 2 * n]
 
     def solve(slope: Vector) -> Vector:
+        # A number added to all intercepts changes nothing but the ridge: their mean stays 0.
         (w, b), determinant = slope.reshape(2, n), ww * bb - wb * wb
-        return np.concatenate([bb * w - wb * b, ww * b - wb * w]) / np.tile(determinant, 2)
+        b = b - b.mean()
+        intercept = (ww * b - wb * w) / determinant
+        return np.concatenate([(bb * w - wb * b) / determinant, intercept - intercept.mean()])
 
     return loss, solve
 

@@ -36,7 +36,7 @@ from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow, Reliabi
 from refocal.maps.steps import Chain, in_row_blocks
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows
-from refocal.metrics._resampling import base_weight
+from refocal.metrics._resampling import base_weight, forget_resamples
 from refocal.metrics.bootstrap import summarise
 from refocal.metrics.intervals import Summary
 from refocal.metrics.reliability import band_of, curve_of
@@ -64,6 +64,7 @@ def look_at_rows(
         warn_of_groups(name, calibrator, test.groups)
         with failures.of(name, needed=name in (NONE, chosen) or is_last_hope(i, methods, looks)):
             looks[name] = _look(test, calibrator, level=level, n_resamples=n_resamples, seed=seed)
+    forget_resamples()
     return Looks(looks, len(test), run_of(n_resamples, seed))
 
 

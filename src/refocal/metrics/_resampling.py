@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refocal._arrays import Vector
 from refocal.metrics._inputs import Rows
@@ -15,13 +17,28 @@ Evaluate: TypeAlias = Callable[[Vector], Vector]
 
 
 _ENTRIES = 1 << 21
+# Resamples of at most so many entries are kept until others are drawn.
+_KEPT = 1 << 26
 
 
 def draw_resamples(n: int, n_resamples: int, seed: int) -> Iterator[Vector]:
     """How often each of n rows is drawn, in matrices of (resamples, rows) of some millions of entries."""
+    if n * n_resamples <= _KEPT:
+        yield from (counts.astype(np.float64) for counts in _last_drawn(n, n_resamples, seed))
+        return
     generator = np.random.default_rng(seed)
     for size in chunks(n_resamples, n):
         yield draw_counts(generator, size, n)
+
+
+@lru_cache(maxsize=1)
+def _last_drawn(n: int, n_resamples: int, seed: int) -> tuple[NDArray[np.uint8], ...]:
+    """What was drawn last, a byte a count: an evaluation draws the same for every metric and method."""
+    generator = np.random.default_rng(seed)
+    return tuple(draw_counts(generator, size, n).astype(np.uint8) for size in chunks(n_resamples, n))
+
+
+forget_resamples = _last_drawn.cache_clear
 
 
 def chunks(n_resamples: int, n: int) -> Iterator[int]:

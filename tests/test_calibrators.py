@@ -24,7 +24,9 @@ ALL = [TemperatureScaling(), FocalCalibration(), FocalCalibration(2.0), FocalTem
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("calibrator", [TemperatureScaling(), FocalTemperatureScaling()], ids=str)
+@pytest.mark.parametrize(
+    "calibrator", [TemperatureScaling(), pytest.param(FocalTemperatureScaling(), marks=pytest.mark.long)], ids=str
+)
 def test_scikit_learn_checks(calibrator):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -50,7 +50,10 @@ BY_DEFAULT = {
     [
         CalibratedClassifier(LogisticRegression(), cv=3),
         pytest.param(CalibratedClassifier(LogisticRegression(), "fts", cv=3), marks=pytest.mark.long),
-        CalibratedClassifier(LogisticRegression(), TemperatureScaling(), cv=3, ensemble=False),
+        pytest.param(
+            CalibratedClassifier(LogisticRegression(), TemperatureScaling(), cv=3, ensemble=False),
+            marks=pytest.mark.long,
+        ),
         pytest.param(CalibratedClassifier(calibrator=TemperatureScaling(), cv=3), marks=pytest.mark.long),
     ],
     ids=["default", "ensemble", "one", "svm"],

@@ -39,7 +39,7 @@ def on_device(*arrays):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_rows", "n_classes", "gamma"),
-    [(*size, gamma) for size in ((5, 2), (7, 3), (9, 100)) for gamma in (-0.5, 0.0, 0.8, 5.0)] + [(4, 2500, 0.8)],
+    [(*size, gamma) for size in ((5, 2), (9, 100)) for gamma in (-0.5, 0.0, 0.8, 5.0)] + [(7, 3, 0.8), (4, 2500, 0.8)],
 )
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-10), (np.float32, 2e-6)])
 def test_sums_and_predictions_agree(dtype, tolerance, n_rows, n_classes, gamma):
@@ -110,7 +110,7 @@ def test_a_problem_on_the_cpu_does_not_take_them():
 @pytest.mark.parametrize("model", [TemperatureScaling(), FocalTemperatureScaling(objective="nll")])
 def test_a_whole_fit_gives_the_cpus_answer(model, monkeypatch):
     rng = np.random.default_rng(0)
-    x = torch.from_numpy(3.0 * rng.normal(size=(200, 8))).bfloat16()
+    x = torch.from_numpy(3.0 * rng.normal(size=(60, 8))).bfloat16()
     y = torch.from_numpy(np.argmax(x.float().numpy() / 1.5 + rng.gumbel(size=x.shape), axis=1))
     expected = focal_point(model.fit(x.float(), y).chain_)
     monkeypatch.setattr(block, "engine_for", lambda logits: triton_engine)

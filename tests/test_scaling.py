@@ -45,7 +45,12 @@ EXPECTED = NOT_FOR_LOGITS | {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "calibrator", [StructuredVectorScaling(), MatrixScaling(), AutoCalibration(n_folds=2)], ids=str
+    "calibrator",
+    [
+        StructuredVectorScaling(),
+        *(pytest.param(each, marks=pytest.mark.long) for each in (MatrixScaling(), AutoCalibration(n_folds=2))),
+    ],
+    ids=str,
 )
 def test_scikit_learn_checks(calibrator):
     with warnings.catch_warnings():

@@ -26,6 +26,7 @@ from refocal.evaluate.group_summary import group_headers, group_table, group_ver
 from refocal.export import to_onnx
 from refocal.maps.steps import Temperature
 from refocal.metrics import expected_calibration_error, mean_bias, mean_bias_interval
+from refocal.monitor import CalibrationMonitor
 from refocal.report import render
 from refocal.scale import blocks
 
@@ -383,3 +384,17 @@ def test_evaluate_reads_the_groups_that_a_calibrator_was_fitted_with(fitted, tmp
     expected = evaluate(whole, {"mine": fitted}, groups={"region": region}, n_resamples=20)["mine"]
     found = load_evaluation(tmp_path / "e.json")["mine"].measures["log_loss"].value
     assert found == pytest.approx(expected.measures["log_loss"].value, rel=1e-9)
+
+
+def test_decisions_and_monitors_read_the_groups_that_a_calibrator_was_fitted_with(fitted, tmp_path, capsys):
+    p, labels, region = draw(300, seed=6)
+    pd.DataFrame({"p": p, "label": labels, "region": region}).to_csv(tmp_path / "rows.csv", index=False)
+    fitted.save(tmp_path / "mine.json")
+    own = fitted.predict_proba(p, groups={"region": region})[:, 1]
+    given = [str(tmp_path / "rows.csv"), "--calibrator", str(tmp_path / "mine.json"), "--probabilities", "--json"]
+    assert run(["decide", *given, "--false-positive", "1", "--false-negative", "4"]) == 0
+    found = json.loads(capsys.readouterr().out)["reports"]["calibrated"]["expected_cost"]
+    assert found == pytest.approx(np.minimum(1.0 - own, 4.0 * own).mean(), rel=1e-6)
+    assert run(["monitor", *given, "--state", str(tmp_path / "state.json")]) == 0
+    watched = CalibrationMonitor.load(tmp_path / "state.json")
+    assert watched.history()[0].mean_p == pytest.approx(own.mean(), rel=1e-6)

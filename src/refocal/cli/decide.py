@@ -56,7 +56,7 @@ def decide(
     if calibrator is not None:
         options.check_calibrator_file(calibrator)
     fitted = None if calibrator is None else load(calibrator)
-    rows, known = options.read_with_or_without_labels(file, scores.arguments())
+    rows, known = options.read_with_or_without_labels(file, options.with_groups_of(scores.arguments(), fitted))
     with options.about(file):
         p = {"uncalibrated": options.probabilities_of(rows)}
         if fitted is not None:

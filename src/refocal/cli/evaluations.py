@@ -69,16 +69,12 @@ def evaluate(
     json: options.Json = False,
 ) -> None:
     """Measure calibrators on test rows, next to the uncalibrated model."""
-    from refocal.calibrators._answers import group_columns
     from refocal.calibrators._labels import named_classes
     from refocal.evaluate import evaluate as measure
 
     sharing.check_outputs(output, report, shared)
     fitted = _loaded(calibrators or [])
-    reading = rows.arguments()
-    needed = [column for each in fitted.values() for column in group_columns(each)]
-    if needed:
-        reading["groups"] = list(dict.fromkeys([*(rows.groups or []), *needed]))
+    reading = options.with_groups_of(rows.arguments(), *fitted.values())
     asked: dict[str, Any] = {
         "chosen": next(iter(fitted)) if len(fitted) == 1 else None,
         "title": shared.title or Path(test).stem,

@@ -70,6 +70,7 @@ def monitor(
     if calibrator is not None:
         options.check_calibrator_file(calibrator)
         fitted = load(calibrator)
+    reading = options.with_groups_of(reading, fitted)
     watched = _opened(state, alpha, merge or [])
     if restart:
         watched.restart()
@@ -117,11 +118,12 @@ def _add(
     from refocal.data.readers import LABELS, read_values
 
     if ids is not None and "values" not in reading:
-        taken = {ids, reading.get("labels"), *LABELS}
+        taken = {ids, reading.get("labels"), *LABELS, *reading.get("groups", ())}
         reading = reading | {"values": ",".join(name for name in open_contents(file).names if name not in taken)}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "loadtxt: input contained no data")
-        if len(read_values(file, input=reading["input"], values=reading.get("values")).values) == 0:
+        of_scores = {name: reading[name] for name in ("input", "values", "groups") if name in reading}
+        if len(read_values(file, **of_scores).values) == 0:
             return f"{file}: no rows; ignored."
     rows, known = options.read_with_or_without_labels(file, reading)
     if not known and ids is None:

@@ -215,7 +215,7 @@ def read_with_or_without_labels(file: Path, reading: dict[str, Any]) -> tuple[Pr
 
     from refocal.data.readers import MAKE, read_values
 
-    named = {name: value for name, value in reading.items() if name in ("input", "values", "labels")}
+    named = {name: value for name, value in reading.items() if name in ("input", "values", "labels", "groups")}
     found = read_values(file, **named)
     if found.labels is not None:
         return read_file(file, **reading), True
@@ -223,7 +223,16 @@ def read_with_or_without_labels(file: Path, reading: dict[str, Any]) -> tuple[Pr
     more = {"renormalise": True} if "renormalise" in reading else {}
     with about(file):
         labels = np.zeros(len(found.values), dtype=np.int64)
-        return make(found.values, labels, class_names=found.class_names, **more), False
+        made: Predictions = make(found.values, labels, class_names=found.class_names, **more)
+        return made.with_groups(found.groups), False
+
+
+def with_groups_of(reading: dict[str, Any], *calibrators: Calibrator | None) -> dict[str, Any]:
+    """The same way of reading, with the columns of groups that calibrators were fitted with."""
+    from refocal.calibrators._answers import group_columns
+
+    needed = [column for each in calibrators if each is not None for column in group_columns(each)]
+    return reading | {"groups": list(dict.fromkeys([*reading.get("groups", ()), *needed]))} if needed else reading
 
 
 def probabilities_of(rows: Predictions, calibrator: Calibrator | None = None) -> Any:

@@ -16,12 +16,15 @@ from refocal import (
     FocalTemperatureScaling,
     StructuredMatrixScaling,
     StructuredVectorScaling,
+    TemperatureScaling,
     _arrays,
     metrics,
 )
 from refocal.calibrators import _affine
+from refocal.calibrators._fitted import predictions_of
 from refocal.engine import array_engine, block
 from refocal.fitting import search
+from refocal.maps.steps import Chain, Focal, Offset, Temperature
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -77,6 +80,29 @@ def test_many_rows_are_scored_there(monkeypatch):
     point = expected.gamma_, expected.temperature_
     found = model.fit(*on_device(x, y))
     assert (found.gamma_, found.temperature_) == pytest.approx(point, rel=1e-9)
+
+
+def test_a_sample_shows_where_to_look(monkeypatch):
+    monkeypatch.setattr(search, "GPU_ROWS", 500)
+    x, y = draw_biased_logits(2000, 4)
+    model = TemperatureScaling(objective="ece")
+    expected = model.fit(x, y).fit_report_["after"]["ece"]
+    passes = model.solution_.passes
+    found = model.fit(*on_device(x, y))
+    assert found.solution_.passes != passes  # another way
+    assert found.fit_report_["after"]["ece"] == pytest.approx(expected, rel=0.02)
+
+
+def test_a_label_of_next_to_no_probability_is_measured_exactly():
+    """In single precision its probability is 0."""
+    x, y = draw_biased_logits(300, 4)
+    x = x.astype(np.float32)
+    x[:3], y[:3] = [0.0, -500.0, -500.0, -400.0], 1
+    chain = Chain((Temperature(1.5), Focal(0.5), Offset(np.array([0.1, -0.2, 0.0, 0.3]))))
+    expected, found = (predictions_of(chain, block.Block(*rows))[0] for rows in ((x, y), on_device(x, y)))
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(_arrays.to_numpy(ours), theirs, rtol=2e-5, atol=1e-6)
+    assert float(found.label_log_p.min()) < -200.0
 
 
 @pytest.mark.parametrize("matrix", [False, True])

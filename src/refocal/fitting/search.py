@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Vector
+from refocal._arrays import Vector, on_gpu
 from refocal._validation import check_option
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset
@@ -33,6 +33,8 @@ AUTO_TEMPERATURES = tuple(float(t) for t in np.geomspace(0.3, 6.0, 121))
 # From this many rows on, the steps of that grid exceed the noise of a calibration error: the optimum by log-loss
 # and finer steps around the best point are candidates too.
 MANY_ROWS = 20_000
+# Of more rows on a GPU a sample is looked at, since the table of a grid is made on the host.
+GPU_ROWS = 100_000
 # The two γ through which the line of the 3m search is laid.
 LINE_GAMMAS = (0.0, 1.0)
 
@@ -103,6 +105,8 @@ def _best(
     """The surface and its best point: all rows if they are in memory and few enough, else a sample first."""
     if isinstance(dataset, Block) and objective.metric is not None:
         at_most = dataset.n_rows
+    elif isinstance(dataset, Block) and on_gpu(dataset.logits):
+        at_most = min(at_most, GPU_ROWS)
     n_looked_at = dataset.sample_size(at_most)
     if n_looked_at == dataset.n_rows:
         surface = dataset.look(scan, n_looked_at)

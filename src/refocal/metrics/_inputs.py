@@ -46,6 +46,9 @@ from refocal._validation import (
 )
 from refocal.errors import DataError, Remedy, ShapeError
 
+# So many probabilities on a GPU are looked at together, in double precision.
+GPU_BLOCK = 1 << 24
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -142,7 +145,7 @@ def read_probabilities(
         if highest > 1.0 + tolerance:
             raise DataError("probabilities", function, expected="at most 1", got=f"a value of {highest:.6g}")
         return rows
-    sums = to_numpy(_sums(p))
+    sums = to_numpy(row_sums(p))
     check_sums(sums, tolerance, "probabilities", "rows that sum to 1", function)
     return rows.of_positive()
 
@@ -160,8 +163,8 @@ def read_log_probabilities(
             got = f"values from {values.min():.3g} to {highest:.3g}, as probabilities are: pass np.log(probabilities)"
         raise DataError("log_probabilities", function, expected="free of NaN and at most 0", got=got)
     if not rows.binary:
-        for rows_of_block in row_blocks(values.shape[0], values.shape[1], entries=1 << 20):
-            sums = to_numpy(_sums(namespace(values).exp(values[rows_of_block])))
+        for rows_of_block in row_blocks(values.shape[0], values.shape[1], GPU_BLOCK if on_gpu(values) else 1 << 20):
+            sums = to_numpy(row_sums(namespace(values).exp(values[rows_of_block])))
             check_sums(sums, tolerance, "log_probabilities", "rows whose exponentials sum to 1", function)
     return rows
 
@@ -221,10 +224,13 @@ def _binary_labels(flat: NDArray[Any], array: Matrix, function: str, remedy: Rem
     return labels
 
 
-def _sums(values: Array) -> Array:
-    """The sum of each row, in float64."""
+def row_sums(values: Array) -> Array:
+    """The sum of each row, in float64; on a GPU some rows at a time, since torch makes a copy of what it sums up."""
     xp = namespace(values)
-    return xp.sum(values, axis=1, dtype=xp.float64)
+    if not on_gpu(values):
+        return xp.sum(values, axis=1, dtype=xp.float64)
+    parts = [values[rows].double().sum(1) for rows in row_blocks(len(values), values.shape[1], GPU_BLOCK)]
+    return xp.concat(parts)
 
 
 def _unit(values: Array) -> Vector:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Vector, namespace, to_numpy
+from refocal._arrays import Vector, to_numpy
 from refocal._validation import IgnoreIndex, check_integer, check_option
 from refocal.metrics._bins import (
     STRATEGIES,
@@ -21,7 +21,7 @@ from refocal.metrics._bins import (
     rank,
     sum_bins,
 )
-from refocal.metrics._inputs import Rows, read_probabilities
+from refocal.metrics._inputs import Rows, read_probabilities, row_sums
 from refocal.metrics.inversion import ErrorModel, InvertedError
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.reliability import bins_of_curve
@@ -134,10 +134,7 @@ def _classwise(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm
 def _mean_of_absent(rows: Rows) -> float:
     """The sum of the mean probabilities of the classes that never occur: each is the l1 error of its class."""
     present = np.unique(rows.labels)
-    xp = namespace(rows.probabilities)
-    seen, everything = (
-        to_numpy(xp.sum(p, axis=1, dtype=xp.float64)) for p in (rows.probabilities[:, present], rows.probabilities)
-    )
+    seen, everything = (to_numpy(row_sums(p)) for p in (rows.probabilities[:, present], rows.probabilities))
     return float(np.average(everything - seen, weights=rows.weight))
 
 

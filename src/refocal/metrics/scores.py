@@ -11,7 +11,7 @@ import numpy as np
 from refocal._arrays import Array, Vector, on_gpu, row_blocks, take_label, to_numpy, without_warnings
 from refocal._validation import IgnoreIndex, check_integer, check_option
 from refocal.metrics._bins import STRATEGIES, Bins, make_bins, norm_of_gaps
-from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities
+from refocal.metrics._inputs import GPU_BLOCK, Rows, mean, read_log_probabilities, read_probabilities
 from refocal.metrics._isotonic import isotonic_fit
 from refocal.metrics._resampling import base_weight
 from refocal.metrics.record import Metric, mean_metric
@@ -227,7 +227,7 @@ def _of_label(rows: Rows) -> Vector:
 def _power_sums(p: Array, power: int) -> Vector:
     """Σ_k p_k^power of each row in float64, without a float64 copy of the whole matrix."""
     if on_gpu(p):
-        parts = [(p[rows].double() ** power).sum(1) for rows in row_blocks(len(p), p.shape[1], entries=1 << 24)]
+        parts = [(p[rows].double() ** power).sum(1) for rows in row_blocks(len(p), p.shape[1], GPU_BLOCK)]
         return np.concatenate([to_numpy(part) for part in parts])
     axes = ",".join(["ij"] * power)
     sums: Vector = np.einsum(f"{axes}->i", *[p] * power, dtype=np.float64)

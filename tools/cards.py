@@ -38,7 +38,7 @@ METRICS_HEAD = """# Metric cards
 
 One card for each metric. c is the confidence and y whether it was right (for two classes: p and whether class 1
 occurred); w are weights that sum to 1; $c_b$, $a_b$, $w_b$ and $n_b$ are the mean confidence, accuracy, weight and rows
-of bin b. Which one when: [measuring calibration](metrics.md). "In evaluations" names the heading in tables and reports.
+of bin b. Which one when: [measuring calibration](metrics.md).
 
 <!-- Written by tools/cards.py. -->
 """
@@ -78,8 +78,8 @@ def _method_card(kind: type[Any]) -> str:
     }
     call = f"`--method {next(iter(rows))}`" if rows else f"`{kind.__name__}().fit(scores, labels)`"
     summary = inspect.getdoc(kind).splitlines()[0]
-    example = f"[{kind.__name__}](reference/calibrators.md#refocal.calibrators.{kind.__name__})"
-    return f"\n## {kind.__name__}\n\n{summary}\n\n{_table(facts | {'example': f'{call}; {example}'})}"
+    example = f"[example](reference/calibrators.md#refocal.calibrators.{kind.__name__})"
+    return f"\n## {kind.__name__}\n\n{summary} {call}, {example}.\n\n{_table(facts)}"
 
 
 def _metric_card(metric: Metric) -> str:
@@ -91,7 +91,6 @@ def _metric_card(metric: Metric) -> str:
         "use": text["use"],
         "caution": text["caution"],
         "better": f"{'lower' if metric.lower_is_better else 'higher'}, {low} … {high}",
-        "in evaluations": f"{metric.shown}, as {metric.heading}" if metric.shown != "no" else "",
         "for": "two classes" if metric.two_classes else "",
         "function": f"[{function}](reference/metrics.md#refocal.metrics.{function})",
     }

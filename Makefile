@@ -94,6 +94,8 @@ $(BENCH)-calibre/.installed: pyproject.toml
 bench: $(BENCH)/.installed
 	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/fit_speed.py -o benchmarks/results
 	$(if $(NEWER),$(MAKE) bench-calibre,@echo "calibre is left out: it needs Python 3.12 or newer")
+	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/apply_speed.py -o benchmarks/results
+	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/limits.py -o benchmarks/results
 	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/metrics.py
 
 bench-guard: $(STAMP)

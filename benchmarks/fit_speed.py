@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal import AutoCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal._files import write_atomically
 from refocal.fitting import PAPER_GAMMAS, PAPER_TEMPERATURES
 from refocal.fitting.objective import mean_error
@@ -65,6 +65,10 @@ def with_refocal(logits: np.ndarray, labels: np.ndarray) -> float:
 
 def with_refocal_fts(logits: np.ndarray, labels: np.ndarray) -> float:
     return FocalTemperatureScaling(objective="nll").fit(logits, labels).temperature_
+
+
+def with_refocal_auto(logits: np.ndarray, labels: np.ndarray) -> float:
+    return AutoCalibration().fit(logits, labels).temperature_
 
 
 def with_scikit_learn() -> Fit:
@@ -136,7 +140,12 @@ PEERS: dict[str, tuple[str, Callable[[], Fit]]] = {
 
 def installed() -> tuple[dict[str, Fit], dict[str, str]]:
     """The fits that can be run here, and why others cannot."""
-    fits: dict[str, Fit] = {"bare": bare, "refocal TS": with_refocal, "refocal FTS": with_refocal_fts}
+    fits: dict[str, Fit] = {
+        "bare": bare,
+        "refocal TS": with_refocal,
+        "refocal FTS": with_refocal_fts,
+        "refocal auto": with_refocal_auto,
+    }
     missing = {}
     for name, (package, make) in PEERS.items():
         try:
@@ -233,7 +242,7 @@ def table(results: dict[str, Any]) -> list[str]:
             row, unit = results[shape][name], results[shape]["bare"]["seconds"]
             cells.append(f"{row['seconds']:.4f} ({row['seconds'] / unit:.1f}), {row['extra_mb']:.0f} MB")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    lines += ["", "Temperatures found (FTS has a γ beside its own):", ""]
+    lines += ["", "Temperatures found (FTS has a γ beside its own, auto a scaling of the classes before it):", ""]
     for name in names[1:]:
         lines.append(f"- {name}: " + ", ".join(f"{results[shape][name]['temperature']:.6f}" for shape in shapes))
     return lines

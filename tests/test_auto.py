@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 
 import numpy as np
 import onnxruntime
@@ -22,7 +21,7 @@ from refocal import AutoCalibration, TemperatureScaling, load, metrics
 from refocal.calibrators._confidence import Tempered, draft_tail, evidence, fit_curve, fit_tail, two_class_step
 from refocal.calibrators._logistic import fit_line, platt_targets
 from refocal.calibrators.spline import Prior, Splines, fit_spline
-from refocal.engine import Block, c_engine
+from refocal.engine import Block
 from refocal.errors import FitWarning, ParameterError
 from refocal.export import to_onnx
 from refocal.maps import inverse_focal
@@ -473,28 +472,3 @@ def test_rows_in_blocks_and_in_any_order_give_the_same(n_classes, monkeypatch):
         blocks = AutoCalibration().fit(scale.blocks([(logits[some], labels[some]) for some in parts]))
         np.testing.assert_allclose(blocks.predict_proba(log_p), expected, rtol=0.0, atol=close)
         assert blocks.fit_report_["n_samples"] == 3000
-
-
-def test_the_number_of_passes_of_a_fit(monkeypatch):
-    """What a fit costs, in passes of all rows through each function of the engine: time would depend on the machine."""
-    rng = np.random.default_rng(0)
-    logits = (2.0 * rng.normal(size=(7000, 20))).astype(np.float32)
-    labels = np.argmax(logits / 1.8 + 0.3 * rng.normal(size=20) + rng.gumbel(size=logits.shape), axis=1)
-    rows = Counter()
-
-    def counted(name):
-        function = getattr(c_engine, name)
-
-        def count(x, *arguments, **options):
-            rows[name] += x.shape[0]
-            return function(x, *arguments, **options)
-
-        return count
-
-    for name in ("temperature", "focal", "split", "predict", "vector", "inspect"):
-        monkeypatch.setattr(c_engine, name, counted(name))
-    assert AutoCalibration().fit(logits, labels).choice_["chosen"] == "vector"
-    passes = {name: count / len(labels) for name, count in rows.items()}
-    most = {"temperature": 5, "split": 4, "predict": 5, "vector": 30, "inspect": 7}
-    assert set(passes) == set(most)
-    assert all(passes[name] <= most[name] for name in most), passes

@@ -12,7 +12,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from refocal import FocalTemperatureScaling, TemperatureScaling
+from refocal import AutoCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal.engine import c_engine
 
 N_ROWS, N_CLASSES = 10_000, 100
@@ -38,7 +38,7 @@ def walked(monkeypatch):
         function = compiled(name, rough)
 
         def call(*arguments):
-            n_rows = arguments[2] if name == "widen" else arguments[0].n_rows
+            n_rows = arguments[{"widen": 2, "spline": 3}[name]] if name in ("widen", "spline") else arguments[0].n_rows
             counts[name, "rough" if rough else "exact"] += n_rows * (arguments[2] if name == "predict" else 1)
             return function(*arguments)
 
@@ -73,6 +73,18 @@ def test_a_focal_fit_by_log_loss_walks_through_the_rows_a_few_times(data, walked
     assert exact == 1.0
     assert passes(walked, "predict") == (0.0, 2.0)
     assert passes(walked, "inspect")[1] <= 1.6
+
+
+def test_the_default_walks_through_the_rows_a_few_dozen_times(data, walked):
+    assert AutoCalibration().fit(*data).choice_["chosen"] == "vector"
+    # Five folds of four fifths of the rows, and all of them at the end, a few steps each.
+    assert passes(walked, "vector")[0] <= 25
+    assert passes(walked, "split")[0] <= 5  # γ and T of two candidates on a third of the rows, and on all
+    assert passes(walked, "predict")[1] <= 4
+    assert passes(walked, "apply")[1] == 1.0  # for the report
+    assert passes(walked, "inspect")[1] <= 7
+    assert passes(walked, "temperature")[0] <= 4
+    assert passes(walked, "spline")[1] <= 200
 
 
 @pytest.mark.slow

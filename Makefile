@@ -33,6 +33,8 @@ COUNTED := --cov=refocal.maps --cov=refocal.losses --cov=refocal.metrics --cov=r
 COVER  := $(filter-out %_peers.py,$(wildcard tests/metrics/test_*.py)) tests/scale/test_scale_blocks.py tests/fuzz/test_fuzz.py \
           $(patsubst %,tests/test_%.py,fused kernel losses maps_accuracy maps_affine maps_gradients maps_properties \
             properties scaling search search_blocks search_grid search_rows)
+# The tests start Python often: what is compiled once is kept, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
 # The date of the last commit: what is built from the same sources is the same file.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1700000000)
 

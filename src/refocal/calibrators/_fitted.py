@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Array, as_floating, namespace, on_gpu, row_blocks, take_label, to_numpy
+from refocal._arrays import Array, as_floating, is_torch, namespace, on_gpu, row_blocks, take_label, to_numpy
 from refocal.engine import Block, Dataset, Predictions
 from refocal.engine.apply import apply
 from refocal.engine.array_engine import GPU_PART
@@ -102,9 +102,12 @@ def predictions_of(chain: Chain, block: Block) -> tuple[Predictions, Array]:
         return _predictions_there(chain, block)
     parts = []
     for rows in row_blocks(block.n_rows, block.n_classes, ENTRIES):
-        found = _compiled(chain, block.logits[rows, :], block.labels[rows])
+        logits, labels = block.logits[rows, :], block.labels[rows]
+        if is_torch(logits):  # bfloat16, which NumPy has not
+            logits, labels = to_numpy(logits), to_numpy(labels)
+        found = _compiled(chain, logits, labels)
         if found is None:
-            part = Block(first.scores(block.logits[rows, :]), block.labels[rows])
+            part = Block(first.scores(logits), labels)
             found = (*part.predictions_there((gamma,), temperature)[0], part.correct_there)
         parts.append(found)
     *columns, correct = (namespace(*column).concat(column) for column in zip(*parts, strict=True))

@@ -71,6 +71,14 @@ def test_labels_come_later_and_states_are_merged(refocal, days):
     assert "No labels yet" in refocal("monitor", "--restart", "--state", "all.json")[1]
 
 
+def test_rows_without_a_label_can_be_left_out(refocal, folder):
+    (folder / "some.csv").write_text("p,label\n0.5,1\n0.25,255\n0.75,0\n")
+    code, _, err = refocal("monitor", "some.csv", "--probability-column", "p")
+    assert (code, "--ignore-index" in err) == (1, True)
+    _, out, _ = refocal("monitor", "some.csv", "--probability-column", "p", "--ignore-index", "255")
+    assert "some.csv: 2 rows counted in some." in out
+
+
 def test_what_is_wrong_is_said_in_a_line(refocal, days, folder):
     (folder / "empty.csv").write_text("p,label\n")
     code, out, _ = refocal("monitor", "empty.csv", "--probabilities")

@@ -65,6 +65,10 @@ class ScoreOptions(ColumnOptions):
         typer.Option("--positive-label", metavar="LABEL", help="Two classes: the label of the positive class."),
     ] = None
     first_label: Annotated[int, typer.Option("--first-label", help="The first label: 1 if labels start at 1.")] = 0
+    ignore_index: Annotated[
+        int | None,
+        typer.Option("--ignore-index", metavar="LABEL", help="Rows with this label are left out, such as 255."),
+    ] = None
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of `refocal.read`; options that were not given are left out."""
@@ -86,10 +90,6 @@ class WeightedOptions(ScoreOptions):
 
     weights: Annotated[
         str | None, typer.Option("--weights", metavar="NAME", help="Array or column with the weights.")
-    ] = None
-    ignore_index: Annotated[
-        int | None,
-        typer.Option("--ignore-index", metavar="LABEL", help="Rows with this label are left out, such as 255."),
     ] = None
 
 

@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from refocal import metrics
 from refocal.calibrators import TemperatureScaling
+from refocal.errors import FitWarning
 from refocal.maps import log_softmax
 from refocal_paper import sweep
 from refocal_paper.datasets import synthetic
@@ -93,7 +94,7 @@ def test_what_is_measured_beyond_the_test_set():
 def test_a_cell_keeps_what_lies_beyond_its_test_set(tmp_path):
     recipe = short("synthetic", epochs=1, network="tiny")
     options = ["--out", str(tmp_path), "--network", "tiny", "--losses", "cross-entropy", "--epochs", "1"]
-    with pytest.warns(UserWarning, match="tell nothing"):  # after one epoch
+    with pytest.warns(FitWarning, match="TemperatureScaling.fit"):  # after one epoch it only guesses
         assert sweep.main([*options, "--dataset", "synthetic", "--shift", "--ood", "synthetic"]) == 0
     found = json.loads((tmp_path / recipe.key / "shift.json").read_text())
     assert found["unknown"]["dataset"] == "synthetic"

@@ -304,7 +304,7 @@ def test_log_loss_ranks_and_the_wrong_mean_is_said_first(compared):
     said = verdict(compared)
     assert said.startswith("The mean probability of late is 4")
     assert "points too high. Logistic calibration makes" in said
-    assert "the least log-loss" in recommendation(compared)
+    assert "the lowest log-loss" in recommendation(compared)
     assert not {"γ", "T"} & set(headers(compared))
     assert abs(compared.after.measures["mean_bias"].value) < 0.01
     assert abs(compared["ts"].measures["mean_bias"].value) > 0.3  # which has no intercept

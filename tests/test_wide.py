@@ -122,7 +122,8 @@ def test_half_precision_of_a_vocabulary_needs_no_double_precision():
 
 
 @pytest.mark.slow
-def test_the_default_holds_no_copy_of_a_vocabulary():
+def test_the_default_holds_no_copy_of_a_vocabulary(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # every thread has a few rows in single precision
     logits = np.tile(LOGITS[:200].astype(np.float16), 12)
     tracemalloc.start()
     AutoCalibration().fit(logits, LABELS[:200])

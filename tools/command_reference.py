@@ -106,7 +106,7 @@ def _parameter(parameter: inspect.Parameter, hint: typing.Any) -> Parameter:
     first = (about.default,) if isinstance(about.default, str) else ()
     declared = (*first, *(about.param_decls or ())) or (f"--{parameter.name.replace('_', '-')}",)
     names = ", ".join(f"`{name}`" for part in declared for name in part.split("/"))
-    return Parameter("", names, meaning + (" Can be given again." if _is_list(kind) else ""), _shown(parameter.default))
+    return Parameter("", names, meaning + (" May be repeated." if _is_list(kind) else ""), _shown(parameter.default))
 
 
 def _is_list(kind: typing.Any) -> bool:

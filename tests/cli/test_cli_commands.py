@@ -341,6 +341,32 @@ def test_columns_by_a_list_and_labels_under_another_name(refocal, folder):
     assert refocal(*told)[0] == 0
 
 
+def test_other_columns_are_kept_without_pyarrow_too(refocal, folder, monkeypatch):
+    rng = np.random.default_rng(0)
+    p, lines = rng.random(60), ["id,p,label,region"]
+    lines += [f'r{i},{p[i]:.6f},{int(rng.random() < p[i])},"north, {i % 2}"' for i in range(60)]
+    (folder / "one.csv").write_text("\n".join(lines) + "\n")
+    assert refocal("fit", "one.csv", "--probabilities", "--values", "p", "-m", "logistic")[0] == 0
+    assert refocal("apply", "calibrator.json", "one.csv", "--values", "p", "-o", "with.csv")[0] == 0
+    monkeypatch.setattr("refocal.scale.opening.is_table", lambda place: False)
+    assert refocal("apply", "calibrator.json", "one.csv", "--values", "p", "-o", "without.csv")[0] == 0
+    kept, plain = (
+        list(csv.DictReader((folder / name).read_text().splitlines())) for name in ("with.csv", "without.csv")
+    )
+    assert [(row["id"], row["region"], row["label"]) for row in kept] == [
+        (row["id"], row["region"], row["label"]) for row in plain
+    ]
+    np.testing.assert_allclose([float(row["p"]) for row in plain], [float(row["p"]) for row in kept], rtol=1e-12)
+
+
+def test_a_column_of_two_classes_is_found_beside_ids(refocal, folder):
+    rows = "\n".join(f"r{i},{i / 50 + 0.005:.3f},{int(i % 3 > 0)}" for i in range(50))
+    (folder / "two.csv").write_text(f"id,p,label\n{rows}\n")
+    assert refocal("fit", "two.csv", "--probabilities", "-m", "logistic")[0] == 0
+    assert refocal("apply", "calibrator.json", "two.csv", "-o", "p.csv")[0] == 0
+    assert (folder / "p.csv").read_text().splitlines()[0].split(",")[:2] == ["id", "p"]
+
+
 def test_the_next_command_of_a_fit_works_when_pasted(refocal, folder):
     rng = np.random.default_rng(0)
     p = rng.random(200)

@@ -217,7 +217,7 @@ def test_labels_probabilities_and_weights_of_different_libraries(vector, table):
 
 def test_log_loss_given_probabilities_says_which_function_is_missing():
     for p in (P, P[:, 1], torch.asarray(P)):
-        with pytest.raises(DataError, match=r"pass np\.log\(probabilities\)"):
+        with pytest.raises(DataError, match=r"np\.log\(probabilities\)"):
             rm.log_loss(Y, p)
     with pytest.raises(DataError) as caught:
         rm.log_loss(Y, 10 * P)

@@ -131,7 +131,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(dataset, Block) and X is not dataset:
             _check_feature_names(self, X, reset=True)
         self._set_fitted(found, np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes, report)
-        warn_of_doubt(report, name)
+        warn_of_doubt(report, found.chain, name)
         return self
 
     def _set_fitted(self, found: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:

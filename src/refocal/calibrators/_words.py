@@ -10,6 +10,7 @@ import numpy as np
 
 from refocal.calibrators._chart import map_chart
 from refocal.errors import FitWarning, warn
+from refocal.maps.curves import Confidence, OneVsRest
 from refocal.maps.steps import Chain, Focal, Step, Temperature
 from refocal.metrics import METRICS
 
@@ -69,8 +70,8 @@ def doubt(n_rows: int) -> str:
     return f"{n_rows} rows are few: the result may be due to chance" if n_rows < FEW_ROWS else ""
 
 
-def worse(report: dict[str, Any]) -> str:
-    """What of the rows of the fit got worse by more than chance has it, and what may help; nothing as a rule.
+def worse(report: dict[str, Any], has_curve: bool = False) -> str:
+    """Measures that got worse on the rows of the fit by more than chance, and the remedy; usually empty.
 
     >>> before, after = {"ece": 0.108, "log_loss": 0.55, "accuracy": 0.8}, {"ece": 0.149, "log_loss": 0.49}
     >>> worse({"n_samples": 2000, "before": before, "after": after}).partition(": ")[0]
@@ -87,22 +88,23 @@ def worse(report: dict[str, Any]) -> str:
     ]
     if not risen:
         return ""
-    remedy = "this map cannot follow them. Try one with a curve, auto or isotonic"
+    remedy = "use more rows" if has_curve else "this map does not suit them. Try one with a curve, auto or isotonic"
     return f"on the rows of the fit {' and '.join(risen)}: {remedy}"
 
 
-def doubts(report: dict[str, Any]) -> list[str]:
-    """All that is to be said against a fit: few rows, none better than guessing, or worse than before."""
-    found = [doubt(report["n_samples"]), worse(report)]
+def doubts(report: dict[str, Any], chain: Chain) -> list[str]:
+    """Reasons to doubt a fit: few rows, worse than before, or no better than guessing."""
+    has_curve = any(isinstance(step, (Confidence, OneVsRest)) for step in chain.walk())
+    found = [doubt(report["n_samples"]), worse(report, has_curve)]
     if is_guessing(report["after"]["log_loss"], report["n_classes"]):
         names = "(class names are assigned in alphabetical order, unless the columns have these names)"
         found.append(f"{GUESSED} {names}")
     return [each for each in found if each]
 
 
-def warn_of_doubt(report: dict[str, Any], function: str) -> None:
-    """Warn of all that is to be said against a fit."""
-    for each in doubts(report):
+def warn_of_doubt(report: dict[str, Any], chain: Chain, function: str) -> None:
+    """Warn of all reasons to doubt a fit."""
+    for each in doubts(report, chain):
         warn(f"{function}: {each}.", FitWarning)
 
 

@@ -22,6 +22,9 @@ from refocal.errors import FormatError, ParameterError, UnsupportedError
 from refocal.maps import log_softmax
 from refocal.maps.steps import Chain
 
+# The number of groups whose lines the report of a fit shows.
+SHOWN = 10
+
 
 class GroupLines(NamedTuple):
     """The groups of a column, in sorted order, with the slope and the intercept of each."""
@@ -35,6 +38,12 @@ class GroupLines(NamedTuple):
         place = np.minimum(np.searchsorted(self.names, groups), len(self.names) - 1)
         seen = self.names[place] == groups
         return np.where(seen, self.slope[place], 1.0), np.where(seen, self.intercept[place], 0.0)
+
+    def sentence(self, column: str) -> str:
+        """The lines in words, the first few of them."""
+        each = zip(self.names[:SHOWN], self.slope, self.intercept, strict=False)
+        shown = "; ".join(f"{name} slope {slope:.2f}, intercept {intercept:+.2f}" for name, slope, intercept in each)
+        return f"{column}: {shown}{'; …' if len(self.names) > SHOWN else ''}."
 
 
 class GroupCalibration(Calibrator):
@@ -110,6 +119,8 @@ class GroupCalibration(Calibrator):
         lines, deviations, after = fit_groups(rows, common.chain_, columns)
         report = {**common.fit_report_, "after": after, "deviations": deviations}
         report["accuracy_change"] = after["accuracy"] - report["before"]["accuracy"]
+        said = [f"Before the groups: {each}" for each in report.get("sentences", ())]
+        report["sentences"] = said + [lines[column].sentence(column) for column in lines]
         self._set_fitted(Fitted(common.chain_), common.classes_, report)
         self.lines_ = lines
         return self

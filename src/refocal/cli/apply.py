@@ -48,15 +48,22 @@ def apply_blocks(
     return Answers(np.concatenate([part.probabilities for part in parts]), further)
 
 
-def write_answers(output: Path, found: Answers, labels: Any, class_names: Sequence[str] | None) -> None:
-    """What a calibrator says, with the labels if there are any; whole or not at all. One number a row is called `p`.
+def write_answers(
+    output: Path,
+    found: Answers,
+    labels: Any,
+    class_names: Sequence[str] | None,
+    others: Mapping[str, Sequence[str]] = {},
+) -> None:
+    """The answers of a calibrator, with the labels if there are any; whole or not at all. One number a row is `p`.
 
-    A .npy file has the probabilities alone.
+    A .npy file has the probabilities alone, a table the `others`, columns of the file that was read, before them.
     """
     p = found.probabilities
     if output.suffix.lower() in SEPARATORS:
         names = list(class_names or (f"class_{i}" for i in range(p.shape[1] if p.ndim == 2 else 2)))
-        _write_table(output, text_columns(found, names) | ({} if labels is None else {"label": labels}))
+        last = {} if labels is None or "label" in others else {"label": labels}
+        _write_table(output, {**others, **text_columns(found, names), **last})
         return
     with replace_atomically(output) as part, part.open("wb") as file:
         if output.suffix.lower() == ".npy":
@@ -64,6 +71,17 @@ def write_answers(output: Path, found: Answers, labels: Any, class_names: Sequen
         else:
             arrays: dict[str, Any] = {"p" if p.ndim == 1 else "probabilities": p, **found.further}
             np.savez(file, **arrays if labels is None else {**arrays, "labels": np.asarray(labels)})
+
+
+def other_columns(file: Path, taken: Sequence[str], n_rows: int) -> dict[str, list[str]]:
+    """The columns of a text file but those taken, cell by cell as they are; none of a file of another kind."""
+    if file.suffix.lower() not in SEPARATORS or not taken:
+        return {}
+    with file.open(encoding="utf-8-sig", newline="") as opened:
+        names, *rows = [row for row in csv.reader(opened, delimiter=SEPARATORS[file.suffix.lower()]) if row]
+    if len(rows) != n_rows:
+        return {}
+    return {name: [row[i] for row in rows] for i, name in enumerate(names) if name not in taken}
 
 
 def _write_table(output: Path, columns: Mapping[str, Any]) -> None:

@@ -194,7 +194,7 @@ def _apply_to_file(
     from refocal._groups import as_groups
     from refocal._validation import renormalised
     from refocal.calibrators._answers import group_columns, what_is_written
-    from refocal.cli.apply import apply_blocks, write_answers
+    from refocal.cli.apply import apply_blocks, other_columns, write_answers
     from refocal.data import read_values
 
     try:
@@ -212,7 +212,8 @@ def _apply_to_file(
         raise FileProblem(f"{file}: the rows {wanted}.") from error
     except InputError as error:
         raise FileProblem(f"{file}: {explained(error)}") from error
-    write_answers(output, result, found.labels, found.class_names)
+    others = other_columns(Path(file), found.columns, len(result.probabilities))
+    write_answers(output, result, found.labels, found.class_names, others)
     shape = {"output": str(output), "rows": len(result.probabilities), "classes": len(fitted.classes_)}
     if json:
         print_json(shape)

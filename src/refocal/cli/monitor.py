@@ -40,9 +40,7 @@ def monitor(
         list[Path] | None,
         typer.Option("--outcomes", help="A file with ids and labels of earlier predictions."),
     ] = None,
-    merge: Annotated[
-        list[Path] | None, typer.Option("--merge", help="Add the state of another monitor; may be repeated.")
-    ] = None,
+    merge: Annotated[list[Path] | None, typer.Option("--merge", help="Add the state of another monitor.")] = None,
     calibrator: Annotated[
         Path | None, typer.Option("--calibrator", help="Written by refocal fit; applied first, as in production.")
     ] = None,
@@ -85,7 +83,10 @@ def monitor(
                     "waiting": watched.n_waiting, "notes": notes, "state": str(state)})  # fmt: skip
     else:
         _print(watched, notes)
-        out().print(f"Wrote {state}{'' if output is None or not watched.history() else f' and {output}'}.")
+        has_page = output is not None and bool(watched.history())
+        out().print(f"Wrote {state}{f' and {output}' if has_page else ''}.")
+        if output is not None and not has_page:
+            out().print(f"No {output} yet: a page needs rows with labels.", markup=False)
     if fail_if_alarm and advice.action == "recalibrate":
         raise typer.Exit(ALARM)
 
@@ -131,7 +132,11 @@ def _add(
     with options.about(file):
         p = options.probabilities_of(rows, fitted)
         if known:
-            again = f", which had {before:,}" if (before := _rows_of(watched, period)) else ""
+            again = (
+                f", which had {before:,} already; the same rows again count twice"
+                if (before := _rows_of(watched, period))
+                else ""
+            )
             return f"{file}: {watched.update(p, rows.labels, period=period):,} rows counted in {period}{again}."
         watched.update(p, ids=np.asarray(open_contents(file).get(str(ids))), period=period)
         return f"{file}: {len(p):,} rows wait for labels in {period}."

@@ -99,7 +99,7 @@ class RowOptions(WeightedOptions):
 
     groups: Annotated[
         list[str] | None,
-        typer.Option("--groups", metavar="NAME", help="Column with groups to measure separately; may be repeated."),
+        typer.Option("--groups", metavar="NAME", help="Column with groups to measure separately."),
     ] = None
     multi_label: Annotated[
         bool,

@@ -109,7 +109,7 @@ def print_calibrator(calibrator: Calibrator) -> None:
         console.print(on, markup=False)
     for sentence in report.get("sentences", ()):
         console.print(sentence, markup=False)
-    for each in doubts(report) if rows else ():
+    for each in doubts(report, calibrator.chain_) if rows else ():
         console.print(f"Warning: {each}.", markup=False)
 
 

@@ -209,8 +209,8 @@ def read_multilabel(
 
 def _columns(contents: Contents, values: str, labels: str, file: Path) -> tuple[Any, Any, tuple[str, ...] | None]:
     """Scores and labels of a table, the latter in the order of the former."""
-    of_labels = class_columns(contents, labels, set(), file)
-    of_scores = class_columns(contents, values, set(of_labels), file)
+    of_labels = class_columns(contents, labels, set(), file, "log-odds")
+    of_scores = class_columns(contents, values, set(of_labels), file, "log-odds")
     names, others = (names_of(columns) or _counted(columns) for columns in (of_scores, of_labels))
     alone = sorted(set(names) ^ set(others))
     if alone:

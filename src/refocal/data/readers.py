@@ -34,6 +34,8 @@ class Values(NamedTuple):
     weight: Any
     class_names: tuple[str, ...] | None
     groups: dict[str, Any]
+    columns: tuple[str, ...] = ()
+    """The columns of a table that hold the values."""
 
 
 def read(
@@ -138,7 +140,7 @@ def read_values(
     """
     check_option(input, INPUTS, "input", "read")
     file = Path(path)
-    contents = open_contents(file)
+    contents, columns = open_contents(file), []
     labels_file = None if labels is None else Path(labels)
     if labels_file is not None and labels_file.suffix == ".npy":
         named_labels: Any = open_contents(labels_file).get("labels")
@@ -150,14 +152,14 @@ def read_values(
     if contents.is_table and _is_matrix_column(contents, values or input):
         matrix, names = contents.get(values or input), None
     elif contents.is_table:
-        columns = class_columns(contents, values, {label_name, weight, *groups}, file)
+        columns = class_columns(contents, values, {label_name, weight, *groups}, file, input)
         matrix, names = contents.matrix(columns), names_of(columns)
         matrix = matrix[:, 0] if len(columns) == 1 else matrix
     else:
         matrix = contents.get(known_name(contents, values or _default(contents, input), file))
         names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
     named_groups = {name: contents.get(known_name(contents, name, file)) for name in groups}
-    return Values(matrix, named_labels, named_weight, names, named_groups)
+    return Values(matrix, named_labels, named_weight, names, named_groups, tuple(columns))
 
 
 class Chosen(NamedTuple):
@@ -187,7 +189,7 @@ def choose_columns(
         known_name(contents, name, file)
     if (values or input) in nested:
         return Chosen([values or input], True, label_name, None)
-    columns = class_columns(contents, values, {label_name, weight, *groups}, file)
+    columns = class_columns(contents, values, {label_name, weight, *groups}, file, input)
     return Chosen(columns, False, label_name, names_of(columns))
 
 
@@ -218,15 +220,25 @@ def known_name(contents: Contents, name: str, file: Path | str) -> str:
 
 
 def class_columns(
-    contents: Contents, pattern: str | None, taken: Collection[str | None], file: Path | str
+    contents: Contents,
+    pattern: str | None,
+    taken: Collection[str | None],
+    file: Path | str,
+    kind: str,
 ) -> list[str]:
-    """The columns that match one of the patterns; without any all that are not taken."""
+    """The columns that match one of the patterns; without any all that are not taken.
+
+    Where some of these are no classes, such as ids, a column of two classes is found by its name.
+    """
     if pattern is not None:
         patterns = pattern.split(",")
         columns = [name for name in contents.names if name not in taken and any(fnmatchcase(name, p) for p in patterns)]
     else:
         columns = [name for name in contents.names if name not in taken]
         doubtful = [name for name in columns if name in NOT_CLASSES]
+        single = [name for name in columns if name in ONE_COLUMN[kind]]
+        if doubtful and single:
+            return single[:1]
         if doubtful:
             raise FormatError(f"{file}: the column {doubtful[0]!r} does not look like a class.", Remedy.COLUMNS)
     if not columns:

@@ -138,7 +138,7 @@ def recommendation(evaluation: Evaluation) -> str:
         return f"Recommendation: leave the predictions as they are{_why_nothing(evaluation)}."
     others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
     near = "among the methods within 1 % of the best log-loss"
-    said = f"Recommendation: {best.name} ({best.title}), the least ECE {near}."
+    said = f"Recommendation: {best.name} ({best.title}), the lowest ECE {near}."
     if any(method.measures["ece"].value < best.measures["ece"].value for method in others):
         said = f"Recommendation: {best.name} ({best.title}): no ECE {near} is lower beyond chance."
     if not evaluation.recommended:

@@ -51,7 +51,7 @@ def recommendation(evaluation: Evaluation) -> str:
     second = min(others, key=lambda method: method.measures["log_loss"].value, default=best)
     least = "no log-loss is lower beyond chance"
     if best.measures["log_loss"].value <= second.measures["log_loss"].value:
-        least = "the least log-loss"
+        least = "the lowest log-loss"
     said = f"Recommendation: {best.name} ({best.title}): {least}. Methods for two classes are ranked by log-loss."
     if not evaluation.recommended:
         said = f"Shown in detail: {best.name} ({best.title})."
@@ -65,4 +65,4 @@ def recommendation(evaluation: Evaluation) -> str:
         -1: f"{capital(second.name)} is better beyond chance",
     }[side]
     difference = f"{gap.difference:+.4f}".replace("-", "−") if abs(gap.difference) >= 5e-5 else "below 0.0001"
-    return f"{said} {words} (difference of log-loss {difference}, {p_value_text(gap.p_value)})."
+    return f"{said} {words} (log-loss {second.name} less {best.name}: {difference}, {p_value_text(gap.p_value)})."

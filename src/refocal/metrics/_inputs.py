@@ -160,7 +160,8 @@ def read_log_probabilities(
     if not highest <= tolerance:
         got = _describe(highest)
         if highest <= 1.0 + tolerance and values.min() >= 0.0:
-            got = f"values from {values.min():.3g} to {highest:.3g}, as probabilities are: pass np.log(probabilities)"
+            remedy = "pass those of predict_log_proba, or np.log(probabilities)"
+            got = f"values from {values.min():.3g} to {highest:.3g}, as probabilities are: {remedy}"
         raise DataError("log_probabilities", function, expected="free of NaN and at most 0", got=got)
     if not rows.binary:
         for rows_of_block in row_blocks(values.shape[0], values.shape[1], GPU_BLOCK if on_gpu(values) else 1 << 20):

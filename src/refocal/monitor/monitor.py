@@ -190,7 +190,7 @@ class CalibrationMonitor:
             now, needed = self.e_value, 1.0 / self.alpha
             said = f"e-value {now:.3g} after {everything.n:,} rows; the alarm is at {needed:g}."
             if now**2 < needed:
-                return Advice("keep", f"Nothing speaks against the calibration: {said}")
+                return Advice("keep", f"No evidence against the calibration: {said}")
             return Advice("watch", f"The calibration may be changing: {said}")
         start = likely_start([self._history.open[key].ratios for key in keys], self._history.closed.n_periods)
         recent = self._window(keys[start:]) or everything
@@ -200,7 +200,7 @@ class CalibrationMonitor:
         )
         if max(recent.ece - recent.ece_by_chance, abs(recent.bias.value)) < self.smallest_shift:
             return Advice("keep", f"The calibration has changed, but by too little to matter: {said}.")
-        return Advice("recalibrate", f"Recalibrate now: {said}. The alarm sounded in {alarm}.")
+        return Advice("recalibrate", f"Recalibrate now: {said}. The alarm was raised in {alarm}.")
 
     def restart(self) -> Self:
         """Start over after recalibration; the settings and the predictions that wait for labels are kept.

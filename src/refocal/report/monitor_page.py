@@ -91,11 +91,10 @@ def _evidence(monitor: CalibrationMonitor) -> Section:
     for i, (period, value) in enumerate(found):
         plot.dot(i, shown[i], FIRST, f"{period}: e-value {value:.3g}")
     facts = (
-        "The e-value says how strongly the outcomes speak against calibration. A calibrated model ever reaches the "
-        f"dashed line, an e-value of {alarm:g}, with a probability of at most {100 * monitor.alpha:g} %, however often "
-        "one looks."
+        "The e-value measures the evidence against calibration. The probability that a calibrated model ever reaches "
+        f"the dashed line, an e-value of {alarm:g}, is at most {100 * monitor.alpha:g} %, however often one looks."
     )
-    where = f"the alarm sounded in {monitor.alarm}" if monitor.alarm else "there was no alarm"
+    where = f"the alarm was raised in {monitor.alarm}" if monitor.alarm else "there was no alarm"
     said = f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}."
     return _section("evidence", "Has the calibration changed?", facts, plot.svg("evidence", said))
 

@@ -26,7 +26,7 @@ def verdict_of(evaluations: Sequence[Evaluation]) -> str:
     pairs = zip(distinct_titles(evaluations), (e.after.measures[metric.name].value for e in evaluations), strict=True)
     title, least = min(pairs, key=lambda pair: pair[1])
     value = f"{metric.text(least)} {metric.unit}".rstrip()
-    return f"{len(evaluations)} evaluations side by side: {title} has the least {metric.label}, {value}."
+    return f"{len(evaluations)} evaluations side by side: {title} has the lowest {metric.label}, {value}."
 
 
 def overview(evaluations: Sequence[Evaluation]) -> Section:

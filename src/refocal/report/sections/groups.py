@@ -34,4 +34,4 @@ def groups(evaluation: Evaluation) -> Section | None:
         "The intervals hold for all groups at once: one of many is off by accident as rarely as a single one. "
         "ECE by chance is what perfectly calibrated predictions of as many rows would show.",
     )
-    return Section("groups", "Can every group trust them?", facts, html)
+    return Section("groups", "Is every group calibrated?", facts, html)

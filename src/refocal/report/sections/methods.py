@@ -31,7 +31,7 @@ def methods(evaluation: Evaluation) -> Section:
         panels=[_panel(method, evaluation, top) for method in order],
         chosen=evaluation.chosen,
     )
-    facts = (f"The least {columns(evaluation)[0].label} comes first, here and in the charts.", *remarks(evaluation))
+    facts = (f"The lowest {columns(evaluation)[0].label} comes first, here and in the charts.", *remarks(evaluation))
     return Section("methods", "How do the methods compare?", facts, html)
 
 

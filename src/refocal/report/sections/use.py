@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import shlex
 from typing import NamedTuple
 
 from refocal.calibrators import MultiLabelCalibration
@@ -119,6 +120,7 @@ def snippets(method: Measured) -> list[Snippet]:
     if method.calibrator["method"] == MultiLabelCalibration.__name__:
         own = PER_LABEL if method.calibrator["parameters"]["per_label"] else ""
         option = f" --method {method.calibrator['parameters']['method']}{own} --multi-label"
+    option += "".join(f" --groups {shlex.quote(column)}" for column in method.calibrator.get("groups", ()))
     shell = IN_SHELL.format(
         option=option + (" --probabilities" if kind == "probabilities" else ""), input=kind.replace("-", "_")
     )

@@ -136,6 +136,7 @@ def test_joblib_keeps_a_fitted_calibrator(name, tmp_path):
     np.testing.assert_array_equal(again.predict_proba(LOGITS), calibrator.predict_proba(LOGITS))
 
 
+@pytest.mark.slow
 def test_joblib_fits_in_workers():
     found = joblib.Parallel(n_jobs=2)(joblib.delayed(TemperatureScaling().fit)(LOGITS, LABELS) for _ in range(2))
     expected = TemperatureScaling().fit(LOGITS, LABELS).temperature_

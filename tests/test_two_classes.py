@@ -60,6 +60,7 @@ def test_one_number_a_row_keeps_its_library_and_takes_names(rows):
     assert fitted.predict(log_odds[:5]).tolist() == np.where(log_odds[:5] > 0, "yes", "no").tolist()
 
 
+@pytest.mark.slow
 def test_a_calibrator_of_log_odds_is_saved_and_exported(rows, tmp_path):
     import onnxruntime
 

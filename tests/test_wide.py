@@ -89,6 +89,7 @@ def test_classwise_ece_of_more_classes_than_rows(weighted):
     assert found == pytest.approx(np.mean(each), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_an_evaluation_shows_the_classes_with_the_most_rows(tmp_path):
     rows = Predictions.from_logits(LOGITS.astype(np.float16), LABELS)
     fitted = TemperatureScaling().fit(rows.values, rows.labels)

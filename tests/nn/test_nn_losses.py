@@ -112,6 +112,7 @@ def test_focal_values_and_gradients_equal_arbitrary_precision_in_float32(gamma):
     np.testing.assert_allclose(logits.grad, slopes, rtol=5e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_the_proper_part_is_focal_loss_behind_the_map(gamma):
     rng = np.random.default_rng(4)

@@ -148,6 +148,7 @@ def test_settings_for_each_label_smoothing_and_ignored_labels(batch):
     assert torch.isfinite(unread.grad).all()
 
 
+@pytest.mark.slow
 def test_half_precision_compilation_and_finite_differences(batch):
     logits, labels = batch
     half = SigmoidFocalLoss()(logits.detach().bfloat16(), labels)

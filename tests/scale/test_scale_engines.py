@@ -23,6 +23,8 @@ from refocal.metrics import CalibrationHistogram, expected_calibration_error
 from refocal.scale import apply, blocks, open_rows, rows_of
 
 LOGITS, LABELS = make_rows(6000, 4, dtype=np.float64)
+pytestmark = pytest.mark.slow
+
 COLUMNS = [f"logit_{k}" for k in range(4)]
 
 

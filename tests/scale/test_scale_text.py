@@ -17,6 +17,8 @@ from refocal.evaluate import evaluate
 from refocal.scale import apply, open_rows, opening, sources
 
 LOGITS, LABELS = make_rows(2000, 4, dtype=np.float64)
+pytestmark = pytest.mark.slow
+
 NAMES = np.array(["cat", "dog", "cow", "hen"])
 IDS = [f'row "{i}",\n' if i % 500 == 3 else f"row{i}" for i in range(2000)]  # some with all that CSV has to quote
 SEPARATORS = {".csv": ",", ".tsv": "\t"}

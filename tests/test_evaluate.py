@@ -363,7 +363,7 @@ def test_words_claim_nothing_beyond_chance(found):
     unsure = PairedDifference(-0.01, -0.03, 0.01, 0.95, 0.4, 0.02, 0.03, 60)
     after = replace(evaluation.after, against_none={**evaluation.after.against_none, "squared_ece": unsure})
     others = [m for m in evaluation.methods if m.name != after.name]
-    assert "does not change the calibration error (ECE) beyond chance" in verdict(
+    assert "does not change the calibration error (ECE) significantly" in verdict(
         replace(evaluation, methods=[*others, after])
     )
     # Of predictions that are left as they are it is said what is known, and no more.

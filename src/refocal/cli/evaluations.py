@@ -183,7 +183,7 @@ def diff(
         bool,
         typer.Option(
             "--fail-if-worse",
-            help=f"Exit code {REQUIREMENT_FAILED} if the method shown in detail is worse beyond chance.",
+            help=f"Exit code {REQUIREMENT_FAILED} if the method shown in detail is significantly worse.",
         ),
     ] = False,
     json: options.Json = False,

@@ -55,7 +55,7 @@ class Members(Protocol):
 
 
 def measure_groups(groups: Sequence[tuple[str, str, Members]], level: float) -> list[GroupRow]:
-    """Every group, by its column and its name, the worst first: its mean is farthest from its rate beyond chance.
+    """Every group, by its column and its name, the worst first: its mean is farthest from its rate, for its interval.
 
     The intervals hold for all groups together: by Šidák each has the level to the power of 1 over their number.
     """

@@ -19,10 +19,10 @@ LOG_LOSS_SHARE = 0.01
 def recommended(
     looks: Mapping[str, Look], calibrators: Mapping[str, Calibrator | None], n_classes: int, level: float
 ) -> str:
-    """The name of the least ECE among those whose log-loss is close to the best; of two classes the least log-loss.
+    """The method of lowest ECE among those with a log-loss close to the best; for two classes of lowest log-loss.
 
-    Of the methods that are statistically indistinguishable from it the least log-loss decides, and of those that by
-    log-loss are too, `AutoCalibration` is taken, or else the one of the fewest numbers.
+    Among methods that are statistically indistinguishable from it, the one of lowest log-loss is preferred; if the
+    log-losses are indistinguishable too, `AutoCalibration`, or else the method with the fewest parameters.
     """
 
     def least(names: list[str], measure: str) -> str:

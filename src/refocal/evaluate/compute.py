@@ -58,8 +58,8 @@ def compare(
         each group where the rows of two classes have groups (`Predictions.with_groups`). A method that fails is
         left out and listed in `failed` with its reason, unless all of them fail.
     chosen : str, optional
-        The method to show in detail; by default the recommended one: the least ECE among the methods whose log-loss
-        is within 1 % of the best. Among methods that are statistically indistinguishable from it, the one of least
+        The method to show in detail; by default the recommended one: the lowest ECE among the methods whose log-loss
+        is within 1 % of the best. Among methods that are statistically indistinguishable from it, the one of lowest
         log-loss is preferred; if the log-losses are indistinguishable too, "auto", or else the simplest.
     title : str
         A description of the predictions, for the report.

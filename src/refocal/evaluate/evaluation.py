@@ -104,7 +104,7 @@ class ClassRow:
 
 @dataclass(frozen=True)
 class GroupRow:
-    """One group: its mean probability and rate, their difference with an interval, and its ECE beside that of chance.
+    """One group: its mean probability and rate, their difference with an interval, and its ECE next to that of chance.
 
     The intervals of all groups hold together. Of more than two classes mean and rate are confidence and accuracy.
     `reliability` is there for the worst groups alone.

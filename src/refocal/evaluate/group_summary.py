@@ -48,12 +48,12 @@ def interval_text(difference: Interval) -> str:
 
 
 def group_verdict(evaluation: Evaluation) -> str:
-    """How many groups are off beyond chance, and which most."""
+    """The number of groups with a significant difference, and the worst of them."""
     rows = evaluation.after.groups
     off, off_before = (sum(map(is_off, method.groups)) for method in (evaluation.after, evaluation.before))
     what = "mean probability" if evaluation.positive is not None else "mean confidence"
     which = "rate" if evaluation.positive is not None else "accuracy"
-    said = f"In {off} of {len(rows)} groups the {what} differs from the {which} beyond chance"
+    said = f"In {off} of {len(rows)} groups the {what} differs significantly from the {which}"
     if evaluation.after is not evaluation.before:
         said += f" with {evaluation.after.title}, and in {off_before} before"
     if not off:

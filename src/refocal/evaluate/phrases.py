@@ -21,9 +21,9 @@ def p_value_text(p_value: float) -> str:
 
 
 def change(side: int, what: str, before: str, after: str) -> str:
-    """What a method does to a measure that falls (-1), rises (1) or does neither beyond chance (0)."""
+    """What a method does to a measure that falls (-1), rises (1) or does not change significantly (0)."""
     if side == 0:
-        return f"does not change the {what} beyond chance ({before}, then {after})"
+        return f"does not change the {what} significantly ({before}, then {after})"
     return f"{'lowers' if side < 0 else 'raises'} the {what} from {before} to {after}"
 
 

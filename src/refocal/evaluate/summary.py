@@ -53,7 +53,7 @@ def headers(evaluation: Evaluation) -> tuple[str, ...]:
 
 
 def comparison_table(evaluation: Evaluation) -> list[Row]:
-    """One row per method, the least ECE first; for two classes the least log-loss.
+    """One row per method, the lowest ECE first; for two classes the lowest log-loss.
 
     >>> from refocal.data import load_sample
     >>> from refocal.evaluate import compare
@@ -67,7 +67,7 @@ def comparison_table(evaluation: Evaluation) -> list[Row]:
 
 
 def ranked(evaluation: Evaluation) -> list[Measured]:
-    """The methods in the one order that tables and charts share: the least ECE first, of two classes log-loss."""
+    """The methods in the order of all tables and charts: the lowest ECE first, for two classes the lowest log-loss."""
     first = columns(evaluation)[0].name
     return sorted(evaluation.methods, key=lambda method: method.measures[first].value)
 
@@ -90,7 +90,7 @@ def verdict(evaluation: Evaluation) -> str:
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> verdict(found)[:77]
-    'Temperature scaling does not change the calibration error (ECE) beyond chance'
+    'Temperature scaling does not change the calibration error (ECE) significantly'
     """
     if evaluation.positive is not None:
         return two_classes.verdict(evaluation)
@@ -140,7 +140,7 @@ def recommendation(evaluation: Evaluation) -> str:
     near = "among the methods within 1 % of the best log-loss"
     said = f"Recommendation: {best.name} ({best.title}), the lowest ECE {near}."
     if any(method.measures["ece"].value < best.measures["ece"].value for method in others):
-        said = f"Recommendation: {best.name} ({best.title}): no ECE {near} is lower beyond chance."
+        said = f"Recommendation: {best.name} ({best.title}): no ECE {near} is significantly lower."
     if not evaluation.recommended:
         said = f"Shown in detail: {best.name} ({best.title})."
     if not others:
@@ -151,9 +151,9 @@ def recommendation(evaluation: Evaluation) -> str:
     if side == 0:
         said += f" By ECE it is statistically indistinguishable from {second.name} on these {evaluation.n_test:,} rows"
     elif side > 0:
-        said += f" It is better than {second.name} by ECE beyond chance"
+        said += f" It is significantly better than {second.name} by ECE"
     else:
-        said += f" By ECE alone {second.name} is better beyond chance"
+        said += f" By ECE alone {second.name} is significantly better"
     return f"{said} (difference {points(gap, second.against_chosen)})."
 
 
@@ -205,7 +205,7 @@ def points(difference: float, tested: Mapping[str, PairedDifference]) -> str:
 
 
 def _side(difference: float, tested: Mapping[str, PairedDifference]) -> int:
-    """Whether an ECE is lower (-1) or higher (1) beyond chance; 0 if that is not sure.
+    """Whether an ECE is significantly lower (-1) or higher (1); otherwise 0.
 
     The test is that of the squared errors (`metrics.squared_ece_difference`): that of the ECEs would not hold.
     """

@@ -49,7 +49,7 @@ def recommendation(evaluation: Evaluation) -> str:
         return "Recommendation: leave the predictions as they are; methods for two classes are ranked by log-loss."
     others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
     second = min(others, key=lambda method: method.measures["log_loss"].value, default=best)
-    least = "no log-loss is lower beyond chance"
+    least = "no log-loss is significantly lower"
     if best.measures["log_loss"].value <= second.measures["log_loss"].value:
         least = "the lowest log-loss"
     said = f"Recommendation: {best.name} ({best.title}): {least}. Methods for two classes are ranked by log-loss."
@@ -61,8 +61,8 @@ def recommendation(evaluation: Evaluation) -> str:
     side = sign(gap, least=0.0)
     words = {
         0: f"It is statistically indistinguishable from {second.name} on these {evaluation.n_test:,} rows",
-        1: f"It is better than {second.name} beyond chance",
-        -1: f"{capital(second.name)} is better beyond chance",
+        1: f"It is significantly better than {second.name}",
+        -1: f"{capital(second.name)} is significantly better",
     }[side]
     difference = f"{gap.difference:+.4f}".replace("-", "−") if abs(gap.difference) >= 5e-5 else "below 0.0001"
     return f"{said} {words} (log-loss {second.name} less {best.name}: {difference}, {p_value_text(gap.p_value)})."

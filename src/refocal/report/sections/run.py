@@ -1,4 +1,4 @@
-"""What was run, and how the numbers are to be read."""
+"""What was run, and how to read the numbers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def run(evaluation: Evaluation) -> Section:
     rows += [("failed", f"{name}: {reason}") for name, reason in evaluation.failed.items()]
     rows += evaluation.run.items()
     is_picked = evaluation.recommended and len(evaluation.methods) > 1
-    picked = " The method was picked on this same test set, which flatters it a little." if is_picked else ""
+    picked = " The method was chosen on this test set, so its results are slightly optimistic." if is_picked else ""
     terms = terms_of(evaluation)
     note = (
-        f"ECE is the mean gap between {terms.probability} and {terms.outcome} over bins of equal mass; perfectly "
-        "calibrated predictions still show a little, from chance alone. Intervals allow for the chance in the test "
-        "rows, not for that in the fit."
+        f"ECE is the mean gap between {terms.probability} and {terms.outcome} over bins of equal mass; even "
+        "perfectly calibrated predictions have a small ECE by chance. Intervals reflect the sampling of the test rows, "
+        "not of the rows of the fit."
         f"{picked}"
     )
     return Section("run", "What was run", (), fill("run.html", rows=rows, note=note))

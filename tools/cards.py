@@ -22,9 +22,9 @@ METHODS_HEAD = """# Method cards
 
 One card for each calibrator. z are logits, C the number of classes, n the number of rows. Changes of log-loss are
 against temperature scaling unless said otherwise
-([how they were measured](../benchmarks/results/how_defaults_were_picked.md)). Costs are CPU time of one fit on one core
-of a busy machine. Every calibrator exports to JSON, torch and ONNX unless its card says otherwise. Which one to take:
-[choosing](guide/choosing.md).
+([how they were measured](../benchmarks/results/how_defaults_were_picked.md)). Costs are CPU time of a fit of
+10,000 × 100 (`python benchmarks/card_costs.py`). Every calibrator exports to JSON, torch and ONNX unless its card says
+otherwise. Which one to take: [choosing](guide/choosing.md).
 
 <!-- Written by tools/cards.py. -->
 

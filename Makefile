@@ -30,7 +30,7 @@ LINUX  := $(filter Linux,$(shell uname))
 LOWEST ?= .venv-lowest
 # The subpackages whose branches are counted, and the tests that run them.
 COUNTED := --cov=refocal.maps --cov=refocal.losses --cov=refocal.metrics --cov=refocal.engine --cov=refocal.fitting
-COVER  := $(filter-out %_peers.py,$(wildcard tests/metrics/test_*.py)) tests/scale/test_scale_blocks.py tests/fuzz/test_fuzz.py \
+COVER  := $(filter-out %_peers.py,$(wildcard tests/metrics/test_*.py)) tests/io/test_scale_blocks.py tests/fuzz/test_fuzz.py \
           $(patsubst %,tests/test_%.py,fused kernel losses maps_accuracy maps_affine maps_gradients maps_properties \
             properties scaling search search_blocks search_grid search_rows)
 # The tests start Python often: what is compiled once is kept, whatever the environment says.

@@ -24,7 +24,7 @@ import numpy as np
 from refocal.calibrators._fitted import focal_point
 from refocal.calibrators.registry import make as calibrator_of
 from refocal.evaluate import evaluate
-from refocal.scale import rows_of
+from refocal.io import rows_of
 
 BASE = 500_000
 

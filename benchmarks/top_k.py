@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
-from refocal.data import TopK
-from refocal.data.top_k import TAILS
+from refocal.io import TopK, blocks
+from refocal.io.top_k import TAILS
 from refocal.maps import log_softmax
 from refocal.metrics import expected_calibration_error, log_loss
-from refocal.scale import blocks
 
 KINDS = {"ts": TemperatureScaling, "fts-nll": lambda: FocalTemperatureScaling(objective="nll")}
 

@@ -9,7 +9,7 @@ from dask import delayed
 
 from refocal import FocalTemperatureScaling
 from refocal.evaluate import evaluate
-from refocal.scale import blocks
+from refocal.io import blocks
 
 ROWS, CLASSES, PARTS = 5_000, 10, 8
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from refocal import MultiLabelCalibration
-from refocal.data import MultiLabelPredictions
 from refocal.export import to_onnx
+from refocal.io import MultiLabelPredictions
 from refocal.metrics import brier_score
 from refocal.nn import SigmoidFocalLoss, collect_logits
 

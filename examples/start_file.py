@@ -11,7 +11,7 @@ import numpy as np
 import refocal
 
 # Stands for your program, which saves the logits of held-out rows with their labels.
-validation, test = refocal.data.load_sample("cifar10-cross-entropy")
+validation, test = refocal.io.load_sample("cifar10-cross-entropy")
 np.savez("val.npz", logits=validation.values, labels=validation.labels)
 np.savez("test.npz", logits=test.values, labels=test.labels)
 

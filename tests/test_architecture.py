@@ -13,10 +13,10 @@ import torch
 from sklearn.base import clone
 
 import refocal
-from refocal import metrics, scale
+from refocal import metrics
 from refocal.calibrators import registry
-from refocal.data import Predictions
 from refocal.evaluate import compare, evaluate
+from refocal.io import Predictions
 from refocal.metrics import METRICS
 from refocal.report import plot_comparison
 
@@ -107,7 +107,7 @@ def test_the_new_metric_is_reported_in_memory_and_in_blocks(overconfidence):
     rows = make_rows(2000, 3)
     calibrators = {"ts": refocal.TemperatureScaling().fit(rows.values, rows.labels)}
     in_memory = evaluate(rows, calibrators, n_resamples=200)
-    in_blocks = evaluate(scale.blocks([(rows.values[i::2], rows.labels[i::2]) for i in range(2)]), calibrators)
+    in_blocks = evaluate(refocal.io.blocks([(rows.values[i::2], rows.labels[i::2]) for i in range(2)]), calibrators)
     expected = overconfidence(rows.labels, np.exp(refocal.maps.log_softmax(rows.values)))
     for found in (in_memory, in_blocks):
         shown = found.before.measures["overconfidence"]
@@ -139,7 +139,7 @@ def rank(layers, subpackage):
 def test_methods_can_do_what_the_registry_says():
     """Fitted calibrators can do what the registry, and with it the table of docs/methods.md, says."""
     rows = make_rows(300, 4)
-    blocks = refocal.scale.blocks([(rows.values[:200], rows.labels[:200]), (rows.values[200:], rows.labels[200:])])
+    blocks = refocal.io.blocks([(rows.values[:200], rows.labels[:200]), (rows.values[200:], rows.labels[200:])])
     for name, method in registry.NAMED.items():
         keeps_order = registry.make(name).fit(rows.values, rows.labels).chain_.keeps_order
         assert keeps_order == method.keeps_order or name.startswith(("auto", "venn-abers"))  # two classes apart

@@ -436,7 +436,7 @@ def test_scikit_learn_checks():
 
 @pytest.mark.slow
 def test_it_beats_temperature_scaling_on_the_embedded_networks():
-    from refocal.data import load_sample
+    from refocal.io import load_sample
 
     validation, test = load_sample("cifar10-focal3")
     x, y = np.asarray(test.values, np.float32), np.asarray(test.labels)
@@ -456,8 +456,8 @@ def test_two_class_steps_leave_rows_with_an_impossible_class():
 @pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_rows_in_blocks_and_in_any_order_give_the_same(n_classes, monkeypatch):
-    from refocal import scale
     from refocal.calibrators import auto
+    from refocal.io import blocks as in_blocks
 
     log_p, labels = true_log_p(3000, n_classes)
     logits = (bent(log_p) + np.arange(n_classes)).astype(np.float32)
@@ -469,6 +469,6 @@ def test_rows_in_blocks_and_in_any_order_give_the_same(n_classes, monkeypatch):
         expected = AutoCalibration().fit(logits, labels).predict_proba(log_p)
         shuffled = AutoCalibration().fit(logits[order], labels[order]).predict_proba(log_p)
         np.testing.assert_allclose(shuffled, expected, rtol=0.0, atol=close)
-        blocks = AutoCalibration().fit(scale.blocks([(logits[some], labels[some]) for some in parts]))
+        blocks = AutoCalibration().fit(in_blocks([(logits[some], labels[some]) for some in parts]))
         np.testing.assert_allclose(blocks.predict_proba(log_p), expected, rtol=0.0, atol=close)
         assert blocks.fit_report_["n_samples"] == 3000

@@ -234,7 +234,7 @@ def test_zeros_in_blocks_are_those_of_memory():
             together = make(name, input="probabilities").fit(p, labels)
             if "strength" in together.get_params():
                 together.set_params(strength=1.0).fit(p, labels)
-            apart = make(name, input="probabilities").fit(refocal.scale.blocks(pairs, input="probabilities"))
+            apart = make(name, input="probabilities").fit(refocal.io.blocks(pairs, input="probabilities"))
             assert apart.chain_.steps[0].log_p == pytest.approx(together.chain_.steps[0].log_p, rel=1e-12)
             np.testing.assert_allclose(apart.predict_proba(p), together.predict_proba(p), atol=1e-6, err_msg=name)
             report = apart.fit_report_["after"]["log_loss"]

@@ -14,8 +14,8 @@ from refocal import FocalCalibration, FocalTemperatureScaling, MultiLabelCalibra
 from refocal.cli.run import run
 from refocal.errors import FormatError, ParameterError
 from refocal.export import to_onnx
+from refocal.io import blocks
 from refocal.maps import focal, inverse_focal, sigmoid_focal, sigmoid_unsmooth, unsmooth
-from refocal.scale import blocks
 
 WEIGHT = np.array([0.3, 1.0, 2.0, 5.0])
 

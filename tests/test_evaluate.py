@@ -12,7 +12,6 @@ import pytest
 
 from refocal import AutoCalibration, FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.calibrators.registry import NAMED, make
-from refocal.data import Predictions, load_sample, split
 from refocal.engine import Block
 from refocal.errors import FormatError, ParameterError, ShapeError
 from refocal.evaluate import (
@@ -26,6 +25,7 @@ from refocal.evaluate import (
 )
 from refocal.evaluate._block_sums import count_block, finish_sums, join_sums
 from refocal.evaluate._recommend import recommended
+from refocal.io import Predictions, load_sample, split
 from refocal.maps.steps import Chain, Focal, Temperature
 from refocal.metrics import PairedDifference
 

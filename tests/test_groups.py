@@ -19,16 +19,15 @@ from refocal._groups import as_groups
 from refocal.calibrators.registry import make
 from refocal.calibrators.serialize import from_dict, to_dict
 from refocal.cli.run import run
-from refocal.data import Predictions, read
 from refocal.errors import FormatError, InputWarning, ParameterError, ShapeError, UnsupportedError
 from refocal.evaluate import Evaluation, compare, evaluate, load_evaluation
 from refocal.evaluate.group_summary import group_headers, group_table, group_verdict
 from refocal.export import to_onnx
+from refocal.io import Predictions, blocks, read
 from refocal.maps.steps import Temperature
 from refocal.metrics import expected_calibration_error, mean_bias, mean_bias_interval
 from refocal.monitor import CalibrationMonitor
 from refocal.report import render
-from refocal.scale import blocks
 
 
 def sigmoid(x):

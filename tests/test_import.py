@@ -35,6 +35,17 @@ def test_every_subpackage_is_reachable_by_name():
     assert set(dir(refocal)) == set(refocal.__all__)
 
 
+def test_the_names_of_version_0_1_0_still_work_with_a_warning():
+    import refocal
+
+    with pytest.warns(DeprecationWarning, match=r"are now refocal\.io"):
+        assert refocal.data.load_sample is refocal.io.load_sample
+    with pytest.warns(DeprecationWarning, match=r"are now refocal\.io") as caught:
+        from refocal.scale import blocks
+    assert blocks is refocal.io.blocks
+    assert caught[0].filename == __file__
+
+
 WITHOUT_TORCH = """
 import sys
 

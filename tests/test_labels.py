@@ -13,11 +13,10 @@ import torch
 from helpers import draw_logits
 from refocal import FocalTemperatureScaling, TemperatureScaling, decomposition, losses, metrics
 from refocal.cli.run import run
-from refocal.data import Predictions, read
 from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.evaluate import compare
 from refocal.evaluate.summary import remarks, verdict
-from refocal.scale import blocks, open_rows
+from refocal.io import Predictions, blocks, open_rows, read
 
 P = np.array([[0.7, 0.3], [0.2, 0.8], [0.4, 0.6], [0.9, 0.1]])
 TAKERS = {

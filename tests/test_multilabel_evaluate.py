@@ -12,9 +12,9 @@ from sklearn.metrics import log_loss
 
 from refocal import MultiLabelCalibration, load
 from refocal.cli.run import run
-from refocal.data import MultiLabelPredictions, split
 from refocal.errors import ParameterError, ShapeError
 from refocal.evaluate import compare, evaluate
+from refocal.io import MultiLabelPredictions, split
 from refocal.report import render
 
 NAMES = ["cat", "dog", "tree"]

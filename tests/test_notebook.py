@@ -18,9 +18,9 @@ import refocal
 from helpers import draw_logits
 from refocal import FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling
 from refocal.calibrators._chart import map_chart
-from refocal.data import Predictions
 from refocal.errors import FormatError
 from refocal.evaluate import compare
+from refocal.io import Predictions
 from refocal.metrics import METRICS
 
 BAD = "<script>alert(1)</script>"

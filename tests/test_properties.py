@@ -23,7 +23,7 @@ from refocal import losses, maps, metrics
 from refocal.calibrators._answers import Answers
 from refocal.calibrators.registry import NAMED, make
 from refocal.cli.apply import write_answers
-from refocal.data import Predictions, read, split
+from refocal.io import Predictions, read, split
 
 few, some = settings(max_examples=5), settings(max_examples=12)
 

@@ -17,7 +17,12 @@ import refocal
 from refocal.cli.commands import app
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = [package.name for package in pkgutil.iter_modules(refocal.__path__) if not package.name.startswith("_")]
+FORMER = {"data", "scale"}
+PACKAGES = [
+    package.name
+    for package in pkgutil.iter_modules(refocal.__path__)
+    if not package.name.startswith("_") and package.name not in FORMER
+]
 NAMES = [
     pytest.param(package, name, id=f"{package}.{name}")
     for package in PACKAGES

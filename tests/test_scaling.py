@@ -26,9 +26,9 @@ from refocal import (
 from refocal._arrays import namespace
 from refocal.calibrators._affine import Penalty, fit_affine
 from refocal.calibrators._crossfit import Recipe, folds, out_of_fold
-from refocal.data import load_sample
 from refocal.engine import Block
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal.io import load_sample
 from refocal.maps import inverse_focal, log_softmax
 from refocal.maps.affine import KINDS, features, keep_top
 from refocal.maps.steps import Affine

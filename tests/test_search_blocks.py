@@ -11,8 +11,8 @@ from refocal.engine import Block, blocked, dataset, scoring
 from refocal.fitting import refine
 from refocal.fitting.objective import as_objective
 from refocal.fitting.solution import Surface
+from refocal.io import blocks
 from refocal.maps import focal_temperature
-from refocal.scale import blocks
 
 POINTS = ((0.0, 1.0), (1.0, 2.0), (3.0, 1.0), (0.0, 2.0), (1.0, 2.0))
 

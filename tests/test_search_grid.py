@@ -13,8 +13,8 @@ from refocal.engine import Block
 from refocal.engine.scoring import score_points
 from refocal.fitting import find, grid, search
 from refocal.fitting.objective import Objective, as_objective
+from refocal.io import blocks
 from refocal.maps import focal_temperature
-from refocal.scale import blocks
 
 GAMMAS = np.array([-0.5, 0.0, 1.0, 4.0])
 TEMPERATURES = np.geomspace(0.2, 4.0, 80)

@@ -13,15 +13,14 @@ import refocal.metrics as rm
 from refocal import TemperatureScaling, load
 from refocal.calibrators.registry import NAMED, make
 from refocal.cli.run import run
-from refocal.data import Predictions, read
 from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ParameterError, ShapeError
 from refocal.evaluate import compare, comparison_table, evaluate, recommendation, verdict
 from refocal.evaluate.summary import headers, remarks
 from refocal.export import append_to_onnx, to_onnx, to_torch_export
+from refocal.io import Predictions, blocks, read
 from refocal.report import render
 from refocal.report.charts import reliability
 from refocal.report.terms import terms_of
-from refocal.scale import blocks
 
 
 @pytest.fixture(scope="module")

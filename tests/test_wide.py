@@ -11,13 +11,12 @@ import torch
 
 from refocal import AutoCalibration, TemperatureScaling
 from refocal._arrays import in_half
-from refocal.data import Predictions, read
 from refocal.evaluate import evaluate
+from refocal.io import Predictions, blocks, read
 from refocal.maps import Chain, Focal, Temperature, steps
 from refocal.metrics import classwise_ece, expected_calibration_error
 from refocal.nn import CalibrationLayer
 from refocal.report import write_report
-from refocal.scale import blocks
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(400, 3000))

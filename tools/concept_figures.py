@@ -19,8 +19,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from refocal import FocalTemperatureScaling, metrics
-from refocal.data import load_sample
 from refocal.evaluate import compare
+from refocal.io import load_sample
 from refocal.losses import brier, cross_entropy, focal
 from refocal.maps import focal_temperature, inverse_focal
 from refocal.report import plot_reliability

@@ -12,7 +12,6 @@ DOCTEST = re.compile(r"(?:^[ ]*>>> .*\n?(?:^[ ]*\S.*\n?)*)+", re.M)
 # The names that a reader of a module looks for first; the others follow in the order of `__all__`.
 FIRST = {
     "refocal.calibrators": ("AutoCalibration", "CalibratedClassifier", "load", "TemperatureScaling"),
-    "refocal.data": ("Predictions", "read", "split", "load_sample"),
     "refocal.decide": ("best_actions", "evaluate_decisions", "cost_matrix", "optimal_threshold"),
     "refocal.decomposition": ("log_loss_decomposition",),
     "refocal.detection": ("DetectionCalibration", "Detections", "read_coco", "detection_ece"),
@@ -20,13 +19,13 @@ FIRST = {
     "refocal.evaluate": ("compare", "evaluate", "Evaluation", "verdict", "recommendation", "load_evaluation"),
     "refocal.export": ("append_to_onnx", "to_onnx", "to_torch_export"),
     "refocal.fitting": ("find",),
+    "refocal.io": ("Predictions", "read", "split", "load_sample", "open_rows", "blocks", "rows_of", "apply"),
     "refocal.losses": ("focal", "proper_focal", "cross_entropy"),
     "refocal.maps": ("focal", "inverse_focal", "focal_temperature", "log_softmax"),
     "refocal.metrics": ("expected_calibration_error", "log_loss", "brier_score", "reliability_curve"),
     "refocal.monitor": ("CalibrationMonitor",),
     "refocal.nn": ("collect_logits", "CalibrationLayer", "FocalLoss"),
     "refocal.report": ("write_report", "plot_reliability"),
-    "refocal.scale": ("open_rows", "blocks", "apply"),
 }
 
 

@@ -50,14 +50,14 @@ PACKAGES = {
     "engine": (
         "engine/*.py",
         "tests/test_search.py tests/test_search_grid.py tests/test_search_rows.py tests/test_search_blocks.py "
-        "tests/test_kernel.py tests/test_reproducible.py tests/scale/test_scale_blocks.py tests/test_properties.py "
+        "tests/test_kernel.py tests/test_reproducible.py tests/io/test_scale_blocks.py tests/test_properties.py "
         "src/refocal/engine",
         20,
     ),
     "fitting": (
         "fitting/*.py",
         "tests/test_search.py tests/test_search_grid.py tests/test_search_rows.py tests/test_search_blocks.py "
-        "tests/test_kernel.py tests/test_reproducible.py tests/scale/test_scale_blocks.py tests/test_properties.py "
+        "tests/test_kernel.py tests/test_reproducible.py tests/io/test_scale_blocks.py tests/test_properties.py "
         "src/refocal/fitting",
         20,
     ),

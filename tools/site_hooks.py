@@ -78,8 +78,8 @@ def _in_site(path: str) -> str:
 
 def _report() -> str:
     from refocal.cli.evaluations import DEMO_METHODS
-    from refocal.data import SAMPLES, load_sample
     from refocal.evaluate import compare
+    from refocal.io import SAMPLES, load_sample
     from refocal.report import render
 
     validation, test = load_sample(SAMPLE)

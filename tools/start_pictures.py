@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from refocal.data import load_sample
 from refocal.evaluate import compare
+from refocal.io import load_sample
 from refocal.maps import log_softmax
 from refocal.metrics import expected_calibration_error, reliability_band
 from refocal.report import plot_reliability

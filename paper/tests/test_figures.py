@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from refocal.data import Predictions, load_sample
 from refocal.errors import FormatError, ParameterError
+from refocal.io import Predictions, load_sample
 from refocal.maps import focal, focal_temperature
 from refocal_paper.figures import NAMES, READINGS, _networks, draw, make_figures, reproduce, trained, write
 from refocal_paper.figures._base import to_csv

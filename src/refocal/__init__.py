@@ -11,7 +11,6 @@ from typing import Any
 
 _SUBPACKAGES = (
     "calibrators",
-    "data",
     "decide",
     "decomposition",
     "detection",
@@ -21,19 +20,20 @@ _SUBPACKAGES = (
     "explore",
     "export",
     "fitting",
+    "io",
     "losses",
     "maps",
     "metrics",
     "monitor",
     "nn",
     "report",
-    "scale",
     "theory",
 )
+_FORMER = ("data", "scale")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBPACKAGES:
+    if name in _SUBPACKAGES or name in _FORMER:
         return import_module(f"refocal.{name}")
     if name == "__version__":
         return _version()

@@ -30,7 +30,7 @@ __all__ = [
 class Remedy(Enum):
     """What to do about an error, as one says it in Python; the command line says it with its options.
 
-    >>> from refocal.data import Predictions
+    >>> from refocal.io import Predictions
     >>> try:
     ...     Predictions.from_logits([[0.0, 1.0], [2.0, 1.0]], [1, 2])
     ... except InputError as error:

@@ -13,8 +13,8 @@ import pytest
 
 from refocal import FocalTemperatureScaling, TemperatureScaling, load, theory
 from refocal.calibrators.registry import NAMED
-from refocal.data import load_sample, read
 from refocal.evaluate import compare, load_evaluation
+from refocal.io import load_sample, read
 
 
 @pytest.mark.slow
@@ -348,7 +348,7 @@ def test_other_columns_are_kept_without_pyarrow_too(refocal, folder, monkeypatch
     (folder / "one.csv").write_text("\n".join(lines) + "\n")
     assert refocal("fit", "one.csv", "--probabilities", "--values", "p", "-m", "logistic")[0] == 0
     assert refocal("apply", "calibrator.json", "one.csv", "--values", "p", "-o", "with.csv")[0] == 0
-    monkeypatch.setattr("refocal.scale.opening.is_table", lambda place: False)
+    monkeypatch.setattr("refocal.io.opening.is_table", lambda place: False)
     assert refocal("apply", "calibrator.json", "one.csv", "--values", "p", "-o", "without.csv")[0] == 0
     kept, plain = (
         list(csv.DictReader((folder / name).read_text().splitlines())) for name in ("with.csv", "without.csv")

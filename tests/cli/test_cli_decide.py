@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from refocal import load
-from refocal.data import read
 from refocal.decide import best_actions, cost_matrix, evaluate_decisions
+from refocal.io import read
 
 
 @pytest.fixture

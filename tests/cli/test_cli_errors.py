@@ -14,9 +14,9 @@ import pytest
 from helpers import PATIENCE, wait_until
 from refocal import TemperatureScaling
 from refocal.cli.run import REMEDIES
-from refocal.data import read
 from refocal.errors import Remedy
 from refocal.evaluate import load_evaluation
+from refocal.io import read
 
 
 @pytest.fixture

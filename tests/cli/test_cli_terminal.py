@@ -10,9 +10,9 @@ from rich.console import Console
 from helpers import draw_logits
 from refocal.calibrators.registry import NAMED
 from refocal.cli import options, printing
-from refocal.data import Predictions
 from refocal.evaluate import compare, comparison_table
 from refocal.evaluate.summary import headers
+from refocal.io import Predictions
 
 
 @pytest.fixture(scope="module")

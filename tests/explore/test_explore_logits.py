@@ -12,8 +12,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from helpers import draw_logits, wait_until
-from refocal.data import load_sample
 from refocal.explore import N_ROWS
+from refocal.io import load_sample
 from refocal.maps import focal_temperature
 from refocal.maps.curves import Confidence, Pieces
 from refocal.maps.steps import Chain, Focal, Temperature

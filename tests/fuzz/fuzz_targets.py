@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 import refocal
-from refocal.data import read
 from refocal.errors import FormatError, InputError
 from refocal.evaluate import compare, load_evaluation
+from refocal.io import read
 from refocal.metrics import CalibrationHistogram
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - files that are never written to a disk
@@ -106,7 +106,7 @@ def seeds(target: str) -> list[bytes]:
     if target == "load":
         return [_calibrator(name) for name in ("ts", "fts", "ets", "beta", "spline", "isotonic", "histogram", "bbq")]
     if target == "evaluation":
-        predictions = refocal.data.Predictions.from_logits(np.tile(logits, (5, 1)), np.tile(labels, 5))
+        predictions = refocal.io.Predictions.from_logits(np.tile(logits, (5, 1)), np.tile(labels, 5))
         made = compare(predictions, predictions, ["ts"], n_resamples=20)
         return [json.dumps(made.to_dict()).encode()]
     if target == "histogram":

@@ -22,9 +22,9 @@ from fuzz_targets import JSON, TARGETS, seeds
 
 import refocal
 from helpers import PATIENCE
-from refocal.data import read
 from refocal.errors import DataError, FormatError
 from refocal.evaluate import load_evaluation
+from refocal.io import read
 from refocal.metrics import CalibrationHistogram
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -56,7 +56,7 @@ def in_bounds(code: str, *arguments: object) -> str:
     """Run code that opens a harmful file in a process that gets 1 GB more; the type and text of its error."""
     program = (
         "import resource, sys, warnings\nwarnings.simplefilter('ignore')\n"
-        "from pathlib import Path\nimport refocal\nfrom refocal.data import read\n"
+        "from pathlib import Path\nimport refocal\nfrom refocal.io import read\n"
         "taken = int(next(l for l in open('/proc/self/status') if l.startswith('VmSize')).split()[1]) << 10\n"
         "resource.setrlimit(resource.RLIMIT_AS, (taken + (1 << 30),) * 2)\n"
         f"try:\n    {code}\nexcept Exception as error:\n    print(type(error).__name__, error)\n"

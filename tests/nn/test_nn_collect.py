@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators._fitted import focal_point
-from refocal.data import MultiLabelPredictions, Predictions, read
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal.io import MultiLabelPredictions, Predictions, read
 from refocal.nn import collect, collect_logits
 
 

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from refocal.data import Predictions, split
 from refocal.evaluate import compare
+from refocal.io import Predictions, split
 from refocal.report import write_report
 
 

@@ -14,8 +14,8 @@ from selenium.webdriver.common.keys import Keys
 
 from helpers import draw_logits, wait_until, worst_contrast
 from refocal import IsotonicCalibration, load
-from refocal.data import Predictions
 from refocal.evaluate import compare, comparison_table
+from refocal.io import Predictions
 from refocal.maps import focal_temperature
 from refocal.report import write_report
 

@@ -8,8 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from refocal.data import Predictions
 from refocal.evaluate import Evaluation, evaluate
+from refocal.io import Predictions
 from refocal.report import render
 from refocal.report.sections.decisions import decisions
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from refocal import metrics
-from refocal.data import Predictions, load_sample
 from refocal.errors import ParameterError
 from refocal.evaluate import compare, comparison_table, evaluate, load_evaluation, verdict
+from refocal.io import Predictions, load_sample
 from refocal.maps import focal_temperature
 from refocal.metrics import Interval
 from refocal.report import charts, plot_comparison, plot_confidence, plot_reliability, plot_surface, render

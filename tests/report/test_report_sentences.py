@@ -9,8 +9,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from refocal.data import Predictions
 from refocal.evaluate import MapFacts, compare, evaluate
+from refocal.io import Predictions
 from refocal.report import render
 from refocal.report.sentences import Facts, about_classes, about_map, about_predictions, about_surface, facts_of
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal import metrics
-from refocal.data import load_sample
+from refocal.io import load_sample
 from refocal.maps import focal_temperature
 
 Vector = NDArray[np.float64]

@@ -105,7 +105,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `ignore_index`, or one of several, are left out, such as 255 in segmentation.
 
         `X` may be a `refocal.engine.Dataset`, which includes labels and weights. Rows that do not fit into memory are
-        opened by `refocal.scale`, or given as Dask or Zarr arrays; see docs/scale.md.
+        opened by `refocal.io`, or given as Dask or Zarr arrays; see docs/scale.md.
         """
         name = f"{type(self).__name__}.fit"
         X = classes_last(X, class_axis, name)
@@ -168,9 +168,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return X
         is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE_MAP
         if is_large_map or _is_dask(X) or type(X).__module__.startswith("zarr."):
-            from refocal import scale
+            from refocal.io.opening import rows_of
 
-            return scale.rows_of(X, y, sample_weight, input=self.input)
+            return rows_of(X, y, sample_weight, input=self.input)
         logits = for_fitting(self._logits(X, function))
         labels, classes = encode(y, logits, function, column_names(X))
         weight = None if sample_weight is None else check_weight(sample_weight, tuple(labels.shape), function)

@@ -15,8 +15,8 @@ from refocal._groups import Groups
 from refocal.calibrators import Calibrator
 from refocal.calibrators._answers import Answers, answers
 from refocal.calibrators._labels import named_classes
-from refocal.data.predictions import column_order
-from refocal.scale.writers import text_columns
+from refocal.io.predictions import column_order
+from refocal.io.writers import text_columns
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 ENDINGS = (".npz", ".npy", *SEPARATORS)

@@ -195,7 +195,7 @@ def _apply_to_file(
     from refocal._validation import renormalised
     from refocal.calibrators._answers import group_columns, what_is_written
     from refocal.cli.apply import apply_blocks, other_columns, write_answers
-    from refocal.data import read_values
+    from refocal.io import read_values
 
     try:
         found = read_values(file, input=fitted.input, groups=group_columns(fitted), **reading)  # type: ignore[arg-type]

@@ -15,8 +15,8 @@ from refocal.cli.run import UsageError
 
 if TYPE_CHECKING:
     from refocal._arrays import Vector
-    from refocal.data import Predictions
     from refocal.decide import DecisionReport
+    from refocal.io import Predictions
 
 ABSTAINED = "abstain"
 

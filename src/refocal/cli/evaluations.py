@@ -39,8 +39,8 @@ def demo(
     json: options.Json = False,
 ) -> None:
     """Calibrate a bundled example network and write a report about it."""
-    from refocal.data import SAMPLES, load_sample
     from refocal.evaluate import compare
+    from refocal.io import SAMPLES, load_sample
 
     options.check_output(output, ONLY_HTML)
     parts = load_sample(sample)
@@ -223,9 +223,9 @@ def _compared(
     reading: dict[str, Any],
 ) -> Evaluation:
     from refocal.calibrators.registry import chosen_methods
-    from refocal.data import split
     from refocal.evaluate import compare as fit_and_measure
     from refocal.evaluate.multilabel import label_methods
+    from refocal.io import split
 
     choose: Any = label_methods if "multi_label" in reading else chosen_methods
     names = None if methods is None else choose([name for text in methods for name in text.split(",")])

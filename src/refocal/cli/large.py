@@ -30,7 +30,7 @@ def is_large(place: str, blocks: BlockOptions = HERE, reading: Mapping[str, Any]
 
     Large text is read whole where blocks do not suit what is to be done, or how it is to be read.
     """
-    from refocal.scale.opening import is_large as by_itself
+    from refocal.io.opening import is_large as by_itself
 
     if blocks.scheduler is not None or blocks.skip_bad_rows:
         return True
@@ -39,7 +39,7 @@ def is_large(place: str, blocks: BlockOptions = HERE, reading: Mapping[str, Any]
 
 def is_text(place: str) -> bool:
     """Whether a path is that of one file of text, which can be read whole as well."""
-    from refocal.scale.addresses import TEXT
+    from refocal.io.addresses import TEXT
 
     return Path(place).is_file() and Path(place).suffix.lower() in TEXT
 
@@ -56,8 +56,8 @@ def refuse(place: Path, command: str) -> None:
 
 def is_applied_in_blocks(place: str, output: Path, blocks: BlockOptions) -> bool:
     """Whether `apply` goes through the rows in blocks: into a folder, from a data set, or from a table to a table."""
-    from refocal.scale.addresses import SEPARATORS, TABLES
-    from refocal.scale.opening import is_table
+    from refocal.io.addresses import SEPARATORS, TABLES
+    from refocal.io.opening import is_table
 
     ending = output.suffix.lower()
     if ending in TABLES and (is_table(place) or ending not in SEPARATORS):
@@ -70,13 +70,13 @@ def open_rows(
     place: str, words: str, update: Update, blocks: BlockOptions, reading: Mapping[str, Any]
 ) -> Iterator[BlockedDataset]:
     """Rows in blocks, which tell the bar how far a pass is."""
-    from refocal import scale
+    from refocal.io import open_rows as open_blocks
 
     for name in ONLY_WHOLE:
         if name in reading:
             raise UsageError(f"--{name.replace('_', '-')} is for a file that is read whole; {place} is read in blocks.")
     with _client(blocks) as client:
-        rows = scale.open_rows(place, client=client, **reading, **_skipping(blocks))
+        rows = open_blocks(place, client=client, **reading, **_skipping(blocks))
         rows.watch = Watch(update, words)
         yield rows
 
@@ -84,9 +84,9 @@ def open_rows(
 @contextmanager
 def _client(blocks: BlockOptions) -> Iterator[Any]:
     """The cluster that does the work; None for this process."""
-    from refocal import scale
+    from refocal.io import connect
 
-    client = None if blocks.scheduler is None else scale.connect(blocks.scheduler)
+    client = None if blocks.scheduler is None else connect(blocks.scheduler)
     try:
         yield client
     finally:
@@ -128,9 +128,9 @@ def apply_to_data_set(
     json: bool,
 ) -> None:
     """`refocal apply` for rows in blocks: a folder of Parquet files, or one table."""
-    from refocal import scale
     from refocal.calibrators._answers import further_names, what_is_written
-    from refocal.scale.addresses import TABLES
+    from refocal.io import apply
+    from refocal.io.addresses import TABLES
 
     is_folder = output.is_dir() or not output.suffix
     if output.is_file() if is_folder else output.suffix.lower() not in TABLES:
@@ -150,7 +150,7 @@ def apply_to_data_set(
     more = {**reading, **_skipping(blocks)}
     try:
         with _client(blocks) as client:
-            written = scale.apply(calibrator, place, output, client=client, progress=tell, **more)
+            written = apply(calibrator, place, output, client=client, progress=tell, **more)
     except (KeyboardInterrupt, RefocalError, OSError) as error:
         if not is_folder or files == 0:
             raise

@@ -115,8 +115,8 @@ def _add(
     """Add a batch; says what became of it."""
     import numpy as np
 
-    from refocal.data._formats import open_contents
-    from refocal.data.readers import LABELS, read_values
+    from refocal.io._formats import open_contents
+    from refocal.io.readers import LABELS, read_values
 
     if ids is not None and "values" not in reading:
         taken = {ids, reading.get("labels"), *LABELS, *reading.get("groups", ())}
@@ -151,7 +151,7 @@ def _join(watched: CalibrationMonitor, file: Path, ids: str | None, labels: str 
     """Labels of predictions that waited; says how many there were."""
     import numpy as np
 
-    from refocal.data._formats import open_contents
+    from refocal.io._formats import open_contents
 
     contents = open_contents(file)
     names = {

@@ -19,7 +19,7 @@ from refocal.errors import InputError, InputWarning, ParameterError
 
 if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
-    from refocal.data import Predictions
+    from refocal.io import Predictions
 
 ONLY_HTML, ONLY_JSON = (".html", ".htm"), (".json",)
 # Written out, because reading them from the registry would load it for every command.
@@ -188,7 +188,7 @@ def numbers_or_fit(class_weight: str | None) -> list[float] | str | None:
 
 def read_file(file: Path, **reading: Any) -> Any:
     """Predictions of a file, as the options say: `Predictions`, or `MultiLabelPredictions` with --multi-label."""
-    from refocal.data import read, read_multilabel
+    from refocal.io import read, read_multilabel
 
     several = reading.pop("multi_label", False)
     if several:
@@ -213,7 +213,7 @@ def read_with_or_without_labels(file: Path, reading: dict[str, Any]) -> tuple[Pr
     """Predictions of a file, and whether it has labels; without them all are 0."""
     import numpy as np
 
-    from refocal.data.readers import MAKE, read_values
+    from refocal.io.readers import MAKE, read_values
 
     named = {name: value for name, value in reading.items() if name in ("input", "values", "labels", "groups")}
     found = read_values(file, **named)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Vector, as_array, as_floating, to_numpy
 from refocal._validation import check_not_negative, whole_numbers
-from refocal.data import Predictions
 from refocal.detection.matching import read_boxes
 from refocal.errors import DataError, LabelError, ShapeError
+from refocal.io import Predictions
 
 SIZES, EDGES = ("small", "medium", "large"), (32.0**2, 96.0**2)
 

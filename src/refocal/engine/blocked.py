@@ -72,9 +72,9 @@ Ask: TypeAlias = Callable[[Callable[[Any], Any]], Any]
 class BlockedDataset(Dataset):
     """Rows in blocks that can be read as often as a fit needs, in this process or on other machines.
 
-    Made by `refocal.scale`. The first pass checks and counts the rows; `passes` counts the later ones.
+    Made by `refocal.io`. The first pass checks and counts the rows; `passes` counts the later ones.
 
-    >>> from refocal.scale import blocks
+    >>> from refocal.io import blocks
     >>> rows = blocks([([[2.0, 0.0], [0.0, 1.0]], [0, 1]), ([[1.0, 0.0]], [1])])
     >>> isinstance(rows, BlockedDataset), rows.n_classes
     (True, 2)

@@ -36,7 +36,7 @@ class Dataset(ABC):
     `passes` counts the passes over all rows; `memo` caches results that several searches on the same rows share.
 
     >>> from refocal import TemperatureScaling
-    >>> from refocal.scale import blocks
+    >>> from refocal.io import blocks
     >>> X, y = np.array([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), [0, 1, 1]
     >>> together, apart = TemperatureScaling().dataset(X, y), blocks([(X[:2], y[:2]), (X[2:], y[2:])])
     >>> apart.start()

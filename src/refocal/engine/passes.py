@@ -17,7 +17,7 @@ class Pass:
 
     All of it can be pickled, and answers can be merged in any order, so the blocks may be on other machines.
 
-    >>> from refocal.scale import blocks
+    >>> from refocal.io import blocks
     >>> rows = blocks([([[2.0, 0.0], [0.0, 1.0]], [0, 1]), ([[1.0, 0.0]], [1])])
     >>> rows.reduce(Pass(map=lambda block: int(block.correct.sum()), merge=lambda one, other: one + other))
     2

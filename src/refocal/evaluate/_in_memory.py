@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from refocal._arrays import Vector, as_floating, to_numpy
 from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.calibrators.registry import NONE
-from refocal.data import Predictions
-from refocal.data.multilabel import LABEL
 from refocal.errors import DataError
 from refocal.evaluate._failures import Failures, is_last_hope
 from refocal.evaluate._groups import measure_groups, members_of
@@ -33,6 +31,8 @@ from refocal.evaluate._look import (
 )
 from refocal.evaluate._provenance import run_of
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow, Reliability
+from refocal.io import Predictions
+from refocal.io.multilabel import LABEL
 from refocal.maps.steps import Chain, in_row_blocks
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows

@@ -14,7 +14,6 @@ from refocal._validation import check_integer, check_option
 from refocal.calibrators import Calibrator
 from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
-from refocal.data import MultiLabelPredictions, Predictions
 from refocal.engine import BlockedDataset
 from refocal.errors import ParameterError
 from refocal.evaluate._failures import Failures, is_last_hope
@@ -25,6 +24,7 @@ from refocal.evaluate._provenance import absent_classes_of, n_validation_of, sam
 from refocal.evaluate._recommend import recommended
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_labels, label_methods
+from refocal.io import MultiLabelPredictions, Predictions
 from refocal.maps.curves import LabelLines, OneVsRest
 from refocal.maps.steps import Affine, Chain, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
@@ -73,7 +73,7 @@ def compare(
 
     Examples
     --------
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> validation, test = load_sample("cifar10-focal3")
     >>> found = compare(validation, test, ["ts", "fts-nll"], n_resamples=50)
     >>> found["fts-nll"].measures["log_loss"].value < found["ts"].measures["log_loss"].value
@@ -155,12 +155,12 @@ def evaluate(
     """Measure fitted calibrators on a test set, next to the uncalibrated model.
 
     The arguments are those of `compare`; `calibrators` maps names to fitted calibrators, and `failures` holds
-    earlier errors. Rows of `refocal.scale` instead of Predictions are processed in blocks: intervals then come from the
+    earlier errors. Rows of `refocal.io` instead of Predictions are processed in blocks: intervals then come from the
     normal approximation, so `n_resamples` and `seed` are refused, and `values` has the error bounds of measures that
     are computed from histograms.
 
     >>> from refocal import TemperatureScaling
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> validation, test = load_sample("cifar10-focal3")
     >>> fitted = TemperatureScaling().fit(validation.values, validation.labels)
     >>> found = evaluate(test, {"mine": fitted}, n_resamples=20)

@@ -41,7 +41,7 @@ def differences(old: Evaluation, new: Evaluation) -> list[Change]:
     The test rows of the two are assumed to be independent: for the same rows the intervals are wider than needed.
     Intervals are combined by the method of variance estimates recovery (Zou & Donner, 2008).
 
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> {change.verdict for change in differences(found, found)}

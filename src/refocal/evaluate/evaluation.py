@@ -29,7 +29,7 @@ class Reliability:
 
     Of two classes these are the probability of class 1 and how often it occurred.
 
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> curve = found.before.reliability
@@ -84,7 +84,7 @@ class ClassDetail:
 class ClassRow:
     """One class: how often it occurs and is predicted, how often rightly, how confidently, and its own ECE.
 
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> first = found.after.classes[0]
@@ -109,7 +109,7 @@ class GroupRow:
     The intervals of all groups hold together. Of more than two classes mean and rate are confidence and accuracy.
     `reliability` is there for the worst groups alone.
 
-    >>> from refocal.data import Predictions
+    >>> from refocal.io import Predictions
     >>> from refocal.evaluate import evaluate
     >>> rows = Predictions.from_probabilities([0.2, 0.4] * 50, [0, 0, 0, 1] * 25)
     >>> found = evaluate(rows, {}, groups={"region": ["north", "south"] * 50}, n_resamples=20).before.groups
@@ -135,7 +135,7 @@ class DecisionTable:
     Shares of all rows: `decided` are at or above the threshold, in `right` of them the event occurred, and `promised`
     is the expected number of these, the sum of their probabilities.
 
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20).before.decisions
     >>> at = found.threshold.index(0.9)
@@ -168,7 +168,7 @@ class MapFacts:
 class Measured:
     """One method on the test set. `calibrator` is None for the model itself; `values` have no interval.
 
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> ts = found["ts"]
@@ -235,7 +235,7 @@ class SearchSurface:
 class Evaluation:
     """Every method measured on one test set; the first is the uncalibrated model, `chosen` the one shown in detail.
 
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> [method.name for method in found.methods], found.chosen
@@ -320,7 +320,7 @@ class Evaluation:
         """Reliability before and after, and a comparison of all methods, as a matplotlib figure.
 
         >>> import matplotlib; matplotlib.use("agg")
-        >>> from refocal.data import load_sample
+        >>> from refocal.io import load_sample
         >>> from refocal.evaluate import compare
         >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
         >>> [ax.get_title() for ax in found.plot().axes]
@@ -339,7 +339,7 @@ class Evaluation:
 def load_evaluation(path: str | os.PathLike[str]) -> Evaluation:
     """Read an evaluation from a JSON file; invalid contents are refused with a reason.
 
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> import tempfile

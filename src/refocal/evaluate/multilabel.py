@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from refocal._validation import check_option
 from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.calibrators.registry import NAMED
-from refocal.data import MultiLabelPredictions
-from refocal.data.multilabel import APPLIES, UNKNOWN
 from refocal.evaluate._failures import Failures
 from refocal.evaluate._look import Progress
 from refocal.evaluate.evaluation import Evaluation
+from refocal.io import MultiLabelPredictions
+from refocal.io.multilabel import APPLIES, UNKNOWN
 
 PER_LABEL = "-per-label"
 """What the names of methods with a line for each label end in."""

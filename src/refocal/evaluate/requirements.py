@@ -34,7 +34,7 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
     A requirement compares a measure of the evaluation by <, <=, > or >= with a number, a percentage or the same measure
     of another method.
 
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts", "fts"], chosen="fts", n_resamples=20)
     >>> [check.passed for check in check_requirements(found, ["ece < 2%", "log_loss <= ts", "accuracy > 0.99"])]

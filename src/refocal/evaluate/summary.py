@@ -55,7 +55,7 @@ def headers(evaluation: Evaluation) -> tuple[str, ...]:
 def comparison_table(evaluation: Evaluation) -> list[Row]:
     """One row per method, the lowest ECE first; for two classes the lowest log-loss.
 
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> [row.name for row in comparison_table(found)]
@@ -86,7 +86,7 @@ def _cells(evaluation: Evaluation, method: Measured) -> tuple[str, ...]:
 def verdict(evaluation: Evaluation) -> str:
     """The effect of calibration on this model, in one or two sentences.
 
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> verdict(found)[:77]
@@ -121,7 +121,7 @@ def _accuracy(old: float, new: float) -> str:
 def recommendation(evaluation: Evaluation) -> str:
     """The recommended method, and how certain that is.
 
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> recommendation(found)[:43]

@@ -15,7 +15,7 @@ import numpy as np
 
 from refocal._files import write_atomically
 from refocal._svg import tips_script
-from refocal.data import load_sample
+from refocal.io import load_sample
 from refocal.theory.closest import LOGIT_RANGE, MARGIN, POINTS, WIDTH
 
 __all__ = ["render_page", "write_page"]

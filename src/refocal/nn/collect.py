@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from refocal._validation import IgnoreIndex, check_integer, check_marks, check_option, class_axes, whole_numbers
-from refocal.data import MultiLabelPredictions, Predictions
-from refocal.data.multilabel import UNKNOWN
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
+from refocal.io import MultiLabelPredictions, Predictions
+from refocal.io.multilabel import UNKNOWN
 from refocal.nn._tensor_file import TensorFile
 
 # Where models keep their logits: Hugging Face's, torchvision's segmentation models, those that return a sequence.
@@ -85,7 +85,7 @@ def collect_logits(
         Gather float16 and bfloat16 as they are, in half the memory.
     path : path, optional
         A .safetensors file that is written batch by batch, with `logits` and `labels`; what is returned is mapped from
-        it, so that memory does not grow with the rows. `refocal.data.read` opens it again.
+        it, so that memory does not grow with the rows. `refocal.io.read` opens it again.
 
     Examples
     --------

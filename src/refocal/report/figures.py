@@ -137,7 +137,7 @@ def plot_comparison(evaluation: Evaluation, measure: str = "ece", ax: Axes | Non
     The chosen method is filled.
 
     >>> import matplotlib; matplotlib.use("agg")
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> [label.get_text() for label in plot_comparison(found, "ece").get_yticklabels()]

@@ -14,7 +14,7 @@ from refocal.report.terms import terms_of
 def view(evaluation: Evaluation) -> str:
     """The evaluation as a piece of HTML.
 
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> view(found).count("<svg")

@@ -44,7 +44,7 @@ def write_report(
 
     Examples
     --------
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> import tempfile
@@ -63,7 +63,7 @@ def render(
 ) -> str:
     """The page as text; the arguments are those of `write_report`.
 
-    >>> from refocal.data import load_sample
+    >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
     >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
     >>> render(found).startswith("<!doctype html>")

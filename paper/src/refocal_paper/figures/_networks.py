@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from refocal.data import Predictions, load_sample
 from refocal.engine import Block
 from refocal.errors import FormatError
 from refocal.fitting import Surface
 from refocal.fitting.grid import scan_grid
 from refocal.fitting.objective import Objective, as_objective
+from refocal.io import Predictions, load_sample
 
 GAMMAS = np.array([-0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0])
 # The paper's step. Its range, 0.01 … 5, begins far below where any of these networks has its optimum, and cuts one off.

@@ -1,0 +1,46 @@
+"""Readers and writers of predictions, in memory and in blocks.
+
+`Predictions` are rows in memory, checked once: from arrays, files (`read`) and bundled samples. `open_rows`, `blocks`
+and `rows_of` make rows that do not fit into memory, or on one machine; the `fit` of a calibrator and
+`refocal.evaluate.evaluate` take them in place of arrays. `apply` writes calibrated probabilities, block by block.
+"""
+
+from refocal.io.apply import apply
+from refocal.io.cluster import connect
+from refocal.io.language import (
+    answer_confidence,
+    generated_log_p,
+    multiple_choice,
+    read_lm_eval,
+    read_token_log_p,
+)
+from refocal.io.multilabel import MultiLabelPredictions, read_multilabel
+from refocal.io.opening import blocks, open_rows, rows_of
+from refocal.io.predictions import Predictions
+from refocal.io.readers import read, read_values
+from refocal.io.samples import SAMPLES, Sample, load_sample
+from refocal.io.split import split
+from refocal.io.top_k import TopK
+
+__all__ = [
+    "SAMPLES",
+    "MultiLabelPredictions",
+    "Predictions",
+    "Sample",
+    "TopK",
+    "answer_confidence",
+    "apply",
+    "blocks",
+    "connect",
+    "generated_log_p",
+    "load_sample",
+    "multiple_choice",
+    "open_rows",
+    "read",
+    "read_lm_eval",
+    "read_multilabel",
+    "read_token_log_p",
+    "read_values",
+    "rows_of",
+    "split",
+]

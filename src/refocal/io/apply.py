@@ -1,0 +1,281 @@
+"""Calibrated probabilities of a data set, as one file or as a folder of Parquet files: written whole or not at all."""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import two_columns
+from refocal._files import replace_atomically
+from refocal._groups import as_groups
+from refocal.calibrators import Calibrator
+from refocal.calibrators._answers import Answers, answers, group_columns
+from refocal.calibrators._labels import named_classes
+from refocal.calibrators.serialize import to_dict
+from refocal.engine.c_engine import widened
+from refocal.engine.reading import Chunk, Reading
+from refocal.errors import ParameterError, ShapeError
+from refocal.io import cluster
+from refocal.io.addresses import TABLES, Options, state_of
+from refocal.io.extras import need
+from refocal.io.local import Map
+from refocal.io.opening import Opened, open_parts
+from refocal.io.parts import Part, n_columns
+from refocal.io.predictions import column_order
+from refocal.io.tables import TablePart
+from refocal.io.writers import LABEL, open_writer
+
+# The metadata key under which a file records its source.
+MADE_FROM = b"refocal"
+
+
+class Written(NamedTuple):
+    """The result of writing a part."""
+
+    file: str
+    n_rows: int
+    n_skipped: int
+    was_there: bool
+    problem: str | None = None
+    """Why nothing was written for it, where bad parts are skipped."""
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """What a calibrator says of chunks.
+
+    `order` says where the calibrator's classes are among the columns; None: as the columns are. Of one number a row
+    of two classes the answer is one number too.
+    """
+
+    calibrator: Calibrator
+    reading: Reading
+    order: NDArray[np.int64] | None
+    renormalise: bool
+
+    def __call__(self, chunk: Chunk) -> tuple[Answers, int]:
+        """Probabilities in float32 or float64, NaN for bad rows, whose sets are empty, and how many those are."""
+        values, reading = widened(chunk.values), self.reading
+        if n_columns(values.shape) != reading.n_classes:
+            expected = f"of {reading.n_classes} columns in every block, as in the first"
+            raise ShapeError("X", reading.function, expected=expected, got=f"shape {values.shape} in {chunk.where}")
+        if self.renormalise and values.ndim == 2:
+            sums = values.sum(axis=1, keepdims=True)
+            values = np.divide(values, sums, out=np.full_like(values, np.nan), where=sums > 0)
+        chunk = chunk._replace(values=values if values.ndim == 2 else two_columns(values, reading.input))
+        bad = reading.bad_values(chunk.values)
+        groups = as_groups(chunk.groups, len(values), reading.function)
+        if not bad.any():
+            return answers(self.calibrator, values, self.order, groups), 0
+        if not reading.skip_bad_rows:
+            raise reading.error_of(chunk._replace(labels=np.zeros(len(values), np.int64)), int(np.argmax(bad)))
+        values = values.copy()
+        values[bad] = 1.0 / reading.n_classes  # something to calibrate, which is then taken out again
+        found = answers(self.calibrator, values, self.order, groups)
+        for each in (found.probabilities, *found.further.values()):
+            each[bad] = False if each.dtype == np.bool_ else np.nan
+        return found, int(bad.sum())
+
+
+def apply(
+    calibrator: Calibrator,
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    values: str | None = None,
+    labels: str | None = None,
+    skip_bad_rows: bool = False,
+    skip_bad_parts: bool = False,
+    renormalise: bool = False,
+    storage_options: Options = None,
+    scheduler: str | None = None,
+    client: Any = None,
+    map: Map | None = None,  # noqa: A002
+    progress: Callable[[int, int, int], None] | None = None,
+) -> list[Written]:
+    """Write the probabilities of a data set, block by block.
+
+    `output` is a file (.csv, .tsv, .jsonl or .parquet), or a folder, which gets one Parquet file a part. In a
+    folder, files that already exist and were made by the same calibrator from the same source are kept: an interrupted
+    run continues where it stopped.
+
+    `renormalise` divides rows of probabilities by their sums, where they were rounded.
+
+    A row of text has a column for each class; .parquet and .jsonl have one of lists, `probabilities`. Sets of classes
+    and least and largest probabilities, where a calibrator has them, stand behind these. Columns of a
+    table that are neither classes nor labels stand before them and the labels behind, as they are. Bad rows are errors;
+    with `skip_bad_rows` their probabilities are NaN, so that rows keep their places; lines of text with missing
+    cells are left out. Both are counted. With `skip_bad_parts` files that cannot be read are left out, and their
+    `problem` says why.
+
+    `progress` is called with (parts done, all parts, rows done). The other arguments are those of `open_rows`.
+
+    >>> import tempfile
+    >>> from refocal import TemperatureScaling
+    >>> logits = np.array([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    >>> fitted = TemperatureScaling().fit(logits, [0, 1, 1])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/logits.npy", logits)
+    ...     written = apply(fitted, f"{folder}/logits.npy", f"{folder}/probabilities")
+    >>> sum(part.n_rows for part in written)
+    3
+    """
+    reading_of: dict[str, Any] = {"input": calibrator.input, "values": values, "labels": labels, "need_labels": False}
+    reading_of["groups"] = group_columns(calibrator)
+    bad: list[str] | None = [] if skip_bad_parts else None
+    opened = open_parts(path, **reading_of, storage_options=storage_options, lenient=skip_bad_rows, bad=bad)
+    left_out = [Written("", 0, 0, False, problem) for problem in bad or ()]
+    predict = _predictor(calibrator, opened, skip_bad_rows, renormalise)
+    target = Path(output)
+    if "://" in os.fspath(output):
+        raise ParameterError("output", "apply", expected="on a mounted disk", got=repr(output))
+    if target.suffix.lower() in TABLES and not target.is_dir():
+        if scheduler is not None or client is not None or map is not None:
+            expected = "a folder where others do the work"
+            raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
+        return [_write_file(predict, opened, target, progress), *left_out]
+    if scheduler is not None and client is None:
+        client = cluster.connect(scheduler)
+    if client is not None:
+        map = partial(_on_cluster, client)  # noqa: A001
+    return [*_write_folder(predict, opened, target, map or builtins.map, progress), *left_out]
+
+
+def _predictor(calibrator: Calibrator, opened: Opened, skip_bad_rows: bool, renormalise: bool) -> Predictor:
+    if opened.n_classes != calibrator.n_features_in_:
+        expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
+        raise ShapeError("path", "apply", expected=expected, got=f"{opened.n_classes} columns")
+    wanted = named_classes(calibrator)
+    named = opened.class_names is not None and wanted is not None
+    order = column_order(opened.class_names or (), wanted or (), "apply") if named else None
+    reading = Reading(opened.n_classes, calibrator.input, 0, skip_bad_rows, "apply")
+    return Predictor(calibrator, reading, order, renormalise)
+
+
+def _write_file(
+    predict: Predictor, opened: Opened, target: Path, progress: Callable[[int, int, int], None] | None
+) -> Written:
+    """Write all parts, in their order, into one file."""
+    total = Written(str(target), 0, 0, False)
+    with (
+        replace_atomically(target) as temporary,
+        open_writer(temporary, target.suffix.lower(), opened.n_classes, opened.class_names) as writer,
+    ):
+        for i, part in enumerate(opened.parts):
+            for n_rows, n_skipped in _write_chunks(predict, part, writer):
+                total = total._replace(n_rows=total.n_rows + n_rows, n_skipped=total.n_skipped + n_skipped)
+                if progress is not None:
+                    progress(i, len(opened.parts), total.n_rows)
+    return total
+
+
+def _write_folder(
+    predict: Predictor,
+    opened: Opened,
+    folder: Path,
+    map_jobs: Map,
+    progress: Callable[[int, int, int], None] | None,
+) -> list[Written]:
+    """Write a Parquet file a part; those that are there already stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    described = hashlib.sha256(json.dumps(to_dict(predict.calibrator), sort_keys=True).encode()).hexdigest()
+    skips = predict.reading.skip_bad_rows
+    jobs = [
+        partial(
+            write_part, predict, part, folder / name, f"{described} {_fingerprint(part)} {skips} {predict.renormalise}"
+        )
+        for part, name in zip(opened.parts, _names(opened.parts), strict=True)
+    ]
+    written: list[Written] = []
+    for done in map_jobs(_run, jobs):
+        written.append(done)
+        if progress is not None:
+            progress(len(written), len(jobs), sum(each.n_rows for each in written))
+    return sorted(written)
+
+
+def write_part(predict: Predictor, part: Part, target: Path, made_from: str) -> Written:
+    """Write one part as a Parquet file."""
+    parquet = need("pyarrow.parquet", "parquet", "Parquet files")
+    if target.is_file():
+        metadata = parquet.read_metadata(target)
+        if (metadata.metadata or {}).get(MADE_FROM) == made_from.encode():
+            return Written(str(target), int(metadata.num_rows), 0, True)
+    n_rows = n_skipped = 0
+    with (
+        replace_atomically(target) as temporary,
+        open_writer(temporary, ".parquet", predict.reading.n_classes, None, {MADE_FROM: made_from}) as writer,
+    ):
+        for rows, skipped in _write_chunks(predict, part, writer):
+            n_rows, n_skipped = n_rows + rows, n_skipped + skipped
+    return Written(str(target), n_rows, n_skipped, False)
+
+
+def _write_chunks(predict: Predictor, part: Part, writer: Any) -> Iterator[tuple[int, int]]:
+    """Write the chunks of a part, and tell the rows and the bad rows of each."""
+    for chunk in part.blocks():
+        bad = 0
+        if len(chunk.values):
+            found, bad = predict(chunk)
+            writer.write(found, *_further_columns(chunk, part, writer.is_text))
+        yield len(chunk.values), bad + chunk.n_lost
+
+
+def _further_columns(chunk: Chunk, part: Part, is_text: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """What is written before the probabilities, and the labels, which are written behind."""
+    arrow = need("pyarrow", "parquet", "Tables in blocks")
+    if not isinstance(part, TablePart):
+        return {}, {} if chunk.labels is None else {LABEL: arrow.array(chunk.labels)}
+    before, behind = dict(chunk.kept), {}
+    if part.columns.labels is not None:
+        name, labels = part.columns.labels, before.pop(part.columns.labels)
+        behind = {name: labels if is_text or part.columns.text_labels else _whole_numbers(chunk.labels)}
+    return before, behind
+
+
+def _whole_numbers(labels: NDArray[Any]) -> Any:
+    """Labels as pyarrow has integers; what is none is missing."""
+    whole = np.isfinite(labels) & (labels == np.round(labels))
+    numbers = np.where(whole, labels, 0).astype(np.int64)
+    return need("pyarrow", "parquet", "Tables in blocks").array(numbers, mask=~whole)
+
+
+def _names(parts: Sequence[Part]) -> list[str]:
+    """Files are named after those they come from, where these have different names; else they are numbered."""
+    stems = [Path(part.where).stem for part in parts]
+    if all(isinstance(part, TablePart) for part in parts) and len(set(stems)) == len(stems):
+        return [f"{stem}.parquet" for stem in stems]
+    return [f"part-{i:06d}.parquet" for i in range(len(parts))]
+
+
+def _fingerprint(part: Part) -> str:
+    """What changes when the source of a part does."""
+    file = Path(getattr(getattr(part, "values", None), "file", part.where))
+    place = f"{part.where}:{getattr(part, 'first', 0)}:{part.n_rows}"
+    if isinstance(part, TablePart) and "://" in part.file:
+        return f"{place}:{state_of(part.file, part.options)}"
+    if not file.is_file():
+        return place
+    state = file.stat()
+    return f"{place}:{state.st_size}:{state.st_mtime_ns}"
+
+
+def _run(job: Callable[[], Written]) -> Written:
+    return job()
+
+
+def _on_cluster(client: Any, run: Callable[[Any], Written], jobs: Sequence[Any]) -> Iterator[Written]:
+    distributed = need("distributed", "dask", "A scheduler")
+    futures = [client.submit(run, job, pure=False) for job in jobs]
+    for future in distributed.as_completed(futures, loop=client.loop):
+        yield cluster.result_of(future)

@@ -1,0 +1,224 @@
+"""Multi-label predictions, checked once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import Array, as_array, in_library_of, log_probabilities, to_numpy, two_columns
+from refocal._validation import (
+    IgnoreIndex,
+    check_label_range,
+    check_one_column,
+    check_option,
+    check_weight,
+    labelled_rows,
+    whole_numbers,
+)
+from refocal.errors import FormatError, ShapeError
+from refocal.io._formats import Contents, open_contents
+from refocal.io.predictions import Predictions, column_order
+from refocal.io.readers import class_columns, known_name, listed, names_of
+
+APPLIES = ("no label", "a label")
+"""The names of the two classes of pooled rows."""
+LABEL = "label"
+"""The name of the groups of pooled rows."""
+UNKNOWN = -1
+"""Marks labels of which it is unknown whether they apply."""
+
+
+@dataclass(frozen=True, eq=False)
+class MultiLabelPredictions:
+    """Multi-label scores (N, K) with their labels; made by `from_log_odds` or `from_probabilities`.
+
+    `labels` are 1 where a label applies, 0 where not, -1 where that is unknown. One label is a two-class problem:
+
+    >>> scores, labels = [[2.0, -1.0], [0.5, 0.3]], [[1, 0], [1, 1]]
+    >>> rows = MultiLabelPredictions.from_log_odds(scores, labels, class_names=["cat", "dog"])
+    >>> rows, rows["dog"].labels
+    (MultiLabelPredictions(2 rows, 2 labels, log-odds), array([0, 1]))
+    """
+
+    values: Array
+    labels: NDArray[np.int64]
+    input: Literal["log-odds", "probabilities"]
+    class_names: tuple[str, ...]
+    weight: NDArray[np.float64] | None = None
+
+    @classmethod
+    def from_log_odds(cls, log_odds: Any, labels: Any, **options: Any) -> MultiLabelPredictions:
+        """Scores before the sigmoids; options are `class_names`, `weight` (N,) and `ignore_index`."""
+        return cls._of(log_odds, labels, "log-odds", "from_log_odds", **options)
+
+    @classmethod
+    def from_probabilities(cls, probabilities: Any, labels: Any, **options: Any) -> MultiLabelPredictions:
+        """Outputs of the sigmoids; options as for `from_log_odds`."""
+        return cls._of(probabilities, labels, "probabilities", "from_probabilities", **options)
+
+    @classmethod
+    def _of(
+        cls,
+        values: Any,
+        labels: Any,
+        kind: Literal["log-odds", "probabilities"],
+        function: str,
+        *,
+        class_names: Sequence[str] | None = None,
+        weight: Any = None,
+        ignore_index: IgnoreIndex = None,
+    ) -> MultiLabelPredictions:
+        name, argument = f"{cls.__name__}.{function}", kind.replace("-", "_")
+        array = as_array(values, argument, name)
+        if array.ndim != 2 or 0 in array.shape:
+            expected = "two-dimensional, one row a sample and one column a label"
+            raise ShapeError(argument, name, expected=expected, got=f"shape {tuple(array.shape)}")
+        check_one_column(array, kind, argument, name)
+        target: NDArray[np.int64] = to_numpy(whole_numbers(as_array(labels, "labels", name), "labels", name))
+        if target.shape != tuple(array.shape):
+            expected = f"of shape {tuple(array.shape)}, ones and zeros, one column a label"
+            raise ShapeError("labels", name, expected=expected, got=f"shape {target.shape}")
+        known = labelled_rows(target, ignore_index, "labels", name)
+        check_label_range(int(target[known].min()), int(target[known].max()), 2, "labels", name)
+        n_classes = int(array.shape[1])
+        names = tuple(map(str, range(n_classes) if class_names is None else class_names))
+        if len(set(names)) != n_classes or len(names) != n_classes:
+            expected = f"{n_classes} different names, one for each column"
+            raise ShapeError("class_names", name, expected=expected, got=f"{len(set(names))} different ones")
+        weights = None if weight is None else check_weight(weight, (len(target),), name)
+        return cls(array, np.where(known, target, UNKNOWN).astype(np.int64), kind, names, weights)
+
+    @property
+    def logits(self) -> Array:
+        """The log-odds, whatever the values are."""
+        if self.input == "log-odds":
+            return self.values
+        log_p = log_probabilities(two_columns(self.values, self.input))
+        return log_p[..., 1] - log_p[..., 0]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of labels."""
+        return len(self.class_names)
+
+    @property
+    def n_known(self) -> int:
+        """How many labels of all rows are known to apply or not."""
+        return int(np.count_nonzero(self.labels != UNKNOWN))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} rows, {self.n_classes:,} labels, {self.input})"
+
+    def __getitem__(self, label: str | int) -> Predictions:
+        """One label by its name or number, as predictions of two classes; rows where it is unknown are left out."""
+        at = self.class_names.index(label) if isinstance(label, str) else label
+        rows = np.flatnonzero(self.labels[:, at] != UNKNOWN)
+        make = Predictions.from_log_odds if self.input == "log-odds" else Predictions.from_probabilities
+        weight = None if self.weight is None else self.weight[rows]
+        return make(self.values[rows, at], self.labels[rows, at], weight=weight)
+
+    def pooled(self) -> Predictions:
+        """Every label of every row that is known, as a row of two classes, in groups by its label.
+
+        >>> rows = MultiLabelPredictions.from_log_odds([[2.0, -1.0], [0.5, 0.3]], [[1, 0], [9, 1]], ignore_index=9)
+        >>> rows.pooled().labels, rows.pooled().groups
+        (array([1, 0, 1]), {'label': array(['0', '1', '1'], dtype='<U1')})
+        """
+        at = np.nonzero(self.labels != UNKNOWN)
+        make = Predictions.from_log_odds if self.input == "log-odds" else Predictions.from_probabilities
+        weight = None if self.weight is None else self.weight[at[0]]
+        values = self.values[in_library_of(self.values, at[0]), in_library_of(self.values, at[1])]
+        found = make(values, self.labels[at], weight=weight, class_names=APPLIES)
+        return found.with_groups({LABEL: np.array(self.class_names)[at[1]]})
+
+    def in_order_of(self, class_names: Sequence[str]) -> MultiLabelPredictions:
+        """The same rows with the columns in the order of these names."""
+        order = column_order(self.class_names, class_names, "MultiLabelPredictions.in_order_of")
+        if order is None:
+            return self
+        columns = in_library_of(self.values, order)
+        return replace(
+            self, values=self.values[:, columns], labels=self.labels[:, order], class_names=tuple(class_names)
+        )
+
+    def take(self, rows: NDArray[np.int64]) -> MultiLabelPredictions:
+        """Some of the rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return replace(self, values=self.values[rows], labels=self.labels[rows], weight=weight)
+
+
+def read_multilabel(
+    path: str | os.PathLike[str],
+    *,
+    input: Literal["log-odds", "probabilities"] = "log-odds",  # noqa: A002
+    values: str | None = None,
+    labels: str | None = None,
+    weight: str | None = None,
+    ignore_index: IgnoreIndex = None,
+) -> MultiLabelPredictions:
+    r"""Scores and labels from a file.
+
+    Parameters
+    ----------
+    path : path
+        A table (.csv, .tsv, .parquet) with a column of scores and a column of labels for each label, or arrays (.npz,
+        .safetensors, .pt) of shape (N, K).
+    input : "log-odds" or "probabilities"
+        What the scores are; never guessed.
+    values, labels : str, optional
+        In a table the patterns of the columns, by default "score_*" and "label_*": score_cat belongs to
+        label_cat. Otherwise the names of the arrays, by default `log_odds` or `probabilities`, and `labels`.
+    weight : str, optional
+        Name of the array or column with the weights of the rows.
+    ignore_index : int, optional
+        The entry that marks an unknown label.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "rows.csv"
+    ...     _ = file.write_text("score_cat,score_dog,label_dog,label_cat\n1.5,-2.0,0,1\n0.3,0.7,1,0\n")
+    ...     rows = read_multilabel(file)
+    >>> rows.class_names, rows.labels.tolist()
+    (('cat', 'dog'), [[1, 0], [0, 1]])
+    """
+    check_option(input, ("log-odds", "probabilities"), "input", "read_multilabel")
+    file = Path(path)
+    contents = open_contents(file)
+    weights = None if weight is None else contents.get(known_name(contents, weight, file))
+    if contents.is_table:
+        scores, truth, names = _columns(contents, values or "score_*", labels or "label_*", file)
+    else:
+        scores = contents.get(known_name(contents, values or input.replace("-", "_"), file))
+        truth, names = contents.get(known_name(contents, labels or "labels", file)), None
+        if "class_names" in contents.names:
+            names = tuple(map(str, np.ravel(contents.get("class_names"))))
+    make = MultiLabelPredictions.from_log_odds if input == "log-odds" else MultiLabelPredictions.from_probabilities
+    return make(scores, truth, class_names=names, weight=weights, ignore_index=ignore_index)
+
+
+def _columns(contents: Contents, values: str, labels: str, file: Path) -> tuple[Any, Any, tuple[str, ...] | None]:
+    """Scores and labels of a table, the latter in the order of the former."""
+    of_labels = class_columns(contents, labels, set(), file, "log-odds")
+    of_scores = class_columns(contents, values, set(of_labels), file, "log-odds")
+    names, others = (names_of(columns) or _counted(columns) for columns in (of_scores, of_labels))
+    alone = sorted(set(names) ^ set(others))
+    if alone:
+        shown = f"{listed(of_scores)} and {listed(of_labels)}"
+        raise FormatError(f"{file}: {alone[0]!r} has a column of scores or of labels alone, among {shown}.")
+    ordered = [of_labels[others.index(name)] for name in names]
+    return contents.matrix(of_scores), contents.matrix(ordered), names
+
+
+def _counted(columns: list[str]) -> tuple[str, ...]:
+    return tuple(map(str, range(len(columns))))

@@ -1,0 +1,382 @@
+"""The predictions of a classifier and the true labels, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refocal._arrays import Array, as_array, as_floating, log_probabilities, namespace, to_numpy
+from refocal._groups import Groups, as_groups
+from refocal._validation import (
+    IgnoreIndex,
+    check_labels,
+    check_one_column,
+    check_probabilities,
+    check_rows,
+    check_weight,
+    class_axes,
+    read_labels,
+    renormalised,
+    warn_of_probabilities,
+    without_ignored,
+)
+from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
+
+Input = Literal["logits", "probabilities", "log-odds"]
+# The number of classes that a notebook shows by name.
+MOST_SHOWN = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Logits or probabilities (N, C) with their labels; made by `from_logits`, `from_probabilities`, `from_log_odds`.
+
+    The caller states which of them the numbers are; it is never guessed. `values` keep their dtype and may be
+    memory-mapped; `labels` are integers from 0 to C-1. For two classes one number per row is enough, the probability or
+    the log-odds of class 1, the positive class; it is stored as two columns.
+
+    >>> Predictions.from_logits([[2.0, 0.5], [0.1, 0.3]], [0, 1])
+    Predictions(2 rows, 2 classes, logits, float64)
+    >>> rows = Predictions.from_probabilities([0.2, 0.9], ["on time", "late"], positive_label="late")
+    >>> rows.labels, rows.class_names, rows.positive
+    (array([0, 1]), ('on time', 'late'), 1)
+    """
+
+    values: Array
+    labels: NDArray[np.int64]
+    input: Input
+    weight: NDArray[np.float64] | None = None
+    class_names: tuple[str, ...] | None = None
+    groups: Groups = field(default_factory=dict)
+    """The groups of the rows, one array for each column of groups; see `with_groups`."""
+
+    @classmethod
+    def from_logits(
+        cls,
+        logits: Any,
+        labels: Any,
+        *,
+        weight: Any = None,
+        class_names: Sequence[str] | None = None,
+        first_label: int = 0,
+        positive_label: Any = None,
+        ignore_index: IgnoreIndex = None,
+    ) -> Predictions:
+        """Rows of logits, before any softmax; `first_label` is 1 if labels start at 1.
+
+        `positive_label` is the label of class 1, the positive class of two. Rows whose label is `ignore_index`, or one
+        of several, are left out. Images (N, C, H, W) or (N, H, W, C) with labels (N, H, W) have one row per pixel.
+        """
+        name = "Predictions.from_logits"
+        logits, labels, weight = _rows(logits, labels, weight, ignore_index, "logits", name)
+        values = _matrix(logits, labels, "logits", name)
+        check_rows(values, "logits", name)
+        as_floating(values[:1], "logits", name)  # numbers, which stay in their precision and where they are
+        warn_of_probabilities(values, "logits", name)
+        return cls._of(values, labels, "logits", weight, class_names, first_label, positive_label, name)
+
+    @classmethod
+    def from_probabilities(
+        cls,
+        probabilities: Any,
+        labels: Any,
+        *,
+        weight: Any = None,
+        class_names: Sequence[str] | None = None,
+        first_label: int = 0,
+        positive_label: Any = None,
+        ignore_index: IgnoreIndex = None,
+        renormalise: bool = False,
+    ) -> Predictions:
+        """Rows of probabilities that sum to 1, or the probability of class 1; the rest as for `from_logits`.
+
+        `renormalise` divides each row by its sum, where probabilities were rounded.
+        """
+        name = "Predictions.from_probabilities"
+        probabilities, labels, weight = _rows(probabilities, labels, weight, ignore_index, "probabilities", name)
+        values = _matrix(probabilities, labels, "probabilities", name)
+        values = renormalised(values, "probabilities", name) if renormalise else values
+        check_probabilities(values, "probabilities", name)
+        return cls._of(values, labels, "probabilities", weight, class_names, first_label, positive_label, name)
+
+    @classmethod
+    def from_log_odds(
+        cls,
+        log_odds: Any,
+        labels: Any,
+        *,
+        weight: Any = None,
+        class_names: Sequence[str] | None = None,
+        first_label: int = 0,
+        positive_label: Any = None,
+        ignore_index: IgnoreIndex = None,
+    ) -> Predictions:
+        """Log-odds of class 1 of two, one number per row, such as a single logit or a margin; stored as logits 0 and s.
+
+        >>> Predictions.from_log_odds([-1.5, 2.0], [0, 1]).values
+        array([[ 0. , -1.5],
+               [ 0. ,  2. ]])
+        """
+        name = "Predictions.from_log_odds"
+        log_odds, labels, weight = _rows(log_odds, labels, weight, ignore_index, "log_odds", name)
+        values = as_array(log_odds, "log_odds", name)
+        if values.ndim != 1 or len(values) == 0:
+            expected = "one-dimensional, one number a row, of at least one row"
+            raise ShapeError("log_odds", name, expected=expected, got=f"shape {tuple(values.shape)}")
+        values = check_one_column(values, "log-odds", "log_odds", name)
+        return cls._of(values, labels, "logits", weight, class_names, first_label, positive_label, name)
+
+    @classmethod
+    def from_top_k(
+        cls,
+        log_p: Any,
+        indices: Any,
+        labels: Any,
+        n_classes: int,
+        *,
+        tail: str = "power law",
+        label_log_p: Any = None,
+        weight: Any = None,
+    ) -> Predictions:
+        """Log-probabilities of the k best classes (N, k), as returned by interfaces of language models.
+
+        The others are approximated, see `refocal.io.TopK`, which also takes more rows than fit into memory.
+
+        >>> log_p, indices = np.log([[0.5, 0.2], [0.7, 0.2]]), [[3, 0], [1, 2]]
+        >>> Predictions.from_top_k(log_p, indices, [3, 1], n_classes=1000)
+        Predictions(2 rows, 1,000 classes, logits, float32)
+        """
+        from refocal.io.top_k import TopK
+
+        rows = TopK(log_p, indices, labels, n_classes, tail=tail, label_log_p=label_log_p)
+        return cls.from_logits(np.concatenate([part for part, _ in rows]), rows.labels, weight=weight)
+
+    @classmethod
+    def _of(
+        cls,
+        values: Array,
+        labels: Any,
+        kind: Input,
+        weight: Any,
+        class_names: Sequence[str] | None,
+        first_label: int,
+        positive_label: Any,
+        function: str,
+    ) -> Predictions:
+        n_classes = int(values.shape[-1])
+        read, categories = read_labels(labels, "labels", function)
+        if class_names is None and categories is not None and len(categories) == n_classes:
+            class_names = categories
+        names = None if class_names is None else tuple(str(name) for name in class_names)
+        if names is not None and (len(names) != n_classes or len(set(names)) != n_classes):
+            expected = f"{n_classes} different names, one for each column"
+            raise ShapeError("class_names", function, expected=expected, got=f"{len(set(names))} different ones")
+        if np.ndim(labels) == 2 and np.shape(labels)[1] == n_classes:
+            expected = "one number a row; of one-hot labels take the argmax first"
+            raise ShapeError("labels", function, expected=expected, got=f"shape {tuple(np.shape(labels))}")
+        if positive_label is not None:
+            if n_classes != 2:
+                expected = f"left out: it is for two classes, and there are {n_classes}"
+                raise ParameterError("positive_label", function, expected=expected, got=repr(positive_label))
+            if names is not None:
+                made = cls._of(values, labels, kind, weight, names, first_label, None, function)
+                return made.in_order_of(_positive_last(names, positive_label, function))
+            read, names = _positive_labels(to_numpy(read), positive_label, function)
+            first_label = 0
+        numbers = _numbers(to_numpy(read), names, function) - first_label
+        _check_first_label(numbers, n_classes, function)
+        like = np.broadcast_to(0.0, (len(values), n_classes))
+        checked = to_numpy(check_labels(numbers, like, function, remedy=Remedy.IGNORE_INDEX))
+        weights = None if weight is None else check_weight(weight, checked.shape, function)
+        return cls(values, checked, kind, weights, names)
+
+    @property
+    def logits(self) -> Array:
+        """The values themselves, or the logarithms of the probabilities."""
+        return self.values if self.input == "logits" else log_probabilities(self.values)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return int(self.values.shape[-1])
+
+    @property
+    def positive(self) -> int | None:
+        """The positive class, 1, of two-class data; None for more classes."""
+        return 1 if self.n_classes == 2 else None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Predictions({len(self):,} rows, {self.n_classes:,} classes, {self.input}, {self.values.dtype})"
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks, from the labels alone: memory-mapped values are not read."""
+        counts = np.bincount(self.labels, minlength=self.n_classes)
+        order = np.argsort(-counts, kind="stable")
+        some = [f"{self.name_of(int(k))} ({counts[k]:,})" for k in order[:MOST_SHOWN]]
+        more = f" and {self.n_classes - MOST_SHOWN:,} more" if self.n_classes > MOST_SHOWN else ""
+        facts = [
+            ("rows", f"{len(self):,}"),
+            ("classes", ", ".join(some) + more),
+            ("rows of a class", f"{counts.min():,} to {counts.max():,}"),
+            ("values", f"{self.input}, {self.values.dtype}"),
+            ("weights", "none" if self.weight is None else f"{self.weight.min():g} to {self.weight.max():g}"),
+        ]
+        body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>" for name, fact in facts)
+        return f"<table><tbody>{body}</tbody></table>"
+
+    def with_groups(self, groups: Any) -> Predictions:
+        """The same rows with the groups that they belong to: one array, or several columns by their names.
+
+        >>> rows = Predictions.from_probabilities([0.2, 0.9], [0, 1]).with_groups({"region": ["north", "south"]})
+        >>> rows.groups["region"].tolist()
+        ['north', 'south']
+        """
+        return replace(self, groups=as_groups(groups, len(self), "Predictions.with_groups"))
+
+    def take(self, rows: NDArray[np.int64]) -> Predictions:
+        """Some of the rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        groups = {name: column[rows] for name, column in self.groups.items()}
+        return replace(self, values=self.values[rows], labels=self.labels[rows], weight=weight, groups=groups)
+
+    def in_order_of(self, class_names: Sequence[str] | None) -> Predictions:
+        """The same rows with the columns in the order of these names; unchanged if either has none.
+
+        >>> rows = Predictions.from_logits([[2.0, 0.5]], ["dog"], class_names=["dog", "cat"])
+        >>> other = rows.in_order_of(["cat", "dog"])
+        >>> other.values, other.labels
+        (array([[0.5, 2. ]]), array([1]))
+        """
+        if class_names is None or self.class_names is None:
+            return self
+        order = column_order(self.class_names, class_names, "Predictions.in_order_of")
+        if order is None:
+            return self
+        labels = np.argsort(order)[self.labels]
+        return replace(self, values=self.values[:, order], labels=labels, class_names=tuple(class_names))
+
+    def name_of(self, label: int) -> str:
+        """The name of a class; its number where there is none."""
+        return str(label) if self.class_names is None else self.class_names[label]
+
+
+def column_order(names: Sequence[str], wanted: Sequence[str], function: str) -> NDArray[np.int64] | None:
+    """Where the columns called `wanted` lie among those called `names`; None if they lie so already.
+
+    >>> column_order(("dog", "cat"), ("cat", "dog"), "f")
+    array([1, 0])
+    """
+    here, there = list(map(str, names)), list(map(str, wanted))
+    if here == there:
+        return None
+    if sorted(here) != sorted(there):
+        strangers = [name for name in here if name not in there] or [name for name in there if name not in here]
+        expected = "the same in both"
+        raise ShapeError("class_names", function, expected=expected, got=f"{strangers[0]!r} in one of them only")
+    at = {name: i for i, name in enumerate(here)}
+    return np.array([at[name] for name in there])
+
+
+def _rows(
+    values: Any, labels: Any, weight: Any, ignore_index: IgnoreIndex, argument: str, function: str
+) -> tuple[Any, Any, Any]:
+    """Values, labels and weights of the rows that have a label; pixels and tokens are rows."""
+    if np.ndim(labels) > 1:
+        values, labels = as_array(values, argument, function), as_array(labels, "labels", function)
+        axes = class_axes(tuple(values.shape), tuple(labels.shape))
+        if len(axes) > 1:
+            expected = f"two-dimensional: labels of shape {tuple(labels.shape)} fit classes on axis 1 and on the last"
+            raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(values.shape)}")
+        if axes:
+            values = namespace(values).moveaxis(values, axes[0], -1)
+            values, labels = values.reshape((-1, values.shape[-1])), labels.reshape((-1,))
+            weight = None if weight is None else np.ravel(weight)
+    return without_ignored((values, labels, weight), ignore_index, (argument, "labels", "weight"), function)
+
+
+def _matrix(values: Any, labels: Any, argument: str, function: str) -> Array:
+    array = as_array(values, argument, function)
+    if array.ndim == 1 and np.ndim(labels) == 2:
+        raise ShapeError(
+            argument,
+            function,
+            expected="two-dimensional; the labels are, so the two or their names are swapped",
+            got=f"shape {tuple(array.shape)}",
+        )
+    if array.ndim == 1:
+        array = check_one_column(array, argument, argument, function)
+    if array.ndim != 2 or array.shape[1] == 1:
+        raise ShapeError(
+            argument,
+            function,
+            expected="two-dimensional, one row a sample and one column a class, or of shape (N,) for class 1 of two",
+            got=f"shape {tuple(array.shape)}",
+        )
+    if len(array) == 0:
+        raise ShapeError(argument, function, expected="of at least one row", got=f"shape {tuple(array.shape)}")
+    return array
+
+
+def _numbers(labels: NDArray[Any], names: tuple[str, ...] | None, function: str) -> NDArray[Any]:
+    """Labels as integers; names of classes become their numbers."""
+    if labels.dtype.kind in "biu":
+        return labels.astype(np.int64)
+    if labels.dtype.kind != "U":
+        raise DataError("labels", function, expected="integers or names", got=f"dtype {labels.dtype}")
+    if names is None:
+        remedy = Remedy.POSITIVE_LABEL if len(np.unique(labels)) == 2 else Remedy.CLASS_NAMES
+        raise LabelError("labels", function, expected="integers", got="text", remedy=remedy)
+    known = {name: i for i, name in enumerate(names)}
+    strangers = [str(label) for label in np.unique(labels) if str(label) not in known]
+    if strangers:
+        few = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
+        raise LabelError("labels", function, expected=f"among the class names ({few})", got=repr(strangers[0]))
+    return np.array([known[str(label)] for label in labels], dtype=np.int64)
+
+
+def _positive_labels(
+    labels: NDArray[Any], positive: Any, function: str
+) -> tuple[NDArray[np.int64], tuple[str, str] | None]:
+    """Labels of two kinds as 0 and 1, the positive one; and their names, unless they are 0 and 1 already."""
+    distinct = np.unique(labels)
+    numbers = labels.dtype.kind in "biuf"
+    try:
+        is_positive = distinct == (float(positive) if numbers else str(positive))
+    except ValueError:
+        is_positive = np.zeros(len(distinct), dtype=np.bool_)
+    if len(distinct) > 2 or not is_positive.any():
+        expected = f"of at most two kinds, one of them the positive {positive!r}"
+        few = ", ".join(repr(label) for label in distinct[:MOST_SHOWN].tolist())
+        raise LabelError("labels", function, expected=expected, got=few)
+    names = tuple(map(str, [*distinct[~is_positive].tolist(), *distinct[is_positive].tolist()]))
+    plain = len(names) < 2 or names == ("0", "1") or names == ("0.0", "1.0")
+    found = (labels == distinct[is_positive][0]).astype(np.int64)
+    return found, None if plain else (names[0], names[1])
+
+
+def _positive_last(names: tuple[str, ...], positive: Any, function: str) -> tuple[str, str]:
+    """The two names, the positive one behind the other."""
+    if str(positive) not in names:
+        expected = f"one of {names[0]!r} and {names[1]!r}"
+        raise ParameterError("positive_label", function, expected=expected, got=repr(positive))
+    return next(name for name in names if name != str(positive)), str(positive)
+
+
+def _check_first_label(labels: NDArray[Any], n_classes: int, function: str) -> None:
+    """The most common mistake, labels that start at 1, has its own remedy."""
+    if labels.size and int(labels.min()) == 1 and int(labels.max()) == n_classes:
+        raise LabelError(
+            "labels",
+            function,
+            expected=f"between 0 and {n_classes - 1}",
+            got=f"labels from 1 to {n_classes}",
+            remedy=Remedy.FIRST_LABEL,
+        )

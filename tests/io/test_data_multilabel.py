@@ -1,0 +1,83 @@
+"""Scores and labels of a multi-label problem from arrays and files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from refocal import MultiLabelCalibration
+from refocal.errors import DataError, FormatError, LabelError, ParameterError, ShapeError
+from refocal.io import MultiLabelPredictions, read_multilabel
+
+RNG = np.random.default_rng(0)
+SCORES, LABELS = RNG.normal(size=(40, 3)), RNG.integers(2, size=(40, 3))
+NAMES = ["cat", "dog", "tree"]
+
+
+def test_a_label_is_a_two_class_problem_of_the_rows_where_it_is_known():
+    marked = LABELS.copy()
+    marked[:10, 1] = 9
+    weight = np.arange(40) + 1.0
+    for make, values in (
+        (MultiLabelPredictions.from_log_odds, SCORES),
+        (MultiLabelPredictions.from_probabilities, 1 / (1 + np.exp(-SCORES))),
+    ):
+        rows = make(values, marked, class_names=NAMES, weight=weight, ignore_index=9)
+        assert (len(rows), rows.n_classes) == (40, 3)
+        assert np.array_equal(rows.labels[:10, 1], [-1] * 10)
+        dog = rows["dog"]
+        assert np.array_equal(dog.labels, LABELS[10:, 1])
+        assert np.array_equal(dog.weight, weight[10:])
+        assert dog.logits[:, 1] - dog.logits[:, 0] == pytest.approx(SCORES[10:, 1], abs=1e-12)
+        assert rows.logits == pytest.approx(SCORES, abs=1e-12)
+        assert np.array_equal(rows.take(np.array([3, 1])).labels, rows.labels[[3, 1]])
+        fitted = MultiLabelCalibration(input=rows.input).fit(rows.values, rows.labels, rows.weight, ignore_index=-1)
+        assert fitted.predict_proba(rows.values).shape == (40, 3)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
+def test_files(ending, tmp_path):
+    file = tmp_path / f"rows.{ending}"
+    if ending == "npz":
+        np.savez(file, log_odds=SCORES, labels=LABELS, class_names=NAMES, w=np.ones(40))
+    else:
+        table = pd.DataFrame({f"score_{name}": SCORES[:, i] for i, name in enumerate(NAMES)})
+        for name in reversed(NAMES):  # in another order
+            table[f"label_{name}"] = LABELS[:, NAMES.index(name)]
+        table["w"] = 1.0
+        getattr(table, f"to_{ending}")(file, index=False)
+    rows = read_multilabel(file, weight="w")
+    assert rows.class_names == tuple(NAMES)
+    assert np.array_equal(rows.labels, LABELS)
+    assert rows.values == pytest.approx(SCORES, abs=1e-12)
+    assert rows.weight.tolist() == [1.0] * 40
+
+
+def test_columns_that_count_and_patterns_of_ones_own(tmp_path):
+    table = pd.DataFrame(SCORES, columns=["p0", "p1", "p2"]).apply(lambda s: 1 / (1 + np.exp(-s)))
+    table[["y0", "y1", "y2"]] = LABELS
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    rows = read_multilabel(tmp_path / "rows.csv", input="probabilities", values="p*", labels="y*")
+    assert rows.class_names == ("0", "1", "2")
+    assert np.array_equal(rows.labels, LABELS)
+    with pytest.raises(FormatError, match="no column that match"):
+        read_multilabel(tmp_path / "rows.csv")
+    with pytest.raises(FormatError, match="'2' has a column of scores or of labels alone"):
+        read_multilabel(tmp_path / "rows.csv", values="p*", labels="y0,y1")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda f: f(SCORES[:, 0], LABELS[:, 0]), ShapeError, "two-dimensional, one row a sample"),
+        (lambda f: f(SCORES, LABELS[:, :2]), ShapeError, r"'labels' .* must be of shape \(40, 3\)"),
+        (lambda f: f(SCORES, LABELS + 1), LabelError, "between 0 and 1"),
+        (lambda f: f(SCORES, LABELS, class_names=["a", "b", "a"]), ShapeError, "3 different names"),
+        (lambda f: f(np.where(SCORES > 2, np.nan, SCORES) * np.nan, LABELS), DataError, "finite log-odds"),
+        (lambda f: f(SCORES, LABELS, ignore_index="x"), ParameterError, "an integer or several"),
+    ],
+)
+def test_bad_input_is_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call(MultiLabelPredictions.from_log_odds)

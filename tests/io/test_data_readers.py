@@ -1,0 +1,272 @@
+"""Every format gives the same predictions and so the same calibrator; what a file lacks is said in one line."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_torch_file
+
+from refocal import FocalTemperatureScaling
+from refocal.cli.run import run
+from refocal.errors import FormatError, LabelError
+from refocal.io import read, read_values
+
+rng = np.random.default_rng(0)
+LOGITS = 2.0 * rng.normal(size=(400, 4))
+LABELS = np.argmax(LOGITS + rng.gumbel(size=LOGITS.shape), axis=1)
+FRAME = pd.DataFrame(LOGITS, columns=[f"logit_{i}" for i in range(4)]).assign(label=LABELS)
+
+
+def write(folder, ending):
+    """The same rows in each format; the path, and what `read` needs besides."""
+    path = folder / f"rows{ending}"
+    if ending == ".npz":
+        np.savez(path, logits=LOGITS, labels=LABELS)
+    elif ending == ".npy":
+        np.save(path, LOGITS)
+        np.save(folder / "y.npy", LABELS)
+        return path, {"labels": folder / "y.npy"}
+    elif ending in (".csv", ".tsv"):
+        FRAME.to_csv(path, index=False, sep="," if ending == ".csv" else "\t")
+    elif ending == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in FRAME.to_dict("records")))
+    elif ending == ".parquet":
+        FRAME.to_parquet(path)
+    elif ending == ".safetensors":
+        save_file({"logits": LOGITS, "labels": LABELS}, path)
+    else:
+        torch.save({"logits": torch.from_numpy(LOGITS), "labels": torch.from_numpy(LABELS)}, path)
+    return path, {}
+
+
+@pytest.mark.parametrize(
+    "ending", [".npz", ".npy", ".csv", ".tsv", ".jsonl", ".parquet", ".safetensors", ".pt", ".pth"]
+)
+def test_every_format_gives_the_same_calibrator(tmp_path, ending):
+    path, options = write(tmp_path, ending)
+    found = read(path, **options)
+    np.testing.assert_array_equal(found.values, LOGITS)
+    np.testing.assert_array_equal(found.labels, LABELS)
+    assert found.class_names is None
+    fitted = FocalTemperatureScaling().fit(found.values, found.labels)
+    expected = FocalTemperatureScaling().fit(LOGITS, LABELS)
+    assert (fitted.gamma_, fitted.temperature_) == (expected.gamma_, expected.temperature_)
+
+
+def test_npy_is_memory_mapped(tmp_path):
+    path, options = write(tmp_path, ".npy")
+    array = read(path, **options).values
+    while not isinstance(array, np.memmap):
+        array = array.base
+        assert array is not None
+
+
+def large(path, compressed=False, order="C", dtype="<f8"):
+    values = np.asarray(np.tile(LOGITS, (200, 1)), dtype=dtype, order=order)
+    (np.savez_compressed if compressed else np.savez)(path, logits=values, labels=np.tile(LABELS, 200))
+    return values
+
+
+@pytest.mark.parametrize("dtype", ["<f8", ">f8", "<f4"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_uncompressed_npz_is_memory_mapped(tmp_path, order, dtype):
+    values = large(tmp_path / "a.npz", order=order, dtype=dtype)
+    found = read_values(tmp_path / "a.npz").values
+    assert isinstance(found, np.memmap)
+    assert not found.flags.writeable
+    assert found.flags.f_contiguous == (order == "F")
+    np.testing.assert_array_equal(found, values)
+    with np.load(tmp_path / "a.npz") as arrays:
+        np.testing.assert_array_equal(found, arrays["logits"])
+    large(tmp_path / "b.npz", compressed=True, order=order, dtype=dtype)
+    compressed = read_values(tmp_path / "b.npz").values
+    assert not isinstance(compressed, np.memmap)
+    np.testing.assert_array_equal(compressed, values)
+    np.testing.assert_array_equal(read(tmp_path / "a.npz").labels, read(tmp_path / "b.npz").labels)
+
+
+def put(at, new):
+    """Change bytes of a file; `at` is found from the start or, if negative, from the directory of the archive."""
+
+    def change(data):
+        place = data.index(b"PK\x01\x02") + (-at) if at < 0 else at
+        return data[:place] + new + data[place + len(new) :]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (put(0, b"XX"), "'logits' cannot be read"),  # the header of the member
+        (put(30, b"X"), "'logits' cannot be read"),  # its name
+        (put(26, b"\xff\xff"), "'logits' cannot be read"),  # the length of its name
+        (put(28, b"\xff\xff"), "'logits' cannot be read"),  # the length of what follows
+        (put(-20, b"\xff\xff\xff\x7f"), "cannot be read"),  # its size in the directory
+        (put(-24, b"\x00\x00\x10\x01"), "cannot be read"),
+        (put(-42, b"\xff\xff\xff\x7f"), "cannot be read"),  # its place
+        (put(-10, b"\x63\x00"), "'logits' cannot be read"),  # a compression that nobody knows
+        (put(-8, b"\x01\x00"), "'logits' cannot be read"),  # encrypted
+        (lambda data: data.replace(b"(80000, 4)", b"(90000, 4)"), "'logits' cannot be read"),
+        (lambda data: data.replace(b"(80000, 4)", b"(-9999, 4)"), "'logits' cannot be read"),
+        (lambda data: data.replace(b"'<f8'", b"'|O8'", 1), "'logits' cannot be read"),
+        (lambda data: data.replace(b"'<f8'", b"'<zz'", 1), "'logits' cannot be read"),
+        (lambda data: data[: len(data) // 2], "cannot be read"),
+    ],
+)
+def test_hostile_headers_of_archives(tmp_path, change, words):
+    large(tmp_path / "a.npz")
+    (tmp_path / "a.npz").write_bytes(change((tmp_path / "a.npz").read_bytes()))
+    with pytest.raises(FormatError, match=words) as caught:
+        read(tmp_path / "a.npz")
+    assert "a.npz: " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_compressed_member(tmp_path):
+    large(tmp_path / "a.npz", compressed=True)
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    data[1000:1100] = bytes(100)
+    (tmp_path / "a.npz").write_bytes(data)
+    with pytest.raises(FormatError, match="'logits' cannot be read"):
+        read(tmp_path / "a.npz")
+    np.save(tmp_path / "b.npy", LOGITS)
+    (tmp_path / "b.npy").rename(tmp_path / "b.npz")
+    with pytest.raises(FormatError, match=r"a single array; name the file \.npy"):
+        read(tmp_path / "b.npz")
+
+
+def test_names_can_be_given(tmp_path):
+    weight = rng.uniform(size=400)
+    np.savez(tmp_path / "a.npz", val=LOGITS, yv=LABELS + 1, w=weight, class_names=list("wxyz"))
+    found = read(tmp_path / "a.npz", values="val", labels="yv", weight="w", first_label=1)
+    np.testing.assert_array_equal(found.labels, LABELS)
+    np.testing.assert_array_equal(found.weight, weight)
+    assert found.class_names == ("w", "x", "y", "z")
+
+
+def test_columns_name_the_classes(tmp_path):
+    frame = pd.DataFrame(LOGITS, columns=["p_cat", "p_dog", "p_eel", "p_fox"])
+    frame["truth"] = np.array(["cat", "dog", "eel", "fox"])[LABELS]
+    frame["row"] = range(len(frame))
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    for name in ("a.csv", "a.parquet"):
+        found = read(tmp_path / name, values="p_*", labels="truth")
+        np.testing.assert_array_equal(found.values, LOGITS)
+        np.testing.assert_array_equal(found.labels, LABELS)
+        assert found.class_names == ("cat", "dog", "eel", "fox")
+
+
+def test_parquet_with_a_list_in_each_cell(tmp_path):
+    pq.write_table(pa.table({"logits": LOGITS.tolist(), "label": LABELS}), tmp_path / "a.parquet")
+    np.testing.assert_array_equal(read(tmp_path / "a.parquet").values, LOGITS)
+
+
+def test_probabilities_have_their_own_name(tmp_path):
+    p = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+    np.savez(tmp_path / "a.npz", probabilities=p, labels=LABELS)
+    assert read(tmp_path / "a.npz", input="probabilities").input == "probabilities"
+    with pytest.raises(FormatError, match=r"no 'logits' but 'probabilities'. If those are meant, say input="):
+        read(tmp_path / "a.npz")
+
+
+def test_bfloat16(tmp_path):
+    values = torch.from_numpy(LOGITS).to(torch.bfloat16)
+    torch.save({"logits": values, "labels": LABELS.tolist()}, tmp_path / "a.pt")
+    assert torch.equal(read(tmp_path / "a.pt").values, values)
+    save_torch_file({"logits": values, "labels": torch.from_numpy(LABELS)}, tmp_path / "a.safetensors")
+    assert torch.equal(read(tmp_path / "a.safetensors").values, values)  # in its own precision, mapped
+    assert run(["fit", str(tmp_path / "a.pt"), "-m", "ts", "-o", str(tmp_path / "c.json")]) == 0
+    assert run(["apply", str(tmp_path / "c.json"), str(tmp_path / "a.safetensors"), "-o", str(tmp_path / "p.npz")]) == 0
+    np.testing.assert_allclose(np.load(tmp_path / "p.npz")["probabilities"].sum(axis=1), 1.0, atol=0.02)
+
+
+def test_values_without_labels(tmp_path):
+    np.save(tmp_path / "x.npy", LOGITS)
+    np.testing.assert_array_equal(read_values(tmp_path / "x.npy").values, LOGITS)
+    with pytest.raises(FormatError, match="no labels"):
+        read(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "0.1,0.2\n0.3,0.4\n", "it holds numbers"),
+        ("a.csv", "a,a,label\n1,2,0\n", "none twice"),
+        ("a.csv", "a,b,label\n1,2,0\n3,x,1\n", "line 3 has 'x' in the column 'b'"),
+        ("a.csv", "a,b,label\n1,2,0\n3,1\n", "a.csv"),
+        ("a.csv", ",a,b,label\n0,1,2,0\n", "does not look like a class"),
+        ("a.csv", "a,b,weight,label\n0,1,2,0\n", "'weight' does not look like a class"),
+        ("a.csv", "id,label\n0,1\n", "'id' does not look like a class"),
+        ("a.csv", "a,b\n1,2\n", "no labels. It has 'a', 'b'"),
+        ("a.jsonl", '{"logits": [1, 2], "label": 0}\nnot JSON\n', "row 1 is not a JSON object"),
+        ("a.jsonl", '{"logits": [1, 2], "label": 0}\n{"label": 1}\n', "row 1 has none"),
+        ("a.jsonl", "", "no column besides the labels"),
+        ("a.npz", "not a zip", "cannot be read as .npz"),
+        ("a.npy", "not an array", "cannot be read as .npy"),
+        ("a.parquet", "not parquet", "cannot be read as .parquet"),
+        ("a.safetensors", "nothing", "cannot be read as .safetensors"),
+        ("a.pt", "nothing", "cannot be read safely"),
+        ("a.json", "{}", "arguments swapped"),
+        ("a.xlsx", "", "known are .npz"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(FormatError, match=message) as caught:
+        read(tmp_path / name)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        read(tmp_path / f"other{name}")
+
+
+def test_missing_names_are_listed(tmp_path):
+    path, _ = write(tmp_path, ".csv")
+    with pytest.raises(FormatError, match=r"no column 'target'. It has 'logit_0'"):
+        read(path, labels="target")
+    with pytest.raises(FormatError, match="that matches 'p_\\*'"):
+        read(path, values="p_*")
+
+
+def test_labels_that_start_at_one(tmp_path):
+    FRAME.assign(label=LABELS + 1).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(LabelError, match="first_label=1"):
+        read(tmp_path / "a.csv")
+
+
+def test_nothing_in_a_file_is_executed(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return exec, ("raise SystemExit('executed')",)
+
+    torch.save({"logits": Bomb()}, tmp_path / "a.pt")
+    with (tmp_path / "b.pt").open("wb") as file:
+        pickle.dump({"logits": Bomb()}, file)
+    with zipfile.ZipFile(tmp_path / "c.npz", "w") as archive, archive.open("logits.npy", "w") as member:
+        np.lib.format.write_array(member, np.array([Bomb()], dtype=object), allow_pickle=True)
+    for name in ("a.pt", "b.pt", "c.npz"):
+        with pytest.raises((FormatError, ValueError), match=r"cannot be read|allow_pickle"):
+            read(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("ending", "module"), [(".parquet", "pyarrow"), (".safetensors", "safetensors"), (".pt", "torch")]
+)
+def test_a_missing_extra_is_named(tmp_path, monkeypatch, ending, module):
+    path, _ = write(tmp_path, ending)
+    monkeypatch.setitem(sys.modules, module, None)
+    if module == "pyarrow":
+        monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(FormatError, match=rf"needs {module}: pip install '{module}>="):
+        read(path)

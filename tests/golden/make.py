@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from refocal.calibrators.registry import NAMED, make
-from refocal.data import load_sample
+from refocal.io import load_sample
 from refocal.metrics import brier_score, expected_calibration_error, log_loss, smooth_ece
 
 FILE = Path(__file__).parent / "fits.json"

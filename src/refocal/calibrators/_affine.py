@@ -19,7 +19,6 @@ from refocal._arrays import (
     as_floating,
     in_library_of,
     namespace,
-    on_gpu,
     row_blocks,
     to_numpy,
     without_warnings,
@@ -170,7 +169,7 @@ def _features(logits: Array, kind: str, temperature: float) -> Array:
 
 def with_features(block: Block, rows: NDArray[np.bool_], kind: str, temperature: float) -> Block:
     """Some of the rows with nothing but Z, which was computed for all: enough for `fit_affine`; all of it on a GPU."""
-    if on_gpu(block.logits):
+    if block.on_gpu:
         return block.take(rows)
     z = features_of(block, kind, temperature)[rows]
     some = Block(z, block.labels[rows], None if block.weight is None else block.weight[rows])
@@ -185,7 +184,7 @@ def _parts(
 
     On a GPU, where memory is dear and arithmetic is not, Z is computed anew for every pass.
     """
-    there = on_gpu(block.logits)
+    there = block.on_gpu
     z = block.logits[::step] if there else features_of(block, kind, temperature)[::step]
     share = np.full(block.n_rows, 1.0 / total_weight) if block.weight is None else block.weight / total_weight
     labels, share = block.labels[::step], step * share[::step]
@@ -199,7 +198,7 @@ def _vector_sums(
 ) -> Vector:
     """A block's part of the log-loss, of its gradient in (W - I, b) and, with `bends`, of its curvature."""
     around = parameters + np.repeat([1.0, 0.0], block.n_classes)
-    if not on_gpu(block.logits):
+    if not block.on_gpu:
         rows = Block(features_of(block, kind, temperature), block.labels, block.weight)
         return rows.vector_sums(around, rough=not exact) / total_weight
     if not block.plan.has_affine:

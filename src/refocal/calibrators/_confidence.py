@@ -50,9 +50,11 @@ class Tempered(Block):
         """Some of the rows."""
         return Tempered(super().take(rows), self.temperature)
 
-    def predictions(self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False) -> list[Predictions]:
+    def predictions(
+        self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False, there: bool = False
+    ) -> list[Predictions]:
         """As for the block at both temperatures."""
-        return super().predictions(gammas, self.temperature * temperature, rough=rough)
+        return super().predictions(gammas, self.temperature * temperature, rough=rough, there=there)
 
     def split(self, gamma: float, temperature: float, *, rough: bool = False) -> NDArray[np.float64]:
         """As for the block at both temperatures; the derivatives are those in 1/T of the one that is given."""

@@ -10,7 +10,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, Vector, as_floating, in_library_of, namespace, on_gpu, to_numpy
+from refocal._arrays import Array, Vector, as_floating, in_library_of, namespace, to_numpy
 from refocal.calibrators._affine import COARSE, SMALL, Affine, Penalty, fit_affine, with_features
 from refocal.engine import Block, Dataset
 from refocal.fitting.lbfgs import Ends
@@ -85,7 +85,7 @@ def usable_rows(block: Block, *, there: bool = False) -> Block:
     With `there` those on a GPU stay as they are.
     """
     rows = block
-    if not (there and on_gpu(block.logits)):
+    if not (there and block.on_gpu):
         logits = to_numpy(as_floating(block.logits, "logits", "fit")[0])
         labels = to_numpy(block.labels).astype(np.int64, copy=False)
         rows = block if logits is block.logits and labels is block.labels else Block(logits, labels, block.weight)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Array, as_floating, is_torch, namespace, on_gpu, row_blocks, take_label, to_numpy
+from refocal._arrays import Array, as_floating, is_torch, namespace, row_blocks, take_label, to_numpy
 from refocal.engine import Block, Dataset, Predictions
 from refocal.engine.apply import apply
 from refocal.engine.array_engine import GPU_PART
@@ -97,8 +97,8 @@ def predictions_of(chain: Chain, block: Block) -> tuple[Predictions, Array]:
     """
     first, gamma, temperature = chain.split()
     if not first.steps:
-        return block.predictions_there((gamma,), temperature)[0], block.correct_there
-    if on_gpu(block.logits):
+        return block.predictions((gamma,), temperature, there=True)[0], block.correct_there
+    if block.on_gpu:
         return _predictions_there(chain, block)
     parts = []
     for rows in row_blocks(block.n_rows, block.n_classes, ENTRIES):
@@ -108,7 +108,7 @@ def predictions_of(chain: Chain, block: Block) -> tuple[Predictions, Array]:
         found = _compiled(chain, logits, labels)
         if found is None:
             part = Block(first.scores(logits), labels)
-            found = (*part.predictions_there((gamma,), temperature)[0], part.correct_there)
+            found = (*part.predictions((gamma,), temperature, there=True)[0], part.correct_there)
         parts.append(found)
     *columns, correct = (namespace(*column).concat(column) for column in zip(*parts, strict=True))
     return Predictions(*columns), block.correct_there if chain.keeps_order else correct

@@ -30,7 +30,7 @@ GAP_ENTRIES = 1 << 20
 class Predictions(NamedTuple):
     """What calibration is measured on, for each row: log p of the label, p of the top class, the sum of all p².
 
-    In float64, as NumPy arrays; `Block.predictions_there` leaves them on a GPU.
+    In float64, as NumPy arrays; or where the logits are, on a GPU, if asked for `there`.
 
     >>> (found,) = Block(np.log([[0.8, 0.2]]), np.array([1])).predictions((0.0,), 1.0)
     >>> found.confidence.round(3), found.squares.round(3)
@@ -60,8 +60,8 @@ class Block(Dataset):
         self, logits: Array, labels: Array, weight: Vector | None = None, groups: Groups | None = None
     ) -> None:
         super().__init__()
-        on_cpu = is_torch(logits) and logits.device.type == "cpu" and not on_gpu(logits)
-        if on_cpu and "bfloat16" not in str(logits.dtype):
+        self.on_gpu = on_gpu(logits)
+        if is_torch(logits) and not self.on_gpu and logits.device.type == "cpu" and "bfloat16" not in str(logits.dtype):
             logits, labels = to_numpy(logits), to_numpy(labels)  # the same memory, seen by NumPy
         self.logits, self.labels, self.weight, self.groups = logits, labels, weight, groups or {}
         self.n_rows, self.n_classes = map(int, logits.shape)
@@ -70,7 +70,7 @@ class Block(Dataset):
         self.plan = self.engine.plan(logits)
         self.precision = self.plan.precision
         self._weight: Array = weight
-        if weight is not None and on_gpu(logits):
+        if weight is not None and self.on_gpu:
             self._weight = namespace(logits).asarray(weight, device=logits.device)
 
     def reduce(self, task: Pass) -> Any:
@@ -83,7 +83,7 @@ class Block(Dataset):
         """Some of the rows: a slice, or an index or mask of NumPy arrays."""
         weight = None if self.weight is None else self.weight[rows]
         groups = {name: column[rows] for name, column in self.groups.items()}
-        if on_gpu(self.logits) and not isinstance(rows, slice):
+        if self.on_gpu and not isinstance(rows, slice):
             rows = namespace(self.logits).asarray(rows, device=self.logits.device)
         return Block(self.logits[rows, :], self.labels[rows], weight, groups)
 
@@ -107,30 +107,31 @@ class Block(Dataset):
         return question(self if n_rows >= self.n_rows else self.part(n_rows))
 
     @cached_property
-    def _inspected(self) -> tuple[Array, float]:
-        correct, distances = zip(*self._over_parts(self.engine.inspect), strict=True)
-        return namespace(*correct).concat(correct), sum(map(float, distances))
-
-    @property
     def correct_there(self) -> Array:
-        """As `correct`, on a GPU where the logits are there."""
-        return self._inspected[0] if on_gpu(self.logits) else self.correct
+        """Whether each row's largest logit (the first of equal ones) belongs to its label; on the logits' device."""
+        return self._inspected[0]
 
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
-        """Whether each row's largest logit (the first of equal ones) belongs to its label."""
-        found: NDArray[np.bool_] = to_numpy(self._inspected[0])
+        """The same as a NumPy array."""
+        found: NDArray[np.bool_] = to_numpy(self.correct_there)
         return found
 
-    @property
+    @cached_property
     def total_gap(self) -> float:
         """The sum of the distances from each row's top logit to its other logits."""
         return self._inspected[1]
 
-    @property
+    @cached_property
     def mean_gap(self) -> float:  # type: ignore[override]
         """Mean distance from the top logit to the others; 0 if all are equal."""
         return self.total_gap / self.n_rows / (self.n_classes - 1)
+
+    @cached_property
+    def _inspected(self) -> tuple[Array, float]:
+        correct, distances = zip(*self._over_parts(self.engine.inspect), strict=True)
+        found = namespace(*correct).concat(correct)
+        return found if self.on_gpu else to_numpy(found), sum(map(float, distances))
 
     def runner_up_gaps(self) -> Vector:
         """How far the second largest logit of a row lies below the largest, where that is more than rounding."""
@@ -175,20 +176,16 @@ class Block(Dataset):
         parts = self._over_parts(self.engine.split, gamma, 1.0 / temperature, rough=self._may_be(rough))
         return np.concatenate([to_numpy(part) for part in parts], axis=-1).astype(np.float64, copy=False)
 
-    def predictions(self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False) -> list[Predictions]:
-        """The predictions at one temperature for several γ, which share the softmax."""
+    def predictions(
+        self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False, there: bool = False
+    ) -> list[Predictions]:
+        """The predictions at one temperature for several γ, which share the softmax; `there`: left on a GPU."""
         self.passes += len(gammas)
         parts = self._over_parts(self.engine.predict, gammas, 1.0 / temperature, rough=self._may_be(rough))
-        table = np.concatenate([to_numpy(part) for part in parts], axis=-1).astype(np.float64, copy=False)
-        return [Predictions(*table[:, i]) for i in range(len(gammas))]
-
-    def predictions_there(self, gammas: tuple[float, ...], temperature: float) -> list[Predictions]:
-        """As `predictions`, on a GPU where the logits are there."""
-        if not on_gpu(self.logits):
-            return self.predictions(gammas, temperature)
-        self.passes += len(gammas)
-        parts = self._over_parts(self.engine.predict, gammas, 1.0 / temperature)
-        table = namespace(*parts).concat(parts, axis=-1).double()
+        if self.on_gpu and there:
+            table = namespace(*parts).concat(parts, axis=-1).double()
+        else:
+            table = np.concatenate([to_numpy(part) for part in parts], axis=-1).astype(np.float64, copy=False)
         return [Predictions(*table[:, i]) for i in range(len(gammas))]
 
     def measure(self, metric: Any, gamma: float, temperature: float) -> float:

@@ -112,35 +112,34 @@ def widened(x: Any) -> NDArray[Any]:
 TAKEN = (np.dtype(np.float32), np.dtype(np.float64))
 
 
-class _Block:
-    """One block of rows in the form kernel.c takes; keeps the arrays alive that it points into."""
-
-    def __init__(self, x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None) -> None:
+def _run(
+    name: str,
+    rows: tuple[NDArray[Any], NDArray[np.int64], Vector | None],
+    settings: tuple[Any, ...],
+    *outputs: Any,
+    rough: bool = False,
+) -> None:
+    """One compiled pass over logits, labels and weights, converted to what kernel.c takes where needed."""
+    x, y, weight = rows
+    if x.dtype not in TAKEN:
         x = widened(x)
-        size = x.dtype.itemsize
-        if x.dtype not in TAKEN or x.strides[1] != size or x.strides[0] % size or not x.flags.aligned:
-            single = x.dtype.kind == "f" and size <= 4
-            x = np.ascontiguousarray(x, dtype=np.float32 if single else np.float64)
-        y = np.ascontiguousarray(y, dtype=np.int64)
-        weight = None if weight is None else np.ascontiguousarray(weight, dtype=np.float64)
-        memory, self.scratch = _scratch(VECTORS * x.shape[1])
-        self.kept = (x, y, weight, memory)
-        self.data = _Data(
-            x.ctypes.data,
-            x.dtype == np.float64,
-            x.strides[0] // x.dtype.itemsize,
-            y.ctypes.data,
-            None if weight is None else weight.ctypes.data,
-            *x.shape,
-        )
+    size = x.dtype.itemsize
+    if x.dtype not in TAKEN or x.strides[1] != size or x.strides[0] % size or not x.flags.aligned:
+        x = np.ascontiguousarray(x, dtype=np.float32 if x.dtype.kind == "f" and size <= 4 else np.float64)
+    y = np.ascontiguousarray(y, dtype=np.int64)
+    weight = None if weight is None else np.ascontiguousarray(weight, dtype=np.float64)
+    places = x.ctypes.data, y.ctypes.data, None if weight is None else weight.ctypes.data
+    data = _Data(places[0], x.itemsize == 8, x.strides[0] // x.itemsize, *places[1:], *x.shape)
+    memory = np.empty(VECTORS * x.shape[1] + ALIGNMENT, dtype=np.uint8)
+    _pass(name, rough)(data, *settings, _aligned(memory), *outputs)
 
 
 def temperature(
     x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, slope: float, *, rough: bool = False
 ) -> Vector:
     """See `Engine.temperature`; `rough` computes in single precision."""
-    block, out = _Block(x, y, weight), np.empty(3)
-    _pass("temperature", rough)(block.data, slope, block.scratch, out.ctypes.data)
+    out = np.empty(3)
+    _run("temperature", (x, y, weight), (slope,), out.ctypes.data, rough=rough)
     return out
 
 
@@ -148,8 +147,8 @@ def focal(
     x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, gamma: float, slope: float, *, rough: bool = False
 ) -> Vector:
     """See `Engine.focal`."""
-    block, out = _Block(x, y, weight), np.empty(6)
-    _pass("focal", rough)(block.data, gamma, slope, block.scratch, out.ctypes.data)
+    out = np.empty(6)
+    _run("focal", (x, y, weight), (gamma, slope), out.ctypes.data, rough=rough)
     return out
 
 
@@ -157,8 +156,8 @@ def split(
     x: NDArray[Any], y: NDArray[np.int64], gamma: float, slope: float, *, rough: bool = False
 ) -> NDArray[np.float64]:
     """See `Engine.split`."""
-    block, out = _Block(x, y, None), np.empty((2, 6, x.shape[0]))
-    _pass("split", rough)(block.data, gamma, slope, block.scratch, out.ctypes.data, x.shape[0])
+    out = np.empty((2, 6, x.shape[0]))
+    _run("split", (x, y, None), (gamma, slope), out.ctypes.data, x.shape[0], rough=rough)
     return out
 
 
@@ -166,10 +165,9 @@ def predict(
     x: NDArray[Any], y: NDArray[np.int64], gammas: tuple[float, ...], slope: float, *, rough: bool = False
 ) -> Vector:
     """See `Engine.predict`."""
-    block, some = _Block(x, y, None), np.array(gammas, dtype=np.float64)
-    out = np.empty((3, len(some), x.shape[0]))
+    some, out = np.array(gammas, dtype=np.float64), np.empty((3, len(gammas), x.shape[0]))
     places = [part.ctypes.data for part in out]
-    _pass("predict", rough)(block.data, some.ctypes.data, len(some), slope, block.scratch, *places, x.shape[0])
+    _run("predict", (x, y, None), (some.ctypes.data, len(some), slope), *places, x.shape[0], rough=rough)
     return out
 
 
@@ -177,9 +175,16 @@ def vector(
     x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, parameters: Vector, *, rough: bool = False
 ) -> Vector:
     """See `Engine.vector`."""
-    block, out = _Block(x, y, weight), np.empty(1 + 5 * x.shape[1])
-    _pass("vector", rough)(block.data, parameters.ctypes.data, block.scratch, out.ctypes.data)
+    out = np.empty(1 + 5 * x.shape[1])
+    _run("vector", (x, y, weight), (parameters.ctypes.data,), out.ctypes.data, rough=rough)
     return out
+
+
+def inspect(x: NDArray[Any], y: NDArray[np.int64]) -> tuple[NDArray[np.bool_], float]:
+    """See `Engine.inspect`."""
+    correct, out = np.empty(x.shape[0], dtype=np.bool_), np.empty(1)
+    _run("inspect", (x, y, None), (), correct.ctypes.data, out.ctypes.data)
+    return correct, float(out[0])
 
 
 def apply(program: Program, x: NDArray[Any], out: NDArray[Any]) -> int:
@@ -202,32 +207,23 @@ def spline(
     if _library() is None:
         return None
     curve, out = np.concatenate([knots, pieces.ravel()]), np.empty(1 + 8 * (len(knots) + 1))
-    memory, scratch = _scratch(2 * VECTOR * (len(knots) + 1))
+    memory = np.empty(2 * VECTOR * (len(knots) + 1) + ALIGNMENT, dtype=np.uint8)
     rows = _address(scores), _address(targets), _address(weights), len(scores)
-    ends = scratch, None if pull is None else _address(pull), _address(out)
+    ends = _aligned(memory), None if pull is None else _address(pull), _address(out)
     _pass("spline")(*rows, _address(curve), len(knots), *ends)
-    del memory
     return out
 
 
-def _scratch(size: int) -> tuple[NDArray[np.uint8], int]:
-    """Memory of so many bytes, and where in it the first aligned one is."""
-    memory = np.empty(size + ALIGNMENT, dtype=np.uint8)
-    place = _address(memory)
-    return memory, place + -place % ALIGNMENT
+def _aligned(memory: NDArray[np.uint8]) -> int:
+    """The address of the first aligned byte of scratch memory."""
+    place = memory.ctypes.data
+    return int(place + -place % ALIGNMENT)
 
 
 def _address(array: NDArray[Any]) -> int:
     """As `array.ctypes.data`, in a third of the time."""
     place: int = array.__array_interface__["data"][0]
     return place
-
-
-def inspect(x: NDArray[Any], y: NDArray[np.int64]) -> tuple[NDArray[np.bool_], float]:
-    """See `Engine.inspect`."""
-    block, correct, out = _Block(x, y, None), np.empty(x.shape[0], dtype=np.bool_), np.empty(1)
-    _pass("inspect")(block.data, block.scratch, correct.ctypes.data, out.ctypes.data)
-    return correct, float(out[0])
 
 
 def _pass(name: str, rough: bool = False) -> Any:

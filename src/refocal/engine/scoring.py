@@ -8,16 +8,15 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from refocal._arrays import Array, Vector, in_library_of, namespace, on_gpu, row_blocks
+from refocal._arrays import Array, Vector, in_library_of, namespace, row_blocks
 from refocal.engine.block import Block, Predictions
 from refocal.engine.dataset import Dataset
 from refocal.engine.passes import Pass
 from refocal.metrics._bins import equal_mass_ece, norm_of_gaps, quantile_bins
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 
-Predict = Callable[[Block], Iterable[tuple[Predictions, NDArray[np.bool_]]]]
+Predict = Callable[[Block], Iterable[tuple[Predictions, Array]]]
 
 # Histogram cells of a search, of its final comparison and of a report; a report refines its cells until the bound is
 # small enough.
@@ -35,18 +34,20 @@ LOG_LOSS, BRIER, ACCURACY = range(3)
 
 @dataclass(frozen=True)
 class FocalPoints:
-    """Predictions at points (γ, T); those of one temperature share the softmax."""
+    """Predictions at points (γ, T); those of one temperature share the softmax. `there`: left on a GPU."""
 
     points: tuple[tuple[float, float], ...]
+    there: bool = False
 
-    def __call__(self, block: Block) -> list[tuple[Predictions, NDArray[np.bool_]]]:
+    def __call__(self, block: Block) -> list[tuple[Predictions, Array]]:
         """One for each point, in their order."""
         found = {}
         for temperature in dict.fromkeys(t for _, t in self.points):
             gammas = tuple(dict.fromkeys(g for g, t in self.points if t == temperature))
-            for gamma, predictions in zip(gammas, block.predictions(gammas, temperature), strict=True):
-                found[gamma, temperature] = predictions
-        return [(found[point], block.correct) for point in self.points]
+            predictions = block.predictions(gammas, temperature, there=self.there)
+            found.update({(gamma, temperature): each for gamma, each in zip(gammas, predictions, strict=True)})
+        correct = block.correct_there if self.there else block.correct
+        return [(found[point], correct) for point in self.points]
 
 
 @dataclass
@@ -125,32 +126,26 @@ def score_points(
     dataset: Dataset, points: list[tuple[float, float]], resolutions: tuple[int, ...], bits: int = SEARCH_BITS
 ) -> Scores:
     """Scores of points (γ, T), with the mean of the ECEs at these numbers of bins by histograms."""
-    if isinstance(dataset, Block) and on_gpu(dataset.logits):
-        return _scores_there(dataset, points, resolutions)
     parts: list[Scores] = []
     for first in range(0, len(points), POINTS):
         some = tuple(points[first : first + POINTS])
+        if isinstance(dataset, Block) and dataset.on_gpu:
+            parts.append(_scores_there(dataset, some, resolutions))
+            continue
         cells = (CalibrationHistogram(bits=bits),) * len(some) if resolutions else ()
         finish = partial(scores, resolutions=resolutions)
         parts.append(dataset.reduce(Pass(partial(tally, predict=FocalPoints(some), cells=cells), join_tallies, finish)))
     return Scores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _scores_there(block: Block, points: list[tuple[float, float]], resolutions: tuple[int, ...]) -> Scores:
+def _scores_there(block: Block, points: tuple[tuple[float, float], ...], resolutions: tuple[int, ...]) -> Scores:
     """Scores of rows on a GPU, where a sort of them takes less time than a pass: without histograms."""
-    found: dict[tuple[float, float], tuple[float, float, float]] = {}
-    for temperature in dict.fromkeys(t for _, t in points):
-        gammas = tuple(dict.fromkeys(g for g, t in points if t == temperature))
-        for gamma, each in zip(gammas, block.predictions_there(gammas, temperature), strict=True):
-            measured = measured_on(each, block.correct_there, block)
-            bins = quantile_bins(*measured, block.weight, resolutions) if resolutions else []
-            error = float(np.mean([norm_of_gaps(one, "l1") for one in bins])) if bins else 0.0
-            found[gamma, temperature] = (
-                -block.average(each.label_log_p),
-                block.average(squared_errors(each, block)),
-                error,
-            )
-    return Scores(*np.array([found[point] for point in points]).T)
+    rows = []
+    for found, correct in FocalPoints(points, there=True)(block):
+        bins = quantile_bins(*measured_on(found, correct, block), block.weight, resolutions) if resolutions else []
+        error = float(np.mean([norm_of_gaps(one, "l1") for one in bins])) if bins else 0.0
+        rows.append((-block.average(found.label_log_p), block.average(squared_errors(found, block)), error))
+    return Scores(*np.array(rows).T)
 
 
 def measure(dataset: Dataset, predict: Predict, n_bins: int, cells: tuple[CalibrationHistogram, ...]) -> Measures:

@@ -171,7 +171,7 @@ def scan_points(block: Block, objective: Objective, gammas: Vector, temperatures
 
 def evaluate(block: Block, objective: Objective, gamma: float, temperature: float) -> tuple[float, float]:
     """Log-loss and error of one point."""
-    (found,) = block.predictions_there((gamma,), temperature)
+    (found,) = block.predictions((gamma,), temperature, there=True)
     log_loss = -block.average(found.label_log_p)
     if objective.metric is not None:
         return log_loss, block.measure(objective.metric, gamma, temperature)

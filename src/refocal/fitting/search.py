@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Vector, on_gpu
+from refocal._arrays import Vector
 from refocal._validation import check_option
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset
@@ -105,7 +105,7 @@ def _best(
     """The surface and its best point: all rows if they are in memory and few enough, else a sample first."""
     if isinstance(dataset, Block) and objective.metric is not None:
         at_most = dataset.n_rows
-    elif isinstance(dataset, Block) and on_gpu(dataset.logits):
+    elif isinstance(dataset, Block) and dataset.on_gpu:
         at_most = min(at_most, GPU_ROWS)
     n_looked_at = dataset.sample_size(at_most)
     if n_looked_at == dataset.n_rows:

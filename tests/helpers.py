@@ -9,8 +9,9 @@ import time
 import numpy as np
 
 from refocal.maps.affine import KINDS
+from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, OneVsRest, Pieces
-from refocal.maps.steps import Affine, Chain, Floor, Focal, KeepTop, Offset, Temperature
+from refocal.maps.steps import Affine, Floor, Focal, KeepTop, Offset, Temperature
 
 # Seconds after which something hangs, on however busy a machine; nothing is faster or slower for it.
 PATIENCE = 600

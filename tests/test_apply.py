@@ -14,8 +14,9 @@ from refocal import AutoCalibration, FocalTemperatureScaling, IsotonicCalibratio
 from refocal.engine import c_engine
 from refocal.engine.apply import apply
 from refocal.errors import DataError, InputWarning, ShapeError
+from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, Pieces
-from refocal.maps.steps import Chain, Focal, Temperature
+from refocal.maps.steps import Focal, Temperature
 
 pytestmark = pytest.mark.skipif(not c_engine.usable(np.ones((1, 2))), reason="the kernel was not compiled")
 

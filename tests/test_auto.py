@@ -25,8 +25,8 @@ from refocal.engine import Block
 from refocal.errors import FitWarning, ParameterError
 from refocal.export import to_onnx
 from refocal.maps import inverse_focal
+from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, Pieces
-from refocal.maps.steps import Chain
 
 EXPECTED = NOT_FOR_LOGITS | {
     "check_sample_weight_equivalence_on_dense_data": "asks for the same folds of repeated rows; "

@@ -20,8 +20,9 @@ from refocal.calibrators._plain import step_from_dict, step_to_dict
 from refocal.calibrators.registry import NAMED, make
 from refocal.export import to_onnx, to_torch_export
 from refocal.maps import Chain, Focal, Temperature
+from refocal.maps.chain import Step
 from refocal.maps.curves import Beta, Confidence, LabelLines, OneVsRest, Pieces, VennAbers
-from refocal.maps.steps import Affine, Floor, KeepTop, Mixture, Offset, Step, Uniform, Unsmooth
+from refocal.maps.steps import Affine, Floor, KeepTop, Mixture, Offset, Uniform, Unsmooth
 
 VERSION_1 = Path(__file__).parent / "golden" / "v1"
 XP = namespace(np.zeros(1))

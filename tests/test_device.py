@@ -24,7 +24,8 @@ from refocal.calibrators import _affine
 from refocal.calibrators._fitted import predictions_of
 from refocal.engine import array_engine, block
 from refocal.fitting import search
-from refocal.maps.steps import Chain, Focal, Offset, Temperature
+from refocal.maps.chain import Chain
+from refocal.maps.steps import Focal, Offset, Temperature
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -26,7 +26,8 @@ from refocal.evaluate import (
 from refocal.evaluate._block_sums import count_block, finish_sums, join_sums
 from refocal.evaluate._recommend import recommended
 from refocal.io import Predictions, load_sample, split
-from refocal.maps.steps import Chain, Focal, Temperature
+from refocal.maps.chain import Chain
+from refocal.maps.steps import Focal, Temperature
 from refocal.metrics import PairedDifference
 
 

@@ -13,7 +13,7 @@ from refocal import AutoCalibration, TemperatureScaling
 from refocal._arrays import in_half
 from refocal.evaluate import evaluate
 from refocal.io import Predictions, blocks, read
-from refocal.maps import Chain, Focal, Temperature, steps
+from refocal.maps import Chain, Focal, Temperature, chain
 from refocal.metrics import classwise_ece, expected_calibration_error
 from refocal.nn import CalibrationLayer
 from refocal.report import write_report
@@ -28,7 +28,7 @@ STEPS = (Temperature(1.5), Focal(1.0))
 def test_blocks_of_rows_change_nothing(dtype, monkeypatch):
     tensor = torch.from_numpy(LOGITS).to(dtype)
     found = Chain(STEPS).probabilities(tensor), CalibrationLayer(*STEPS)(tensor)
-    monkeypatch.setattr(steps, "BLOCK", 1 << 30)
+    monkeypatch.setattr(chain, "BLOCK", 1 << 30)
     for each, whole in zip(found, (Chain(STEPS).probabilities(tensor), CalibrationLayer(*STEPS)(tensor)), strict=True):
         assert each.dtype == dtype
         assert torch.equal(each, whole)
@@ -46,7 +46,7 @@ def test_images_in_a_layer_go_by_rows_and_gradients_do_not():
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_predicting_holds_the_answer_and_little_else(dtype, monkeypatch):
-    monkeypatch.setattr(steps, "BLOCK", 1 << 14)
+    monkeypatch.setattr(chain, "BLOCK", 1 << 14)
     logits = LOGITS.astype(dtype)
     tracemalloc.start()
     found = Chain(STEPS).probabilities(logits)

@@ -15,8 +15,9 @@ from helpers import draw_logits, wait_until
 from refocal.explore import N_ROWS
 from refocal.io import load_sample
 from refocal.maps import focal_temperature
+from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, Pieces
-from refocal.maps.steps import Chain, Focal, Temperature
+from refocal.maps.steps import Focal, Temperature
 from refocal.metrics import METRICS
 
 pytestmark = pytest.mark.slow

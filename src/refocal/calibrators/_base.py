@@ -44,7 +44,8 @@ from refocal.calibrators._words import html_of_fit, warn_of_doubt
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import apply, apply_to_tensor
 from refocal.errors import DataError, ParameterError, ShapeError, UnsupportedError
-from refocal.maps.steps import Chain, Floor
+from refocal.maps.chain import Chain
+from refocal.maps.steps import Floor
 
 if TYPE_CHECKING:
     import torch

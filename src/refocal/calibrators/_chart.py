@@ -6,7 +6,7 @@ import numpy as np
 
 from refocal._svg import FIRST, Plot
 from refocal.maps import log_softmax
-from refocal.maps.steps import Chain
+from refocal.maps.chain import Chain
 
 # The number of classes drawn, and of log-odds at which; more curves would be unreadable.
 MOST_CLASSES, LOG_ODDS = 10, np.linspace(-7.0, 7.0, 57)

@@ -18,8 +18,9 @@ from refocal.calibrators.spline import Prior, Spline, Splines
 from refocal.engine import Block
 from refocal.engine.block import Predictions
 from refocal.fitting.newton import closest_slope
+from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, log_odds, top_log_odds
-from refocal.maps.steps import Chain, Focal, Step, Temperature
+from refocal.maps.steps import Focal, Temperature
 
 # The settings were chosen on networks and tabular models; benchmarks/results/auto.md says what was tried.
 N_KNOTS = 6

@@ -17,7 +17,8 @@ from refocal.fitting.lbfgs import Ends
 from refocal.fitting.newton import newton_temperature
 from refocal.maps import steps
 from refocal.maps.affine import transform
-from refocal.maps.steps import Chain, KeepTop, Step
+from refocal.maps.chain import Chain, Step
+from refocal.maps.steps import KeepTop
 
 # Less than so many rows are not divided further.
 MIN_ROWS = 100

@@ -14,7 +14,8 @@ from refocal.engine.apply import apply
 from refocal.engine.array_engine import GPU_PART
 from refocal.engine.scoring import describe
 from refocal.fitting import Solution, Surface
-from refocal.maps.steps import Chain, Focal, Temperature
+from refocal.maps.chain import Chain
+from refocal.maps.steps import Focal, Temperature, without_focal_end
 
 # The number of scores held at a time.
 ENTRIES = 1 << 18
@@ -95,7 +96,7 @@ def predictions_of(chain: Chain, block: Block) -> tuple[Predictions, Array]:
 
     A temperature and a focal map at its end are computed by the engine of the block.
     """
-    first, gamma, temperature = chain.split()
+    first, gamma, temperature = without_focal_end(chain)
     if not first.steps:
         return block.predictions((gamma,), temperature, there=True)[0], block.correct_there
     if block.on_gpu:

@@ -18,8 +18,9 @@ from refocal.calibrators._words import is_guessing
 from refocal.engine import Block, Dataset
 from refocal.fitting.newton import newton_temperature
 from refocal.maps import curves as maps
+from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import log_odds
-from refocal.maps.steps import Affine, Chain, Mixture, Step, Temperature, Uniform
+from refocal.maps.steps import Affine, Mixture, Temperature, Uniform
 
 # The knots of one class, and for each power the coefficients of its pieces: see `Pieces`.
 Curve = tuple[Vector, tuple[Vector, ...]]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from refocal.errors import FormatError
-from refocal.maps.steps import Step
+from refocal.maps.chain import Step
 
 
 def step_to_dict(step: Step) -> dict[str, Any]:

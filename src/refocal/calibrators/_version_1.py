@@ -11,8 +11,9 @@ from refocal.calibrators._one_vs_rest import Curve, join_pieces, one_vs_rest
 from refocal.calibrators.binning import bins
 from refocal.calibrators.isotonic import polyline
 from refocal.calibrators.spline import spline
+from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Beta
-from refocal.maps.steps import Affine, Chain, Floor, Focal, KeepTop, Mixture, Step, Temperature, Uniform
+from refocal.maps.steps import Affine, Floor, Focal, KeepTop, Mixture, Temperature, Uniform
 
 # Probabilities below this counted as it, where they were of double precision.
 LOWEST = float(np.finfo(np.float64).eps)

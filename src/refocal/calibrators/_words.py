@@ -10,8 +10,9 @@ import numpy as np
 
 from refocal.calibrators._chart import map_chart
 from refocal.errors import FitWarning, warn
+from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Confidence, OneVsRest
-from refocal.maps.steps import Chain, Focal, Step, Temperature
+from refocal.maps.steps import Focal, Temperature
 from refocal.metrics import METRICS
 
 # Below this number of rows a warning is given.

@@ -34,7 +34,8 @@ from refocal.engine import Block, Dataset
 from refocal.engine.blocked import Keys, row_keys
 from refocal.errors import FitWarning, warn
 from refocal.fitting.newton import newton_temperature
-from refocal.maps.steps import Chain, KeepTop, Step, Temperature
+from refocal.maps.chain import Chain, Step
+from refocal.maps.steps import KeepTop, Temperature
 
 # A matrix is tried where there are at least so many rows for each of its entries.
 ROWS_PER_ENTRY = 20

@@ -7,8 +7,8 @@ import numpy as np
 from refocal._arrays import Vector
 from refocal.calibrators._logistic import fit_logistic, softplus
 from refocal.calibrators._one_vs_rest import OneVsRest, Rows
+from refocal.maps.chain import Step
 from refocal.maps.curves import Beta
-from refocal.maps.steps import Step
 
 IDENTITY = np.array([1.0, 1.0, 0.0])
 LOWER = np.array([0.0, 0.0, -np.inf])

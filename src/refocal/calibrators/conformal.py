@@ -18,7 +18,7 @@ from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._plain import number
 from refocal.engine import Block, Dataset
 from refocal.errors import FitWarning, warn
-from refocal.maps.steps import Chain
+from refocal.maps.chain import Chain
 
 SCORES = ("lac", "aps", "raps")
 

@@ -13,7 +13,8 @@ from refocal.calibrators._fitted import Fitted, predictions_of
 from refocal.engine import Dataset
 from refocal.fitting import Solution
 from refocal.fitting.newton import newton_temperature
-from refocal.maps.steps import Chain, Mixture, Temperature, Uniform
+from refocal.maps.chain import Chain
+from refocal.maps.steps import Mixture, Temperature, Uniform
 
 # A weight below this counts as 0.
 NOTHING = 1e-9

@@ -16,7 +16,8 @@ from refocal.engine import Dataset
 from refocal.errors import ParameterError
 from refocal.fitting import Solution, Surface, find
 from refocal.fitting.offset import fit_offset
-from refocal.maps.steps import Chain, Focal, Offset, Step, Temperature, Unsmooth
+from refocal.maps.chain import Chain, Step
+from refocal.maps.steps import Focal, Offset, Temperature, Unsmooth
 
 
 class _FocalFamily(HasFocalPoint, Calibrator):

@@ -20,7 +20,7 @@ from refocal.engine import Block, Dataset, Predictions
 from refocal.engine.scoring import describe
 from refocal.errors import FormatError, ParameterError, UnsupportedError
 from refocal.maps import log_softmax
-from refocal.maps.steps import Chain
+from refocal.maps.chain import Chain
 
 # The number of groups whose lines the report of a fit shows.
 SHOWN = 10

@@ -31,8 +31,8 @@ from refocal.calibrators.focal import FocalCalibration
 from refocal.engine import Block, Dataset
 from refocal.engine.scoring import describe
 from refocal.errors import LabelError, Remedy, ShapeError, UnsupportedError
+from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
-from refocal.maps.steps import Chain
 
 if TYPE_CHECKING:
     import torch

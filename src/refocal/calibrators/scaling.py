@@ -25,7 +25,8 @@ from refocal.engine import Block, Dataset
 from refocal.errors import UnsupportedError
 from refocal.fitting import Solution, Surface, find
 from refocal.fitting.solution import Status
-from refocal.maps.steps import Affine, Chain, Focal, Step, Temperature
+from refocal.maps.chain import Chain, Step
+from refocal.maps.steps import Affine, Focal, Temperature
 
 # What strength="auto" chooses from, by the out-of-fold log-loss; the first is the strongest.
 STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1)

@@ -21,7 +21,7 @@ from refocal.calibrators._version_1 import chain_of as chain_of_version_1
 from refocal.calibrators.registry import kinds
 from refocal.errors import FormatError, ParameterError
 from refocal.fitting import Solution
-from refocal.maps.steps import Chain
+from refocal.maps.chain import Chain
 
 FORMAT = "refocal-calibrator"
 VERSION = 2

@@ -26,8 +26,9 @@ from refocal.calibrators._crossfit import usable_rows
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._one_vs_rest import temperature_of
 from refocal.engine import Dataset
+from refocal.maps.chain import Chain, normalised
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_odds
-from refocal.maps.steps import Chain, Temperature, normalised
+from refocal.maps.steps import Temperature
 
 # Scores that differ by less than this, relative to their size, are ties in every precision.
 TIE = 1e-6

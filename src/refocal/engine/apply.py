@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Array, in_half, in_library_of, is_torch, namespace, on_gpu, row_blocks, to_numpy
 from refocal.engine import c_engine
-from refocal.maps.steps import BLOCK, Chain, Program
+from refocal.maps.chain import BLOCK, Chain, Program
 
 # As in apply.h.
 NOT_NUMBERS, NOT_PROBABILITIES = 1, 2

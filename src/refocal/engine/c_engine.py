@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Vector, is_torch, to_numpy
 from refocal.engine.protocol import Plan
-from refocal.maps.steps import Program
+from refocal.maps.chain import Program
 
 # Entries of a part, the unit of work of a thread. The compiled passes hold four rows at a time.
 PART = 1 << 18

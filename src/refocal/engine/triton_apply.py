@@ -13,8 +13,8 @@ from torch import Tensor
 
 from refocal.engine.triton_engine import _log1p, _log_not, _other, _top
 from refocal.maps.affine import FLOOR, KINDS
+from refocal.maps.chain import CODES, Program
 from refocal.maps.curves import FARTHEST, ROUNDINGS
-from refocal.maps.steps import CODES, Program
 
 LOWEST, FAR, MARGIN = tl.constexpr(-FLOOR), tl.constexpr(FARTHEST), tl.constexpr(ROUNDINGS)
 EPSILON, EPSILON_SINGLE = tl.constexpr(2.0**-52), tl.constexpr(2.0**-23)

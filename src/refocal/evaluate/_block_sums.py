@@ -23,7 +23,7 @@ from refocal.engine import Block
 from refocal.evaluate._group_counts import NO_GROUPS, Coded, GroupCounts
 from refocal.evaluate._look import DECISION_THRESHOLDS, decision_sums, decision_table, metrics_with_interval
 from refocal.evaluate.evaluation import ClassRow, DecisionTable
-from refocal.maps.steps import Chain
+from refocal.maps.chain import Chain
 from refocal.metrics._histogram_cells import Cells
 from refocal.metrics._inputs import Rows
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration

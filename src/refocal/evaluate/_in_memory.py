@@ -33,7 +33,7 @@ from refocal.evaluate._provenance import run_of
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow, Reliability
 from refocal.io import Predictions
 from refocal.io.multilabel import LABEL
-from refocal.maps.steps import Chain, in_row_blocks
+from refocal.maps.chain import Chain, in_row_blocks
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import base_weight, forget_resamples

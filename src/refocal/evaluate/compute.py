@@ -25,8 +25,9 @@ from refocal.evaluate._recommend import recommended
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_labels, label_methods
 from refocal.io import MultiLabelPredictions, Predictions
+from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines, OneVsRest
-from refocal.maps.steps import Affine, Chain, Floor, Focal, Temperature
+from refocal.maps.steps import Affine, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
 from refocal.metrics._inputs import check_level
 

@@ -29,10 +29,10 @@ from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset
 from refocal.fitting.newton import GAMMA_BOUNDS, MESSAGES, newton
 from refocal.fitting.solution import Solution, Status
+from refocal.maps.chain import normalised
 from refocal.maps.derivatives import derivatives_of_row
 from refocal.maps.forward import focal_gaps
 from refocal.maps.row import softmax_row
-from refocal.maps.steps import normalised
 
 # The γ to start from, beside that of least log-loss without an offset: the loss is not convex in γ.
 STARTS = (0.0, 2.0)

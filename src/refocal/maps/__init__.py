@@ -6,12 +6,13 @@ dtype of a result follow the input's; half precision is computed in float32. gam
 arrays with one value for each row. `steps` and `curves` hold what fitted calibrators are chains of.
 """
 
+from refocal.maps.chain import Chain
 from refocal.maps.derivatives import LabelDerivatives, label_derivatives
 from refocal.maps.forward import focal, focal_temperature, log_softmax
 from refocal.maps.inverse import inverse_focal
 from refocal.maps.sigmoid import asymmetric_focal, inverse_sigmoid_focal, sigmoid_focal
 from refocal.maps.smoothing import sigmoid_unsmooth, unsmooth
-from refocal.maps.steps import Chain, Focal, Offset, Temperature, Unsmooth
+from refocal.maps.steps import Focal, Offset, Temperature, Unsmooth
 
 __all__ = [
     "Chain",

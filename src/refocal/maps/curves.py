@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from refocal._arrays import Array, look_up
+from refocal.maps.chain import DOUBLE, Instruction, Step
 from refocal.maps.row import gaps, shares, softmax_row, softplus
-from refocal.maps.steps import DOUBLE, Instruction, Step
 
 # Log-odds are clipped to this distance from 0: towards masked logits a curve has no accuracy.
 FARTHEST = 1e8
@@ -50,7 +50,7 @@ class Confidence(Step):
 
     The top class stays on top: where the curve would put it below the second, the two are as probable.
 
-    >>> from refocal.maps.steps import Chain
+    >>> from refocal.maps.chain import Chain
     >>> halved = Pieces.of([[0.0]], [[[0.0, 0.0]], [[0.5, 0.5]]])
     >>> np.exp(Chain((Confidence(halved),)).log_probabilities(np.log([[0.9, 0.06, 0.04]]))).round(3)
     array([[0.75, 0.15, 0.1 ]])

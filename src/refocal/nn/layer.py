@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from refocal._arrays import SMALLEST, row_blocks
 from refocal._validation import INPUTS, check_option
-from refocal.maps.steps import Chain, Step, block_entries, is_walkable, normalised
+from refocal.maps.chain import Chain, Step, block_entries, is_walkable, normalised
 
 
 class CalibrationLayer(nn.Module):

@@ -1,0 +1,249 @@
+"""What a fitted calibrator is: a chain of steps.
+
+A step takes scores (..., C), the logarithms of probabilities up to a constant for each row, and returns scores. It is
+a frozen object of a few parameters with one body for NumPy, torch, JAX and the ONNX graph, so predictions, torch
+layers, ONNX files and JSON all come from the same chain.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import Field, dataclass, fields, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import array_api_compat
+import numpy as np
+
+from refocal._arrays import Array, as_floating, is_recorded, is_torch, namespace, on_gpu, row_blocks, without_warnings
+from refocal.errors import ParameterError
+from refocal.maps.row import gaps, normalise
+
+# Larger arrays are processed in blocks of this size, so that temporaries stay small; on a GPU of the second size.
+BLOCK, GPU_BLOCK = 1 << 18, 1 << 23
+
+# What a field of a step holds: a finite number above a bound, or finite numbers in the precision they are saved in.
+ANY: dict[str, Any] = {"above": -math.inf}
+POSITIVE: dict[str, Any] = {"above": 0.0}
+ABOVE_MINUS_1: dict[str, Any] = {"above": -1.0}
+SINGLE: dict[str, Any] = {"dtype": np.dtype(np.float32)}
+DOUBLE: dict[str, Any] = {"dtype": np.dtype(np.float64)}
+
+
+class Instruction(NamedTuple):
+    """A step in the form the C engine takes: its code and its numbers."""
+
+    code: str
+    numbers: Any
+
+
+class Program(NamedTuple):
+    """A chain in the form the C engine takes: leading steps for array functions, then steps as numbers."""
+
+    before: Chain
+    steps: Array  # (K, 3): the place in CODES, where its numbers start, how many there are
+    numbers: Array
+    n_classes: int | None  # the number of classes it requires, if any
+
+    @classmethod
+    def of(cls, before: Chain, instructions: list[Instruction]) -> Program:
+        """From the steps one by one."""
+        parts = [np.asarray(each.numbers, dtype=np.float64) for each in instructions]
+        starts = np.cumsum([0, *map(len, parts)])
+        rows = [(CODES.index(each.code), starts[i], len(parts[i])) for i, each in enumerate(instructions)]
+        for_two = any(each.code == "two classes" for each in instructions)
+        steps = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        return cls(before, steps, np.concatenate([*parts, np.zeros(1)]), 2 if for_two else None)
+
+
+# The order of the steps in engine/apply.h. Scores come first, then the focal map, then one of the last three.
+CODES = ("floor", "temperature", "affine", "offset", "focal", "confidence", "two classes", "reweight")
+STAGES = {"focal": 1, "confidence": 2, "two classes": 2, "reweight": 2}
+
+
+@dataclass(frozen=True)
+class Step(ABC):
+    """One step of a chain; a subclass is a frozen dataclass.
+
+    Its fields are numbers and arrays, which say in their metadata what they may hold, options, and further steps.
+    """
+
+    keeps_order: ClassVar[bool] = False
+    """Whether the class of the largest score stays the same in every row."""
+
+    @abstractmethod
+    def apply(self, xp: Any, scores: Array) -> Array:
+        """The scores behind this step; `xp` are the functions of their array library."""
+
+    def fits(self, n_classes: int) -> bool:
+        """Whether the parameters have the shapes and values of a step for so many classes."""
+        return True
+
+    def instruction(self, is_last: bool) -> Instruction | None:
+        """The step for the C engine; None if it is not supported."""
+        return None
+
+    def with_parameters(self, change: Callable[[Any], Any]) -> Self:
+        """The same step with every number and array changed, those of inner steps included."""
+        own = {name: change(value) for name, value in self._own()}
+        return replace(self, **own, **{name: _changed(value, change) for name, value in self._inner()})
+
+    def parameters(self) -> Iterator[tuple[str, Any]]:
+        """Names and values of all numbers and arrays, in the order in which `with_parameters` changes them."""
+        for step in self.walk():
+            yield from step._own()
+
+    def walk(self) -> Iterator[Step]:
+        """The step itself and all within it."""
+        yield self
+        for _, value in self._inner():
+            for step in value if isinstance(value, tuple) else (value,):
+                yield from step.walk()
+
+    def find(self, kind: type[Step], name: str, default: Any = None) -> Any:
+        """A parameter of the first step of that kind, this one or within it; the default if there is none."""
+        return next((getattr(step, name) for step in self.walk() if isinstance(step, kind)), default)
+
+    def check(self, n_classes: int | None = None) -> None:
+        """Refuse parameters that no fit can have found; with the number of classes, also their shapes."""
+        for step in self.walk():
+            for each in fields(step):
+                _check_field(step, each)
+            if n_classes is not None and not step.fits(n_classes):
+                expected = f"made of parameters that fit each other and {n_classes} classes"
+                shapes = ", ".join(
+                    f"{each.name} of shape {np.shape(getattr(step, each.name))}" for each in fields(step)
+                )
+                raise ParameterError("parameters", type(step).__name__, expected=expected, got=shapes)
+
+    def _own(self) -> list[tuple[str, Any]]:
+        """The fields that hold a number or an array."""
+        return [(name, value) for name, value in self._fields() if not isinstance(value, (str, Step, tuple))]
+
+    def _inner(self) -> list[tuple[str, Any]]:
+        """The fields that hold a step or a tuple of them."""
+        return [(name, value) for name, value in self._fields() if isinstance(value, (Step, tuple))]
+
+    def _fields(self) -> list[tuple[str, Any]]:
+        return [(each.name, getattr(self, each.name)) for each in fields(self)]
+
+
+def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(step.with_parameters(change) for step in value)
+    return value.with_parameters(change)
+
+
+def _check_field(step: Step, each: Field[Any]) -> None:
+    value, of = getattr(step, each.name), (each.name, type(step).__name__)
+    if "above" in each.metadata:
+        above = each.metadata["above"]
+        if not (isinstance(value, float) and above < value < math.inf):
+            domain = f" greater than {above:g}" if above > -math.inf else ""
+            raise ParameterError(*of, expected=f"a finite number{domain}", got=repr(value))
+    elif "dtype" in each.metadata and not np.all(np.isfinite(value)):
+        raise ParameterError(*of, expected="an array of finite numbers", got=f"shape {np.shape(value)}")
+
+
+@dataclass(frozen=True)
+class Chain(Step):
+    """One step after the other; an empty chain leaves the scores as they are.
+
+    >>> from refocal.maps.steps import Focal, Temperature
+    >>> chain = Chain((Temperature(2.0), Focal(1.0)))
+    >>> np.exp(chain.log_probabilities(np.array([[4.0, 2.0, 0.0]]))).round(3)
+    array([[0.784, 0.159, 0.057]])
+    """
+
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def keeps_order(self) -> bool:  # type: ignore[override]
+        """As all of its steps do."""
+        return all(step.keeps_order for step in self.steps)
+
+    def apply(self, xp: Any, scores: Array) -> Array:
+        """All steps in turn."""
+        for step in self.steps:
+            scores = step.apply(xp, scores)
+        return scores
+
+    @without_warnings
+    def scores(self, logits: Array) -> Array:
+        """The scores of checked logits, in their array library and the precision to compute in."""
+        x, _ = as_floating(logits, "X", "predict_log_proba")
+        xp, device = namespace(x), array_api_compat.device(x)
+        here = self.with_parameters(lambda value: xp.asarray(value, dtype=x.dtype, device=device))
+        return here.apply(xp, x)
+
+    def log_probabilities(self, logits: Array, row_axes: int = 1) -> Array:
+        """Log-probabilities of checked logits, of the same array kind, dtype and device; `row_axes` axes form a row."""
+        return in_row_blocks(self._log_probabilities, logits, row_axes)
+
+    def probabilities(self, logits: Array) -> Array:
+        """Their exponentials."""
+        return in_row_blocks(self._probabilities, logits)
+
+    def _probabilities(self, logits: Array) -> Array:
+        log_p = self._log_probabilities(logits)
+        return namespace(log_p).exp(log_p)
+
+    @without_warnings
+    def _log_probabilities(self, logits: Array) -> Array:
+        scores = self.scores(logits)
+        xp = namespace(scores)
+        is_floating = xp.isdtype(logits.dtype, "real floating")
+        return xp.astype(normalised(xp, scores), logits.dtype if is_floating else scores.dtype, copy=False)
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """The longest end of the chain that the C engine supports, and the chain before it."""
+        found: list[Instruction] = []
+        stage, left = 3, len(self.steps)
+        while left > 0:
+            known = self.steps[left - 1].instruction(is_last=left == len(self.steps))
+            if known is None:
+                break
+            own = STAGES.get(known.code, 0)
+            if own > stage or own == stage > 0:
+                break
+            found.insert(0, known)
+            stage, left = own, left - 1
+        return Program.of(Chain(self.steps[:left]), found)
+
+
+def in_row_blocks(function: Callable[[Array], Array], logits: Array, row_axes: int = 1) -> Array:
+    """A function applied to the rows of logits, block by block if they are many and in memory.
+
+    `row_axes` is the number of axes of a row. Only the result and one block's temporaries are held.
+    """
+    entries = block_entries(logits)
+    if not is_walkable(logits) or math.prod(logits.shape) <= entries:
+        return function(logits)
+    rows = logits.reshape(-1, *logits.shape[-row_axes:])
+    found: Array = None
+    for some in row_blocks(len(rows), math.prod(rows.shape[1:]), entries=entries):
+        part = function(rows[some])
+        if found is None:
+            found = part.new_empty(rows.shape) if is_torch(part) else np.empty(rows.shape, part.dtype)
+        found[some] = part
+    return found.reshape(logits.shape)
+
+
+def block_entries(logits: Array) -> int:
+    """How many numbers a block has."""
+    return GPU_BLOCK if on_gpu(logits) else BLOCK
+
+
+def is_walkable(logits: Array) -> bool:
+    """Whether rows can be processed block by block: NumPy arrays or tensors, without gradients or tracing."""
+    if not is_torch(logits):
+        return isinstance(logits, np.ndarray)
+    return not is_recorded(logits) and (logits.device.type == "cpu" or on_gpu(logits))
+
+
+def normalised(xp: Any, scores: Array) -> Array:
+    """Log-probabilities from scores."""
+    return normalise(xp, *gaps(xp, scores, 1.0))

@@ -338,8 +338,12 @@ def test_the_command_line_fits_and_applies_group_calibration(tmp_path, capsys):
     how = ["--probability-column", "p"]
     assert run(["fit", str(file), *how, "--groups", "region", "-o", str(calibrator)]) == 0
     assert run(["apply", str(calibrator), str(file), *how, "-o", str(output)]) == 0
-    assert np.array_equal(np.load(output)["p"], load(calibrator).predict_proba(p, groups=region)[:, 1])
-    capsys.readouterr()
+    expected = load(calibrator).predict_proba(p, groups=region)[:, 1]
+    assert np.array_equal(np.load(output)["p"], expected)
+    assert run(["apply", str(calibrator), str(file), *how, "--groups", "region", "-o", str(output)]) == 0
+    assert np.array_equal(np.load(output)["p"], expected)
+    assert run(["apply", str(calibrator), str(file), *how, "--groups", "label", "-o", str(output)]) == 2
+    assert "--groups must be those of the calibrator: region. Got label instead." in capsys.readouterr().err
     assert run(["fit", str(file), *how, "--groups", "region", "-m", "ts", "-o", str(calibrator)]) == 2
     assert "--groups requires the method group" in capsys.readouterr().err
     assert run(["fit", str(file), *how, "-m", "group", "-o", str(calibrator)]) == 2

@@ -118,7 +118,7 @@ WRONG = [
     ("fit val.npz --class-weight 1,2", 2, "--class-weight must be of shape (4,), one factor for each class"),
     ("fit val.npz -m beta --class-weight fit", 2, "--class-weight must be left out: this method has no such option"),
     ("fit val.npz --tolerance much", 2, "--tolerance"),
-    ("fit", 2, "Missing argument"),
+    ("fit", 2, "Missing argument 'validation'. See refocal fit --help."),
     ("fit val.npz --frobnicate", 2, "--frobnicate"),
     ("frobnicate", 2, "frobnicate"),
     ("compare val.npz test.npz -m magic", 2, "'methods' must be one of"),

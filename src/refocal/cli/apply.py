@@ -63,7 +63,7 @@ def write_answers(
     if output.suffix.lower() in SEPARATORS:
         names = list(class_names or (f"class_{i}" for i in range(p.shape[1] if p.ndim == 2 else 2)))
         last = {} if labels is None or "label" in others else {"label": labels}
-        _write_table(output, {**others, **text_columns(found, names), **last})
+        write_table(output, {**others, **text_columns(found, names), **last})
         return
     with replace_atomically(output) as part, part.open("wb") as file:
         if output.suffix.lower() == ".npy":
@@ -71,6 +71,14 @@ def write_answers(
         else:
             arrays: dict[str, Any] = {"p" if p.ndim == 1 else "probabilities": p, **found.further}
             np.savez(file, **arrays if labels is None else {**arrays, "labels": np.asarray(labels)})
+
+
+def write_table(output: Path, columns: Mapping[str, Any]) -> None:
+    """Columns as text, with the digits that give the same numbers again; whole or not at all."""
+    with replace_atomically(output) as part, part.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, delimiter=SEPARATORS[output.suffix.lower()], lineterminator="\n")
+        table.writerow(columns)
+        table.writerows([str(value) for value in row] for row in zip(*columns.values(), strict=True))
 
 
 def other_columns(file: Path, taken: Sequence[str], n_rows: int) -> dict[str, list[str]]:
@@ -82,11 +90,3 @@ def other_columns(file: Path, taken: Sequence[str], n_rows: int) -> dict[str, li
     if len(rows) != n_rows:
         return {}
     return {name: [row[i] for row in rows] for i, name in enumerate(names) if name not in taken}
-
-
-def _write_table(output: Path, columns: Mapping[str, Any]) -> None:
-    """Columns with the digits that give the same numbers again."""
-    with replace_atomically(output) as part, part.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file, delimiter=SEPARATORS[output.suffix.lower()], lineterminator="\n")
-        table.writerow(columns)
-        table.writerows([str(value) for value in row] for row in zip(*columns.values(), strict=True))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from refocal.cli import options
 from refocal.cli.options import WeightedOptions
@@ -16,46 +16,36 @@ from refocal.cli.run import UsageError
 if TYPE_CHECKING:
     from refocal._arrays import Vector
     from refocal.decide import DecisionReport
-    from refocal.io import Predictions
 
 ABSTAINED = "abstain"
 
 
 def decide(
-    file: Annotated[Path, typer.Argument(help="Predictions, with or without labels: as compare reads them.")],
+    file: Annotated[Path, Argument(help="Predictions, with or without labels: as compare reads them.")],
     *,
-    calibrator: Annotated[
-        Path | None, typer.Option("--calibrator", help="Written by refocal fit; its probabilities are used.")
-    ] = None,
-    false_positive: Annotated[
-        float | None, typer.Option("--false-positive", help="Two classes: the cost of a false alarm.")
-    ] = None,
-    false_negative: Annotated[
-        float | None, typer.Option("--false-negative", help="Two classes: the cost of a missed positive.")
-    ] = None,
+    calibrator: Annotated[Path | None, Option(help="Written by refocal fit; its probabilities are used.")] = None,
+    false_positive: Annotated[float | None, Option(help="Two classes: the cost of a false alarm.")] = None,
+    false_negative: Annotated[float | None, Option(help="Two classes: the cost of a missed positive.")] = None,
     costs: Annotated[
         str | None,
-        typer.Option(
-            "--costs",
+        Option(
             metavar="TABLE",
             help="A row for each class and a column for each action: '0,1;5,0', or a .csv file of numbers.",
         ),
     ] = None,
-    abstain: Annotated[float | None, typer.Option("--abstain", help="Cost of leaving a row undecided.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the decisions here, .csv.")] = None,
+    abstain: Annotated[float | None, Option(help="Cost of leaving a row undecided.")] = None,
+    output: Annotated[Path | None, Option("-o", "--output", help="Write the decisions here, .csv.")] = None,
     scores: WeightedOptions,
     json: options.Json = False,
 ) -> None:
     """Take the action of least expected cost for each row, and measure the cost if labels are known."""
-    from refocal import load
+    from refocal.cli.apply import write_table
     from refocal.decide import abstention_interval, best_actions, evaluate_decisions, optimal_threshold
 
     if output is not None:
         options.check_output(output, (".csv",))
     table = _table(costs, false_positive, false_negative)
-    if calibrator is not None:
-        options.check_calibrator_file(calibrator)
-    fitted = None if calibrator is None else load(calibrator)
+    fitted = None if calibrator is None else options.load_calibrator(calibrator)
     rows, known = options.read_with_or_without_labels(file, options.with_groups_of(scores.arguments(), fitted))
     with options.about(file):
         p = {"uncalibrated": options.probabilities_of(rows)}
@@ -74,12 +64,15 @@ def decide(
         if abstain is not None:
             said["abstain_between"] = list(abstention_interval(table, abstain))
     if output is not None:
-        _write(output, rows, decisions.action, decisions.expected_cost, known)
+        names = [rows.name_of(i) if i < rows.n_classes else str(i) for i in range(table.shape[1])] + [ABSTAINED]
+        columns = {"decision": [names[i] for i in decisions.action], "expected_cost": decisions.expected_cost}
+        labels = {"label": [rows.name_of(int(label)) for label in rows.labels]} if known else {}
+        write_table(output, columns | labels)
         said["output"] = str(output)
     if json:
-        print_json(said | {"reports": {name: _plain(report) for name, report in reports.items()}})
-        return
-    _print(said, reports)
+        print_json(said | {"reports": {name: asdict(report) for name, report in reports.items()}})
+    else:
+        _print(said, reports)
 
 
 def _table(costs: str | None, false_positive: float | None, false_negative: float | None) -> Vector:
@@ -103,25 +96,6 @@ def _table(costs: str | None, false_positive: float | None, false_negative: floa
     if len({len(row) for row in found}) != 1:
         raise UsageError("--costs must have as many numbers in each row.")
     return np.array(found)
-
-
-def _write(output: Path, rows: Predictions, actions: Any, expected: Any, known: bool) -> None:
-    from refocal._files import replace_atomically
-
-    def name(action: int) -> str:
-        return ABSTAINED if action < 0 else rows.name_of(action) if action < rows.n_classes else str(action)
-
-    with replace_atomically(output) as part, part.open("w", encoding="utf-8", newline="") as opened:
-        table = csv.writer(opened, lineterminator="\n")
-        table.writerow(["decision", "expected_cost", *(["label"] if known else [])])
-        for i, (action, cost) in enumerate(zip(actions.tolist(), expected.tolist(), strict=True)):
-            table.writerow([name(action), cost, *([rows.name_of(int(rows.labels[i]))] if known else [])])
-
-
-def _plain(report: DecisionReport) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(report)
 
 
 def _print(said: dict[str, Any], reports: dict[str, DecisionReport]) -> None:

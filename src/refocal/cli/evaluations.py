@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
 from refocal.cli import large, options, sharing
 from refocal.cli.options import ONLY_HTML, BlockOptions, RowOptions, Source
-from refocal.cli.printing import out, print_json, print_left_out, print_table, progress
+from refocal.cli.printing import left_out, out, print_json, print_table, progress, say
 from refocal.cli.run import UsageError
 from refocal.cli.sharing import REQUIREMENT_FAILED, SharingOptions
 
@@ -20,20 +20,20 @@ DEMO_METHODS = ("auto", "ts", "focal", "fts", "fts-nll")
 
 Methods = Annotated[
     list[str] | None,
-    typer.Option("--method", "--methods", "-m", help=f"Several with commas, by default the usual ones, 'all' for "
+    Option("--method", "--methods", "-m", help=f"Several with commas, by default the usual ones, 'all' for "
                  f"every one: {options.METHOD_NAMES}.", autocompletion=options.complete_method),
 ]  # fmt: skip
-Report = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here as well.")]
-EvaluationFile = Annotated[Path | None, typer.Option("-o", "--output", help="Write the evaluation here, as JSON.")]
-Resamples = Annotated[int, typer.Option("--resamples", min=1, help="Resamples of the bootstrap.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap and of splits.")]
+Report = Annotated[Path | None, Option(help="Write the HTML report here as well.")]
+EvaluationFile = Annotated[Path | None, Option("-o", "--output", help="Write the evaluation here, as JSON.")]
+Resamples = Annotated[int, Option(min=1, help="Resamples of the bootstrap.")]
+Seed = Annotated[int, Option(min=0, help="Seed of the bootstrap and of splits.")]
 
 
 def demo(
     sample: Annotated[
-        str, typer.Option(help="cifar100-focal7, cifar10-focal3 or cifar10-cross-entropy.")
+        str, Option(help="cifar100-focal7, cifar10-focal3 or cifar10-cross-entropy.")
     ] = "cifar100-focal7",
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the report.")] = Path("report.html"),
+    output: Annotated[Path, Option("-o", "--output", help="Where to write the report.")] = Path("report.html"),
     resamples: Resamples = 500,
     seed: Seed = 0,
     json: options.Json = False,
@@ -53,7 +53,7 @@ def demo(
 def evaluate(
     test: Source,
     calibrators: Annotated[
-        list[Path] | None, typer.Argument(help="Written by refocal fit; without any, the model alone.")
+        list[Path] | None, Argument(help="Written by refocal fit; without any, the model alone.")
     ] = None,
     *,
     output: EvaluationFile = None,
@@ -61,10 +61,9 @@ def evaluate(
     shared: SharingOptions,
     rows: RowOptions,
     resamples: Annotated[
-        int | None,
-        typer.Option("--resamples", min=1, help="Resamples of the bootstrap, by default 500; in memory only."),
+        int | None, Option(min=1, help="Resamples of the bootstrap, by default 500; in memory only.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the bootstrap; in memory only.")] = None,
+    seed: Annotated[int | None, Option(min=0, help="Seed of the bootstrap; in memory only.")] = None,
     blocks: BlockOptions,
     json: options.Json = False,
 ) -> None:
@@ -81,42 +80,36 @@ def evaluate(
         "n_resamples": resamples,
         "seed": seed,
     }
-    left_out = (0, 0)
+    lines = []
     with progress("reading", quiet=json) as update, options.about(test):
         if large.is_large(test, blocks, reading, suits=resamples is None and seed is None):
             with large.open_rows(test, "measuring", update, blocks, reading) as opened:
                 found = measure(opened, fitted, **asked)
-                left_out = opened.n_skipped, len(opened.bad_parts)
+                lines = left_out(opened.n_skipped, len(opened.bad_parts))
         else:
             read = options.read_file(Path(test), **reading)
             if not rows.multi_label:  # whose labels are known by their names
                 # In the order of the columns that the first was fitted on; a calibrator of another order is refused.
                 read = read.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
             found = measure(read, fitted, progress=update, **asked)
-    sharing.finish(found, output, report, json, shared)
-    if not json:
-        print_left_out(*left_out)
-    sharing.leave_by_requirements([found], shared, json)
+    sharing.finish(found, output, report, json, shared, *lines)
 
 
 def _loaded(files: list[Path]) -> dict[str, Any]:
     """Calibrators by the names of their files."""
-    from refocal import load
-
     fitted: dict[str, Any] = {}
     for file in files:
-        options.check_calibrator_file(file)
         if file.stem in fitted or file.stem == "none":
             raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
-        fitted[file.stem] = load(file)
+        fitted[file.stem] = options.load_calibrator(file)
     return fitted
 
 
 def compare(
     validation: Annotated[
-        Path, typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt")
+        Path, Argument(help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt")
     ],
-    test: Annotated[Path | None, typer.Argument(help="Without it, half of the rows are held out for testing.")] = None,
+    test: Annotated[Path | None, Argument(help="Without it, half of the rows are held out for testing.")] = None,
     *,
     methods: Methods = None,
     output: EvaluationFile = None,
@@ -133,22 +126,20 @@ def compare(
     sharing.check_outputs(output, report, shared)
     reading = rows.arguments()
     found = _compared(validation, test, methods, shared.title, resamples, seed, json, reading)
-    sharing.finish(found, output, report, json, shared)
-    if not json and found.chosen != "none":
-        if found.chosen not in GROUPED:
-            reading.pop("groups", None)
-        more = options.as_given(**reading)
-        out().print(f"Next: refocal fit {validation} --method {found.chosen}{more} -o calibrator.json", soft_wrap=True)
-    sharing.leave_by_requirements([found], shared, json)
+    if found.chosen not in GROUPED:
+        reading.pop("groups", None)
+    more = options.as_given(**reading)
+    next_ = f"Next: refocal fit {validation} --method {found.chosen}{more} -o calibrator.json"
+    sharing.finish(found, output, report, json, shared, *([] if found.chosen == "none" else [next_]))
 
 
 def report(
     sources: Annotated[
         list[Path],
-        typer.Argument(help="An evaluation (.json) or several, side by side; or the validation and the test rows."),
+        Argument(help="An evaluation (.json) or several, side by side; or the validation and the test rows."),
     ],
     *,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")] = Path("report.html"),
+    output: Annotated[Path, Option("-o", "--output", help="Where to write it.")] = Path("report.html"),
     shared: SharingOptions,
     methods: Methods = None,
     rows: RowOptions,
@@ -172,16 +163,16 @@ def report(
     if json:
         print_json({"output": str(output)})
     else:
-        out().print(f"Wrote {output}.")
+        say(f"Wrote {output}.")
     sharing.leave_by_requirements(found, shared, json)
 
 
 def diff(
-    old: Annotated[Path, typer.Argument(help="An evaluation (.json) made by compare or evaluate with -o.")],
-    new: Annotated[Path, typer.Argument(help="Another one, of a later date or another model.")],
+    old: Annotated[Path, Argument(help="An evaluation (.json) made by compare or evaluate with -o.")],
+    new: Annotated[Path, Argument(help="Another one, of a later date or another model.")],
     fail_if_worse: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--fail-if-worse",
             help=f"Exit code {REQUIREMENT_FAILED} if the method shown in detail is significantly worse.",
         ),
@@ -204,12 +195,13 @@ def diff(
             low, high = (f"{metric.scale * end:+.{2 if metric.unit else 4}f}" for end in (change.low, change.high))
             numbers = (metric.text(change.old), metric.text(change.new), f"{low} – {high}".replace("-", "−"))
             rows.append((change.method, metric.heading, *numbers, change.verdict))
-        console = out()
-        print_table(console, ("method", "measure", "old", "new", "difference", "verdict"), rows, ("difference",))
-        console.print(f"Shown in detail: {first.chosen} in {old.name}, {second.chosen} in {new.name}.", markup=False)
-        console.print("Differences are new less old with 95 % intervals, for test rows that are independent.")
+        print_table(out(), ("method", "measure", "old", "new", "difference", "verdict"), rows, ("difference",))
+        say(
+            f"Shown in detail: {first.chosen} in {old.name}, {second.chosen} in {new.name}.",
+            "Differences are new less old with 95 % intervals, for test rows that are independent.",
+        )
     if fail_if_worse and any(change.method == CHOSEN and change.verdict == "worse" for change in changes):
-        raise typer.Exit(REQUIREMENT_FAILED)
+        raise Exit(REQUIREMENT_FAILED)
 
 
 def _compared(

@@ -7,16 +7,16 @@ import webbrowser
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from refocal.cli import options
-from refocal.cli.printing import out, print_json
+from refocal.cli.printing import print_json, say
 
 
 def explore(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it.")] = Path("explore.html"),
+    output: Annotated[Path, Option("-o", "--output", help="Where to write it.")] = Path("explore.html"),
     show: Annotated[
-        bool | None, typer.Option("--open/--no-open", help="Open it in a browser; default: only in a terminal.")
+        bool | None, Option("--open/--no-open", help="Open it in a browser; default: only in a terminal.")
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -28,6 +28,6 @@ def explore(
     if json:
         print_json({"output": str(output)})
     else:
-        out().print(f"Wrote {output}.")
+        say(f"Wrote {output}.")
     if (sys.stdout.isatty() and not json) if show is None else show:
         webbrowser.open(output.resolve().as_uri())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refocal.cli.options import BlockOptions, check_output
-from refocal.cli.printing import out, print_json
 from refocal.cli.run import FileProblem, Stopped, UsageError, explained
 from refocal.errors import RefocalError
 
@@ -124,19 +123,16 @@ def apply_to_data_set(
     update: Update,
     blocks: BlockOptions,
     reading: Mapping[str, Any],
-    *,
-    json: bool,
-) -> None:
-    """`refocal apply` for rows in blocks: a folder of Parquet files, or one table."""
+) -> tuple[dict[str, Any], list[str]]:
+    """`refocal apply` for rows in blocks, into a folder of Parquet files or one table; returns what is to be said."""
     from refocal.calibrators._answers import further_names, what_is_written
     from refocal.io import apply
     from refocal.io.addresses import TABLES
 
     is_folder = output.is_dir() or not output.suffix
     if output.is_file() if is_folder else output.suffix.lower() not in TABLES:
-        endings = ", ".join(TABLES)
         raise UsageError(f"{output}: the probabilities of a data set are a folder of Parquet files or one table "
-                         f"({endings}); name a folder or such a file with -o.")  # fmt: skip
+                         f"({', '.join(TABLES)}); name a folder or such a file with -o.")  # fmt: skip
     if not is_folder:
         check_output(output, TABLES)
     start, files = time.monotonic(), 0
@@ -147,10 +143,10 @@ def apply_to_data_set(
         rate = n_rows / max(time.monotonic() - start, 1e-9)
         update(done, total, f"applying: {n_rows:,} rows, {rate / 1e6:.2f} million rows/s")
 
-    more = {**reading, **_skipping(blocks)}
     try:
         with _client(blocks) as client:
-            written = apply(calibrator, place, output, client=client, progress=tell, **more)
+            options = {**reading, **_skipping(blocks)}
+            written = apply(calibrator, place, output, client=client, progress=tell, **options)
     except (KeyboardInterrupt, RefocalError, OSError) as error:
         if not is_folder or files == 0:
             raise
@@ -158,30 +154,23 @@ def apply_to_data_set(
         if isinstance(error, KeyboardInterrupt):
             raise Stopped(f"stopped; {so_far}") from error
         raise FileProblem(f"{explained(error)} {so_far}") from error
-    report = {
+    problems = [each.problem for each in written if each.problem is not None]
+    said = {
         "output": str(output),
         "rows": sum(each.n_rows for each in written),
         "classes": calibrator.n_features_in_,
         "rows_skipped": sum(each.n_skipped for each in written),
-        "files": sum(each.problem is None for each in written),
-        "files_skipped": sum(each.problem is not None for each in written),
+        "files": len(written) - len(problems),
+        "files_skipped": len(problems),
         "files_there_before": sum(each.was_there for each in written),
     }
-    if json:
-        print_json(report)
-        return
-    there = f", {report['files_there_before']} of them there before" if report["files_there_before"] else ""
-    unused = report["rows_skipped"]
-    bad = f" Rows that cannot be used, with NaN or left out: {unused:,}." if unused else ""
-    shape = f"{report['rows']:,} rows and {report['classes']:,} classes"
-    parts = "" if output.is_file() else f" in {report['files']:,} files{there}"
+    there = f", {said['files_there_before']} of them there before" if said["files_there_before"] else ""
+    parts = "" if output.is_file() else f" in {said['files']:,} files{there}"
+    unused = (
+        f" Rows that cannot be used, with NaN or left out: {said['rows_skipped']:,}." if said["rows_skipped"] else ""
+    )
     what = what_is_written(further_names(calibrator))
-    out().print(f"Wrote {output}: {what} of {shape}{parts}.{bad}")
-    tell_of_bad_parts([each.problem for each in written if each.problem is not None])
-
-
-def tell_of_bad_parts(problems: Sequence[str]) -> None:
-    """Name the files that were left out, the first few in words."""
+    lines = [f"Wrote {output}: {what} of {said['rows']:,} rows and {said['classes']:,} classes{parts}.{unused}"]
     if problems:
-        out().print(f"Left out {len(problems):,} files: {' '.join(problems[:3])}{' …' if len(problems) > 3 else ''}",
-                    markup=False)  # fmt: skip
+        lines.append(f"Left out {len(problems):,} files: {' '.join(problems[:3])}{' …' if len(problems) > 3 else ''}")
+    return said, lines

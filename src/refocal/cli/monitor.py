@@ -6,11 +6,11 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
 from refocal.cli import options
 from refocal.cli.options import ScoreOptions
-from refocal.cli.printing import out, print_json, print_table
+from refocal.cli.printing import out, print_json, print_table, say
 from refocal.cli.run import FileProblem, UsageError
 from refocal.errors import InputWarning
 
@@ -20,75 +20,66 @@ if TYPE_CHECKING:
 
 ALARM = 3
 SHOWN = 10
+SHOWN_COLUMNS = ("period", "rows", "mean p %", "rate %", "interval", "log-loss", "ECE %")
 
 
 def monitor(
     batches: Annotated[
-        list[Path] | None, typer.Argument(help="Predictions, with their labels or ids: files as compare reads them.")
+        list[Path] | None, Argument(help="Predictions, with their labels or ids: files as compare reads them.")
     ] = None,
     *,
-    state: Annotated[Path, typer.Option("--state", help="State file of the monitor.")] = Path("monitor.json"),
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write a page of the history here.")] = None,
+    state: Annotated[Path, Option(help="State file of the monitor.")] = Path("monitor.json"),
+    output: Annotated[Path | None, Option("-o", "--output", help="Write a page of the history here.")] = None,
     period: Annotated[
-        str | None,
-        typer.Option("--period", help="Period of the batches, such as 2026-05-01; default: the file name."),
+        str | None, Option(help="Period of the batches, such as 2026-05-01; default: the file name.")
     ] = None,
-    ids: Annotated[
-        str | None, typer.Option("--ids", metavar="NAME", help="Column with ids, for labels that arrive later.")
-    ] = None,
-    outcomes: Annotated[
-        list[Path] | None,
-        typer.Option("--outcomes", help="A file with ids and labels of earlier predictions."),
-    ] = None,
-    merge: Annotated[list[Path] | None, typer.Option("--merge", help="Add the state of another monitor.")] = None,
-    calibrator: Annotated[
-        Path | None, typer.Option("--calibrator", help="Written by refocal fit; applied first, as in production.")
-    ] = None,
+    ids: Annotated[str | None, Option(metavar="NAME", help="Column with ids, for labels that arrive later.")] = None,
+    outcomes: Annotated[list[Path] | None, Option(help="A file with ids and labels of earlier predictions.")] = None,
+    merge: Annotated[list[Path] | None, Option(help="Add the state of another monitor.")] = None,
+    calibrator: Annotated[Path | None, Option(help="Written by refocal fit; applied first, as in production.")] = None,
     alpha: Annotated[
-        float | None, typer.Option("--alpha", help="For a new state: the probability of a false alarm; default 0.05.")
+        float | None, Option(help="For a new state: the probability of a false alarm; default 0.05.")
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Start over after recalibration; predictions without labels are kept.")
+        bool, Option("--restart", help="Start over after recalibration; predictions without labels are kept.")
     ] = False,
     fail_if_alarm: Annotated[
-        bool, typer.Option("--fail-if-alarm", help=f"Exit code {ALARM} if the advice is to recalibrate.")
+        bool, Option("--fail-if-alarm", help=f"Exit code {ALARM} if the advice is to recalibrate.")
     ] = False,
     scores: ScoreOptions,
     json: options.Json = False,
 ) -> None:
     """Watch calibration in production: add batches, join late labels, and say whether to recalibrate."""
-    from refocal import load
-    from refocal.report.monitor_page import write_monitor_page
+    from refocal.report.monitor_page import periods_table, write_monitor_page
 
     options.check_output(state, options.ONLY_JSON)
     if output is not None:
         options.check_output(output, options.ONLY_HTML)
-    reading = scores.arguments()
-    fitted = None
-    if calibrator is not None:
-        options.check_calibrator_file(calibrator)
-        fitted = load(calibrator)
-    reading = options.with_groups_of(reading, fitted)
+    fitted = None if calibrator is None else options.load_calibrator(calibrator)
+    reading = options.with_groups_of(scores.arguments(), fitted)
     watched = _opened(state, alpha, merge or [])
     if restart:
         watched.restart()
     notes = [_add(watched, file, period or file.stem, ids, fitted, reading) for file in batches or []]
     notes += [_join(watched, file, ids, scores.labels) for file in outcomes or []]
     watched.save(state)
-    advice = watched.advice()
-    if output is not None and watched.history():
+    advice, history = watched.advice(), watched.history()
+    if output is not None and history:
         write_monitor_page(watched, output, title=state.stem)
     if json:
         print_json({"advice": advice._asdict(), "e_value": watched.e_value, "alarm": watched.alarm,
                     "waiting": watched.n_waiting, "notes": notes, "state": str(state)})  # fmt: skip
     else:
-        _print(watched, notes)
-        has_page = output is not None and bool(watched.history())
-        out().print(f"Wrote {state}{f' and {output}' if has_page else ''}.")
-        if output is not None and not has_page:
-            out().print(f"No {output} yet: a page needs rows with labels.", markup=False)
+        say(*notes)
+        if history:
+            table = periods_table(history[-SHOWN:])
+            print_table(out(), SHOWN_COLUMNS, [[row[name] for name in SHOWN_COLUMNS] for row in table])
+        waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
+        say(*waiting, advice.reason, f"Wrote {state}{f' and {output}' if output and history else ''}.")
+        if output is not None and not history:
+            say(f"No {output} yet: a page needs rows with labels.")
     if fail_if_alarm and advice.action == "recalibrate":
-        raise typer.Exit(ALARM)
+        raise Exit(ALARM)
 
 
 def _opened(state: Path, alpha: float | None, merge: list[Path]) -> CalibrationMonitor:
@@ -132,19 +123,11 @@ def _add(
     with options.about(file):
         p = options.probabilities_of(rows, fitted)
         if known:
-            again = (
-                f", which had {before:,} already; the same rows again count twice"
-                if (before := _rows_of(watched, period))
-                else ""
-            )
+            before = sum(each.n for each in watched.history() if each.first == each.last == period)
+            again = f", which had {before:,} already; the same rows again count twice" if before else ""
             return f"{file}: {watched.update(p, rows.labels, period=period):,} rows counted in {period}{again}."
         watched.update(p, ids=np.asarray(open_contents(file).get(str(ids))), period=period)
         return f"{file}: {len(p):,} rows wait for labels in {period}."
-
-
-def _rows_of(watched: CalibrationMonitor, period: str) -> int:
-    """How many labelled rows a period has: the same file again would count twice."""
-    return sum(each.n for each in watched.history() if each.first == each.last == period)
 
 
 def _join(watched: CalibrationMonitor, file: Path, ids: str | None, labels: str | None) -> str:
@@ -154,42 +137,15 @@ def _join(watched: CalibrationMonitor, file: Path, ids: str | None, labels: str 
     from refocal.io._formats import open_contents
 
     contents = open_contents(file)
-    names = {
-        "ids": ids or "id",
-        "labels": labels or next((n for n in ("label", "labels") if n in contents.names), "label"),
-    }
-    missing = next((name for name in names.values() if name not in contents.names), None)
-    if missing is not None:
-        option = "--ids" if missing == names["ids"] else "--labels"
-        raise FileProblem(f"{file}: no column {missing!r}; name it with {option}. It has {', '.join(contents.names)}.")
-    given, true = (np.asarray(contents.get(name)) for name in names.values())
+    found = labels or next((name for name in ("label", "labels") if name in contents.names), "label")
+    columns = {"--ids": ids or "id", "--labels": found}
+    for option, name in columns.items():
+        if name not in contents.names:
+            known = ", ".join(contents.names)
+            raise FileProblem(f"{file}: no column {name!r}; name it with {option}. It has {known}.")
+    given, true = (np.asarray(contents.get(name)) for name in columns.values())
     with options.about(file), warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)
-        found = watched.add_labels(given, true)
-    left = f"; {len(given) - found:,} ids match no waiting prediction" if found < len(given) else ""
-    return f"{file}: {found:,} labels matched with predictions{left}."
-
-
-def _print(watched: CalibrationMonitor, notes: list[str]) -> None:
-    console = out()
-    for note in notes:
-        console.print(note, markup=False)
-    history = watched.history()[-SHOWN:]
-    if history:
-        heads = ("period", "rows", "mean p %", "rate %", "interval", "log-loss", "ECE %")
-        rows = [
-            (
-                each.first if each.first == each.last else f"{each.first} to {each.last}",
-                f"{each.n:,}",
-                f"{100 * each.mean_p:.2f}",
-                f"{100 * each.rate.value:.2f}",
-                f"{100 * each.rate.low:.2f} – {100 * each.rate.high:.2f}",
-                f"{each.log_loss:.4f}",
-                f"{100 * each.ece:.2f}",
-            )
-            for each in history
-        ]
-        print_table(console, heads, rows)
-    if watched.n_waiting:
-        console.print(f"{watched.n_waiting:,} rows wait for labels.")
-    console.print(watched.advice().reason, markup=False)
+        matched = watched.add_labels(given, true)
+    left = f"; {len(given) - matched:,} ids match no waiting prediction" if matched < len(given) else ""
+    return f"{file}: {matched:,} labels matched with predictions{left}."

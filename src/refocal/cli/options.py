@@ -12,7 +12,7 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import typer
+from typer import Argument, Option
 
 from refocal.cli.run import FileProblem, UsageError, explained
 from refocal.errors import InputError, InputWarning, ParameterError
@@ -29,27 +29,35 @@ METHOD_NAMES = (
 )
 
 
+Json = Annotated[bool, Option("--json", help="Print JSON.")]
+Groups = Annotated[list[str] | None, Option(metavar="NAME", help="Column with groups to measure separately.")]
+Source = Annotated[
+    str,
+    Argument(help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt; or larger than "
+             "memory: a folder or pattern of Parquet files, an address such as s3://…, Zarr, a large .npy."),
+]  # fmt: skip
+
+
 @dataclass(frozen=True)
 class ColumnOptions:
     """Which columns or arrays of a file are read."""
 
     probability_column: Annotated[
         str | None,
-        typer.Option(
-            "--probability-column",
+        Option(
             metavar="NAME",
             help="Two classes: column or array with the probability of the positive class; implies --probabilities.",
         ),
     ] = None
     values: Annotated[
         str | None,
-        typer.Option("--values", metavar="NAME", help="Array with the logits, or columns: 'logit_*' or cat,dog,…"),
+        Option(metavar="NAME", help="Array with the logits, or columns: 'logit_*' or cat,dog,…"),
     ] = None
-    labels: Annotated[
-        str | None, typer.Option("--labels", metavar="NAME", help="Array or column with the labels, or a .npy file.")
-    ] = None
+    labels: Annotated[str | None, Option(metavar="NAME", help="Array or column with the labels, or a .npy file.")] = (
+        None
+    )
     renormalise: Annotated[
-        bool, typer.Option("--renormalise", help="Divide rows of rounded probabilities by their sums.")
+        bool, Option("--renormalise", help="Divide rows of rounded probabilities by their sums.")
     ] = False
 
 
@@ -57,17 +65,15 @@ class ColumnOptions:
 class ScoreOptions(ColumnOptions):
     """How the scores and labels of a file are read."""
 
-    probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="The scores are probabilities, not logits.")
-    ] = False
+    probabilities: Annotated[bool, Option("--probabilities", help="The scores are probabilities, not logits.")] = False
     positive_label: Annotated[
         str | None,
-        typer.Option("--positive-label", metavar="LABEL", help="Two classes: the label of the positive class."),
+        Option(metavar="LABEL", help="Two classes: the label of the positive class."),
     ] = None
-    first_label: Annotated[int, typer.Option("--first-label", help="The first label: 1 if labels start at 1.")] = 0
+    first_label: Annotated[int, Option(help="The first label: 1 if labels start at 1.")] = 0
     ignore_index: Annotated[
         int | None,
-        typer.Option("--ignore-index", metavar="LABEL", help="Rows with this label are left out, such as 255."),
+        Option(metavar="LABEL", help="Rows with this label are left out, such as 255."),
     ] = None
 
     def arguments(self) -> dict[str, Any]:
@@ -88,22 +94,17 @@ class ScoreOptions(ColumnOptions):
 class WeightedOptions(ScoreOptions):
     """The same, with weights and rows that have no label."""
 
-    weights: Annotated[
-        str | None, typer.Option("--weights", metavar="NAME", help="Array or column with the weights.")
-    ] = None
+    weights: Annotated[str | None, Option(metavar="NAME", help="Array or column with the weights.")] = None
 
 
 @dataclass(frozen=True)
 class RowOptions(WeightedOptions):
     """The same, with all that a fit or a comparison can do with rows."""
 
-    groups: Annotated[
-        list[str] | None,
-        typer.Option("--groups", metavar="NAME", help="Column with groups to measure separately."),
-    ] = None
+    groups: Groups = None
     multi_label: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--multi-label",
             help="Several labels per row: columns score_cat and label_cat, …, or arrays log_odds and labels with one "
             "column per label. Names of methods may end in -per-label.",
@@ -117,16 +118,14 @@ class BlockOptions:
 
     scheduler: Annotated[
         str | None,
-        typer.Option(
-            "--scheduler", metavar="ADDRESS", help="Use the Dask cluster at this address, such as tcp://host:8786."
-        ),
+        Option(metavar="ADDRESS", help="Use the Dask cluster at this address, such as tcp://host:8786."),
     ] = None
     skip_bad_rows: Annotated[
-        bool, typer.Option("--skip-bad-rows", help="Leave out rows that cannot be used, and count them.")
+        bool, Option("--skip-bad-rows", help="Leave out rows that cannot be used, and count them.")
     ] = False
     skip_bad_parts: Annotated[
         bool,
-        typer.Option("--skip-bad-parts", help="Leave out files of a data set that cannot be read, and count them."),
+        Option("--skip-bad-parts", help="Leave out files of a data set that cannot be read, and count them."),
     ] = False
 
 
@@ -158,14 +157,6 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
-
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Source = Annotated[
-    str,
-    typer.Argument(help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt; or larger than "
-                   "memory: a folder or pattern of Parquet files, an address such as s3://…, Zarr, a large .npy."),
-]  # fmt: skip
 
 
 def complete_method(incomplete: str) -> list[str]:
@@ -286,9 +277,13 @@ def check_output(file: Path, endings: tuple[str, ...]) -> None:
         raise FileProblem(f"{folder}: cannot be written to; name a file in another directory with -o.") from error
 
 
-def check_calibrator_file(file: Path) -> None:
-    """The first argument of `apply` and `show` is a calibrator."""
+def load_calibrator(file: Path) -> Calibrator:
+    """A calibrator that `refocal fit` wrote."""
+    from refocal import load
+
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such file.")
     if file.suffix.lower() != ".json":
         raise UsageError(f"{file}: a calibrator is a .json file made by refocal fit; are the arguments swapped?")
+    calibrator: Calibrator = load(file)
+    return calibrator

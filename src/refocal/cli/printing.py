@@ -35,6 +35,14 @@ def out() -> Console:
     return Console(highlight=False, soft_wrap=width is not None, width=width)
 
 
+def say(*lines: str) -> None:
+    """Lines of plain text."""
+    console = out()
+    for line in lines:
+        # A command to paste is not broken into lines.
+        console.print(line, markup=False, soft_wrap="Next: " in line or None)
+
+
 def print_json(data: Any) -> None:
     """One JSON document on standard output."""
     sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
@@ -73,22 +81,17 @@ def print_evaluation(evaluation: Evaluation) -> None:
     chosen = next(i for i, row in enumerate(rows) if row.chosen)
     is_two = evaluation.positive is not None
     if is_two:  # a wrong mean is the first thing to know
-        console.print(verdict(evaluation), markup=False)
+        say(verdict(evaluation))
     dropped = DROPPED_OF_TWO if is_two else DROPPED
     print_table(console, headers(evaluation), [row.cells for row in rows], dropped, bold=chosen)
-    if not is_two:
-        console.print(verdict(evaluation), markup=False)
-    console.print(recommendation(evaluation))
+    say(*([] if is_two else [verdict(evaluation)]), recommendation(evaluation))
     if evaluation.after.groups:
-        console.print(group_verdict(evaluation), markup=False)
-        print_table(
-            console, group_headers(evaluation), group_table(evaluation)[:SHOWN_GROUPS], ("by chance %", "ECE %")
-        )
-        more = len(evaluation.after.groups) - SHOWN_GROUPS
-        if more > 0:
-            console.print(f"{more:,} more groups are in the report and in the evaluation.")
-    for line in remarks(evaluation):
-        console.print(line, markup=False)
+        say(group_verdict(evaluation))
+        groups = group_table(evaluation)
+        print_table(console, group_headers(evaluation), groups[:SHOWN_GROUPS], ("by chance %", "ECE %"))
+        if len(groups) > SHOWN_GROUPS:
+            say(f"{len(groups) - SHOWN_GROUPS:,} more groups are in the report and in the evaluation.")
+    say(*remarks(evaluation))
 
 
 def print_calibrator(calibrator: Calibrator) -> None:
@@ -99,26 +102,21 @@ def print_calibrator(calibrator: Calibrator) -> None:
     settings = ", ".join(f"{key}={value!r}" for key, value in parameters.items() if value is not None)
     solution, report = getattr(calibrator, "solution_", None), calibrator.fit_report_
     search = f"; search {solution.status}: {solution.message}" if solution else ""
-    console = out()
-    console.print(f"{type(calibrator).__name__}({settings})", markup=False)
-    console.print(describe(calibrator.chain_) + search, markup=False)
+    say(f"{type(calibrator).__name__}({settings})", describe(calibrator.chain_) + search)
     on, rows = report_rows(report)
     if rows:
-        print_table(console, (on, "before", "after"), rows)
+        print_table(out(), (on, "before", "after"), rows)
     else:
-        console.print(on, markup=False)
-    for sentence in report.get("sentences", ()):
-        console.print(sentence, markup=False)
-    for each in doubts(report, calibrator.chain_) if rows else ():
-        console.print(f"Warning: {each}.", markup=False)
+        say(on)
+    warnings = [f"Warning: {each}." for each in doubts(report, calibrator.chain_)] if rows else []
+    say(*report.get("sentences", ()), *warnings)
 
 
-def print_left_out(n_rows: int, n_files: int) -> None:
-    """Say how many rows and files were left out, if any were."""
+def left_out(n_rows: int, n_files: int) -> list[str]:
+    """A line about the rows and files that were left out, if any were."""
     rows = [f"{n_rows:,} row{'s' * (n_rows != 1)} that cannot be used"] if n_rows else []
     files = [f"{n_files:,} file{'s' * (n_files != 1)} that cannot be read"] if n_files else []
-    if rows or files:
-        out().print(f"Left out: {', '.join(rows + files)}.")
+    return [f"Left out: {', '.join(rows + files)}."] if rows or files else []
 
 
 def print_table(

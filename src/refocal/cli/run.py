@@ -99,7 +99,8 @@ def _explain(error: BaseException, program: str) -> int:
         sys.stderr.write(f"{error}\n")
         return USAGE
     if hasattr(error, "format_message"):  # typer's own: a missing argument, an unknown option
-        return _say(program, f"{error.format_message().rstrip('.')}. See {program} --help.", USAGE)
+        asked = getattr(getattr(error, "ctx", None), "command_path", program)
+        return _say(program, f"{error.format_message().rstrip('.')}. See {asked} --help.", USAGE)
     if type(error).__name__ == "Exit":
         return int(getattr(error, "exit_code", 0))
     if isinstance(error, (UsageError, ParameterError, FileNotFoundError, IsADirectoryError)):

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Exit, Option
 
 from refocal.cli import options
-from refocal.cli.printing import out, print_evaluation, print_json, progress
+from refocal.cli.printing import print_evaluation, print_json, progress, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,16 +23,11 @@ REQUIREMENT_FAILED = 3
 class SharingOptions:
     """What a report says beside its numbers, and what they must be."""
 
-    title: Annotated[str | None, typer.Option("--title", help="Title of the report; by default the file's name.")] = (
-        None
-    )
-    notes: Annotated[
-        Path | None, typer.Option("--notes", metavar="FILE.md", help="Markdown to show in the report.", exists=True)
-    ] = None
+    title: Annotated[str | None, Option(help="Title of the report; by default the file's name.")] = None
+    notes: Annotated[Path | None, Option(metavar="FILE.md", help="Markdown to show in the report.", exists=True)] = None
     require: Annotated[
         list[str] | None,
-        typer.Option(
-            "--require",
+        Option(
             metavar="EXPRESSION",
             help="A requirement such as 'ece<2%' or 'log_loss<=ts'; several with commas or by repeating the option. "
             f"Otherwise the exit code is {REQUIREMENT_FAILED}.",
@@ -68,24 +63,19 @@ def draw(found: Evaluation | Sequence[Evaluation], report: Path, shared: Sharing
 
 
 def finish(
-    found: Evaluation,
-    output: Path | None,
-    report: Path | None,
-    json: bool,
-    shared: SharingOptions,
+    found: Evaluation, output: Path | None, report: Path | None, json: bool, shared: SharingOptions, *lines: str
 ) -> None:
-    """Write what was asked for, then print."""
+    """Write what was asked for, print it and `lines`; exit with a code of its own if a requirement does not hold."""
     if report is not None:
         draw(found, report, shared, json)
     if output is not None:
         found.save(output)
     if json:
         print_json(found.to_dict())
-        return
-    print_evaluation(found)
-    for file in (output, report):
-        if file is not None:
-            out().print(f"Wrote {file}.")
+    else:
+        print_evaluation(found)
+        say(*(f"Wrote {file}." for file in (output, report) if file is not None), *lines)
+    leave_by_requirements([found], shared, json)
 
 
 def leave_by_requirements(found: Sequence[Evaluation], shared: SharingOptions, json: bool) -> None:
@@ -94,7 +84,6 @@ def leave_by_requirements(found: Sequence[Evaluation], shared: SharingOptions, j
 
     checks = [check for each in found for check in check_requirements(each, shared.requirements)]
     if not json:
-        for check in checks:
-            out().print(f"{'passed' if check.passed else 'FAILED'}: {check.text}", markup=False)
+        say(*(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))
     if not all(check.passed for check in checks):
-        raise typer.Exit(REQUIREMENT_FAILED)
+        raise Exit(REQUIREMENT_FAILED)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from refocal.cli import options
 from refocal.cli.printing import out, plain_table, print_json, progress
 
 
 def theory(
-    gamma: Annotated[float, typer.Option(help="γ of the focal loss, greater than -1.")] = 2.0,
-    classes: Annotated[int, typer.Option(min=2, max=4, help="Number of classes for the closest temperature.")] = 2,
+    gamma: Annotated[float, Option(help="γ of the focal loss, greater than -1.")] = 2.0,
+    classes: Annotated[int, Option(min=2, max=4, help="Number of classes for the closest temperature.")] = 2,
     json: options.Json = False,
 ) -> None:
     """What focal loss with a γ does: bounds, the closest temperature, the threshold of confidence."""

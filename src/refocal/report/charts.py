@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterable
 from itertools import pairwise
 
+import numpy as np
+
 from refocal._svg import BAND, FIRST, INK, LINE, MUTED, SECOND, Plot
 from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
 from refocal.evaluate.phrases import percent
 from refocal.evaluate.summary import ranked
 from refocal.metrics import METRICS, Interval
-from refocal.report.figures import DEFAULT_TOLERANCE, OBJECTIVES, near_range
+from refocal.report.figures import OBJECTIVES, axis_label, near_range, tolerance_of
 from refocal.report.terms import CONFIDENCE, Terms
 
 # Room for the density of the confidences below a reliability diagram, in pixels.
@@ -101,7 +103,13 @@ def confidence(histogram: Histogram, name: str, title: str, top: float, terms: T
         plot.parts.append(f'<rect x="{x:g}" y="8" width="10" height="10" fill="{color}"/>')
         plot.text(x + 16, 17, _shortened(text))
         x += 40 + 7.2 * len(_shortened(text))
-    return plot.svg(name, describe_confidence(histogram, title, terms))
+    sure = sum(r + w for e, r, w in zip(histogram.edges, histogram.right, histogram.wrong, strict=False) if e >= 0.8999)
+    side, share = (terms.did_not, histogram.wrong) if terms is CONFIDENCE else (terms.happened, histogram.right)
+    said = (
+        f"Histogram of the {terms.probability}, {title}: {percent(sure / total)} % of the predictions have a "
+        f"{terms.probability} of 90 % or more; {percent(sum(share) / total)} % of all are {side}."
+    )
+    return plot.svg(name, said)
 
 
 def end_of_axes(curve: Reliability, terms: Terms) -> float:
@@ -125,13 +133,13 @@ def highest_bar(histograms: Iterable[Histogram]) -> float:
 
 def comparison(evaluation: Evaluation, measure: str) -> str:
     """One measure of every method with its interval, in the order of the table; what lies far off is an arrow."""
-    methods = ranked(evaluation)
-    rows = [(method.name, method.measures[measure], method.name == evaluation.chosen) for method in methods]
-    return intervals(rows, measure, f"comparison-{measure}", describe_comparison(evaluation, measure))
+    rows = [(each.name, each.measures[measure], each.name == evaluation.chosen) for each in ranked(evaluation)]
+    of = f"every method with its {evaluation.level * 100:g} % interval"
+    return intervals(rows, measure, f"comparison-{measure}", of)
 
 
-def intervals(rows: list[tuple[str, Interval, bool]], measure: str, name: str, description: str) -> str:
-    """Values with intervals, one below the other; those marked are filled."""
+def intervals(rows: list[tuple[str, Interval, bool]], measure: str, name: str, of: str) -> str:
+    """Values with intervals, one below the other; those marked are filled. `of` says in words what they are of."""
     metric = METRICS[measure]
     shown = [_shortened(text) for text, _, _ in rows]
     left = 22 + 7.2 * max(map(len, shown))
@@ -139,7 +147,7 @@ def intervals(rows: list[tuple[str, Interval, bool]], measure: str, name: str, d
     size = (400.0, 56.0 + 24 * len(rows))
     ends = (metric.scale * low, metric.scale * high)
     plot = Plot(ends, (len(rows) - 0.4, -0.6), size=size, margins=(left, 8, 14, 44))
-    label = f"{metric.label} ({metric.unit})" if metric.unit else metric.label
+    label = axis_label(metric)
     for tick in plot.x.ticks:
         plot.path([(plot.x(tick), plot.y.end), (plot.x(tick), plot.y.start)], LINE, 1)
     plot.axes(label, y_ticks=False)
@@ -159,75 +167,60 @@ def intervals(rows: list[tuple[str, Interval, bool]], measure: str, name: str, d
             continue
         plot.line([max(start, ends[0]), min(end, ends[1])], [i, i], color, 2)
         plot.dot(value, i, color, tip, filled=is_marked)
-    return plot.svg(name, description)
+    listed = ", ".join(f"{text} {metric.text(interval.value)}" for text, interval, _ in rows)
+    return plot.svg(name, f"{metric.heading} of {of}: {listed}.")
 
 
 def surface(found: SearchSurface) -> str:
     """The objective over γ and T by shade, the point that was taken, and the border of the log-loss tolerance."""
     limit = (1.0 + tolerance_of(found)) * min(map(min, found.log_loss))
-    near = [
-        i for i in range(len(found.temperatures)) if any(row[i] <= 1.6 * limit for row in found.log_loss)
-    ]  # far from the best nothing needs to be seen
+    # Far from the best nothing needs to be seen.
+    near = [i for i in range(len(found.temperatures)) if any(row[i] <= 1.6 * limit for row in found.log_loss)]
     near = near[:: math.ceil(len(near) / MOST_COLUMNS)]
-    temperatures = [found.temperatures[i] for i in near]
-    left, right = _edges([math.log(t) for t in temperatures])
+    logs = [math.log(found.temperatures[i]) for i in near]
+    between = [(a + b) / 2 for a, b in pairwise(logs)]
+    first, last = (between[0], between[-1]) if between else (logs[0] - 0.1, logs[0] + 0.1)
+    edges = [math.exp(v) for v in (2 * logs[0] - first, *between, 2 * logs[-1] - last)]
     rows = len(found.gammas)
-    plot = Plot(
-        (math.exp(left[0]), math.exp(right[-1])),
-        (-0.5, rows - 0.5),
-        size=(440, 400),
-        margins=(52, 12, 104, 44),
-        log_x=True,
-    )
+    ends = (edges[0], edges[-1])
+    plot = Plot(ends, (-0.5, rows - 0.5), size=(440, 400), margins=(52, 12, 104, 44), log_x=True)
     plot.axes("temperature T", "γ", y_ticks=False)
     best, objective = min(map(min, found.value)), OBJECTIVES.get(found.objective, found.objective)
     spread = sorted(v for row in found.value for v in row)[int(0.7 * rows * len(found.temperatures))] - best or 1e-9
-
-    def shade(value: float) -> int:
-        return min(len(SHADES) - 1, int(math.sqrt(max(value - best, 0.0) / spread) * len(SHADES)))
-
     for g, gamma in enumerate(found.gammas):
         if rows <= 16 or g % 2 == 0:
             plot.text(45, plot.y(g) + 4, f"{gamma:g}".replace("-", "−"), anchor="end")
         plot.parts.append('<g shape-rendering="crispEdges">')  # without seams between the cells
         for k, i in enumerate(near):
-            measured = {objective: found.value[g][i], "log-loss": found.log_loss[g][i]}
-            numbers = ", ".join(f"{name} {value:.4g}" for name, value in measured.items())
-            tip = f"γ {gamma:g}, T {temperatures[k]:.3g}: {numbers}"
-            span = (math.exp(left[k]), math.exp(right[k]) * 1.0005)
-            plot.bar(span, (g - 0.5, g + 0.5), SHADES[shade(found.value[g][i])], tip)
+            value, log_loss = found.value[g][i], found.log_loss[g][i]
+            shade = min(len(SHADES) - 1, int(math.sqrt(max(value - best, 0.0) / spread) * len(SHADES)))
+            numbers = ", ".join(f"{name} {v:.4g}" for name, v in {objective: value, "log-loss": log_loss}.items())
+            tip = f"γ {gamma:g}, T {found.temperatures[i]:.3g}: {numbers}"
+            plot.bar((edges[k], edges[k + 1] * 1.0005), (g - 0.5, g + 0.5), SHADES[shade], tip)
         plot.parts.append("</g>")
-    _border(plot, [[row[i] <= limit for i in near] for row in found.log_loss], left, right)
-    at = (min(max(found.temperature, plot.x.low), plot.x.high), _place(found.gammas, found.gamma))
-    ring = f'cx="{plot.x(at[0]):.1f}" cy="{plot.y(at[1]):.1f}" r="7" fill="none"'
-    tip = f"the point taken: γ = {found.gamma:.3f}, T = {found.temperature:.3f}"
-    plot.mark(f'<circle {ring} stroke="#000" stroke-width="4"/><circle {ring} stroke="#fff" stroke-width="2.2"/>', tip)
+    _border(plot, [[row[i] <= limit for i in near] for row in found.log_loss], edges)
+    x = plot.x(min(max(found.temperature, plot.x.low), plot.x.high))
+    y = plot.y(float(np.interp(found.gamma, found.gammas, range(rows))))
+    ring = f'cx="{x:.1f}" cy="{y:.1f}" r="7" fill="none"'
+    taken = f"γ = {found.gamma:.3f}, T = {found.temperature:.3f}"
+    circles = f'<circle {ring} stroke="#000" stroke-width="4"/><circle {ring} stroke="#fff" stroke-width="2.2"/>'
+    plot.mark(circles, f"the point taken: {taken}")
     _legend(plot, objective, best, spread)
-    return plot.svg("surface", describe_surface(found))
+    said = (
+        f"Objective {found.objective} of {found.method} on the validation set over {rows} values of γ and "
+        f"{len(found.temperatures)} of T. Taken: {taken}. The dashed border "
+        f"encloses the points of a log-loss at most {100 * tolerance_of(found):g} % above the best."
+    )
+    return plot.svg("surface", said)
 
 
-def _edges(centres: list[float]) -> tuple[list[float], list[float]]:
-    """Where the cell of each centre starts and ends."""
-    middles = [(a + b) / 2 for a, b in pairwise(centres)]
-    first, last = (middles[0], middles[-1]) if middles else (centres[0] - 0.1, centres[0] + 0.1)
-    return [2 * centres[0] - first, *middles], [*middles, 2 * centres[-1] - last]
-
-
-def _place(grid: list[float], value: float) -> float:
-    """The row of a value, between two rows where it lies between them."""
-    for i, (low, high) in enumerate(pairwise(grid)):
-        if low <= value <= high:
-            return i + (value - low) / ((high - low) or 1.0)
-    return 0.0 if value < grid[0] else len(grid) - 1.0
-
-
-def _border(plot: Plot, inside: list[list[bool]], left: list[float], right: list[float]) -> None:
+def _border(plot: Plot, inside: list[list[bool]], edges: list[float]) -> None:
     """The lines between cells inside and outside."""
     drawn = []
     for g, row in enumerate(inside):
         low, high = plot.y(g - 0.5), plot.y(g + 0.5)
         for i, here in enumerate(row):
-            start, end = plot.x(math.exp(left[i])), plot.x(math.exp(right[i]))
+            start, end = plot.x(edges[i]), plot.x(edges[i + 1])
             if i and here != row[i - 1]:
                 drawn.append(f"M{start:.1f} {low:.1f}V{high:.1f}")
             if g and here != inside[g - 1][i]:
@@ -248,11 +241,6 @@ def _legend(plot: Plot, objective: str, best: float, spread: float) -> None:
     plot.text(left, top + height * len(SHADES) + 16, "worse: light")
 
 
-def tolerance_of(found: SearchSurface) -> float:
-    """The tolerance of the search, or a usual one to draw where it had none."""
-    return DEFAULT_TOLERANCE if found.tolerance is None else found.tolerance
-
-
 def describe_reliability(curve: Reliability, name: str, terms: Terms = CONFIDENCE) -> str:
     """The diagram in words, for those who cannot see it."""
     gaps = [a - c for a, c in zip(curve.accuracy, curve.confidence, strict=True)]
@@ -264,33 +252,6 @@ def describe_reliability(curve: Reliability, name: str, terms: Terms = CONFIDENC
         f"calibrated predictions. Largest gap: {terms.probability} {percent(curve.confidence[worst])} %, "
         f"{terms.outcome} {percent(curve.accuracy[worst])} %, so the predictions there claim {side} than is true."
     )
-
-
-def describe_confidence(histogram: Histogram, name: str, terms: Terms = CONFIDENCE) -> str:
-    """The histogram in words."""
-    total = sum(histogram.right) + sum(histogram.wrong)
-    sure = sum(r + w for e, r, w in zip(histogram.edges, histogram.right, histogram.wrong, strict=False) if e >= 0.8999)
-    side, share = (terms.did_not, histogram.wrong) if terms is CONFIDENCE else (terms.happened, histogram.right)
-    return (
-        f"Histogram of the {terms.probability}, {name}: {percent(sure / total)} % of the predictions have a "
-        f"{terms.probability} of 90 % or more; {percent(sum(share) / total)} % of all are {side}."
-    )
-
-
-def describe_surface(found: SearchSurface) -> str:
-    """The surface in words."""
-    return (
-        f"Objective {found.objective} of {found.method} on the validation set over {len(found.gammas)} values of γ and "
-        f"{len(found.temperatures)} of T. Taken: γ = {found.gamma:.3f}, T = {found.temperature:.3f}. The dashed border "
-        f"encloses the points of a log-loss at most {100 * tolerance_of(found):g} % above the best."
-    )
-
-
-def describe_comparison(evaluation: Evaluation, measure: str) -> str:
-    """The comparison in words."""
-    metric = METRICS[measure]
-    listed = ", ".join(f"{each.name} {metric.text(each.measures[measure].value)}" for each in ranked(evaluation))
-    return f"{metric.heading} of every method with its {evaluation.level * 100:g} % interval: {listed}."
 
 
 __all__ = [

@@ -104,7 +104,7 @@ def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str =
         temperatures, height, np.clip(value, levels[0], levels[-1]), levels=levels, cmap="cividis", extend="max"
     )
     filled.set_edgecolor("face")  # without it a viewer shows the paper between two levels
-    limit = (1.0 + (DEFAULT_TOLERANCE if surface.tolerance is None else surface.tolerance)) * log_loss.min()
+    limit = (1.0 + tolerance_of(surface)) * log_loss.min()
     ax.contour(temperatures, height, log_loss, levels=[limit], colors="#ffffff", linewidths=1.6, linestyles="--")
     ax.plot(
         surface.temperature,
@@ -162,7 +162,7 @@ def plot_comparison(evaluation: Evaluation, measure: str = "ece", ax: Axes | Non
     ax.set_yticks(range(len(methods)), [method.name for method in methods])
     for label in ax.get_yticklabels():
         label.set_parse_math(False)  # a name may hold a dollar sign
-    ax.set(xlabel=_axis_label(metric), xlim=(factor * low, factor * high), ylim=(-0.6, len(methods) - 0.4))
+    ax.set(xlabel=axis_label(metric), xlim=(factor * low, factor * high), ylim=(-0.6, len(methods) - 0.4))
     ax.grid(visible=True, axis="x", color=LINE, linewidth=0.8)
     return ax
 
@@ -193,7 +193,13 @@ def near_range(found: Sequence[Interval], lower_is_better: bool = True) -> tuple
     return low - room if low < 0.0 else max(low - room, 0.0), high + room
 
 
-def _axis_label(metric: Metric) -> str:
+def tolerance_of(found: SearchSurface) -> float:
+    """The tolerance of the search, or a usual one to draw where it had none."""
+    return DEFAULT_TOLERANCE if found.tolerance is None else found.tolerance
+
+
+def axis_label(metric: Metric) -> str:
+    """What stands at the axis of a metric."""
     return f"{metric.label} ({metric.unit})" if metric.unit else metric.label
 
 

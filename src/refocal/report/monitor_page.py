@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from refocal._files import write_atomically
 from refocal._svg import FIRST, SECOND, Plot
 from refocal.errors import DataError
-from refocal.evaluate.phrases import percent
+from refocal.evaluate.phrases import interval_percent, percent
 from refocal.monitor import CalibrationMonitor, WindowSummary
-from refocal.report.section import Section, asset, fill, inline, unbroken
+from refocal.report.section import Figure, Section, asset, figures, fill, inline, table, unbroken
 
 SIZE, MARGINS = (440.0, 260.0), (60.0, 12.0, 16.0, 44.0)
-HEADS = ["period", "rows", "mean p %", "rate %", "interval", "log-loss", "Brier score", "ECE %", "by chance %"]
 # An e-value beyond this is shown as this.
 LARGEST_E = 1e12
 
@@ -44,24 +43,26 @@ def render_monitor(monitor: CalibrationMonitor, *, title: str = "predictions") -
     history = monitor.history()
     if not history:
         raise DataError("monitor", "render_monitor", expected="one with labelled rows", got="a monitor without any")
-    n_rows = sum(each.n for each in history)
+    about = [f"{sum(each.n for each in history):,} labelled rows", f"{history[0].first} to {history[-1].last}"]
+    periods = periods_table(history[::-1])
     page = fill(
         "page.html",
         title=title,
-        about=[f"{n_rows:,} labelled rows", f"{history[0].first} to {history[-1].last}", *_waiting(monitor)],
+        about=about + ([f"{monitor.n_waiting:,} rows wait for labels"] if monitor.n_waiting else []),
         verdict=unbroken(monitor.advice().reason),
         numbers=[],
         checks=[],
         notes="",
-        sections=[_rates(history, monitor), _evidence(monitor), _losses(history), _table(history)],
+        sections=[
+            _rates(history, monitor),
+            _evidence(monitor),
+            _losses(history),
+            Section("periods", "Every period", (), table(list(periods[0]), [list(row.values()) for row in periods])),
+        ],
         style=asset("style.css"),
         script="",
     )
     return page + "\n"
-
-
-def _waiting(monitor: CalibrationMonitor) -> list[str]:
-    return [f"{monitor.n_waiting:,} rows wait for labels"] if monitor.n_waiting else []
 
 
 def _rates(history: list[WindowSummary], monitor: CalibrationMonitor) -> Section:
@@ -100,40 +101,39 @@ def _evidence(monitor: CalibrationMonitor) -> Section:
 
 
 def _losses(history: list[WindowSummary]) -> Section:
-    figures = []
-    for key, heading, values, digits in (
-        ("log-loss", "Log-loss", [each.log_loss for each in history], 4),
-        ("ece", "ECE", [each.ece for each in history], 4),
+    by_chance = [each.ece_by_chance for each in history]
+    drawn = []
+    for key, heading, values, chance in (
+        ("log-loss", "Log-loss", [each.log_loss for each in history], []),
+        ("ece", "ECE", [each.ece for each in history], by_chance),
     ):
-        by_chance = [each.ece_by_chance for each in history] if key == "ece" else []
-        plot = _axes(history, [*values, *by_chance], heading, size=(400.0, 260.0))
+        plot = _axes(history, [*values, *chance], heading, size=(400.0, 260.0))
         _line(plot, values)
         for i, each in enumerate(history):
-            plot.dot(i, values[i], FIRST, f"{_name(each)}: {heading} {values[i]:.{digits}f}, {each.n:,} rows")
-        _line(plot, by_chance, SECOND, "6 4")
-        caption = "dashed: what a calibrated model would show, by chance" if by_chance else ""
-        svg = inline(plot.svg(f"losses-{key}", f"{heading} of {len(history)} periods."))
-        figures.append({"id": f"fig-{key}", "heading": heading, "caption": caption, "svg": svg})
+            plot.dot(i, values[i], FIRST, f"{_name(each)}: {heading} {values[i]:.4f}, {each.n:,} rows")
+        _line(plot, chance, SECOND, "6 4")
+        caption = "dashed: what a calibrated model would show, by chance" if chance else ""
+        drawn.append(Figure(key, heading, plot.svg(f"losses-{key}", f"{heading} of {len(history)} periods."), caption))
     fact = "Losses rise when the task gets harder too; the ECE of few rows is high by chance alone."
-    return Section("losses", "Losses", (fact,), fill("figures.html", figures=figures))
+    return Section("losses", "Losses", (fact,), figures(*drawn))
 
 
-def _table(history: list[WindowSummary]) -> Section:
-    rows = [
-        [
-            _name(each),
-            f"{each.n:,}",
-            percent(each.mean_p),
-            percent(each.rate.value),
-            f"{percent(each.rate.low)} – {percent(each.rate.high)}",
-            f"{each.log_loss:.4f}",
-            f"{each.brier_score:.4f}",
-            percent(each.ece),
-            percent(each.ece_by_chance),
-        ]
-        for each in reversed(history)
+def periods_table(history: Sequence[WindowSummary]) -> list[dict[str, str]]:
+    """Periods as rows of text by their headings; the terminal shows the same."""
+    return [
+        {
+            "period": _name(each),
+            "rows": f"{each.n:,}",
+            "mean p %": percent(each.mean_p),
+            "rate %": percent(each.rate.value),
+            "interval": interval_percent(each.rate),
+            "log-loss": f"{each.log_loss:.4f}",
+            "Brier score": f"{each.brier_score:.4f}",
+            "ECE %": percent(each.ece),
+            "by chance %": percent(each.ece_by_chance),
+        }
+        for each in history
     ]
-    return Section("periods", "Every period", (), fill("several.html", heads=HEADS, rows=rows, figures=[]))
 
 
 def _axes(

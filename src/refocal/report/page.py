@@ -6,16 +6,17 @@ import os
 from collections.abc import Sequence
 
 from refocal._files import write_atomically
+from refocal._svg import tips_script
 from refocal.calibrators.registry import NONE
 from refocal.errors import ShapeError
 from refocal.evaluate import Evaluation, check_requirements, verdict
 from refocal.evaluate.multilabel import of_labels
 from refocal.evaluate.phrases import percent
 from refocal.evaluate.two_classes import mean_probability, positive_name
-from refocal.metrics import METRICS, Interval
+from refocal.metrics import METRICS
 from refocal.report import several
 from refocal.report.notes import notes_html
-from refocal.report.section import asset, fill, scripts, unbroken
+from refocal.report.section import asset, fill, inline, unbroken
 from refocal.report.sections import SECTIONS
 
 
@@ -75,9 +76,8 @@ def render(
     one = found[0] if len(found) == 1 else None
     if one is not None:
         sections = [made for make in SECTIONS if (made := make(one)) is not None]
-        about = [f"{one.n_test:,} test rows", f"{one.n_classes:,} classes"]
-        if of_labels(one):
-            about = [f"{one.n_test:,} known labels of the test rows"]
+        rows = [f"{one.n_test:,} test rows", f"{one.n_classes:,} classes"]
+        about = [f"{one.n_test:,} known labels of the test rows"] if of_labels(one) else rows
     else:
         sections = [several.overview(found), several.diagrams(found), several.changes(found)]
         about = [f"{len(found)} evaluations"]
@@ -97,23 +97,23 @@ def render(
         notes=notes_html(notes) if notes else "",
         sections=sections,
         style=asset("style.css"),
-        script=scripts(),
+        script=inline(f"{tips_script()}\n{asset('page.js')}"),
     )
     return page + "\n"
 
 
 def _numbers(evaluation: Evaluation) -> list[tuple[str, str, str]]:
     """The few numbers that matter, before and after."""
-    before, after = evaluation.before.measures, evaluation.after.measures
+    sides = (evaluation.before, evaluation.after)
     names = {"ece": "calibration error (ECE)", "log_loss": "log-loss", "accuracy": "accuracy"}
     made = []
     if evaluation.positive is not None:
         names = {"log_loss": "log-loss", "ece": "calibration error (ECE)", "roc_auc": "AUC"}
         label = f"mean probability of {positive_name(evaluation)}; it occurs in {percent(evaluation.rate)} %"
-        first, second = (mean_probability(evaluation, each) for each in (evaluation.before, evaluation.after))
-        made.append((label, f"{percent(first)} %", f"{percent(second)} %"))
-
-    def shown(name: str, of: dict[str, Interval]) -> str:
-        return f"{METRICS[name].text(of[name].value)} {METRICS[name].unit}".rstrip()
-
-    return made + [(label, shown(name, before), shown(name, after)) for name, label in names.items() if name in before]
+        made = [(label, *(f"{percent(mean_probability(evaluation, side))} %" for side in sides))]
+    for name in filter(evaluation.before.measures.__contains__, names):
+        metric = METRICS[name]
+        made.append(
+            (names[name], *(f"{metric.text(side.measures[name].value)} {metric.unit}".rstrip() for side in sides))
+        )
+    return made  # type: ignore[return-value]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from refocal._svg import tips_script
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -20,6 +19,15 @@ class Section(NamedTuple):
     title: str
     facts: tuple[str, ...]
     html: Markup
+
+
+class Figure(NamedTuple):
+    """A chart under a heading; in the page its id is `fig-` and the key."""
+
+    key: str
+    heading: str
+    svg: str
+    caption: str = ""
 
 
 @cache
@@ -46,14 +54,19 @@ def inline(html: str) -> Markup:
     return Markup(html)  # noqa: S704, made here and escaped there
 
 
+def figures(*shown: Figure) -> Markup:
+    """Charts side by side."""
+    return fill("figures.html", figures=shown)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *shown: Figure) -> Markup:
+    """A table of text, with charts below it."""
+    return fill("several.html", heads=heads, rows=rows, figures=shown)
+
+
 def unbroken(text: str) -> str:
     """No line ends between a number and its percent sign."""
     return text.replace(" %", "\u00a0%")
-
-
-def scripts() -> Markup:
-    """What every page can do: tell the numbers of marks, sort, search, download."""
-    return inline(f"{tips_script()}\n{asset('page.js')}")
 
 
 def asset(name: str) -> Markup:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from refocal.calibrators.registry import NONE
 from refocal.evaluate import Evaluation
 from refocal.evaluate.phrases import percent
+from refocal.report.figures import tolerance_of
 
 
 class Facts(NamedTuple):
@@ -83,7 +84,7 @@ def about_surface(evaluation: Evaluation) -> str:
     )
     other = "" if is_chosen else f" The method shown in detail is {evaluation.after.title}, which was fitted otherwise."
     free = "" if found.tolerance is not None else ", though this search did not have to stay inside"
-    share = 100 * (0.02 if found.tolerance is None else found.tolerance)
+    share = 100 * tolerance_of(found)
     shades = {
         "auto": " Shades show log-loss and ECE in balance, relative to the best of each.",
         "nll": " Shades show the log-loss.",

@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from refocal.evaluate import Evaluation, differences
 from refocal.evaluate.difference import CHOSEN
-from refocal.evaluate.phrases import interval_percent, percent
+from refocal.evaluate.phrases import capital, interval_percent, percent
 from refocal.evaluate.summary import columns
 from refocal.metrics import METRICS
 from refocal.report import charts
-from refocal.report.section import Section, fill, inline
+from refocal.report.section import Figure, Section, figures, table
 from refocal.report.terms import terms_of
 
 
-def distinct_titles(evaluations: Sequence[Evaluation]) -> list[str]:
-    """The titles, numbered where two are the same."""
+def by_title(evaluations: Sequence[Evaluation]) -> dict[str, Evaluation]:
+    """Evaluations by their titles, numbered where two are the same."""
     titles = [evaluation.title for evaluation in evaluations]
-    return [f"{title} ({i})" if titles.count(title) > 1 else title for i, title in enumerate(titles, 1)]
+    return {
+        f"{each.title} ({i})" if titles.count(each.title) > 1 else each.title: each
+        for i, each in enumerate(evaluations, 1)
+    }
 
 
 def verdict_of(evaluations: Sequence[Evaluation]) -> str:
     """Which of them has the least calibration error; of two classes the least log-loss."""
     metric = columns(evaluations[0])[0]
-    pairs = zip(distinct_titles(evaluations), (e.after.measures[metric.name].value for e in evaluations), strict=True)
-    title, least = min(pairs, key=lambda pair: pair[1])
-    value = f"{metric.text(least)} {metric.unit}".rstrip()
-    return f"{len(evaluations)} evaluations side by side: {title} has the lowest {metric.label}, {value}."
+    values = {title: each.after.measures[metric.name].value for title, each in by_title(evaluations).items()}
+    least = min(values, key=values.__getitem__)
+    value = f"{metric.text(values[least])} {metric.unit}".rstrip()
+    return f"{len(evaluations)} evaluations side by side: {least} has the lowest {metric.label}, {value}."
 
 
 def overview(evaluations: Sequence[Evaluation]) -> Section:
     """A table and a chart with a row for each evaluation."""
-    titles = distinct_titles(evaluations)
+    titled = by_title(evaluations)
     shared = [m for m in columns(evaluations[0]) if all(m.name in found.after.measures for found in evaluations)]
     others = [metric for metric in shared if metric.name != "ece"]
     heads = ["evaluation", "test rows", "shown in detail", "ECE before %", "ECE %", "interval"]
-    heads += [metric.heading for metric in others]
     rows = [
         [
             title,
@@ -46,65 +49,38 @@ def overview(evaluations: Sequence[Evaluation]) -> Section:
             interval_percent(found.after.measures["ece"]),
             *(metric.text(found.after.measures[metric.name].value) for metric in others),
         ]
-        for title, found in zip(titles, evaluations, strict=True)
+        for title, found in titled.items()
     ]
-    figures = [
-        {
-            "id": f"fig-several-{metric.name}",
-            "heading": metric.label[:1].upper() + metric.label[1:],
-            "caption": "",
-            "svg": inline(_chart(evaluations, titles, metric.name)),
-        }
-        for metric in (METRICS["ece"], METRICS["log_loss"])
-    ]
-    return Section(
-        "overview",
-        "Side by side",
-        ("Each with the method that it shows in detail, in the order given.",),
-        fill("several.html", heads=heads, rows=rows, figures=figures),
-    )
+    drawn = []
+    for name in ("ece", "log_loss"):
+        values = [(title, found.after.measures[name], True) for title, found in titled.items()]
+        chart = charts.intervals(values, name, f"several-{name}", "each evaluation")
+        drawn.append(Figure(f"several-{name}", capital(METRICS[name].label), chart))
+    facts = ("Each with the method that it shows in detail, in the order given.",)
+    html = table(heads + [metric.heading for metric in others], rows, *drawn)
+    return Section("overview", "Side by side", facts, html)
 
 
 def changes(evaluations: Sequence[Evaluation]) -> Section:
     """What each evaluation changes against the one before it."""
-    titles = distinct_titles(evaluations)
-    rows = [
-        [
-            f"{titles[i]} → {titles[i + 1]}",
-            METRICS[change.measure].heading,
-            METRICS[change.measure].text(change.old),
-            METRICS[change.measure].text(change.new),
-            change.verdict,
-        ]
-        for i in range(len(evaluations) - 1)
-        for change in differences(evaluations[i], evaluations[i + 1])
-        if change.method == CHOSEN
-    ]
+    rows = []
+    for (old_title, old), (new_title, new) in pairwise(by_title(evaluations).items()):
+        for change in differences(old, new):
+            if change.method == CHOSEN:
+                metric = METRICS[change.measure]
+                values = (metric.text(change.old), metric.text(change.new))
+                rows.append((f"{old_title} → {new_title}", metric.heading, *values, change.verdict))
     facts = ("Each against the one before it; their test rows are taken to be independent.",)
     heads = ["change", "measure", "before", "after", "verdict"]
-    return Section("changes", "What changed?", facts, fill("several.html", heads=heads, rows=rows, figures=[]))
+    return Section("changes", "What changed?", facts, table(heads, rows))
 
 
 def diagrams(evaluations: Sequence[Evaluation]) -> Section:
     """A reliability diagram of each."""
-    terms = terms_of(evaluations[0])
-    figures = [
-        {
-            "id": f"fig-diagram-{i}",
-            "heading": title,
-            "caption": f"With {found.after.title}",
-            "svg": inline(
-                charts.reliability(found.after.reliability, f"diagram-{i}", title, found.after.histogram, terms)
-            ),
-        }
-        for i, (title, found) in enumerate(zip(distinct_titles(evaluations), evaluations, strict=True))
-    ]
+    terms, drawn = terms_of(evaluations[0]), []
+    for i, (title, found) in enumerate(by_title(evaluations).items()):
+        after, key = found.after, f"diagram-{i}"
+        chart = charts.reliability(after.reliability, key, title, after.histogram, terms)
+        drawn.append(Figure(key, title, chart, f"With {after.title}"))
     facts = (f"On the dashed line {terms.probability} and {terms.outcome} are the same.",)
-    return Section("diagrams", terms.question, facts, fill("figures.html", figures=figures))
-
-
-def _chart(evaluations: Sequence[Evaluation], titles: Sequence[str], measure: str) -> str:
-    rows = [(title, found.after.measures[measure], True) for title, found in zip(titles, evaluations, strict=True)]
-    metric = METRICS[measure]
-    listed = ", ".join(f"{title} {metric.text(found.value)}" for title, found, _ in rows)
-    return charts.intervals(rows, measure, f"several-{measure}", f"{metric.heading} of each evaluation: {listed}.")
+    return Section("diagrams", terms.question, facts, figures(*drawn))

@@ -6,14 +6,9 @@ from collections.abc import Callable
 
 from refocal.evaluate import Evaluation
 from refocal.report.section import Section
-from refocal.report.sections.classes import classes
-from refocal.report.sections.confidence import confidence
 from refocal.report.sections.decisions import decisions
-from refocal.report.sections.groups import groups
-from refocal.report.sections.methods import methods
-from refocal.report.sections.reliability import reliability
-from refocal.report.sections.run import run
-from refocal.report.sections.surface import surface
+from refocal.report.sections.diagrams import confidence, reliability, surface
+from refocal.report.sections.tables import classes, groups, methods, run
 from refocal.report.sections.use import use
 
 SECTIONS: tuple[Callable[[Evaluation], Section | None], ...] = (

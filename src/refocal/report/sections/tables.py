@@ -1,0 +1,175 @@
+"""The tables: every method, every group, every class, and what was run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refocal.calibrators.registry import NONE
+from refocal.evaluate import ClassRow, Evaluation, Measured, comparison_table
+from refocal.evaluate.group_summary import group_headers, group_name, group_table, group_verdict, is_off
+from refocal.evaluate.phrases import interval_percent, percent
+from refocal.evaluate.summary import columns, headers, points, ranked, remarks
+from refocal.report import charts
+from refocal.report.section import Section, fill, table, unbroken
+from refocal.report.sentences import about_classes, facts_of
+from refocal.report.terms import terms_of
+
+SORTED_BY = "gap"
+
+
+def methods(evaluation: Evaluation) -> Section:
+    """How the methods compare; the measures alone where there is but one."""
+    if len(evaluation.methods) == 1:
+        ((_, *cells, _),) = (row.cells for row in comparison_table(evaluation))
+        html = table(headers(evaluation)[1:-1], [cells])
+        return Section("methods", "In numbers", tuple(remarks(evaluation)), html)
+    top = charts.highest_bar(method.histogram for method in evaluation.methods)
+    order = ranked(evaluation)
+    html = fill(
+        "methods.html",
+        headers=headers(evaluation),
+        rows=comparison_table(evaluation),
+        methods=order,
+        comparisons={name: charts.comparison(evaluation, name) for name in ("ece", "log_loss")},
+        level=f"{evaluation.level * 100:g}",
+        panels=[_panel(method, evaluation, top) for method in order],
+        chosen=evaluation.chosen,
+    )
+    facts = (f"The lowest {columns(evaluation)[0].label} comes first, here and in the charts.", *remarks(evaluation))
+    return Section("methods", "How do the methods compare?", facts, html)
+
+
+def _panel(method: Measured, evaluation: Evaluation, top: float) -> dict[str, Any]:
+    """A closer look at a method: its two diagrams."""
+    terms, error, name = terms_of(evaluation), method.measures["ece"], f"panel-{method.name}"
+    words = f"ECE {percent(error.value)} % ({interval_percent(error)})"
+    if method.name != NONE:
+        change = error.value - evaluation.before.measures["ece"].value
+        words += f"; against no calibration {points(change, method.against_none)}"
+    return {
+        "name": method.name,
+        "title": method.title,
+        "words": unbroken(words),
+        "reliability": charts.reliability(
+            method.reliability, f"{name}-reliability", method.title, method.histogram, terms
+        ),
+        "confidence": charts.confidence(method.histogram, f"{name}-confidence", method.title, top, terms),
+    }
+
+
+def groups(evaluation: Evaluation) -> Section | None:
+    """Whether each group can trust its probabilities: the worst on top, and a small diagram of each of the worst."""
+    rows = evaluation.after.groups
+    if not rows:
+        return None
+    terms = terms_of(evaluation)
+    curves = {group_name(row): row.reliability for row in rows if row.reliability is not None}
+    top = charts.highest_point(curves.values())
+    html = fill(
+        "groups.html",
+        headers=group_headers(evaluation),
+        rows=[(cells, is_off(row)) for cells, row in zip(group_table(evaluation), rows, strict=True)],
+        drawn=[
+            {"title": name, "svg": charts.small_reliability(curve, f"group-{i}", name, top, terms)}
+            for i, (name, curve) in enumerate(curves.items())
+        ],
+        n_groups=len(rows),
+        terms=terms,
+    )
+    facts = (
+        group_verdict(evaluation),
+        "The intervals hold for all groups at once: one of many is off by accident as rarely as a single one. "
+        "ECE by chance is what perfectly calibrated predictions of as many rows would show.",
+    )
+    return Section("groups", "Is every group calibrated?", facts, html)
+
+
+def classes(evaluation: Evaluation) -> Section | None:
+    """Class by class, to search and sort; a click on a class shows its curve, confusions and rows."""
+    before, after = evaluation.before.classes or [], evaluation.after.classes or []
+    if not after or evaluation.positive is not None:  # of two classes all sections are about the positive one
+        return None
+    is_same = evaluation.after is evaluation.before
+    rows: list[dict[str, Any]] = [
+        {"label": a.label, "name": evaluation.name_of(a.label), "cells": _class_cells(b, a, is_same)}
+        for b, a in zip(before, after, strict=True)
+    ]
+    rows.sort(key=lambda row: row["cells"][SORTED_BY][0], reverse=True)
+    worst = "; ".join(
+        f"{evaluation.name_of(row.label)} (confidence {percent(row.confidence)} %, right {percent(row.precision)} % of "
+        f"{row.predicted:,})"
+        for row in sorted(after, key=lambda row: abs(_gap(row) or 0.0), reverse=True)[:3]
+        if row.confidence is not None and row.precision is not None
+    )
+    details = {
+        "names": [evaluation.name_of(row.label) for row in after],
+        "curves": [[_curve(b), _curve(a)] for b, a in zip(before, after, strict=True)],
+        "others": [[a.detail.predicted_as, a.detail.taken_for_it, a.detail.examples] for a in after if a.detail],
+        "calibrated": not is_same,
+    }
+    html = fill(
+        "classes.html",
+        columns=list(rows[0]["cells"]),
+        sorted_by=SORTED_BY,
+        rows=rows,
+        data=None if any(row.detail is None for row in (*before, *after)) else details,
+    )
+    facts = (
+        f"The largest gaps{'' if is_same else ' that remain'}: {worst}. ",
+        "Over the rows that are predicted as a class, confidence is what the model says on average and right the share "
+        "that is; the gap is their difference and should be near 0. A few rows alone make large gaps. "
+        + about_classes(facts_of(evaluation)),
+    )
+    return Section("classes", "Which classes can be trusted?", facts, html)
+
+
+def _class_cells(before: ClassRow, after: ClassRow, is_same: bool) -> dict[str, tuple[float, str]]:
+    """What to sort by and what to show, after calibration unless the heading says before."""
+    cells = {
+        "rows": (after.n, f"{after.n:,}"),
+        "predicted": (after.predicted, f"{after.predicted:,}"),
+        "right\u00a0%": _cell(after.precision),
+        "confidence\u00a0%": _cell(after.confidence),
+        "gap": _cell(_gap(after), "+"),
+        "gap before": _cell(_gap(before), "+"),
+        "ECE\u00a0%": _cell(after.ece),
+        "ECE before\u00a0%": _cell(before.ece),
+    }
+    return {name: cell for name, cell in cells.items() if not (is_same and "before" in name)}
+
+
+def _cell(value: float | None, sign: str = "") -> tuple[float, str]:
+    return (-1.0, "–") if value is None else (round(abs(value), 6), f"{100 * value:{sign}.2f}".replace("-", "−"))
+
+
+def _gap(row: ClassRow) -> float | None:
+    """How far the confidence lies above the share of right predictions."""
+    return None if row.confidence is None or row.precision is None else row.confidence - row.precision
+
+
+def _curve(row: ClassRow) -> list[Any]:
+    """What the page draws of a class; small, because there may be thousands of them."""
+    return [] if row.detail is None else [row.detail.count, row.detail.probability, row.detail.frequency]
+
+
+def run(evaluation: Evaluation) -> Section:
+    """What was run, and how to read the numbers."""
+    rows = [
+        ("test rows", f"{evaluation.n_test:,}"),
+        ("validation rows", "–" if evaluation.n_validation is None else f"{evaluation.n_validation:,}"),
+        ("classes", f"{evaluation.n_classes:,}"),
+        ("given as", evaluation.input),
+        ("methods", ", ".join(method.name for method in evaluation.methods)),
+        ("level of intervals", f"{evaluation.level * 100:g} %"),
+        *(("failed", f"{name}: {reason}") for name, reason in evaluation.failed.items()),
+        *evaluation.run.items(),
+    ]
+    is_picked = evaluation.recommended and len(evaluation.methods) > 1
+    picked = " The method was chosen on this test set, so its results are slightly optimistic." if is_picked else ""
+    terms = terms_of(evaluation)
+    note = (
+        f"ECE is the mean gap between {terms.probability} and {terms.outcome} over bins of equal mass; even "
+        "perfectly calibrated predictions have a small ECE by chance. Intervals reflect the sampling of the test rows, "
+        f"not of the rows of the fit.{picked}"
+    )
+    return Section("run", "What was run", (), fill("run.html", rows=rows, note=note))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from refocal.metrics import (
     CalibrationHistogram,
+    _bins,
     classwise_ece,
     debiased_ece,
     ece_sweep,
@@ -50,8 +52,13 @@ rows = st.lists(
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
-@given(rows, st.integers(1, 20), st.sampled_from(["l1", "l2", "max"]), st.data())
-def test_equal_mass_is_its_definition(rows, n_bins, norm, data):
+@given(rows, st.integers(1, 20), st.sampled_from(["l1", "l2", "max"]), st.sampled_from([1, _bins._MANY]), st.data())
+def test_equal_mass_is_its_definition(rows, n_bins, norm, many, data):
+    with mock.patch.object(_bins, "_MANY", many):
+        check_equal_mass(rows, n_bins, norm, data)
+
+
+def check_equal_mass(rows, n_bins, norm, data):
     p, y = np.array([r[0] for r in rows]), np.array([int(r[1]) for r in rows])
     weight = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows))), dtype=float)
     if weight.sum() == 0:
@@ -63,6 +70,19 @@ def test_equal_mass_is_its_definition(rows, n_bins, norm, data):
     ones = np.ones(len(rows))
     expected = norm_by_loop(p, y, ones, quantile_bins_by_definition(p, ones, n_bins), norm)
     assert expected_calibration_error(y, p, n_bins=n_bins, norm=norm) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bins_of_many_rows_are_those_of_a_sort(binary, weighted, monkeypatch):
+    y, p = binary
+    weight = np.random.default_rng(0).integers(1, 4, len(p)) / 10 if weighted else None
+    resolutions = (1, 2, 15, 97)
+    sorted_first = _bins.quantile_bins(p, y, weight, resolutions)
+    monkeypatch.setattr(_bins, "_MANY", 1)
+    for mine, theirs in zip(_bins.quantile_bins(p, y, weight, resolutions), sorted_first, strict=True):
+        assert mine.count.tolist() == theirs.count.tolist()
+        for name in ("weight", "confidence", "correct", "squared_weight"):
+            np.testing.assert_allclose(getattr(mine, name), getattr(theirs, name), rtol=1e-13)
 
 
 @pytest.mark.slow

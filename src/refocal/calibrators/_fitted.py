@@ -55,7 +55,10 @@ class HasFocalPoint:
 
 def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
     """The data that a calibrator was fitted on, and its measures there before and after."""
-    before, after = describe(dataset, Predictors((Chain(), found.chain)), 2)
+    known = [dataset.memo["before"]] if "before" in dataset.memo else []
+    chains = (found.chain,) if known else (Chain(), found.chain)
+    before, after = known + describe(dataset, Predictors(chains), len(chains))
+    dataset.memo["before"] = dict(before)
     counted = {
         "n_skipped": dataset.n_skipped,
         "n_bad_parts": len(dataset.bad_parts),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -36,9 +37,16 @@ class Rows:
         self.score = score
         self.target = target
         self.weight = weight
-        self.q: Vector = np.exp(-softplus(-score))
-        columns = [weight * target, weight * self.q, weight]
-        self._before = np.concatenate([np.zeros((3, 1)), np.cumsum(columns, axis=1)], axis=1)
+
+    @cached_property
+    def q(self) -> Vector:
+        """The probability of the class."""
+        return np.asarray(np.exp(-softplus(-self.score)))
+
+    @cached_property
+    def _before(self) -> Vector:
+        columns = [self.weight * self.target, self.weight * self.q, self.weight]
+        return np.concatenate([np.zeros((3, 1)), np.cumsum(columns, axis=1)], axis=1)
 
     def starts_of_ties(self) -> NDArray[np.int64]:
         """The first row of each distinct score, where a bin may begin."""
@@ -140,9 +148,7 @@ class OneVsRest(Calibrator):
         temperature = temperature_of(block) if self.base == "temperature" else 1.0
         curves, line = [], None
         for k, score in _columns(block.logits, temperature, [1] if n_classes == 2 else list(range(n_classes))):
-            # Rows in which a class cannot occur, or must occur, carry no information about it.
-            some = np.flatnonzero((weights > 0.0) & np.isfinite(score))
-            order = some[np.argsort(score[some], kind="stable")]
+            order = _order(block, weights, temperature, k, score)
             rows = Rows(score[order], codes[order] == k, weights[order])
             if len(order) == 0:
                 rows = Rows(np.zeros(1), np.zeros(1, dtype=bool), np.zeros(1))
@@ -153,6 +159,21 @@ class OneVsRest(Calibrator):
             if progress is not None:
                 progress(len(curves) / n_classes)
         return Fitted(one_vs_rest(temperature, self._joined(curves), FLOOR / (1.0 + float(weights.sum())), line))
+
+
+def _order(block: Block, weights: Vector, temperature: float, k: int, score: Vector) -> NDArray[np.int32]:
+    """The rows by rising log-odds of class k; where they take less space than a table, other methods find them here.
+
+    Rows in which a class cannot occur, or must occur, carry no information about it and are left out.
+    """
+    known = ("order", temperature, k)
+    order: NDArray[np.int32] | None = block.memo.get(known)
+    if order is None:
+        some = np.flatnonzero((weights > 0.0) & np.isfinite(score)).astype(np.int32)
+        order = some[np.argsort(score[some], kind="stable")]
+    if block.n_rows * block.n_classes <= TABLE:
+        block.memo[known] = order
+    return order
 
 
 def _line(rows: Rows) -> Affine:

@@ -251,8 +251,8 @@ def _count(total: PredictorSums, rows: Rows) -> None:
     total.predicted += np.bincount(said, minlength=n_classes)
     terms = (weights, weights * correct, weights * confidence)
     total.of_predicted += np.stack([np.bincount(said, each, n_classes) for each in terms])
-    for label, histogram in enumerate(total.classes):
-        histogram.count_rows(*rows.event(label), rows.weight)
+    for histogram, event in zip(total.classes, rows.events(range(len(total.classes))), strict=True):
+        histogram.count_rows(*event, rows.weight)
     total.decided += decision_sums(rows, weights)
 
 

@@ -15,11 +15,10 @@ from refocal.evaluate._groups import DRAWS
 from refocal.evaluate._look import banded
 from refocal.evaluate.evaluation import Reliability
 from refocal.metrics import Interval
-from refocal.metrics._bins import Bins, Ranked, quantile_starts
+from refocal.metrics._bins import Bins, Ranked, join_cells, quantile_starts
 from refocal.metrics._histogram_cells import Cells
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import base_weight
-from refocal.metrics.histogram import join_cells
 from refocal.metrics.reliability import curve_of
 from refocal.metrics.shift import interval_of_shift
 

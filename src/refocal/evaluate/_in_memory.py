@@ -37,8 +37,7 @@ from refocal.maps.chain import Chain, in_row_blocks
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import base_weight, forget_resamples
-from refocal.metrics.bootstrap import summarise
-from refocal.metrics.intervals import Summary
+from refocal.metrics.bootstrap import Measured, summarise
 from refocal.metrics.reliability import band_of, curve_of
 
 HISTOGRAM_BINS, CLASS_BINS = 20, 10
@@ -75,7 +74,7 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
     seconds = time.perf_counter() - start
     rows = _rows(test, log_p).of_positive()
     logs = Rows(rows.labels, log_p, rows.weight)
-    summaries: dict[str, Summary] = {}
+    measured = []
     for metric in metrics_with_interval(test.n_classes):
         of = logs if metric.takes_logs else rows
         value = metric.measure(of)
@@ -83,11 +82,12 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
             continue
         if not np.isfinite(value):
             raise DataError("test", "evaluate", expected=f"such that the {metric.label} is finite", got=repr(value))
-        summaries[metric.name] = summarise(metric, of, value, n_resamples=n_resamples, seed=seed)
+        measured.append(Measured(metric, of, value))
+    summaries = summarise(measured, n_resamples, seed)
     confidence, correct = rows.confidence()
     weight = base_weight(rows)
     return Look(
-        summaries=summaries,
+        summaries={each.record.name: summary for each, summary in zip(measured, summaries, strict=True)},
         values={m.name: float(m.measure(logs if m.takes_logs else rows)) for m in metrics_with_value(test.n_classes)},
         reliability=_reliability(rows, level, seed),
         histogram=histogram_of(*(_by_confidence(confidence, rows, each) for each in (correct, ~correct))),
@@ -159,8 +159,9 @@ def _classes(test: Predictions, calibrator: Calibrator | None) -> list[ClassRow]
     top, _, predicted = rows.top()
     confusions = _confusions(rows.labels, predicted)
     found = []
-    for label in _most_frequent(rows.labels, test.n_classes):
-        (p, occurs), said = rows.event(label), predicted == label
+    labels = _most_frequent(rows.labels, test.n_classes)
+    for label, (p, occurs) in zip(labels, rows.events(labels), strict=True):
+        said = predicted == label
         weight = None if rows.weight is None else rows.weight[said]
         any_said = bool(said.any()) and (weight is None or weight.sum() > 0)
         bins = make_bins(p, occurs, rows.weight, n_bins=N_BINS, strategy="quantile")

@@ -9,8 +9,10 @@ rows.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,8 @@ from refocal.errors import DataError, Remedy, ShapeError
 
 # So many probabilities on a GPU are looked at together, in double precision.
 GPU_BLOCK = 1 << 24
+# So many classes are read together: as many as share the bytes that memory delivers at once.
+COLUMNS = 16
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,16 @@ class Rows:
             return self.event(label)
         return self.probabilities[:, label], self.labels_there == label
 
+    def events(self, labels: Sequence[int]) -> Iterator[tuple[Array, Array]]:
+        """`event_there` of rising classes: some columns are read together, which takes as long as reading one."""
+        if self.binary or on_gpu(self.probabilities):
+            yield from map(self.event_there, labels)
+            return
+        for first, some in groupby(labels, key=lambda label: label - label % COLUMNS):
+            table = _unit(self.probabilities[:, first : first + COLUMNS].T)
+            for label in some:
+                yield table[label - first], self.labels == label
+
     def confidence_there(self) -> tuple[Array, Array]:
         """As `confidence`, where the probabilities are."""
         if not on_gpu(self.probabilities) or self.binary:
@@ -112,6 +126,10 @@ class Rows:
 
     def top(self) -> tuple[Vector, Flags, Indices]:
         """The largest probability, whether its class occurred, and that class (the lowest of equal ones)."""
+        return self._top
+
+    @cached_property
+    def _top(self) -> tuple[Vector, Flags, Indices]:
         if self.binary:
             p = _unit(self.probabilities)
             predicted = (p > 0.5).astype(np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from refocal._arrays import Flags, Vector
-from refocal.metrics._bins import Bins, Ranked, rank, sum_bins
+from refocal.metrics._bins import Bins, Ranked, join_cells, rank, sum_bins
 
 
 def isotonic_fit(confidence: Vector, correct: Vector | Flags, weight: Vector | None) -> Bins:
@@ -24,5 +24,4 @@ def isotonic_pools(ranked: Ranked) -> Bins:
     if points.weight.shape[0] == 1:
         return points
     pools = isotonic_regression(points.correct / points.weight, weights=points.weight).blocks[:-1]
-    sums = (points.weight, points.confidence, points.correct, points.squared_weight)
-    return Bins(np.add.reduceat(points.count, pools), *(np.add.reduceat(x, pools) for x in sums))
+    return join_cells(points, pools)

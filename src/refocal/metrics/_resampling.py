@@ -57,11 +57,12 @@ def draw_counts(generator: np.random.Generator, size: int, n: int) -> Vector:
 
 def resample_mean(rows: Rows, terms_of: Callable[[Rows], Vector]) -> Evaluate:
     """For metrics that are means of terms: one matrix product."""
-    base = base_weight(rows)
-    weighted = base * np.where(base > 0, terms_of(rows), 0.0)
+    weight, terms = rows.weight, terms_of(rows)
+    weighted = terms if weight is None else weight * np.where(weight > 0, terms, 0.0)
 
     def evaluate(counts: Vector) -> Vector:
-        means: Vector = counts @ weighted / (counts @ base)
+        total = len(terms) if weight is None else counts @ weight
+        means: Vector = counts @ weighted / total
         return means
 
     return evaluate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -118,14 +118,13 @@ def classwise_ece(
 
 def _classwise(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1") -> float:
     _check_options(n_bins, strategy, norm, "classwise_ece")
-    labels: Iterable[int] = range(rows.n_classes)
+    labels: Sequence[int] = range(rows.n_classes)
     never = 0.0
     if (
         norm == "l1" and not rows.binary and rows.n_classes > len(rows.labels)
     ):  # as a vocabulary has: a loop over all would take minutes
         labels, never = np.unique(rows.labels).tolist(), _mean_of_absent(rows)
-    event = rows.event_there if strategy == "quantile" else rows.event
-    events = (event(label) for label in labels)
+    events = rows.events(labels) if strategy == "quantile" else map(rows.event, labels)
     bins = (make_bins(p, happened, rows.weight, n_bins=n_bins, strategy=strategy) for p, happened in events)
     errors = [norm_of_gaps(each, norm) for each in bins]
     return math.fsum([*errors, never]) / rows.n_classes

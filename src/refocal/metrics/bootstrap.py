@@ -7,9 +7,9 @@ then one matrix product; the binned errors sort their rows once and move only th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -100,20 +100,34 @@ def bootstrap_interval(
         check_option(method, ("percentile", "basic"), "method", function)
     check_level(level, function)
     check_integer(n_resamples, "n_resamples", function)
-    record, rows, value = _read(metric, y_true, probabilities, sample_weight, ignore_index, options, function)
+    read = _read(metric, y_true, probabilities, sample_weight, ignore_index, options, function)
     if method is None:
-        return summarise(record, rows, value, n_resamples=n_resamples, seed=seed, **options).interval(level=level)
-    return _resample(record, rows, value, n_resamples, seed, options).interval(level=level, method=method)
+        return summarise([read], n_resamples, seed, **options)[0].interval(level=level)
+    return _resample([read], n_resamples, seed, options)[0].interval(level=level, method=method)
 
 
-def summarise(record: Metric, rows: Rows, value: float, *, n_resamples: int, seed: int, **options: Any) -> Summary:
-    """The data for the default interval of a metric."""
-    if record.summary is not None:
-        return record.summary(rows, **options)
-    model = None if record.error_model is None else record.error_model(rows, **options)
-    if model is not None:
-        return InvertedError(value, model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed)
-    return _resample(record, rows, value, n_resamples, seed, options)
+class Measured(NamedTuple):
+    """The record of a metric, checked rows of it, and its value."""
+
+    record: Metric
+    rows: Rows
+    value: float
+
+
+def summarise(measured: Sequence[Measured], n_resamples: int, seed: int, **options: Any) -> list[Summary]:
+    """The data for the default intervals of metrics of the same rows, which are resampled once for all of them."""
+    found: list[Summary | None] = []
+    for record, rows, value in measured:
+        model = None if record.error_model is None else record.error_model(rows, **options)
+        if record.summary is not None:
+            found.append(record.summary(rows, **options))
+        elif model is not None:
+            found.append(InvertedError(value, model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed))
+        else:
+            found.append(None)
+    others = [each for each, known in zip(measured, found, strict=True) if known is None]
+    resampled = iter(_resample(others, n_resamples, seed, options) if others else ())
+    return [next(resampled) if known is None else known for known in found]
 
 
 def resample(
@@ -137,8 +151,8 @@ def resample(
     """
     function = "resample"
     check_integer(n_resamples, "n_resamples", function)
-    record, rows, value = _read(metric, y_true, probabilities, sample_weight, ignore_index, options, function)
-    return _resample(record, rows, value, n_resamples, seed, options)
+    read = _read(metric, y_true, probabilities, sample_weight, ignore_index, options, function)
+    return _resample([read], n_resamples, seed, options)[0]
 
 
 def paired_bootstrap(
@@ -166,9 +180,10 @@ def paired_bootstrap(
     (0.0625, True)
     """
     function = "paired_bootstrap"
-    _check_settings(n_resamples, level, function)
+    check_integer(n_resamples, "n_resamples", function)
+    check_level(level, function)
     pair = [_read(metric, y_true, each, sample_weight, ignore_index, options, function) for each in (first, second)]
-    of_first, of_second = (_resample(*read, n_resamples, seed, options) for read in pair)
+    of_first, of_second = _resample(pair, n_resamples, seed, options)
     return of_first.minus(of_second, level=level)
 
 
@@ -180,30 +195,27 @@ def _read(
     ignore_index: IgnoreIndex,
     options: dict[str, Any],
     function: str,
-) -> tuple[Metric, Rows, float]:
-    """The record of a metric, checked rows, and its value."""
+) -> Measured:
+    """A metric by its function, of what was given."""
     record = metric_of(metric, function)
     read = read_log_probabilities if record.takes_logs else read_probabilities
     rows = read(y_true, values, sample_weight, function, ignore_index)
     value = record.measure(rows, **options)
     if not math.isfinite(value):
         raise DataError("probabilities", function, expected=f"such that {record.name} is finite", got=repr(value))
-    return record, rows, value
+    return Measured(record, rows, value)
 
 
-def _resample(
-    record: Metric, rows: Rows, value: float, n_resamples: int, seed: int, options: dict[str, Any]
-) -> Resamples:
-    evaluate, n = record.resampled(rows, **options), rows.labels.shape[0]
-    draws = [evaluate(counts) for counts in draw_resamples(n, n_resamples, seed)]
-    return Resamples(value, np.concatenate(draws), record.range)
+def _resample(measured: Sequence[Measured], n_resamples: int, seed: int, options: dict[str, Any]) -> list[Resamples]:
+    evaluates = [each.record.resampled(each.rows, **options) for each in measured]
+    matrices = draw_resamples(len(measured[0].rows.labels), n_resamples, seed)
+    draws = [[evaluate(counts) for evaluate in evaluates] for counts in matrices]
+    return [
+        Resamples(each.value, np.concatenate(mine), each.record.range)
+        for each, mine in zip(measured, zip(*draws, strict=True), strict=True)
+    ]
 
 
 def _quantiles(draws: Vector, level: float) -> Vector:
     tail = (1.0 - level) / 2.0
     return np.quantile(draws, [tail, 1.0 - tail])
-
-
-def _check_settings(n_resamples: Any, level: Any, function: str) -> None:
-    check_integer(n_resamples, "n_resamples", function)
-    check_level(level, function)

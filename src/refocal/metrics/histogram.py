@@ -15,7 +15,7 @@ from refocal._arrays import Flags, Indices, Vector
 from refocal._json import parse_json
 from refocal._validation import IgnoreIndex, check_integer
 from refocal.errors import DataError, ParameterError
-from refocal.metrics._bins import Bins, Ranked, norm_of_gaps, quantile_starts
+from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, quantile_starts
 from refocal.metrics._histogram_bounds import bound_of_largest_gap, cumulative_gap, doubt_of
 from refocal.metrics._histogram_cells import Cells, are_cells, check_bits
 from refocal.metrics._inputs import check_level, read_probabilities
@@ -317,12 +317,6 @@ def _place(cells: Cells, used: Indices, confidence: Vector) -> Indices:
     place[used] = np.arange(len(used))
     found: Indices = place[cells.index(confidence)]
     return found
-
-
-def join_cells(cells: Bins, starts: Indices) -> Bins:
-    """Cells put together into bins."""
-    sums = (cells.weight, cells.confidence, cells.correct, cells.squared_weight)
-    return Bins(np.add.reduceat(cells.count, starts), *(np.add.reduceat(x, starts) for x in sums))
 
 
 def _by_width(cells: Bins, weight: Vector) -> list[float]:

@@ -158,8 +158,7 @@ def decompose(
     check_option(strategy, STRATEGIES, "strategy", function)
     check_integer(n_bins, "n_bins", function)
     parts = np.zeros(3)
-    for label in [1] if rows.binary else range(rows.n_classes):
-        p, happened = rows.event(label)
+    for p, happened in rows.events([1] if rows.binary else range(rows.n_classes)):
         if method == "isotonic":
             bins = isotonic_fit(p, happened, rows.weight)
         else:

@@ -167,7 +167,7 @@ def _features(logits: Array, kind: str, temperature: float) -> Array:
     return out
 
 
-def with_features(block: Block, rows: NDArray[np.bool_], kind: str, temperature: float) -> Block:
+def with_features(block: Block, rows: Any, kind: str, temperature: float) -> Block:
     """Some of the rows with nothing but Z, which was computed for all: enough for `fit_affine`; all of it on a GPU."""
     if block.on_gpu:
         return block.take(rows)

@@ -32,9 +32,9 @@ STRENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
 DEVIATIONS = np.array([0.4, 0.15])
 # γ and T are searched on about so many rows to compare scalings, and on at most so many at the end.
 DRAFT_ROWS, SEARCH_ROWS = 3_000, 20_000
-# In log(1+γ) and log T: how far from where rows are looked at they are taken to be quadratic, the move after which they
-# need not be looked at again, and how often they are at most.
-REACH, SMALL_MOVE, MOST_LOOKS = 0.4, 0.05, 8
+# In log(1+γ) and log T: how far from where rows are looked at they are taken to be quadratic; the moves after which
+# they need not be looked at again, at the end and where scalings are compared; and how often they are at most.
+REACH, SMALL_MOVE, DRAFT_MOVE, MOST_LOOKS = 0.4, 0.05, 0.2, 8
 BOUNDS = np.array([[-1.5, 3.0], [-3.0, 3.0]])
 # A probability this close to 0 or 1 counts as this close.
 LEAST = 1e-12
@@ -68,19 +68,27 @@ class Tail(NamedTuple):
 
     gamma: float
     temperature: float
-    curve: Pieces | None
+    curve: Curve | None
     losses: Vector
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        curve = () if self.curve is None else (Confidence(self.curve),)
+        curve = () if self.curve is None else (Confidence(Pieces.of(*_joined(self.curve))),)
         return (Temperature(self.temperature), Focal(self.gamma), *curve)
 
 
 def draft_tail(rows: Block) -> Tail:
     """What `fit_tail` finds for some of the rows, which is enough to compare scalings; the losses are those of all."""
     every = max(1, rows.n_rows // DRAFT_ROWS)
-    return _tail(rows, _search(rows.take(slice(None, None, every)), np.zeros(2)), every)
+    if every == 1:
+        return _tail(rows, _search(rows, np.zeros(2)))
+    point, some, strength = np.zeros(2), rows.take(slice(None, None, every)), None
+    for _ in range(MOST_LOOKS):
+        move, strength = _move(some, point, strength)
+        point = point + move
+        if np.abs(move).max() < DRAFT_MOVE:
+            break
+    return _tail(rows, point, every, strength)
 
 
 def fit_tail(rows: Block, draft: Tail) -> Tail:
@@ -93,21 +101,21 @@ def fit_tail(rows: Block, draft: Tail) -> Tail:
 def _search(rows: Block, point: Vector) -> Vector:
     """The best point in (log(1+γ), log T), from one on."""
     for _ in range(MOST_LOOKS):
-        move = _move(rows, point)
+        move, _ = _move(rows, point)
         point = point + move
         if np.abs(move).max() < SMALL_MOVE:
             break
     return point
 
 
-def _tail(rows: Block, point: Vector, every: int = 1) -> Tail:
+def _tail(rows: Block, point: Vector, every: int = 1, strength: float | None = None) -> Tail:
     """The tail at a point, its curve fitted to every so-manieth row."""
     gamma, temperature = math.expm1(point[0]), math.exp(point[1])
     odds, share = _split(rows, rows.predictions((gamma,), temperature)[0])
-    curve = fit_curve(odds[::every], rows.correct[::every], _weight(rows)[::every])
+    curve = fit_curve(odds[::every], rows.correct[::every], _weight(rows)[::every], strength)
     curved = odds if curve is None else Splines(curve.knots, odds).values(curve.theta)
     losses = softplus(np.where(rows.correct, -curved, curved)) - share
-    return Tail(gamma, temperature, None if curve is None else Pieces.of(*_joined(curve)), losses)
+    return Tail(gamma, temperature, curve, losses)
 
 
 def _weight(rows: Block) -> Vector:
@@ -122,51 +130,54 @@ def _split(rows: Block, found: Predictions) -> NDArray[np.float64]:
 
 
 class _Looks(NamedTuple):
-    """Log-odds and shares (2, N) of rows near a point, as quadratic functions of the distance from it."""
+    """Log-odds and shares of rows near a point, as quadratic functions of the distance from it in (log(1+γ), log T)."""
 
-    value: NDArray[np.float64]
-    slope: NDArray[np.float64]
-    bend: NDArray[np.float64]
+    split: NDArray[np.float64]  # (2, 6, N), the value and its derivatives in γ and 1/T
+    chain: NDArray[np.float64]  # (6, 6), what turns these into derivatives in (log(1+γ), log T)
 
-    def at(self, move: Vector) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Values (2, N) and slopes in both coordinates (2, 2, N)."""
-        (a, b), (aa, ab, bb) = move, self.bend
-        slope = self.slope + np.stack([a * aa + b * ab, a * ab + b * bb])
-        return self.value + 0.5 * (a * (self.slope[0] + slope[0]) + b * (self.slope[1] + slope[1])), slope
+    def at(self, move: Vector) -> NDArray[np.float64]:
+        """Values and slopes in both coordinates, (2, 3, N)."""
+        a, b = move
+        terms = np.array([[1.0, a, b, 0.5 * a * a, a * b, 0.5 * b * b], [0, 1, 0, a, b, 0], [0, 0, 1, 0, a, b]])
+        return np.asarray((terms @ self.chain) @ self.split)
 
 
 def _look(rows: Block, point: Vector) -> _Looks:
     """Rows at a point: a pass over the logits, after which only two numbers a row and their derivatives are needed."""
     more, slope = math.exp(point[0]), math.exp(-point[1])  # 1 + γ and 1/T
-    value, g, b, gg, gb, bb = rows.split(more - 1.0, 1.0 / slope, rough=True).swapaxes(0, 1)
-    # By the chain rule from (γ, 1/T) to (log(1+γ), log T).
-    first = np.stack([more * g, -slope * b])
-    bend = np.stack([more**2 * gg + first[0], -more * slope * gb, slope**2 * bb - first[1]])
-    return _Looks(value, first, bend)
+    chain = np.diag([1.0, more, -slope, more**2, -more * slope, slope**2])
+    chain[3, 1], chain[5, 2] = more, slope
+    return _Looks(rows.split(more - 1.0, 1.0 / slope, rough=True), chain)
 
 
-def _move(rows: Block, point: Vector) -> Vector:
-    """Where from a point the log-loss behind the best curve is least, as far as the look from the point reaches."""
-    looks, weight, correct = _look(rows, point), _weight(rows), rows.correct.astype(np.float64)
-    first = fit_curve(looks.value[0], correct, weight)
-    if first is None:
-        return np.zeros(2)
-    prior, theta = _times(first.strength), first.theta
+def _move(rows: Block, point: Vector, strength: float | None = None) -> tuple[Vector, float | None]:
+    """Where from a point the log-loss behind the best curve is least, as far as the look from the point reaches.
+
+    Without a strength of the curve it is found at the point.
+    """
+    looks = _look(rows, point)
+    order = np.argsort(looks.split[0, 0])  # passes over sorted rows take half the time
+    looks = looks._replace(split=looks.split[..., order])
+    weight, correct = _weight(rows)[order], rows.correct[order].astype(np.float64)
+    curve = fit_curve(looks.split[0, 0], correct, weight, strength)
+    if curve is None:
+        return np.zeros(2), strength
+    theta, prior = curve.theta, _times(curve.strength)
 
     def cost(move: Vector) -> tuple[float, Vector]:
         nonlocal theta
-        (odds, share), slope = looks.at(move)
-        splines, pull = Splines(first.knots, odds), np.empty(rows.n_rows)
+        (odds, *turns), (share, *share_turns) = looks.at(move)
+        splines, pull = Splines(curve.knots, odds), np.empty(rows.n_rows)
         # The curve is at its best, so that the slope of the loss is that behind a curve which stays.
         found = splines.fit(correct, weight, prior, theta, pull)
         theta = found.theta
         drawn, drawn_slope = _prior(point + move)
-        gradient = slope[:, 0] @ pull - slope[:, 1] @ weight + drawn_slope
+        gradient = np.stack(turns) @ pull - np.stack(share_turns) @ weight + drawn_slope
         return (found.value - float(weight @ share) + drawn) / rows.total_weight, gradient / rows.total_weight
 
     bounds = np.clip(BOUNDS - point[:, None], -REACH, REACH)
-    found: Vector = minimize(cost, np.zeros(2), jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-8}).x
-    return found
+    found = minimize(cost, np.zeros(2), jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-8}).x
+    return found, curve.strength
 
 
 def _prior(point: Vector) -> tuple[float, Vector]:
@@ -192,29 +203,30 @@ class Curve(NamedTuple):
         return Spline(self.knots, self.theta[:-1], float(self.theta[-1]))
 
 
-def fit_curve(odds: Vector, target: Target, weight: Vector) -> Curve | None:
+def fit_curve(odds: Vector, target: Target, weight: Vector, strength: float | None = None) -> Curve | None:
     """A rising curve from log-odds to log-odds; None where all log-odds are the same.
 
     It is the mean of the curves of several strengths of the prior, each weighted by its evidence: the probability of
     the targets, integrated over the curves by Laplace's approximation. Where the identity is as good as any curve, the
-    strongest weigh most.
+    strongest weigh most. With a `strength` it is the curve of that alone.
     """
-    odds = near(odds)
+    order = np.argsort(odds)
+    odds, target, weight = near(odds[order]), target[order], weight[order]
     knots = _knots(odds, weight)
     if len(knots) < 2:
         return None
     splines, theta = Splines(knots, odds), None
     thetas, found = [], []
-    for strength in reversed(STRENGTHS):
-        prior = _times(strength)
+    strengths = STRENGTHS[::-1] if strength is None else (strength,)
+    for each in strengths:
+        prior = _times(each)
         best = splines.fit(target, weight, prior, theta)
         theta = best.theta
         thetas.append(theta)
         found.append(evidence(best, splines.penalty(prior)))
     share = np.exp(np.array(found) - max(found))
     share /= share.sum()
-    strength = math.exp(share @ np.log(STRENGTHS[::-1]))
-    return Curve(knots, share @ np.stack(thetas), strength)
+    return Curve(knots, share @ np.stack(thetas), math.exp(share @ np.log(strengths)))
 
 
 def evidence(found: Found, penalty: Vector) -> float:
@@ -227,14 +239,13 @@ def _times(strength: float) -> Prior:
 
 
 def _knots(odds: Vector, weight: Vector) -> Vector:
-    """Distinct log-odds between which equal shares of Σ √(q(1-q)) lie.
+    """Distinct ones of sorted log-odds, between which equal shares of Σ √(q(1-q)) lie.
 
     Halfway between equal shares of the rows, most of which are sure, and of what they say about a curve, q(1-q).
     """
-    order = np.argsort(odds, kind="stable")
-    total = np.cumsum(weight[order] * np.exp(0.5 * odds[order] - softplus(odds[order])))
+    total = np.cumsum(weight * np.exp(0.5 * odds - softplus(odds)))
     at = np.searchsorted(total, (np.arange(N_KNOTS) + 0.5) / N_KNOTS * total[-1])
-    return np.unique(odds[order][np.minimum(at, len(odds) - 1)])
+    return np.unique(odds[np.minimum(at, len(odds) - 1)])
 
 
 def _joined(curve: Curve, slope: float = 1.0, intercept: float = 0.0) -> tuple[list[Vector], list[list[Vector]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import array_api_compat
@@ -142,27 +143,29 @@ def out_of_fold(
     xp, first = namespace(rows.logits), as_floating(rows.logits[:1], "logits", "fit")[0]
     device = array_api_compat.device(first)
     found: list[Array] = [xp.empty(rows.logits.shape, dtype=first.dtype, device=device) for _ in recipes]
-    for i in range(int(fold.max()) + 1):
-        held_out = fold == i
-        there = in_library_of(rows.logits, held_out)
-        if temperature is None:
-            others = rows.take(~held_out)
-        else:
-            others = with_features(rows, ~held_out, recipes[0].kind, temperature)
-        scalings = fit_scalings(others, recipes, COARSE, temperature=temperature)
+
+    def part(block: Block, some: Any) -> Block:
+        return block.take(some) if temperature is None else with_features(block, some, recipes[0].kind, temperature)
+
+    # With the rows twice, one fold after the other, all folds but one are a slice.
+    order = np.argsort(fold, kind="stable")
+    twice, ends = part(rows, np.concatenate([order, order])), np.cumsum(np.bincount(fold)).tolist()
+    for start, stop in pairwise([0, *ends]):
+        scalings = fit_scalings(part(twice, slice(stop, start + rows.n_rows)), recipes, COARSE, temperature=temperature)
+        place, held_out = in_library_of(rows.logits, order[start:stop]), part(twice, slice(start, stop))
         for scores, scaling in zip(found, scalings, strict=True):
-            scores[there] = _scores(rows, there, scaling, order_preserving)
+            scores[place] = _scores(rows.logits[place], held_out, scaling, order_preserving)
     return found
 
 
-def _scores(rows: Block, some: Array, scaling: Scaling, order_preserving: bool) -> Array:
+def _scores(logits: Array, rows: Block, scaling: Scaling, order_preserving: bool) -> Array:
     """What a scaling makes of some rows, of their features where these are known."""
     step, z = scaling.step(order_preserving=order_preserving), rows.memo.get((scaling.kind, scaling.temperature))
     if z is None or not isinstance(step, steps.Affine):
-        return Chain((step,)).scores(rows.logits[some])
-    found = transform(z[some], step.weights, step.intercept)
+        return Chain((step,)).scores(logits)
+    found = transform(z, step.weights, step.intercept)
     # What lies this far below the top may have been -inf, and stays it.
-    return np.where(rows.logits[some] == -np.inf, -np.inf, found) if np.isneginf(rows.logits.min()) else found
+    return np.where(logits == -np.inf, -np.inf, found) if np.isneginf(logits.min()) else found
 
 
 def losses(rows: Block, scores: Array, gamma: float = 0.0, temperature: float = 1.0) -> Vector:

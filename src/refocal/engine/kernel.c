@@ -524,26 +524,41 @@ INLINE V some(const double *x, int64_t n) {
     return found;
 }
 
+/* Adds sums of rows side by side to those of their piece, two vectors, and empties them. */
+INLINE void end_run(V *of_run, V *of_piece) {
+    for (int k = 0; k < 8; k++) {
+        of_piece[k / LANES][k % LANES] += total(of_run[k]);
+        of_run[k] = same(0.0);
+    }
+}
+
 /* Log-loss of a curve that is quadratic between knots: eta = a + b d + c d^2, d the distance from the knot below.
  * curve: the knots, then a, b and c of each piece. out = the sum of w (log(1 + exp(eta)) - y eta), then for each piece the
  * sums of first derivatives in eta times d^0 ... d^2 and of second ones times d^0 ... d^4; pull, if it is not NULL, the
- * derivative in each score.
+ * derivative in each score. Rows whose neighbours lie on the same piece, as sorted ones do, take half the time.
  */
 INLINE void spline(const double *scores, const double *targets, const double *weights, int64_t n_rows,
                    const double *curve, int64_t n_knots, V *of_piece, double *pull, double *out) {
     const double *a = curve + n_knots, *b = a + n_knots + 1, *c = b + n_knots + 1;
     Sum value = {0};
+    V of_run[8] = {0}; /* the sums of rows that follow each other on one piece, from `low` to `high` */
+    int64_t run = 0;
+    double low = -INFINITY, high = curve[0];
     memset(of_piece, 0, 2 * (n_knots + 1) * sizeof(V));
     for (int64_t i = 0; i < n_rows; i += LANES) {
         int64_t rows = n_rows - i < LANES ? n_rows - i : LANES;
         V score = some(scores + i, rows), target = some(targets + i, rows), weight = some(weights + i, rows);
-        V knot = same(curve[0]), A = same(a[0]), B = same(b[0]), C = same(c[0]);
-        I piece = {0}; /* the number of knots that are at most the score */
-        for (int64_t k = 0; k < n_knots; k++) {
-            I above = score >= curve[k];
-            piece -= above;
-            knot = pick(above, same(curve[k]), knot), A = pick(above, same(a[k + 1]), A);
-            B = pick(above, same(b[k + 1]), B), C = pick(above, same(c[k + 1]), C);
+        V knot = same(run ? low : high), A = same(a[run]), B = same(b[run]), C = same(c[run]);
+        I inside = (score >= low) & (score < high), piece = {0}; /* the number of knots that are at most the score */
+        int64_t goes_on = inside[0] & inside[1] & inside[2] & inside[3];
+        if (!goes_on) {
+            knot = same(curve[0]), A = same(a[0]), B = same(b[0]), C = same(c[0]);
+            for (int64_t k = 0; k < n_knots; k++) {
+                I above = score >= curve[k];
+                piece -= above;
+                knot = pick(above, same(curve[k]), knot), A = pick(above, same(a[k + 1]), A);
+                B = pick(above, same(b[k + 1]), B), C = pick(above, same(c[k + 1]), C);
+            }
         }
         V d = score - knot, d2 = d * d, eta = A + d * (B + d * C);
         V small = exp_(pick(eta > 0.0, -eta, eta)), sum = 1.0 + small;
@@ -555,6 +570,10 @@ INLINE void spline(const double *scores, const double *targets, const double *we
         V first = weight * (p - target), second = weight * small * share * share;
         V sums[8] = {first, first * d, first * d2, second, second * d, second * d2, second * d * d2, second * d2 * d2};
         if (pull != NULL) put(pull + i, first * (B + 2.0 * d * C), rows);
+        if (goes_on) {
+            for (int k = 0; k < 8; k++) of_run[k] += sums[k];
+            continue;
+        }
         V of_row[8]; /* two vectors for each row */
         turn(sums, of_row);
         turn(sums + 4, of_row + 4);
@@ -562,7 +581,13 @@ INLINE void spline(const double *scores, const double *targets, const double *we
             of_piece[2 * piece[r]] += of_row[r];
             of_piece[2 * piece[r] + 1] += of_row[4 + r];
         }
+        if (piece[LANES - 1] != run) {
+            end_run(of_run, of_piece + 2 * run);
+            run = piece[LANES - 1];
+            low = run > 0 ? curve[run - 1] : -INFINITY, high = run < n_knots ? curve[run] : INFINITY;
+        }
     }
+    end_run(of_run, of_piece + 2 * run);
     out[0] = total(value);
     memcpy(out + 1, of_piece, 8 * (n_knots + 1) * sizeof *out);
 }

@@ -230,7 +230,7 @@ def test_gamma_may_differ_from_label_to_label(sample):
         torch.testing.assert_close(make(reduction="none")(logits, labels, gamma), want, rtol=1e-12, atol=0)
     with pytest.raises(ShapeError, match="'gamma' of FocalLoss"):
         FocalLoss()(logits, labels, gamma[:3])
-    with pytest.raises(ParameterError, match=r"greater than -1. Got a tensor whose smallest value is -1.5"):
+    with pytest.raises(ParameterError, match=r"'gamma' of FocalLoss must be finite and greater than -1. Got -1.5"):
         FocalLoss()(logits, labels, gamma - 1.0)
 
 

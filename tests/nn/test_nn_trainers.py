@@ -19,7 +19,14 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from refocal.errors import LabelError, ShapeError
-from refocal.nn import FocalLoss, ProperFocalLoss, SigmoidFocalLoss
+from refocal.nn import (
+    AdaFocalLoss,
+    BrierLoss,
+    FocalLoss,
+    ProperFocalLoss,
+    SampleDependentFocalLoss,
+    SigmoidFocalLoss,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs" / "torch.md").read_text(encoding="utf-8")
 RECIPES = {re.search(r"import (?:\w+ from )?(\w+)|from (\w+)", text)[0].split()[1]: text
@@ -33,15 +40,17 @@ def rows():
 
 
 @pytest.mark.parametrize(
-    "loss", [FocalLoss(2.0), ProperFocalLoss(2.0), FocalLoss(2.0, weight=torch.tensor([1.0, 2, 3]))]
-)
+    "loss",
+    [FocalLoss(), ProperFocalLoss(), FocalLoss(weight=torch.tensor([1.0, 2, 3])), SampleDependentFocalLoss(),
+     BrierLoss(), AdaFocalLoss()],
+)  # fmt: skip
 @pytest.mark.parametrize("kind", [dict, OrderedDict, SimpleNamespace])
 def test_outputs_with_logits_are_taken_for_them(rows, loss, kind):
     logits, labels = torch.randn(8, 7, 3), torch.randint(3, (8, 7))  # tokens
     labels[:, 5:] = -100
     flat, flat_labels = logits.reshape(-1, 3), labels.reshape(-1)
     torch.testing.assert_close(loss(kind(logits=logits), labels), loss(flat, flat_labels))
-    summed = type(loss)(2.0, weight=loss.weight, reduction="sum")(flat, flat_labels)
+    summed = type(loss)(weight=loss.weight, reduction="sum")(flat, flat_labels)
     found = loss(kind(logits=logits), labels, num_items_in_batch=torch.tensor(11))
     torch.testing.assert_close(found, summed / 11)
 

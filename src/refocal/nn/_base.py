@@ -1,20 +1,80 @@
-"""What every loss shares: shapes and reductions like `nn.CrossEntropyLoss`, and the check of the labels."""
+"""What every loss shares: settings, the logits of a model's output, checks of the labels, reductions."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import array_api_compat.torch as xp
 import torch
 from torch import Tensor, nn
 
-from refocal._arrays import is_traced
-from refocal._validation import check_option
+from refocal._arrays import Array, is_traced
+from refocal._validation import check_broadcast, check_number, check_option
 from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.maps.row import Row, softmax_row
 
-REDUCTIONS = ("none", "mean", "sum")
+
+class BaseLoss(nn.Module, ABC):
+    """Settings, checks and reductions of the losses of classes and of sigmoids; `shown` are what `print` shows."""
+
+    shown: ClassVar[tuple[str, ...]] = ("reduction",)
+    ignore_index: float | None
+
+    def __init__(self, ignore_index: float | None, reduction: str, validate: bool | None) -> None:
+        super().__init__()
+        check_option(reduction, ("none", "mean", "sum"), "reduction", type(self).__name__)
+        self.ignore_index, self.reduction, self.validate = ignore_index, reduction, validate
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        values = {name: getattr(self, name) for name in self.shown}
+        texts = {
+            k: f"tensor of shape {tuple(v.shape)}" if isinstance(v, Tensor) else repr(v) for k, v in values.items()
+        }
+        return ", ".join(f"{name}={text}" for name, text in texts.items())
+
+    def _set(self, argument: str, value: Any, *, exact: bool = False, **bounds: Any) -> None:
+        """Keep a setting: a number, or a tensor with a value for each label, which becomes a buffer."""
+        name = type(self).__name__
+        if isinstance(value, Tensor):
+            like = value if exact and value.is_floating_point() else value.float()
+            self.register_buffer(argument, check_broadcast(value, argument, name, like=like, **bounds), False)
+        else:
+            setattr(self, argument, check_number(value, argument, name, **bounds))
+
+    def _logits(self, outputs: Any, labels: Any) -> Tensor:
+        """The logits of what a model gives: a tensor, or an object that has one called logits."""
+        name = type(self).__name__
+        if not isinstance(labels, Tensor):
+            # Hugging Face's Trainer passes None to the loss of a model whose forward() has no argument of that name.
+            expected = "a tensor; Hugging Face's Trainer has them if forward() of the model has an argument 'labels'"
+            raise LabelError("labels", name, expected=expected, got=f"a {type(labels).__name__}")
+        found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
+        if not isinstance(found, Tensor):
+            expected = "a tensor, or the output of a model that has one called logits"
+            raise ShapeError("logits", name, expected=expected, got=f"a {type(outputs).__name__}")
+        return found
+
+    def _checks(self, values: Tensor) -> bool:
+        """Whether values are to be read and checked."""
+        wanted = values.device.type == "cpu" if self.validate is None else self.validate
+        return wanted and not is_traced(values) and values.numel() > 0
+
+    def _check_range(self, labels: Tensor, most: int) -> None:
+        if not self._checks(labels):
+            return
+        lowest, highest = labels.min().item(), labels.max().item()
+        if not (lowest >= 0 and highest <= most):
+            also = "" if self.ignore_index is None else f", or ignore_index ({self.ignore_index:g})"
+            expected, got = f"between 0 and {most}{also}", f"labels from {lowest:.12g} to {highest:.12g}"
+            raise LabelError("labels", type(self).__name__, expected=expected, got=got)
+
+    def _reduced(self, values: Tensor, total: Tensor | float) -> Tensor:
+        if self.reduction == "none":
+            return values
+        return values.sum() if self.reduction == "sum" else values.sum() / total
 
 
 class Batch(NamedTuple):
@@ -29,26 +89,7 @@ class Batch(NamedTuple):
         return softmax_row(xp, self.logits, 1.0)
 
 
-def logits_of(outputs: Any, labels: Any, function: str) -> Tensor:
-    """The logits of what a model gives: a tensor, or an object that has one called logits, as Hugging Face's have."""
-    if not isinstance(labels, Tensor):
-        # Hugging Face's Trainer passes None to the loss of a model whose forward() has no argument of that name.
-        expected = "a tensor; Hugging Face's Trainer has them if forward() of the model has an argument 'labels'"
-        raise LabelError("labels", function, expected=expected, got=f"a {type(labels).__name__}")
-    found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
-    if not isinstance(found, Tensor):
-        expected = "a tensor, or the output of a model that has one called logits"
-        raise ShapeError("logits", function, expected=expected, got=f"a {type(outputs).__name__}")
-    return found
-
-
-def are_checked(values: Tensor, validate: bool | None) -> bool:
-    """Whether values are to be read and checked; `validate` is that of `Loss`."""
-    wanted = values.device.type == "cpu" if validate is None else validate
-    return wanted and not is_traced(values) and values.numel() > 0
-
-
-class Loss(nn.Module):
+class Loss(BaseLoss):
     """A loss on logits (N, C, d1, ...) or (C,), classes on axis 1, and integer labels (N, d1, ...) or ().
 
     Parameters
@@ -64,9 +105,13 @@ class Loss(nn.Module):
         range trips the device's own assertion, as it does in cross-entropy. True checks everywhere and gives the same
         readable error; turn it on to find out what is wrong. Nothing is read under `torch.compile`.
 
-    The computation and the result are in float32 at least, also for half precision and under autocast.
+    The computation and the result are in float32 at least, also for half precision and under autocast. A loss serves as
+    `compute_loss_func` of Hugging Face's `Trainer`: outputs that have `logits` are taken for them, with the classes on
+    the last axis, and the mean is over `num_items_in_batch` if that is given.
     """
 
+    shown: ClassVar[tuple[str, ...]] = ("ignore_index", "reduction")
+    ignore_index: int
     weight: Tensor | None
 
     def __init__(
@@ -77,61 +122,45 @@ class Loss(nn.Module):
         reduction: str = "mean",
         validate: bool | None = None,
     ) -> None:
-        super().__init__()
-        name = type(self).__name__
-        check_option(reduction, REDUCTIONS, "reduction", name)
+        super().__init__(ignore_index, reduction, validate)
         if weight is not None and (weight.ndim != 1 or not bool((weight >= 0).all())):
-            raise ParameterError("weight", name, expected="one factor of at least 0 for each class", got=repr(weight))
+            expected = "one factor of at least 0 for each class"
+            raise ParameterError("weight", type(self).__name__, expected=expected, got=repr(weight))
         self.register_buffer("weight", weight)
-        self.ignore_index = ignore_index
-        self.reduction = reduction
-        self.validate = validate
 
-    def extra_repr(self) -> str:
-        """What `print` shows."""
-        return f"ignore_index={self.ignore_index}, reduction={self.reduction!r}"
+    def forward(self, logits: Any, labels: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:
+        """The loss of a batch."""
+        batch = self._batch(logits, labels)
+        return self._reduce(self._of(batch), batch, num_items_in_batch)
 
-    def _batch(self, logits: Tensor, labels: Tensor) -> Batch:
-        name = type(self).__name__
+    @abstractmethod
+    def _of(self, batch: Batch) -> Array:
+        """The loss of each label."""
+
+    def _batch(self, outputs: Any, labels: Tensor) -> Batch:
+        name, logits = type(self).__name__, self._logits(outputs, labels)
+        if logits is not outputs:
+            logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
         if not logits.is_floating_point() or logits.ndim == 0:
-            raise ShapeError(
-                "logits",
-                name,
-                expected="a floating-point tensor of shape (N, C, ...) or (C,)",
-                got=f"{logits.dtype} of shape {tuple(logits.shape)}",
-            )
+            expected = "a floating-point tensor of shape (N, C, ...) or (C,)"
+            raise ShapeError("logits", name, expected=expected, got=f"{logits.dtype} of shape {tuple(logits.shape)}")
         rows = logits if logits.ndim == 1 else logits.movedim(1, -1)
         if logits.dtype.itemsize < 4:
             rows = rows.to(torch.float32)
-        if labels.shape != rows.shape[:-1]:
-            raise ShapeError(
-                "labels",
-                name,
-                expected=f"of shape {tuple(rows.shape[:-1])}, since the logits have shape {tuple(logits.shape)}",
-                got=f"shape {tuple(labels.shape)}",
-            )
+        shape, n_classes = tuple(rows.shape[:-1]), rows.shape[-1]
+        if labels.shape != shape:
+            expected = f"of shape {shape}, since the logits have shape {tuple(logits.shape)}"
+            raise ShapeError("labels", name, expected=expected, got=f"shape {tuple(labels.shape)}")
         if labels.is_floating_point() or labels.dtype in (torch.bool, torch.complex64, torch.complex128):
             raise LabelError("labels", name, expected="integers", got=f"dtype {labels.dtype}")
-        if self.weight is not None and self.weight.shape[0] != rows.shape[-1]:
-            raise ShapeError(
-                "weight", name, expected=f"of shape ({rows.shape[-1]},)", got=f"shape {tuple(self.weight.shape)}"
-            )
+        if self.weight is not None and self.weight.shape[0] != n_classes:
+            got = f"shape {tuple(self.weight.shape)}"
+            raise ShapeError("weight", name, expected=f"of shape ({n_classes},)", got=got)
         labels = labels.to(torch.int64)
         kept = labels != self.ignore_index
         known = torch.where(kept, labels, 0)
-        if are_checked(known, self.validate):
-            self._check_range(known, rows.shape[-1])
+        self._check_range(known, n_classes - 1)
         return Batch(torch.where(kept[..., None], rows, 0.0), known, kept)
-
-    def _check_range(self, labels: Tensor, n_classes: int) -> None:
-        lowest, highest = int(labels.min()), int(labels.max())
-        if lowest < 0 or highest >= n_classes:
-            raise LabelError(
-                "labels",
-                type(self).__name__,
-                expected=f"between 0 and {n_classes - 1}, or ignore_index ({self.ignore_index})",
-                got=f"labels from {lowest} to {highest}",
-            )
 
     def _reduce(self, values: Tensor, batch: Batch, n_items: Tensor | float | None = None) -> Tensor:
         factor = batch.kept.to(values.dtype)
@@ -139,8 +168,4 @@ class Loss(nn.Module):
             factor = factor * self.weight.to(values.dtype)[batch.labels]
         # Where the factor is 0 the value is dropped, not multiplied: an infinite one would leave NaN.
         weighted = torch.where(factor > 0, values * factor, 0.0)
-        if self.reduction == "none":
-            return weighted
-        if self.reduction == "sum":
-            return weighted.sum()
-        return weighted.sum() / (factor.sum() if n_items is None else n_items)
+        return self._reduced(weighted, factor.sum() if n_items is None else n_items)

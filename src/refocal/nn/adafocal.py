@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refocal._arrays import take_label, to_numpy
+from refocal._arrays import Array, take_label, to_numpy
 from refocal._validation import check_integer, check_number
 from refocal.errors import ParameterError, ShapeError
 from refocal.losses import focal_of_row
 from refocal.maps.row import gaps, normalise
 from refocal.metrics._bins import quantile_starts, rank
-from refocal.nn._base import Loss
+from refocal.nn._base import Batch, Loss
 
 
 class AdaFocalLoss(Loss):
@@ -41,6 +41,7 @@ class AdaFocalLoss(Loss):
     tensor([0.7047, 2.3396])
     """
 
+    shown = ("n_bins", "rate", *Loss.shown)
     gammas: Tensor  # (n_bins,)
     edges: Tensor  # (n_bins - 1,): where each bin but the first begins
 
@@ -60,12 +61,9 @@ class AdaFocalLoss(Loss):
         check_integer(n_bins, "n_bins", name)
         check_number(rate, "rate", name, least=0.0)
         if not (lowest <= -switch < 0.0 < switch <= highest < np.inf and lowest <= initial <= highest):
-            raise ParameterError(
-                "switch",
-                name,
-                expected="positive, with 'initial', 'switch' and '-switch' within ['lowest', 'highest']",
-                got=f"switch={switch}, initial={initial}, lowest={lowest}, highest={highest}",
-            )
+            expected = "positive, with 'initial', 'switch' and '-switch' within ['lowest', 'highest']"
+            got = f"switch={switch}, initial={initial}, lowest={lowest}, highest={highest}"
+            raise ParameterError("switch", name, expected=expected, got=got)
         self.n_bins, self.rate, self.switch, self.lowest, self.highest = n_bins, rate, switch, lowest, highest
         self.register_buffer("gammas", torch.full((n_bins,), float(initial), dtype=torch.float32))
         self.register_buffer("edges", torch.arange(1, n_bins, dtype=torch.float32) / n_bins)
@@ -83,12 +81,9 @@ class AdaFocalLoss(Loss):
         """Move the γ by the confidences of a validation set, and whether each prediction was correct."""
         name = f"{type(self).__name__}.update_bins"
         if confidence.ndim != 1 or confidence.shape != correct.shape or confidence.numel() == 0:
-            raise ShapeError(
-                "confidence",
-                name,
-                expected="a vector with at least one entry, and as long as 'correct'",
-                got=f"shapes {tuple(confidence.shape)} and {tuple(correct.shape)}",
-            )
+            expected = "a vector with at least one entry, and as long as 'correct'"
+            got = f"shapes {tuple(confidence.shape)} and {tuple(correct.shape)}"
+            raise ShapeError("confidence", name, expected=expected, got=got)
         values = to_numpy(confidence.to(torch.float64))
         if not (values.min() >= 0.0 and values.max() <= 1.0):
             raise ParameterError("confidence", name, expected="between 0 and 1", got=f"{values.min()}, {values.max()}")
@@ -106,9 +101,7 @@ class AdaFocalLoss(Loss):
         self.gammas.copy_(torch.as_tensor(after))
         self.edges.copy_(torch.as_tensor(starts))
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch."""
-        batch = self._batch(logits, labels)
+    def _of(self, batch: Batch) -> Array:
         row = batch.row()
         log_q = take_label(row.log_q, batch.labels)
         q = log_q.exp()
@@ -116,8 +109,4 @@ class AdaFocalLoss(Loss):
         gamma = self.gammas.to(q.dtype)[at]
         focal = focal_of_row(xp, row, batch.labels, gamma.clamp(min=0.0))
         inverse = -torch.exp(-gamma.clamp(max=0.0) * torch.log1p(q)) * log_q
-        return self._reduce(torch.where(gamma >= 0.0, focal, inverse), batch)
-
-    def extra_repr(self) -> str:
-        """What `print` shows."""
-        return f"n_bins={self.n_bins}, rate={self.rate}, {super().extra_repr()}"
+        return torch.where(gamma >= 0.0, focal, inverse)

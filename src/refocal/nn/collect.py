@@ -55,15 +55,14 @@ def collect_logits(
     Parameters
     ----------
     loader : iterable of batches
-        A batch is (inputs, labels), of which further entries are left aside, or a mapping, whose entry `label_key`
-        holds the labels and whose other entries are passed by name, as Hugging Face models take them.
+        (inputs, labels), further entries being left aside, or mappings, whose entry `label_key` holds the labels and
+        whose other entries are passed by name, as Hugging Face models take them.
     device : optional
         Where the model runs; by default where its parameters are.
     progress : bool
         Count the batches on the standard error stream, if that is a terminal.
     class_axis : int, optional
-        Where the classes lie in the logits. By default read from the shapes: labels (N, H, W) for logits (N, C, H, W),
-        or labels (N, L) for logits (N, L, C). Where both would fit, it must be said.
+        Where the classes lie in the logits; by default read from the shapes. Where two axes would fit, it must be said.
     ignore_index : int or several, optional
         Rows with this label, such as padding and unlabelled pixels, are left out. By default -100, and 255 where there
         are no more than 255 classes.
@@ -71,16 +70,16 @@ def collect_logits(
         Log-odds are those of labels that do not exclude one another, before sigmoids: labels have the shape of the
         logits, (N, K) or (N, K, H, W), and `MultiLabelPredictions` are returned. An ignored entry is unknown.
     output_key : str or int, optional
-        Which of the model's outputs are the logits: a key of a mapping, an attribute, or a place in a sequence. By
-        default `logits`, `out`, or the first of a sequence.
+        Which of the model's outputs are the logits: a key, an attribute, or a place in a sequence. By default `logits`,
+        `out`, or the first of a sequence.
     max_rows : int, optional
-        Keep a uniform sample of so many rows, of all rows of the loader; memory is bounded by it. The sample depends
-        on `random_state` and not on the size of the batches.
+        Keep a uniform sample of so many rows of the loader, by `random_state` and whatever the size of the batches;
+        memory is bounded by it.
     keep_on : device
         Where the logits are gathered.
     shift : bool
-        For causal language models, whose logits (N, L, C) at a position are about the next token: the labels are
-        moved by one, and the last position of each sequence is left out.
+        For causal language models, whose logits (N, L, C) at a position are about the next token: labels move by one,
+        and the last position of each sequence is left out.
     keep_precision : bool
         Gather float16 and bfloat16 as they are, in half the memory.
     path : path, optional
@@ -94,15 +93,13 @@ def collect_logits(
     >>> found, found.labels
     (Predictions(2 rows, 3 classes, logits, torch.float32), array([0, 2]))
     """
-    if device is None:
-        first = next(model.parameters(), None)
-        device = torch.device("cpu") if first is None else first.device
     check_option(input, ("logits", "log-odds"), "input", "collect_logits")
+    if device is None:
+        device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     file = None if path is None else TensorFile(path, "collect_logits")
     rows = _Rows(max_rows, random_state, keep_on, file)
-    number = 0
     with file or nullcontext(), _in_evaluation_mode(model.to(device)):
-        for number, batch in enumerate(loader, start=1):
+        for batch in _counted(loader, progress):
             output, labels = _run(model, batch, device, label_key, output_key)
             if not keep_precision and output.dtype.itemsize < 4:
                 output = output.to(torch.float32)
@@ -110,10 +107,6 @@ def collect_logits(
                 output, labels = _shifted(output, labels)
             for logits, y in _same_resolution(output, _whole_numbers(labels.to(device), output)):
                 rows.add(*_classes_last(logits, y, class_axis, input), ignore_index)
-            _show(number, loader, progress)
-        if number == 0:
-            raise DataError("loader", "collect_logits", expected="batches", got="none")
-        _show(None, loader, progress)
         logits, y = rows.all()
         if file is not None:
             file.append(logits)  # a sample, or nothing that is not there yet
@@ -122,6 +115,21 @@ def collect_logits(
     if y.ndim == 2:
         return MultiLabelPredictions.from_log_odds(logits, y, ignore_index=UNKNOWN)
     return Predictions.from_log_odds(logits[:, 0], y) if logits.shape[1] == 1 else Predictions.from_logits(logits, y)
+
+
+def _counted(loader: Iterable[Any], progress: bool) -> Iterator[Any]:
+    """The batches of a loader, counted on the standard error stream; an error if there are none."""
+    number, is_shown = 0, progress and sys.stderr.isatty()
+    total = f" of {len(loader)}" if isinstance(loader, Sized) else ""
+    for number, batch in enumerate(loader, start=1):
+        yield batch
+        if is_shown:
+            sys.stderr.write(f"\rcollecting logits: batch {number}{total}")
+            sys.stderr.flush()
+    if number == 0:
+        raise DataError("loader", "collect_logits", expected="batches", got="none")
+    if is_shown:
+        sys.stderr.write("\n")
 
 
 @contextmanager
@@ -150,8 +158,10 @@ class _Rows:
     def add(self, logits: Tensor, labels: Tensor, ignore_index: IgnoreIndex) -> None:
         """Take in a batch: logits (..., C) and labels (...), or (..., C) where each has a label of its own."""
         of_labels = labels.ndim == logits.ndim
-        ignored = torch.tensor(_ignored(ignore_index, 2 if of_labels else max(2, logits.shape[-1])))
-        unknown = torch.isin(labels, ignored.to(labels.device))
+        n_classes = 2 if of_labels else max(2, logits.shape[-1])
+        unlabelled = tuple(label for label in UNLABELLED if not 0 <= label < n_classes)
+        ignored = unlabelled if ignore_index is None else check_marks(ignore_index, "collect_logits")
+        unknown = torch.isin(labels, torch.tensor(ignored, device=labels.device))
         if of_labels:
             labels, unknown = labels.masked_fill(unknown, UNKNOWN), unknown.all(-1)
         kept = (~unknown).nonzero()
@@ -188,38 +198,27 @@ class _Rows:
 def _run(
     model: nn.Module, batch: Any, device: torch.device | str, label_key: str, output_key: str | int | None
 ) -> tuple[Tensor, Tensor]:
+    """Logits and labels of a batch."""
+
+    def moved(value: Any) -> Any:
+        return value.to(device, non_blocking=True) if hasattr(value, "to") else value
+
     if isinstance(batch, Mapping):
         if label_key not in batch:
             keys = ", ".join(map(repr, batch))
             raise ParameterError("label_key", "collect_logits", expected=f"one of {keys}", got=repr(label_key))
-        inputs = {key: _move(value, device) for key, value in batch.items() if key != label_key}
-        return _logits_of(model(**inputs), output_key), torch.as_tensor(batch[label_key])
-    if not isinstance(batch, Sequence) or len(batch) < 2:
-        raise DataError(
-            "loader", "collect_logits", expected="batches (inputs, labels) or mappings", got=type(batch).__name__
-        )
-    return _logits_of(model(_move(batch[0], device)), output_key), torch.as_tensor(batch[1])
-
-
-def _move(value: Any, device: torch.device | str) -> Any:
-    return value.to(device, non_blocking=True) if hasattr(value, "to") else value
-
-
-def _logits_of(output: Any, key: str | int | None) -> Tensor:
-    found = output if key is None and isinstance(output, Tensor) else _entry(output, key)
+        output = model(**{key: moved(value) for key, value in batch.items() if key != label_key})
+        labels = batch[label_key]
+    elif isinstance(batch, Sequence) and len(batch) > 1:
+        output, labels = model(moved(batch[0])), batch[1]
+    else:
+        expected = "batches (inputs, labels) or mappings"
+        raise DataError("loader", "collect_logits", expected=expected, got=type(batch).__name__)
+    found = output if output_key is None and isinstance(output, Tensor) else _entry(output, output_key)
     if not isinstance(found, Tensor) or not found.is_floating_point():
         expected = "a module that returns logits, or has them under 'logits', 'out' or 'output_key'"
         raise DataError("model", "collect_logits", expected=expected, got=_described(found))
-    return found
-
-
-def _shifted(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits and the tokens that follow."""
-    if logits.ndim != 3 or labels.shape != logits.shape[:2]:
-        expected = "left out unless logits are (N, L, C) and labels (N, L)"
-        got = f"logits of shape {tuple(logits.shape)} and labels of shape {tuple(labels.shape)}"
-        raise ParameterError("shift", "collect_logits", expected=expected, got=got)
-    return logits[:, :-1], labels[:, 1:]
+    return found, torch.as_tensor(labels)
 
 
 def _entry(output: Any, key: str | int | None) -> Any:
@@ -241,18 +240,21 @@ def _described(output: Any) -> str:
     return f"a mapping of {', '.join(map(repr, output))}" if isinstance(output, Mapping) else type(output).__name__
 
 
+def _shifted(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits and the tokens that follow."""
+    if logits.ndim != 3 or labels.shape != logits.shape[:2]:
+        expected = "left out unless logits are (N, L, C) and labels (N, L)"
+        got = f"logits of shape {tuple(logits.shape)} and labels of shape {tuple(labels.shape)}"
+        raise ParameterError("shift", "collect_logits", expected=expected, got=got)
+    return logits[:, :-1], labels[:, 1:]
+
+
 def _whole_numbers(labels: Tensor, logits: Tensor) -> Tensor:
     """Labels as integers, without an axis of their own for a single channel, as masks (N, 1, H, W) have it."""
     if labels.ndim == logits.ndim > 1 and labels.shape[1] == 1:
         labels = labels.squeeze(1)
     found: Tensor = whole_numbers(labels, "labels", "collect_logits")
     return found.to(torch.int64)
-
-
-def _ignored(ignore_index: IgnoreIndex, n_classes: int) -> tuple[int, ...]:
-    if ignore_index is None:
-        return tuple(label for label in UNLABELLED if not 0 <= label < n_classes)
-    return check_marks(ignore_index, "collect_logits")
 
 
 def _same_resolution(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -269,36 +271,21 @@ def _same_resolution(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, T
 
 def _classes_last(logits: Tensor, labels: Tensor, class_axis: int | None, kind: str) -> tuple[Tensor, Tensor]:
     """Logits (..., C) and labels (...), or (..., C) for log-odds of several labels."""
-    if logits.shape == labels.shape and logits.ndim == 1:
+    shape, of_labels = tuple(logits.shape), tuple(labels.shape)
+    if shape == of_labels and logits.ndim == 1:
         return logits[:, None], labels
-    if logits.shape == labels.shape and kind == "log-odds":
+    if shape == of_labels and kind == "log-odds":
         axis = 1 if class_axis is None else class_axis
         return logits.movedim(axis, -1), labels.movedim(axis, -1)
-    return logits.movedim(_class_axis(tuple(logits.shape), tuple(labels.shape), class_axis), -1), labels
-
-
-def _class_axis(logits: tuple[int, ...], labels: tuple[int, ...], class_axis: int | None) -> int:
-    fitting = class_axes(logits, labels)
+    fitting = class_axes(shape, of_labels)
     if class_axis is not None:
-        fitting = [axis for axis in fitting if axis == class_axis % len(logits)]
+        fitting = [axis for axis in fitting if axis == class_axis % logits.ndim]
     if len(fitting) == 1:
-        return fitting[0]
+        return logits.movedim(fitting[0], -1), labels
     if fitting:
-        raise ParameterError(
-            "class_axis",
-            "collect_logits",
-            expected=f"given, since labels of shape {labels} fit logits of shape {logits} with the classes on axis 1 "
-            f"and on axis {len(logits) - 1}",
-            got="None",
-        )
+        both = f"with the classes on axis 1 and on axis {logits.ndim - 1}"
+        expected = f"given, since labels of shape {of_labels} fit logits of shape {shape} {both}"
+        raise ParameterError("class_axis", "collect_logits", expected=expected, got="None")
     hint = " (of labels that do not exclude one another say input='log-odds', of one-hot labels take the argmax)"
-    expected = f"one for each row of logits of shape {logits}{hint if logits == labels else ''}"
-    raise ShapeError("labels", "collect_logits", expected=expected, got=f"shape {labels}")
-
-
-def _show(number: int | None, loader: Iterable[Any], progress: bool) -> None:
-    if not (progress and sys.stderr.isatty()):
-        return
-    total = f" of {len(loader)}" if isinstance(loader, Sized) else ""
-    sys.stderr.write("\n" if number is None else f"\rcollecting logits: batch {number}{total}")
-    sys.stderr.flush()
+    expected = f"one for each row of logits of shape {shape}{hint if shape == of_labels else ''}"
+    raise ShapeError("labels", "collect_logits", expected=expected, got=f"shape {of_labels}")

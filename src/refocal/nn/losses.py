@@ -8,13 +8,13 @@ import array_api_compat.torch as xp
 import torch
 from torch import Tensor
 
-from refocal._arrays import take_label
-from refocal._validation import check_number
+from refocal._arrays import Array, take_label
+from refocal._validation import check_broadcast, check_number
 from refocal.errors import ParameterError, ShapeError
 from refocal.losses import brier_of_row, focal_of_row, gamma_by_label
 from refocal.maps.inverse import invert
 from refocal.maps.row import gaps, normalise, softmax_row
-from refocal.nn._base import Batch, Loss, are_checked, logits_of
+from refocal.nn._base import Batch, Loss
 from refocal.nn._solve import solve_outside
 
 
@@ -23,10 +23,7 @@ class FocalLoss(Loss):
 
     γ is a number, or a tensor with one value for each label: given here, or for each batch as the third argument.
     Other settings are those of `Loss`: `weight`, `ignore_index`, `reduction`, `validate`. Gradients are finite
-    at any logit gap and any γ > -1.
-
-    It serves as `compute_loss_func` of Hugging Face's `Trainer`: outputs that have `logits` are taken for them, with
-    the classes on the last axis, and the mean is over `num_items_in_batch` if that is given.
+    at any logit gap and any γ > -1. It serves as `compute_loss_func` of Hugging Face's `Trainer`.
 
     >>> import torch
     >>> logits = torch.tensor([[0.5, 0.5], [0.9, 0.1]]).log()
@@ -34,18 +31,14 @@ class FocalLoss(Loss):
     tensor([0.1733, 1.8651])
     """
 
+    shown = ("gamma", *Loss.shown)
     gamma: Tensor | float
 
     def __init__(self, gamma: float | Tensor = 2.0, **options: Any) -> None:
         super().__init__(**options)
-        if isinstance(gamma, Tensor):
-            if not bool((torch.isfinite(gamma) & (gamma > -1.0)).all()):
-                raise _gamma_error(gamma, type(self).__name__)
-            self.register_buffer("gamma", gamma, persistent=False)
-        else:
-            self.gamma = check_number(gamma, "gamma", type(self).__name__, above=-1.0)
+        self._set("gamma", gamma, exact=True, above=-1.0)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         logits: Any,
         labels: Tensor,
@@ -53,36 +46,20 @@ class FocalLoss(Loss):
         num_items_in_batch: Tensor | float | None = None,
     ) -> Tensor:
         """The loss of a batch; `gamma` has the shape of the labels."""
-        found = logits_of(logits, labels, type(self).__name__)
-        if found is not logits:
-            found, labels = found.reshape(-1, found.shape[-1]), labels.reshape(-1)
-        batch = self._batch(found, labels)
+        batch = self._batch(logits, labels)
         chosen = self.gamma if gamma is None else gamma
         if isinstance(chosen, Tensor):
-            chosen = self._one_for_each_label(chosen, batch)
+            shape, name = batch.labels.shape, type(self).__name__
+            if chosen.ndim > 0 and chosen.shape != shape:
+                expected = f"a number or a tensor of the labels' shape {tuple(shape)}"
+                raise ShapeError("gamma", name, expected=expected, got=f"shape {tuple(chosen.shape)}")
+            if self._checks(chosen):
+                check_broadcast(chosen, "gamma", name, like=chosen, above=-1.0)
+            chosen = chosen.to(batch.logits.dtype).expand(shape)
         return self._reduce(self._of(batch, chosen), batch, num_items_in_batch)
 
-    def _of(self, batch: Batch, gamma: Tensor | float) -> Tensor:
-        values: Tensor = focal_of_row(xp, batch.row(), batch.labels, gamma)
-        return values
-
-    def _one_for_each_label(self, gamma: Tensor, batch: Batch) -> Tensor:
-        name = type(self).__name__
-        if gamma.ndim > 0 and gamma.shape != batch.labels.shape:
-            raise ShapeError(
-                "gamma",
-                name,
-                expected=f"a number or a tensor of the labels' shape {tuple(batch.labels.shape)}",
-                got=f"shape {tuple(gamma.shape)}",
-            )
-        if are_checked(gamma, self.validate) and not bool((torch.isfinite(gamma) & (gamma > -1.0)).all()):
-            raise _gamma_error(gamma, name)
-        return gamma.to(batch.logits.dtype).expand(batch.labels.shape)
-
-    def extra_repr(self) -> str:
-        """What `print` shows."""
-        gamma = self.gamma if isinstance(self.gamma, float) else f"tensor of shape {tuple(self.gamma.shape)}"
-        return f"gamma={gamma}, {super().extra_repr()}"
+    def _of(self, batch: Batch, gamma: Tensor | float = 0.0) -> Array:
+        return focal_of_row(xp, batch.row(), batch.labels, gamma)
 
 
 class ProperFocalLoss(FocalLoss):
@@ -96,12 +73,11 @@ class ProperFocalLoss(FocalLoss):
     tensor(0.0652)
     """
 
-    def _of(self, batch: Batch, gamma: Tensor | float) -> Tensor:
+    def _of(self, batch: Batch, gamma: Tensor | float = 0.0) -> Array:
         # Filled on the device: a tensor made from a number would be a copy, which waits.
         g = gamma if isinstance(gamma, Tensor) else batch.logits.new_full(batch.labels.shape, gamma)
         row = softmax_row(xp, invert(xp, batch.logits, g[..., None], solve_outside), 1.0)
-        values: Tensor = focal_of_row(xp, row, batch.labels, g)
-        return values
+        return focal_of_row(xp, row, batch.labels, g)
 
 
 class SampleDependentFocalLoss(Loss):
@@ -124,13 +100,10 @@ class SampleDependentFocalLoss(Loss):
         self.gamma_below = check_number(gamma_below, "gamma_below", name, above=-1.0)
         self.gamma_above = check_number(gamma_above, "gamma_above", name, above=-1.0)
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch."""
-        batch = self._batch(logits, labels)
+    def _of(self, batch: Batch) -> Array:
         row = batch.row()
         gamma = gamma_by_label(xp, row, batch.labels, self.threshold, self.gamma_below, self.gamma_above)
-        values: Tensor = focal_of_row(xp, row, batch.labels, gamma)
-        return self._reduce(values, batch)
+        return focal_of_row(xp, row, batch.labels, gamma)
 
 
 class BrierLoss(Loss):
@@ -141,11 +114,8 @@ class BrierLoss(Loss):
     tensor([0.5000, 1.6200])
     """
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch."""
-        batch = self._batch(logits, labels)
-        values: Tensor = brier_of_row(xp, batch.row(), batch.labels)
-        return self._reduce(values, batch)
+    def _of(self, batch: Batch) -> Array:
+        return brier_of_row(xp, batch.row(), batch.labels)
 
 
 class MMCE(Loss):
@@ -169,9 +139,7 @@ class MMCE(Loss):
         self.strength = check_number(strength, "strength", name, least=0.0)
         self.width = check_number(width, "width", name, above=0.0)
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch."""
-        batch = self._batch(logits, labels)
+    def _of(self, batch: Batch) -> Array:
         log_q = normalise(xp, *gaps(xp, batch.logits, 1.0))
         top = log_q.detach().argmax(dim=-1)
         confidence = take_label(log_q, top).exp().reshape(-1)
@@ -183,11 +151,4 @@ class MMCE(Loss):
         positive = square > 0.0
         # A square root has no slope at 0: a batch without error asks for no change.
         error = torch.where(positive, torch.where(positive, square, 1.0).sqrt(), 0.0) / kept.sum()
-        return self._reduce(-take_label(log_q, batch.labels), batch) + self.strength * error
-
-
-def _gamma_error(gamma: Tensor, function: str) -> ParameterError:
-    lowest = float(gamma.detach().min())
-    return ParameterError(
-        "gamma", function, expected="finite and greater than -1", got=f"a tensor whose smallest value is {lowest}"
-    )
+        return self.strength * error - take_label(log_q, batch.labels)  # the mean of a number is that number

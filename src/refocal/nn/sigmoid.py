@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any
+from abc import abstractmethod
+from typing import Any, ClassVar
 
 import array_api_compat.torch as xp
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from refocal._validation import check_broadcast, check_number, check_option
-from refocal.errors import LabelError, ShapeError
+from refocal._arrays import Array
+from refocal._validation import check_number
+from refocal.errors import ShapeError
 from refocal.losses import asymmetric_focal_of, sigmoid_focal_of, smoothed
-from refocal.nn._base import REDUCTIONS, are_checked, logits_of
+from refocal.nn._base import BaseLoss
 
 
-class SigmoidLoss(nn.Module, ABC):
+class SigmoidLoss(BaseLoss):
     """A loss on logits of any shape and labels of that shape: 0, 1 or, where they are soft, between.
 
     Parameters
@@ -32,6 +33,8 @@ class SigmoidLoss(nn.Module, ABC):
     The computation and the result are in float32 at least, also for half precision.
     """
 
+    shown: ClassVar[tuple[str, ...]] = ("label_smoothing", "reduction")
+
     def __init__(
         self,
         *,
@@ -40,57 +43,28 @@ class SigmoidLoss(nn.Module, ABC):
         reduction: str = "mean",
         validate: bool | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(ignore_index, reduction, validate)
         name = type(self).__name__
-        check_option(reduction, REDUCTIONS, "reduction", name)
         self.label_smoothing = check_number(label_smoothing, "label_smoothing", name, least=0.0, below=1.0)
-        self.ignore_index = ignore_index
-        self.reduction = reduction
-        self.validate = validate
 
     def forward(self, logits: Any, labels: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:
         """The loss of a batch; the arguments are also those of Hugging Face's `compute_loss_func`."""
-        name = type(self).__name__
-        s = logits_of(logits, labels, name)
+        s = self._logits(logits, labels)
         if not s.is_floating_point() or labels.shape != s.shape:
             expected = f"of the shape of the logits, {tuple(s.shape)}, which must be floating-point numbers"
-            raise ShapeError("labels", name, expected=expected, got=f"shape {tuple(labels.shape)}, logits {s.dtype}")
+            got = f"shape {tuple(labels.shape)}, logits {s.dtype}"
+            raise ShapeError("labels", type(self).__name__, expected=expected, got=got)
         s = s.float() if s.dtype.itemsize < 4 else s
         y = labels.to(s.dtype)
         kept = torch.ones_like(y, dtype=torch.bool) if self.ignore_index is None else labels != self.ignore_index
         s, y = torch.where(kept, s, 0.0), torch.where(kept, y, 0.0)
-        self._check_range(y)
+        self._check_range(y, 1)
         values = torch.where(kept, self._of(s, smoothed(y, self.label_smoothing)), 0.0)
-        if self.reduction == "none":
-            return values
-        if self.reduction == "sum":
-            return values.sum()
-        return values.sum() / (kept.sum() if num_items_in_batch is None else num_items_in_batch)
+        return self._reduced(values, kept.sum() if num_items_in_batch is None else num_items_in_batch)
 
     @abstractmethod
-    def _of(self, s: Tensor, labels: Tensor) -> Tensor:
+    def _of(self, s: Tensor, labels: Tensor) -> Array:
         """The loss of each label, from logits `s` in float32 or float64."""
-
-    def _check_range(self, labels: Tensor) -> None:
-        if not are_checked(labels, self.validate):
-            return
-        lowest, highest = float(labels.min()), float(labels.max())
-        if not (lowest >= 0.0 and highest <= 1.0):
-            what = "" if self.ignore_index is None else f", or ignore_index ({self.ignore_index:g})"
-            expected, got = f"between 0 and 1{what}", f"labels from {lowest:g} to {highest:g}"
-            raise LabelError("labels", type(self).__name__, expected=expected, got=got)
-
-    def extra_repr(self) -> str:
-        """What `print` shows."""
-        return f"label_smoothing={self.label_smoothing}, reduction={self.reduction!r}"
-
-    def _set(self, argument: str, value: Any, **bounds: Any) -> None:
-        """Keep a setting: a number, or a tensor with one value for each label, which becomes a buffer."""
-        name = type(self).__name__
-        if isinstance(value, Tensor):
-            self.register_buffer(argument, check_broadcast(value, argument, name, like=value.float(), **bounds), False)
-        else:
-            setattr(self, argument, check_number(value, argument, name, **bounds))
 
 
 class SigmoidFocalLoss(SigmoidLoss):
@@ -106,6 +80,7 @@ class SigmoidFocalLoss(SigmoidLoss):
     tensor([0.0433, 0.0005, 0.0014])
     """
 
+    shown = ("gamma", "alpha", *SigmoidLoss.shown)
     gamma: float | Tensor
     alpha: float | Tensor | None
 
@@ -117,13 +92,8 @@ class SigmoidFocalLoss(SigmoidLoss):
         else:
             self._set("alpha", alpha, above=0.0, below=1.0)
 
-    def _of(self, s: Tensor, labels: Tensor) -> Tensor:
-        values: Tensor = sigmoid_focal_of(xp, s, labels, self.gamma, self.alpha)
-        return values
-
-    def extra_repr(self) -> str:
-        """What `print` shows."""
-        return f"gamma={self.gamma}, alpha={self.alpha}, {super().extra_repr()}"
+    def _of(self, s: Tensor, labels: Tensor) -> Array:
+        return sigmoid_focal_of(xp, s, labels, self.gamma, self.alpha)
 
 
 class AsymmetricFocalLoss(SigmoidLoss):
@@ -138,6 +108,7 @@ class AsymmetricFocalLoss(SigmoidLoss):
     tensor([0.3466, 0.0245, 0.0000])
     """
 
+    shown = ("gamma_positive", "gamma_negative", "margin", *SigmoidLoss.shown)
     gamma_positive: float | Tensor
     gamma_negative: float | Tensor
     margin: float | Tensor
@@ -154,12 +125,6 @@ class AsymmetricFocalLoss(SigmoidLoss):
         self._set("gamma_negative", gamma_negative, least=0.0)
         self._set("margin", margin, least=0.0, below=1.0)
 
-    def _of(self, s: Tensor, labels: Tensor) -> Tensor:
+    def _of(self, s: Tensor, labels: Tensor) -> Array:
         margin = torch.as_tensor(self.margin, dtype=s.dtype, device=s.device)
-        values: Tensor = asymmetric_focal_of(xp, s, labels, self.gamma_positive, self.gamma_negative, margin)
-        return values
-
-    def extra_repr(self) -> str:
-        """What `print` shows."""
-        powers = f"gamma_positive={self.gamma_positive}, gamma_negative={self.gamma_negative}"
-        return f"{powers}, margin={self.margin}, {super().extra_repr()}"
+        return asymmetric_focal_of(xp, s, labels, self.gamma_positive, self.gamma_negative, margin)

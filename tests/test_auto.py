@@ -415,6 +415,9 @@ def test_a_result_worse_than_the_base_rate_is_warned_of():
     with pytest.warns(FitWarning, match="higher than that of predicting the share of each class"):
         fitted = AutoCalibration().fit(4.0 * logits, labels)
     assert "higher than" in fitted.report_
+    few, rare = rng.normal(size=(50, 3)), (np.arange(50) < 5).astype(int)  # too few rows to leave some out
+    with pytest.warns(FitWarning, match="On the rows of the fit the log-loss"):
+        AutoCalibration().fit(few, rare)
 
 
 def test_settings_are_checked():

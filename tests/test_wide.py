@@ -153,7 +153,7 @@ def test_probabilities_of_half_precision_tensors_are_those_of_arrays():
 
 def test_the_default_tries_no_intercepts_of_a_vocabulary():
     few = AutoCalibration().fit(LOGITS[:200], LABELS[:200])
-    assert list(few.choice_["log_loss_out_of_fold"]) == ["temperature"]
+    assert list(few.choice_["log_loss"]) == ["temperature"]
     assert "A scaling of the 3,000 classes was left out: there are more than 10 for each row." in few.report_
     assert "higher than that of predicting the share" not in few.report_
     more = AutoCalibration().fit(LOGITS[:, :1500], LABELS % 1500)

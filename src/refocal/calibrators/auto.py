@@ -87,7 +87,8 @@ class AutoCalibration(HasFocalPoint, Calibrator):
     report_ : str
         What was chosen and why, and what was left out because there are too few rows.
     choice_ : dict
-        The same as numbers: what was chosen, with the out-of-fold log-losses of all candidates.
+        The same as numbers: what was chosen, with the out-of-fold log-losses of all candidates; on few rows the
+        log-loss of the fit.
 
     Examples
     --------
@@ -175,9 +176,10 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         # Of rows that are not summed up in the order of their keys the digits that their order touches must not matter.
         (scaling,) = fit_scalings(whole, [recipe], SMALL if whole is rows else EXACT, temperature=temperature)
         choice = recipe.describe(scaling)
+        measured = {r.name: rows.average(d.losses) for r, d in zip(recipes, drafts, strict=True)}
         choice |= {
             "name": recipe.name,
-            "log_loss_out_of_fold": {r.name: rows.average(d.losses) for r, d in zip(recipes, drafts, strict=True)},
+            "log_loss" if only_temperature else "log_loss_out_of_fold": measured,
             "gamma": tail.gamma,
             "temperature": tail.temperature,
         }
@@ -264,9 +266,11 @@ SCALINGS = {
 
 def _sentences(rows: Block, choice: dict[str, Any], few: bool, references: dict[str, float]) -> list[str]:
     """What was chosen and why, and what to beware of."""
-    tried = choice.get("log_loss_out_of_fold", {})
-    found = [SCALINGS["only temperature" if list(tried) == ["temperature"] else choice["chosen"]]]
-    if len(tried) > 1 or "curve" in tried:
+    tried, only_temperature = choice.get("log_loss_out_of_fold", {}), "log_loss" in choice
+    found = [SCALINGS["only temperature" if only_temperature else choice["chosen"]]]
+    if choice["chosen"] == "laplace":
+        return found
+    if tried:
         values = ", ".join(f"{name} {value:.4f}" for name, value in (tried | references).items() if value < math.inf)
         found.append(f"Log-loss on rows left out: {values}.")
     if "gamma" in choice:
@@ -274,15 +278,15 @@ def _sentences(rows: Block, choice: dict[str, Any], few: bool, references: dict[
             f"It is followed by the focal map with γ = {choice['gamma']:.2f}, T = {choice['temperature']:.2f} and a "
             "curve of the confidence, fitted together by log-loss."
         )
-    if few and choice["chosen"] != "laplace":
+    if few:
         left_out = "a scaling of the classes was left out" if rows.n_classes > 2 else "nothing was cross-validated"
         found.append(f"With {rows.n_rows:,} rows, fewer than {MIN_ROWS}, {left_out}.")
-    elif rows.n_classes > 2 and len(tried) == 1 and choice["chosen"] != "laplace":
+    elif only_temperature:
         found.append(
             f"A scaling of the {rows.n_classes:,} classes was left out: there are more than {CLASSES_PER_ROW} for each "
             "row."
         )
-    elif rows.n_classes > 2 and "matrix" not in " ".join(tried) and choice["chosen"] != "laplace":
+    elif rows.n_classes > 2 and "matrix" not in " ".join(tried):
         needed = ROWS_PER_ENTRY * rows.n_classes**2
         found.append(f"A matrix scaling was left out: it needs {needed:,} rows for {rows.n_classes:,} classes.")
     return found
@@ -299,10 +303,11 @@ def _references(rows: Block) -> dict[str, float]:
 
 
 def _warnings(choice: dict[str, Any], references: dict[str, float]) -> list[str]:
-    """What the result is worse than, on rows left out."""
-    found = choice.get("log_loss_out_of_fold", {}).get(choice.get("name"), math.nan)
+    """What the result is worse than, on rows left out where there are such."""
+    where = "the rows of the fit" if "log_loss" in choice else "rows left out"
+    found = choice.get("log_loss", choice.get("log_loss_out_of_fold", {})).get(choice.get("name"), math.nan)
     return [
-        f"On rows left out the log-loss, {found:.4f}, is higher than that of {what}, {value:.4f}."
+        f"On {where} the log-loss, {found:.4f}, is higher than that of {what}, {value:.4f}."
         for what, value in references.items()
         if found > value
     ]

@@ -82,8 +82,12 @@ def find(
     default = (AUTO_GAMMAS, AUTO_TEMPERATURES) if search == "auto" else (PAPER_GAMMAS, PAPER_TEMPERATURES)
     all_gammas = _points(gammas, default[0], "gammas", function, above=-1.0)
     all_temperatures = _points(temperatures, default[1], "temperatures", function, above=0.0)
-    if search == "auto" and temperatures is None:
-        all_temperatures = all_temperatures * newton_temperature(dataset).temperature
+    base = newton_temperature(dataset) if search == "auto" and temperatures is None else None
+    if base is not None:
+        all_temperatures = all_temperatures * base.temperature
+        if base.status == "at a bound":  # every row is right: any objective would go on, to T that is absurd elsewhere
+            all_gammas = all_gammas[[np.argmin(np.abs(all_gammas))]]
+            all_temperatures = np.array([base.temperature])
     tolerance = goal.nll_tolerance if nll_tolerance is None else nll_tolerance
     scan: Callable[[Block], Surface]
     if search == "line" and len(all_gammas) > 1 and len(all_temperatures) > 1:
@@ -93,6 +97,8 @@ def find(
         scan = partial(scan_grid, objective=goal, progress=progress, **points)
     surface, at = _best(dataset, goal, scan, most_rows(len(all_gammas), all_temperatures), tolerance)
     chosen = _chosen(surface, at, dataset.passes)
+    if base is not None and base.status == "at a bound":
+        return replace(chosen, status=base.status, message=base.message), surface
     if search == "auto" and dataset.n_rows >= MANY_ROWS and goal.name in ("nll", "ece", "auto"):
         moves = gammas is None and np.size(temperatures) == 1, temperatures is None
         chosen = _polished(dataset, goal, surface, chosen, tolerance, moves)

@@ -6,18 +6,12 @@ So the graph has the same formulas as all other array libraries. Only the functi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
-
-TYPES = {
-    TensorProto.FLOAT: np.dtype(np.float32),
-    TensorProto.DOUBLE: np.dtype(np.float64),
-    TensorProto.FLOAT16: np.dtype(np.float16),
-}
-
+from onnx import helper, numpy_helper
 
 LONGEST_SUM = 64
 
@@ -77,6 +71,15 @@ class Graph:
         return self.constant(values, np.int64)
 
 
+def _operator(name: str, dtype: Any = None, *, reverse: bool = False) -> Callable[[Symbol, Any], Symbol]:
+    """An operator of arrays as a node, with the number or array before the symbol if `reverse`."""
+
+    def apply(self: Symbol, other: Any) -> Symbol:
+        return self.apply(name, other, dtype=dtype, reverse=reverse)
+
+    return apply
+
+
 class Symbol:
     """A tensor of the graph, with the operators of an array."""
 
@@ -97,33 +100,17 @@ class Symbol:
         columns = max(_columns(value) for value in (self, *others))
         return self.graph.symbol(name, columns, self.dtype if dtype is None else dtype)
 
-    def sum(self) -> Symbol:
-        """The sum of each row."""
-        return self.graph.symbol(self.graph.total(self.name, self.shape[1]), 1, self.dtype)
-
     def _name_of(self, value: Any) -> str:
         return value.name if isinstance(value, Symbol) else self.graph.constant(value, self.dtype)
 
-    def __add__(self, other: Any) -> Symbol:
-        return self.apply("Add", other)
-
-    def __radd__(self, other: Any) -> Symbol:
-        return self.apply("Add", other, reverse=True)
-
-    def __sub__(self, other: Any) -> Symbol:
-        return self.apply("Sub", other)
-
-    def __rsub__(self, other: Any) -> Symbol:
-        return self.apply("Sub", other, reverse=True)
-
-    def __mul__(self, other: Any) -> Symbol:
-        return self.apply("Mul", other)
-
-    def __rmul__(self, other: Any) -> Symbol:
-        return self.apply("Mul", other, reverse=True)
-
-    def __truediv__(self, other: Any) -> Symbol:
-        return self.apply("Div", other)
+    __add__, __radd__ = _operator("Add"), _operator("Add", reverse=True)
+    __sub__, __rsub__ = _operator("Sub"), _operator("Sub", reverse=True)
+    __mul__, __rmul__ = _operator("Mul"), _operator("Mul", reverse=True)
+    __truediv__, __or__ = _operator("Div"), _operator("Or")
+    __gt__, __ge__ = _operator("Greater", np.bool_), _operator("GreaterOrEqual", np.bool_)
+    __lt__, __le__ = _operator("Less", np.bool_), _operator("LessOrEqual", np.bool_)
+    __eq__ = _operator("Equal", np.bool_)  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
 
     def __matmul__(self, other: Any) -> Symbol:
         name = self.graph.node("MatMul", [self.name, self.graph.constant(other, self.dtype)])
@@ -132,25 +119,10 @@ class Symbol:
     def __neg__(self) -> Symbol:
         return self.apply("Neg")
 
-    def __gt__(self, other: Any) -> Symbol:
-        return self.apply("Greater", other, dtype=np.bool_)
 
-    def __ge__(self, other: Any) -> Symbol:
-        return self.apply("GreaterOrEqual", other, dtype=np.bool_)
-
-    def __le__(self, other: Any) -> Symbol:
-        return self.apply("LessOrEqual", other, dtype=np.bool_)
-
-    def __lt__(self, other: Any) -> Symbol:
-        return self.apply("Less", other, dtype=np.bool_)
-
-    def __eq__(self, other: Any) -> Symbol:  # type: ignore[override]
-        return self.apply("Equal", other, dtype=np.bool_)
-
-    def __or__(self, other: Any) -> Symbol:
-        return self.apply("Or", other)
-
-    __hash__ = None  # type: ignore[assignment]
+def _function(name: str) -> Any:
+    """A function of arrays as a node."""
+    return staticmethod(lambda x, *others: x.apply(name, *others))
 
 
 class Functions:
@@ -160,6 +132,7 @@ class Functions:
     finfo = staticmethod(np.finfo)
 
     reshape = staticmethod(np.reshape)  # of constants alone
+    exp, abs, maximum = (_function(name) for name in ("Exp", "Abs", "Max"))
 
     @staticmethod
     def arange(*bounds: int, device: Any = None) -> Any:
@@ -199,24 +172,9 @@ class Functions:
         return condition.graph.symbol(condition.graph.node("Where", [condition.name, *names]), columns, dtype)
 
     @staticmethod
-    def exp(x: Symbol) -> Symbol:
-        """Exponential."""
-        return x.apply("Exp")
-
-    @staticmethod
     def log(x: Any) -> Any:
         """Logarithm."""
         return x.apply("Log") if isinstance(x, Symbol) else np.log(x)
-
-    @staticmethod
-    def abs(x: Symbol) -> Symbol:
-        """Absolute value."""
-        return x.apply("Abs")
-
-    @staticmethod
-    def maximum(x: Symbol, y: Symbol) -> Symbol:
-        """The larger of two."""
-        return x.apply("Max", y)
 
     @staticmethod
     def sort(x: Symbol, *, axis: int) -> Symbol:
@@ -250,7 +208,7 @@ class Functions:
     @staticmethod
     def sum(x: Symbol, *, axis: int, keepdims: bool) -> Symbol:
         """Sum of a row."""
-        return x.sum()
+        return x.graph.symbol(x.graph.total(x.name, x.shape[1]), 1, x.dtype)
 
 
 def _columns(value: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -69,6 +70,7 @@ def to_onnx(
     axis = _axis(class_axis, n_axes, "to_onnx")
     graph = Graph(OPSET, n_axes)
     _build(graph, calibrator, "logits", "probabilities", Layout(classes, axis, n_axes, not calibrator.has_class_axis))
+    numbers = (f"{name} = {value!r}" for name, value in calibrator.chain_.parameters() if isinstance(value, float))
     shape: list[int | str] = [f"axis_{i}" for i in range(n_axes)]
     shape[0], shape[axis] = ("batch" if axis else classes), classes
     given = shape if calibrator.has_class_axis else [size for i, size in enumerate(shape) if i != axis]
@@ -83,7 +85,7 @@ def to_onnx(
         producer_name="refocal",
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=8,  # the one that belongs to opset 17; a newer one would shut out runtimes that know the opset
-        doc_string=_describe(calibrator),
+        doc_string=f"{type(calibrator).__name__}: {', '.join(numbers)}",
     )
     onnx.checker.check_model(model, full_check=True)
     write_atomically(path, model.SerializeToString())
@@ -132,14 +134,17 @@ def append_to_onnx(
     name = "append_to_onnx"
     _need_onnx(name)
     import onnx
-    from onnx import helper
+    from onnx import TensorProto, helper
 
     source, target = Path(model_path), Path(out_path)
     model = onnx.load(source, load_external_data=False)
     if source.resolve().parent != target.resolve().parent:
         onnx.load_external_data_for_model(model, str(source.parent))
     logits = _logits_output(model, output, calibrator, name)
-    kind = _floating_kind(logits, name)
+    kind: int = logits.type.tensor_type.elem_type
+    if kind not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16):
+        expected = "an output of floating-point numbers"
+        raise ParameterError("output", name, expected=expected, got=TensorProto.DataType.Name(kind))
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
     if opset < OLDEST_OPSET:
         raise FormatError(f"{source}: opset {opset} is too old; {name} needs {OLDEST_OPSET} or newer.")
@@ -191,7 +196,11 @@ def _append(
 
     taken = {value for node in model.graph.node for value in (*node.input, *node.output)}
     taken |= {value.name for value in (*model.graph.input, *model.graph.initializer, *model.graph.output)}
-    result, prefix = _free("probabilities", taken), _free_prefix("refocal_", taken)
+    result, prefix, others = "probabilities", "refocal_", (f"probabilities_{i}" for i in itertools.count(1))
+    while result in taken:
+        result = next(others)
+    while any(name.startswith(prefix) for name in taken):
+        prefix += "_"
     graph = Graph(opset, layout.n_axes, prefix, np.float64 if kind == TensorProto.DOUBLE else np.float32)
     if squeezed:
         logits = graph.node("Squeeze", [logits, graph.constant([layout.axis], np.int64)])
@@ -226,7 +235,9 @@ def _build(graph: Graph, calibrator: Calibrator, source: str, target: str, layou
     xp: Any = x.__array_namespace__()
     # p_j / p_top, from which dividing by the sum gives p to the last digit.
     weight = xp.exp(gaps(xp, calibrator.chain_.apply(xp, x), 1.0).gap)
-    p = graph.node("Div", [weight.name, weight.sum().name], None if moved or of_labels else target)
+    p = graph.node(
+        "Div", [weight.name, xp.sum(weight, axis=-1, keepdims=True).name], None if moved or of_labels else target
+    )
     if of_labels:
         p = graph.node("Gather", [p, graph.constant(1, np.int64)], None if moved else target, axis=-1)
     if moved:
@@ -245,10 +256,9 @@ def _n_classes(calibrator: Any, given: int | None, function: str) -> int:
         expected = f"a fitted calibrator: refocal.load({os.fspath(calibrator)!r}) reads one"
         raise ParameterError("calibrator", function, expected=expected, got="a path")
     if not isinstance(calibrator, Calibrator):
-        raise UnsupportedError(
-            f"{type(calibrator).__name__} has no form as an ONNX graph: {function} takes a calibrator of logits, such "
-            "as TemperatureScaling."
-        )
+        kind = type(calibrator).__name__
+        such = f"{function} takes a calibrator of logits, such as TemperatureScaling"
+        raise UnsupportedError(f"{kind} has no form as an ONNX graph: {such}.")
     if calibrator.needs_groups:
         raise UnsupportedError(f"{type(calibrator).__name__} has no form as a graph, which does not know the groups.")
     check_is_fitted(calibrator)
@@ -283,37 +293,10 @@ def _logits_output(
         raise ParameterError("output", function, expected="logits", got=f"{name!r}, which a calibrator has made")
     maker = "" if made is None else made.op_type
     if maker in ("Softmax", "Sigmoid") and getattr(calibrator, "input", "logits") != "probabilities":
-        raise ParameterError(
-            "output",
-            function,
-            expected="logits, as the calibrator was fitted on",
-            got=f"{name!r}, which a {maker} node makes: leave the node out of the model, or fit with "
-            "input='probabilities'",
-        )
+        fix = "leave the node out of the model, or fit with input='probabilities'"
+        got = f"{name!r}, which a {maker} node makes: {fix}"
+        raise ParameterError("output", function, expected="logits, as the calibrator was fitted on", got=got)
     return known[name]
-
-
-def _floating_kind(logits: onnx.ValueInfoProto, function: str) -> int:
-    from onnx import TensorProto
-
-    from refocal.export.graph import TYPES
-
-    kind: int = logits.type.tensor_type.elem_type
-    if kind not in (*TYPES, TensorProto.BFLOAT16):
-        raise ParameterError(
-            "output", function, expected="an output of floating-point numbers", got=TensorProto.DataType.Name(kind)
-        )
-    return kind
-
-
-def _free(name: str, taken: set[str]) -> str:
-    return next(n for n in (name, *(f"{name}_{i}" for i in range(1, len(taken) + 2))) if n not in taken)
-
-
-def _free_prefix(prefix: str, taken: set[str]) -> str:
-    while any(name.startswith(prefix) for name in taken):
-        prefix += "_"
-    return prefix
 
 
 def _write(model: onnx.ModelProto, path: Path) -> None:
@@ -328,8 +311,3 @@ def _write(model: onnx.ModelProto, path: Path) -> None:
     if not any(uses_external_data(tensor) for tensor in model.graph.initializer):  # which the checker cannot find
         onnx.checker.check_model(model)
     write_atomically(path, model.SerializeToString())
-
-
-def _describe(calibrator: Calibrator) -> str:
-    numbers = (f"{name} = {value!r}" for name, value in calibrator.chain_.parameters() if isinstance(value, float))
-    return f"{type(calibrator).__name__}: {', '.join(numbers)}"

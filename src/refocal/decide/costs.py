@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from refocal._arrays import Array, Vector, as_array, as_floating, in_library_of, namespace, to_numpy
-from refocal._validation import check_not_negative, check_number, check_probabilities
+from refocal._validation import check_number, check_one_column, check_probabilities
 from refocal.errors import DataError, ParameterError, ShapeError
 
 ABSTAIN = -1
@@ -102,7 +101,11 @@ def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Deci
     array([ 0, -1,  1])
     """
     function = "best_actions"
-    p = _two_columns(probabilities, function)
+    given = as_array(probabilities, "probabilities", function)
+    if given.ndim == 1:
+        p = check_one_column(given, "probabilities", "probabilities", function)
+    else:
+        p = check_probabilities(given, "probabilities", function)
     xp, table = namespace(p), check_costs(costs, int(p.shape[-1]), function)
     expected = xp.matmul(p, xp.astype(in_library_of(p, table), p.dtype))
     action, cost = xp.argmin(expected, axis=-1), xp.min(expected, axis=-1)
@@ -132,17 +135,3 @@ def check_abstain(abstain: Any, shape: tuple[int, ...], function: str) -> Vector
     if not np.all(np.isfinite(price)):
         raise ParameterError("abstain", function, expected="finite", got="NaN or an infinity")
     return price
-
-
-def _two_columns(probabilities: Any, function: str) -> Array:
-    """Checked probabilities with the classes on the last axis."""
-    values = as_array(probabilities, "probabilities", function)
-    if values.ndim != 1:
-        return check_probabilities(values, "probabilities", function)
-    p, _ = as_floating(values, "probabilities", function)
-    xp = namespace(p)
-    if math.prod(p.shape) > 0:
-        check_not_negative(float(xp.min(p)), "probabilities", function)
-        if float(xp.max(p)) > 1.0:
-            raise DataError("probabilities", function, expected="at most 1", got=f"a value of {float(xp.max(p)):.6g}")
-    return xp.stack([1.0 - p, p], axis=-1)

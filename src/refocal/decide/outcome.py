@@ -67,19 +67,20 @@ def evaluate_decisions(
     action, expected = best_actions(probabilities_of(rows), table, abstain=price)
     paid, wrong, automated = outcome_of(rows.labels, action, table, price)
     size = effective_size(rows.weight, len(paid))
+    cost = mean(paid, rows.weight)
+    spread = math.sqrt(mean(np.square(paid - cost), rows.weight))
     limits = (float(min(table.min(), paid.min())), float(max(table.max(), paid.max())))
-    fixed = [mean(table[rows.labels, j], rows.weight) for j in range(table.shape[1])]
-    names = list(range(table.shape[1]))
+    fixed = {j: mean(table[rows.labels, j], rows.weight) for j in range(table.shape[1])}
     if price is not None:
-        fixed.append(mean(price, rows.weight))
-        names.append(ABSTAIN)
+        fixed[ABSTAIN] = mean(price, rows.weight)
+    best = min(fixed, key=fixed.__getitem__)
     return DecisionReport(
-        cost=normal_interval(mean(paid, rows.weight), spread(paid, rows.weight) / size**0.5, level, limits),
+        cost=normal_interval(cost, spread / size**0.5, level, limits),
         expected_cost=mean(expected, rows.weight),
         automated=share_interval(mean(automated.astype(np.float64), rows.weight), size, level),
         error=_share_among(automated, wrong, rows.weight, level),
-        fixed_action=names[int(np.argmin(fixed))],
-        fixed_cost=min(fixed),
+        fixed_action=best,
+        fixed_cost=fixed[best],
     )
 
 
@@ -89,11 +90,6 @@ def outcome_of(labels: Indices, action: Indices, table: Vector, price: Vector | 
     taken = table[labels, np.where(automated, action, 0)]
     paid: Vector = taken if price is None else np.where(automated, taken, price)
     return paid, automated & (taken > table.min(axis=1)[labels]), automated
-
-
-def spread(terms: Vector, weight: Vector | None) -> float:
-    """The standard deviation of one number a row."""
-    return math.sqrt(mean(np.square(terms - mean(terms, weight)), weight))
 
 
 def _share_among(chosen: Flags, true: Flags, weight: Vector | None, level: float) -> Interval | None:

@@ -68,33 +68,14 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
 
     calibrator_: Calibrator
     size_: Size | None
+    classes_: NDArray[np.str_]
+    slope_: Vector
+    intercept_: Vector
 
     def __init__(self, *, method: str = "auto", per_class: bool = True, box_size: bool = False) -> None:
         self.method = method
         self.per_class = per_class
         self.box_size = box_size
-
-    @property
-    def classes_(self) -> NDArray[np.str_]:
-        """The classes that have a line."""
-        return self._lines[0]
-
-    @property
-    def slope_(self) -> Vector:
-        """Of the line of each class."""
-        return self._lines[1]
-
-    @property
-    def intercept_(self) -> Vector:
-        """Of the line of each class."""
-        return self._lines[2]
-
-    @property
-    def _lines(self) -> tuple[NDArray[np.str_], Vector, Vector]:
-        check_is_fitted(self)
-        found = self.calibrator_
-        none = np.empty(0)
-        return found.lines_[CLASS] if isinstance(found, GroupCalibration) else (none.astype(str), none, none)
 
     def fit(self, detections: Detections, y: Any = None) -> Self:
         """Fit on detections in images that the detector was not trained on; `y` is ignored."""
@@ -105,25 +86,19 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
             got = f"only {'true' if hit.any() else 'false'} ones"
             raise DataError("detections", name, expected="some true and some false positives", got=got)
         self.size_ = _fit_size(detections) if self.box_size else None
-        scores, target = self._scores(detections), hit.astype(np.int64)
+        grouped = GroupCalibration(method=self.method, input="probabilities")
+        calibrator = grouped if self.per_class else make(self.method, input="probabilities")
         with warnings.catch_warnings():
             if self.box_size:  # scores that are calibrated already are no reason to warn
                 warnings.simplefilter("ignore", FitWarning)
-            if self.per_class:
-                grouped = GroupCalibration(method=self.method, input="probabilities")
-                self.calibrator_ = grouped.fit(scores, target, groups={CLASS: detections.labels})
-            else:
-                self.calibrator_ = make(self.method, input="probabilities").fit(scores, target)
-        return self
+            calibrator.fit(self._scores(detections), hit.astype(np.int64), **self._groups(detections))
+        return self._set(calibrator)
 
     def predict_proba(self, detections: Detections) -> Vector:
         """The calibrated confidence of each detection."""
         check_is_fitted(self)
         self._check(detections, f"{type(self).__name__}.predict_proba")
-        found, scores = self.calibrator_, self._scores(detections)
-        if isinstance(found, GroupCalibration):
-            return np.asarray(found.predict_proba(scores, groups={CLASS: detections.labels})[:, 1])
-        return np.asarray(found.predict_proba(scores)[:, 1])
+        return np.asarray(self.calibrator_.predict_proba(self._scores(detections), **self._groups(detections))[:, 1])
 
     def transform(self, detections: Detections) -> Detections:
         """The same detections with calibrated scores."""
@@ -151,8 +126,8 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
         if found.n_features_in_ != 2 or (per_class and list(found.lines_) != [CLASS]):
             raise FormatError(f"{path}: the calibrator must be one of two classes, with groups by class or none.")
         made = cls(per_class=per_class, box_size=size is not None)
-        made.calibrator_, made.size_ = found, size
-        return made
+        made.size_ = size
+        return made._set(found)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Fitted once it has a calibrator."""
@@ -166,6 +141,16 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
             if getattr(self, option) and getattr(detections, what) is None:
                 expected = f"with {what}, as {option}=True needs them"
                 raise DataError("detections", function, expected=expected, got=f"detections without {what}")
+
+    def _set(self, calibrator: Calibrator) -> Self:
+        """Keep the fitted calibrator and the lines of its classes."""
+        none = (np.empty(0, dtype=np.str_), np.empty(0), np.empty(0))
+        lines = calibrator.lines_[CLASS] if isinstance(calibrator, GroupCalibration) else none
+        self.calibrator_, (self.classes_, self.slope_, self.intercept_) = calibrator, lines
+        return self
+
+    def _groups(self, detections: Detections) -> dict[str, Any]:
+        return {"groups": {CLASS: detections.labels}} if self.per_class else {}
 
     def _scores(self, detections: Detections) -> Vector:
         """Scores with the size of the box in them, if it counts."""

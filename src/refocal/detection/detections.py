@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Flags, Vector, as_array, as_floating, to_numpy
-from refocal._validation import check_not_negative, whole_numbers
-from refocal.detection.matching import read_boxes
+from refocal._arrays import Flags, Vector, as_array, to_numpy
+from refocal._validation import check_one_column, whole_numbers
+from refocal.detection.matching import read_boxes, read_numbers
 from refocal.errors import DataError, LabelError, ShapeError
 from refocal.io import Predictions
 
@@ -52,22 +53,22 @@ class Detections:
     ) -> Self:
         """Checked detections: scores between 0 and 1, and flags or zeros and ones for true and false positives."""
         name = "Detections.of"
-        p = _numbers(scores, None, "scores", name)
-        check_scores(p, "scores", name)
+        p = _column(between_0_and_1(scores, "scores", name), None, "scores", name)
         hit = _column(whole_numbers(as_array(correct, "correct", name), "correct", name), p, "correct", name)
         if not np.isin(hit, (0, 1)).all():
             raise LabelError("correct", name, expected="true or false, 1 or 0", got=f"{np.setdiff1d(hit, (0, 1))[0]}")
-        overlap = None if iou is None else _numbers(iou, p, "iou", name)
-        if overlap is not None:
-            check_scores(overlap, "iou", name)
+
+        def column(values: Any, argument: str, read: Callable[[Any, str, str], Any]) -> Any:
+            return None if values is None else _column(read(values, argument, name), p, argument, name)
+
         return cls(
             p,
             hit.astype(bool),
-            None if labels is None else _column(np.asarray(labels), p, "labels", name),
-            None if boxes is None else _column(read_boxes(boxes, "boxes", name), p, "boxes", name),
-            overlap,
-            None if images is None else _column(np.asarray(images), p, "images", name),
-            None if image_sizes is None else _numbers(image_sizes, p, "image_sizes", name),
+            column(labels, "labels", lambda values, *_: np.asarray(values)),
+            column(boxes, "boxes", read_boxes),
+            column(iou, "iou", between_0_and_1),
+            column(images, "images", lambda values, *_: np.asarray(values)),
+            column(image_sizes, "image_sizes", read_numbers),
         )
 
     @property
@@ -112,18 +113,14 @@ class Detections:
 
     def with_scores(self, scores: Any) -> Self:
         """The same detections with other scores, such as calibrated ones."""
-        p = _numbers(scores, self.scores, "scores", "with_scores")
-        check_scores(p, "scores", "with_scores")
-        return replace(self, scores=p)
+        p = between_0_and_1(scores, "scores", "with_scores")
+        return replace(self, scores=_column(p, self.scores, "scores", "with_scores"))
 
 
-def check_scores(values: Vector, argument: str, function: str) -> None:
-    """Numbers between 0 and 1."""
-    if values.size == 0:
-        return
-    check_not_negative(float(values.min()), argument, function)
-    if not values.max() <= 1.0:
-        raise DataError(argument, function, expected="at most 1", got=f"a value of {values.max():.6g}")
+def between_0_and_1(values: Any, argument: str, function: str) -> Vector:
+    """Numbers, checked to lie between 0 and 1."""
+    checked: Vector = to_numpy(check_one_column(values, "probabilities", argument, function))[..., 1]
+    return checked.astype(np.float64)
 
 
 def _column(values: Any, like: Vector | None, argument: str, function: str) -> Any:
@@ -135,9 +132,4 @@ def _column(values: Any, like: Vector | None, argument: str, function: str) -> A
     if like is not None and column.shape[:1] != like.shape:
         expected = f"of {len(like)} rows, one for each detection"
         raise ShapeError(argument, function, expected=expected, got=f"shape {column.shape}")
-    return column
-
-
-def _numbers(values: Any, like: Vector | None, argument: str, function: str) -> Vector:
-    column: Vector = _column(as_floating(values, argument, function)[0], like, argument, function).astype(np.float64)
     return column

@@ -89,9 +89,15 @@ def _flags(values: Any, n: int, function: str) -> Flags:
     return flags
 
 
+def read_numbers(values: Any, argument: str, function: str) -> Vector:
+    """Numbers of any array library in double precision."""
+    numbers: Vector = to_numpy(as_floating(values, argument, function)[0]).astype(np.float64)
+    return numbers
+
+
 def read_boxes(values: Any, argument: str, function: str) -> Vector:
     """Boxes (n, 4) of finite numbers, none of a negative width or height; no boxes at all are fine."""
-    boxes: Vector = to_numpy(as_floating(values, argument, function)[0]).astype(np.float64)
+    boxes = read_numbers(values, argument, function)
     if boxes.size == 0:
         return boxes.reshape(0, 4)
     if boxes.ndim != 2 or boxes.shape[1] != 4:

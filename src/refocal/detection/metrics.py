@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Vector, as_floating, to_numpy
+from refocal._arrays import Vector
 from refocal._validation import check_integer, check_option
-from refocal.detection.detections import Detections, check_scores
+from refocal.detection.detections import Detections, between_0_and_1
 from refocal.errors import DataError, ShapeError
 from refocal.metrics._bins import uniform_index
 
@@ -93,10 +93,9 @@ def _check_some(detections: Detections, function: str) -> None:
 def _covariates(values: Any, n_rows: int, function: str) -> list[Vector]:
     if values is None:
         return []
-    columns: Vector = to_numpy(as_floating(values, "covariates", function)[0]).astype(np.float64)
+    columns = between_0_and_1(values, "covariates", function)
     columns = columns[:, None] if columns.ndim == 1 else columns
     if columns.ndim != 2 or len(columns) != n_rows:
         expected = f"of {n_rows} rows, one for each detection"
         raise ShapeError("covariates", function, expected=expected, got=f"shape {columns.shape}")
-    check_scores(columns, "covariates", function)
     return list(columns.T)

@@ -280,7 +280,7 @@ class CalibrationMonitor:
         again = next((name for name in names if name in self._waiting), None)
         if again is not None or len(set(names)) < len(names):
             raise DataError("ids", function, expected="different for all waiting rows", got=f"{again or 'one'!r} twice")
-        self._history.touch(key)
+        self._history.add(key, Period.empty())
         self._waiting.update((name, (key, row)) for name, row in zip(names, rows.probabilities, strict=True))
         return 0
 

@@ -38,7 +38,9 @@ class Period:
     def of(cls, rows: Rows) -> Period:
         """Of rows with their labels; with more than two classes the event is that the top class is right."""
         p, happened = rows.event(1) if rows.n_classes == 2 else rows.confidence()
-        of_label = np.where(happened, p, 1.0 - p) if rows.n_classes == 2 else rows.probabilities[_at(rows.labels)]
+        of_label = np.where(happened, p, 1.0 - p)
+        if rows.n_classes > 2:
+            of_label = rows.probabilities[np.arange(len(p)), rows.labels]
         at = np.minimum((p * N_BINS).astype(np.int64), N_BINS - 1)
         sums = [np.bincount(at, weights, N_BINS) for weights in (np.ones(len(p)), p, happened.astype(np.float64))]
         return cls(
@@ -64,19 +66,16 @@ class Period:
         """What `to_dict` described."""
         if not isinstance(data, dict):
             raise FormatError("a period must be an object.")
-        bins = np.array([_numbers(data, name, N_BINS) for name in ("rows", "p", "events")])
+        bins = np.array([numbers(data, name, N_BINS) for name in ("rows", "p", "events")])
         n = field(data, "n", int)
         if n < 0 or bins.min() < 0.0 or bins[0].sum() != n or np.any(bins[1:] > bins[0] + 1e-6):
             raise FormatError("the counts of a period must fit each other.")
-        ratios = np.array(_numbers(data, "ratios", len(ALTERNATIVES)))
+        ratios = np.array(numbers(data, "ratios", len(ALTERNATIVES)))
         return cls(n, number(data, "log_loss"), number(data, "brier"), bins, ratios)
 
 
-def _at(labels: Any) -> tuple[Any, Any]:
-    return np.arange(len(labels)), labels
-
-
-def _numbers(data: dict[str, Any], name: str, n: int) -> list[float]:
+def numbers(data: dict[str, Any], name: str, n: int) -> list[float]:
+    """A list of so many numbers in a file."""
     values = field(data, name, list)
     if len(values) != n or not all(type(value) in (int, float) for value in values):
         raise FormatError(f"the field {name!r} must be {n} numbers.")

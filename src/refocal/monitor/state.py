@@ -14,7 +14,7 @@ from refocal.calibrators._plain import number
 from refocal.errors import FormatError
 from refocal.io._formats import open_contents
 from refocal.monitor.evidence import ALTERNATIVES, Wealth, nothing_won
-from refocal.monitor.periods import Period, WindowSummary, summarise
+from refocal.monitor.periods import Period, WindowSummary, numbers, summarise
 
 FORMAT, VERSION, MAX_BYTES = "refocal-monitor", 1, 1 << 20
 # The number of periods kept individually, and the number of entries for older, closed periods.
@@ -56,12 +56,8 @@ class History:
         last = self.ordered()[-1] if self.open else 0
         return last + 1 if isinstance(last, int) else 1
 
-    def touch(self, key: Key) -> None:
-        """Make sure that the period is there."""
-        self.add(key, Period.empty())
-
     def add(self, key: Key, period: Period) -> None:
-        """Rows of a period; of one that is closed they count in its sums, and no longer in the test."""
+        """Rows of a period, perhaps none; of one that is closed they count in its sums, and no longer in the test."""
         if self.old and not key > self.old[-1].last:  # type: ignore[operator]
             at = next(i for i, old in enumerate(self.old) if not key > old.last)  # type: ignore[operator]
             self.old[at] = self.old[at]._replace(sums=self.old[at].sums.plus(period))
@@ -154,9 +150,7 @@ def from_dict(data: Any) -> tuple[dict[str, float], int | None, History]:
         raise FormatError("'classes' must be a whole number of at least 2.")
     read_field(data, "waiting", int)
     closed = read_field(data, "closed", dict)
-    won = read_field(closed, "log_won", list)
-    if len(won) != len(ALTERNATIVES) or not all(type(each) in (int, float) for each in won):
-        raise FormatError(f"'log_won' must be {len(ALTERNATIVES)} numbers.")
+    won = np.array(numbers(closed, "log_won", len(ALTERNATIVES)))
     peak = read_field(closed, "peak", object)
     if peak is not None and not (isinstance(peak, list) and [type(each) for each in peak] == [float, str]):
         raise FormatError("'peak' must be a number and a period.")
@@ -168,8 +162,7 @@ def from_dict(data: Any) -> tuple[dict[str, float], int | None, History]:
     kinds = {type(key) for key in periods} | {type(key) for each in old for key in each[:2]}
     if len(kinds) > 1:
         raise FormatError("periods must be all whole numbers or all text.")
-    log_won = np.array([-np.inf if each <= NOTHING else each for each in won], dtype=np.float64)
-    wealth = Wealth(log_won, max(0, read_field(closed, "periods", int)))
+    wealth = Wealth(np.where(won <= NOTHING, -np.inf, won), max(0, read_field(closed, "periods", int)))
     settings = {name: number(data, name) for name in ("alpha", "smallest_shift", "level")}
     return settings, n_classes, History(periods, old, wealth, None if peak is None else (peak[0], peak[1]))
 

@@ -35,13 +35,19 @@ def fit(name: str) -> tuple[float, ...]:
     return tuple(np.ravel(make(name).fit(LOGITS, LABELS).predict_log_proba(LOGITS[:20])))
 
 
+GOLDEN = json.loads(golden.FILE.read_text())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", json.loads(golden.FILE.read_text()).items(), ids=lambda case: case[0])
+@pytest.mark.parametrize("case", golden.CASES)
 def test_golden_fits(case):
-    name, kept = case
-    found = golden._fit(*name.rsplit(" ", 1))
-    for what, values in kept.items():
-        np.testing.assert_allclose(found[what], values, rtol=1e-9, atol=1e-9, err_msg=f"{name} {what}")
+    found = golden.fit(case)
+    for what, values in GOLDEN[case].items():
+        np.testing.assert_allclose(found[what], values, rtol=1e-9, atol=1e-9, err_msg=what)
+
+
+def test_golden_fits_are_kept_for_every_method():
+    assert list(GOLDEN) == golden.CASES
 
 
 @pytest.mark.slow

@@ -11,9 +11,6 @@ import os
 import re
 import runpy
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +26,7 @@ from refocal_paper.figures import NAMES
 from refocal_paper.measure import find_cells, measure_cell
 from refocal_paper.quoted import quoted_numbers
 from refocal_paper.recipe import Recipe, short
+from refocal_paper.training import Trainer
 
 PAPER = Path(__file__).parents[1]
 TINY = ["--dataset", "synthetic", "--network", "tiny"]
@@ -183,20 +181,21 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(refocal_paper, folder
     assert f"{key}: goes on after epoch 1" in err
 
 
-def test_ctrl_c_says_how_to_go_on(folder):
-    """A real process, stopped while it trains."""
-    key = short("synthetic", epochs=300, network="tiny").key
-    line = [sys.executable, "-m", "refocal_paper.cli", "train", *TINY, "--epochs", "300", "--checkpoint-every", "1"]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603
-    deadline = time.monotonic() + 600
-    while not (folder / "runs" / key / "checkpoint.pt").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=600)
-    assert (process.returncode, out) == (130, "")
+def test_ctrl_c_says_how_to_go_on(refocal_paper, monkeypatch):
+    def save_and_interrupt(trainer):
+        save(trainer)
+        signal.raise_signal(signal.SIGINT)
+
+    save, options = Trainer._save, ["train", *TINY, "--epochs", "2", "--checkpoint-every", "1"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_save", save_and_interrupt)
+        code, out, err = refocal_paper(*options)
+    assert (code, out) == (130, "")
     assert err.splitlines()[-1] == "refocal-paper: stopped; the same command goes on from the last checkpoint in runs."
     assert "Traceback" not in err
+    code, _, err = refocal_paper(*options)
+    assert code == 0
+    assert f"{short('synthetic', epochs=2, network='tiny').key}: goes on after epoch 1" in err
 
 
 def test_the_bar_shows_loss_accuracy_and_the_time_left(monkeypatch):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from helpers import PATIENCE, wait_until
-from refocal import TemperatureScaling
-from refocal.cli.run import REMEDIES
+from refocal import AutoCalibration, TemperatureScaling
+from refocal.cli.run import REMEDIES, run
 from refocal.errors import Remedy
 from refocal.evaluate import load_evaluation
 from refocal.io import read
@@ -227,13 +227,9 @@ main()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "arguments", [["fit", "val.npz", "-o", "c.json"], ["compare", "val.npz", "test.npz", "--report", "r.html"]]
-)
-def test_ctrl_c_during_a_fit(folder, arguments):
-    process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-c", SLOW, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def test_ctrl_c_during_a_fit(folder):
+    command = [sys.executable, "-c", SLOW, "fit", "val.npz", "-o", "c.json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603
     wait_until((folder / "begun").exists)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
@@ -241,12 +237,20 @@ def test_ctrl_c_during_a_fit(folder, arguments):
     assert sorted(os.listdir(folder)) == ["begun", "test.npz", "val.npz"]
 
 
-@pytest.mark.slow
-def test_json_is_all_that_is_printed(folder):
-    line = [sys.executable, "-m", "refocal", "compare", "val.npz", "test.npz", "-m", "ts", "--resamples", "5"]
-    done = subprocess.run([*line, "--json", "-o", "e.json"], capture_output=True, text=True, check=True)  # noqa: S603
-    assert done.stderr == ""
-    assert json.loads(done.stdout) == load_evaluation("e.json").to_dict()
+def test_ctrl_c_during_a_comparison(refocal, folder, monkeypatch):
+    monkeypatch.setattr(AutoCalibration, "_fit", lambda *_: signal.raise_signal(signal.SIGINT))
+    stopped = refocal("compare", "val.npz", "test.npz", "--report", "r.html")
+    assert stopped == (130, "", "refocal: stopped, nothing was written.\n")
+    assert sorted(os.listdir(folder)) == ["test.npz", "val.npz"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_json_is_all_that_is_printed(capfd):
+    """To the file descriptors too, where compiled libraries print."""
+    assert run(["compare", "val.npz", "test.npz", "-m", "ts", "--resamples", "5", "--json", "-o", "e.json"]) == 0
+    printed, warned = capfd.readouterr()
+    assert warned == ""
+    assert json.loads(printed) == load_evaluation("e.json").to_dict()
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ CASES = [f"{sample} {name}" for sample in SAMPLES for name in NAMED]
 
 
 def fit(case: str) -> dict[str, list[float]]:
-    """The fitted γ and T, and what the test set says; in double precision, where all engines agree to the last digits."""
+    """The fitted γ and T, and what the test set says; in double precision, in which all engines agree."""
     sample, name = case.split()
     validation, test = load_sample(sample)
     calibrator = make(name).fit(np.asarray(validation.logits, dtype=np.float64)[:ROWS], validation.labels[:ROWS])

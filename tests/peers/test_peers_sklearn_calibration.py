@@ -153,7 +153,7 @@ def test_many_classes(method, ensemble, seed):
     assert model.score(X_test, y_test) > 0.95 * machine.score(X_test, y_test)
     softmax = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
     assert brier(p) < 1.1 * brier(softmax)
-    forest = RandomForestClassifier(30, random_state=42).fit(X, y)
+    forest = RandomForestClassifier(10, random_state=42).fit(X, y)
     p = calibrated(forest, method=method, cv=5, ensemble=ensemble).fit(X, y).predict_proba(X_test)
     assert brier(p) < 1.1 * brier(forest.predict_proba(X_test))
 

@@ -14,14 +14,15 @@ from functools import cached_property
 import numpy as np
 
 from refocal._arrays import Array, Flags, Indices, Vector, namespace, on_gpu, to_numpy
+from refocal.metrics._histogram_cells import ordered_key
 from refocal.metrics._inputs import Rows
 
 STRATEGIES = ("quantile", "uniform", "interpolated")
 _BLOCK = 1 << 15
 # With so many rows, finding the edges of bins takes less time than sorting all of them.
 _MANY = 1 << 15
-# Cells by the first 16 bits of a confidence, without the two highest, which are 0 up to 1.
-_CELL_SHIFT, _N_CELLS = 46, 1 << 16
+# Cells by the first bits of a key: 64 for every factor of two in min(c, 1 - c).
+_CELL_SHIFT, _N_CELLS = 46, 1 << 17
 SHARE_ROUNDING = 1e-12
 
 
@@ -149,7 +150,7 @@ def _in_cells(
 
     Only the rows in the cells of edges are sorted: what bins of these resolutions need, at a fifth of the time.
     """
-    cell = np.abs(confidence).view(np.int64) >> _CELL_SHIFT
+    cell = ordered_key(np.abs(confidence)) >> _CELL_SHIFT
     count = np.bincount(cell, minlength=_N_CELLS)
     if weight is None:
         hits = np.bincount(cell[np.flatnonzero(correct)], minlength=_N_CELLS)
@@ -165,14 +166,16 @@ def _in_cells(
     ranked = rank(confidence[near], correct[near], None if weight is None else weight[near])
     w = np.ones(ranked.size) if ranked.weight is None else ranked.weight
     closed = np.flatnonzero((count > 0) & ~is_held)
-    at = np.searchsorted(closed, ranked.confidence.view(np.int64) >> _CELL_SHIFT)
+    keys = ordered_key(ranked.confidence)
+    at = np.searchsorted(closed, keys >> _CELL_SHIFT)
     rows = (w, w * ranked.confidence, w * ranked.correct, w * w)
     columns = [
         np.insert(of_cells[closed].astype(np.float64), at, of_rows)
         for of_cells, of_rows in zip(sums, rows, strict=True)
     ]
     cells = Bins(np.insert(count[closed], at, 1), *columns)
-    lowest = np.insert((closed << _CELL_SHIFT).view(np.float64), at, ranked.confidence)
+    # Keys as floats stand for the confidences: both have the same order.
+    lowest = np.insert(closed << _CELL_SHIFT, at, keys).view(np.float64)
     return Ranked(lowest, cells.correct, cells.weight), cells
 
 

@@ -58,7 +58,7 @@ class Cells:
         cell = self._grid_index(confidence)
         if not self.zooms:
             return cell
-        key, first = _ordered_key(confidence), self._grid
+        key, first = ordered_key(confidence), self._grid
         for zoom in self.zooms:
             opened = np.minimum(np.searchsorted(zoom.cell, cell), zoom.cell.shape[0] - 1)
             inside = np.flatnonzero(zoom.cell[opened] == cell)
@@ -72,7 +72,7 @@ class Cells:
     def zoomed(self, cell: Indices, low: Vector, high: Vector) -> Cells:
         """The same cells, with some cut into 16,384 parts of the range from `low` to `high`."""
         order = np.argsort(cell)
-        origin, end = _ordered_key(low[order]), _ordered_key(high[order])
+        origin, end = ordered_key(low[order]), ordered_key(high[order])
         shift = [max(0, int(span).bit_length() - _ZOOM_BITS) for span in end - origin]
         return Cells(self.bits, (*self.zooms, Zoom(cell[order], origin, np.array(shift, dtype=np.int64))))
 
@@ -120,7 +120,7 @@ def are_cells(cell: Indices, size: int) -> bool:
     return cell[0] >= 0 and cell[-1] < size and bool(np.all(np.diff(cell) > 0))
 
 
-def _ordered_key(confidence: Vector) -> Indices:
+def ordered_key(confidence: Vector) -> Indices:
     """A whole number for each confidence, in the same order and a different one for different values."""
     half = _HALF_EXPONENT << _MANTISSA_BITS
     upper = confidence > 0.5

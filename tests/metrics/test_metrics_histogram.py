@@ -9,7 +9,7 @@ import pytest
 
 from refocal.errors import DataError, InputError, ParameterError
 from refocal.metrics import CalibrationHistogram, expected_calibration_error, ks_calibration_error, reliability_curve
-from refocal.metrics._histogram_cells import Cells, _ordered_key
+from refocal.metrics._histogram_cells import Cells, ordered_key
 from refocal.metrics.histogram import _compensated_add
 
 
@@ -339,7 +339,7 @@ def test_rows_beyond_what_a_cell_had_seen_stay_in_it():
 
 def test_keys_rise_with_the_confidence():
     p = np.sort(np.concatenate([np.random.default_rng(0).random(1000), [0.0, 0.25, 0.5, 0.75, 1.0, 1e-300]]))
-    assert np.all(np.diff(_ordered_key(p)) > 0)
+    assert np.all(np.diff(ordered_key(p)) > 0)
 
 
 def zoom_of(**changes):

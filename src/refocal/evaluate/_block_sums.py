@@ -13,7 +13,6 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from refocal._arrays import Array, Vector, as_floating, row_blocks, to_numpy
 from refocal._groups import Groups
@@ -21,12 +20,20 @@ from refocal.calibrators import Calibrator, GroupCalibration
 from refocal.calibrators.group import GroupLines, with_lines
 from refocal.engine import Block
 from refocal.evaluate._group_counts import NO_GROUPS, Coded, GroupCounts
-from refocal.evaluate._look import DECISION_THRESHOLDS, decision_sums, decision_table, metrics_with_interval
+from refocal.evaluate._look import (
+    DECISION_THRESHOLDS,
+    class_row,
+    count_classes,
+    decision_sums,
+    decision_table,
+    reported,
+)
 from refocal.evaluate.evaluation import ClassRow, DecisionTable
 from refocal.maps.chain import Chain
 from refocal.metrics._histogram_cells import Cells
 from refocal.metrics._inputs import Rows
-from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
+from refocal.metrics._resampling import base_weight
+from refocal.metrics.histogram import CalibrationHistogram
 from refocal.metrics.record import BlockSums, Metric
 from refocal.metrics.smooth import residuals_on_grid
 
@@ -41,11 +48,9 @@ ENTRIES, FEWEST_COLUMNS = 1 << 21, 8
 class PredictorSums:
     """Sums over rows for one predictor."""
 
-    occurs: NDArray[np.int64]
+    counts: Vector
+    """What `count_classes` counts."""
     residuals: Vector
-    predicted: NDArray[np.int64]
-    of_predicted: Vector
-    """Weight, weight × correct and weight × confidence of the rows for which each class is predicted."""
     confidence: CalibrationHistogram
     classes: list[CalibrationHistogram]
     decided: Vector
@@ -71,7 +76,7 @@ class Sums:
 
 def mean_metrics(n_classes: int) -> list[Metric]:
     """The reported metrics that are means of terms."""
-    return [metric for metric in metrics_with_interval(n_classes) if metric.terms is not None]
+    return [metric for metric in reported("with interval", n_classes) if metric.terms is not None]
 
 
 class Predictor(NamedTuple):
@@ -195,7 +200,7 @@ def finish_sums(found: Sums, n_bins: int) -> Measured:
     crossed = found.moments[:, :, None] * means[:, None, :]
     about = found.squared_weight * means[:, :, None] * means[:, None, :]
     covariance = (found.products - crossed - crossed.transpose(0, 2, 1) + about) / found.weight**2
-    n_classes = len(found.predictors[0].occurs)
+    n_classes = found.predictors[0].counts.shape[1]
     names = [metric.name for metric in mean_metrics(n_classes)]
     predictors = [
         BlockSums(
@@ -207,7 +212,10 @@ def finish_sums(found: Sums, n_bins: int) -> Measured:
         )
         for i, each in enumerate(found.predictors)
     ]
-    classes = [_class_rows(sums, known.classes) for sums, known in zip(found.predictors, predictors, strict=True)]
+    classes = [
+        [class_row(sums.counts, label, each.ece) for label, each in enumerate(known.classes)]
+        for sums, known in zip(found.predictors, predictors, strict=True)
+    ]
     finer = tuple(each.confidence.refined(n_bins=n_bins) for each in found.predictors)
     groups = [each.groups for each in found.predictors]
     decisions = [decision_table(each.decided / found.weight) for each in found.predictors]
@@ -231,29 +239,23 @@ def _empty(n_classes: int, cells: tuple[CalibrationHistogram, ...], each_class: 
     bits = class_bits(n_classes * len(cells))
 
     def sums(histogram: CalibrationHistogram) -> PredictorSums:
-        occurs, predicted = np.zeros((2, n_classes), dtype=np.int64)
         grid = residuals_on_grid(np.empty(0), np.empty(0), None)
         classes = [CalibrationHistogram(bits=bits) for _ in range(n_classes if each_class else 0)]
-        of_predicted, decided = np.zeros((3, n_classes)), np.zeros((3, len(DECISION_THRESHOLDS)))
-        return PredictorSums(occurs, grid, predicted, of_predicted, histogram.fresh(), classes, decided, NO_GROUPS)
+        decided = np.zeros((3, len(DECISION_THRESHOLDS)))
+        return PredictorSums(np.zeros((5, n_classes)), grid, histogram.fresh(), classes, decided, NO_GROUPS)
 
     shape = (len(mean_metrics(n_classes)), len(cells))
     return Sums(0.0, 0.0, np.zeros(shape), np.zeros(shape), np.zeros((*shape, len(cells))), [sums(h) for h in cells])
 
 
 def _count(total: PredictorSums, rows: Rows) -> None:
-    n_classes, weights = rows.n_classes, np.ones(len(rows.labels)) if rows.weight is None else rows.weight
-    confidence, correct, said = rows.top()
     measured = rows.confidence()
     total.confidence.count_rows(*measured, rows.weight)
-    total.occurs += np.bincount(rows.labels, minlength=n_classes)
+    total.counts += count_classes(rows)
     total.residuals += residuals_on_grid(*measured, rows.weight)
-    total.predicted += np.bincount(said, minlength=n_classes)
-    terms = (weights, weights * correct, weights * confidence)
-    total.of_predicted += np.stack([np.bincount(said, each, n_classes) for each in terms])
     for histogram, event in zip(total.classes, rows.events(range(len(total.classes))), strict=True):
         histogram.count_rows(*event, rows.weight)
-    total.decided += decision_sums(rows, weights)
+    total.decided += decision_sums(rows, base_weight(rows))
 
 
 def _add_terms(total: Sums, terms: Vector, weight: Vector | None) -> None:
@@ -268,19 +270,10 @@ def _add_terms(total: Sums, terms: Vector, weight: Vector | None) -> None:
 
 def _joined(first: PredictorSums, second: PredictorSums) -> PredictorSums:
     return PredictorSums(
-        first.occurs + second.occurs,
+        first.counts + second.counts,
         first.residuals + second.residuals,
-        first.predicted + second.predicted,
-        first.of_predicted + second.of_predicted,
         first.confidence.merge(second.confidence),
         [mine.merge(other) for mine, other in zip(first.classes, second.classes, strict=True)],
         first.decided + second.decided,
         first.groups.merge(second.groups),
     )
-
-
-def _class_rows(found: PredictorSums, of_class: list[StreamedCalibration]) -> list[ClassRow]:
-    weight, correct, confidence = found.of_predicted
-    shares = [(c / w, s / w) if w > 0 else (None, None) for w, c, s in zip(weight, correct, confidence, strict=True)]
-    rows = zip(found.occurs.tolist(), found.predicted.tolist(), shares, of_class, strict=bool(of_class))
-    return [ClassRow(k, n, said, mean[0], mean[1], each.ece) for k, (n, said, mean, each) in enumerate(rows)]

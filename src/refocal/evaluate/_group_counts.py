@@ -11,16 +11,11 @@ from numpy.typing import NDArray
 from refocal._arrays import Indices, Vector
 from refocal._groups import MOST_GROUPS, Groups
 from refocal.errors import ParameterError
-from refocal.evaluate._groups import DRAWS
-from refocal.evaluate._look import banded
-from refocal.evaluate.evaluation import Reliability
-from refocal.metrics import Interval
-from refocal.metrics._bins import Bins, Ranked, join_cells, quantile_starts
+from refocal.evaluate._groups import Group
+from refocal.metrics._bins import Bins
 from refocal.metrics._histogram_cells import Cells
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import base_weight
-from refocal.metrics.reliability import curve_of
-from refocal.metrics.shift import interval_of_shift
 
 # 64 cells for every factor of two in p: as fine as thousands of groups allow.
 CELLS = Cells(6)
@@ -82,13 +77,15 @@ class GroupCounts:
         sums = np.concatenate([each.sums for each in both], axis=1)
         return GroupCounts(names, *_added(keys, np.concatenate([each.count for each in both]), sums))
 
-    def members(self, seed: int) -> list[tuple[str, str, CellsOfGroup]]:
-        """Every group that has weight, by its column and its name."""
-        group, found = self.keys // CELLS.size, []
-        for number, (column, name) in enumerate(self.names):
-            mine = (group == number) & (self.sums[0] > 0.0)
+    def groups(self, seed: int) -> list[Group]:
+        """Every group that has weight."""
+        number, found = self.keys // CELLS.size, []
+        for i, (column, name) in enumerate(self.names):
+            mine = (number == i) & (self.sums[0] > 0.0)
             if mine.any():
-                found.append((column, name, CellsOfGroup(Bins(self.count[mine], *self.sums[:, mine]), seed)))
+                cells = Bins(self.count[mine], *self.sums[:, mine])
+                p = np.clip(cells.confidence / cells.weight, 0.0, 1.0)
+                found.append(Group(column, name, p, cells, seed))
         return found
 
     def _renumbered(self, names: list[tuple[str, str]]) -> Indices:
@@ -106,56 +103,3 @@ def _added(keys: Indices, count: NDArray[np.generic], sums: Vector) -> tuple[Ind
 
 
 NO_GROUPS = GroupCounts([], np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((4, 0)))
-
-
-@dataclass(frozen=True)
-class CellsOfGroup:
-    """A group by the cells of its probabilities, whose rows count as if they had the mean of their cell."""
-
-    cells: Bins
-    seed: int
-
-    @property
-    def n(self) -> int:
-        """Number of rows."""
-        return int(self.cells.count.sum())
-
-    @property
-    def mean(self) -> float:
-        """The mean probability."""
-        return float(self.cells.confidence.sum() / self.cells.weight.sum())
-
-    @property
-    def rate(self) -> float:
-        """How often the event occurred."""
-        return float(self.cells.correct.sum() / self.cells.weight.sum())
-
-    @property
-    def _p(self) -> Vector:
-        return np.clip(self.cells.confidence / self.cells.weight, 0.0, 1.0)
-
-    def difference(self, level: float) -> Interval:
-        """Mean less rate."""
-        total = self.cells.weight.sum()
-        squared = self.cells.squared_weight / total**2
-        return interval_of_shift(self._p, self.cells.weight / total, squared, self.rate, level)
-
-    def bins(self, n_bins: int) -> Bins:
-        """Bins of nearly equal mass: they end where cells do."""
-        return join_cells(self.cells, self._starts(n_bins))
-
-    def ece_by_chance(self, n_bins: int) -> float:
-        """The mean ECE of outcomes that are drawn from the probabilities."""
-        size = np.maximum(np.round(self.cells.weight**2 / self.cells.squared_weight), 1.0).astype(np.int64)
-        happened = np.random.default_rng(self.seed).binomial(size, self._p, size=(DRAWS, len(size)))
-        gaps = self.cells.weight * (self._p - happened / size)
-        errors = np.abs(np.add.reduceat(gaps, self._starts(n_bins), axis=1)).sum(axis=1)
-        return float(errors.mean() / self.cells.weight.sum())
-
-    def reliability(self, n_bins: int, level: float) -> Reliability:
-        """The curve with its band."""
-        return banded(curve_of(self.bins(n_bins), level), level)
-
-    def _starts(self, n_bins: int) -> Indices:
-        starts = quantile_starts(Ranked(self._p, self.cells.correct, self.cells.weight), n_bins)
-        return np.unique(starts[starts < len(self.cells.weight)])

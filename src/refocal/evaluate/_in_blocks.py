@@ -34,13 +34,12 @@ from refocal.evaluate._look import (
     Progress,
     banded,
     histogram_of,
-    metrics_with_interval,
-    metrics_with_value,
+    reported,
     warn_of_groups,
 )
 from refocal.evaluate._provenance import run_of
 from refocal.metrics import CalibrationHistogram, Interval, PairedDifference
-from refocal.metrics.intervals import Summary, normal_difference, normal_interval
+from refocal.metrics.intervals import normal_difference, normal_interval
 from refocal.metrics.record import Metric, StreamedMetric
 
 # Of the draws that say what chance does to the ECE of a group.
@@ -134,7 +133,7 @@ def _metrics(
     measured: dict[str, list[StreamedMetric]] = {}
     moving = []
     means = {metric.name: k for k, metric in enumerate(mean_metrics(rows.n_classes))}
-    for metric in (*metrics_with_interval(rows.n_classes), *metrics_with_value(rows.n_classes)):
+    for metric in (*reported("with interval", rows.n_classes), *reported("value", rows.n_classes)):
         if metric.name in means:
             k = means[metric.name]
             measured[metric.name] = _together(metric, found.means[k], found.covariance[k])
@@ -163,28 +162,17 @@ def _together(metric: Metric, values: Vector, covariance: Vector) -> list[Stream
 
 
 def _look(found: Measured, measured: dict[str, list[StreamedMetric]], i: int, level: float, seconds: float) -> Look:
-    summaries: dict[str, Summary] = {}
-    values: dict[str, float] = {}
-    for name, streamed in measured.items():
-        _note(name, streamed[i], summaries, values)
+    mine = {name: streamed[i] for name, streamed in measured.items()}
+    values = {name: each.value for name, each in mine.items() if each.summary is None}
+    bounds = {f"{name}_bound": each.bound for name, each in mine.items() if each.bound is not None}
     calibration = found.predictors[i].calibration
     return Look(
-        summaries=summaries,
-        values=values,
+        summaries={name: each.summary for name, each in mine.items() if each.summary is not None},
+        values=values | bounds,
         reliability=banded(calibration.curve, level),
         histogram=histogram_of(calibration.right, calibration.wrong),
         classes=lambda: found.classes[i],
         seconds=seconds,
         decisions=found.decisions[i],
-        groups=lambda: measure_groups(found.groups[i].members(SEED), level),
+        groups=lambda: measure_groups(found.groups[i].groups(SEED), level),
     )
-
-
-def _note(name: str, found: StreamedMetric, summaries: dict[str, Summary], values: dict[str, float]) -> None:
-    """Keep a metric, and how far it may be off where histograms leave that open."""
-    if found.summary is None:
-        values[name] = found.value
-    else:
-        summaries[name] = found.summary
-    if found.bound is not None:
-        values[f"{name}_bound"] = found.bound

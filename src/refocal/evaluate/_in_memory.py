@@ -15,18 +15,19 @@ from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.calibrators.registry import NONE
 from refocal.errors import DataError
 from refocal.evaluate._failures import Failures, is_last_hope
-from refocal.evaluate._groups import measure_groups, members_of
+from refocal.evaluate._groups import groups_of, measure_groups
 from refocal.evaluate._look import (
     MOST_CLASSES,
     N_BINS,
     Look,
     Looks,
     Progress,
+    class_row,
+    count_classes,
     decision_sums,
     decision_table,
     histogram_of,
-    metrics_with_interval,
-    metrics_with_value,
+    reported,
     warn_of_groups,
 )
 from refocal.evaluate._provenance import run_of
@@ -75,7 +76,7 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
     rows = _rows(test, log_p).of_positive()
     logs = Rows(rows.labels, log_p, rows.weight)
     measured = []
-    for metric in metrics_with_interval(test.n_classes):
+    for metric in reported("with interval", test.n_classes):
         of = logs if metric.takes_logs else rows
         value = metric.measure(of)
         if metric.two_classes and np.isnan(value):  # only one of the classes occurs
@@ -88,7 +89,7 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
     weight = base_weight(rows)
     return Look(
         summaries={each.record.name: summary for each, summary in zip(measured, summaries, strict=True)},
-        values={m.name: float(m.measure(logs if m.takes_logs else rows)) for m in metrics_with_value(test.n_classes)},
+        values={m.name: float(m.measure(logs if m.takes_logs else rows)) for m in reported("value", test.n_classes)},
         reliability=_reliability(rows, level, seed),
         histogram=histogram_of(*(_by_confidence(confidence, rows, each) for each in (correct, ~correct))),
         classes=partial(_classes, test, calibrator),
@@ -131,7 +132,7 @@ def _groups(test: Predictions, calibrator: Calibrator | None, level: float, seed
     if not test.groups:
         return []
     rows = _rows(test, log_proba(test, calibrator)).of_positive()
-    return measure_groups(members_of(rows, test.groups, seed), level)
+    return measure_groups(groups_of(rows, test.groups, seed), level)
 
 
 def wide(values: Any) -> Any:
@@ -157,36 +158,22 @@ def _by_confidence(confidence: Vector, rows: Rows, chosen: NDArray[np.bool_]) ->
 def _classes(test: Predictions, calibrator: Calibrator | None) -> list[ClassRow]:
     rows = _rows(test, log_proba(test, calibrator))
     top, _, predicted = rows.top()
-    confusions = _confusions(rows.labels, predicted)
-    found = []
-    labels = _most_frequent(rows.labels, test.n_classes)
+    confusions, counts = _confusions(rows.labels, predicted), count_classes(rows)
+    labels, found = _most_frequent(rows.labels, test.n_classes), []
     for label, (p, occurs) in zip(labels, rows.events(labels), strict=True):
-        said = predicted == label
-        weight = None if rows.weight is None else rows.weight[said]
-        any_said = bool(said.any()) and (weight is None or weight.sum() > 0)
         bins = make_bins(p, occurs, rows.weight, n_bins=N_BINS, strategy="quantile")
         # For a diagram of one class, whose probability is small in most rows, bins of equal mass would all lie at 0.
         apart = make_bins(p, occurs, rows.weight, n_bins=CLASS_BINS, strategy="uniform")
-        wrong = np.flatnonzero(occurs.astype(bool) & ~said)
-        surest = wrong[np.argsort(-top[wrong], kind="stable")[:FEW]]
-        found.append(
-            ClassRow(
-                label=label,
-                n=int(occurs.sum()),
-                predicted=int(said.sum()),
-                precision=float(np.average(occurs[said], weights=weight)) if any_said else None,
-                confidence=float(np.average(top[said], weights=weight)) if any_said else None,
-                ece=norm_of_gaps(bins, "l1"),
-                detail=ClassDetail(
-                    apart.count.tolist(),
-                    _rounded(apart.confidence / apart.weight),
-                    _rounded(apart.correct / apart.weight),
-                    confusions.get((0, label), []),
-                    confusions.get((1, label), []),
-                    surest.tolist(),
-                ),
-            )
+        wrong = np.flatnonzero(occurs & (predicted != label))
+        detail = ClassDetail(
+            apart.count.tolist(),
+            _rounded(apart.confidence / apart.weight),
+            _rounded(apart.correct / apart.weight),
+            confusions.get((0, label), []),
+            confusions.get((1, label), []),
+            wrong[np.argsort(-top[wrong], kind="stable")[:FEW]].tolist(),
         )
+        found.append(class_row(counts, label, norm_of_gaps(bins, "l1"), detail))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -15,9 +15,10 @@ from refocal.calibrators._answers import group_columns
 from refocal.calibrators._labels import check_class_order
 from refocal.decide.curves import at_or_above
 from refocal.errors import InputWarning, ShapeError, warn
-from refocal.evaluate.evaluation import ClassRow, DecisionTable, GroupRow, Histogram, Reliability
+from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Histogram, Reliability
 from refocal.metrics import METRICS, ReliabilityCurve
 from refocal.metrics._inputs import Rows
+from refocal.metrics._resampling import base_weight
 from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
 
@@ -54,18 +55,24 @@ class Looks(NamedTuple):
     run: dict[str, str]
 
 
-def metrics_with_interval(n_classes: int) -> list[Metric]:
-    """The metrics that are reported with an interval for this number of classes."""
-    return _reported("with interval", n_classes)
-
-
-def metrics_with_value(n_classes: int) -> list[Metric]:
-    """The metrics that are reported as a value alone: their intervals would take longer than all else."""
-    return _reported("value", n_classes)
-
-
-def _reported(how: str, n_classes: int) -> list[Metric]:
+def reported(how: Literal["with interval", "value"], n_classes: int) -> list[Metric]:
+    """The metrics that are reported this way: a value alone where the interval would take longer than all else."""
     return [metric for metric in METRICS.values() if metric.shown == how and metric.two_classes <= (n_classes == 2)]
+
+
+def count_classes(rows: Rows) -> Vector:
+    """For each class the rows that have it and those predicted as it, and the latter's weight, hits and confidence."""
+    top, correct, predicted = rows.top()
+    weight, n = base_weight(rows), rows.n_classes
+    sums = [np.bincount(predicted, each, n) for each in (np.ones(len(top)), weight, weight * correct, weight * top)]
+    return np.stack([np.bincount(rows.labels, minlength=n), *sums])
+
+
+def class_row(counts: Vector, label: int, ece: float, detail: ClassDetail | None = None) -> ClassRow:
+    """One class, from what `count_classes` counted."""
+    n, predicted, weight, correct, confidence = counts[:, label].tolist()
+    precision, mean = (correct / weight, confidence / weight) if weight > 0 else (None, None)
+    return ClassRow(label, int(n), int(predicted), precision, mean, ece, detail)
 
 
 def histogram_of(right: list[float], wrong: list[float]) -> Histogram:

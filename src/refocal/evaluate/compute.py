@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from refocal._validation import check_integer, check_option
-from refocal.calibrators import Calibrator
+from refocal.calibrators import Calibrator, TemperatureScaling
 from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
@@ -23,7 +23,7 @@ from refocal.evaluate._look import Look, Progress, check_columns
 from refocal.evaluate._provenance import absent_classes_of, n_validation_of, same_rows, surface_of
 from refocal.evaluate._recommend import recommended
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
-from refocal.evaluate.multilabel import fit_labels, label_methods
+from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines, OneVsRest
@@ -80,17 +80,18 @@ def compare(
     >>> found["fts-nll"].measures["log_loss"].value < found["ts"].measures["log_loss"].value
     True
     """
+    fit: Fit
     if isinstance(validation, MultiLabelPredictions):
-        names, fit_all, n_validation = label_methods(methods), partial(fit_labels, validation), validation.n_known
+        names, fit, n_validation = label_methods(methods), partial(fit_method, validation), validation.n_known
     else:
-        names, fit_all, n_validation = chosen_methods(methods), partial(_fit_all, validation), len(validation)
+        names, fit, n_validation = chosen_methods(methods), _fitting(validation), len(validation)
         if methods is None and validation.groups and validation.n_classes == 2:
             names += list(GROUPED)
     if chosen is not None:
         check_option(chosen, (NONE, *names), "chosen", "compare")
     report = progress or _silent
     failures = Failures()
-    fitted, seconds = fit_all(names, chosen, report, failures)
+    fitted, seconds = _fit_all(fit, names, chosen, report, failures)
 
     def later(done: float, total: int, words: str) -> None:
         report(len(names) + done, len(names) + total, words)
@@ -112,14 +113,29 @@ def compare(
     return replace(found, run=found.run | same_rows(validation, test))
 
 
+Fit = Callable[[str, Callable[[float], None]], Calibrator]
+"""The fit of a method by its name, which says from time to time what share of the work is done."""
+
+
+def _fitting(validation: Predictions) -> Fit:
+    """Fits on one Dataset: the methods share their passes over the rows."""
+    values, labels, weight = wide(validation.values), validation.labels, validation.weight
+    dataset = TemperatureScaling(input=validation.input).dataset(values, labels, weight)
+
+    def fit(name: str, tell: Callable[[float], None]) -> Calibrator:
+        calibrator = make(name, input=validation.input)
+        if calibrator.needs_groups:
+            return calibrator.fit(values, labels, weight, groups=validation.groups or None)  # type: ignore[call-arg]
+        return calibrator.fit_with_progress(dataset, None, None, tell)
+
+    return fit
+
+
 def _fit_all(
-    validation: Predictions, names: Sequence[str], chosen: str | None, report: Progress, failures: Failures
+    fit: Fit, names: Sequence[str], chosen: str | None, report: Progress, failures: Failures
 ) -> tuple[dict[str, Calibrator], dict[str, float]]:
     """The calibrators that could be fitted, and the seconds that each took."""
     fitted, seconds = {}, {}
-    # One Dataset for all methods: they share their passes over the rows.
-    first = make(names[0], input=validation.input)
-    dataset = first.dataset(wide(validation.values), validation.labels, validation.weight)
     for i, name in enumerate(names):
         start = time.perf_counter()
 
@@ -128,13 +144,8 @@ def _fit_all(
 
         tell(0.0)
         with failures.of(name, needed=name == chosen or len(failures.errors) == len(names) - 1):
-            calibrator = make(name, input=validation.input)
-            if calibrator.needs_groups:
-                values, groups = wide(validation.values), validation.groups or None
-                calibrator.fit(values, validation.labels, validation.weight, groups=groups)  # type: ignore[call-arg]
-            else:
-                calibrator.fit_with_progress(dataset, None, None, tell)
-            fitted[name], seconds[name] = calibrator, time.perf_counter() - start
+            fitted[name] = fit(name, tell)
+            seconds[name] = time.perf_counter() - start
     return fitted, seconds
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from refocal._validation import check_option
-from refocal.calibrators import Calibrator, MultiLabelCalibration
+from refocal.calibrators import MultiLabelCalibration
 from refocal.calibrators.registry import NAMED
-from refocal.evaluate._failures import Failures
-from refocal.evaluate._look import Progress
 from refocal.evaluate.evaluation import Evaluation
 from refocal.io import MultiLabelPredictions
 from refocal.io.multilabel import APPLIES, UNKNOWN
@@ -37,8 +34,10 @@ def label_methods(names: Sequence[str] | str | None) -> list[str]:
     return list(dict.fromkeys(name for pair in both for name in pair))
 
 
-def fit_method(validation: MultiLabelPredictions, name: str) -> MultiLabelCalibration:
-    """One method, fitted.
+def fit_method(
+    validation: MultiLabelPredictions, name: str, tell: Callable[[float], None] | None = None
+) -> MultiLabelCalibration:
+    """One method, fitted; `tell` is what other fits call with the share that is done.
 
     >>> rows = MultiLabelPredictions.from_log_odds([[1.0, 2.0], [-1.0, 0.5], [2.0, -3.0]], [[1, 1], [1, 0], [0, 0]])
     >>> fit_method(rows, "ts-per-label").per_label
@@ -52,18 +51,3 @@ def fit_method(validation: MultiLabelPredictions, name: str) -> MultiLabelCalibr
         ignore_index=UNKNOWN,
         class_names=validation.class_names,
     )
-
-
-def fit_labels(
-    validation: MultiLabelPredictions, names: Sequence[str], chosen: str | None, report: Progress, failures: Failures
-) -> tuple[dict[str, Calibrator], dict[str, float]]:
-    """The calibrators that could be fitted, and the seconds that each took."""
-    fitted: dict[str, Calibrator] = {}
-    seconds = {}
-    for i, name in enumerate(names):
-        start = time.perf_counter()
-        report(i, 2 * len(names) + 2, f"fitting {name}")
-        with failures.of(name, needed=name == chosen or len(failures.errors) == len(names) - 1):
-            calibrator = fit_method(validation, name)
-            fitted[name], seconds[name] = calibrator, time.perf_counter() - start
-    return fitted, seconds

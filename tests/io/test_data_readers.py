@@ -18,7 +18,7 @@ from safetensors.torch import save_file as save_torch_file
 
 from refocal import FocalTemperatureScaling
 from refocal.cli.run import run
-from refocal.errors import FormatError, LabelError
+from refocal.errors import FormatError, LabelError, MissingExtraError
 from refocal.io import read, read_values
 
 rng = np.random.default_rng(0)
@@ -204,14 +204,14 @@ def test_values_without_labels(tmp_path):
     [
         ("a.csv", "0.1,0.2\n0.3,0.4\n", "it holds numbers"),
         ("a.csv", "a,a,label\n1,2,0\n", "none twice"),
-        ("a.csv", "a,b,label\n1,2,0\n3,x,1\n", "line 3 has 'x' in the column 'b'"),
+        ("a.csv", "a,b,label\n1,2,0\n3,x,1\n", "row 1 has 'x' in the column 'b'"),
         ("a.csv", "a,b,label\n1,2,0\n3,1\n", "a.csv"),
         ("a.csv", ",a,b,label\n0,1,2,0\n", "does not look like a class"),
         ("a.csv", "a,b,weight,label\n0,1,2,0\n", "'weight' does not look like a class"),
         ("a.csv", "id,label\n0,1\n", "'id' does not look like a class"),
         ("a.csv", "a,b\n1,2\n", "no labels. It has 'a', 'b'"),
         ("a.jsonl", '{"logits": [1, 2], "label": 0}\nnot JSON\n', "row 1 is not a JSON object"),
-        ("a.jsonl", '{"logits": [1, 2], "label": 0}\n{"label": 1}\n', "row 1 has none"),
+        ("a.jsonl", '{"logits": [1, 2], "label": 0}\n{"label": 1}\n', "Got 0 in row 1 instead"),
         ("a.jsonl", "", "no column besides the labels"),
         ("a.npz", "not a zip", "cannot be read as .npz"),
         ("a.npy", "not an array", "cannot be read as .npy"),
@@ -268,5 +268,5 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch, ending, module):
     monkeypatch.setitem(sys.modules, module, None)
     if module == "pyarrow":
         monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(FormatError, match=rf"needs {module}: pip install '{module}>="):
+    with pytest.raises(MissingExtraError, match=rf"needs {module}, .* pip install '{module}>="):
         read(path)

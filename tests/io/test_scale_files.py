@@ -23,7 +23,7 @@ from refocal.cli.run import run
 from refocal.errors import DataError, FormatError, LabelError, ShapeError
 from refocal.evaluate import evaluate
 from refocal.io import apply, blocks, cluster, open_rows, rows_of
-from refocal.io import opening as opening_module
+from refocal.io import files as files_module
 
 apply_module = import_module("refocal.io.apply")
 
@@ -103,7 +103,7 @@ def test_zarr_groups_and_arrays(tmp_path, fitted):
     assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
     found = TemperatureScaling().fit(group["logits"], group["labels"])
     assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
-    with pytest.raises(FormatError, match=r"no array 'probabilities'. It has 'labels', 'logits'"):
+    with pytest.raises(FormatError, match=r"no 'probabilities' but 'logits'"):
         open_rows(tmp_path / "rows.zarr", input="probabilities")
 
 
@@ -198,7 +198,7 @@ def test_places_without_rows(folder, tmp_path):
     with pytest.raises(FormatError, match="none of the 1 files has any rows"):
         open_rows(folder / "part1.parquet")
     (folder / "part0.parquet").write_bytes(b"not Parquet at all")
-    with pytest.raises(FormatError, match=r"part0\.parquet: cannot be read as Parquet"):
+    with pytest.raises(FormatError, match=r"part0\.parquet: cannot be read as .parquet"):
         open_rows(folder)
 
 
@@ -259,7 +259,7 @@ def test_bad_files_can_be_left_out(folder, tmp_path, fitted, monkeypatch, capsys
     expected = TemperatureScaling().fit(LOGITS[700:1900], LABELS[700:1900])
     assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
     assert found.fit_report_["n_bad_parts"] == len(rows.bad_parts) == 3
-    assert any("part4.parquet: cannot be read as Parquet" in problem for problem in rows.bad_parts)
+    assert any("part4.parquet: cannot be read as .parquet" in problem for problem in rows.bad_parts)
     assert any("part3.parquet: has a class 'logit_pig' more" in problem for problem in rows.bad_parts)
     assert evaluate(open_rows(folder, skip_bad_parts=True), {"ts": found}).run["files skipped"] == "3"
     written = apply(fitted, folder, tmp_path / "probs", skip_bad_parts=True)
@@ -333,7 +333,7 @@ def test_the_command_line_takes_data_sets(folder, tmp_path, fitted, capsys, monk
 
 def test_the_command_line_maps_large_files_and_skips_bad_rows(tmp_path, fitted, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(opening_module, "LARGE_FILE", 1)
+    monkeypatch.setattr(files_module, "LARGE_FILE", 1)
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
     spoiled = LOGITS.copy()
     spoiled[5, 0] = np.nan

@@ -14,7 +14,7 @@ from refocal import TemperatureScaling, load
 from refocal.cli.run import run
 from refocal.errors import DataError, FormatError, ParameterError
 from refocal.evaluate import evaluate
-from refocal.io import apply, open_rows, opening, sources
+from refocal.io import apply, files, open_rows, opening, tables
 
 LOGITS, LABELS = make_rows(2000, 4, dtype=np.float64)
 pytestmark = pytest.mark.slow
@@ -31,8 +31,8 @@ def fitted():
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(sources, "TEXT_BLOCK", 1 << 14)
-    monkeypatch.setattr(sources, "READ_BLOCK", 1 << 12)
+    monkeypatch.setattr(tables, "TEXT_BLOCK", 1 << 14)
+    monkeypatch.setattr(tables, "READ_BLOCK", 1 << 12)
 
 
 def write(path, logits=LOGITS, labels=LABELS, ids=IDS):
@@ -184,7 +184,7 @@ def test_files_of_text_that_are_none(tmp_path):
     with pytest.raises(FormatError, match="has any rows"):
         open_rows(tmp_path / "a.csv")
     (tmp_path / "a.csv").write_bytes(b"a,b,label\n1,2,\xff\n")
-    with pytest.raises(FormatError, match=r"a\.csv: cannot be read as text"):
+    with pytest.raises(FormatError, match=r"a\.csv: cannot be read as .csv"):
         open_rows(tmp_path / "a.csv")
     with pytest.raises(FileNotFoundError, match=r"b\.csv: no such file"):
         open_rows(tmp_path / "b.csv")
@@ -196,9 +196,11 @@ def test_the_commands_read_large_text_in_blocks_and_small_text_whole(tmp_path, m
     fit = ["fit", "rows.csv", "--values", "logit_*", "-o", "c.json"]
     assert run([*fit, "-m", "ts"]) == 0
     whole = load("c.json").temperature_
-    monkeypatch.setattr(opening, "LARGE_TEXT", 1)
-    opened = []
-    monkeypatch.setattr(sources.TextSource, "batches", _noting(sources.TextSource.batches, opened))
+    monkeypatch.setattr(files, "LARGE_TEXT", 1)
+    opened, table_parts = [], opening.table_parts
+    monkeypatch.setattr(
+        opening, "table_parts", lambda *given, **more: opened.append(given) or table_parts(*given, **more)
+    )
     assert run([*fit, "-m", "ts"]) == 0
     assert opened
     assert load("c.json").temperature_ == pytest.approx(whole, rel=1e-9)
@@ -210,17 +212,9 @@ def test_the_commands_read_large_text_in_blocks_and_small_text_whole(tmp_path, m
     assert opened
     capsys.readouterr()
     for large in (1, 1 << 26):
-        monkeypatch.setattr(opening, "LARGE_TEXT", large)
+        monkeypatch.setattr(files, "LARGE_TEXT", large)
         assert run(["apply", "c.json", "rows.csv", "--values", "logit_*", "-o", "p.csv"]) == 0
         assert capsys.readouterr().out == "Wrote p.csv: probabilities of 2,000 rows and 4 classes.\n"
     assert run(["apply", "c.json", "rows.csv", "--values", "logit_*", "-o", "p.npz"]) == 0
     _, found = read_table(tmp_path / "p.csv")
     np.testing.assert_array_equal(np.load("p.npz")["probabilities"], found)
-
-
-def _noting(batches, opened):
-    def noted(self, *arguments):
-        opened.append(self.file)
-        return batches(self, *arguments)
-
-    return noted

@@ -29,7 +29,7 @@ def is_large(place: str, blocks: BlockOptions = HERE, reading: Mapping[str, Any]
 
     Large text is read whole where blocks do not suit what is to be done, or how it is to be read.
     """
-    from refocal.io.opening import is_large as by_itself
+    from refocal.io.files import is_large as by_itself
 
     if blocks.scheduler is not None or blocks.skip_bad_rows:
         return True
@@ -38,7 +38,7 @@ def is_large(place: str, blocks: BlockOptions = HERE, reading: Mapping[str, Any]
 
 def is_text(place: str) -> bool:
     """Whether a path is that of one file of text, which can be read whole as well."""
-    from refocal.io.addresses import TEXT
+    from refocal.io.tables import TEXT
 
     return Path(place).is_file() and Path(place).suffix.lower() in TEXT
 
@@ -55,8 +55,8 @@ def refuse(place: Path, command: str) -> None:
 
 def is_applied_in_blocks(place: str, output: Path, blocks: BlockOptions) -> bool:
     """Whether `apply` goes through the rows in blocks: into a folder, from a data set, or from a table to a table."""
-    from refocal.io.addresses import SEPARATORS, TABLES
-    from refocal.io.opening import is_table
+    from refocal.io.files import is_table
+    from refocal.io.tables import SEPARATORS, TABLES
 
     ending = output.suffix.lower()
     if ending in TABLES and (is_table(place) or ending not in SEPARATORS):
@@ -127,7 +127,7 @@ def apply_to_data_set(
     """`refocal apply` for rows in blocks, into a folder of Parquet files or one table; returns what is to be said."""
     from refocal.calibrators._answers import further_names, what_is_written
     from refocal.io import apply
-    from refocal.io.addresses import TABLES
+    from refocal.io.tables import TABLES
 
     is_folder = output.is_dir() or not output.suffix
     if output.is_file() if is_folder else output.suffix.lower() not in TABLES:

@@ -106,17 +106,16 @@ def _add(
     """Add a batch; says what became of it."""
     import numpy as np
 
-    from refocal.io._formats import open_contents
-    from refocal.io.readers import LABELS, read_values
+    from refocal.io.columns import LABELS
+    from refocal.io.files import open_contents
+    from refocal.io.readers import read_values
 
     if ids is not None and "values" not in reading:
         taken = {ids, reading.get("labels"), *LABELS, *reading.get("groups", ())}
         reading = reading | {"values": ",".join(name for name in open_contents(file).names if name not in taken)}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "loadtxt: input contained no data")
-        of_scores = {name: reading[name] for name in ("input", "values", "groups") if name in reading}
-        if len(read_values(file, **of_scores).values) == 0:
-            return f"{file}: no rows; ignored."
+    of_scores = {name: reading[name] for name in ("input", "values", "groups") if name in reading}
+    if len(read_values(file, **of_scores).values) == 0:
+        return f"{file}: no rows; ignored."
     rows, known = options.read_with_or_without_labels(file, reading)
     if not known and ids is None:
         raise FileProblem(f"{file}: no labels. Name their column with --labels, or ids to wait for them with --ids.")
@@ -134,7 +133,7 @@ def _join(watched: CalibrationMonitor, file: Path, ids: str | None, labels: str 
     """Labels of predictions that waited; says how many there were."""
     import numpy as np
 
-    from refocal.io._formats import open_contents
+    from refocal.io.files import open_contents
 
     contents = open_contents(file)
     found = labels or next((name for name in ("label", "labels") if name in contents.names), "label")

@@ -26,14 +26,14 @@ from refocal.engine.c_engine import widened
 from refocal.engine.reading import Chunk, Reading
 from refocal.errors import ParameterError, ShapeError
 from refocal.io import cluster
-from refocal.io.addresses import TABLES, Options, state_of
+from refocal.io.addresses import Options, state_of
 from refocal.io.extras import need
 from refocal.io.local import Map
 from refocal.io.opening import Opened, open_parts
-from refocal.io.parts import Part, n_columns
+from refocal.io.parts import Part, TablePart, n_columns
 from refocal.io.predictions import column_order
-from refocal.io.tables import TablePart
-from refocal.io.writers import LABEL, open_writer
+from refocal.io.tables import TABLES
+from refocal.io.writers import LABEL, TextWriter, Writer, open_writer
 
 # The metadata key under which a file records its source.
 MADE_FROM = b"refocal"
@@ -221,21 +221,20 @@ def write_part(predict: Predictor, part: Part, target: Path, made_from: str) -> 
     return Written(str(target), n_rows, n_skipped, False)
 
 
-def _write_chunks(predict: Predictor, part: Part, writer: Any) -> Iterator[tuple[int, int]]:
+def _write_chunks(predict: Predictor, part: Part, writer: Writer) -> Iterator[tuple[int, int]]:
     """Write the chunks of a part, and tell the rows and the bad rows of each."""
     for chunk in part.blocks():
         bad = 0
         if len(chunk.values):
             found, bad = predict(chunk)
-            writer.write(found, *_further_columns(chunk, part, writer.is_text))
+            writer.write(found, *_further_columns(chunk, part, isinstance(writer, TextWriter)))
         yield len(chunk.values), bad + chunk.n_lost
 
 
 def _further_columns(chunk: Chunk, part: Part, is_text: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """What is written before the probabilities, and the labels, which are written behind."""
-    arrow = need("pyarrow", "parquet", "Tables in blocks")
     if not isinstance(part, TablePart):
-        return {}, {} if chunk.labels is None else {LABEL: arrow.array(chunk.labels)}
+        return {}, {} if chunk.labels is None else {LABEL: chunk.labels}
     before, behind = dict(chunk.kept), {}
     if part.columns.labels is not None:
         name, labels = part.columns.labels, before.pop(part.columns.labels)
@@ -243,11 +242,11 @@ def _further_columns(chunk: Chunk, part: Part, is_text: bool) -> tuple[Mapping[s
     return before, behind
 
 
-def _whole_numbers(labels: NDArray[Any]) -> Any:
-    """Labels as pyarrow has integers; what is none is missing."""
+def _whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels as integers; what is none is missing."""
     whole = np.isfinite(labels) & (labels == np.round(labels))
     numbers = np.where(whole, labels, 0).astype(np.int64)
-    return need("pyarrow", "parquet", "Tables in blocks").array(numbers, mask=~whole)
+    return numbers if whole.all() else np.where(whole, numbers.astype(object), None)
 
 
 def _names(parts: Sequence[Part]) -> list[str]:

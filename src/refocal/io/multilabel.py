@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -22,9 +21,10 @@ from refocal._validation import (
     whole_numbers,
 )
 from refocal.errors import FormatError, ShapeError
-from refocal.io._formats import Contents, open_contents
+from refocal.io.columns import class_columns, known_name, listed, names_of
+from refocal.io.contents import Contents
+from refocal.io.files import open_contents
 from refocal.io.predictions import Predictions, column_order
-from refocal.io.readers import class_columns, known_name, listed, names_of
 
 APPLIES = ("no label", "a label")
 """The names of the two classes of pooled rows."""
@@ -185,6 +185,7 @@ def read_multilabel(
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "rows.csv"
     ...     _ = file.write_text("score_cat,score_dog,label_dog,label_cat\n1.5,-2.0,0,1\n0.3,0.7,1,0\n")
@@ -193,29 +194,28 @@ def read_multilabel(
     (('cat', 'dog'), [[1, 0], [0, 1]])
     """
     check_option(input, ("log-odds", "probabilities"), "input", "read_multilabel")
-    file = Path(path)
-    contents = open_contents(file)
-    weights = None if weight is None else contents.get(known_name(contents, weight, file))
+    contents = open_contents(path)
+    weights = None if weight is None else contents.get(known_name(contents, weight))
     if contents.is_table:
-        scores, truth, names = _columns(contents, values or "score_*", labels or "label_*", file)
+        scores, truth, names = _columns(contents, values or "score_*", labels or "label_*")
     else:
-        scores = contents.get(known_name(contents, values or input.replace("-", "_"), file))
-        truth, names = contents.get(known_name(contents, labels or "labels", file)), None
+        scores = contents.get(known_name(contents, values or input.replace("-", "_")))
+        truth, names = contents.get(known_name(contents, labels or "labels")), None
         if "class_names" in contents.names:
             names = tuple(map(str, np.ravel(contents.get("class_names"))))
     make = MultiLabelPredictions.from_log_odds if input == "log-odds" else MultiLabelPredictions.from_probabilities
     return make(scores, truth, class_names=names, weight=weights, ignore_index=ignore_index)
 
 
-def _columns(contents: Contents, values: str, labels: str, file: Path) -> tuple[Any, Any, tuple[str, ...] | None]:
+def _columns(contents: Contents, values: str, labels: str) -> tuple[Any, Any, tuple[str, ...] | None]:
     """Scores and labels of a table, the latter in the order of the former."""
-    of_labels = class_columns(contents, labels, set(), file, "log-odds")
-    of_scores = class_columns(contents, values, set(of_labels), file, "log-odds")
+    of_labels = class_columns(contents, labels, set(), "log-odds")
+    of_scores = class_columns(contents, values, set(of_labels), "log-odds")
     names, others = (names_of(columns) or _counted(columns) for columns in (of_scores, of_labels))
     alone = sorted(set(names) ^ set(others))
     if alone:
         shown = f"{listed(of_scores)} and {listed(of_labels)}"
-        raise FormatError(f"{file}: {alone[0]!r} has a column of scores or of labels alone, among {shown}.")
+        raise FormatError(f"{contents.file}: {alone[0]!r} has a column of scores or of labels alone, among {shown}.")
     ordered = [of_labels[others.index(name)] for name in names]
     return contents.matrix(of_scores), contents.matrix(ordered), names
 

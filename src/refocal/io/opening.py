@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,17 +13,12 @@ from refocal.engine.blocked import BlockedDataset
 from refocal.engine.reading import Reading
 from refocal.errors import DataError, FormatError, LabelError, Remedy, ShapeError
 from refocal.io import cluster
-from refocal.io.addresses import TEXT, Options, files_of, is_pattern
-from refocal.io.extras import need
+from refocal.io.addresses import Options
+from refocal.io.columns import LABELS, listed
+from refocal.io.files import files_of, is_several, is_table
 from refocal.io.local import LocalDataset, Map, MappedDataset
-from refocal.io.parts import Mapped, PairsPart, Part, array_parts, n_columns
+from refocal.io.parts import Mapped, PairsPart, Part, array_parts, n_columns, table_parts
 from refocal.io.readers import read_values
-from refocal.io.tables import table_parts
-
-# Files of arrays of at least this many bytes are not read whole.
-LARGE_FILE = 1 << 30
-# Text takes several times its size in memory.
-LARGE_TEXT = 1 << 26
 
 
 class Opened(NamedTuple):
@@ -182,11 +175,7 @@ def rows_of(
     names = _names(y, n_classes, _texts(class_names), client)
     reading = Reading(n_classes, input, 0, skip_bad_rows, "fit", *names)
     name = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
-    n_rows = int(X.shape[0])
-    labels, weight = _checked_vector(y, n_rows, "y"), _checked_vector(sample_weight, n_rows, "sample_weight")
-    rows_of_a_chunk = int(X.chunks[0]) if getattr(X, "chunks", None) else 1
-    columns = {column: _checked_vector(each, n_rows, "groups") for column, each in _group_columns(groups).items()}
-    return _rows(list(array_parts(_mapped(X), labels, weight, str(name), rows_of_a_chunk, columns)), reading, client)
+    return _rows(_array_parts(X, y, sample_weight, _group_columns(groups), str(name)), reading, client)
 
 
 def open_parts(
@@ -203,18 +192,20 @@ def open_parts(
     bad: list[str] | None = None,
 ) -> Opened:
     """The parts of a data set; the arguments are those of `open_rows`."""
-    place = os.fspath(path)
-    if is_zarr(place):
-        names = None if labels is None else os.fspath(labels)
-        return _open_zarr(place, input, values, names, weight, groups, need_labels, storage_options)
-    has_own_labels = labels is not None and os.fspath(labels).endswith(".npy") and Path(place).is_file()
-    if is_data_set(place) and not has_own_labels:
-        names = None if labels is None else os.fspath(labels)
+    place, name = os.fspath(path), None if labels is None else os.fspath(labels)
+    if is_several(place) or (is_table(place) and not (name or "").endswith(".npy")):
         files = files_of(place, storage_options)
-        parts = table_parts(files, input, values, names, weight, need_labels, storage_options, lenient, bad, groups)
-        return Opened(list(parts), parts[0].columns.n_classes, parts[0].columns.class_names)
+        more: dict[str, Any] = {"lenient": lenient, "keeping": not need_labels, "bad": bad}
+        parts = table_parts(files, input, values, name, weight, groups, options=storage_options, **more)
+        columns = parts[0].columns
+        if columns.n_classes == 0:
+            raise FormatError(f"{files[0]}: none of the {len(files)} files has any rows.")
+        if need_labels and columns.labels is None:
+            raise FormatError(f"{files[0]}: no labels: no column {' or '.join(map(repr, LABELS))}.", Remedy.LABELS)
+        return Opened(list(parts), columns.n_classes, columns.class_names)
     kind: Any = input
-    found = read_values(place, input=kind, values=values, labels=labels, weight=weight, groups=groups)
+    reading_of: dict[str, Any] = {"labels": labels, "weight": weight, "groups": groups}
+    found = read_values(place, input=kind, values=values, **reading_of, storage_options=storage_options)
     n_classes = n_columns(found.values.shape)
     if n_classes is None:
         raise FormatError(
@@ -222,42 +213,9 @@ def open_parts(
             f"Got shape {tuple(found.values.shape)} instead."
         )
     if need_labels and found.labels is None:
-        raise FormatError(f"{place}: no labels.", Remedy.LABELS)
-    n_rows = len(found.values)
-    y, w = _checked_vector(found.labels, n_rows, "labels"), _checked_vector(found.weight, n_rows, "weight")
-    columns = {name: _checked_vector(column, n_rows, "groups") for name, column in found.groups.items()}
-    of_arrays = array_parts(_mapped(found.values), y, w, place, groups=columns)
-    return Opened(list(of_arrays), n_classes, found.class_names)
-
-
-def is_data_set(place: str) -> bool:
-    """Whether a path stands for a set of tables: a folder, a pattern, an address, one such file."""
-    return "://" in place or is_pattern(place) or Path(place).is_dir() or is_table(place)
-
-
-def is_table(place: str) -> bool:
-    """Whether a file is a table that can be read in blocks: text can if pyarrow is there."""
-    ending = Path(place).suffix.lower()
-    return ending == ".parquet" or (ending in TEXT and find_spec("pyarrow") is not None)
-
-
-def is_zarr(place: str) -> bool:
-    """Whether a path is that of a Zarr store."""
-    marks = (".zgroup", ".zarray", "zarr.json")
-    return place.rstrip("/").endswith(".zarr") or any((Path(place) / mark).exists() for mark in marks)
-
-
-def is_large(place: str) -> bool:
-    """Whether a path is to be gone through in blocks rather than read."""
-    is_several = "://" in place or is_pattern(place) or Path(place).is_dir()
-    if is_zarr(place) or is_several:
-        return True
-    file = Path(place)
-    if not file.is_file():
-        return False
-    if is_table(place):
-        return file.stat().st_size >= (LARGE_TEXT if file.suffix.lower() in TEXT else LARGE_FILE)
-    return file.stat().st_size >= LARGE_FILE and file.suffix.lower() in (".npy", ".npz")
+        raise FormatError(f"{place}: no labels. It has {listed(found.names)}.", Remedy.LABELS)
+    parts_of = _array_parts(found.values, found.labels, found.weight, found.groups, place)
+    return Opened(parts_of, n_classes, found.class_names)
 
 
 def _rows(parts: list[Part], reading: Reading, client: Any, map_parts: Map | None = None) -> BlockedDataset:
@@ -324,52 +282,23 @@ def _texts(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(str(name) for name in names)
 
 
-def _open_zarr(
-    place: str,
-    kind: str,
-    values: str | None,
-    labels: str | None,
-    weight: str | None,
-    groups: Sequence[str],
-    need_labels: bool,
-    storage_options: Options,
-) -> Opened:
-    zarr = need("zarr", "zarr", "Zarr arrays")
-    options = {"storage_options": dict(storage_options or {})} if "://" in place else {}
-    try:
-        group = zarr.open_group(place, mode="r", **options)
-    except Exception as error:  # its exceptions differ from version to version
-        raise FormatError(f"{place}: cannot be read as a Zarr group with arrays 'logits' and 'labels'.") from error
-    names = sorted(group.array_keys())
-    label_name = labels or next((name for name in ("labels", "label") if name in names), None)
-    for name in filter(None, (values or kind, label_name, weight, *groups)):
-        if name not in names:
-            raise FormatError(f"{place}: no array {name!r}. It has {', '.join(map(repr, names)) or 'none'}.")
-    if need_labels and label_name is None:
-        raise FormatError(f"{place}: no labels. It has {', '.join(map(repr, names))}.", Remedy.LABELS)
-    matrix = group[values or kind]
-    n_rows, n_classes = matrix.shape
-    y, w = (
-        None if name is None else _checked_vector(group[name], n_rows, what)
-        for name, what in ((label_name, "labels"), (weight, "weight"))
-    )
-    columns = {name: _checked_vector(group[name], n_rows, "groups") for name in groups}
-    return Opened(list(array_parts(matrix, y, w, place, int(matrix.chunks[0]), columns)), int(n_classes), None)
+def _array_parts(values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], where: str) -> list[Part]:
+    """Parts of arrays that can be sliced; chunks of Zarr are not cut."""
+    n_rows = int(values.shape[0])
+
+    def checked(vector: Any, what: str) -> Any:
+        if vector is None:
+            return None
+        array = vector if hasattr(vector, "shape") else np.asarray(vector)
+        if tuple(array.shape) != (n_rows,):
+            expected = f"of shape {(n_rows,)}, one for each row"
+            raise ShapeError(what, "fit", expected=expected, got=f"shape {tuple(array.shape)}")
+        return Mapped.of(array)
+
+    columns = {name: checked(column, "groups") for name, column in groups.items()}
+    rows_of_a_chunk = int(values.chunks[0]) if getattr(values, "chunks", None) else 1
+    y, w = checked(labels, "y"), checked(weight, "sample_weight")
+    return list(array_parts(Mapped.of(values), y, w, where, rows_of_a_chunk, columns))
 
 
-def _mapped(array: Any) -> Any:
-    return Mapped.of(array) if isinstance(array, np.ndarray) else array
-
-
-def _checked_vector(vector: Any, n_rows: int, what: str) -> Any:
-    if vector is None:
-        return None
-    array = vector if hasattr(vector, "shape") else np.asarray(vector)
-    if tuple(array.shape) != (n_rows,):
-        raise ShapeError(
-            what, "fit", expected=f"of shape {(n_rows,)}, one for each row", got=f"shape {tuple(array.shape)}"
-        )
-    return _mapped(array)
-
-
-__all__ = ["Opened", "blocks", "is_large", "is_table", "open_parts", "open_rows", "rows_of"]
+__all__ = ["Opened", "blocks", "open_parts", "open_rows", "rows_of"]

@@ -8,22 +8,18 @@ of columns (.csv, .tsv, .jsonl, .parquet) one column a class and a column `label
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
-from fnmatch import fnmatchcase
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from refocal._validation import INPUTS, IgnoreIndex, check_option
 from refocal.errors import FormatError, Remedy
-from refocal.io._formats import ENDINGS, Contents, open_contents
+from refocal.io.addresses import Options
+from refocal.io.columns import choose, listed
+from refocal.io.files import files_of, is_several, open_contents
+from refocal.io.parts import TablePart, table_parts
 from refocal.io.predictions import Input, Predictions
-
-LABELS = ("labels", "label")
-ONE_COLUMN = {"probabilities": ("p", "probability"), "log-odds": ("log_odds",), "logits": ("log_odds",)}
-"""Names of a single column or array for two classes."""
-NOT_CLASSES = ("", "id", "index", "weight", "weights", "sample_weight", "Unnamed: 0", "__index_level_0__")
 
 
 class Values(NamedTuple):
@@ -34,6 +30,8 @@ class Values(NamedTuple):
     weight: Any
     class_names: tuple[str, ...] | None
     groups: dict[str, Any]
+    names: list[str]
+    """All that the file has."""
     columns: tuple[str, ...] = ()
     """The columns of a table that hold the values."""
 
@@ -84,6 +82,7 @@ def read(
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "rows.csv"
     ...     _ = file.write_text("cat,dog,label\n0.9,0.1,cat\n0.3,0.7,cat\n")
@@ -92,15 +91,13 @@ def read(
     """
     found = read_values(path, input=input, values=values, labels=labels, weight=weight, groups=groups)
     if found.labels is None:
-        contents = open_contents(Path(path))
-        held = "It holds one array" if contents.anonymous else f"It has {listed(contents.names)}"
-        raise FormatError(f"{path}: no labels. {held}.", Remedy.LABELS)
+        raise FormatError(f"{path}: no labels. It has {listed(found.names)}.", Remedy.LABELS)
     names = found.class_names if class_names is None else class_names
     make: Any = MAKE[input]
     made: Predictions = make(
-        found.values,
-        found.labels,
-        weight=found.weight,
+        found.values[...],
+        found.labels[...],
+        weight=None if found.weight is None else found.weight[...],
         class_names=names,
         first_label=first_label,
         positive_label=positive_label,
@@ -128,10 +125,12 @@ def read_values(
     labels: str | os.PathLike[str] | None = None,
     weight: str | None = None,
     groups: Sequence[str] = (),
+    storage_options: Options = None,
 ) -> Values:
     """The contents of a file, with or without labels; the arguments are those of `read`.
 
-    >>> import tempfile, numpy as np
+    >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.savez(Path(folder) / "rows.npz", logits=np.zeros((5, 3)))
     ...     found = read_values(Path(folder) / "rows.npz")
@@ -139,135 +138,41 @@ def read_values(
     ((5, 3), None)
     """
     check_option(input, INPUTS, "input", "read")
-    file = Path(path)
-    contents, columns = open_contents(file), []
-    labels_file = None if labels is None else Path(labels)
-    if labels_file is not None and labels_file.suffix == ".npy":
-        named_labels: Any = open_contents(labels_file).get("labels")
-        label_name = None
-    else:
-        label_name = _label_name(contents, None if labels is None else os.fspath(labels), file)
-        named_labels = None if label_name is None else contents.get(label_name)
-    named_weight = None if weight is None else contents.get(known_name(contents, weight, file))
-    if contents.is_table and _is_matrix_column(contents, values or input):
-        matrix, names = contents.get(values or input), None
-    elif contents.is_table:
-        columns = class_columns(contents, values, {label_name, weight, *groups}, file, input)
-        matrix, names = contents.matrix(columns), names_of(columns)
-        matrix = matrix[:, 0] if len(columns) == 1 else matrix
-    else:
-        matrix = contents.get(known_name(contents, values or _default(contents, input), file))
-        names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
-    named_groups = {name: contents.get(known_name(contents, name, file)) for name in groups}
-    return Values(matrix, named_labels, named_weight, names, named_groups, tuple(columns))
+    place, name = os.fspath(path), None if labels is None else os.fspath(labels)
+    if name is not None and name.endswith(".npy"):
+        reading_of: dict[str, Any] = {"values": values, "weight": weight, "groups": groups}
+        found = read_values(place, input=input, **reading_of, storage_options=storage_options)
+        return found._replace(labels=open_contents(name).get("labels"))
+    if is_several(place):
+        files = files_of(place, storage_options)
+        return _gathered(table_parts(files, input, values, name, weight, groups, options=storage_options))
+    contents = open_contents(place, storage_options)
+    if contents.is_table:
+        return _gathered(table_parts([place], input, values, name, weight, groups))
+    (matrix,), label_name, _ = choose(contents, input, values, name, weight, groups)
+    y, w = (None if each is None else contents.get(each) for each in (label_name, weight))
+    names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
+    return Values(contents.get(matrix), y, w, names, {each: contents.get(each) for each in groups}, contents.names)
 
 
-class Chosen(NamedTuple):
-    """The columns of a table that hold classes, or one column with all of them; the labels' column; class names."""
+def _gathered(parts: Sequence[TablePart]) -> Values:
+    """All rows of tables together."""
+    columns = parts[0].columns
+    chunks = [chunk for part in parts for chunk in part.blocks()] if columns.n_classes else []
 
-    classes: list[str]
-    nested: bool
-    labels: str | None
-    names: tuple[str, ...] | None
+    def together(arrays: list[Any]) -> Any:
+        return None if arrays[0] is None else np.concatenate(arrays)
 
-
-def choose_columns(
-    names: list[str],
-    nested: set[str],
-    file: str,
-    input: str,  # noqa: A002
-    values: str | None,
-    labels: str | None,
-    weight: str | None,
-    groups: Sequence[str] = (),
-) -> Chosen:
-    """What `read` would take from a table with these columns, for readers that never hold all of it."""
-    contents = Contents(Path(file), names, lambda name: name)
-    contents.is_table = True
-    label_name = _label_name(contents, labels, file)
-    for name in (*groups, *([] if weight is None else [weight])):
-        known_name(contents, name, file)
-    if (values or input) in nested:
-        return Chosen([values or input], True, label_name, None)
-    columns = class_columns(contents, values, {label_name, weight, *groups}, file, input)
-    return Chosen(columns, False, label_name, names_of(columns))
-
-
-def _default(contents: Contents, kind: Input) -> str:
-    """A .npy file has one array without a name: it is what the caller says it is."""
-    if contents.anonymous:
-        return contents.names[0]
-    found = [name for name in (kind, *ONE_COLUMN[kind]) if name in contents.names]
-    return found[0] if found else kind
-
-
-def _label_name(contents: Contents, given: str | None, file: Path | str) -> str | None:
-    if given is not None:
-        return known_name(contents, given, file)
-    return next((name for name in LABELS if name in contents.names and not contents.anonymous), None)
-
-
-def known_name(contents: Contents, name: str, file: Path | str) -> str:
-    """The name itself, if the file has it."""
-    other = {"logits": "probabilities", "probabilities": "logits"}.get(name)
-    if name not in contents.names and other in contents.names:
-        remedy = Remedy.READ_LOGITS if other == "logits" else Remedy.READ_PROBABILITIES
-        raise FormatError(f"{file}: no {name!r} but {other!r}.", remedy)
-    if name not in contents.names:
-        what = "column" if contents.is_table else "array"
-        raise FormatError(f"{file}: no {what} {name!r}. It has {listed(contents.names)}.", Remedy.ARRAYS)
-    return name
-
-
-def class_columns(
-    contents: Contents,
-    pattern: str | None,
-    taken: Collection[str | None],
-    file: Path | str,
-    kind: str,
-) -> list[str]:
-    """The columns that match one of the patterns; without any all that are not taken.
-
-    Where some of these are no classes, such as ids, a column of two classes is found by its name.
-    """
-    if pattern is not None:
-        patterns = pattern.split(",")
-        columns = [name for name in contents.names if name not in taken and any(fnmatchcase(name, p) for p in patterns)]
-    else:
-        columns = [name for name in contents.names if name not in taken]
-        doubtful = [name for name in columns if name in NOT_CLASSES]
-        single = [name for name in columns if name in ONE_COLUMN[kind]]
-        if doubtful and single:
-            return single[:1]
-        if doubtful:
-            raise FormatError(f"{file}: the column {doubtful[0]!r} does not look like a class.", Remedy.COLUMNS)
-    if not columns:
-        sought = "besides the labels" if pattern is None else f"that matches {pattern!r}"
-        raise FormatError(f"{file}: no column {sought}. It has {listed(contents.names)}.")
-    return columns
-
-
-def _is_matrix_column(contents: Contents, name: str) -> bool:
-    return name in contents.names and contents.is_nested(name)
-
-
-def names_of(columns: list[str]) -> tuple[str, ...] | None:
-    """The names of the columns, unless they only count, as logit_0, logit_1 do, or one stands for two classes."""
-    if len(columns) == 1:
-        return None
-    prefix = columns[0].removesuffix("0")
-    if columns == [f"{prefix}{i}" for i in range(len(columns))]:
-        return None
-    shared = os.path.commonprefix(columns)  # noqa: RUF071 - names, not paths
-    # logit_cat, logit_dog: what stands before the last separator says what the numbers are, not of which class.
-    cut = max((shared.rfind(separator) + 1 for separator in "_.: "), default=0)
-    return tuple(name[cut:] for name in columns)
-
-
-def listed(names: Sequence[str], most: int = 8) -> str:
-    """A few names, and how many more there are."""
-    shown = ", ".join(repr(name) for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
-
-
-__all__ = ["ENDINGS", "Values", "choose_columns", "listed", "read", "read_values"]
+    names = [*columns.classes, *filter(None, [columns.labels]), *columns.others]
+    if not chunks:
+        labels = None if columns.labels is None else np.empty(0)
+        return Values(np.empty((0, max(len(columns.classes), 2))), labels, None, columns.class_names, {}, names)
+    return Values(
+        together([chunk.values for chunk in chunks]),
+        together([chunk.labels for chunk in chunks]),
+        together([chunk.weight for chunk in chunks]),
+        columns.class_names,
+        {name: together([chunk.groups[name] for chunk in chunks]) for name in columns.groups},
+        names,
+        () if columns.nested else columns.classes,
+    )

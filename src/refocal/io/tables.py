@@ -1,142 +1,116 @@
-"""Data sets of tables, with a column a class or a column of lists, read in batches of rows."""
+"""Files of columns, in batches of rows: Parquet, CSV, TSV and JSON lines.
+
+pyarrow reads Parquet, and text much faster than Python's own modules, which do where it is not installed.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal.engine.reading import Chunk
 from refocal.errors import FormatError, Remedy
-from refocal.io.addresses import Options
+from refocal.io.addresses import Options, filesystem_of
+from refocal.io.contents import Contents, refusing
 from refocal.io.extras import need
-from refocal.io.parts import rows_of_a_block
-from refocal.io.readers import LABELS, choose_columns, listed
-from refocal.io.sources import Source, open_source
 
-# So many rows tell what the columns hold.
-FIRST_ROWS = 1000
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+JSON_LINES = (".jsonl", ".ndjson")
+TEXT = (*SEPARATORS, *JSON_LINES)
+TABLES = (".parquet", *TEXT)
 
+# Bytes of text that are worked on at a time; those that pyarrow reads at a time, 32 times ahead, with room for one row.
+TEXT_BLOCK, READ_BLOCK, LONGEST_CELL = 1 << 21, 1 << 19, 64
+# Of JSON lines so many bytes tell the columns.
+FIRST_TEXT = 1 << 16
+# Rows of a batch where nothing else is said, and of those that Python's own modules read.
+BATCH_ROWS, PLAIN_ROWS = 1 << 17, 1 << 13
+# Characters of the name of a class.
+LONGEST_NAME = 1000
 
-@dataclass(frozen=True)
-class Columns:
-    """Which columns of the files hold what; one column of lists may hold all classes."""
-
-    classes: tuple[str, ...]
-    nested: bool
-    labels: str | None
-    weight: str | None
-    n_classes: int
-    class_names: tuple[str, ...] | None = None
-    text_labels: bool = False
-    """Whether the labels are names of classes."""
-    others: tuple[str, ...] = ()
-    """All others."""
-    groups: tuple[str, ...] = ()
-    """Those of the others that hold groups of rows."""
+Batch = dict[str, Any]
+"""Columns by their names: arrays of pyarrow, or of Python's objects."""
 
 
-@dataclass(frozen=True)
-class TablePart:
-    """One file.
+class Table(Contents):
+    """The columns of a file, read whole by `get`, or batch by batch.
 
-    With `lenient` cells that are no numbers are NaN, and rows that cannot be read are left out. With `keeping` the
-    chunks have the other columns and the labels as they are.
+    With `lenient` cells that are no numbers become NaN, and rows that cannot be read at all are left out and counted in
+    `n_lost`.
     """
 
-    file: str
-    columns: Columns
-    n_rows: int | None
-    options: Options = None
-    lenient: bool = False
-    keeping: bool = False
+    is_table = True
+    n_rows: int | None = None
+    n_lost = 0
 
-    @property
-    def where(self) -> str:
-        """The name of the file."""
-        return self.file
+    def __init__(self, file: str, options: Options = None, lenient: bool = False) -> None:
+        super().__init__(file, (), self._whole)
+        self.options, self.lenient = options, lenient
+        self._problem = f"cannot be read as {Path(file).suffix.lower()}"
+        with refusing(file, self._problem):
+            self.names, self.nested = self._header()
 
-    def blocks(self) -> Iterator[Chunk]:
-        """Batches of rows; labels and weight are None where no column holds them."""
-        columns = self.columns
-        source = open_source(self.file, self.options, self.lenient)
-        self._check(source)
-        wanted = [*columns.classes, *(c for c in (columns.labels, columns.weight, *columns.groups) if c is not None)]
-        kept = [name for name in (*columns.others, columns.labels) if name is not None] if self.keeping else []
-        first_row = n_lost = 0
-        for batch in source.batches(list(dict.fromkeys([*wanted, *kept])), rows_of_a_block(columns.n_classes)):
-            weight = None if columns.weight is None else self._numbers(batch, columns.weight, first_row)
-            chunk = Chunk(self._matrix(batch, first_row), self._labels(batch, first_row), weight, self.file, first_row)
-            groups = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in columns.groups}
-            further = {name: batch.column(name) for name in kept}
-            yield chunk._replace(kept=further, groups=groups, n_lost=source.n_lost - n_lost)
-            first_row, n_lost = first_row + batch.num_rows, source.n_lost
+    def batches(self, columns: Sequence[str], n_rows: int = BATCH_ROWS) -> Iterator[tuple[int, Batch]]:
+        """The columns in batches of about so many rows, each with the number of its first row."""
+        first = 0
+        with refusing(self.file, self._problem):
+            for batch in self._batches(columns, n_rows):
+                yield first, batch
+                first += len(batch[columns[0]])
 
-    def _check(self, source: Source) -> None:
-        wanted = {*self.columns.classes, self.columns.labels, self.columns.weight, *self.columns.groups} - {None}
-        missing = [str(name) for name in wanted if name not in source.names]
-        if missing:
-            raise FormatError(
-                f"{self.file}: no column {sorted(missing)[0]!r}, which the first file has. It has "
-                f"{listed(source.names)}."
-            )
-        if self.columns.nested:
-            return
-        taken = {self.columns.labels, self.columns.weight, *self.columns.classes, *self.columns.others}
-        prefix = _shared_prefix(self.columns.classes) if len(self.columns.classes) > 1 else ""
-        extra = [name for name in source.names if prefix and name.startswith(prefix) and name not in taken]
-        if extra:
-            raise FormatError(
-                f"{self.file}: has a class {extra[0]!r} more than the first file, which has {self.columns.n_classes}."
-            )
+    @abstractmethod
+    def _header(self) -> tuple[list[str], set[str]]:
+        """The names of the columns, and of those that hold lists."""
 
-    def _matrix(self, batch: Any, first_row: int) -> NDArray[Any]:
-        name, n_classes = self.columns.classes[0], self.columns.n_classes
-        if not self.columns.nested:
-            columns = [self._numbers(batch, each, first_row) for each in self.columns.classes]
-            return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
-        column = batch.column(name)
-        if (lengths := _lengths(column)) is not None and (wrong := lengths != n_classes).any():
-            row = int(np.argmax(wrong))
-            if not self.lenient:
-                raise FormatError(
-                    f"{self.file}: the lists of {name!r} must hold {n_classes} numbers in every row, as in the first "
-                    f"file. Got {lengths[row]} in row {first_row + row} instead."
-                )
-            values = np.full((len(column), n_classes), np.nan)
-            whole = column.filter(need("pyarrow", "parquet", "Tables in blocks").array(~wrong))
-            values[~wrong] = whole.flatten().to_numpy(zero_copy_only=False).reshape(-1, n_classes)
+    @abstractmethod
+    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
+        """Batches of some columns, from the first row on."""
+
+    def _open(self) -> Any:
+        if "://" not in self.file:
+            return Path(self.file).open("rb")
+        filesystem, path = filesystem_of(self.file, self.options)
+        return filesystem.open(path, "rb")
+
+    def matrix(self, columns: list[str]) -> NDArray[Any]:
+        """Several columns side by side."""
+        parts = [
+            np.stack([self.numbers(batch[name], name, first) for name in columns], axis=1)
+            for first, batch in self.batches(columns)
+        ]
+        return np.concatenate(parts) if parts else np.empty((0, len(columns)))
+
+    def _whole(self, name: str) -> NDArray[Any]:
+        """A column: numbers, or text."""
+        found = [plain(batch[name]) for _, batch in self.batches([name])]
+        values: NDArray[Any] = np.concatenate(found) if found else np.empty(0)
+        if values.dtype.kind != "O":
             return values
-        flat: NDArray[Any] = column.flatten().to_numpy(zero_copy_only=False)
-        return flat.reshape(len(column), n_classes)
+        # An array of text takes as much for each row as for the longest.
+        longest = max(len(str(cell)) for cell in values)
+        if longest > LONGEST_NAME:
+            raise FormatError(f"{self.file}: the column {name!r} holds a text of {longest:,} characters.")
+        return values.astype(str)
 
-    def _labels(self, batch: Any, first_row: int) -> NDArray[Any] | None:
-        name = self.columns.labels
-        if name is None:
-            return None
-        if self.columns.text_labels:
-            return np.asarray(batch.column(name).to_numpy(zero_copy_only=False))
-        return self._numbers(batch, name, first_row)
-
-    def _numbers(self, batch: Any, name: str, first_row: int) -> NDArray[Any]:
+    def numbers(self, column: Any, name: str, first_row: int) -> NDArray[Any]:
         """A column of numbers; text is read as numbers."""
-        column = batch.column(name)
-        if _is_text(column.type):
-            return self._parsed(column, name, first_row)
-        values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-        return values.astype(np.float64) if values.dtype.kind == "O" and column.null_count else values
-
-    def _parsed(self, column: Any, name: str, first_row: int) -> NDArray[np.float64]:
-        arrow, compute = (need(module, "parquet", "Tables in blocks") for module in ("pyarrow", "pyarrow.compute"))
+        if not is_text(column):
+            values = plain(column)
+            return values.astype(np.float64) if values.dtype.kind == "O" else values
         try:
-            return np.asarray(compute.cast(column, arrow.float64()).to_numpy(zero_copy_only=False))
-        except arrow.ArrowInvalid:  # Python knows more spellings of a number, and says which is none
-            cells = column.to_pylist()
-        values = np.array([_number(cell) for cell in cells])
+            return np.asarray(column.astype(np.float64) if _is_plain(column) else plain(column.cast("float64")))
+        except (ValueError, NotImplementedError):  # Python knows more spellings of a number, and says which is none
+            cells = plain(column).tolist()
+        values = np.array([number(cell) for cell in cells])
         bad = np.isnan(values) & [str(cell).strip().lower() not in ("nan", "+nan", "-nan") for cell in cells]
         if bad.any() and not self.lenient:
             row = int(np.argmax(bad))
@@ -147,130 +121,240 @@ class TablePart:
             )
         return values
 
-
-def table_parts(
-    files: list[str],
-    input_name: str,
-    values: str | None,
-    labels: str | None,
-    weight: str | None,
-    need_labels: bool,
-    options: Options = None,
-    lenient: bool = False,
-    bad: list[str] | None = None,
-    groups: Sequence[str] = (),
-) -> list[TablePart]:
-    """One part a file; the columns are those of the first that has rows.
-
-    With a list `bad`, files that cannot be read, or have other columns, are left out, and the list says why.
-    """
-    sizes: dict[str, int | None] = {}
-    columns = None
-    for file in files:
-        with _noting(bad):
-            source = open_source(file, options, lenient)
-            if columns is None and source.n_rows != 0:
-                columns = _columns_of(source, input_name, values, labels, weight, groups)
-            sizes[file] = source.n_rows
-    if columns is None:
-        if bad:
-            raise FormatError(f"{files[0]}: none of the {len(files)} files can be read: {bad[0]}")
-        raise FormatError(f"{files[0]}: none of the {len(files)} files has any rows.")
-    if need_labels and columns.labels is None:
-        raise FormatError(f"{files[0]}: no labels: no column {' or '.join(map(repr, LABELS))}.", Remedy.LABELS)
-    parts = [TablePart(file, columns, size, options, lenient, not need_labels) for file, size in sizes.items()]
-    return parts if bad is None else _readable(parts, bad)
+    def lists(self, column: Any, name: str, n_classes: int, first_row: int) -> NDArray[Any]:
+        """A column of lists of numbers as a matrix; what has another length is an error, or NaN."""
+        if _is_plain(column):
+            lengths = np.array([len(each) if isinstance(each, list) else 0 for each in column])
+        elif column.null_count == 0 and need("pyarrow", "parquet", "Lists").types.is_fixed_size_list(column.type):
+            lengths = np.full(1, column.type.list_size)
+        else:
+            lengths = plain(need("pyarrow.compute", "parquet", "Lists").list_value_length(column).fill_null(0))
+        good = lengths == n_classes
+        if not good.all() and not self.lenient:
+            row = int(np.argmin(good))
+            raise FormatError(
+                f"{self.file}: the lists of {name!r} must hold {n_classes} numbers in every row, as in the first one. "
+                f"Got {lengths[row]} in row {first_row + row} instead."
+            )
+        if good.all():
+            return _flat(column).reshape(len(column), n_classes)
+        values = np.full((len(column), n_classes), np.nan)
+        good = np.broadcast_to(good, len(column))
+        kept = column[good] if _is_plain(column) else column.take(np.flatnonzero(good))
+        values[good] = _flat(kept).reshape(-1, n_classes)
+        return values
 
 
-def _readable(parts: list[TablePart], bad: list[str]) -> list[TablePart]:
-    """The parts that can be read to their end."""
-    found = []
-    for part in parts:
-        with _noting(bad):
-            for _ in part.blocks():
+class ParquetTable(Table):
+    """A Parquet file."""
+
+    def _header(self) -> tuple[list[str], set[str]]:
+        with self._parquet() as parquet:
+            schema, self.n_rows = parquet.schema_arrow, int(parquet.metadata.num_rows)
+        return list(schema.names), {field.name for field in schema if _is_list(field.type)}
+
+    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
+        with self._parquet() as parquet:
+            yield from map(_batch, parquet.iter_batches(batch_size=n_rows, columns=list(columns)))
+
+    def _parquet(self) -> Any:
+        parquet = need("pyarrow.parquet", "parquet", "Reading .parquet")
+        return parquet.ParquetFile(self._open() if "://" in self.file else self.file)
+
+
+class TextTable(Table):
+    """A CSV or TSV file; all columns are text."""
+
+    @property
+    def _separator(self) -> str:
+        return SEPARATORS[Path(self.file).suffix.lower()]
+
+    def _header(self) -> tuple[list[str], set[str]]:
+        with self._lines() as lines:
+            names = next(csv.reader(lines, delimiter=self._separator), [])
+        if len(names) < 2 or len(set(names)) != len(names):
+            raise FormatError(
+                f"{self.file}: the first line must hold the names of two or more columns, "
+                f"none twice and {'tabs' if self._separator != ',' else 'commas'} between them."
+            )
+        # 0, 1, 2 are names of classes; 0.73 is a value.
+        if all(not np.isnan(number(name)) and not name.strip().isdigit() for name in names):
+            raise FormatError(f"{self.file}: the first line must hold the names of the columns; it holds numbers.")
+        return names, set()
+
+    def _lines(self) -> Any:
+        return io.TextIOWrapper(self._open(), "utf-8-sig", newline="")
+
+    def _whole(self, name: str) -> NDArray[Any]:
+        text = super()._whole(name)
+        try:
+            return text.astype(np.float64)
+        except ValueError:
+            return text
+
+    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
+        """Batches of some megabytes of text, whatever `n_rows` says."""
+        return self._by_arrow(columns) if find_spec("pyarrow") is not None else self._by_line(columns)
+
+    def _by_arrow(self, columns: Sequence[str]) -> Iterator[Batch]:
+        arrow, reader = (need(name, "parquet", "Text in blocks") for name in ("pyarrow", "pyarrow.csv"))
+        wrong: list[Any] = []
+
+        def note(row: Any) -> str:
+            wrong.append(row)
+            self.n_lost = len(wrong)
+            return "skip" if self.lenient else "error"
+
+        parsing = reader.ParseOptions(delimiter=self._separator, newlines_in_values=True, invalid_row_handler=note)
+        types = {name: arrow.string() for name in columns}
+        converting = reader.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=False)
+        size = READ_BLOCK + LONGEST_CELL * len(self.names)
+        # One thread: several would not know the numbers of the rows.
+        reading = reader.ReadOptions(use_threads=False, block_size=size)
+        with self._open() as file:
+            try:
+                batches = reader.open_csv(file, reading, parsing, converting)
+                while some := list(islice(batches, max(TEXT_BLOCK // size, 1))):
+                    yield from map(_batch, arrow.Table.from_batches(some).combine_chunks().to_batches())
+            except arrow.ArrowInvalid as error:
+                if not wrong:
+                    raise
+                raise self._misfit(wrong[-1].number - 2, wrong[-1].actual_columns) from error
+
+    def _by_line(self, columns: Sequence[str]) -> Iterator[Batch]:
+        first, at = 0, [self.names.index(name) for name in columns]
+        with self._lines() as lines:
+            rows = filter(None, csv.reader(lines, delimiter=self._separator))
+            next(rows)
+            while some := list(islice(rows, PLAIN_ROWS)):
+                misfit = next((i for i, row in enumerate(some) if len(row) != len(self.names)), None)
+                if misfit is not None and not self.lenient:
+                    raise self._misfit(first + misfit, len(some[misfit]))
+                whole = [row for row in some if len(row) == len(self.names)]
+                self.n_lost += len(some) - len(whole)
+                first += len(whole)
+                yield {name: _objects(row[i] for row in whole) for name, i in zip(columns, at, strict=True)}
+
+    def _misfit(self, row: int, n_cells: int) -> FormatError:
+        return FormatError(f"{self.file}: row {row} has {n_cells} of {len(self.names)} cells.")
+
+
+class JsonTable(Table):
+    """JSON lines: an object in each; a field may hold a list of numbers."""
+
+    def _header(self) -> tuple[list[str], set[str]]:
+        first = next(self._all_columns(FIRST_TEXT), {})
+        return list(first), {name for name, column in first.items() if _holds_lists(column)}
+
+    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
+        """Batches of some megabytes of text, whatever `n_rows` says."""
+        for batch in self._all_columns(TEXT_BLOCK):
+            missing = _objects([None] * len(next(iter(batch.values()))))
+            yield {name: batch.get(name, missing) for name in columns}
+
+    def _all_columns(self, n_bytes: int) -> Iterator[Batch]:
+        first = 0
+        with self._open() as file:
+            while text := file.read(n_bytes) + file.readline():
+                for batch in self._read(text, first) if text.strip() else ():
+                    first += len(next(iter(batch.values())))
+                    yield batch
+
+    def _read(self, text: bytes, first: int) -> list[Batch]:
+        if find_spec("pyarrow") is not None:
+            arrow, reader = (need(name, "parquet", "Text in blocks") for name in ("pyarrow", "pyarrow.json"))
+            try:
+                whole = reader.ReadOptions(use_threads=False, block_size=len(text))
+                table = reader.read_json(io.BytesIO(text), whole).combine_chunks()
+                return list(filter(None, map(_batch, table.to_batches())))
+            except arrow.ArrowInvalid:  # NaN, values of several kinds, lines that are no JSON
                 pass
-            found.append(part)
-    if not found:
-        raise FormatError(f"{parts[0].file}: none of the files can be read: {bad[0]}")
-    return found
+        rows: list[dict[str, Any]] = []
+        for line in filter(bytes.strip, text.splitlines()):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict) and not self.lenient:
+                raise FormatError(f"{self.file}: row {first + len(rows)} is not a JSON object.")
+            rows.append(row if isinstance(row, dict) else {})
+        names = dict.fromkeys(name for row in rows for name in row)
+        return [{name: self._column([row.get(name) for row in rows], name, first) for name in names}] if names else []
+
+    def _column(self, values: list[Any], name: str, first: int) -> NDArray[Any]:
+        """One column; values that are not of the kind of the first one are missing, or an error."""
+        kind = next((type(value) for value in values if value is not None), object)
+        found = [value if _is_like(value, kind) else None for value in values]
+        lost = next((i for i, value in enumerate(values) if value is not None and found[i] is None), None)
+        if lost is not None and not self.lenient:
+            got = repr(values[lost])[:40]
+            raise FormatError(f"{self.file}: row {first + lost} has {got} in {name!r}, unlike the rows before.")
+        return _objects(found)
 
 
-@contextmanager
-def _noting(bad: list[str] | None) -> Iterator[None]:
-    """Note what is wrong with a file rather than raise it, where there is a list to do so."""
-    try:
-        yield
-    except (FormatError, OSError) as error:
-        if bad is None:
-            raise
-        bad.append(str(error))
+def open_table(file: str, options: Options = None, lenient: bool = False) -> Table:
+    """A file of a table, by its ending; Parquet if that is another one."""
+    ending = Path(file).suffix.lower()
+    kind = TextTable if ending in SEPARATORS else JsonTable if ending in JSON_LINES else ParquetTable
+    return kind(file, options, lenient)
 
 
-def _columns_of(
-    source: Source, input_name: str, values: str | None, labels: str | None, weight: str | None, groups: Sequence[str]
-) -> Columns | None:
-    """What the columns of a file hold; None where it has no rows."""
-    names, nested = source.names, source.nested
-    chosen = choose_columns(names, nested, source.file, input_name, values, labels, weight, groups)
-    looked_at = [name for name in (chosen.classes[0], chosen.labels) if name is not None]
-    first = next(source.batches(looked_at, FIRST_ROWS), None)
-    if first is None or first.num_rows == 0:
-        return None
-    n_classes = max(len(chosen.classes), 2)  # one column is about class 1 of two
-    if chosen.nested:
-        n_classes = next((len(each) for each in first.column(chosen.classes[0]).to_pylist() if each is not None), 0)
-    text_labels = chosen.labels is not None and _is_text_of_names(first.column(chosen.labels))
-    others = tuple(name for name in names if name not in (*chosen.classes, chosen.labels))
-    class_names = None if chosen.nested else chosen.names
-    return Columns(
-        tuple(chosen.classes),
-        chosen.nested,
-        chosen.labels,
-        weight,
-        n_classes,
-        class_names,
-        text_labels,
-        others,
-        tuple(groups),
-    )
+def plain(column: Any) -> NDArray[Any]:
+    """A column as a NumPy array."""
+    return np.asarray(column if _is_plain(column) else column.to_numpy(zero_copy_only=False))
 
 
-def _is_text_of_names(column: Any) -> bool:
-    """Whether most of a column is text that is no number."""
-    if not _is_text(column.type):
-        return False
-    numbers = [_number(cell) for cell in column.slice(0, FIRST_ROWS).to_pylist()]
-    return bool(np.mean(np.isnan(numbers)) > 0.5)
+def is_text(column: Any) -> bool:
+    """Whether a column is one of text."""
+    if _is_plain(column):
+        return any(isinstance(cell, str) for cell in column[:1])
+    types = need("pyarrow", "parquet", "Tables in blocks").types
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    known = ("is_string", "is_large_string", "is_string_view")  # the last since pyarrow 16
+    return any(getattr(types, name)(kind) for name in known if hasattr(types, name))
 
 
-def _number(cell: Any) -> float:
+def number(cell: Any) -> float:
+    """What a cell says, NaN where that is no number."""
     try:
         return float(cell)
     except (TypeError, ValueError):
         return float("nan")
 
 
-def _lengths(column: Any) -> NDArray[np.int64] | None:
-    """How many numbers each list holds, 0 where there is none; None if all hold as many."""
-    arrow = need("pyarrow", "parquet", "Tables in blocks")
-    if arrow.types.is_fixed_size_list(column.type) and not column.null_count:
-        return None
-    compute = need("pyarrow.compute", "parquet", "Tables in blocks")
-    counts = compute.list_value_length(column).fill_null(0)
-    return np.asarray(counts.to_numpy(zero_copy_only=False), dtype=np.int64)
+def _is_plain(column: Any) -> bool:
+    return isinstance(column, np.ndarray)
 
 
-def _is_text(kind: Any) -> bool:
-    types = need("pyarrow", "parquet", "Tables in blocks").types
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    known = ("is_string", "is_large_string", "is_string_view")  # the last since pyarrow 16
-    return any(getattr(types, name)(kind) for name in known if hasattr(types, name))
+def _batch(batch: Any) -> Batch:
+    return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
-def _shared_prefix(names: tuple[str, ...]) -> str:
-    """What stands before the last underscore of every name: logit_0, logit_1 → logit_."""
-    prefixes = {name.rpartition("_")[0] + "_" for name in names if "_" in name}
-    return prefixes.pop() if len(prefixes) == 1 and all("_" in name for name in names) else ""
+def _objects(values: Any) -> NDArray[Any]:
+    values = list(values)
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
 
 
-__all__ = ["Columns", "TablePart", "table_parts"]
+def _flat(column: Any) -> NDArray[Any]:
+    """The numbers of a column of lists, one after the other."""
+    if _is_plain(column):
+        return np.array(column.tolist(), dtype=np.float64).reshape(-1)
+    return plain(column.flatten())
+
+
+def _holds_lists(column: Any) -> bool:
+    return any(isinstance(cell, list) for cell in column[:1]) if _is_plain(column) else _is_list(column.type)
+
+
+def _is_list(kind: Any) -> bool:
+    types = need("pyarrow", "parquet", "Lists").types
+    return any(test(kind) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))
+
+
+def _is_like(value: Any, kind: type) -> bool:
+    numbers = (int, float)
+    if kind is list:
+        return isinstance(value, list) and all(isinstance(each, numbers) for each in value)
+    return isinstance(value, numbers) if kind in numbers else isinstance(value, kind)

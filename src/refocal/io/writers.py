@@ -1,4 +1,4 @@
-"""Files of probabilities, written block by block: Parquet, CSV, TSV and JSON lines."""
+"""Files of probabilities, written block by block: Parquet, CSV, TSV, JSON lines and the arrays of NumPy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,10 +16,13 @@ from numpy.typing import NDArray
 
 from refocal.calibrators._answers import Answers
 from refocal.errors import FormatError
-from refocal.io.addresses import SEPARATORS
 from refocal.io.extras import need
+from refocal.io.tables import SEPARATORS, plain
 
 LABEL, PROBABILITIES = "label", "probabilities"
+
+Columns = Mapping[str, Any]
+"""Arrays of NumPy or pyarrow by their names."""
 
 
 class Writer(ABC):
@@ -27,128 +31,160 @@ class Writer(ABC):
     Of two classes there may be one probability a row, which is called `p`.
     """
 
-    is_text = False
-    """Whether all that is written becomes text."""
+    def __init__(self, file: Path, names: list[str]) -> None:
+        self.file, self.names = file, names
 
-    def __init__(self, file: Path, n_classes: int, class_names: Sequence[str] | None) -> None:
-        self.file = file
-        self.names = list(class_names or (f"class_{i}" for i in range(n_classes)))
-
-    def write(self, answers: Answers, before: Mapping[str, Any], behind: Mapping[str, Any]) -> None:
+    def write(self, answers: Answers, before: Columns, behind: Columns) -> None:
         """Add rows: columns that stand before the answers of a calibrator, these, and columns behind them."""
-        arrow = need("pyarrow", "parquet", "Tables in blocks")
-        columns = self._columns(arrow, answers)
+        columns = self._columns(answers)
         twice = next((name for name in columns if name in {*before, *behind}), None)
         if twice is not None:
             raise FormatError(f"the rows have a column {twice!r}, as one that is to be written; rename it.")
-        self._add(arrow.table({**before, **columns, **behind}))
+        self._add({**before, **columns, **behind})
 
-    def _columns(self, arrow: Any, answers: Answers) -> dict[str, Any]:
-        """Columns of lists: of probabilities, of their bounds, of the names of a set's classes."""
-        columns = bounds_of_one(answers)
-        found = {name: arrow.array(each) for name, each in columns.items()}
-        if not columns:
-            lists = {PROBABILITIES: answers.probabilities, **answers.further}
-            found = {
-                name: arrow.FixedSizeListArray.from_arrays(arrow.array(each.reshape(-1)), len(self.names))
-                for name, each in lists.items()
-                if name != "sets"
-            }
-        if "sets" in answers.further:
-            kind = arrow.list_(arrow.string())
-            found["set"] = arrow.array([names_in(self.names, row) for row in answers.further["sets"]], kind)
-        return found
+    def _columns(self, answers: Answers) -> dict[str, Any]:
+        """A row a cell: probabilities, their bounds, the names of a set's classes."""
+        bounds = {name: each for name, each in answers.further.items() if name != "sets"}
+        found = _of_one(answers) or {PROBABILITIES: answers.probabilities, **bounds}
+        return found | ({"set": self._sets(answers)} if "sets" in answers.further else {})
+
+    def _sets(self, answers: Answers) -> list[list[str]]:
+        return [[self.names[i] for i in np.flatnonzero(row).tolist()] for row in answers.further["sets"]]
 
     @abstractmethod
-    def _add(self, table: Any) -> None:
-        """Add the rows of a table of pyarrow."""
+    def _add(self, columns: dict[str, Any]) -> None:
+        """Add rows."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """All rows are there."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: Any) -> None:  # noqa: B027 - most have nothing to close
-        pass
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            self.close()
 
 
 class ParquetWriter(Writer):
-    """A column of lists, in the precision that the probabilities have."""
+    """Columns of lists, in the precision that the probabilities have; `metadata` goes into the file."""
 
-    def __init__(self, file: Path, n_classes: int, class_names: Any, metadata: Mapping[bytes, str] | None) -> None:
-        super().__init__(file, n_classes, class_names)
-        self.metadata = metadata
-        self._writer: Any = None
+    def __init__(self, file: Path, names: list[str], metadata: Mapping[bytes, str] | None = None) -> None:
+        super().__init__(file, names)
+        self.metadata, self._writer = metadata, None
 
-    def _add(self, table: Any) -> None:
-        parquet = need("pyarrow.parquet", "parquet", "Parquet files")
+    def _add(self, columns: dict[str, Any]) -> None:
+        arrow, parquet = (need(name, "parquet", "Parquet files") for name in ("pyarrow", "pyarrow.parquet"))
+        for name, each in columns.items():
+            if isinstance(each, np.ndarray) and each.ndim == 2:
+                columns[name] = arrow.FixedSizeListArray.from_arrays(arrow.array(each.reshape(-1)), each.shape[1])
+        table = arrow.table({**columns, "set": arrow.array(columns["set"], arrow.list_(arrow.string()))}
+                            if "set" in columns else columns)  # fmt: skip
         if self._writer is None:
-            self._writer = parquet.ParquetWriter(self.file, table.schema.with_metadata(self.metadata))
+            self._writer: Any = parquet.ParquetWriter(self.file, table.schema.with_metadata(self.metadata))
         self._writer.write_table(table.cast(self._writer.schema))
 
-    def __exit__(self, *error: Any) -> None:
-        arrow = need("pyarrow", "parquet", "Parquet files")
-        if self._writer is None and error[0] is None:
-            self._add(arrow.schema([(PROBABILITIES, arrow.list_(arrow.float32(), len(self.names)))]).empty_table())
-        if self._writer is not None:
-            self._writer.close()
+    def close(self) -> None:
+        """Write the end of the file; one without rows has the column of probabilities."""
+        if self._writer is None:
+            self._add({PROBABILITIES: np.empty((0, len(self.names)), dtype=np.float32)})
+        self._writer.close()
 
 
 class TextWriter(Writer):
     """A column a class, with the digits that give the same numbers again."""
 
-    is_text = True
-
-    def __init__(self, file: Path, n_classes: int, class_names: Any, separator: str) -> None:
-        super().__init__(file, n_classes, class_names)
+    def __init__(self, file: Path, names: list[str], separator: str) -> None:
+        super().__init__(file, names)
         self.separator, self._is_empty = separator, True
-        self._file = file.open("wb")
+        self._file = file.open("w", encoding="utf-8", newline="")
+        self._csv = csv.writer(self._file, delimiter=separator, lineterminator="\n")
 
-    def _columns(self, arrow: Any, answers: Answers) -> dict[str, Any]:
-        return {name: arrow.array(column) for name, column in text_columns(answers, self.names).items()}
+    def _columns(self, answers: Answers) -> dict[str, Any]:
+        columns = _of_one(answers)
+        if not columns:
+            ends = {"": answers.probabilities, **{f"_{end}": each for end, each in answers.further.items()}}
+            for end, each in ends.items():
+                if end != "_sets":
+                    columns |= {f"{name}{end}": column for name, column in zip(self.names, each.T, strict=True)}
+        if "sets" in answers.further:
+            columns["set"] = np.array([";".join(names) for names in self._sets(answers)], dtype=object)
+        return columns
 
-    def _add(self, table: Any) -> None:
+    def _add(self, columns: dict[str, Any]) -> None:
         """Add lines; before the first of them the names of the columns."""
-        arrow, text = (need(name, "parquet", "Text in blocks") for name in ("pyarrow", "pyarrow.csv"))
         if self._is_empty:
-            header = io.StringIO()
-            csv.writer(header, delimiter=self.separator, lineterminator="\n").writerow(table.column_names)
-            self._file.write(header.getvalue().encode())
+            self._csv.writerow(columns)
             self._is_empty = False
-        lines = io.BytesIO()
-        try:
-            text.write_csv(table, lines, self._options(text, "none"))
-        except arrow.ArrowInvalid:  # a cell with a separator, a quote or a line break
+        if find_spec("pyarrow") is None:
+            rows = zip(*(plain(each) for each in columns.values()), strict=True)
+            self._csv.writerows([str(cell) for cell in row] for row in rows)
+            return
+        arrow, text = (need(name, "parquet", "Text in blocks") for name in ("pyarrow", "pyarrow.csv"))
+        for quoting in ("none", "needed"):  # the latter for cells with a separator, a quote or a line break
             lines = io.BytesIO()
-            text.write_csv(table, lines, self._options(text, "needed"))
-        self._file.write(lines.getbuffer())
+            options = text.WriteOptions(include_header=False, delimiter=self.separator, quoting_style=quoting)
+            try:
+                text.write_csv(arrow.table(columns), lines, options)
+                break
+            except arrow.ArrowInvalid:
+                if quoting == "needed":
+                    raise
+        self._file.write(lines.getvalue().decode())
 
-    def _options(self, text: Any, quoting: str) -> Any:
-        return text.WriteOptions(include_header=False, delimiter=self.separator, quoting_style=quoting)
-
-    def __exit__(self, *error: Any) -> None:
+    def close(self) -> None:
+        """Close the file; one without rows has the names of the classes."""
         if self._is_empty:
-            self._file.write((self.separator.join(self.names) + "\n").encode())
+            self._csv.writerow(self.names)
         self._file.close()
 
 
 class JsonWriter(Writer):
     """An object a row; NaN, which JSON has not, becomes null."""
 
-    def __init__(self, file: Path, n_classes: int, class_names: Any) -> None:
-        super().__init__(file, n_classes, class_names)
+    def __init__(self, file: Path, names: list[str]) -> None:
+        super().__init__(file, names)
         self._file = file.open("w", encoding="utf-8")
 
-    def _add(self, table: Any) -> None:
-        columns = {name: column.to_pylist() for name, column in zip(table.column_names, table.columns, strict=True)}
-        for name in {PROBABILITIES, "lower", "upper", "p", "p_lower", "p_upper"} & set(columns):
-            columns[name] = [None if np.isnan(p).any() else p for p in columns[name]]
-        for row in zip(*columns.values(), strict=True):
+    def _add(self, columns: dict[str, Any]) -> None:
+        cells = [_json_cells(column) for column in columns.values()]
+        for row in zip(*cells, strict=True):
             self._file.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False, default=str) + "\n")
 
-    def __exit__(self, *error: Any) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 
-def bounds_of_one(answers: Answers) -> dict[str, NDArray[Any]]:
+class ArrayWriter(Writer):
+    """A .npz file of arrays, or a .npy file of the probabilities alone; written when all rows are there."""
+
+    def __init__(self, file: Path, names: list[str], ending: str) -> None:
+        super().__init__(file, names)
+        self.ending, self._parts = ending, list[dict[str, Any]]()
+
+    def write(self, answers: Answers, before: Columns, behind: Columns) -> None:
+        """Keep a block; further columns have no place here."""
+        name = "p" if answers.probabilities.ndim == 1 else PROBABILITIES
+        labels = {"labels": plain(each) for each in behind.values()}
+        self._parts.append({name: answers.probabilities, **answers.further, **labels})
+
+    def _add(self, columns: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Write the file."""
+        parts = self._parts or [{PROBABILITIES: np.empty((0, len(self.names)))}]
+        arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        with self.file.open("wb") as file:
+            if self.ending == ".npy":
+                np.save(file, next(iter(arrays.values())))
+            else:
+                np.savez(file, **{name: each.astype(str) if each.dtype == object else each for name, each in arrays.items()})
+
+
+def _of_one(answers: Answers) -> dict[str, NDArray[Any]]:
     """The probability of class 1, where there is one number a row, with its bounds."""
     if answers.probabilities.ndim != 1:
         return {}
@@ -156,21 +192,13 @@ def bounds_of_one(answers: Answers) -> dict[str, NDArray[Any]]:
     return {"p": answers.probabilities, **bounds}
 
 
-def text_columns(answers: Answers, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """The answers of a calibrator as columns of text: one a class, of bounds too, and the classes of a set in one."""
-    columns = bounds_of_one(answers) or dict(zip(names, answers.probabilities.T, strict=True))
-    if answers.probabilities.ndim == 2:
-        for end in ("lower", "upper"):
-            if end in answers.further:
-                columns |= {f"{name}_{end}": each for name, each in zip(names, answers.further[end].T, strict=True)}
-    if "sets" in answers.further:
-        columns["set"] = np.array([";".join(names_in(names, row)) for row in answers.further["sets"]], dtype=object)
-    return columns
-
-
-def names_in(names: Sequence[str], members: NDArray[np.bool_]) -> list[str]:
-    """The names of the classes of a set."""
-    return [names[i] for i in np.flatnonzero(members).tolist()]
+def _json_cells(column: Any) -> list[Any]:
+    values = column if isinstance(column, np.ndarray) and column.dtype.kind == "f" else None
+    cells: list[Any] = column if isinstance(column, list) else column.tolist()
+    if values is None:
+        return cells
+    bad = np.isnan(values).reshape(len(values), -1).any(axis=1)
+    return [None if is_bad else cell for cell, is_bad in zip(cells, bad, strict=True)]
 
 
 def open_writer(
@@ -181,8 +209,9 @@ def open_writer(
     metadata: Mapping[bytes, str] | None = None,
 ) -> Writer:
     """A writer of the format that an ending names; `metadata` goes into a Parquet file."""
+    names = list(class_names or (f"class_{i}" for i in range(n_classes)))
     if ending == ".parquet":
-        return ParquetWriter(file, n_classes, class_names, metadata)
+        return ParquetWriter(file, names, metadata)
     if ending in SEPARATORS:
-        return TextWriter(file, n_classes, class_names, SEPARATORS[ending])
-    return JsonWriter(file, n_classes, class_names)
+        return TextWriter(file, names, SEPARATORS[ending])
+    return ArrayWriter(file, names, ending) if ending in (".npz", ".npy") else JsonWriter(file, names)

@@ -12,7 +12,7 @@ import numpy as np
 from refocal.calibrators._plain import field as read_field
 from refocal.calibrators._plain import number
 from refocal.errors import FormatError
-from refocal.io._formats import open_contents
+from refocal.io.files import open_contents
 from refocal.monitor.evidence import ALTERNATIVES, Wealth, nothing_won
 from refocal.monitor.periods import Period, WindowSummary, numbers, summarise
 

@@ -1,0 +1,100 @@
+"""Which arrays or columns of a file hold what."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from refocal.errors import FormatError, Remedy
+from refocal.io.contents import Contents
+
+LABELS = ("labels", "label")
+ONE_COLUMN = {"probabilities": ("p", "probability"), "log-odds": ("log_odds",), "logits": ("log_odds",)}
+"""Names of a single column or array for two classes."""
+NOT_CLASSES = ("", "id", "index", "weight", "weights", "sample_weight", "Unnamed: 0", "__index_level_0__")
+
+
+class Chosen(NamedTuple):
+    """The columns of classes, or the one array or column of lists with all of them; the labels' one; class names."""
+
+    classes: list[str]
+    labels: str | None
+    names: tuple[str, ...] | None = None
+
+
+def choose(
+    contents: Contents,
+    input: str,  # noqa: A002
+    values: str | None,
+    labels: str | None,
+    weight: str | None,
+    groups: Sequence[str] = (),
+) -> Chosen:
+    """What holds the values and the labels; the arguments are those of `read`."""
+    label_name = labels
+    if labels is None and not contents.is_anonymous:
+        label_name = next((name for name in LABELS if name in contents.names), None)
+    for name in (labels, weight, *groups):
+        if name is not None:
+            known_name(contents, name)
+    if not contents.is_table:
+        # A .npy file has one array without a name: it is what the caller says it is.
+        likely = contents.names if contents.is_anonymous else (input, *ONE_COLUMN[input])
+        default = next((name for name in likely if name in contents.names), input)
+        return Chosen([known_name(contents, values or default)], label_name)
+    if (values or input) in contents.nested:
+        return Chosen([values or input], label_name)
+    columns = class_columns(contents, values, {label_name, weight, *groups}, input)
+    return Chosen(columns, label_name, names_of(columns))
+
+
+def known_name(contents: Contents, name: str) -> str:
+    """The name itself, if the file has it."""
+    other = {"logits": "probabilities", "probabilities": "logits"}.get(name)
+    if name not in contents.names and other in contents.names:
+        remedy = Remedy.READ_LOGITS if other == "logits" else Remedy.READ_PROBABILITIES
+        raise FormatError(f"{contents.file}: no {name!r} but {other!r}.", remedy)
+    if name not in contents.names:
+        what = "column" if contents.is_table else "array"
+        raise FormatError(f"{contents.file}: no {what} {name!r}. It has {listed(contents.names)}.", Remedy.ARRAYS)
+    return name
+
+
+def class_columns(contents: Contents, pattern: str | None, taken: Collection[str | None], kind: str) -> list[str]:
+    """The columns that match one of the patterns; without any all that are not taken.
+
+    Where some of these are no classes, such as ids, a column of two classes is found by its name.
+    """
+    columns = [name for name in contents.names if name not in taken]
+    if pattern is not None:
+        columns = [name for name in columns if any(fnmatchcase(name, each) for each in pattern.split(","))]
+    elif doubtful := [name for name in columns if name in NOT_CLASSES]:
+        columns = [name for name in columns if name in ONE_COLUMN[kind]][:1]
+        if not columns:
+            problem = f"the column {doubtful[0]!r} does not look like a class."
+            raise FormatError(f"{contents.file}: {problem}", Remedy.COLUMNS)
+    if not columns:
+        sought = "besides the labels" if pattern is None else f"that matches {pattern!r}"
+        raise FormatError(f"{contents.file}: no column {sought}. It has {listed(contents.names)}.")
+    return columns
+
+
+def names_of(columns: list[str]) -> tuple[str, ...] | None:
+    """The names of the columns, unless they only count, as logit_0, logit_1 do, or one stands for two classes."""
+    if len(columns) == 1:
+        return None
+    prefix = columns[0].removesuffix("0")
+    if columns == [f"{prefix}{i}" for i in range(len(columns))]:
+        return None
+    shared = os.path.commonprefix(columns)  # noqa: RUF071 - names, not paths
+    # logit_cat, logit_dog: what stands before the last separator says what the numbers are, not of which class.
+    cut = max((shared.rfind(separator) + 1 for separator in "_.: "), default=0)
+    return tuple(name[cut:] for name in columns)
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """A few names, and how many more there are."""
+    shown = ", ".join(repr(name) for name in names[:most]) or "none"
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -22,8 +22,8 @@ import refocal
 from refocal import losses, maps, metrics
 from refocal.calibrators._answers import Answers
 from refocal.calibrators.registry import NAMED, make
-from refocal.cli.apply import write_answers
 from refocal.io import Predictions, read, split
+from refocal.io.writers import open_writer
 
 few, some = settings(max_examples=5), settings(max_examples=12)
 
@@ -237,7 +237,8 @@ def test_probabilities_are_written_to_the_last_bit(ending, rows, single):
     p = probabilities_of(logits).astype(np.float32 if single else np.float64)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"p{ending}"
-        write_answers(path, Answers(p, {}), labels, None)
+        with open_writer(path, ending, p.shape[1], None) as writer:
+            writer.write(Answers(p, {}), {}, {"label": labels})
         found = read(path, input="probabilities")
         np.testing.assert_array_equal(np.asarray(found.values).astype(p.dtype), p)
         np.testing.assert_array_equal(found.labels, labels)

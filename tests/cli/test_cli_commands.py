@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -72,12 +73,10 @@ def test_sets_and_intervals_are_applied(refocal, folder):
 
 @pytest.mark.slow
 def test_apply_writes_what_the_api_computes(refocal, folder, monkeypatch):
-    from refocal.cli import apply
-
     refocal("fit", "val.npz", "-m", "fts-nll")
     whole = load("calibrator.json").predict_proba(read("test.npz").values)
     for entries in (1 << 22, 100):
-        monkeypatch.setattr(apply.apply_blocks, "__defaults__", (entries,))
+        monkeypatch.setattr("refocal.io.parts.BLOCK_ENTRIES", entries)
         assert refocal("apply", "calibrator.json", "test.npz", "-o", "probs.npz")[0] == 0
         with np.load("probs.npz") as written:
             np.testing.assert_array_equal(written["probabilities"], whole)
@@ -348,7 +347,7 @@ def test_other_columns_are_kept_without_pyarrow_too(refocal, folder, monkeypatch
     (folder / "one.csv").write_text("\n".join(lines) + "\n")
     assert refocal("fit", "one.csv", "--probabilities", "--values", "p", "-m", "logistic")[0] == 0
     assert refocal("apply", "calibrator.json", "one.csv", "--values", "p", "-o", "with.csv")[0] == 0
-    monkeypatch.setattr("refocal.io.opening.is_table", lambda place: False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert refocal("apply", "calibrator.json", "one.csv", "--values", "p", "-o", "without.csv")[0] == 0
     kept, plain = (
         list(csv.DictReader((folder / name).read_text().splitlines())) for name in ("with.csv", "without.csv")

@@ -135,7 +135,7 @@ WRONG = [
     ("fit val.npz -o file/c.json", 2, "file: no such directory"),
     ("demo -o nowhere/report.html", 2, "no such directory"),
     ("compare val.npz test.npz --report report.txt", 2, "must end in .html"),
-    ("apply cal.json test.npz -o probs.txt", 2, "must end in .npz or .npy or .csv or .tsv"),
+    ("apply cal.json test.npz -o probs.txt", 2, "must end in .npz or .npy or .parquet"),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from refocal import TemperatureScaling, load
 from refocal.cli.run import run
 from refocal.errors import DataError, FormatError, ParameterError
 from refocal.evaluate import evaluate
-from refocal.io import apply, files, open_rows, opening, tables
+from refocal.io import apply, files, open_rows, opening, read, tables
 
 LOGITS, LABELS = make_rows(2000, 4, dtype=np.float64)
 pytestmark = pytest.mark.slow
@@ -60,6 +61,33 @@ def test_text_is_fitted_and_evaluated_in_blocks(tmp_path, fitted, ending):
     assert found.temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
     measured = evaluate(open_rows(path, **reading(path)), {"ts": found})
     assert measured["ts"].measures["log_loss"].value == pytest.approx(fitted.fit_report_["after"]["log_loss"], rel=1e-9)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_text_is_read_in_blocks_without_pyarrow_too(tmp_path, fitted, ending, monkeypatch):
+    path = write(tmp_path / f"rows{ending}")
+    given = read(path, **reading(path))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setattr(tables, "PLAIN_ROWS", 300)
+    found = open_rows(path, **reading(path))
+    assert TemperatureScaling().fit(found).temperature_ == pytest.approx(fitted.temperature_, rel=1e-9)
+    assert len(list(found.parts[0].blocks())) > 5
+    whole = read(path, **reading(path))
+    np.testing.assert_array_equal(whole.values, given.values)
+    np.testing.assert_array_equal(whole.labels, given.labels)
+    apply(fitted, path, tmp_path / f"probs{ending}", **reading(path))
+    monkeypatch.undo()
+    frame, found = read_table(tmp_path / f"probs{ending}")
+    np.testing.assert_array_equal(found, fitted.predict_proba(LOGITS))
+    assert frame["id"].tolist() == IDS
+
+
+def test_a_folder_is_read_into_memory(tmp_path):
+    for i, rows in enumerate((slice(0, 900), slice(900, 2000))):
+        write(tmp_path / f"part{i}.jsonl", LOGITS[rows], LABELS[rows], IDS[rows])
+    found = read(tmp_path)
+    np.testing.assert_array_equal(found.values, LOGITS)
+    np.testing.assert_array_equal(found.labels, LABELS)
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv"])

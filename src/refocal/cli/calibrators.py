@@ -10,8 +10,7 @@ from typer import Argument, Option
 from refocal.cli import large, options
 from refocal.cli.options import ONLY_JSON, BlockOptions, ColumnOptions, RowOptions, Source
 from refocal.cli.printing import left_out, print_calibrator, print_json, progress, say
-from refocal.cli.run import FileProblem, UsageError
-from refocal.errors import FormatError, InputWarning, Remedy
+from refocal.cli.run import UsageError
 
 if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
@@ -135,11 +134,8 @@ def apply(
 ) -> None:
     """Turn logits into calibrated probabilities."""
     from refocal.calibrators._answers import group_columns
-    from refocal.cli.apply import ENDINGS
 
-    in_blocks = large.is_applied_in_blocks(logits, output, blocks)
-    if not in_blocks or output.suffix.lower() in ENDINGS:
-        options.check_output(output, ENDINGS)
+    large.check_written(logits, output)
     fitted = options.load_calibrator(calibrator)
     if groups is not None and set(groups) != set(group_columns(fitted)):
         known = " and ".join(group_columns(fitted)) or "no groups"
@@ -147,42 +143,11 @@ def apply(
     values = columns.values or columns.probability_column or options.score_columns(fitted, logits)
     reading = {"values": values, "labels": columns.labels, "renormalise": columns.renormalise}
     with progress("reading", quiet=json) as update, options.about(logits):
-        apply_to = large.apply_to_data_set if in_blocks else _apply_to_file
-        said, lines = apply_to(fitted, logits, output, update, blocks, reading)
+        said, lines = large.apply(fitted, logits, output, update, blocks, reading)
     if json:
         print_json(said)
     else:
         say(*lines)
-
-
-def _apply_to_file(
-    fitted: Calibrator, file: str, output: Path, update: large.Update, _: BlockOptions, reading: dict[str, Any]
-) -> tuple[dict[str, Any], list[str]]:
-    """`refocal apply` for a file that is read whole; returns what is to be said, as JSON and as lines."""
-    from refocal._groups import as_groups
-    from refocal._validation import renormalised
-    from refocal.calibrators._answers import group_columns, what_is_written
-    from refocal.cli.apply import apply_blocks, other_columns, write_answers
-    from refocal.io import read_values
-
-    renormalise, columns = reading.pop("renormalise"), group_columns(fitted)
-    try:
-        found = read_values(file, input=fitted.input, groups=columns, **reading)  # type: ignore[arg-type]
-        given = renormalised(found.values, "probabilities", "apply") if renormalise else found.values
-        groups = as_groups(found.groups, len(given), "apply")
-        result = apply_blocks(fitted, given, update, found.class_names, groups=groups)
-    except FormatError as error:
-        if error.remedy not in (Remedy.READ_LOGITS, Remedy.READ_PROBABILITIES):
-            raise
-        raise FileProblem(f"{file}: holds no {fitted.input}, which this calibrator takes.") from error
-    except InputWarning as error:
-        wanted = "look like probabilities, but this calibrator takes logits; fit one with --probabilities"
-        raise FileProblem(f"{file}: the rows {wanted}.") from error
-    n_rows, n_classes = len(result.probabilities), len(fitted.classes_)
-    write_answers(output, result, found.labels, found.class_names, other_columns(Path(file), found.columns, n_rows))
-    what = what_is_written([] if output.suffix.lower() == ".npy" else list(result.further))
-    said = {"output": str(output), "rows": n_rows, "classes": n_classes}
-    return said, [f"Wrote {output}: {what} of {n_rows:,} rows and {n_classes:,} classes."]
 
 
 def show(calibrator: CalibratorFile, json: options.Json = False) -> None:

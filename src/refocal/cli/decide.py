@@ -39,8 +39,8 @@ def decide(
     json: options.Json = False,
 ) -> None:
     """Take the action of least expected cost for each row, and measure the cost if labels are known."""
-    from refocal.cli.apply import write_table
     from refocal.decide import abstention_interval, best_actions, evaluate_decisions, optimal_threshold
+    from refocal.io.writers import write_table
 
     if output is not None:
         options.check_output(output, (".csv",))

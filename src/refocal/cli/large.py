@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from refocal.cli.options import BlockOptions, check_output
 from refocal.cli.run import FileProblem, Stopped, UsageError, explained
-from refocal.errors import RefocalError
+from refocal.errors import FormatError, InputWarning, RefocalError, Remedy
 
 if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
@@ -53,15 +53,18 @@ def refuse(place: Path, command: str) -> None:
         )
 
 
-def is_applied_in_blocks(place: str, output: Path, blocks: BlockOptions) -> bool:
-    """Whether `apply` goes through the rows in blocks: into a folder, from a data set, or from a table to a table."""
-    from refocal.io.files import is_table
-    from refocal.io.tables import SEPARATORS, TABLES
+def check_written(place: str, output: Path) -> None:
+    """Complain about where `apply` is to write before anything is computed: a file, or a folder of Parquet files."""
+    from refocal.io.tables import TABLES
 
-    ending = output.suffix.lower()
-    if ending in TABLES and (is_table(place) or ending not in SEPARATORS):
-        return True
-    return not ending or (is_large(place, blocks) and not is_text(place))
+    if output.is_dir() or not output.suffix:
+        if output.is_file():
+            raise UsageError(f"{output}: is a file; name a folder, or a file with an ending, with -o.")
+        return
+    if is_large(place) and not is_text(place) and output.suffix.lower() not in TABLES:
+        raise UsageError(f"{output}: the probabilities of a data set are a folder of Parquet files or one table "
+                         f"({', '.join(TABLES)}); name a folder or such a file with -o.")  # fmt: skip
+    check_output(output, (".npz", ".npy", *TABLES))
 
 
 @contextmanager
@@ -116,7 +119,7 @@ class Watch:
         self.update(done, total or 0, f"{self.words}: pass {self.passes}{speed}{left}")
 
 
-def apply_to_data_set(
+def apply(
     calibrator: Calibrator,
     place: str,
     output: Path,
@@ -124,17 +127,10 @@ def apply_to_data_set(
     blocks: BlockOptions,
     reading: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
-    """`refocal apply` for rows in blocks, into a folder of Parquet files or one table; returns what is to be said."""
+    """`refocal apply`, block by block; returns what is to be said, as JSON and as lines."""
     from refocal.calibrators._answers import further_names, what_is_written
-    from refocal.io import apply
-    from refocal.io.tables import TABLES
+    from refocal.io import apply as apply_blocks
 
-    is_folder = output.is_dir() or not output.suffix
-    if output.is_file() if is_folder else output.suffix.lower() not in TABLES:
-        raise UsageError(f"{output}: the probabilities of a data set are a folder of Parquet files or one table "
-                         f"({', '.join(TABLES)}); name a folder or such a file with -o.")  # fmt: skip
-    if not is_folder:
-        check_output(output, TABLES)
     start, files = time.monotonic(), 0
 
     def tell(done: int, total: int, n_rows: int) -> None:
@@ -146,9 +142,14 @@ def apply_to_data_set(
     try:
         with _client(blocks) as client:
             options = {**reading, **_skipping(blocks)}
-            written = apply(calibrator, place, output, client=client, progress=tell, **options)
+            written = apply_blocks(calibrator, place, output, client=client, progress=tell, **options)
+    except InputWarning as error:
+        wanted = "look like probabilities, but this calibrator takes logits; fit one with --probabilities"
+        raise FileProblem(f"{place}: the rows {wanted}.") from error
     except (KeyboardInterrupt, RefocalError, OSError) as error:
-        if not is_folder or files == 0:
+        if isinstance(error, FormatError) and error.remedy in (Remedy.READ_LOGITS, Remedy.READ_PROBABILITIES):
+            raise FileProblem(f"{place}: holds no {calibrator.input}, which this calibrator takes.") from error
+        if files == 0 or not output.is_dir():
             raise
         so_far = f"{files:,} files are in {output}, and the same command continues with the others."
         if isinstance(error, KeyboardInterrupt):
@@ -169,7 +170,7 @@ def apply_to_data_set(
     unused = (
         f" Rows that cannot be used, with NaN or left out: {said['rows_skipped']:,}." if said["rows_skipped"] else ""
     )
-    what = what_is_written(further_names(calibrator))
+    what = what_is_written([] if output.suffix.lower() == ".npy" else further_names(calibrator))
     lines = [f"Wrote {output}: {what} of {said['rows']:,} rows and {said['classes']:,} classes{parts}.{unused}"]
     if problems:
         lines.append(f"Left out {len(problems):,} files: {' '.join(problems[:3])}{' …' if len(problems) > 3 else ''}")

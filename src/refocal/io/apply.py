@@ -62,10 +62,12 @@ class Predictor:
     reading: Reading
     order: NDArray[np.int64] | None
     renormalise: bool
+    precision_kept: bool = False
+    """Whether answers are given in half precision where that is the precision of the rows."""
 
     def __call__(self, chunk: Chunk) -> tuple[Answers, int]:
         """Probabilities in float32 or float64, NaN for bad rows, whose sets are empty, and how many those are."""
-        values, reading = widened(chunk.values), self.reading
+        values, reading = chunk.values if self.precision_kept else widened(chunk.values), self.reading
         if n_columns(values.shape) != reading.n_classes:
             expected = f"of {reading.n_classes} columns in every block, as in the first"
             raise ShapeError("X", reading.function, expected=expected, got=f"shape {values.shape} in {chunk.where}")
@@ -73,7 +75,7 @@ class Predictor:
             sums = values.sum(axis=1, keepdims=True)
             values = np.divide(values, sums, out=np.full_like(values, np.nan), where=sums > 0)
         chunk = chunk._replace(values=values if values.ndim == 2 else two_columns(values, reading.input))
-        bad = reading.bad_values(chunk.values)
+        bad = reading.bad_values(widened(chunk.values))
         groups = as_groups(chunk.groups, len(values), reading.function)
         if not bad.any():
             return answers(self.calibrator, values, self.order, groups), 0
@@ -105,9 +107,9 @@ def apply(
 ) -> list[Written]:
     """Write the probabilities of a data set, block by block.
 
-    `output` is a file (.csv, .tsv, .jsonl or .parquet), or a folder, which gets one Parquet file a part. In a
-    folder, files that already exist and were made by the same calibrator from the same source are kept: an interrupted
-    run continues where it stopped.
+    `output` is a file (.csv, .tsv, .jsonl or .parquet; .npz and .npy are held in memory), or a folder, which gets one
+    Parquet file a part. In a folder, files that already exist and were made by the same calibrator from the same source
+    are kept: an interrupted run continues where it stopped.
 
     `renormalise` divides rows of probabilities by their sums, where they were rounded.
 
@@ -135,11 +137,12 @@ def apply(
     bad: list[str] | None = [] if skip_bad_parts else None
     opened = open_parts(path, **reading_of, storage_options=storage_options, lenient=skip_bad_rows, bad=bad)
     left_out = [Written("", 0, 0, False, problem) for problem in bad or ()]
-    predict = _predictor(calibrator, opened, skip_bad_rows, renormalise)
     target = Path(output)
+    in_memory = target.suffix.lower() in (".npz", ".npy")
+    predict = _predictor(calibrator, opened, skip_bad_rows, renormalise, in_memory)
     if "://" in os.fspath(output):
         raise ParameterError("output", "apply", expected="on a mounted disk", got=repr(output))
-    if target.suffix.lower() in TABLES and not target.is_dir():
+    if (in_memory or target.suffix.lower() in TABLES) and not target.is_dir():
         if scheduler is not None or client is not None or map is not None:
             expected = "a folder where others do the work"
             raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
@@ -151,15 +154,19 @@ def apply(
     return [*_write_folder(predict, opened, target, map or builtins.map, progress), *left_out]
 
 
-def _predictor(calibrator: Calibrator, opened: Opened, skip_bad_rows: bool, renormalise: bool) -> Predictor:
+def _predictor(
+    calibrator: Calibrator, opened: Opened, skip_bad_rows: bool, renormalise: bool, precision_kept: bool
+) -> Predictor:
     if opened.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
-        raise ShapeError("path", "apply", expected=expected, got=f"{opened.n_classes} columns")
+        raise ShapeError("X", "apply", expected=expected, got=f"{opened.n_classes} columns")
     wanted = named_classes(calibrator)
     named = opened.class_names is not None and wanted is not None
     order = column_order(opened.class_names or (), wanted or (), "apply") if named else None
-    reading = Reading(opened.n_classes, calibrator.input, 0, skip_bad_rows, "apply")
-    return Predictor(calibrator, reading, order, renormalise)
+    # Of labels that do not exclude one another, rows of probabilities have any sum.
+    kind = calibrator.input if calibrator.row_axes == 1 else "logits"
+    reading = Reading(opened.n_classes, kind, 0, skip_bad_rows, "apply")
+    return Predictor(calibrator, reading, order, renormalise, precision_kept)
 
 
 def _write_file(
@@ -246,7 +253,11 @@ def _whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
     """Labels as integers; what is none is missing."""
     whole = np.isfinite(labels) & (labels == np.round(labels))
     numbers = np.where(whole, labels, 0).astype(np.int64)
-    return numbers if whole.all() else np.where(whole, numbers.astype(object), None)
+    if whole.all():
+        return numbers
+    found = numbers.astype(object)
+    found[~whole] = None
+    return found
 
 
 def _names(parts: Sequence[Part]) -> list[str]:

@@ -109,7 +109,7 @@ class ArrayPart:
             weight = None if self.weight is None else np.asarray(self.weight[rows])
             labels = None if self.labels is None else np.asarray(self.labels[rows])
             groups = {name: np.asarray(column[rows]) for name, column in self.groups.items()}
-            yield Chunk(np.asarray(self.values[rows]), labels, weight, self.where, start, groups=groups)
+            yield Chunk(to_numpy(self.values[rows]), labels, weight, self.where, start, groups=groups)
 
 
 @dataclass(frozen=True)

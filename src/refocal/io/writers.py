@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from refocal._files import replace_atomically
 from refocal.calibrators._answers import Answers
 from refocal.errors import FormatError
 from refocal.io.extras import need
@@ -40,7 +41,7 @@ class Writer(ABC):
         twice = next((name for name in columns if name in {*before, *behind}), None)
         if twice is not None:
             raise FormatError(f"the rows have a column {twice!r}, as one that is to be written; rename it.")
-        self._add({**before, **columns, **behind})
+        self.add({**before, **columns, **behind})
 
     def _columns(self, answers: Answers) -> dict[str, Any]:
         """A row a cell: probabilities, their bounds, the names of a set's classes."""
@@ -52,18 +53,23 @@ class Writer(ABC):
         return [[self.names[i] for i in np.flatnonzero(row).tolist()] for row in answers.further["sets"]]
 
     @abstractmethod
-    def _add(self, columns: dict[str, Any]) -> None:
+    def add(self, columns: dict[str, Any]) -> None:
         """Add rows."""
 
-    @abstractmethod
-    def close(self) -> None:
+    def finish(self) -> None:  # noqa: B027 - most have nothing to add
         """All rows are there."""
+
+    def close(self) -> None:  # noqa: B027 - one has nothing to close
+        """Close the file, whether all rows are there or not."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
-        if kind is None:
+        try:
+            if kind is None:
+                self.finish()
+        finally:
             self.close()
 
 
@@ -72,9 +78,11 @@ class ParquetWriter(Writer):
 
     def __init__(self, file: Path, names: list[str], metadata: Mapping[bytes, str] | None = None) -> None:
         super().__init__(file, names)
-        self.metadata, self._writer = metadata, None
+        self.metadata = metadata
+        self._writer: Any = None
 
-    def _add(self, columns: dict[str, Any]) -> None:
+    def add(self, columns: dict[str, Any]) -> None:
+        """Add rows; the first ones tell the types of the columns."""
         arrow, parquet = (need(name, "parquet", "Parquet files") for name in ("pyarrow", "pyarrow.parquet"))
         for name, each in columns.items():
             if isinstance(each, np.ndarray) and each.ndim == 2:
@@ -82,14 +90,18 @@ class ParquetWriter(Writer):
         table = arrow.table({**columns, "set": arrow.array(columns["set"], arrow.list_(arrow.string()))}
                             if "set" in columns else columns)  # fmt: skip
         if self._writer is None:
-            self._writer: Any = parquet.ParquetWriter(self.file, table.schema.with_metadata(self.metadata))
+            self._writer = parquet.ParquetWriter(self.file, table.schema.with_metadata(self.metadata))
         self._writer.write_table(table.cast(self._writer.schema))
 
-    def close(self) -> None:
-        """Write the end of the file; one without rows has the column of probabilities."""
+    def finish(self) -> None:
+        """A file without rows has the column of probabilities."""
         if self._writer is None:
-            self._add({PROBABILITIES: np.empty((0, len(self.names)), dtype=np.float32)})
-        self._writer.close()
+            self.add({PROBABILITIES: np.empty((0, len(self.names)), dtype=np.float32)})
+
+    def close(self) -> None:
+        """Write the end of the file."""
+        if self._writer is not None:
+            self._writer.close()
 
 
 class TextWriter(Writer):
@@ -112,7 +124,7 @@ class TextWriter(Writer):
             columns["set"] = np.array([";".join(names) for names in self._sets(answers)], dtype=object)
         return columns
 
-    def _add(self, columns: dict[str, Any]) -> None:
+    def add(self, columns: dict[str, Any]) -> None:
         """Add lines; before the first of them the names of the columns."""
         if self._is_empty:
             self._csv.writerow(columns)
@@ -133,10 +145,13 @@ class TextWriter(Writer):
                     raise
         self._file.write(lines.getvalue().decode())
 
-    def close(self) -> None:
-        """Close the file; one without rows has the names of the classes."""
+    def finish(self) -> None:
+        """A file without rows has the names of the classes."""
         if self._is_empty:
             self._csv.writerow(self.names)
+
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 
@@ -147,7 +162,8 @@ class JsonWriter(Writer):
         super().__init__(file, names)
         self._file = file.open("w", encoding="utf-8")
 
-    def _add(self, columns: dict[str, Any]) -> None:
+    def add(self, columns: dict[str, Any]) -> None:
+        """Add lines."""
         cells = [_json_cells(column) for column in columns.values()]
         for row in zip(*cells, strict=True):
             self._file.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False, default=str) + "\n")
@@ -165,23 +181,33 @@ class ArrayWriter(Writer):
         self.ending, self._parts = ending, list[dict[str, Any]]()
 
     def write(self, answers: Answers, before: Columns, behind: Columns) -> None:
-        """Keep a block; further columns have no place here."""
+        """Keep a block and its labels; further columns have no place here."""
         name = "p" if answers.probabilities.ndim == 1 else PROBABILITIES
-        labels = {"labels": plain(each) for each in behind.values()}
-        self._parts.append({name: answers.probabilities, **answers.further, **labels})
+        self.add({name: answers.probabilities, **answers.further})
+        for labels in behind.values():
+            self._parts[-1]["labels"] = plain(labels)
 
-    def _add(self, columns: dict[str, Any]) -> None:
-        raise NotImplementedError
+    def add(self, columns: dict[str, Any]) -> None:
+        """Keep a block."""
+        self._parts.append(columns)
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """Write the file."""
         parts = self._parts or [{PROBABILITIES: np.empty((0, len(self.names)))}]
-        arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        arrays: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         with self.file.open("wb") as file:
             if self.ending == ".npy":
                 np.save(file, next(iter(arrays.values())))
             else:
-                np.savez(file, **{name: each.astype(str) if each.dtype == object else each for name, each in arrays.items()})
+                np.savez(file, **{name: each.astype(str) if each.dtype == object else each
+                                  for name, each in arrays.items()})  # fmt: skip
+
+
+def write_table(file: Path, columns: Columns) -> None:
+    """Columns as a CSV or TSV file, whole or not at all."""
+    separator = SEPARATORS[file.suffix.lower()]
+    with replace_atomically(file) as temporary, TextWriter(temporary, [], separator) as writer:
+        writer.add(dict(columns))
 
 
 def _of_one(answers: Answers) -> dict[str, NDArray[Any]]:
@@ -193,11 +219,11 @@ def _of_one(answers: Answers) -> dict[str, NDArray[Any]]:
 
 
 def _json_cells(column: Any) -> list[Any]:
-    values = column if isinstance(column, np.ndarray) and column.dtype.kind == "f" else None
+    """What JSON has of a column: rows with NaN are missing."""
     cells: list[Any] = column if isinstance(column, list) else column.tolist()
-    if values is None:
+    if not isinstance(column, np.ndarray) or column.dtype.kind != "f":
         return cells
-    bad = np.isnan(values).reshape(len(values), -1).any(axis=1)
+    bad: list[bool] = np.any(np.isnan(column).reshape(len(column), -1), axis=1).tolist()
     return [None if is_bad else cell for cell, is_bad in zip(cells, bad, strict=True)]
 
 

@@ -20,6 +20,7 @@ from refocal.io.columns import choose, listed
 from refocal.io.files import files_of, is_several, open_contents
 from refocal.io.parts import TablePart, table_parts
 from refocal.io.predictions import Input, Predictions
+from refocal.io.tables import without_objects
 
 
 class Values(NamedTuple):
@@ -160,8 +161,10 @@ def _gathered(parts: Sequence[TablePart]) -> Values:
     columns = parts[0].columns
     chunks = [chunk for part in parts for chunk in part.blocks()] if columns.n_classes else []
 
-    def together(arrays: list[Any]) -> Any:
-        return None if arrays[0] is None else np.concatenate(arrays)
+    def together(arrays: list[Any], name: str | None = None) -> Any:
+        if arrays[0] is None:
+            return None
+        return without_objects(np.concatenate(arrays), parts[0].file, str(name))
 
     names = [*columns.classes, *filter(None, [columns.labels]), *columns.others]
     if not chunks:
@@ -169,10 +172,10 @@ def _gathered(parts: Sequence[TablePart]) -> Values:
         return Values(np.empty((0, max(len(columns.classes), 2))), labels, None, columns.class_names, {}, names)
     return Values(
         together([chunk.values for chunk in chunks]),
-        together([chunk.labels for chunk in chunks]),
+        together([chunk.labels for chunk in chunks], columns.labels),
         together([chunk.weight for chunk in chunks]),
         columns.class_names,
-        {name: together([chunk.groups[name] for chunk in chunks]) for name in columns.groups},
+        {name: together([chunk.groups[name] for chunk in chunks], name) for name in columns.groups},
         names,
         () if columns.nested else columns.classes,
     )

@@ -93,13 +93,7 @@ class Table(Contents):
         """A column: numbers, or text."""
         found = [plain(batch[name]) for _, batch in self.batches([name])]
         values: NDArray[Any] = np.concatenate(found) if found else np.empty(0)
-        if values.dtype.kind != "O":
-            return values
-        # An array of text takes as much for each row as for the longest.
-        longest = max(len(str(cell)) for cell in values)
-        if longest > LONGEST_NAME:
-            raise FormatError(f"{self.file}: the column {name!r} holds a text of {longest:,} characters.")
-        return values.astype(str)
+        return without_objects(values, self.file, name)
 
     def numbers(self, column: Any, name: str, first_row: int) -> NDArray[Any]:
         """A column of numbers; text is read as numbers."""
@@ -209,8 +203,8 @@ class TextTable(Table):
         types = {name: arrow.string() for name in columns}
         converting = reader.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=False)
         size = READ_BLOCK + LONGEST_CELL * len(self.names)
-        # One thread: several would not know the numbers of the rows.
-        reading = reader.ReadOptions(use_threads=False, block_size=size)
+        # One thread: several would not know the numbers of the rows. The encoding is checked where it has another name.
+        reading = reader.ReadOptions(use_threads=False, block_size=size, encoding="utf-8-sig")
         with self._open() as file:
             try:
                 batches = reader.open_csv(file, reading, parsing, converting)
@@ -302,6 +296,17 @@ def open_table(file: str, options: Options = None, lenient: bool = False) -> Tab
 def plain(column: Any) -> NDArray[Any]:
     """A column as a NumPy array."""
     return np.asarray(column if _is_plain(column) else column.to_numpy(zero_copy_only=False))
+
+
+def without_objects(values: NDArray[Any], file: str, name: str) -> NDArray[Any]:
+    """A column of numbers or, of objects, one of text."""
+    if values.dtype.kind != "O":
+        return values
+    # An array of text takes as much for each row as for the longest.
+    longest = max(len(str(cell)) for cell in values)
+    if longest > LONGEST_NAME:
+        raise FormatError(f"{file}: the column {name!r} holds a text of {longest:,} characters.")
+    return values.astype(str)
 
 
 def is_text(column: Any) -> bool:

@@ -1,6 +1,6 @@
 """The default calibrator on real networks and tabular models, with few rows and many, beside its peers.
 
-    python benchmarks/auto.py networks FOLDER … [--rows 5000 1000 300] [--draws 1 2 3] [-o OUT]
+    python benchmarks/auto.py networks FOLDER … [--rows 5000 1000 300] [--draws 1 2 3] [--pooled] [-o OUT]
     python benchmarks/auto.py tabular FOLDER … [--rows 5000 500 100] [--draws 8 16 32] [-o OUT]
     python benchmarks/auto.py report OUT
     python benchmarks/auto.py networks FOLDER … --settings --draws 1 1 1 -o OUT2    # likewise tabular
@@ -8,7 +8,9 @@
     python benchmarks/auto.py speed
 
 `networks` reads .npz files of `val`, `yv`, `test`, `yt` (one network each) or of `logits` and `labels`, which are split
-in random halves; methods are fitted on so many rows drawn from the first half and measured on all of the second.
+in random halves; methods are fitted on so many rows drawn from the first half and measured on all of the second. With
+`--pooled` they are fitted on rows drawn from both and measured on all others: rows that are easier for a network in one
+half than in the other then play no part.
 `tabular` reads files of `p` (the probability of the positive class, or of each class) and `labels`, as
 benchmarks/tabular_models.py writes them; methods are fitted on rows drawn at random, with both classes among them, and
 measured on all others. Both write their figures to OUT as JSON, a line for each file, size, draw and method, and take
@@ -142,8 +144,14 @@ def networks(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], tupl
         for path in sorted({p for source in options.sources for p in source.rglob("*.npz")}):
             val, y, test, y_test = read(path)
             for draw in range(draws):
-                some = np.random.default_rng(draw).permutation(len(y))[:size]
-                yield {"data": name_of(path), "rows": size, "draw": draw}, (val[some], y[some], test, y_test, "logits")
+                rng, row = np.random.default_rng(draw), {"data": name_of(path), "rows": size, "draw": draw}
+                if options.pooled:
+                    x, labels = np.concatenate([val, test]), np.concatenate([y, y_test])
+                    fit, rest = np.split(rng.permutation(len(labels)), [size])
+                    yield row, (x[fit], labels[fit], x[rest], labels[rest], "logits")
+                    continue
+                some = rng.permutation(len(y))[:size]
+                yield row, (val[some], y[some], test, y_test, "logits")
 
 
 def tabular(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], tuple[Any, ...]]]:
@@ -348,6 +356,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, nargs="+")
     parser.add_argument("--methods", nargs="+")
     parser.add_argument("--settings", action="store_true")
+    parser.add_argument("--pooled", action="store_true")
     parser.add_argument("-o", "--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     if options.what in ("speed", "report", "leave-out"):

@@ -186,8 +186,7 @@ def _parts(
     """
     there = block.on_gpu
     z = block.logits[::step] if there else features_of(block, kind, temperature)[::step]
-    share = np.full(block.n_rows, 1.0 / total_weight) if block.weight is None else block.weight / total_weight
-    labels, share = block.labels[::step], step * share[::step]
+    labels, share = block.labels[::step], step * block.weights[::step] / total_weight
     for rows in row_blocks(len(z), block.n_classes, entries=array_engine.GPU_PART if there else BLOCK):
         some = _features(z[rows], kind, temperature) if there else z[rows]
         yield namespace(some), some, labels[rows], in_library_of(some, share[rows])

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 from refocal._arrays import Vector, row_blocks
 from refocal.calibrators._logistic import Found, Target, fit_line, near, platt_targets, softplus, student
-from refocal.calibrators.spline import Prior, Spline, Splines
+from refocal.calibrators.spline import Prior, Splines, spline
 from refocal.engine import Block
 from refocal.engine.block import Predictions
 from refocal.fitting.newton import closest_slope
@@ -112,14 +112,10 @@ def _tail(rows: Block, point: Vector, every: int = 1, strength: float | None = N
     """The tail at a point, its curve fitted to every so-manieth row."""
     gamma, temperature = math.expm1(point[0]), math.exp(point[1])
     odds, share = _split(rows, rows.predictions((gamma,), temperature)[0])
-    curve = fit_curve(odds[::every], rows.correct[::every], _weight(rows)[::every], strength)
+    curve = fit_curve(odds[::every], rows.correct[::every], rows.weights[::every], strength)
     curved = odds if curve is None else Splines(curve.knots, odds).values(curve.theta)
     losses = softplus(np.where(rows.correct, -curved, curved)) - share
     return Tail(gamma, temperature, curve, losses)
-
-
-def _weight(rows: Block) -> Vector:
-    return np.ones(rows.n_rows) if rows.weight is None else rows.weight
 
 
 def _split(rows: Block, found: Predictions) -> NDArray[np.float64]:
@@ -158,7 +154,7 @@ def _move(rows: Block, point: Vector, strength: float | None = None) -> tuple[Ve
     looks = _look(rows, point)
     order = np.argsort(looks.split[0, 0])  # passes over sorted rows take half the time
     looks = looks._replace(split=looks.split[..., order])
-    weight, correct = _weight(rows)[order], rows.correct[order].astype(np.float64)
+    weight, correct = rows.weights[order], rows.correct[order].astype(np.float64)
     curve = fit_curve(looks.split[0, 0], correct, weight, strength)
     if curve is None:
         return np.zeros(2), strength
@@ -197,10 +193,6 @@ class Curve(NamedTuple):
     knots: Vector
     theta: Vector
     strength: float
-
-    @property
-    def spline(self) -> Spline:
-        return Spline(self.knots, self.theta[:-1], float(self.theta[-1]))
 
 
 def fit_curve(odds: Vector, target: Target, weight: Vector, strength: float | None = None) -> Curve | None:
@@ -250,7 +242,7 @@ def _knots(odds: Vector, weight: Vector) -> Vector:
 
 def _joined(curve: Curve, slope: float = 1.0, intercept: float = 0.0) -> tuple[list[Vector], list[list[Vector]]]:
     """The one curve of `Pieces`, behind a line."""
-    knots, coefficients = curve.spline.curve
+    knots, coefficients = spline(curve.knots, curve.theta)
     powers = [[part * slope**d] for d, part in enumerate(coefficients)]
     return [(knots - intercept) / slope], powers
 
@@ -277,7 +269,7 @@ def two_class_step(rows: Block) -> Step:
     some = np.isfinite(rows.logits).all(axis=1)  # a row with an impossible class says nothing
     if not some.any():
         return Chain()
-    weight = _weight(rows)[some]
+    weight = rows.weights[some]
     odds, is_class = odds[some], rows.labels[some] == 1
     slope, intercept = fit_line(odds, is_class, weight, rising=True, drawn=True)
     curve = fit_curve(slope * near(odds) + intercept, platt_targets(is_class, weight), weight)

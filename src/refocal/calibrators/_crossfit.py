@@ -168,16 +168,15 @@ def _scores(logits: Array, rows: Block, scaling: Scaling, order_preserving: bool
     return np.where(logits == -np.inf, -np.inf, found) if np.isneginf(logits.min()) else found
 
 
-def losses(rows: Block, scores: Array, gamma: float = 0.0, temperature: float = 1.0) -> Vector:
-    """The log-loss of every row under focal temperature scaling of the scores."""
-    return np.asarray(-Block(scores, rows.labels).predictions((gamma,), temperature)[0].label_log_p)
+def losses(rows: Block, scores: Array) -> Vector:
+    """The log-loss of every row, by its scores."""
+    return np.asarray(-Block(scores, rows.labels).predictions((0.0,), 1.0)[0].label_log_p)
 
 
 def mean_and_error(rows: Block, values: Vector) -> tuple[float, float]:
     """The mean of one number a row, and its standard error."""
     mean = rows.average(values)
-    weight = np.ones(len(values)) if rows.weight is None else rows.weight
-    return mean, float(np.sqrt(np.sum(weight**2 * (values - mean) ** 2)) / weight.sum())
+    return mean, float(np.sqrt(np.sum(rows.weights**2 * (values - mean) ** 2)) / rows.total_weight)
 
 
 def folds(labels: Array, n_folds: int, seed: int, keys: NDArray[np.uint64] | None = None) -> NDArray[np.int64]:

@@ -143,8 +143,7 @@ class OneVsRest(Calibrator):
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         self._check_settings()
         block = self._block_of(dataset)
-        codes, n_classes = to_numpy(block.labels), block.n_classes
-        weights = np.ones(len(codes)) if block.weight is None else block.weight
+        codes, n_classes, weights = to_numpy(block.labels), block.n_classes, block.weights
         temperature = temperature_of(block) if self.base == "temperature" else 1.0
         curves, line = [], None
         for k, score in _columns(block.logits, temperature, [1] if n_classes == 2 else list(range(n_classes))):
@@ -158,7 +157,28 @@ class OneVsRest(Calibrator):
             curves.append(self._fit_curve(rows))
             if progress is not None:
                 progress(len(curves) / n_classes)
-        return Fitted(one_vs_rest(temperature, self._joined(curves), FLOOR / (1.0 + float(weights.sum())), line))
+        return Fitted(one_vs_rest(temperature, self._joined(curves), FLOOR / (1.0 + block.total_weight), line))
+
+
+class Pooled(OneVsRest):
+    """Curves of pools of rows, whose log-odds are moved together or replaced by those of one probability."""
+
+    def __init__(
+        self,
+        *,
+        smoothing: float = 5.0,
+        within: str = "shift",
+        base: str = "temperature",
+        input: str = "logits",  # noqa: A002
+    ) -> None:
+        self.smoothing = smoothing
+        self.within = within
+        self.base = base
+        self.input = input
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        check_option(self.within, ("shift", "constant"), "within", type(self).__name__)
 
 
 def _order(block: Block, weights: Vector, temperature: float, k: int, score: Vector) -> NDArray[np.int32]:

@@ -48,7 +48,7 @@ def _steps(fitted: dict[str, Any], calibrator: Calibrator) -> tuple[Step, ...]:
 
 def _pieces(curve: dict[str, Any], settings: dict[str, Any]) -> Curve:
     if "knots" in curve:
-        return spline(curve["knots"], curve["slopes"], float(curve["offset"][0]))
+        return spline(curve["knots"], np.append(curve["slopes"], curve["offset"]))
     if "edges" in curve:
         return bins(curve["edges"], curve["value"], settings["within"])
     return polyline(curve["score"], curve["log_odds"], settings["within"])

@@ -8,22 +8,11 @@ from scipy.special import expit, gammaln, logit
 
 from refocal._arrays import Vector
 from refocal._validation import check_integer, check_option
-from refocal.calibrators._one_vs_rest import Bins, Curve, OneVsRest, Rows
-from refocal.calibrators.isotonic import WITHIN
+from refocal.calibrators._one_vs_rest import Bins, Curve, Pooled, Rows
 
 STRATEGIES = ("mass", "width", "information")
 # Sets of bins whose weight is below this share of the best one's are left out of the average.
 NEGLIGIBLE = 1e-2
-
-
-class _Binned(OneVsRest):
-    """Curves that jump from bin to bin."""
-
-    within: str
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        check_option(self.within, WITHIN, "within", type(self).__name__)
 
 
 def bins(edges: Vector, value: Vector, within: str) -> Curve:
@@ -35,7 +24,7 @@ def bins(edges: Vector, value: Vector, within: str) -> Curve:
     return edges, (np.append(edges[0], edges) + value, np.ones(len(value)))
 
 
-class HistogramBinning(_Binned):
+class HistogramBinning(Pooled):
     """Histogram binning (Zadrozny & Elkan 2001) of each class against the rest.
 
     Parameters
@@ -75,12 +64,9 @@ class HistogramBinning(_Binned):
         base: str = "temperature",
         input: str = "logits",  # noqa: A002
     ) -> None:
+        super().__init__(smoothing=smoothing, within=within, base=base, input=input)
         self.n_bins = n_bins
         self.strategy = strategy
-        self.smoothing = smoothing
-        self.within = within
-        self.base = base
-        self.input = input
 
     def _check_settings(self) -> None:
         super()._check_settings()
@@ -102,7 +88,7 @@ class HistogramBinning(_Binned):
         return bins(edges, value, self.within)
 
 
-class BayesianBinning(_Binned):
+class BayesianBinning(Pooled):
     """Bayesian binning into quantiles (BBQ; Naeini, Cooper & Hauskrecht 2015) of each class against the rest.
 
     Equal-mass bins of every number from n^⅓/10 to 10·n^⅓ are averaged, each by its marginal likelihood under a Beta
@@ -130,19 +116,6 @@ class BayesianBinning(_Binned):
     >>> report["after"]["log_loss"] < report["before"]["log_loss"]
     True
     """
-
-    def __init__(
-        self,
-        *,
-        smoothing: float = 5.0,
-        within: str = "shift",
-        base: str = "temperature",
-        input: str = "logits",  # noqa: A002
-    ) -> None:
-        self.smoothing = smoothing
-        self.within = within
-        self.base = base
-        self.input = input
 
     def _fit_curve(self, rows: Rows) -> Curve:
         numbers = _numbers_of_bins(float(rows.weight.sum()))

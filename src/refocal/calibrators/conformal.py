@@ -143,9 +143,8 @@ class PredictionSets(Calibrator):
     def _quantile(self, of_truth: Vector, rows: Block) -> float:
         """The smallest score up to which the share `coverage` of the weight lies, a new row of weight 1 included."""
         order = np.argsort(of_truth, kind="stable")
-        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
         needed = self.coverage * (rows.total_weight + 1.0) - 1e-9  # the rounding of 0.9 × 10
-        at = int(np.searchsorted(np.cumsum(weight[order]), needed))
+        at = int(np.searchsorted(np.cumsum(rows.weights[order]), needed))
         if at < len(order):
             return float(of_truth[order[at]])
         name, least = type(self).__name__, math.ceil(self.coverage / (1.0 - self.coverage) - 1e-9)

@@ -61,15 +61,22 @@ class EnsembleTemperatureScaling(Calibrator):
         solution = newton_temperature(block)
         members = (Temperature(solution.temperature), Chain(), Uniform())
         log_p = np.stack([to_numpy(predictions_of(Chain((member,)), block)[0].label_log_p) for member in members])
-        return Fitted(Chain((Mixture(members, _mixture(log_p, block.weight)),)), solution)
+        return Fitted(
+            Chain(
+                (
+                    Mixture(
+                        members, _mixture(log_p, block.weights / block.total_weight, FLOOR / (1.0 + block.total_weight))
+                    ),
+                )
+            ),
+            solution,
+        )
 
 
-def _mixture(log_p: Vector, weight: Vector | None) -> Vector:
+def _mixture(log_p: Vector, share: Vector, floor: float) -> Vector:
     """The weights of least log-loss, a convex problem; the uniform member keeps every probability above 0."""
-    share = np.full(log_p.shape[1], 1.0 / log_p.shape[1]) if weight is None else weight / weight.sum()
     p = np.exp(log_p - log_p.max(axis=0))
-    n_rows = log_p.shape[1] if weight is None else float(weight.sum())
-    least = np.array([0.0, 0.0, FLOOR / (1.0 + n_rows)])
+    least = np.array([0.0, 0.0, floor])
 
     def loss(v: Vector) -> tuple[float, Vector]:
         mixed = v @ p

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -18,6 +17,9 @@ from refocal.fitting import Solution, Surface, find
 from refocal.fitting.offset import fit_offset
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Focal, Offset, Temperature, Unsmooth
+
+# The arguments of the search, and what they are where a calibrator has no such setting.
+SEARCHED = {"objective": "nll", "search": "auto", "gammas": 0.0, "temperatures": 1.0, "nll_tolerance": None}
 
 
 class _FocalFamily(HasFocalPoint, Calibrator):
@@ -39,9 +41,13 @@ class _FocalFamily(HasFocalPoint, Calibrator):
     def _steps(self, gamma: float, temperature: float) -> tuple[Step, ...]:
         return Temperature(temperature), Focal(gamma)
 
-    @abstractmethod
     def _options(self) -> dict[str, Any]:
-        """The arguments of the search."""
+        """The arguments of the search: the settings, and what is fixed where there is no such setting."""
+        options = {name: getattr(self, name, fixed) for name, fixed in SEARCHED.items()}
+        if options["search"] == "line" and not (hasattr(self, "gammas") and hasattr(self, "temperatures")):
+            expected = "'auto', 'newton' or 'grid', since a line needs both γ and T"
+            raise ParameterError("search", type(self).__name__, expected=expected, got="'line'")
+        return options
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         options = self._options()
@@ -134,16 +140,6 @@ class TemperatureScaling(_FocalFamily):
 
     def _steps(self, gamma: float, temperature: float) -> tuple[Step, ...]:
         return (Temperature(temperature),)
-
-    def _options(self) -> dict[str, Any]:
-        _check_no_line(self.search, type(self).__name__)
-        return {
-            "objective": self.objective,
-            "search": self.search,
-            "gammas": 0.0,
-            "temperatures": self.temperatures,
-            "nll_tolerance": self.nll_tolerance,
-        }
 
 
 class FocalCalibration(_FocalFamily):
@@ -253,15 +249,10 @@ class FocalCalibration(_FocalFamily):
         return (Focal(gamma),)
 
     def _options(self) -> dict[str, Any]:
-        _check_no_line(self.search, type(self).__name__)
-        given = self.gamma is not None
-        return {
-            "objective": self.objective,
-            "search": "grid" if given and self.class_weight is None else self.search,
-            "gammas": self.gamma if given else self.gammas,
-            "temperatures": 1.0,
-            "nll_tolerance": self.nll_tolerance,
-        }
+        options = super()._options()
+        if self.gamma is None:
+            return options
+        return options | {"gammas": self.gamma} | ({"search": "grid"} if self.class_weight is None else {})
 
 
 class FocalTemperatureScaling(_FocalFamily):
@@ -319,18 +310,3 @@ class FocalTemperatureScaling(_FocalFamily):
         self.temperatures = temperatures
         self.class_weight = class_weight
         self.input = input
-
-    def _options(self) -> dict[str, Any]:
-        return {
-            "objective": self.objective,
-            "search": self.search,
-            "gammas": self.gammas,
-            "temperatures": self.temperatures,
-            "nll_tolerance": self.nll_tolerance,
-        }
-
-
-def _check_no_line(search: str, function: str) -> None:
-    """A line needs both parameters."""
-    if search == "line":
-        raise ParameterError("search", function, expected="'auto', 'newton' or 'grid'", got="'line'")

@@ -182,11 +182,10 @@ def _fit_lines(rows: Block, chain: Chain, columns: Groups) -> Found:
     """Two classes: a line of the log-odds for each group."""
     log_p = to_numpy(chain.log_probabilities(rows.logits)).astype(np.float64)
     score, happened = log_p[:, 1] - log_p[:, 0], to_numpy(rows.labels) == 1
-    weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
     lines, deviations = {}, {}
     for column, values in columns.items():
         names, place = np.unique(values, return_inverse=True)
-        found = fit_lines(score, happened, weight, place, len(names))
+        found = fit_lines(score, happened, rows.weights, place, len(names))
         lines[column], deviations[column] = GroupLines(names, found.slope, found.intercept), found.deviation
         score = _moved(np, score, *lines[column].of(values))
     after = describe(Block(two_columns(score, "log-odds"), rows.labels, rows.weight), Predictors((Chain(),)), 1)[0]
@@ -195,13 +194,13 @@ def _fit_lines(rows: Block, chain: Chain, columns: Groups) -> Found:
 
 def _fit_slopes(rows: Block, chain: Chain, columns: Groups) -> Found:
     """More classes: a slope of the scores for each group, which is 1/T."""
-    slope, weight = np.ones(rows.n_rows), np.ones(rows.n_rows) if rows.weight is None else rows.weight
+    slope = np.ones(rows.n_rows)
     lines, deviations = {}, {}
     for column, values in columns.items():
         names, place = np.unique(values, return_inverse=True)
         order = np.argsort(place, kind="stable")
         starts = np.searchsorted(place[order], np.arange(len(names)))
-        losses = -weight * _label_log_p(rows, chain, slope)
+        losses = -rows.weights * _label_log_p(rows, chain, slope)
         found = fit_slopes(np.add.reduceat(losses[:, order], starts, axis=1))
         lines[column], deviations[column] = GroupLines(names, found.slope, found.intercept), found.deviation
         slope = slope * lines[column].of(values)[0]

@@ -6,13 +6,10 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from refocal._arrays import Vector
-from refocal._validation import check_option
-from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows
-
-WITHIN = ("shift", "constant")
+from refocal.calibrators._one_vs_rest import Curve, Pooled, Rows
 
 
-class IsotonicCalibration(OneVsRest):
+class IsotonicCalibration(Pooled):
     """Isotonic regression of each class against the rest, with probabilities that are never 0 or 1.
 
     Plain isotonic regression gives probability 0 below the first hit of a class, and so an infinite log-loss to the
@@ -41,23 +38,6 @@ class IsotonicCalibration(OneVsRest):
     >>> report["after"]["log_loss"] < report["before"]["log_loss"]
     True
     """
-
-    def __init__(
-        self,
-        *,
-        smoothing: float = 5.0,
-        within: str = "shift",
-        base: str = "temperature",
-        input: str = "logits",  # noqa: A002
-    ) -> None:
-        self.smoothing = smoothing
-        self.within = within
-        self.base = base
-        self.input = input
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        check_option(self.within, WITHIN, "within", type(self).__name__)
 
     def _fit_curve(self, rows: Rows) -> Curve:
         ties = rows.starts_of_ties()

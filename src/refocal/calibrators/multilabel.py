@@ -125,8 +125,8 @@ class MultiLabelCalibration(Calibrator):
         chain, report = shared.chain_, {**shared.fit_report_, "n_labels": shape[-1]}
         if self.per_label:
             log_p = to_numpy(chain.log_probabilities(rows.logits)).astype(np.float64)
-            weights = np.ones(len(target)) if weight is None else weight
-            lines = fit_lines(log_p[:, 1] - log_p[:, 0], target == 1, weights, _label_of_row(shape), shape[-1])
+            label = np.tile(np.arange(shape[-1]), len(target) // shape[-1])
+            lines = fit_lines(log_p[:, 1] - log_p[:, 0], target == 1, rows.weights, label, shape[-1])
             chain = Chain((*chain.steps, LabelLines(lines.slope, lines.intercept)))
             scores = to_numpy(chain.log_probabilities(rows.logits.reshape(-1, shape[-1], 2), row_axes=2)).reshape(-1, 2)
             (after,) = describe(Block(scores, target, weight), Predictors((Chain(),)), 1)
@@ -234,11 +234,6 @@ class MultiLabelCalibration(Calibrator):
             expected = f"two-dimensional, one row a sample and {columns}"
             raise ShapeError("X", function, expected=expected, got=f"shape {tuple(values.shape)}")
         return check_one_column(values, self.input, "X", function)
-
-
-def _label_of_row(shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """The label that each of the rows belongs to, all axes flattened."""
-    return np.broadcast_to(np.arange(shape[-1]), shape).reshape(-1)
 
 
 def _targets(

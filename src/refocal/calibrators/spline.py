@@ -66,7 +66,8 @@ class SplineCalibration(OneVsRest):
 
     def _fit_curve(self, rows: Rows) -> Curve:
         prior = Prior(self.smoothing, STIFFNESS * self.smoothing, self.smoothing)
-        return fit_spline(rows.score, rows.target, rows.weight, _knots(rows, int(self.n_knots)), prior).curve
+        knots = _knots(rows, int(self.n_knots))
+        return spline(knots, Splines(knots, rows.score).fit(rows.target, rows.weight, prior).theta)
 
 
 class Prior(NamedTuple):
@@ -76,19 +77,6 @@ class Prior(NamedTuple):
     bend: float
     offset: float
     least_slope: float = 0.0
-
-
-class Spline(NamedTuple):
-    """A quadratic spline from log-odds to log-odds: its slopes at the knots, and its value at the middle knot."""
-
-    knots: Vector
-    slopes: Vector
-    offset: float
-
-    @property
-    def curve(self) -> Curve:
-        """Its pieces."""
-        return spline(self.knots, self.slopes, self.offset)
 
 
 class Splines:
@@ -168,15 +156,7 @@ def _penalty(n_knots: int, prior: Prior) -> Vector:
 def _ramps(knots: bytes) -> NDArray[np.float64]:
     """The pieces (3, pieces, θ) of the splines that have one slope of 1 and the others of 0, and of a constant 1."""
     at = np.frombuffer(knots)
-    units = [spline(at, unit, 0.0)[1] for unit in np.eye(len(at))]
-    constant = spline(at, np.zeros(len(at)), 1.0)[1]
-    return np.stack([np.stack(each) for each in (*units, constant)], axis=-1)
-
-
-def fit_spline(score: Vector, target: Target, weight: Vector, knots: Vector, prior: Prior) -> Spline:
-    """The rising spline of least log-loss and prior."""
-    *slopes, offset = Splines(knots, score).fit(target, weight, prior).theta
-    return Spline(knots, np.array(slopes), float(offset))
+    return np.stack([np.stack(spline(at, unit)[1]) for unit in np.eye(len(at) + 1)], axis=-1)
 
 
 def _knots(rows: Rows, n_knots: int) -> Vector:
@@ -190,9 +170,9 @@ def _knots(rows: Rows, n_knots: int) -> Vector:
     return np.array([rows.score[0] - 1.0, rows.score[0] + 1.0])
 
 
-def spline(knots: Vector, slopes: Vector, offset: float) -> Curve:
-    """The pieces of the spline of these slopes at the knots, with the value `offset` at the middle knot."""
-    width = np.diff(knots)
+def spline(knots: Vector, theta: Vector) -> Curve:
+    """The pieces of the spline of these slopes at the knots, and at the end its value at the middle knot."""
+    slopes, offset, width = theta[:-1], theta[-1], np.diff(knots)
     height = np.append(0.0, np.cumsum(0.5 * width * (slopes[1:] + slopes[:-1])))
     height += offset - height[len(knots) // 2]
     bend = np.concatenate([[0.0], 0.5 * np.diff(slopes) / width, [0.0]])

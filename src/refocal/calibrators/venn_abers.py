@@ -112,10 +112,9 @@ class VennAbersCalibration(Calibrator):
             score, target = log_odds(np, rows.logits.astype(np.float64))[:, 1], rows.labels == 1
         else:
             score, target = top_odds(before, rows), rows.correct
-        weight = np.ones(rows.n_rows) if rows.weight is None else rows.weight
         possible = np.count_nonzero(rows.logits > -np.inf, axis=1) > 1  # other rows say nothing
         order = np.flatnonzero(possible)[np.argsort(score[possible], kind="stable")]
-        curve = self._curve(score[order], target[order], weight[order])
+        curve = self._curve(score[order], target[order], rows.weights[order])
         return Fitted(Chain((*before, OneVsRest(curve) if rows.n_classes == 2 else Confidence(curve))))
 
     def _curve(self, score: Vector, target: Flags, weight: Vector) -> VennAbers:

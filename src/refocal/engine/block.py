@@ -127,6 +127,11 @@ class Block(Dataset):
         """Mean distance from the top logit to the others; 0 if all are equal."""
         return self.total_gap / self.n_rows / (self.n_classes - 1)
 
+    @property
+    def weights(self) -> Vector:
+        """The weight of each row, 1 where none was given."""
+        return np.ones(self.n_rows) if self.weight is None else self.weight
+
     @cached_property
     def _inspected(self) -> tuple[Array, float]:
         correct, distances = zip(*self._over_parts(self.engine.inspect), strict=True)

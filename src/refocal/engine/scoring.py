@@ -79,7 +79,7 @@ def _tally_part(block: Block, predict: Predict, histograms: list[CalibrationHist
             p, happened = measured_on(found, correct, block)
             histograms[i].count_rows(np.clip(p, 0.0, 1.0), happened, block.weight)  # rounding may leave a little more
     terms = np.array(rows).transpose(1, 0, 2)
-    weight = np.ones(block.n_rows) if block.weight is None else block.weight
+    weight = block.weights
     return Tally(float(weight.sum()), terms @ weight, [])
 
 

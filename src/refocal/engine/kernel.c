@@ -47,6 +47,7 @@ typedef real V __attribute__((vector_size(sizeof(real) * LANES)));
 typedef whole I __attribute__((vector_size(sizeof(real) * LANES)));
 typedef double Sum __attribute__((vector_size(8 * LANES)));
 
+#define CHUNK 32
 #define FARTHEST ((real)1e8) /* log-odds of what is certain */
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
@@ -360,19 +361,30 @@ INLINE Below below_top(const Data *data, Rows rows, Top top, Label label, const 
     V second = other(scale, rows.below * slope - top.log_norm).log_not_q;
     Curve at_top = top_curve(top, gamma, rows.mean, rows.spread);
     V w = {0}, g = {0}, b = {0}, gg = {0}, gb = {0}, bb = {0};
-    for (int64_t j = 0; j < data->n_classes; j++) {
-        I possible = e[j] > 0.0;
-        V raw = keep(possible, d[j]);
-        Other o = other(e[j] * scale, raw * slope - top.log_norm);
-        V damp = 1.0 / (1.0 + gamma * o.h);
-        V p = keep(possible, exp_((raw - rows.below) * slope - gamma * (o.log_not_q - second)) * (damp_top * damp));
-        Curve c = minus(others_curve(o, damp, gamma, raw - mean, curvature), at_top);
-        w += p;
-        g += p * c.g;
-        b += p * c.b;
-        gg += p * (c.gg + c.g * c.g);
-        gb += p * (c.gb + c.g * c.b);
-        bb += p * (c.bb + c.b * c.b);
+    Other found[CHUNK];
+    V weight[CHUNK];
+    for (int64_t first = 0; first < data->n_classes; first += CHUNK) {
+        const int64_t here = data->n_classes - first < CHUNK ? data->n_classes - first : CHUNK;
+        for (int64_t k = 0; k < here; k++) {
+            V raw = keep(e[first + k] > 0.0, d[first + k]);
+            found[k] = other(e[first + k] * scale, raw * slope - top.log_norm);
+        }
+        for (int64_t k = 0; k < here; k++) {
+            I possible = e[first + k] > 0.0;
+            V lower = (keep(possible, d[first + k]) - rows.below) * slope - gamma * (found[k].log_not_q - second);
+            weight[k] = keep(possible, exp_(lower));
+        }
+        for (int64_t k = 0; k < here; k++) {
+            V raw = keep(e[first + k] > 0.0, d[first + k]);
+            V damp = 1.0 / (1.0 + gamma * found[k].h), p = weight[k] * (damp_top * damp);
+            Curve c = minus(others_curve(found[k], damp, gamma, raw - mean, curvature), at_top);
+            w += p;
+            g += p * c.g;
+            b += p * c.b;
+            gg += p * (c.gg + c.g * c.g);
+            gb += p * (c.gb + c.g * c.b);
+            bb += p * (c.bb + c.b * c.b);
+        }
     }
     V damp = 1.0 / (1.0 + gamma * label.o.h);
     Curve c = minus(others_curve(label.o, damp, gamma, label.raw - mean, curvature), at_top);

@@ -175,6 +175,48 @@ def test_any_layout_in_memory(view):
     assert_same_passes(x, y, None, 1.0, 1.0)
 
 
+def long_rows():
+    """Rows of 3,000 classes that a condensed form must get right, with labels and weights, at T around 1."""
+    rng = np.random.default_rng(3)
+    x = (2.5 * rng.normal(size=(60, 3000))).astype(np.float32)
+    x[10:20, :40] += 12.0  # many good classes
+    x[20:30] *= 0.01  # all classes alike
+    x[30:35, 5:] = -np.inf  # few that can occur
+    x[35:40, 100] = x[35:40].max(axis=1) + 60.0  # one that is certain
+    x[40:45, :2000] = 7.5  # ties, also at the top
+    x[45:50, 10:] -= 1e6  # masked by numbers
+    y = rng.integers(3000, size=60)
+    y[30:35], y[45:50] = 3, 3
+    y[50:] = x[50:].argmax(axis=1)
+    return x, y, rng.uniform(0.5, 2.0, size=60)
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 6.0])
+def test_condensed_rows_predict_what_all_classes_do(gamma, temperature):
+    x, y, weight = long_rows()
+    block, exact = Block(x, y, weight), Block(x.astype(np.float64), y, weight)
+    short = block.condensed(1.0)
+    assert short.n_rows == block.n_rows
+    assert short.n_classes < 300
+    possible = (np.sort(x, axis=1)[:, -2:-1] - x < 510.0).sum(axis=1)
+    np.testing.assert_allclose(short.counts.sum(axis=1), possible, rtol=1e-6)
+    assert np.array_equal(short.correct, block.correct)
+    found, expected = (each.predictions((gamma,), temperature, rough=True)[0] for each in (short, exact))
+    np.testing.assert_allclose(found.confidence, expected.confidence, atol=2e-5)
+    np.testing.assert_allclose(found.squares, expected.squares, atol=2e-5)
+    np.testing.assert_allclose(found.label_log_p, expected.label_log_p, rtol=1e-4, atol=1e-4)
+    for sums, at in (("temperature_sums", (1.0 / temperature,)), ("focal_sums", (gamma, temperature))):
+        (value, *slopes), (other_value, *others) = (getattr(each, sums)(*at, rough=True) for each in (short, exact))
+        assert value == pytest.approx(other_value, rel=1e-4)
+        np.testing.assert_allclose(slopes, others, atol=1e-3 * np.max(np.abs(others)))
+
+
+def test_rows_of_few_classes_stay_as_they_are():
+    block = Block(*random_rows(10, 50, dtype=np.float32))
+    assert block.condensed(1.0) is block
+
+
 def test_special_rows():
     inf = np.inf
     x = np.array(

@@ -198,7 +198,7 @@ INLINE void apply(const Data *data, const int64_t *steps, int64_t n_steps, const
     V *scratch = aligned_alloc(64, (2 * n * sizeof(V) + 63) / 64 * 64), *d = scratch, *e = scratch + n;
     *found = scratch == NULL ? NOT_NUMBERS : 0;
     for (int64_t i = 0; scratch != NULL && i < data->n_rows; i += LANES) {
-        gather(data, i, d);
+        gather(data, data->logits, i, d);
         *found |= look(d, n);
         run(d, e, n, steps, n_steps, numbers);
         store(e, n, (real *)out + i * out_stride, out_stride, data->n_rows - i < LANES ? data->n_rows - i : LANES);

@@ -56,6 +56,9 @@ class Block(Dataset):
     (1000, (1000,))
     """
 
+    counts: NDArray[np.float32] | None = None
+    """How many classes each entry stands for, in rows that are `condensed`."""
+
     def __init__(
         self, logits: Array, labels: Array, weight: Vector | None = None, groups: Groups | None = None
     ) -> None:
@@ -97,6 +100,25 @@ class Block(Dataset):
     def part(self, n_rows: int) -> Block:
         """About `n_rows` of the rows, evenly spread."""
         return self.take(slice(None, None, max(1, self.n_rows // n_rows)))
+
+    def condensed(self, unit: float) -> Block:
+        """Rows of some hundred entries instead of many classes; the block itself where it has few, or on a GPU."""
+        if self.engine is not c_engine or self.n_classes < c_engine.CONDENSE_FROM or not self._may_be(rough=True):
+            return self
+        self.passes += 1
+        parts = self._over_parts(c_engine.condense, unit)
+        width = max(part.shape[2] for part in parts)
+        gaps, counts = (
+            np.full((self.n_rows, width), -np.inf, dtype=np.float32),
+            np.zeros((self.n_rows, width), np.float32),
+        )
+        first = 0
+        for part in parts:
+            rows = slice(first, first := first + part.shape[1])
+            gaps[rows, : part.shape[2]], counts[rows, : part.shape[2]] = part
+        block = Block(gaps, np.where(self.correct, 0, 1), self.weight)
+        block.counts = counts
+        return block
 
     def sample_size(self, at_most: int) -> int:
         """The number of all rows; the size of a sample if there are more than `at_most`."""
@@ -221,9 +243,11 @@ class Block(Dataset):
 
         The parts and their order are the same whatever the number of threads, and so are sums over them.
         """
-        options = {"rough": True} if rough else {}
 
         def compute(rows: slice) -> T:
+            options: dict[str, Any] = {"rough": True} if rough else {}
+            if rough and self.counts is not None:
+                options["counts"] = self.counts[rows]
             weights = () if not weighted else (None if self._weight is None else self._weight[rows],)
             return function(self.logits[rows, :], self.labels[rows], *weights, *settings, **options)
 

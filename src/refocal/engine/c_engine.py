@@ -10,7 +10,7 @@ import functools
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,14 @@ THREADS_FROM = 1 << 19
 # Rows of half precision with so many classes, as a vocabulary has, are computed in single precision.
 WIDE = 1 << 12
 
-# The scratch memory of a pass, in bytes: for each class seven vectors of kernel.c, and space to align them.
-VECTOR, ALIGNMENT = 32, 64
-VECTORS = 7 * VECTOR
+# The scratch memory of a pass, in bytes: for each class four vectors of kernel.c, or seven for vector scaling, and
+# space to align them; and how much of it all threads may have together.
+VECTOR, ALIGNMENT, SCRATCH = 32, 64, 1 << 28
+VECTORS = 4 * VECTOR
+# How many classes each entry of a condensed row stands for.
+Counts: TypeAlias = NDArray[np.float32] | None
+# The entries that `condense` needs space for, as in kernel.c; the number of classes from which that pays.
+CONDENSED, CONDENSE_FROM = 2 + 2 * (12 << 5), 400
 
 
 class _Data(ctypes.Structure):
@@ -42,6 +47,7 @@ class _Data(ctypes.Structure):
         ("weights", ctypes.c_void_p),
         ("n_rows", ctypes.c_int64),
         ("n_classes", ctypes.c_int64),
+        ("counts", ctypes.c_void_p),
     )
 
 
@@ -60,6 +66,7 @@ def _library() -> ctypes.CDLL | None:
         "vector": (data, pointer, pointer, pointer),
         "apply": (data, pointer, ctypes.c_int64, pointer, pointer, ctypes.c_int64, pointer),
         "inspect": (data, pointer, pointer, pointer),
+        "condense": (data, number, *(pointer,) * 4),
         "spline": (*(pointer,) * 3, ctypes.c_int64, pointer, ctypes.c_int64, *(pointer,) * 3),
         "widen": (pointer, pointer, ctypes.c_int64),
     }
@@ -82,6 +89,7 @@ def usable(logits: Any) -> bool:
 def plan(logits: Any) -> Plan:
     """Parts computed by several threads and summed in double precision; float32 logits also have a rough mode."""
     threads, size = n_threads() if math.prod(logits.shape) >= THREADS_FROM else 1, logits.dtype.itemsize
+    threads = min(threads, max(1, SCRATCH // (VECTORS * logits.shape[-1])))
     is_rough = size <= 2 and logits.shape[-1] >= WIDE
     precision = np.finfo(np.float32 if is_rough else np.float64).eps
     return Plan(PART, threads, float(precision), has_rough=size <= 4, is_rough=is_rough)
@@ -118,6 +126,7 @@ def _run(
     settings: tuple[Any, ...],
     *outputs: Any,
     rough: bool = False,
+    counts: Counts = None,
 ) -> None:
     """One compiled pass over logits, labels and weights, converted to what kernel.c takes where needed."""
     x, y, weight = rows
@@ -130,25 +139,41 @@ def _run(
     weight = None if weight is None else np.ascontiguousarray(weight, dtype=np.float64)
     places = x.ctypes.data, y.ctypes.data, None if weight is None else weight.ctypes.data
     data = _Data(places[0], x.itemsize == 8, x.strides[0] // x.itemsize, *places[1:], *x.shape)
-    memory = np.empty(VECTORS * x.shape[1] + ALIGNMENT, dtype=np.uint8)
+    if counts is not None:
+        data.counts = counts.ctypes.data
+    size = (7 * VECTOR if name == "vector" else VECTORS) * x.shape[1]
+    memory = np.empty(size + ALIGNMENT, dtype=np.uint8)
     _pass(name, rough)(data, *settings, _aligned(memory), *outputs)
 
 
 def temperature(
-    x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, slope: float, *, rough: bool = False
+    x: NDArray[Any],
+    y: NDArray[np.int64],
+    weight: Vector | None,
+    slope: float,
+    *,
+    rough: bool = False,
+    counts: Counts = None,
 ) -> Vector:
-    """See `Engine.temperature`; `rough` computes in single precision."""
+    """See `Engine.temperature`; `rough` computes in single precision, `counts` are those of `condense`."""
     out = np.empty(3)
-    _run("temperature", (x, y, weight), (slope,), out.ctypes.data, rough=rough)
+    _run("temperature", (x, y, weight), (slope,), out.ctypes.data, rough=rough, counts=counts)
     return out
 
 
 def focal(
-    x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, gamma: float, slope: float, *, rough: bool = False
+    x: NDArray[Any],
+    y: NDArray[np.int64],
+    weight: Vector | None,
+    gamma: float,
+    slope: float,
+    *,
+    rough: bool = False,
+    counts: Counts = None,
 ) -> Vector:
     """See `Engine.focal`."""
     out = np.empty(6)
-    _run("focal", (x, y, weight), (gamma, slope), out.ctypes.data, rough=rough)
+    _run("focal", (x, y, weight), (gamma, slope), out.ctypes.data, rough=rough, counts=counts)
     return out
 
 
@@ -162,13 +187,29 @@ def split(
 
 
 def predict(
-    x: NDArray[Any], y: NDArray[np.int64], gammas: tuple[float, ...], slope: float, *, rough: bool = False
+    x: NDArray[Any],
+    y: NDArray[np.int64],
+    gammas: tuple[float, ...],
+    slope: float,
+    *,
+    rough: bool = False,
+    counts: Counts = None,
 ) -> Vector:
     """See `Engine.predict`."""
     some, out = np.array(gammas, dtype=np.float64), np.empty((3, len(gammas), x.shape[0]))
     places = [part.ctypes.data for part in out]
-    _run("predict", (x, y, None), (some.ctypes.data, len(some), slope), *places, x.shape[0], rough=rough)
+    _run("predict", (x, y, None), (some.ctypes.data, len(some), slope), *places, x.shape[0], rough=rough, counts=counts)
     return out
+
+
+def condense(x: NDArray[Any], y: NDArray[np.int64], unit: float) -> NDArray[np.float32]:
+    """Rows of some hundred entries, gaps to the top and counts of classes (2, rows, entries), that predict the same.
+
+    The top comes first, then the label or, if that is the top, nothing. Accurate for temperatures up to 6 units.
+    """
+    out, used = np.empty((2, x.shape[0], CONDENSED), dtype=np.float32), ctypes.c_int64()
+    _run("condense", (x, y, None), (unit,), out[0].ctypes.data, out[1].ctypes.data, ctypes.byref(used))
+    return out[:, :, : used.value]
 
 
 def vector(

@@ -117,6 +117,7 @@ typedef struct {
     const int64_t *labels;
     const double *weights; /* or NULL */
     int64_t n_rows, n_classes;
+    const void *counts; /* of classes that each entry stands for, stored as the logits are; or NULL */
 } Data;
 
 typedef struct {
@@ -127,6 +128,7 @@ typedef struct {
     V at_label;    /* d of the label, 0 if that is the top */
     I is_top;      /* where it is */
     V weight;      /* 0 in lanes behind the last row */
+    const V *counts; /* of classes that each entry stands for; NULL where that is one */
 } Rows;
 
 /* The logits of LANES rows, class by class, into d: squares of them are turned over in registers. */
@@ -189,7 +191,7 @@ INLINE void turn(const V *x, V *out) {
     do {                                                                                                               \
         const TYPE *x[LANES];                                                                                          \
         for (int r = 0; r < LANES; r++)                                                                                \
-            x[r] = (const TYPE *)data->logits + (first + r < data->n_rows ? first + r : data->n_rows - 1) * data->stride; \
+            x[r] = (const TYPE *)source + (first + r < data->n_rows ? first + r : data->n_rows - 1) * data->stride; \
         for (; j + LANES <= data->n_classes; j += LANES) {                                                             \
             V square[LANES];                                                                                           \
             for (int r = 0; r < LANES; r++) square[r] = LOAD(x[r] + j);                                                \
@@ -199,7 +201,7 @@ INLINE void turn(const V *x, V *out) {
             for (int r = 0; r < LANES; r++) d[j][r] = x[r][j];                                                         \
     } while (0)
 
-INLINE void gather(const Data *data, int64_t first, V *d) {
+INLINE void gather(const Data *data, const void *source, int64_t first, V *d) {
     int64_t j = 0;
 #ifdef SINGLE
     GATHER(float, load);
@@ -208,6 +210,9 @@ INLINE void gather(const Data *data, int64_t first, V *d) {
     else GATHER(float, floats);
 #endif
 }
+
+/* A number for each of the classes that an entry stands for, or for the one that it is. */
+INLINE V times(const V *counts, int64_t j, V value) { return counts == NULL ? value : counts[j] * value; }
 
 /* The first of the largest scores of each row, the largest of the others, and where the first is. */
 typedef struct { V top, second, at; } Ranked;
@@ -223,10 +228,14 @@ INLINE Ranked rank(const V *d, int64_t n) {
     return found;
 }
 
-/* The rows from `first` on: d_j = s_j - s_top and e_j of every class; both say "impossible" of the top itself. */
-INLINE Rows weigh(const Data *data, int64_t first, real slope, V *d, V *e) {
+/* The rows from `first` on: d_j = s_j - s_top and e_j of every class, one behind the other in scratch, whose fourth part
+ * holds the counts; d and e say "impossible" of the top itself.
+ */
+INLINE Rows weigh(const Data *data, int64_t first, real slope, V *scratch) {
     const int64_t n = data->n_classes;
-    gather(data, first, d);
+    V *d = scratch, *e = scratch + n, *counts = data->counts == NULL ? NULL : scratch + 3 * n;
+    gather(data, data->logits, first, d);
+    if (counts != NULL) gather(data, data->counts, first, counts);
     Ranked ranked = rank(d, n);
     V top = ranked.top, at = ranked.at, below = larger(ranked.second - top, same(IMPOSSIBLE));
     V sum = {0}, squares = {0}, d1 = {0}, d2 = {0};
@@ -235,14 +244,15 @@ INLINE Rows weigh(const Data *data, int64_t first, real slope, V *d, V *e) {
         V lower = raw - below, weight = keep(raw > (real)IMPOSSIBLE, exp_(lower * slope));
         d[j] = raw;
         e[j] = weight;
-        sum += weight;
-        squares += weight * weight;
+        V together = times(counts, j, weight);
+        sum += together;
+        squares += together * weight;
         lower = keep(weight > 0.0, lower);
-        d1 += weight * lower;
-        d2 += weight * lower * lower;
+        d1 += together * lower;
+        d2 += together * lower * lower;
     }
     V some = pick(sum > 0.0, sum, same(1.0)), mean = keep(sum > 0.0, below + d1 / some);
-    Rows rows = {below, sum, squares, mean, d2 / some - (d1 / some) * (d1 / some), {0}, {0}, {0}};
+    Rows rows = {below, sum, squares, mean, d2 / some - (d1 / some) * (d1 / some), {0}, {0}, {0}, counts};
     for (int r = 0; r < LANES && first + r < data->n_rows; r++) {
         int64_t y = data->labels[first + r];
         rows.is_top[r] = -(at[r] == (real)y);
@@ -265,10 +275,9 @@ INLINE Sum weighted(V weight, V value) { return wide(keep(weight > 0.0, weight *
 
 /* Log-loss at 1/T = slope: out = sums of the value and of its first and second derivative in slope. */
 INLINE void temperature(const Data *data, real slope, V *scratch, double *out) {
-    V *d = scratch, *e = scratch + data->n_classes;
     Sum value = {0}, first = {0}, second = {0};
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
-        Rows rows = weigh(data, i, slope, d, e);
+        Rows rows = weigh(data, i, slope, scratch);
         V rest = exp_(rows.below * slope) * rows.sum, top = 1.0 / (1.0 + rest), others = rest * top;
         V label = pick(rows.at_label <= (real)IMPOSSIBLE, same(-INFINITY), rows.at_label);
         value += weighted(rows.weight, log1p_(rest) - label * slope);
@@ -372,7 +381,7 @@ INLINE Below below_top(const Data *data, Rows rows, Top top, Label label, const 
         for (int64_t k = 0; k < here; k++) {
             I possible = e[first + k] > 0.0;
             V lower = (keep(possible, d[first + k]) - rows.below) * slope - gamma * (found[k].log_not_q - second);
-            weight[k] = keep(possible, exp_(lower));
+            weight[k] = times(rows.counts, first + k, keep(possible, exp_(lower)));
         }
         for (int64_t k = 0; k < here; k++) {
             V raw = keep(e[first + k] > 0.0, d[first + k]);
@@ -396,7 +405,7 @@ INLINE void focal(const Data *data, real gamma, real slope, V *scratch, double *
     V *d = scratch, *e = scratch + data->n_classes;
     Sum sums[6] = {{0}};
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
-        Rows rows = weigh(data, i, slope, d, e);
+        Rows rows = weigh(data, i, slope, scratch);
         Top top = top_of(rows, slope);
         Label label = label_of(rows, top, slope);
         Below below = below_top(data, rows, top, label, d, e, gamma, slope);
@@ -424,7 +433,7 @@ INLINE void put(double *out, V value, int64_t n) {
 INLINE void split(const Data *data, real gamma, real slope, V *scratch, double *out, int64_t out_stride) {
     V *d = scratch, *e = scratch + data->n_classes;
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
-        Rows rows = weigh(data, i, slope, d, e);
+        Rows rows = weigh(data, i, slope, scratch);
         Top top = top_of(rows, slope);
         Label label = label_of(rows, top, slope);
         Below below = below_top(data, rows, top, label, d, e, gamma, slope);
@@ -450,7 +459,7 @@ INLINE void predict(const Data *data, const double *gammas, int64_t n_gammas, re
     int is_focal = 0;
     for (int64_t k = 0; k < n_gammas; k++) is_focal |= gammas[k] != 0.0;
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
-        Rows rows = weigh(data, i, slope, gap, apart);
+        Rows rows = weigh(data, i, slope, scratch);
         Top top = top_of(rows, slope);
         V scale = scale_of(rows, top), second = exp_(rows.below * slope);
         for (int64_t j = 0; is_focal && j < n; j++) {
@@ -467,8 +476,9 @@ INLINE void predict(const Data *data, const double *gammas, int64_t n_gammas, re
             V w = {0}, ww = {0}, damp = 1.0 + gamma * top.h;
             for (int64_t j = 0; gamma != 0.0 && j < n; j++) {
                 V p = exp_(gap[j] - gamma * apart[j]) * (damp / (1.0 + gamma * h[j]));
-                w += p;
-                ww += p * p;
+                V together = times(rows.counts, j, p);
+                w += together;
+                ww += together * p;
             }
             if (gamma == 0.0) w = top.rest, ww = second * second * rows.squares;
             V found = focal_gap(rows, top, label, gamma, slope) - log1p_(w), norm = 1.0 / (1.0 + w);
@@ -492,7 +502,7 @@ INLINE void vector(const Data *data, const double *weights, V *scratch, double *
     Sum value = {0};
     memset(sums, 0, 5 * n * sizeof(V));
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
-        gather(data, i, x);
+        gather(data, data->logits, i, x);
         V top = same(-INFINITY), sum = {0}, at_label = {0}, weight = {0};
         for (int64_t j = 0; j < n; j++) {
             e[j] = x[j] * (real)weights[j] + (real)intercepts[j];
@@ -608,7 +618,7 @@ INLINE void spline(const double *scores, const double *targets, const double *we
 INLINE void inspect(const Data *data, V *scratch, uint8_t *correct, double *out) {
     Sum distance = {0};
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
-        gather(data, i, scratch);
+        gather(data, data->logits, i, scratch);
         Ranked ranked = rank(scratch, data->n_classes);
         V here = {0};
         for (int64_t j = 0; j < data->n_classes; j++)
@@ -619,6 +629,77 @@ INLINE void inspect(const Data *data, V *scratch, uint8_t *correct, double *out)
         }
     }
     *out = total(distance);
+}
+
+/* Long rows in short: the top, the label if that is another class, and for the rest, sorted into bins of their distance to
+ * the second, two points a bin, with counts, that have the number of its classes, their mean, variance and third moment. Bins
+ * are a 32nd of an octave wide, behind the first eighth of a unit: a sum of exp(-distance / T) over a bin is off by less
+ * than (width / T)^4 / 4320 of itself. Classes that are 512 units away are left out. gaps and counts are
+ * (n_rows, 2 + 2 N_BINS), and used is the number of entries of the longest row.
+ */
+#define BIN_BITS 18 /* of a float, behind those that number its bin */
+#define N_BINS (12 << 5)
+#define NEAREST 0.125f
+typedef double Moments __attribute__((vector_size(32)));
+
+INLINE int32_t bits_of(float x) {
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+INLINE double centre_of(int32_t bin) {
+    int32_t bits = bits_of(NEAREST) + (bin << BIN_BITS) + (1 << (BIN_BITS - 1));
+    float centre;
+    memcpy(&centre, &bits, sizeof centre);
+    return centre;
+}
+
+INLINE void condense(const Data *data, double unit, Moments *bins, float *gaps, float *counts, int64_t *used) {
+    const int64_t n = data->n_classes, width = 2 + 2 * N_BINS;
+    const double scale = 1.0 / unit;
+    double *x = (double *)(bins + N_BINS);
+    *used = 2;
+    for (int64_t i = 0; i < data->n_rows; i++, gaps += width, counts += width) {
+        int64_t at = 0, label = data->labels[i], k = 2;
+        double top = -INFINITY, second = -INFINITY;
+        for (int64_t j = 0; j < n; j++)
+            x[j] = data->is_double ? ((const double *)data->logits)[i * data->stride + j]
+                                   : ((const float *)data->logits)[i * data->stride + j];
+        for (int64_t j = 0; j < n; j++)
+            if (x[j] > top) second = top, top = x[j], at = j;
+            else if (x[j] > second) second = x[j];
+        memset(bins, 0, N_BINS * sizeof *bins);
+        for (int64_t j = 0; j < n; j++) {
+            double distance = (second - x[j]) * scale + NEAREST;
+            if (j == at || j == label || !(distance < 511.0)) continue;
+            int32_t bin = (bits_of(distance) - bits_of(NEAREST)) >> BIN_BITS;
+            double u = distance - centre_of(bin);
+            bins[bin] += (Moments){1.0, u, u * u, u * u * u};
+        }
+        gaps[0] = 0.0f, counts[0] = 1.0f;
+        gaps[1] = label == at ? -INFINITY : x[label] - top, counts[1] = label != at;
+        for (int32_t bin = 0; bin < N_BINS; bin++) {
+            const double m = bins[bin][0], centre = centre_of(bin);
+            if (m == 0.0) continue;
+            double mean = bins[bin][1], shift = 0.0, apart = 0.0;
+            if (m > 1.0) {
+                const double part = 1.0 / m;
+                mean *= part;
+                const double variance = bins[bin][2] * part - mean * mean;
+                const double skew = bins[bin][3] * part - mean * (3.0 * variance + mean * mean);
+                if (variance > 1e-12 * centre * centre) shift = 0.5 * skew / variance, apart = sqrt(shift * shift + variance);
+            }
+            const double lean = apart > 0.0 ? shift / apart : 1.0; /* all of them in one point where they are alike */
+            for (int side = 1; side >= (apart > 0.0 ? -1 : 1); side -= 2, k++) {
+                const double place = centre + mean + shift - side * apart - NEAREST;
+                gaps[k] = second - top - (place > 0.0 ? unit * place : 0.0);
+                counts[k] = 0.5 * m * (1.0 + side * lean);
+            }
+        }
+        *used = k > *used ? k : *used;
+        for (; k < width; k++) gaps[k] = -INFINITY, counts[k] = 0.0f;
+    }
 }
 
 /* Half precision → single, exactly: the exponent is moved by a product, which also makes subnormal numbers normal. */
@@ -667,6 +748,8 @@ PASS(apply,
      (data, steps, n_steps, numbers, out, out_stride, found))
 #ifndef SINGLE
 PASS(inspect, (const Data *data, void *scratch, uint8_t *correct, double *out), (data, scratch, correct, out))
+PASS(condense, (const Data *data, double unit, void *scratch, float *gaps, float *counts, int64_t *used),
+     (data, unit, scratch, gaps, counts, used))
 PASS(spline,
      (const double *scores, const double *targets, const double *weights, int64_t n_rows, const double *curve,
       int64_t n_knots, void *scratch, double *pull, double *out),

@@ -86,11 +86,12 @@ class _Scan:
     def _at_nodes(self, progress: Callable[[float], None] | None) -> tuple[Vector, Vector, Vector, Vector]:
         """Log-loss, mean probability and mean error at the nodes for each γ, and the probabilities themselves."""
         block, shape = self.block, (len(self.gammas), len(self.nodes))
+        rows = block if self._on_nodes else block.condensed(float(self.temperatures.max()) / 6.0)
         tables = np.empty((*shape, block.n_rows))
         losses, means, errors = np.zeros((3, *shape))
         some = tuple(float(gamma) for gamma in self.gammas)
         for k, node in enumerate(self.nodes):
-            for i, found in enumerate(block.predictions(some, math.exp(node), rough=not self._on_nodes)):
+            for i, found in enumerate(rows.predictions(some, math.exp(node), rough=not self._on_nodes)):
                 tables[i, k], _ = measured_on(found, block.correct, block)
                 losses[i, k], means[i, k] = -block.average(found.label_log_p), block.average(tables[i, k])
                 if self.objective.of_rows is not None:

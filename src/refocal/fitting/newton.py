@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,12 @@ CLEARLY = 4.0
 FLAT = 1e-12
 # The longest trusted step in log(1+γ) or log T.
 LONGEST = 1.0
-# The rounding of a rough pass.
+# The parts of a step that are tried until one decreases the log-loss.
+SHORTER = (1.0, 0.25, 0.05, 0.01, 1e-3)
+# The third derivative of the log-loss in log T is at most so many times the second, with room to spare.
+CUBIC = 2.0
+# The rounding of a mean over the rows, in machine epsilons; the epsilon of a rough pass.
+ROUNDING = 20.0
 ROUGH_PRECISION = float(np.finfo(np.float32).eps)
 
 Pair = tuple[float, float]
@@ -162,26 +168,41 @@ def newton(dataset: Dataset, *, fixed_gamma: float | None = None, fixed_temperat
     """
     if fixed_gamma == 0.0 and fixed_temperature is None:
         return newton_temperature(dataset)
-    if fixed_temperature is None:
-        base = newton_temperature(dataset)
-        centre, without = base.temperature, base.value
+    free, scale = (fixed_gamma is None, fixed_temperature is None), _scale(dataset)
+    if scale is None:  # neither γ nor T matters
+        centre = fixed_temperature or 1.0
+        value = dataset.temperature_curvature(1.0 / centre)[0]
+        return _solution(dataset, fixed_gamma or 0.0, centre, value, "flat")
+    if fixed_temperature is not None:
+        centre = fixed_temperature
+    elif dataset.n_rows < 2 * PART:
+        centre = newton_temperature(dataset).temperature
     else:
-        centre, without = fixed_temperature, dataset.temperature_curvature(1.0 / fixed_temperature)[0]
-    free = (fixed_gamma is None, fixed_temperature is None)
-    scale = _scale(dataset)
-    if scale is None:  # no γ matters either
-        return _solution(dataset, fixed_gamma or 0.0, centre, without, "flat")
-
-    def near(gamma: float) -> tuple[float, float]:
-        return gamma, centre * (closest_slope(gamma) if free[1] and gamma else 1.0)  # undo the map
-
+        centre = 1.0 / _first_slope(dataset, scale)
     if fixed_gamma is not None:
-        found = _descend(dataset, near(fixed_gamma), free, scale)
-    else:
-        found = _descend(dataset, _valley(dataset, near, free, scale), free, scale)
-        if not found.value <= without:
-            found = _descend(dataset, near(0.0), free, scale)
-    return _solution(dataset, found.gamma, found.temperature, found.value, found.status)
+        return _descend(dataset, _undone(fixed_gamma, centre, free), free, scale)
+    found = _descend(dataset, _valley(dataset, centre, free, scale), free, scale)
+    if not _is_below(dataset, found.value, centre, free):
+        start = newton_temperature(dataset).temperature if free[1] else centre
+        found = _descend(dataset, (0.0, start), free, scale)
+    return replace(found, passes=dataset.passes)
+
+
+def _is_below(dataset: Dataset, value: float, centre: float, free: Free) -> bool:
+    """Whether a log-loss is at most that of γ = 0 and the best T; exactly, if a rough pass leaves doubt."""
+    if not free[1]:
+        return value <= dataset.temperature_curvature(1.0 / centre)[0]
+    there, first, second = dataset.temperature_curvature(1.0 / centre, rough=True)
+    step = abs(first / second) * centre if second > 0.0 else math.inf
+    # What Newton's step would gain, to the third order in the step, and the rounding.
+    gain = 0.5 * abs(first) * step / centre * (1.0 + CUBIC * step)
+    clear = gain + ROUNDING * max(ROUGH_PRECISION, dataset.precision) * max(1.0, there)
+    return (step < 0.1 and value <= there - clear) or value <= newton_temperature(dataset).value
+
+
+def _undone(gamma: float, centre: float, free: Free) -> Pair:
+    """The γ, and the T with which its map stays close to temperature scaling by `centre`."""
+    return gamma, centre * (closest_slope(gamma) if free[1] and gamma else 1.0)
 
 
 def closest_slope(gamma: float) -> float:
@@ -198,17 +219,17 @@ def optimum_near(dataset: Dataset, start: Pair, free: Free) -> Pair:
     return found.gamma, found.temperature
 
 
-def _valley(dataset: Dataset, near: Callable[[float], Pair], free: Free, scale: Scale) -> Pair:
+def _valley(dataset: Dataset, centre: float, free: Free, scale: Scale) -> Pair:
     """Close to the bottom of the deepest valley that several starts lead to.
 
     The starts are followed on a few rows, the valleys they end in on a share of the rows, and those that may still be
     the deepest on all rows.
     """
-    points = [near(gamma) for gamma in STARTS]
-    for rows in (dataset.part(PART), _share(dataset)):
+    points = [_undone(gamma, centre, free) for gamma in STARTS]
+    for rows in (dataset.part(PART).condensed(centre), _share(dataset).condensed(centre)):
         ends = _ends(rows, points, free, scale, LOOK)
         points = [(end.gamma, end.temperature) for end in ends if not _clearly_worse(rows, end, ends[0])]
-    (best, *_) = _ends(dataset, points, free, scale, ROUGH)
+    (best, *_) = _ends(dataset.condensed(centre), points, free, scale, ROUGH)
     return best.gamma, best.temperature
 
 
@@ -244,6 +265,17 @@ def _share(dataset: Dataset) -> Block:
     return dataset.part(max(PART, int(SHARE * dataset.n_rows)))
 
 
+class _State(NamedTuple):
+    """A point in (log(1+γ), log T), its log-loss, and the step that Newton's method would take from it."""
+
+    point: Pair
+    value: float
+    step: Pair
+    gain: float
+    """Twice the decrease that a quadratic model predicts for the step."""
+    at_bound: bool
+
+
 def _descend(
     dataset: Dataset, start: Pair, free: Free, scale: Scale, care: Care = CLOSE, ends: Sequence[Solution] = ()
 ) -> Solution:
@@ -258,81 +290,49 @@ def _descend(
         (math.log(scale.lowest), math.log(scale.highest)),
     )
     bounds = [within if moves else (at, at) for within, moves, at in zip(ranges, free, first, strict=True)]
-    descent = _Descent(dataset, free, bounds, care, ends)
-    state = descent.init(_inside(first, bounds))
+    state = _evaluated(dataset, _moved(first, (0.0, 0.0), bounds), free, bounds, care)
     status: Status = "not converged"
     for _ in range(MAX_STEPS):
-        if descent.leads_elsewhere(state):
+        (x, y), value = state.point, state.value
+        if _joins((math.expm1(x), math.exp(y)), ends) or (
+            ends and care is ROUGH and value - 2.0 * state.gain > ends[0].value
+        ):
             break
-        new = descent.step(state)
-        if new is None or new.is_last:
-            status = "at a bound" if state.at_bound else "converged"
-            state = new or state
+        done: Status = "at a bound" if state.at_bound else "converged"
+        if max(map(abs, state.step)) <= care.step:  # the last step needs no further pass
+            point = _moved(state.point, state.step, bounds)
+            state, status = state._replace(point=point, value=value - 0.5 * state.gain), done
             break
-        state = new
+        # A gain below the rounding error is invisible in the value; the gradient still points downhill.
+        rounding = ROUNDING * max(dataset.precision, ROUGH_PRECISION if care.rough else 0.0)
+        highest = value if state.gain > rounding * max(1.0, value) else value + rounding
+        for share in SHORTER:
+            step = share * state.step[0], share * state.step[1]
+            new = _evaluated(dataset, _moved(state.point, step, bounds), free, bounds, care)
+            if new.value < highest:
+                state = new
+                break
+        else:
+            status = done
+            break
     return _solution(dataset, math.expm1(state.point[0]), math.exp(state.point[1]), state.value, status)
 
 
-class _State(NamedTuple):
-    """A point in (log(1+γ), log T), its log-loss, and the step that Newton's method would take from it."""
-
-    point: Pair
-    value: float
-    step: Pair = (0.0, 0.0)
-    gain: float = 0.0
-    """Twice the decrease that a quadratic model predicts for the step."""
-    at_bound: bool = False
-    is_last: bool = False
-
-
-class _Descent(NamedTuple):
-    """Newton's method with damping: `init` evaluates a point, `step` moves on, or returns None if nothing decreases."""
-
-    dataset: Dataset
-    free: Free
-    bounds: list[Pair]
-    care: Care
-    ends: Sequence[Solution]
-
-    def init(self, point: Pair) -> _State:
-        """A pass over the rows: the log-loss at a point and the step from there."""
-        value, gradient, hessian = _in_logs(self.dataset, point, self.care.rough)
-        stuck = [
-            moves and ((at <= low and slope > 0.0) or (at >= high and slope < 0.0))
-            for moves, at, (low, high), slope in zip(self.free, point, self.bounds, gradient, strict=True)
-        ]
-        step = _newton_step(gradient, hessian, (self.free[0] and not stuck[0], self.free[1] and not stuck[1]))
-        return _State(point, value, step, -gradient[0] * step[0] - gradient[1] * step[1], any(stuck))
-
-    def step(self, state: _State) -> _State | None:
-        """The next state: after a small enough step the last one; otherwise the longest damped step that decreases."""
-        if max(map(abs, state.step)) <= self.care.step:
-            return _State(self._part(state, 1.0), state.value - 0.5 * state.gain, is_last=True)
-        # A gain below the rounding error is invisible in the value; the gradient still points downhill.
-        rounding = 20.0 * max(self.dataset.precision, ROUGH_PRECISION if self.care.rough else 0.0)
-        seen = state.gain > rounding * max(1.0, state.value)
-        highest = state.value if seen else state.value + rounding
-        for share in (1.0, 0.25, 0.05, 0.01, 1e-3):
-            new = self.init(self._part(state, share))
-            if new.value < highest:
-                return new
-        return None
-
-    def leads_elsewhere(self, state: _State) -> bool:
-        """Whether the state is close to another start's end, or cannot become as low as the best of them."""
-        if not self.ends:
-            return False
-        joins = _joins((math.expm1(state.point[0]), math.exp(state.point[1])), self.ends)
-        return joins or (self.care is ROUGH and state.value - 2.0 * state.gain > self.ends[0].value)
-
-    def _part(self, state: _State, share: float) -> Pair:
-        (x, y), (dx, dy) = state.point, state.step
-        return _inside((x + share * dx, y + share * dy), self.bounds)
+def _evaluated(dataset: Dataset, point: Pair, free: Free, bounds: list[Pair], care: Care) -> _State:
+    """A pass over the rows: the log-loss at a point and the step from there."""
+    value, gradient, hessian = _in_logs(dataset, point, care.rough)
+    stuck = [
+        moves and ((at <= low and slope > 0.0) or (at >= high and slope < 0.0))
+        for moves, at, (low, high), slope in zip(free, point, bounds, gradient, strict=True)
+    ]
+    step = _newton_step(gradient, hessian, (free[0] and not stuck[0], free[1] and not stuck[1]))
+    return _State(point, value, step, -gradient[0] * step[0] - gradient[1] * step[1], any(stuck))
 
 
-def _inside(point: Pair, bounds: list[Pair]) -> Pair:
-    (x, y), ((x0, x1), (y0, y1)) = point, bounds
-    return min(max(x, x0), x1), min(max(y, y0), y1)
+def _moved(point: Pair, step: Pair, bounds: list[Pair]) -> Pair:
+    """A point after a step, or where that leaves the bounds."""
+    (x, y), (dx, dy), ((x0, x1), (y0, y1)) = point, step, bounds
+    return min(max(x + dx, x0), x1), min(max(y + dy, y0), y1)
 
 
 def _newton_step(gradient: Pair, hessian: Triple, moving: Free) -> Pair:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from helpers import PATIENCE
 
 hypothesis.settings.register_profile("steady", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.load_profile("steady")
+gc.disable()  # until the tests are collected: a million objects are made, and stay
 
 
 def pytest_configure(config):
@@ -55,6 +57,12 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("slow") and "jax" in _ids(item) and "library" not in item.fixturenames:
             item.add_marker(pytest.mark.long)
+
+
+def pytest_collection_finish():
+    """What is loaded by now stays: the garbage collector need not go through it again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 def _ids(item):

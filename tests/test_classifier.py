@@ -48,7 +48,7 @@ BY_DEFAULT = {
 @pytest.mark.parametrize(
     "model",
     [
-        CalibratedClassifier(LogisticRegression(), cv=3),
+        CalibratedClassifier(LogisticRegression(), cv=2),
         pytest.param(CalibratedClassifier(LogisticRegression(), "fts", cv=3), marks=pytest.mark.long),
         pytest.param(
             CalibratedClassifier(LogisticRegression(), TemperatureScaling(), cv=3, ensemble=False),

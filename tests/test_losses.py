@@ -162,7 +162,7 @@ def minimiser(p, loss):
 
     def risk(z):
         logits = torch.tensor(np.append(z, 0.0), requires_grad=True)
-        value = sum(p[i] * loss(logits[None], torch.tensor([i])).sum() for i in range(len(p)))
+        value = torch.asarray(p) @ loss(logits.expand(len(p), -1), torch.arange(len(p)))
         value.backward()
         return value.item(), logits.grad.numpy()[:-1]
 

@@ -43,9 +43,8 @@ def sources(tmp_path_factory):
 
 def build(sources, place, **environment):
     """The wheel of `sources`, unpacked beside it."""
-    made = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
-    quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", **os.environ, **environment}
-    subprocess.run([*made, "--wheel-dir", str(place), str(sources)], check=True, env=quiet)  # noqa: S603
+    made = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(place)]
+    subprocess.run(made, check=True, cwd=sources, env={**os.environ, **environment})  # noqa: S603
     (wheel,) = place.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(place / "installed")

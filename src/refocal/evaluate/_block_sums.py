@@ -32,7 +32,6 @@ from refocal.evaluate.evaluation import ClassRow, DecisionTable
 from refocal.maps.chain import Chain
 from refocal.metrics._histogram_cells import Cells
 from refocal.metrics._inputs import Rows
-from refocal.metrics._resampling import base_weight
 from refocal.metrics.histogram import CalibrationHistogram
 from refocal.metrics.record import BlockSums, Metric
 from refocal.metrics.smooth import residuals_on_grid
@@ -255,7 +254,7 @@ def _count(total: PredictorSums, rows: Rows) -> None:
     total.residuals += residuals_on_grid(*measured, rows.weight)
     for histogram, event in zip(total.classes, rows.events(range(len(total.classes))), strict=True):
         histogram.count_rows(*event, rows.weight)
-    total.decided += decision_sums(rows, base_weight(rows))
+    total.decided += decision_sums(rows, rows.weights)
 
 
 def _add_terms(total: Sums, terms: Vector, weight: Vector | None) -> None:

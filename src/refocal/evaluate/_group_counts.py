@@ -12,10 +12,9 @@ from refocal._arrays import Indices, Vector
 from refocal._groups import MOST_GROUPS, Groups
 from refocal.errors import ParameterError
 from refocal.evaluate._groups import Group
-from refocal.metrics._bins import Bins
+from refocal.metrics._bins import Bins, terms
 from refocal.metrics._histogram_cells import Cells
 from refocal.metrics._inputs import Rows
-from refocal.metrics._resampling import base_weight
 
 # 64 cells for every factor of two in p: as fine as thousands of groups allow.
 CELLS = Cells(6)
@@ -56,12 +55,11 @@ class GroupCounts:
     def of(cls, rows: Rows, names: list[tuple[str, str]], numbers: list[Indices]) -> GroupCounts:
         """The sums of some rows, by the numbers of their groups."""
         p, happened = rows.confidence()
-        weight, cell = base_weight(rows), CELLS.index(p)
-        terms = (weight, weight * p, weight * happened, weight * weight)
         if not numbers:
             return NO_GROUPS
-        keys = np.concatenate([number * CELLS.size + cell for number in numbers])
-        return cls(names, *_added(keys, np.ones(len(keys)), np.tile(np.stack(terms), len(numbers))))
+        keys = np.concatenate([number * CELLS.size + CELLS.index(p) for number in numbers])
+        sums = np.stack(terms(p, happened, rows.weights))
+        return cls(names, *_added(keys, np.ones(len(keys)), np.tile(sums, len(numbers))))
 
     def merge(self, other: GroupCounts) -> GroupCounts:
         """Both together."""

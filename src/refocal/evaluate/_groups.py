@@ -13,9 +13,9 @@ from refocal._groups import Groups
 from refocal.evaluate._look import N_BINS
 from refocal.evaluate.evaluation import GroupRow, Reliability
 from refocal.metrics import Interval
-from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, quantile_starts
+from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, quantile_starts, terms
 from refocal.metrics._inputs import Rows
-from refocal.metrics._resampling import base_weight, chunks
+from refocal.metrics._resampling import chunks
 from refocal.metrics.reliability import curve_of
 from refocal.metrics.shift import interval_of_shift
 
@@ -123,8 +123,8 @@ def _surely_off(difference: Interval) -> float:
 def groups_of(rows: Rows, groups: Groups, seed: int) -> list[Group]:
     """Every group of every column that has weight."""
     p, happened = rows.confidence()
-    weight, order, found = base_weight(rows), np.argsort(p, kind="stable"), []
-    columns = (weight, weight * p, weight * happened, weight * weight)
+    weight, order, found = rows.weights, np.argsort(p, kind="stable"), []
+    columns = terms(p, happened, weight)
     for column, names in groups.items():
         values, place = np.unique(names[order], return_inverse=True)
         by_group = np.split(order[np.argsort(place, kind="stable")], np.cumsum(np.bincount(place))[:-1])

@@ -37,7 +37,7 @@ from refocal.io.multilabel import LABEL
 from refocal.maps.chain import Chain, in_row_blocks
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows
-from refocal.metrics._resampling import base_weight, forget_resamples
+from refocal.metrics._resampling import forget_resamples
 from refocal.metrics.bootstrap import Measured, summarise
 from refocal.metrics.reliability import band_of, curve_of
 
@@ -86,7 +86,7 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
         measured.append(Measured(metric, of, value))
     summaries = summarise(measured, n_resamples, seed)
     confidence, correct = rows.confidence()
-    weight = base_weight(rows)
+    weight = rows.weights
     return Look(
         summaries={each.record.name: summary for each, summary in zip(measured, summaries, strict=True)},
         values={m.name: float(m.measure(logs if m.takes_logs else rows)) for m in reported("value", test.n_classes)},

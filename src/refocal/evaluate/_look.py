@@ -18,7 +18,6 @@ from refocal.errors import InputWarning, ShapeError, warn
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Histogram, Reliability
 from refocal.metrics import METRICS, ReliabilityCurve
 from refocal.metrics._inputs import Rows
-from refocal.metrics._resampling import base_weight
 from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
 
@@ -63,7 +62,7 @@ def reported(how: Literal["with interval", "value"], n_classes: int) -> list[Met
 def count_classes(rows: Rows) -> Vector:
     """For each class the rows that have it and those predicted as it, and the latter's weight, hits and confidence."""
     top, correct, predicted = rows.top()
-    weight, n = base_weight(rows), rows.n_classes
+    weight, n = rows.weights, rows.n_classes
     sums = [np.bincount(predicted, each, n) for each in (np.ones(len(top)), weight, weight * correct, weight * top)]
     return np.stack([np.bincount(rows.labels, minlength=n), *sums])
 

@@ -8,8 +8,10 @@ ones (any dtype), `weight` float64 or None. Code that measures the same rows tho
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +54,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Bins:
-    """Sums over the bins of positive weight: rows, weight, weight × confidence, weight × correct."""
+    """Sums over the bins of positive weight: rows, weight, weight × confidence, weight × correct, weight²."""
 
     count: Indices
     weight: Vector
@@ -64,6 +66,21 @@ class Bins:
     def gap(self) -> Vector:
         """Weight × (confidence - correct), summed over each bin."""
         return self.confidence - self.correct
+
+    def each(self, change: Callable[[Any], Any]) -> Bins:
+        """The same change of all columns."""
+        columns = (self.count, self.weight, self.confidence, self.correct, self.squared_weight)
+        return Bins(*map(change, columns))
+
+    def with_weight(self) -> Bins:
+        """Without the bins of weight 0."""
+        kept = self.weight > 0
+        return self if kept.all() else self.each(lambda column: column[kept])
+
+
+def terms(confidence: Vector, correct: Any, weight: Vector) -> tuple[Vector, Vector, Vector, Vector]:
+    """What bins are the sums of, besides the number of rows."""
+    return weight, weight * confidence, weight * correct, weight * weight
 
 
 def rank(confidence: Vector, correct: Vector | Flags, weight: Vector | None = None) -> Ranked:
@@ -121,10 +138,8 @@ def sum_bins(ranked: Ranked, starts: Indices) -> Bins:
         weight = count.astype(np.float64)
         confidence = np.add.reduceat(ranked.confidence, starts)
         return Bins(count, weight, confidence, np.add.reduceat(ranked.correct, starts), weight)
-    w = ranked.weight
-    sums = [np.add.reduceat(x, starts) for x in (w, w * ranked.confidence, w * ranked.correct, w * w)]
-    kept = sums[0] > 0
-    return Bins(count[kept], *(x[kept] for x in sums))
+    of_rows = terms(ranked.confidence, ranked.correct, ranked.weight)
+    return Bins(count, *(np.add.reduceat(each, starts) for each in of_rows)).with_weight()
 
 
 def quantile_bins(confidence: Array, correct: Array, weight: Vector | None, resolutions: tuple[int, ...]) -> list[Bins]:
@@ -156,23 +171,20 @@ def _in_cells(
         hits = np.bincount(cell[np.flatnonzero(correct)], minlength=_N_CELLS)
         sums = [count, np.bincount(cell, confidence, _N_CELLS), hits, count]
     else:
-        terms = (weight, weight * confidence, weight * correct, weight * weight)
-        sums = [np.bincount(cell, each, _N_CELLS) for each in terms]
+        sums = [np.bincount(cell, each, _N_CELLS) for each in terms(confidence, correct, weight)]
     shares = np.cumsum(sums[0]) / np.sum(sums[0])
     is_held = np.zeros(_N_CELLS, dtype=np.bool_)
     for n_bins in resolutions:
         is_held[np.searchsorted(shares, _targets(n_bins))] = True
     near = np.flatnonzero(is_held[cell])
     ranked = rank(confidence[near], correct[near], None if weight is None else weight[near])
-    w = np.ones(ranked.size) if ranked.weight is None else ranked.weight
+    rows = terms(ranked.confidence, ranked.correct, np.ones(ranked.size) if ranked.weight is None else ranked.weight)
     closed = np.flatnonzero((count > 0) & ~is_held)
     keys = ordered_key(ranked.confidence)
     at = np.searchsorted(closed, keys >> _CELL_SHIFT)
-    rows = (w, w * ranked.confidence, w * ranked.correct, w * w)
-    columns = [
-        np.insert(of_cells[closed].astype(np.float64), at, of_rows)
-        for of_cells, of_rows in zip(sums, rows, strict=True)
-    ]
+    columns = (
+        np.insert(whole[closed].astype(np.float64), at, single) for whole, single in zip(sums, rows, strict=True)
+    )
     cells = Bins(np.insert(count[closed], at, 1), *columns)
     # Keys as floats stand for the confidences: both have the same order.
     lowest = np.insert(closed << _CELL_SHIFT, at, keys).view(np.float64)
@@ -182,9 +194,7 @@ def _in_cells(
 def join_cells(cells: Bins, starts: Indices) -> Bins:
     """Cells put together into bins; those without weight are left out."""
     starts = np.unique(starts[starts < len(cells.weight)])
-    columns = (cells.count, cells.weight, cells.confidence, cells.correct, cells.squared_weight)
-    count, *sums = (np.add.reduceat(column, starts) for column in columns)
-    return Bins(count[sums[0] > 0], *(each[sums[0] > 0] for each in sums))
+    return cells.each(lambda column: np.add.reduceat(column, starts)).with_weight()
 
 
 def _quantile_bins_there(
@@ -209,8 +219,7 @@ def _quantile_bins_there(
     at_edges = to_numpy(up_to[:, xp.concat(edges)])
     parts = np.split(at_edges, np.cumsum([len(each) for each in edges])[:-1], axis=1)
     found = (np.diff(part, axis=1) for part in parts)
-    kept = (sums[:, sums[1] > 0] for sums in found)
-    return [Bins(count.astype(np.int64), *sums) for count, *sums in kept]
+    return [Bins(count.astype(np.int64), *sums).with_weight() for count, *sums in found]
 
 
 def uniform_index(confidence: Vector, n_bins: int) -> Indices:
@@ -237,8 +246,7 @@ def uniform_bins(confidence: Vector, correct: Vector | Flags, weight: Vector | N
         if weight is None:
             sums[1] += np.bincount(index, c, n_bins)
         else:
-            w = weight[block]
-            for row, values in enumerate((w, w * c, w * y, w * w)):
+            for row, values in enumerate(terms(c, y, weight[block])):
                 sums[row] += np.bincount(index, values, n_bins)
         index <<= 1
         index |= y
@@ -247,8 +255,7 @@ def uniform_bins(confidence: Vector, correct: Vector | Flags, weight: Vector | N
     if weight is None:
         sums[0] = sums[3] = count
         sums[2] = outcomes[1::2]
-    kept = sums[0] > 0
-    return Bins(count[kept], *(x[kept] for x in sums))
+    return Bins(count, *sums).with_weight()
 
 
 def make_bins(
@@ -275,8 +282,7 @@ def bins_of(rows: Rows, *, n_bins: int, strategy: str = "quantile", kind: str = 
         weight = None if rows.weight is None else rows.weight[of_label]
         if weight is None or weight.sum() > 0:
             parts.append(make_bins(confidence[of_label], correct[of_label], weight, n_bins=n_bins, strategy=strategy))
-    fields = ("count", "weight", "confidence", "correct", "squared_weight")
-    return Bins(*(np.concatenate([getattr(part, field) for part in parts]) for field in fields))
+    return Bins(*(np.concatenate(column) for column in zip(*(astuple(part) for part in parts), strict=True)))
 
 
 def norm_of_gaps(bins: Bins, norm: str) -> float:

@@ -75,6 +75,11 @@ class Rows:
         """Number of classes; 2 where only the probability of class 1 was given."""
         return 2 if self.binary else int(self.probabilities.shape[1])
 
+    @property
+    def weights(self) -> Vector:
+        """The weight of each row; 1 where none was given."""
+        return np.ones(len(self.labels)) if self.weight is None else self.weight
+
     def take(self, indices: Indices) -> Rows:
         """Some of the rows, possibly repeated."""
         weight = None if self.weight is None else self.weight[indices]
@@ -176,7 +181,7 @@ def read_log_probabilities(
     values = rows.probabilities
     highest = float(values.max())
     if not highest <= tolerance:
-        got = _describe(highest)
+        got = "NaN" if np.isnan(highest) else f"a value of {highest:.6g}"
         if highest <= 1.0 + tolerance and values.min() >= 0.0:
             remedy = "pass those of predict_log_proba, or np.log(probabilities)"
             got = f"values from {values.min():.3g} to {highest:.3g}, as probabilities are: {remedy}"
@@ -258,7 +263,3 @@ def _unit(values: Array) -> Vector:
     if vector.min() < 0.0 or vector.max() > 1.0:
         return np.clip(vector, 0.0, 1.0)
     return vector
-
-
-def _describe(value: float) -> str:
-    return "NaN" if np.isnan(value) else f"a value of {value:.6g}"

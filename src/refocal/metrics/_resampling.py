@@ -76,8 +76,3 @@ def resample_rows(rows: Rows, measure: Callable[..., float], **options: Any) -> 
         return np.array([measure(rows.take(indices), **options) for indices in drawn])
 
     return evaluate
-
-
-def base_weight(rows: Rows) -> Vector:
-    """The weight of each row; 1 where none was given."""
-    return np.ones(rows.labels.shape[0]) if rows.weight is None else rows.weight

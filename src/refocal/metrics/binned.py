@@ -187,18 +187,16 @@ def debiased_model(bins: Bins) -> ErrorModel:
         noise = np.divide(outcome * (1.0 - outcome), rest, out=np.zeros_like(gap), where=rest > 0.0)
         return np.asarray(np.sqrt(np.maximum((np.square(gap) - noise) @ share, 0.0)))
 
-    return ErrorModel(bins, statistic, lambda gap: math.sqrt(float(np.square(gap) @ share)), debiased_norm(bins, "l2"))
+    observed = float(statistic(bins.gap / bins.weight))
+    return ErrorModel(bins, statistic, lambda gap: math.sqrt(float(np.square(gap) @ share)), observed)
 
 
 def debiased_norm(bins: Bins, norm: str) -> float:
     """The norm of the gaps without the bias due to label noise."""
-    share, outcome, gap = bins.weight / bins.weight.sum(), bins.correct / bins.weight, bins.gap / bins.weight
-    size = np.square(bins.weight) / bins.squared_weight
-    noise = outcome * (1.0 - outcome)
     if norm == "l2":
-        variance = np.divide(noise, size - 1.0, out=np.zeros_like(noise), where=size > 1.0)
-        return math.sqrt(max(0.0, float(share @ (np.square(gap) - variance))))
-    spread = np.sqrt(noise / size)
+        return debiased_model(bins).observed
+    share, outcome, gap = bins.weight / bins.weight.sum(), bins.correct / bins.weight, bins.gap / bins.weight
+    spread = np.sqrt(outcome * (1.0 - outcome) * bins.squared_weight) / bins.weight
     expected = np.array([_folded_normal_mean(abs(g), s) for g, s in zip(gap, spread, strict=True)])
     return max(0.0, float(share @ (2.0 * np.abs(gap) - expected)))
 

@@ -13,7 +13,6 @@ from refocal._validation import IgnoreIndex, check_integer, check_option
 from refocal.metrics._bins import STRATEGIES, Bins, make_bins, norm_of_gaps
 from refocal.metrics._inputs import GPU_BLOCK, Rows, mean, read_log_probabilities, read_probabilities
 from refocal.metrics._isotonic import isotonic_fit
-from refocal.metrics._resampling import base_weight
 from refocal.metrics.record import Metric, mean_metric
 
 __all__ = [
@@ -197,7 +196,7 @@ def spiegelhalter_test(
 
 def _spiegelhalter(rows: Rows) -> SpiegelhalterResult:
     excess, variance = spiegelhalter_terms(rows)
-    weight = base_weight(rows)
+    weight = rows.weights
     return spiegelhalter_result(float(weight @ excess), float(np.square(weight) @ variance))
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from refocal._arrays import Vector
 from refocal._validation import IgnoreIndex
 from refocal.metrics._inputs import Rows, check_level, read_probabilities
-from refocal.metrics._resampling import base_weight
 from refocal.metrics.intervals import Interval
 
 __all__ = ["mean_bias_interval"]
@@ -43,7 +42,7 @@ def mean_bias_interval(
 def shift_interval(rows: Rows, level: float) -> Interval:
     """`mean_bias_interval` of checked rows."""
     p, happened = rows.confidence()
-    weight = base_weight(rows)
+    weight = rows.weights
     weight = weight / weight.sum()
     return interval_of_shift(p, weight, np.square(weight), float(weight @ happened), level)
 

@@ -12,7 +12,6 @@ from refocal._arrays import Indices, Vector
 from refocal._validation import IgnoreIndex, check_integer
 from refocal.metrics._bins import Bins, bins_of, quantile_starts, rank
 from refocal.metrics._inputs import Rows, check_level, read_probabilities
-from refocal.metrics._resampling import base_weight
 from refocal.metrics.binned import debiased_model
 from refocal.metrics.intervals import Interval, PairedDifference, normal_difference
 from refocal.metrics.inversion import InvertedError
@@ -144,7 +143,7 @@ def standard_error(first: GapSquares, second: GapSquares | None = None) -> float
 def gap_squares(rows: Rows, n_bins: int = 15, function: str = "squared_ece") -> GapSquares:
     """What the squared error of checked rows is made of."""
     check_integer(n_bins, "n_bins", function)
-    (confidence, correct), weight = rows.confidence(), base_weight(rows)
+    (confidence, correct), weight = rows.confidence(), rows.weights
     ranked = rank(confidence, correct, rows.weight)
     starts = quantile_starts(ranked, n_bins)
     edges = np.unique(ranked.confidence[starts[starts < ranked.size]])

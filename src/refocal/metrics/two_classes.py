@@ -17,7 +17,6 @@ from refocal._arrays import Indices, Vector, without_warnings
 from refocal._validation import IgnoreIndex
 from refocal.errors import LabelError, ShapeError
 from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities
-from refocal.metrics._resampling import base_weight
 from refocal.metrics.histogram import ScoreCells
 from refocal.metrics.intervals import Interval, PairedDifference, normal_difference, normal_interval
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric, mean_metric
@@ -189,7 +188,7 @@ def _scores(rows: Rows) -> ScoreCells:
     p, happened = rows.event(1)
     values = np.unique(p)
     place: Callable[[Vector], Indices] = partial(np.searchsorted, values)  # type: ignore[assignment]
-    at, weight, n = place(p), base_weight(rows), len(values)
+    at, weight, n = place(p), rows.weights, len(values)
     ones, zeros = (np.bincount(at, weight * each, n).astype(np.float64) for each in (happened, ~happened))
     return ScoreCells(ones, zeros, np.zeros(n, dtype=np.bool_), place)
 
@@ -259,7 +258,7 @@ def _record(
     """A metric whose interval comes from the influences of the rows, in memory and in blocks."""
 
     def summary(rows: Rows) -> InfluenceSummary:
-        found, weight = of_rows(rows), base_weight(rows)
+        found, weight = of_rows(rows), rows.weights
         return InfluenceSummary(found.value, found.influence(rows) * weight / weight.sum(), limits)
 
     def streamed(sums: BlockSums) -> StreamedMetric | None:

@@ -151,8 +151,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """A calibrator is fitted once it has a chain."""
         return hasattr(self, "chain_")
 
-    def dataset(self, X: Array, y: Array = None, sample_weight: Array = None) -> Dataset:
+    def dataset(self, X: Array, y: Array = None, sample_weight: Array = None, *, is_checked: bool = False) -> Dataset:
         """Checked data: several calibrators fitted on one Dataset share their passes over the rows.
+
+        Logits that were checked before, such as those of `Predictions`, are taken as they are with `is_checked`.
 
         >>> import numpy as np
         >>> from refocal import FocalTemperatureScaling, TemperatureScaling
@@ -172,7 +174,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             from refocal.io.opening import rows_of
 
             return rows_of(X, y, sample_weight, input=self.input)
-        logits = for_fitting(self._logits(X, function))
+        logits = for_fitting(X if is_checked else self._logits(X, function))
         labels, classes = encode(y, logits, function, column_names(X))
         weight = None if sample_weight is None else check_weight(sample_weight, tuple(labels.shape), function)
         logits = namespace(logits).reshape(logits, (-1, logits.shape[-1]))

@@ -120,7 +120,8 @@ Fit = Callable[[str, Callable[[float], None]], Calibrator]
 def _fitting(validation: Predictions) -> Fit:
     """Fits on one Dataset: the methods share their passes over the rows."""
     values, labels, weight = wide(validation.values), validation.labels, validation.weight
-    dataset = TemperatureScaling(input=validation.input).dataset(values, labels, weight)
+    is_checked = validation.input == "logits"
+    dataset = TemperatureScaling(input=validation.input).dataset(values, labels, weight, is_checked=is_checked)
 
     def fit(name: str, tell: Callable[[float], None]) -> Calibrator:
         calibrator = make(name, input=validation.input)

@@ -192,7 +192,7 @@ def fitted():
 
 def test_a_group_that_differs_has_a_line_of_its_own(fitted):
     p, labels, region = draw(6000, seed=1)
-    common = fitted.predict_proba(p)[:, 1]
+    common = fitted.predict_proba(p, groups={})[:, 1]
     own = fitted.predict_proba(p, groups={"region": region})[:, 1]
     south = region == "south"
     assert abs(own[south].mean() - labels[south].mean()) < 0.02 < common[south].mean() - labels[south].mean()
@@ -206,7 +206,9 @@ def test_a_group_that_differs_has_a_line_of_its_own(fitted):
 def test_unknown_groups_get_the_common_calibrator(fitted):
     p, labels, _ = draw(6000)
     common = LogisticCalibration(input="probabilities").fit(p, labels).predict_proba(p[:4])
-    for groups in (None, ["west"] * 4, {"age": ["30"] * 4}):
+    with pytest.warns(InputWarning, match=r"GroupCalibration.predict_log_proba: no groups were given"):
+        assert np.allclose(fitted.predict_proba(p[:4]), common, rtol=1e-12)
+    for groups in ({}, ["west"] * 4, {"age": ["30"] * 4}):
         assert np.allclose(fitted.predict_proba(p[:4], groups=groups), common, rtol=1e-12)
     mixed = fitted.predict_proba(p[:2], groups=["south", "west"])
     assert np.allclose(mixed[1], common[1], rtol=1e-12)

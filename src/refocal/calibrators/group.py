@@ -18,7 +18,7 @@ from refocal.calibrators._plain import field
 from refocal.calibrators._shrunken import NODES, fit_lines, fit_slopes
 from refocal.engine import Block, Dataset, Predictions
 from refocal.engine.scoring import describe
-from refocal.errors import FormatError, ParameterError, UnsupportedError
+from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn
 from refocal.maps import log_softmax
 from refocal.maps.chain import Chain
 
@@ -132,17 +132,22 @@ class GroupCalibration(Calibrator):
         return self.fit(X, y, sample_weight, groups=groups)
 
     def predict_log_proba(self, X: Array, *, groups: Any = None, class_axis: int = -1) -> Array:
-        """Log-probabilities of rows of these groups; without any, those of the common calibrator."""
+        """Log-probabilities of rows of these groups; `groups={}` asks for those of the common calibrator."""
         check_is_fitted(self)
         name = f"{type(self).__name__}.predict_log_proba"
         common = self.log_proba_of(self._logits(X, name))
-        columns = {} if groups is None else as_groups(groups, int(common.shape[0]), name)
+        if groups is None:
+            text = (
+                "no groups were given: these are the probabilities of the calibrator of all rows (groups={} asks so)."
+            )
+            warn(InputWarning(text, function=name))
+        columns = as_groups(groups, int(common.shape[0]), name)
         return with_lines(common, self.lines_, columns)
 
     def predict_proba(
         self, X: Array, *, groups: Any = None, class_axis: int = -1, out: NDArray[Any] | None = None
     ) -> Array:
-        """Probabilities of rows of these groups; without any, those of the common calibrator."""
+        """Probabilities of rows of these groups; `groups={}` asks for those of the common calibrator."""
         if out is not None:
             check_out(out, X, f"{type(self).__name__}.predict_proba")
         log_p = self.predict_log_proba(X, groups=groups)

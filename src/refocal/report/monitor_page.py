@@ -11,7 +11,7 @@ from refocal._svg import FIRST, SECOND, Plot
 from refocal.errors import DataError
 from refocal.evaluate.phrases import interval_percent, percent
 from refocal.monitor import CalibrationMonitor, WindowSummary
-from refocal.report.section import Figure, Section, asset, figures, fill, inline, table, unbroken
+from refocal.report.section import Figure, Section, figures, page, table, wide_figure
 
 SIZE, MARGINS = (440.0, 260.0), (60.0, 12.0, 16.0, 44.0)
 # An e-value beyond this is shown as this.
@@ -45,24 +45,14 @@ def render_monitor(monitor: CalibrationMonitor, *, title: str = "predictions") -
         raise DataError("monitor", "render_monitor", expected="one with labelled rows", got="a monitor without any")
     about = [f"{sum(each.n for each in history):,} labelled rows", f"{history[0].first} to {history[-1].last}"]
     periods = periods_table(history[::-1])
-    page = fill(
-        "page.html",
-        title=title,
-        about=about + ([f"{monitor.n_waiting:,} rows wait for labels"] if monitor.n_waiting else []),
-        verdict=unbroken(monitor.advice().reason),
-        numbers=[],
-        checks=[],
-        notes="",
-        sections=[
-            _rates(history, monitor),
-            _evidence(monitor),
-            _losses(history),
-            Section("periods", "Every period", (), table(list(periods[0]), [list(row.values()) for row in periods])),
-        ],
-        style=asset("style.css"),
-        script="",
-    )
-    return page + "\n"
+    waiting = [f"{monitor.n_waiting:,} rows wait for labels"] if monitor.n_waiting else []
+    sections = [
+        _rates(history, monitor),
+        _evidence(monitor),
+        _losses(history),
+        Section("periods", "Every period", (), table(list(periods[0]), [list(row.values()) for row in periods])),
+    ]
+    return page(title, about + waiting, monitor.advice().reason, sections)
 
 
 def _rates(history: list[WindowSummary], monitor: CalibrationMonitor) -> Section:
@@ -78,7 +68,8 @@ def _rates(history: list[WindowSummary], monitor: CalibrationMonitor) -> Section
         plot.dot(i, each.rate.value, SECOND, f"{tip}, {each.n:,} rows")
     fact = f"The line is the {what} of each period, the points the {outcome} with its interval. They should agree."
     said = f"{what} and {outcome} of {len(history)} periods; the table below has the numbers."
-    return _section("rates", f"Does the {what} match the {outcome}?", fact, plot.svg("rates", said))
+    svg = plot.svg("rates", said)
+    return Section("rates", f"Does the {what} match the {outcome}?", (fact,), wide_figure("rates", svg))
 
 
 def _evidence(monitor: CalibrationMonitor) -> Section:
@@ -91,21 +82,21 @@ def _evidence(monitor: CalibrationMonitor) -> Section:
     _line(plot, shown)
     for i, (period, value) in enumerate(found):
         plot.dot(i, shown[i], FIRST, f"{period}: e-value {value:.3g}")
-    facts = (
+    fact = (
         "The e-value measures the evidence against calibration. The probability that a calibrated model ever reaches "
         f"the dashed line, an e-value of {alarm:g}, is at most {100 * monitor.alpha:g} %, however often one looks."
     )
     where = f"the alarm was raised in {monitor.alarm}" if monitor.alarm else "there was no alarm"
     said = f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}."
-    return _section("evidence", "Has the calibration changed?", facts, plot.svg("evidence", said))
+    svg = plot.svg("evidence", said)
+    return Section("evidence", "Has the calibration changed?", (fact,), wide_figure("evidence", svg))
 
 
 def _losses(history: list[WindowSummary]) -> Section:
-    by_chance = [each.ece_by_chance for each in history]
     drawn = []
     for key, heading, values, chance in (
         ("log-loss", "Log-loss", [each.log_loss for each in history], []),
-        ("ece", "ECE", [each.ece for each in history], by_chance),
+        ("ece", "ECE", [each.ece for each in history], [each.ece_by_chance for each in history]),
     ):
         plot = _axes(history, [*values, *chance], heading, size=(400.0, 260.0))
         _line(plot, values)
@@ -156,10 +147,6 @@ def _line(plot: Plot, values: Sequence[float], color: str = FIRST, dash: str = "
         plot.line([-0.4, 0.4], [*values, *values], color, 1.8, dash)
     elif values:
         plot.line(range(len(values)), values, color, 1.8, dash)
-
-
-def _section(key: str, title: str, fact: str, svg: str) -> Section:
-    return Section(key, title, (fact,), inline(f'<figure class="wide" id="fig-{key}">{svg}</figure>'))
 
 
 def _name(each: WindowSummary) -> str:

@@ -16,7 +16,7 @@ from refocal.evaluate.two_classes import mean_probability, positive_name
 from refocal.metrics import METRICS
 from refocal.report import several
 from refocal.report.notes import notes_html
-from refocal.report.section import asset, fill, inline, unbroken
+from refocal.report.section import asset, inline, page
 from refocal.report.sections import SECTIONS
 
 
@@ -86,20 +86,17 @@ def render(
         for each in found
         for check in check_requirements(each, require)
     ]
-    page = fill(
-        "page.html",
-        title=title or ", ".join(dict.fromkeys(each.title for each in found)),
-        about=about,
-        verdict=unbroken(verdict(one) if one else several.verdict_of(found)),
+    return page(
+        title or ", ".join(dict.fromkeys(each.title for each in found)),
+        about,
+        verdict(one) if one else several.verdict_of(found),
+        sections,
         numbers=_numbers(one) if one else [],
         calibrated=one is not None and one.chosen != NONE,
         checks=checks,
         notes=notes_html(notes) if notes else "",
-        sections=sections,
-        style=asset("style.css"),
         script=inline(f"{tips_script()}\n{asset('page.js')}"),
     )
-    return page + "\n"
 
 
 def _numbers(evaluation: Evaluation) -> list[tuple[str, str, str]]:

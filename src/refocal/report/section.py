@@ -64,6 +64,18 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *shown: Figure) -
     return fill("several.html", heads=heads, rows=rows, figures=shown)
 
 
+def wide_figure(key: str, svg: str) -> Markup:
+    """One chart of the width of the page."""
+    return inline(f'<figure id="fig-{key}" class="wide">{svg}</figure>')
+
+
+def page(title: str, about: Sequence[str], verdict: str, sections: Sequence[Section], **more: Any) -> str:
+    """A page as text; `more` are the `numbers`, `checks`, `notes` and the `script` of one that has them."""
+    rest = {"numbers": (), "checks": (), "notes": "", "script": ""} | more
+    parts = {"title": title, "about": about, "verdict": unbroken(verdict), "sections": sections}
+    return fill("page.html", style=asset("style.css"), **parts, **rest) + "\n"
+
+
 def unbroken(text: str) -> str:
     """No line ends between a number and its percent sign."""
     return text.replace(" %", "\u00a0%")

@@ -6,7 +6,7 @@ from refocal.calibrators.registry import NONE
 from refocal.evaluate import Evaluation
 from refocal.evaluate.summary import recommendation
 from refocal.report import charts
-from refocal.report.section import Figure, Section, figures, inline
+from refocal.report.section import Figure, Section, figures, wide_figure
 from refocal.report.sentences import about_predictions, about_surface, facts_of
 from refocal.report.terms import sides, terms_of
 
@@ -50,5 +50,5 @@ def surface(evaluation: Evaluation) -> Section | None:
     """How γ and T were chosen, where a search looked at both."""
     if evaluation.surface is None:
         return None
-    html = inline(f'<figure id="fig-surface" class="wide">{charts.surface(evaluation.surface)}</figure>')
+    html = wide_figure("surface", charts.surface(evaluation.surface))
     return Section("surface", "How γ and T were chosen", (about_surface(evaluation),), html)

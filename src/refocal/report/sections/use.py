@@ -47,47 +47,34 @@ class Snippet(NamedTuple):
     code: str
 
 
-class Download(NamedTuple):
-    """A file inside the page."""
-
-    name: str
-    address: str
-
-
 def use(evaluation: Evaluation) -> Section:
     """How to use it, and what to download."""
-    method = evaluation.after
-    facts = [about_map(facts_of(evaluation))]
-    files = downloads(evaluation)
-    if method.calibrator is not None and len(files) == 1:
+    facts, files = [about_map(facts_of(evaluation))], downloads(evaluation)
+    if evaluation.after.calibrator is not None and len(files) == 1:
         facts.append("It is too large for this page; refocal fit writes it.")
-    html = fill("use.html", snippets=snippets(method), downloads=files)
+    html = fill("use.html", snippets=snippets(evaluation.after), downloads=files)
     return Section("use", "Use it", tuple(facts), html)
 
 
-def downloads(evaluation: Evaluation) -> list[Download]:
-    """The metrics of every method as CSV, and the calibrator where it is small enough; packed where it is not small."""
-    made = [Download("metrics.csv", _address("text/csv", metrics_csv(evaluation).encode()))]
-    content = _calibrator_json(evaluation.after)
-    if content is None or len(content) > LARGEST_DOWNLOAD:
-        return made
-    if len(content) < LONGEST_SNIPPET:
-        return [Download("calibrator.json", _address("application/json", content.encode())), *made]
-    packed = gzip.compress(content.encode(), mtime=0)
-    return [Download("calibrator.json.gz", _address("application/gzip", packed)), *made]
-
-
-def metrics_csv(evaluation: Evaluation) -> str:
-    """One line for each method and measure."""
-    file = io.StringIO()
-    table = csv.writer(file, lineterminator="\n")
+def downloads(evaluation: Evaluation) -> dict[str, str]:
+    """Files inside the page by their names: the calibrator where it is small enough, packed where it is not small, and
+    the metrics of every method as CSV.
+    """
+    files = {}
+    calibrator = (_calibrator_json(evaluation.after) or "").encode()
+    if 0 < len(calibrator) < LONGEST_SNIPPET:
+        files["calibrator.json"] = ("application/json", calibrator)
+    elif LONGEST_SNIPPET <= len(calibrator) <= LARGEST_DOWNLOAD:
+        files["calibrator.json.gz"] = ("application/gzip", gzip.compress(calibrator, mtime=0))
+    metrics = io.StringIO()
+    table = csv.writer(metrics, lineterminator="\n")
     table.writerow(["method", "measure", "value", "low", "high"])
     for method in ranked(evaluation):
-        table.writerows(
-            [method.name, name, found.value, found.low, found.high] for name, found in method.measures.items()
-        )
+        measured = method.measures.items()
+        table.writerows([method.name, name, found.value, found.low, found.high] for name, found in measured)
         table.writerows([method.name, name, value, "", ""] for name, value in method.values.items())
-    return file.getvalue()
+    files["metrics.csv"] = ("text/csv", metrics.getvalue().encode())
+    return {name: f"data:{kind};base64,{base64.b64encode(content).decode()}" for name, (kind, content) in files.items()}
 
 
 def _calibrator_json(method: Measured) -> str | None:
@@ -97,10 +84,6 @@ def _calibrator_json(method: Measured) -> str | None:
     data = {name: value for name, value in method.calibrator.items() if name != "fitted"}
     text = json.dumps(data, indent=2)
     return text if len(text) < LONGEST_SNIPPET else json.dumps(data)
-
-
-def _address(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def snippets(method: Measured) -> list[Snippet]:

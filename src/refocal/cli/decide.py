@@ -42,8 +42,7 @@ def decide(
     from refocal.decide import abstention_interval, best_actions, evaluate_decisions, optimal_threshold
     from refocal.io.writers import write_table
 
-    if output is not None:
-        options.check_output(output, (".csv",))
+    options.check_output(output, (".csv",))
     table = _table(costs, false_positive, false_negative)
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     rows, known = options.read_with_or_without_labels(file, options.with_groups_of(scores.arguments(), fitted))

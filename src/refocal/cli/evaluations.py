@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,22 +12,28 @@ from refocal.cli import large, options, sharing
 from refocal.cli.options import ONLY_HTML, BlockOptions, RowOptions, Source
 from refocal.cli.printing import left_out, out, print_json, print_table, progress, say
 from refocal.cli.run import UsageError
-from refocal.cli.sharing import REQUIREMENT_FAILED, SharingOptions
+from refocal.cli.sharing import REQUIREMENT_FAILED, ResultOptions, SharingOptions
 
 if TYPE_CHECKING:
     from refocal.evaluate import Evaluation
 
 DEMO_METHODS = ("auto", "ts", "focal", "fts", "fts-nll")
 
-Methods = Annotated[
-    list[str] | None,
-    Option("--method", "--methods", "-m", help=f"Several with commas, by default the usual ones, 'all' for "
-                 f"every one: {options.METHOD_NAMES}.", autocompletion=options.complete_method),
-]  # fmt: skip
-Report = Annotated[Path | None, Option(help="Write the HTML report here as well.")]
-EvaluationFile = Annotated[Path | None, Option("-o", "--output", help="Write the evaluation here, as JSON.")]
 Resamples = Annotated[int, Option(min=1, help="Resamples of the bootstrap.")]
 Seed = Annotated[int, Option(min=0, help="Seed of the bootstrap and of splits.")]
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Which methods are compared, and how."""
+
+    methods: Annotated[
+        list[str] | None,
+        Option("--method", "--methods", "-m", help=f"Several with commas, by default the usual ones, 'all' for every "
+               f"one: {options.METHOD_NAMES}.", autocompletion=options.complete_method),
+    ] = None  # fmt: skip
+    resamples: Resamples = 500
+    seed: Seed = 0
 
 
 def demo(
@@ -43,11 +50,10 @@ def demo(
     from refocal.io import SAMPLES, load_sample
 
     options.check_output(output, ONLY_HTML)
-    parts = load_sample(sample)
+    parts, title = load_sample(sample), SAMPLES[sample]
     with progress("reading", quiet=json) as update:
-        title = SAMPLES[sample]
         found = compare(*parts, DEMO_METHODS, title=title, n_resamples=resamples, seed=seed, progress=update)
-    sharing.finish(found, None, output, json, SharingOptions())
+    sharing.finish(found, ResultOptions(report=output), json)
 
 
 def evaluate(
@@ -56,9 +62,7 @@ def evaluate(
         list[Path] | None, Argument(help="Written by refocal fit; without any, the model alone.")
     ] = None,
     *,
-    output: EvaluationFile = None,
-    report: Report = None,
-    shared: SharingOptions,
+    shared: ResultOptions,
     rows: RowOptions,
     resamples: Annotated[
         int | None, Option(min=1, help="Resamples of the bootstrap, by default 500; in memory only.")
@@ -71,8 +75,12 @@ def evaluate(
     from refocal.calibrators._labels import named_classes
     from refocal.evaluate import evaluate as measure
 
-    sharing.check_outputs(output, report, shared)
-    fitted = _loaded(calibrators or [])
+    shared.check(shared.output, shared.report)
+    fitted: dict[str, Any] = {}
+    for file in calibrators or []:
+        if file.stem in fitted or file.stem == "none":
+            raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
+        fitted[file.stem] = options.load_calibrator(file)
     reading = options.with_groups_of(rows.arguments(), *fitted.values())
     asked: dict[str, Any] = {
         "chosen": next(iter(fitted)) if len(fitted) == 1 else None,
@@ -92,17 +100,7 @@ def evaluate(
                 # In the order of the columns that the first was fitted on; a calibrator of another order is refused.
                 read = read.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
             found = measure(read, fitted, progress=update, **asked)
-    sharing.finish(found, output, report, json, shared, *lines)
-
-
-def _loaded(files: list[Path]) -> dict[str, Any]:
-    """Calibrators by the names of their files."""
-    fitted: dict[str, Any] = {}
-    for file in files:
-        if file.stem in fitted or file.stem == "none":
-            raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
-        fitted[file.stem] = options.load_calibrator(file)
-    return fitted
+    sharing.finish(found, shared, json, *lines)
 
 
 def compare(
@@ -111,26 +109,22 @@ def compare(
     ],
     test: Annotated[Path | None, Argument(help="Without it, half of the rows are held out for testing.")] = None,
     *,
-    methods: Methods = None,
-    output: EvaluationFile = None,
-    report: Report = None,
-    shared: SharingOptions,
+    how: CompareOptions,
+    shared: ResultOptions,
     rows: RowOptions,
-    resamples: Resamples = 500,
-    seed: Seed = 0,
     json: options.Json = False,
 ) -> None:
     """Fit every method on VALIDATION, rank them on TEST, and say which to use."""
     from refocal.calibrators.registry import GROUPED
 
-    sharing.check_outputs(output, report, shared)
+    shared.check(shared.output, shared.report)
     reading = rows.arguments()
-    found = _compared(validation, test, methods, shared.title, resamples, seed, json, reading)
+    found = _compared(validation, test, how, shared.title, json, reading)
     if found.chosen not in GROUPED:
         reading.pop("groups", None)
     more = options.as_given(**reading)
     next_ = f"Next: refocal fit {validation} --method {found.chosen}{more} -o calibrator.json"
-    sharing.finish(found, output, report, json, shared, *([] if found.chosen == "none" else [next_]))
+    sharing.finish(found, shared, json, *([] if found.chosen == "none" else [next_]))
 
 
 def report(
@@ -141,16 +135,14 @@ def report(
     *,
     output: Annotated[Path, Option("-o", "--output", help="Where to write it.")] = Path("report.html"),
     shared: SharingOptions,
-    methods: Methods = None,
+    how: CompareOptions,
     rows: RowOptions,
-    resamples: Resamples = 500,
-    seed: Seed = 0,
     json: options.Json = False,
 ) -> None:
     """Write the HTML report of an evaluation, or compare two files and report the result."""
     from refocal.evaluate import load_evaluation
 
-    sharing.check_outputs(None, output, shared)
+    shared.check(None, output)
     are_evaluations = [source.suffix.lower() == ".json" for source in sources]
     if all(are_evaluations):
         found = [load_evaluation(source) for source in sources]
@@ -158,7 +150,7 @@ def report(
         raise UsageError("report takes either evaluations (.json) or one or two files of rows, not both.")
     else:
         test = sources[1] if len(sources) == 2 else None
-        found = [_compared(sources[0], test, methods, shared.title, resamples, seed, json, rows.arguments())]
+        found = [_compared(sources[0], test, how, shared.title, json, rows.arguments())]
     sharing.draw(found, output, shared, json)
     if json:
         print_json({"output": str(output)})
@@ -205,14 +197,7 @@ def diff(
 
 
 def _compared(
-    validation: Path,
-    test: Path | None,
-    methods: list[str] | None,
-    title: str | None,
-    resamples: int,
-    seed: int,
-    quiet: bool,
-    reading: dict[str, Any],
+    validation: Path, test: Path | None, how: CompareOptions, title: str | None, quiet: bool, reading: dict[str, Any]
 ) -> Evaluation:
     from refocal.calibrators.registry import chosen_methods
     from refocal.evaluate import compare as fit_and_measure
@@ -220,22 +205,19 @@ def _compared(
     from refocal.io import split
 
     choose: Any = label_methods if "multi_label" in reading else chosen_methods
-    names = None if methods is None else choose([name for text in methods for name in text.split(",")])
-    for place in (validation, test):
-        if place is not None:
-            large.refuse(place, "compare")
+    methods = None if how.methods is None else choose([name for text in how.methods for name in text.split(",")])
+    for place in filter(None, (validation, test)):
+        large.refuse(place, "compare")
     with progress("reading", quiet=quiet) as update:
         first = options.read_file(validation, **reading)
         if test is None:
-            first, second = split(first, seed=seed)
+            first, second = split(first, seed=how.seed)
         else:
             with options.about(test):
                 second = options.read_file(test, **reading).in_order_of(first.class_names)
         if first.n_classes != second.n_classes:
-            raise UsageError(
-                f"{validation} has {first.n_classes} classes and {test} has {second.n_classes}; "
-                "give two files of the same model."
-            )
-        title = title or (validation.stem if test is None else test.stem)
+            sizes = f"{validation} has {first.n_classes} classes and {test} has {second.n_classes}"
+            raise UsageError(f"{sizes}; give two files of the same model.")
+        asked: dict[str, Any] = {"title": title or (test or validation).stem, "n_resamples": how.resamples}
         with options.about(validation):
-            return fit_and_measure(first, second, names, title=title, n_resamples=resamples, seed=seed, progress=update)
+            return fit_and_measure(first, second, methods, seed=how.seed, progress=update, **asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 Update = Callable[[float, int, str], None]
 
-# Rows that this process reads, all of them.
-HERE = BlockOptions()
 # What files that are read whole alone can do.
 ONLY_WHOLE = ("positive_label", "renormalise", "multi_label")
 
 
-def is_large(place: str, blocks: BlockOptions = HERE, reading: Mapping[str, Any] = {}, *, suits: bool = True) -> bool:
+def is_large(
+    place: str, blocks: BlockOptions | None = None, reading: Mapping[str, Any] = {}, *, suits: bool = True
+) -> bool:
     """Whether rows are gone through in blocks rather than read: asked for, a data set, or a large file.
 
     Large text is read whole where blocks do not suit what is to be done, or how it is to be read.
     """
     from refocal.io.files import is_large as by_itself
 
-    if blocks.scheduler is not None or blocks.skip_bad_rows:
+    if blocks is not None and (blocks.scheduler is not None or blocks.skip_bad_rows):
         return True
     return by_itself(place) and not (is_text(place) and (not suits or any(name in reading for name in ONLY_WHOLE)))
 
@@ -78,26 +78,16 @@ def open_rows(
         if name in reading:
             raise UsageError(f"--{name.replace('_', '-')} is for a file that is read whole; {place} is read in blocks.")
     with _client(blocks) as client:
-        rows = open_blocks(place, client=client, **reading, **_skipping(blocks))
+        rows = open_blocks(place, client=client, **reading, **vars(blocks))
         rows.watch = Watch(update, words)
         yield rows
 
 
-@contextmanager
-def _client(blocks: BlockOptions) -> Iterator[Any]:
+def _client(blocks: BlockOptions) -> AbstractContextManager[Any]:
     """The cluster that does the work; None for this process."""
     from refocal.io import connect
 
-    client = None if blocks.scheduler is None else connect(blocks.scheduler)
-    try:
-        yield client
-    finally:
-        if client is not None:
-            client.close()
-
-
-def _skipping(blocks: BlockOptions) -> dict[str, Any]:
-    return {"skip_bad_rows": blocks.skip_bad_rows, "skip_bad_parts": blocks.skip_bad_parts}
+    return nullcontext() if blocks.scheduler is None else closing(connect(blocks.scheduler))
 
 
 class Watch:
@@ -141,7 +131,7 @@ def apply(
 
     try:
         with _client(blocks) as client:
-            options = {**reading, **_skipping(blocks)}
+            options = {**reading, **vars(blocks)}
             written = apply_blocks(calibrator, place, output, client=client, progress=tell, **options)
     except InputWarning as error:
         wanted = "look like probabilities, but this calibrator takes logits; fit one with --probabilities"

@@ -53,8 +53,7 @@ def monitor(
     from refocal.report.monitor_page import periods_table, write_monitor_page
 
     options.check_output(state, options.ONLY_JSON)
-    if output is not None:
-        options.check_output(output, options.ONLY_HTML)
+    options.check_output(output, options.ONLY_HTML)
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = options.with_groups_of(scores.arguments(), fitted)
     watched = _opened(state, alpha, merge or [])

@@ -78,8 +78,7 @@ class ScoreOptions(ColumnOptions):
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of `refocal.read`; options that were not given are left out."""
-        given = {name: value for name, value in vars(self).items() if value or name == "ignore_index"}
-        given = {RENAMED.get(name, name): value for name, value in given.items() if value is not None}
+        given = {name: value for name, value in vars(self).items() if value or (name == "ignore_index" and value == 0)}
         column = given.pop("probability_column", None)
         if column is not None and "values" in given:
             raise UsageError("--values and --probability-column name the same thing; give one of them.")
@@ -94,7 +93,7 @@ class ScoreOptions(ColumnOptions):
 class WeightedOptions(ScoreOptions):
     """The same, with weights and rows that have no label."""
 
-    weights: Annotated[str | None, Option(metavar="NAME", help="Array or column with the weights.")] = None
+    weight: Annotated[str | None, Option("--weights", metavar="NAME", help="Array or column with the weights.")] = None
 
 
 @dataclass(frozen=True)
@@ -127,10 +126,6 @@ class BlockOptions:
         bool,
         Option("--skip-bad-parts", help="Leave out files of a data set that cannot be read, and count them."),
     ] = False
-
-
-# Options whose arguments have another name.
-RENAMED = {"weights": "weight"}
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -242,10 +237,9 @@ def as_given(input: str, **reading: Any) -> str:  # noqa: A002
     >>> as_given("probabilities", labels="the truth", renormalise=True)
     " --probabilities --labels 'the truth' --renormalise"
     """
-    named = {argument: option for option, argument in RENAMED.items()}
     said = [f"--{input}"] if input == "probabilities" else []
     for name, value in reading.items():
-        option = "--" + named.get(name, name).replace("_", "-")
+        option = "--weights" if name == "weight" else f"--{name.replace('_', '-')}"
         values = value if isinstance(value, list) else [value]
         said += [option if each is True else f"{option} {shlex.quote(str(each))}" for each in values]
     return "".join(f" {each}" for each in said)
@@ -262,8 +256,10 @@ def about(file: Path | str) -> Iterator[None]:
         raise FileProblem(f"{file}: {explained(error)}") from error
 
 
-def check_output(file: Path, endings: tuple[str, ...]) -> None:
-    """Complain about where to write before anything is computed."""
+def check_output(file: Path | None, endings: tuple[str, ...]) -> None:
+    """Complain about where to write, if anything is written, before anything is computed."""
+    if file is None:
+        return
     if file.suffix.lower() not in endings:
         raise UsageError(f"{file}: the output must end in {' or '.join(endings)}; are arguments swapped?")
     if file.is_dir():
@@ -279,11 +275,10 @@ def check_output(file: Path, endings: tuple[str, ...]) -> None:
 
 def load_calibrator(file: Path) -> Calibrator:
     """A calibrator that `refocal fit` wrote."""
-    from refocal import load
+    from refocal.calibrators import load
 
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such file.")
     if file.suffix.lower() != ".json":
         raise UsageError(f"{file}: a calibrator is a .json file made by refocal fit; are the arguments swapped?")
-    calibrator: Calibrator = load(file)
-    return calibrator
+    return load(file)

@@ -85,33 +85,30 @@ def run_program(name: str, module: str, arguments: list[str]) -> int:
 
 def _explain(error: BaseException, program: str) -> int:
     """Print the one line, and name the exit code."""
-    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
-        return _say(program, "stopped, nothing was written.", STOPPED)
-    if isinstance(error, Stopped):
-        return _say(program, str(error), STOPPED)
+    kind = type(error).__name__  # typer's own errors differ from version to version
+    if isinstance(error, (KeyboardInterrupt, Stopped)) or kind == "Abort":
+        return _say(program, str(error) if isinstance(error, Stopped) else "stopped, nothing was written.", STOPPED)
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else FAILURE
     if isinstance(error, BrokenPipeError):
         # The reader, such as head, has seen enough; so that closing the stream raises nothing either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
-    if type(error).__name__ == "NoArgsIsHelpError":
+    if kind == "NoArgsIsHelpError":
         sys.stderr.write(f"{error}\n")
         return USAGE
-    if hasattr(error, "format_message"):  # typer's own: a missing argument, an unknown option
+    if hasattr(error, "format_message"):  # a missing argument, an unknown option
         asked = getattr(getattr(error, "ctx", None), "command_path", program)
         return _say(program, f"{error.format_message().rstrip('.')}. See {asked} --help.", USAGE)
-    if type(error).__name__ == "Exit":
+    if kind == "Exit":
         return int(getattr(error, "exit_code", 0))
-    if isinstance(error, (UsageError, ParameterError, FileNotFoundError, IsADirectoryError)):
-        return _say(program, explained(error), USAGE)
-    if isinstance(error, (RefocalError, InputWarning, OSError)):
-        return _say(program, explained(error), FAILURE)
+    if isinstance(error, (UsageError, RefocalError, InputWarning, OSError)):
+        is_usage = isinstance(error, (UsageError, ParameterError, FileNotFoundError, IsADirectoryError))
+        return _say(program, explained(error), USAGE if is_usage else FAILURE)
     if isinstance(error, MemoryError):
         return _say(program, "not enough memory; give fewer rows.", FAILURE)
     if os.environ.get("REFOCAL_TRACEBACK"):
         raise error
-    kind = type(error).__name__
     return _say(program, f"{kind}: {error}. This is a fault of {program}; REFOCAL_TRACEBACK=1 shows where.", FAILURE)
 
 

@@ -39,18 +39,23 @@ class SharingOptions:
         """The requirements, one by one."""
         return [each for text in self.require or [] for each in text.split(",")]
 
+    def check(self, output: Path | None, report: Path | None) -> None:
+        """Complain about where to write and about what is required before anything is computed."""
+        if self.require:
+            from refocal.evaluate.requirements import parse_requirement
 
-def check_outputs(output: Path | None, report: Path | None, shared: SharingOptions) -> None:
-    """Complain about where to write and about what is required before anything is computed."""
-    if shared.require:
-        from refocal.evaluate.requirements import parse_requirement
-
-        for each in shared.requirements:
-            parse_requirement(each)
-    if output is not None:
+            for each in self.requirements:
+                parse_requirement(each)
         options.check_output(output, options.ONLY_JSON)
-    if report is not None:
         options.check_output(report, options.ONLY_HTML)
+
+
+@dataclass(frozen=True)
+class ResultOptions(SharingOptions):
+    """The same, with where an evaluation and its report are written."""
+
+    output: Annotated[Path | None, Option("-o", "--output", help="Write the evaluation here, as JSON.")] = None
+    report: Annotated[Path | None, Option(help="Write the HTML report here as well.")] = None
 
 
 def draw(found: Evaluation | Sequence[Evaluation], report: Path, shared: SharingOptions, quiet: bool) -> None:
@@ -62,19 +67,17 @@ def draw(found: Evaluation | Sequence[Evaluation], report: Path, shared: Sharing
         write_report(found, report, title=shared.title, notes=text, require=shared.requirements)
 
 
-def finish(
-    found: Evaluation, output: Path | None, report: Path | None, json: bool, shared: SharingOptions, *lines: str
-) -> None:
+def finish(found: Evaluation, shared: ResultOptions, json: bool, *lines: str) -> None:
     """Write what was asked for, print it and `lines`; exit with a code of its own if a requirement does not hold."""
-    if report is not None:
-        draw(found, report, shared, json)
-    if output is not None:
-        found.save(output)
+    if shared.report is not None:
+        draw(found, shared.report, shared, json)
+    if shared.output is not None:
+        found.save(shared.output)
     if json:
         print_json(found.to_dict())
     else:
         print_evaluation(found)
-        say(*(f"Wrote {file}." for file in (output, report) if file is not None), *lines)
+        say(*(f"Wrote {file}." for file in (shared.output, shared.report) if file is not None), *lines)
     leave_by_requirements([found], shared, json)
 
 

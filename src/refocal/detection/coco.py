@@ -88,7 +88,8 @@ def _matched(
         if each["image_id"] in images:
             detected[each["image_id"], each["category_id"]].append(i)
     boxes, true_boxes = (
-        _boxes(each, name) for each, name in ((found, "results"), (truth["annotations"], "annotations"))
+        read_boxes([each["bbox"] for each in entries], name, "read_coco")
+        for entries, name in ((found, "results"), (truth["annotations"], "annotations"))
     )
     scores = np.array([each["score"] for each in found], dtype=np.float64)
     crowd = np.array([bool(each.get("iscrowd", 0)) for each in truth["annotations"]], dtype=bool)
@@ -105,10 +106,6 @@ def _matched(
     return np.flatnonzero(counts), correct[counts], iou[counts]
 
 
-def _boxes(entries: list[Any], argument: str) -> Vector:
-    return read_boxes([each["bbox"] for each in entries], argument, "read_coco")
-
-
 def _load(source: Source, kind: type[Any], argument: str) -> Any:
     data: Any = source
     if isinstance(source, (str, os.PathLike)):
@@ -116,9 +113,7 @@ def _load(source: Source, kind: type[Any], argument: str) -> Any:
     if not isinstance(data, kind) or (kind is dict and not {"images", "annotations"} <= {*data}):
         expected = "an object with 'images' and 'annotations'" if kind is dict else "a list of detections"
         where = "" if data is source else f"{source}: "
-        raise FormatError(f"{where}The '{argument}' of read_coco must be {expected}. Got {_form_of(data)} instead.")
+        keys = ", ".join(map(repr, data)) or "nothing" if isinstance(data, dict) else ""
+        got = f"an object of {keys}" if keys else type(data).__name__
+        raise FormatError(f"{where}The '{argument}' of read_coco must be {expected}. Got {got} instead.")
     return data
-
-
-def _form_of(data: Any) -> str:
-    return f"an object of {', '.join(map(repr, data)) or 'nothing'}" if isinstance(data, dict) else type(data).__name__

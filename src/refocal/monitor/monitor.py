@@ -19,7 +19,7 @@ from refocal.errors import DataError, FormatError, InputWarning, ParameterError,
 from refocal.metrics._inputs import Rows, read_probabilities
 from refocal.monitor import state
 from refocal.monitor.evidence import likely_start
-from refocal.monitor.periods import Period, WindowSummary, summarise
+from refocal.monitor.periods import Period, WindowSummary
 from refocal.monitor.state import History, Key
 
 
@@ -168,7 +168,7 @@ class CalibrationMonitor:
         """The last so many periods in numbers, by default all that are kept one by one; None without labelled rows."""
         if last is not None:
             check_integer(last, "last", "CalibrationMonitor.summary")
-        return self._window(self._history.ordered()[-(last or 0) :])
+        return self._history.summary(self._history.ordered()[-(last or 0) :], self.level)
 
     def history(self) -> list[WindowSummary]:
         """Each period in numbers, those of long ago several at a time."""
@@ -182,7 +182,7 @@ class CalibrationMonitor:
     def advice(self) -> Advice:
         """Whether to recalibrate now."""
         keys = self._history.ordered()
-        everything = self._window(keys)
+        everything = self._history.summary(keys, self.level)
         if everything is None:
             return Advice("wait", "No labels yet.")
         alarm = self.alarm
@@ -193,7 +193,7 @@ class CalibrationMonitor:
                 return Advice("keep", f"No evidence against the calibration: {said}")
             return Advice("watch", f"The calibration may be changing: {said}")
         start = likely_start([self._history.open[key].ratios for key in keys], self._history.closed.n_periods)
-        recent = self._window(keys[start:]) or everything
+        recent = self._history.summary(keys[start:], self.level) or everything
         said = (
             f"since {recent.first} ({recent.n:,} rows) mean p is {recent.mean_p:.3f} and the rate "
             f"{recent.rate.value:.3f} ({recent.rate.low:.3f} to {recent.rate.high:.3f}), ECE {100 * recent.ece:.2f} %"
@@ -294,14 +294,6 @@ class CalibrationMonitor:
             expected = f"of {self.n_classes} classes, as those before"
             raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
         self.n_classes = rows.n_classes
-
-    def _window(self, keys: list[Key]) -> WindowSummary | None:
-        if not keys:
-            return None
-        total = Period.empty()
-        for key in keys:
-            total = total.plus(self._history.open[key])
-        return summarise(str(keys[0]), str(keys[-1]), total, self.level)
 
 
 def _key(period: Any, others: list[Key], function: str) -> Key:

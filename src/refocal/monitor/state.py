@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,6 +99,12 @@ class History:
         if self.peak is not None and self.peak[0] >= log_e:
             return self.peak[1]
         return next((str(key) for key, at in zip(self.ordered(), self.path(), strict=True) if at >= log_e), None)
+
+    def summary(self, keys: list[Key], level: float) -> WindowSummary | None:
+        """Some of the periods that are kept one by one, together; None without labelled rows."""
+        if not keys:
+            return None
+        return summarise(str(keys[0]), str(keys[-1]), reduce(Period.plus, map(self.open.__getitem__, keys)), level)
 
     def summaries(self, level: float) -> list[WindowSummary]:
         """All periods with labelled rows, in numbers."""

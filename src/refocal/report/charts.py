@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from refocal._svg import BAND, FIRST, INK, LINE, MUTED, SECOND, Plot
+from refocal._svg import FIRST, LINE, MUTED, SECOND, Plot
 from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
 from refocal.evaluate.phrases import percent
 from refocal.evaluate.summary import ranked
@@ -29,40 +29,43 @@ LONGEST_NAME = 20
 
 
 def reliability(
-    curve: Reliability, name: str, title: str, histogram: Histogram | None = None, terms: Terms = CONFIDENCE
+    curve: Reliability,
+    name: str,
+    title: str,
+    histogram: Histogram | None = None,
+    terms: Terms = CONFIDENCE,
+    small_up_to: float | None = None,
 ) -> str:
     """Accuracy against confidence over the band of calibrated predictions; below it how many there are of each.
 
-    Where the probabilities of a rare class are all small, the axes end with them.
+    Where the probabilities of a rare class are all small, the axes end with them. With `small_up_to`, the end of its
+    axes, it is a small diagram for a row of many.
     """
-    top = end_of_axes(curve, terms)
-    is_whole = top == 1.0
-    plot = Plot((0, top), (0, top), size=(400, 400), margins=(52, 12, 12, 44 + (DENSITY if is_whole else 0)))
+    is_small, top = small_up_to is not None, small_up_to or end_of_axes(curve, terms)
+    has_density = top == 1.0 and not is_small
+    margins = (40, 8, 8, 26) if is_small else (52, 12, 12, 44 + (DENSITY if has_density else 0))
+    plot = Plot((0, top), (0, top), size=(200, 190) if is_small else (400, 400), margins=margins)
     plot.area(curve.confidence, curve.low, curve.high).line([0, top], [0, top], dash="4 3")
-    plot.axes("" if is_whole else terms.probability, terms.outcome, x_ticks=() if is_whole else None)
-    plot.line(curve.confidence, curve.accuracy, FIRST, 1.8)
-    for count, confidence, accuracy, low, high in zip(
-        curve.count, curve.confidence, curve.accuracy, curve.low, curve.high, strict=True
-    ):
-        tip = (
-            f"{count:,} rows: {terms.probability} {percent(confidence)} %, {terms.outcome} {percent(accuracy)} %; "
-            f"by chance {percent(low)} to {percent(high)} %"
-        )
+    labels = ("", "") if is_small else ("" if has_density else terms.probability, terms.outcome)
+    plot.axes(*labels, x_ticks=() if has_density else None)
+    plot.line(curve.confidence, curve.accuracy, FIRST, 1.6 if is_small else 1.8)
+    points = zip(curve.count, curve.confidence, curve.accuracy, curve.low, curve.high, strict=True)
+    for count, confidence, accuracy, low, high in points:
+        said = f"{terms.probability} {percent(confidence)} %, {terms.outcome} {percent(accuracy)} %"
+        tip = f"{count:,} rows: {said}; by chance {percent(low)} to {percent(high)} %"
         plot.dot(confidence, accuracy, FIRST, tip)
-    if is_whole:
+    if has_density:
         _density(plot, histogram, terms)
-    return plot.svg(name, describe_reliability(curve, title, terms))
-
-
-def small_reliability(curve: Reliability, name: str, title: str, top: float, terms: Terms = CONFIDENCE) -> str:
-    """A reliability diagram for a row of many, with axes up to `top`."""
-    plot = Plot((0, top), (0, top), size=(200, 190), margins=(40, 8, 8, 26))
-    plot.area(curve.confidence, curve.low, curve.high).line([0, top], [0, top], dash="4 3").axes("")
-    plot.line(curve.confidence, curve.accuracy, FIRST, 1.6)
-    for count, confidence, accuracy in zip(curve.count, curve.confidence, curve.accuracy, strict=True):
-        tip = f"{count:,} rows: {terms.probability} {percent(confidence)} %, {terms.outcome} {percent(accuracy)} %"
-        plot.dot(confidence, accuracy, FIRST, tip)
-    return plot.svg(name, describe_reliability(curve, title, terms))
+    gaps = [a - c for a, c in zip(curve.accuracy, curve.confidence, strict=True)]
+    worst = max(range(len(gaps)), key=lambda i: abs(gaps[i]))
+    outside = sum(not low <= a <= high for a, low, high in zip(curve.accuracy, curve.low, curve.high, strict=True))
+    description = (
+        f"Reliability diagram, {title}: {len(gaps)} bins of equal mass, {outside} of them outside the band of "
+        f"calibrated predictions. Largest gap: {terms.probability} {percent(curve.confidence[worst])} %, "
+        f"{terms.outcome} {percent(curve.accuracy[worst])} %, so the predictions there claim "
+        f"{'less' if gaps[worst] > 0 else 'more'} than is true."
+    )
+    return plot.svg(name, description)
 
 
 def highest_point(curves: Iterable[Reliability]) -> float:
@@ -77,9 +80,8 @@ def _density(plot: Plot, histogram: Histogram | None, terms: Terms) -> None:
         counts = [right + wrong for right, wrong in zip(histogram.right, histogram.wrong, strict=True)]
         for low, high, count in zip(histogram.edges, histogram.edges[1:], counts, strict=False):
             if count:
-                tip = (
-                    f"{terms.probability} {low:.2f} to {high:.2f}: {percent(count / sum(counts))} % of the predictions"
-                )
+                share = f"{percent(count / sum(counts))} % of the predictions"
+                tip = f"{terms.probability} {low:.2f} to {high:.2f}: {share}"
                 below.bar((low, high - 0.1 * (high - low)), (0, count / max(counts)), MUTED, tip)
     bars = " (bars: how many predictions have it)" if histogram and terms is CONFIDENCE else ""
     below.axes(terms.probability + bars, y_ticks=False)
@@ -239,30 +241,3 @@ def _legend(plot: Plot, objective: str, best: float, spread: float) -> None:
         if i % 2 == 0:
             plot.text(left + 20, y + 11, f"{best + spread * (i / len(SHADES)) ** 2:.4g}")
     plot.text(left, top + height * len(SHADES) + 16, "worse: light")
-
-
-def describe_reliability(curve: Reliability, name: str, terms: Terms = CONFIDENCE) -> str:
-    """The diagram in words, for those who cannot see it."""
-    gaps = [a - c for a, c in zip(curve.accuracy, curve.confidence, strict=True)]
-    worst = max(range(len(gaps)), key=lambda i: abs(gaps[i]))
-    outside = sum(not low <= a <= high for a, low, high in zip(curve.accuracy, curve.low, curve.high, strict=True))
-    side = "less" if gaps[worst] > 0 else "more"
-    return (
-        f"Reliability diagram, {name}: {len(gaps)} bins of equal mass, {outside} of them outside the band of "
-        f"calibrated predictions. Largest gap: {terms.probability} {percent(curve.confidence[worst])} %, "
-        f"{terms.outcome} {percent(curve.accuracy[worst])} %, so the predictions there claim {side} than is true."
-    )
-
-
-__all__ = [
-    "BAND",
-    "INK",
-    "comparison",
-    "confidence",
-    "highest_bar",
-    "highest_point",
-    "intervals",
-    "reliability",
-    "small_reliability",
-    "surface",
-]

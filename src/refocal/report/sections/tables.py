@@ -70,7 +70,7 @@ def groups(evaluation: Evaluation) -> Section | None:
         headers=group_headers(evaluation),
         rows=[(cells, is_off(row)) for cells, row in zip(group_table(evaluation), rows, strict=True)],
         drawn=[
-            {"title": name, "svg": charts.small_reliability(curve, f"group-{i}", name, top, terms)}
+            {"title": name, "svg": charts.reliability(curve, f"group-{i}", name, None, terms, top)}
             for i, (name, curve) in enumerate(curves.items())
         ],
         n_groups=len(rows),

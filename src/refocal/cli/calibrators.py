@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 CalibratorFile = Annotated[Path, Argument(help="A calibrator written by refocal fit.")]
 
 
-def fit(
-    validation: Source,
-    *,
+@dataclass(frozen=True)
+class MethodOptions:
+    """Which calibrator is fitted, and with which settings."""
+
     method: Annotated[
         str | None,
         Option(
@@ -30,19 +32,37 @@ def fit(
             "for prediction sets lac, aps, raps; with --groups, group, which is then the default.",
             autocompletion=options.complete_method,
         ),
-    ] = None,
-    objective: Annotated[str | None, Option(help="auto, nll, ece or the name of a metric.")] = None,
+    ] = None
+    objective: Annotated[str | None, Option(help="auto, nll, ece or the name of a metric.")] = None
     tolerance: Annotated[
         float | None, Option(min=0.0, help="Share of the log-loss that may be given up for a lower ECE.")
-    ] = None,
+    ] = None
     class_weight: Annotated[
         str | None,
         Option(metavar="W,W,…", help="Class weights of the training loss, which are removed, or fit; for fts."),
-    ] = None,
+    ] = None
     coverage: Annotated[
         float | None,
         Option(metavar="SHARE", help="For lac, aps, raps: share of sets that must contain the true class."),
-    ] = None,
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that were given, by the names of a calibrator's parameters."""
+        weight: Any = self.class_weight
+        if weight not in (None, "fit"):
+            try:
+                weight = [float(each) for each in weight.split(",")]
+            except ValueError:
+                expected = "--class-weight must be numbers with commas between them, one for each class, or fit."
+                raise UsageError(f"{expected} Got {weight!r} instead.") from None
+        made = {"objective": self.objective, "nll_tolerance": self.tolerance, "class_weight": weight}
+        return {name: value for name, value in (made | {"coverage": self.coverage}).items() if value is not None}
+
+
+def fit(
+    validation: Source,
+    *,
+    how: MethodOptions,
     output: Annotated[Path, Option("-o", "--output", help="Where to write it.")] = Path("calibrator.json"),
     rows: RowOptions,
     blocks: BlockOptions,
@@ -54,14 +74,11 @@ def fit(
     from refocal.evaluate.multilabel import fit_method
 
     options.check_output(output, ONLY_JSON)
-    reading = rows.arguments()
-    weight = options.numbers_or_fit(class_weight)
-    settings = {"objective": objective, "nll_tolerance": tolerance, "class_weight": weight, "coverage": coverage}
-    is_set = any(value is not None for value in settings.values())
-    if rows.multi_label and is_set:
+    reading, settings = rows.arguments(), how.settings()
+    if rows.multi_label and settings:
         raise UsageError("--objective, --tolerance, --class-weight, --coverage cannot be combined with --multi-label.")
-    default = "group" if rows.groups else "lac" if coverage is not None else "fts" if is_set else "auto"
-    method = default if method is None else OTHER_NAMES.get(method, method)
+    default = "group" if rows.groups else "lac" if "coverage" in settings else "fts" if settings else "auto"
+    method = default if how.method is None else OTHER_NAMES.get(how.method, how.method)
     with progress("reading", quiet=json) as update, options.about(validation):
         if rows.multi_label:
             calibrator: Calibrator = fit_method(options.read_file(Path(validation), **reading), method)
@@ -140,7 +157,9 @@ def apply(
     if groups is not None and set(groups) != set(group_columns(fitted)):
         known = " and ".join(group_columns(fitted)) or "no groups"
         raise UsageError(f"--groups must be those of the calibrator: {known}. Got {', '.join(groups)} instead.")
-    values = columns.values or columns.probability_column or options.score_columns(fitted, logits)
+    # Of several labels a table has a column of scores for each.
+    is_table = fitted.row_axes == 2 and Path(logits).suffix.lower() not in (".npz", ".npy", ".safetensors", ".pt")
+    values = columns.values or columns.probability_column or ("score_*" if is_table else None)
     reading = {"values": values, "labels": columns.labels, "renormalise": columns.renormalise}
     with progress("reading", quiet=json) as update, options.about(logits):
         said, lines = large.apply(fitted, logits, output, update, blocks, reading)

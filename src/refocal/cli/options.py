@@ -161,17 +161,6 @@ def complete_method(incomplete: str) -> list[str]:
     return [name for name in NAMED | SETS | GROUPED if name.startswith(incomplete)]
 
 
-def numbers_or_fit(class_weight: str | None) -> list[float] | str | None:
-    """Class weights as a calibrator takes them."""
-    if class_weight is None or class_weight == "fit":
-        return class_weight
-    try:
-        return [float(each) for each in class_weight.split(",")]
-    except ValueError:
-        expected = "--class-weight must be numbers with commas between them, one for each class, or fit."
-        raise UsageError(f"{expected} Got {class_weight!r} instead.") from None
-
-
 def read_file(file: Path, **reading: Any) -> Any:
     """Predictions of a file, as the options say: `Predictions`, or `MultiLabelPredictions` with --multi-label."""
     from refocal.io import read, read_multilabel
@@ -187,12 +176,6 @@ def read_file(file: Path, **reading: Any) -> Any:
         return read_multilabel(file, **reading) if several else read(file, **reading)
     except (InputError, InputWarning) as error:
         raise FileProblem(f"{file}: {explained(error)}") from error
-
-
-def score_columns(calibrator: Calibrator, file: str) -> str | None:
-    """The columns of a table that a calibrator of several labels takes; None where the reader knows best."""
-    is_table = Path(file).suffix.lower() not in (".npz", ".npy", ".safetensors", ".pt")
-    return "score_*" if calibrator.row_axes == 2 and is_table else None
 
 
 def read_with_or_without_labels(file: Path, reading: dict[str, Any]) -> tuple[Predictions, bool]:

@@ -89,7 +89,11 @@ def net_benefit_curve(
     if rows.n_classes != 2:
         expected = "the probability of class 1, or two columns"
         raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
-    given = _thresholds(thresholds, function)
+    given = THRESHOLDS
+    if thresholds is not None:
+        given = np.atleast_1d(to_numpy(as_floating(thresholds, "thresholds", function)[0]).astype(np.float64))
+    if given.ndim != 1 or not np.all((given > 0.0) & (given < 1.0)):
+        raise ParameterError("thresholds", function, expected="numbers between 0 and 1", got=repr(thresholds))
     p, occurs = rows.event(1)
     weight = np.ones(len(p)) if rows.weight is None else rows.weight
     hits, alarms = at_or_above(given, p, *(weight * chosen / weight.sum() for chosen in (occurs, ~occurs)))
@@ -156,15 +160,6 @@ def automation_curve(
         cost_high=np.minimum(mean_cost + reach, max(price, float(table.max()))),
         level=level,
     )
-
-
-def _thresholds(given: Any, function: str) -> Vector:
-    if given is None:
-        return THRESHOLDS
-    found: Vector = np.atleast_1d(to_numpy(as_floating(given, "thresholds", function)[0]).astype(np.float64))
-    if found.ndim != 1 or not np.all((found > 0.0) & (found < 1.0)):
-        raise ParameterError("thresholds", function, expected="numbers between 0 and 1", got=repr(given))
-    return found
 
 
 def at_or_above(thresholds: Vector, p: Vector, *terms: Vector) -> list[Vector]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Vector
+from refocal._arrays import Flags, Indices, Vector
 from refocal._validation import check_integer, check_option
 from refocal.detection.detections import Detections, between_0_and_1
 from refocal.errors import DataError, ShapeError
@@ -50,11 +50,7 @@ def detection_ece(
     cell = np.zeros(len(detections), dtype=np.int64)
     for column, each in zip(columns, bins, strict=True):
         cell = cell * check_integer(each, "n_bins", name) + uniform_index(column, each)
-    _, cell = np.unique(cell, return_inverse=True)
-    count = np.bincount(cell)
-    gap = np.abs(np.bincount(cell, detections.scores - detections.correct))
-    kept = count >= check_integer(min_rows, "min_rows", name)
-    return float(gap[kept].sum() / count.sum())
+    return _error(cell, detections.scores, detections.correct, check_integer(min_rows, "min_rows", name))
 
 
 def localisation_aware_ece(detections: Detections, *, n_bins: int = 25, average: str = "classes") -> float:
@@ -77,12 +73,15 @@ def localisation_aware_ece(detections: Detections, *, n_bins: int = 25, average:
     wanted = np.where(detections.correct, detections.iou, 0.0)
     labels = detections.labels if average == "classes" else None
     groups = [slice(None)] if labels is None else [labels == label for label in np.unique(labels)]
-    return float(np.mean([_error(detections.scores[some], wanted[some], n_bins) for some in groups]))
+    cell, scores = uniform_index(detections.scores, n_bins), detections.scores
+    return float(np.mean([_error(cell[some], scores[some], wanted[some]) for some in groups]))
 
 
-def _error(scores: Vector, wanted: Vector, n_bins: int) -> float:
-    gap = np.bincount(uniform_index(scores, n_bins), scores - wanted, minlength=n_bins)
-    return float(np.abs(gap).sum() / len(scores))
+def _error(cell: Indices, scores: Vector, wanted: Vector | Flags, min_rows: int = 1) -> float:
+    """Σ_b n_b/n |mean score - mean of what it should be| over the cells of at least so many rows."""
+    _, cell = np.unique(cell, return_inverse=True)
+    gap = np.abs(np.bincount(cell, scores - wanted))
+    return float(gap[np.bincount(cell) >= min_rows].sum() / len(scores))
 
 
 def _check_some(detections: Detections, function: str) -> None:

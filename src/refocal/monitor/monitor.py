@@ -91,13 +91,26 @@ class CalibrationMonitor:
             What the batch belongs to; periods are in their sorted order. By default each batch is one, counted from 1.
         """
         function = "CalibrationMonitor.update"
-        if np.size(to_numpy(as_array(probabilities, "probabilities", function))) == 0:
+        p = to_numpy(as_array(probabilities, "probabilities", function))
+        if np.size(p) == 0:
             warn(InputWarning("an empty batch was ignored.", function=function))
             return 0
         key = _key(self._history.next_key() if period is None else period, self._history.ordered(), function)
-        if labels is None:
-            return self._wait(probabilities, ids, key, function)
-        return self._count(read_probabilities(labels, probabilities, None, function), key, function)
+        if labels is not None:
+            return self._count(read_probabilities(labels, p, None, function), key, function)
+        if ids is None:
+            raise ParameterError("ids", function, expected="given where labels are not", got="None")
+        names = [str(name) for name in ids]
+        if len(names) != len(p):
+            raise ShapeError("ids", function, expected=f"{len(p)} ids, one for each row", got=f"{len(names)}")
+        rows = read_probabilities(np.zeros(len(p), dtype=np.int64), p.astype(np.float64), None, function)
+        self._check_classes(rows, function)
+        again = next((name for name in names if name in self._waiting), None)
+        if again is not None or len(set(names)) < len(names):
+            raise DataError("ids", function, expected="different for all waiting rows", got=f"{again or 'one'!r} twice")
+        self._history.add(key, Period.empty())
+        self._waiting.update((name, (key, row)) for name, row in zip(names, rows.probabilities, strict=True))
+        return 0
 
     def add_labels(self, ids: Iterable[Any], labels: Any) -> int:
         """Add labels of earlier predictions; returns how many were matched.
@@ -267,22 +280,6 @@ class CalibrationMonitor:
 
     def __repr__(self) -> str:
         return f"CalibrationMonitor({self._history.n_rows:,} rows: {self.advice().action})"
-
-    def _wait(self, probabilities: Any, ids: Any, key: Key, function: str) -> int:
-        if ids is None:
-            raise ParameterError("ids", function, expected="given where labels are not", got="None")
-        names = [str(name) for name in ids]
-        p = to_numpy(as_array(probabilities, "probabilities", function)).astype(np.float64)
-        if len(names) != len(p):
-            raise ShapeError("ids", function, expected=f"{len(p)} ids, one for each row", got=f"{len(names)}")
-        rows = read_probabilities(np.zeros(len(p), dtype=np.int64), p, None, function)
-        self._check_classes(rows, function)
-        again = next((name for name in names if name in self._waiting), None)
-        if again is not None or len(set(names)) < len(names):
-            raise DataError("ids", function, expected="different for all waiting rows", got=f"{again or 'one'!r} twice")
-        self._history.add(key, Period.empty())
-        self._waiting.update((name, (key, row)) for name, row in zip(names, rows.probabilities, strict=True))
-        return 0
 
     def _count(self, rows: Rows, key: Key, function: str) -> int:
         self._check_classes(rows, function)

@@ -99,7 +99,9 @@ def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str =
     ax = _axes(ax, title)
     log_loss, value = np.array(surface.log_loss), np.array(surface.value)
     temperatures, height = np.array(surface.temperatures), np.log1p(surface.gammas)
-    levels = _levels(value)
+    # Close together near the best value: far from it nothing needs to be told apart.
+    best, far = float(value.min()), float(np.quantile(value, 0.7))
+    levels = best + (max(far - best, 0.0) or 1e-6) * np.linspace(0.0, 1.0, 13) ** 2
     filled = ax.contourf(
         temperatures, height, np.clip(value, levels[0], levels[-1]), levels=levels, cmap="cividis", extend="max"
     )
@@ -123,7 +125,8 @@ def plot_surface(surface: SearchSurface, ax: Axes | None = None, *, title: str =
     if len(ticks) > 1:
         ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
         ax.set_xticks([], minor=True)
-    ax.set_yticks(height, [f"{g:g}" if _is_apart(height, i) else "" for i, g in enumerate(surface.gammas)])
+    has_room = np.diff(height, prepend=-np.inf) > 0.05 * (height[-1] - height[0])
+    ax.set_yticks(height, [f"{g:g}" if room else "" for g, room in zip(surface.gammas, has_room, strict=True)])
     bar = ax.figure.colorbar(filled, ax=ax, pad=0.02, aspect=30, format="%.3g")
     bar.set_label(f"{OBJECTIVES.get(surface.objective, surface.objective)}: dark is good", color=INK)
     bar.ax.tick_params(color=LINE, labelcolor=INK)
@@ -218,15 +221,3 @@ def _axes(ax: Axes | None, title: str) -> Axes:
     if title:
         ax.set_title(title, color=INK)
     return ax
-
-
-def _levels(value: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Levels that are close together near the best value: far from it nothing needs to be told apart."""
-    best, far = float(value.min()), float(np.quantile(value, 0.7))
-    far = far if far > best else best + 1e-6
-    return best + (far - best) * np.linspace(0.0, 1.0, 13) ** 2
-
-
-def _is_apart(height: np.ndarray[tuple[int], np.dtype[np.float64]], i: int) -> bool:
-    """Whether a tick label has room above the one below it."""
-    return i == 0 or bool(height[i] - height[i - 1] > 0.05 * (height[-1] - height[0]))

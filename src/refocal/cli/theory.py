@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from refocal.cli import options
-from refocal.cli.printing import out, plain_table, print_json, progress
+from refocal.cli.printing import out, print_json, print_table, progress
 
 
 def theory(
@@ -32,13 +32,11 @@ def theory(
     if json:
         print_json(data)
         return
-    table = plain_table(f"γ = {gamma:g}", "")
-    table.add_row(
-        "two classes: focal calibration lies between temperatures", f"{bounds.lower:.4f} and {bounds.upper:.4f}"
-    )
-    table.add_row("  and for log-odds up to 20 between", f"{tight.lower:.4f} and {tight.upper:.4f}")
-    table.add_row(f"{classes} classes: the closest temperature", f"{closest.temperature:.4f}")
-    table.add_row("  and the largest difference of a probability that remains", f"{closest.error:.4f}")
-    if threshold is not None:
-        table.add_row("a top probability is never lowered from τ on", f"{threshold:.4f}")
-    out().print(table)
+    rows = [
+        ("two classes: focal calibration lies between temperatures", f"{bounds.lower:.4f} and {bounds.upper:.4f}"),
+        ("  and for log-odds up to 20 between", f"{tight.lower:.4f} and {tight.upper:.4f}"),
+        (f"{classes} classes: the closest temperature", f"{closest.temperature:.4f}"),
+        ("  and the largest difference of a probability that remains", f"{closest.error:.4f}"),
+    ]
+    last = [] if threshold is None else [("a top probability is never lowered from τ on", f"{threshold:.4f}")]
+    print_table(out(), (f"γ = {gamma:g}", ""), rows + last)

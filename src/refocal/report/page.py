@@ -101,16 +101,16 @@ def render(
 
 def _numbers(evaluation: Evaluation) -> list[tuple[str, str, str]]:
     """The few numbers that matter, before and after."""
-    sides = (evaluation.before, evaluation.after)
+    sides, rows = (evaluation.before, evaluation.after), []
     names = {"ece": "calibration error (ECE)", "log_loss": "log-loss", "accuracy": "accuracy"}
-    made = []
     if evaluation.positive is not None:
         names = {"log_loss": "log-loss", "ece": "calibration error (ECE)", "roc_auc": "AUC"}
         label = f"mean probability of {positive_name(evaluation)}; it occurs in {percent(evaluation.rate)} %"
-        made = [(label, *(f"{percent(mean_probability(evaluation, side))} %" for side in sides))]
-    for name in filter(evaluation.before.measures.__contains__, names):
-        metric = METRICS[name]
-        made.append(
-            (names[name], *(f"{metric.text(side.measures[name].value)} {metric.unit}".rstrip() for side in sides))
-        )
-    return made  # type: ignore[return-value]
+        before, after = (f"{percent(mean_probability(evaluation, side))} %" for side in sides)
+        rows.append((label, before, after))
+    for name, label in names.items():
+        if name in evaluation.before.measures:
+            metric = METRICS[name]
+            before, after = (f"{metric.text(side.measures[name].value)} {metric.unit}".rstrip() for side in sides)
+            rows.append((label, before, after))
+    return rows

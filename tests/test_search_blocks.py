@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -257,3 +259,25 @@ def test_neighbours_stay_on_the_grid():
     assert sorted(refine._around((3, 4), (0, 3))) == [(0, 2), (0, 3), (1, 2), (1, 3)]
     assert sorted(refine._around((5,), (1,), (2,))) == [(0,), (1,), (2,), (3,)]
     assert len(refine._around((3, 3), (1, 1), (1, 1))) == 9
+
+
+@pytest.mark.parametrize("travels", [False, True])
+def test_answers_that_travel_are_small_and_as_exact(travels, monkeypatch):
+    """Coarser histograms are sent from other processes, and looked at more closely where the ECE is in doubt."""
+    patterns, measure = [], scoring.measure
+
+    def noted(rows, predict, n_bins, cells):
+        patterns.extend(cells)
+        return measure(rows, predict, n_bins, cells)
+
+    monkeypatch.setattr(scoring, "measure", noted)
+    logits, labels = draw_logits(5000, 4)
+    rows = started([(logits[:2000], labels[:2000]), (logits[2000:], labels[2000:])])
+    rows.answers_travel = travels
+    (found,) = scoring.describe(rows, scoring.FocalPoints([(0.5, 2.0)]), 1)
+    p = np.exp(focal_temperature(logits, 0.5, 2.0))
+    assert found["ece"] == pytest.approx(metrics.expected_calibration_error(labels, p), abs=1e-4)
+    assert found["log_loss"] == pytest.approx(metrics.log_loss(labels, np.log(p)), rel=1e-12)
+    (sent,) = patterns
+    size = len(pickle.dumps(sent.update(np.zeros(100_000), np.linspace(0.0, 1.0, 100_000))))
+    assert (size < 1_000_000) == travels

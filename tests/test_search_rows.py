@@ -67,6 +67,16 @@ def test_what_is_no_block_of_rows_is_refused_unchecked_too(block, kind, words):
         Reading(3).prepared(block, check=False)
 
 
+@pytest.mark.parametrize(
+    ("given", "computed_in"), [("int8", "float64"), ("float16", "float16"), ("float32", "float32")]
+)
+def test_floats_keep_their_precision_and_integers_become_doubles(given, computed_in):
+    scores = np.arange(12).reshape(4, 3).astype(given)
+    kept = Reading(3).prepared(Chunk(scores, LABELS), check=True).logits
+    assert kept.dtype == computed_in
+    np.testing.assert_array_equal(kept, scores)
+
+
 def test_labels_may_be_whole_floats_and_count_from_one():
     block = Chunk(LOGITS, np.array([1.0, 2.0, 3.0, 2.0]))
     np.testing.assert_array_equal(Reading(3, first_label=1).prepared(block, check=True).labels, LABELS)

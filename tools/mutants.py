@@ -66,8 +66,8 @@ PACKAGES = {
 WITHOUT = "not jax and not array_api_strict"
 # A test that takes longer than this is not asked; and of the others, the quickest first, so many seconds in all.
 LONGEST, IN_ALL = 2.0, 8.0
-# triton_engine.py is GPU code, which the CPU only interprets, slowly: tests/test_fused.py compares it number by number.
-LEFT_OUT = {"__init__.py", "triton_engine.py"}
+# GPU code, which the CPU only interprets, slowly: tests/test_fused.py compares it number by number.
+LEFT_OUT = {"__init__.py", "triton_engine.py", "triton_affine.py", "triton_apply.py"}
 START_SECONDS, SLACK = 30.0, 10.0
 
 
@@ -305,7 +305,7 @@ that touch the line; `python tools/mutants.py maps fitting` looks at some alone,
 
 **{tried} mutants: {killed} killed, {survived} survived, {explained} of those explained below.**
 
-Left out: `engine/triton_engine.py`, the passes of the GPU, which a CPU only interprets (`tests/test_fused.py` compares
+Left out: `engine/triton_*.py`, the passes of the GPU, which a CPU only interprets (`tests/test_fused.py` compares
 them with the CPU's), and `engine/kernel.c`, which `tests/test_kernel.py` compares with the maps. Texts of messages are
 not changed. A mutant that hangs counts as killed. Tests that take more than two seconds are not asked: a survivor may
 still fall to the whole suite.

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 
 from refocal._arrays import Vector, to_numpy
 from refocal.calibrators._affine import EXACT, SMALL
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators._confidence import Tempered, draft_tail, fit_tail, losses_of, top_odds, two_class_step
+from refocal.calibrators._confidence import Tempered, draft_tail, fit_tail, losses_of, two_class_step
 from refocal.calibrators._crossfit import (
     MATRICES,
     MIN_ROWS,
@@ -28,12 +27,11 @@ from refocal.calibrators._crossfit import (
     usable_rows,
 )
 from refocal.calibrators._fitted import Fitted, HasFocalPoint
-from refocal.calibrators._logistic import softplus
 from refocal.calibrators.scaling import check_cross_fitting
 from refocal.engine import Block, Dataset
 from refocal.engine.blocked import Keys, row_keys
 from refocal.errors import FitWarning, warn
-from refocal.fitting.newton import newton_temperature
+from refocal.fitting.newton import laplace_temperature, newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import KeepTop, Temperature
 
@@ -44,8 +42,6 @@ CLASSES_PER_ROW = 10
 # All but the last fit of the scaling is done on at most so many rows and logits: more would change the log-loss by less
 # than 1e-4.
 SAMPLE_ROWS, SAMPLE_ENTRIES = 100_000, 1 << 25
-# Where every row is right, the temperature is searched on so many.
-LAPLACE_ROWS = 20_000
 # The simplest scaling is taken that is worse than the best by at most so many standard errors.
 STANDARD_ERRORS = 0.25
 
@@ -134,7 +130,7 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         if rows.n_classes == 2:
             steps, choice = self._two_classes(rows, few)
         elif rows is whole and rows.correct.all():
-            steps, choice = (Temperature(_laplace_temperature(rows)),), {"chosen": "laplace"}
+            steps, choice = (Temperature(laplace_temperature(rows)),), {"chosen": "laplace"}
         else:
             steps, choice = self._many_classes(whole, rows, few or is_vocabulary)
         references = _references(rows)
@@ -224,24 +220,6 @@ def _first(keys: Keys, n_rows: int) -> NDArray[np.int64]:
         return np.argsort(keys, kind="stable")
     small = np.flatnonzero(keys <= np.partition(keys, n_rows - 1)[n_rows - 1])
     return small[np.argsort(keys[small], kind="stable")][:n_rows]
-
-
-def _laplace_temperature(rows: Block) -> float:
-    """The temperature of least log-loss where every one of n rows is right and counts as right by (n+1)/(n+2).
-
-    A temperature that only gave the mean confidence (n+1)/(n+2) would leave no doubt at all where margins are wide.
-    """
-    target = (rows.total_weight + 1.0) / (rows.total_weight + 2.0)
-    some, scale = rows.part(LAPLACE_ROWS), rows.mean_gap
-    if scale == 0.0:  # all logits are equal
-        return 1.0
-    some = Block(to_numpy(some.logits), to_numpy(some.labels), some.weight)
-
-    def loss(log_t: float) -> float:
-        odds = top_odds((Temperature(scale * math.exp(log_t)),), some)
-        return some.average(softplus(odds) - target * odds)
-
-    return scale * math.exp(minimize_scalar(loss, bounds=(-20.0, 20.0), method="bounded", options={"xatol": 1e-6}).x)
 
 
 def _simplest(rows: Block, candidates: list[Vector]) -> int:

@@ -14,6 +14,7 @@ from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset
 from refocal.errors import DataError
 from refocal.fitting.solution import Solution, Status
+from refocal.maps.row import softplus
 
 MAX_STEPS = 100
 # How far beyond the distances between logits temperatures are searched; probabilities are long saturated there.
@@ -24,6 +25,8 @@ OUTLYING = 1e3
 GAMMA_BOUNDS = (-0.9, 100.0)
 # A log-loss this small means separable data, for which T goes to 0.
 NO_LOSS = 1e-9
+# Where every row is right, the temperature is searched on so many.
+LAPLACE_ROWS = 20_000
 # The starting values of γ.
 STARTS = (0.0, -0.85, 1.0, 5.0, 40.0)
 # The number of rows on which the starts are followed first, and the share of all rows used next.
@@ -100,6 +103,25 @@ def newton_temperature(dataset: Dataset) -> Solution:
         dataset.memo["temperature"] = _solution(dataset, 0.0, 1.0 / slope, value, status)
     found: Solution = dataset.memo["temperature"]
     return found
+
+
+def laplace_temperature(rows: Block) -> float:
+    """The temperature of least log-loss where every one of n rows is right and counts as right by (n+1)/(n+2).
+
+    A temperature that only gave the mean confidence (n+1)/(n+2) would leave no doubt at all where margins are wide.
+    """
+    from scipy.optimize import minimize_scalar
+
+    target = (rows.total_weight + 1.0) / (rows.total_weight + 2.0)
+    some, scale = rows.part(LAPLACE_ROWS), rows.mean_gap
+    if scale == 0.0:  # all logits are equal
+        return 1.0
+
+    def loss(log_t: float) -> float:
+        odds = some.split(0.0, scale * math.exp(log_t))[0, 0]
+        return some.average(softplus(np, odds) - target * odds)
+
+    return scale * math.exp(minimize_scalar(loss, bounds=(-20.0, 20.0), method="bounded", options={"xatol": 1e-6}).x)
 
 
 def _scale(dataset: Dataset) -> Scale | None:

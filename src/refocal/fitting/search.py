@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset
 from refocal.errors import ParameterError, UnsupportedError
 from refocal.fitting.grid import best_index, most_rows, scan_grid, scan_points
-from refocal.fitting.newton import newton, newton_temperature, optimum_near
+from refocal.fitting.newton import laplace_temperature, newton, newton_temperature, optimum_near
 from refocal.fitting.objective import Objective, as_objective
 from refocal.fitting.refine import polish, refine
 from refocal.fitting.solution import Solution, Surface
@@ -78,16 +78,18 @@ def find(
             raise ParameterError(
                 "search", function, expected=f"'auto', 'grid' or 'line' for objective={goal.name!r}", got="'newton'"
             )
-        return newton(dataset, fixed_gamma=_single(gammas), fixed_temperature=_single(temperatures)), None
+        found = newton(dataset, fixed_gamma=_single(gammas), fixed_temperature=_single(temperatures))
+        if not (search == "auto" and temperatures is None and _is_separable(dataset)):
+            return found, None
     default = (AUTO_GAMMAS, AUTO_TEMPERATURES) if search == "auto" else (PAPER_GAMMAS, PAPER_TEMPERATURES)
     all_gammas = _points(gammas, default[0], "gammas", function, above=-1.0)
     all_temperatures = _points(temperatures, default[1], "temperatures", function, above=0.0)
     base = newton_temperature(dataset) if search == "auto" and temperatures is None else None
     if base is not None:
         all_temperatures = all_temperatures * base.temperature
-        if base.status == "at a bound":  # every row is right: any objective would go on, to T that is absurd elsewhere
+        if base.status == "at a bound":  # any objective would go on, to T that is absurd on other rows
             all_gammas = all_gammas[[np.argmin(np.abs(all_gammas))]]
-            all_temperatures = np.array([base.temperature])
+            all_temperatures = np.array([laplace_temperature(dataset) if _is_separable(dataset) else base.temperature])
     tolerance = goal.nll_tolerance if nll_tolerance is None else nll_tolerance
     scan: Callable[[Block], Surface]
     if search == "line" and len(all_gammas) > 1 and len(all_temperatures) > 1:
@@ -103,6 +105,13 @@ def find(
         moves = gammas is None and np.size(temperatures) == 1, temperatures is None
         chosen = _polished(dataset, goal, surface, chosen, tolerance, moves)
     return chosen, surface
+
+
+def _is_separable(dataset: Dataset) -> TypeGuard[Block]:
+    """Whether every row is right, so that T of least log-loss is 0; not looked at for rows in blocks."""
+    if not isinstance(dataset, Block) or newton_temperature(dataset).status != "at a bound":
+        return False
+    return bool(dataset.correct.all())
 
 
 def _best(

@@ -15,7 +15,7 @@ from refocal._arrays import Array, Vector, as_floating, is_torch, namespace, on_
 from refocal._groups import Groups
 from refocal.engine import array_engine, c_engine
 from refocal.engine.array_engine import LARGE_SINGLE
-from refocal.engine.dataset import Dataset, sample_rows
+from refocal.engine.dataset import FINE, Dataset, sample_rows
 from refocal.engine.passes import Pass
 from refocal.engine.protocol import Engine
 from refocal.maps.forward import focal_temperature
@@ -101,12 +101,12 @@ class Block(Dataset):
         """About `n_rows` of the rows, evenly spread."""
         return self.take(slice(None, None, max(1, self.n_rows // n_rows)))
 
-    def condensed(self, unit: float) -> Block:
+    def condensed(self, unit: float, fine: int = FINE) -> Block:
         """Rows of some hundred entries instead of many classes; the block itself where it has few, or on a GPU."""
-        if self.engine is not c_engine or self.n_classes < c_engine.CONDENSE_FROM or not self._may_be(rough=True):
+        if self.engine is not c_engine or self.n_classes < c_engine.OCTAVES << fine or not self._may_be(True):
             return self
         self.passes += 1
-        parts = self._over_parts(c_engine.condense, unit)
+        parts = self._over_parts(c_engine.condense, unit, fine)
         width = max(part.shape[2] for part in parts)
         gaps, counts = (
             np.full((self.n_rows, width), -np.inf, dtype=np.float32),

@@ -32,8 +32,8 @@ VECTOR, ALIGNMENT, SCRATCH = 32, 64, 1 << 28
 VECTORS = 4 * VECTOR
 # How many classes each entry of a condensed row stands for.
 Counts: TypeAlias = NDArray[np.float32] | None
-# The entries that `condense` needs space for, as in kernel.c; the number of classes from which that pays.
-CONDENSED, CONDENSE_FROM = 2 + 2 * (12 << 5), 400
+# The octaves of distances that `condense` of kernel.c divides into bins.
+OCTAVES = 12
 
 
 class _Data(ctypes.Structure):
@@ -66,7 +66,7 @@ def _library() -> ctypes.CDLL | None:
         "vector": (data, pointer, pointer, pointer),
         "apply": (data, pointer, ctypes.c_int64, pointer, pointer, ctypes.c_int64, pointer),
         "inspect": (data, pointer, pointer, pointer),
-        "condense": (data, number, *(pointer,) * 4),
+        "condense": (data, number, ctypes.c_int64, *(pointer,) * 4),
         "spline": (*(pointer,) * 3, ctypes.c_int64, pointer, ctypes.c_int64, *(pointer,) * 3),
         "widen": (pointer, pointer, ctypes.c_int64),
     }
@@ -202,13 +202,13 @@ def predict(
     return out
 
 
-def condense(x: NDArray[Any], y: NDArray[np.int64], unit: float) -> NDArray[np.float32]:
+def condense(x: NDArray[Any], y: NDArray[np.int64], unit: float, fine: int) -> NDArray[np.float32]:
     """Rows of some hundred entries, gaps to the top and counts of classes (2, rows, entries), that predict the same.
 
     The top comes first, then the label or, if that is the top, nothing. Accurate for temperatures up to 6 units.
     """
-    out, used = np.empty((2, x.shape[0], CONDENSED), dtype=np.float32), ctypes.c_int64()
-    _run("condense", (x, y, None), (unit,), out[0].ctypes.data, out[1].ctypes.data, ctypes.byref(used))
+    out, used = np.empty((2, x.shape[0], 2 + 2 * (OCTAVES << fine)), dtype=np.float32), ctypes.c_int64()
+    _run("condense", (x, y, None), (unit, fine), out[0].ctypes.data, out[1].ctypes.data, ctypes.byref(used))
     return out[:, :, : used.value]
 
 

@@ -632,13 +632,12 @@ INLINE void inspect(const Data *data, V *scratch, uint8_t *correct, double *out)
 }
 
 /* Long rows in short: the top, the label if that is another class, and for the rest, sorted into bins of their distance to
- * the second, two points a bin, with counts, that have the number of its classes, their mean, variance and third moment. Bins
- * are a 32nd of an octave wide, behind the first eighth of a unit: a sum of exp(-distance / T) over a bin is off by less
- * than (width / T)^4 / 4320 of itself. Classes that are 512 units away are left out. gaps and counts are
- * (n_rows, 2 + 2 N_BINS), and used is the number of entries of the longest row.
+ * the second, two points a bin, with counts, that have the number of its classes, their mean, variance and third moment. There
+ * are 1 << fine bins in an octave, behind the first eighth of a unit: a sum of exp(-distance / T) over a bin is off by less
+ * than (width / T)^4 / 4320 of itself. Classes that are 511 units away are left out. gaps and counts are
+ * (n_rows, 2 + 2 * OCTAVES << fine), and used is the number of entries of the longest row.
  */
-#define BIN_BITS 18 /* of a float, behind those that number its bin */
-#define N_BINS (12 << 5)
+#define OCTAVES 12
 #define NEAREST 0.125f
 typedef double Moments __attribute__((vector_size(32)));
 
@@ -648,17 +647,19 @@ INLINE int32_t bits_of(float x) {
     return bits;
 }
 
-INLINE double centre_of(int32_t bin) {
-    int32_t bits = bits_of(NEAREST) + (bin << BIN_BITS) + (1 << (BIN_BITS - 1));
+INLINE double centre_of(int32_t bin, int width_bits) {
+    int32_t bits = bits_of(NEAREST) + (bin << width_bits) + (1 << (width_bits - 1));
     float centre;
     memcpy(&centre, &bits, sizeof centre);
     return centre;
 }
 
-INLINE void condense(const Data *data, double unit, Moments *bins, float *gaps, float *counts, int64_t *used) {
-    const int64_t n = data->n_classes, width = 2 + 2 * N_BINS;
+INLINE void condense(const Data *data, double unit, int64_t fine, Moments *bins, float *gaps, float *counts,
+                     int64_t *used) {
+    const int64_t n = data->n_classes, n_bins = OCTAVES << fine, width = 2 + 2 * n_bins;
+    const int width_bits = 23 - fine; /* of a float, behind those that number its bin */
     const double scale = 1.0 / unit;
-    double *x = (double *)(bins + N_BINS);
+    double *x = (double *)(bins + n_bins);
     *used = 2;
     for (int64_t i = 0; i < data->n_rows; i++, gaps += width, counts += width) {
         int64_t at = 0, label = data->labels[i], k = 2;
@@ -669,18 +670,18 @@ INLINE void condense(const Data *data, double unit, Moments *bins, float *gaps, 
         for (int64_t j = 0; j < n; j++)
             if (x[j] > top) second = top, top = x[j], at = j;
             else if (x[j] > second) second = x[j];
-        memset(bins, 0, N_BINS * sizeof *bins);
+        memset(bins, 0, n_bins * sizeof *bins);
         for (int64_t j = 0; j < n; j++) {
             double distance = (second - x[j]) * scale + NEAREST;
             if (j == at || j == label || !(distance < 511.0)) continue;
-            int32_t bin = (bits_of(distance) - bits_of(NEAREST)) >> BIN_BITS;
-            double u = distance - centre_of(bin);
+            int32_t bin = (bits_of(distance) - bits_of(NEAREST)) >> width_bits;
+            double u = distance - centre_of(bin, width_bits);
             bins[bin] += (Moments){1.0, u, u * u, u * u * u};
         }
         gaps[0] = 0.0f, counts[0] = 1.0f;
         gaps[1] = label == at ? -INFINITY : x[label] - top, counts[1] = label != at;
-        for (int32_t bin = 0; bin < N_BINS; bin++) {
-            const double m = bins[bin][0], centre = centre_of(bin);
+        for (int32_t bin = 0; bin < n_bins; bin++) {
+            const double m = bins[bin][0], centre = centre_of(bin, width_bits);
             if (m == 0.0) continue;
             double mean = bins[bin][1], shift = 0.0, apart = 0.0;
             if (m > 1.0) {
@@ -748,8 +749,9 @@ PASS(apply,
      (data, steps, n_steps, numbers, out, out_stride, found))
 #ifndef SINGLE
 PASS(inspect, (const Data *data, void *scratch, uint8_t *correct, double *out), (data, scratch, correct, out))
-PASS(condense, (const Data *data, double unit, void *scratch, float *gaps, float *counts, int64_t *used),
-     (data, unit, scratch, gaps, counts, used))
+PASS(condense,
+     (const Data *data, double unit, int64_t fine, void *scratch, float *gaps, float *counts, int64_t *used),
+     (data, unit, fine, scratch, gaps, counts, used))
 PASS(spline,
      (const double *scores, const double *targets, const double *weights, int64_t n_rows, const double *curve,
       int64_t n_knots, void *scratch, double *pull, double *out),

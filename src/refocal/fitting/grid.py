@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Vector
 from refocal.engine.block import Block
+from refocal.engine.dataset import COARSE
 from refocal.engine.scoring import measured_on, outcomes
 from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Surface
@@ -17,9 +18,9 @@ from refocal.fitting.solution import Surface
 # The most confidences held at once, in float64 numbers, and the number of rows that is always allowed.
 TABLE, FEWEST_ROWS = 40_000_000, 2_000
 # Points evaluated together: by interpolation, and exactly.
-MANY, FEW = 64, 8
+MANY, FEW = 64, 3
 # Of the points that were ruled out, one in so many is still evaluated, for the shape of the surface.
-STEP = 4
+STEP = 6
 
 
 def scan_grid(
@@ -86,7 +87,7 @@ class _Scan:
     def _at_nodes(self, progress: Callable[[float], None] | None) -> tuple[Vector, Vector, Vector, Vector]:
         """Log-loss, mean probability and mean error at the nodes for each γ, and the probabilities themselves."""
         block, shape = self.block, (len(self.gammas), len(self.nodes))
-        rows = block if self._on_nodes else block.condensed(float(self.temperatures.max()) / 6.0)
+        rows = block if self._on_nodes else block.condensed(float(self.temperatures.max()) / 6.0, COARSE)
         tables = np.empty((*shape, block.n_rows))
         losses, means, errors = np.zeros((3, *shape))
         some = tuple(float(gamma) for gamma in self.gammas)

@@ -109,9 +109,9 @@ def find(
 
 def _is_separable(dataset: Dataset) -> TypeGuard[Block]:
     """Whether every row is right, so that T of least log-loss is 0; not looked at for rows in blocks."""
-    if not isinstance(dataset, Block) or newton_temperature(dataset).status != "at a bound":
+    if not isinstance(dataset, Block) or not dataset.correct.all():
         return False
-    return bool(dataset.correct.all())
+    return newton_temperature(dataset).status == "at a bound"
 
 
 def _best(

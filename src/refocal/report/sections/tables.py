@@ -19,8 +19,9 @@ SORTED_BY = "gap"
 
 def methods(evaluation: Evaluation) -> Section:
     """How the methods compare; the measures alone where there is but one."""
-    if len(evaluation.methods) == 1:
-        ((_, *cells, _),) = (row.cells for row in comparison_table(evaluation))
+    rows = comparison_table(evaluation)
+    if len(rows) == 1:
+        ((_, *cells, _),) = (row.cells for row in rows)
         html = table(headers(evaluation)[1:-1], [cells])
         return Section("methods", "In numbers", tuple(remarks(evaluation)), html)
     top = charts.highest_bar(method.histogram for method in evaluation.methods)
@@ -28,7 +29,8 @@ def methods(evaluation: Evaluation) -> Section:
     html = fill(
         "methods.html",
         headers=headers(evaluation),
-        rows=comparison_table(evaluation),
+        rows=[row.cells for row in rows],
+        marked=[i for i, row in enumerate(rows) if row.chosen],
         methods=order,
         comparisons={name: charts.comparison(evaluation, name) for name in ("ece", "log_loss")},
         level=f"{evaluation.level * 100:g}",
@@ -68,7 +70,8 @@ def groups(evaluation: Evaluation) -> Section | None:
     html = fill(
         "groups.html",
         headers=group_headers(evaluation),
-        rows=[(cells, is_off(row)) for cells, row in zip(group_table(evaluation), rows, strict=True)],
+        rows=group_table(evaluation),
+        marked=[i for i, row in enumerate(rows) if is_off(row)],
         drawn=[
             {"title": name, "svg": charts.reliability(curve, f"group-{i}", name, None, terms, top)}
             for i, (name, curve) in enumerate(curves.items())

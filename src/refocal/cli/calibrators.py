@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from refocal.cli import large, options
 from refocal.cli.options import ONLY_JSON, BlockOptions, ColumnOptions, RowOptions, Source
-from refocal.cli.printing import left_out, print_calibrator, print_json, progress, say
+from refocal.cli.printing import left_out, print_calibrator, print_json, progress, say, say_or_json
 from refocal.cli.run import UsageError
 
 if TYPE_CHECKING:
@@ -163,10 +163,7 @@ def apply(
     reading = {"values": values, "labels": columns.labels, "renormalise": columns.renormalise}
     with progress("reading", quiet=json) as update, options.about(logits):
         said, lines = large.apply(fitted, logits, output, update, blocks, reading)
-    if json:
-        print_json(said)
-    else:
-        say(*lines)
+    say_or_json(json, said, *lines)
 
 
 def show(calibrator: CalibratorFile, json: options.Json = False) -> None:

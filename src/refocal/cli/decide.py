@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from refocal.cli import options
 from refocal.cli.options import WeightedOptions
-from refocal.cli.printing import out, print_json, print_table
+from refocal.cli.printing import print_json, print_table, say
 from refocal.cli.run import UsageError
 
 if TYPE_CHECKING:
@@ -98,11 +98,10 @@ def _table(costs: str | None, false_positive: float | None, false_negative: floa
 
 
 def _print(said: dict[str, Any], reports: dict[str, DecisionReport]) -> None:
-    console = out()
     if "threshold" in said:
         low, high = said.get("abstain_between", (said["threshold"],) * 2)
         where = f"from a probability of {high:.4g} on" + (f", class 0 below {low:.4g}" if low < high else "")
-        console.print(f"Class 1 is decided {where}.", markup=False)
+        say(f"Class 1 is decided {where}.")
     if reports:
         heads = ("probabilities", "cost per row", "95 % interval", "expected", "automated %", "errors %")
         rows = [
@@ -116,11 +115,11 @@ def _print(said: dict[str, Any], reports: dict[str, DecisionReport]) -> None:
             )
             for name, each in reports.items()
         ]
-        print_table(console, heads, rows)
+        print_table(heads, rows)
         *_, last = reports.values()
         action = ABSTAINED if last.fixed_action < 0 else f"action {last.fixed_action}"
-        console.print(f"One action for all rows costs {last.fixed_cost:.4f} at least ({action}).", markup=False)
+        say(f"One action for all rows costs {last.fixed_cost:.4f} at least ({action}).")
     if said["abstained"]:
-        console.print(f"{said['abstained']:,} of {said['rows']:,} rows are left undecided.")
+        say(f"{said['abstained']:,} of {said['rows']:,} rows are left undecided.")
     if "output" in said:
-        console.print(f"Wrote {said['output']}: a decision for each of {said['rows']:,} rows.", markup=False)
+        say(f"Wrote {said['output']}: a decision for each of {said['rows']:,} rows.")

@@ -10,7 +10,7 @@ from typer import Argument, Exit, Option
 
 from refocal.cli import large, options, sharing
 from refocal.cli.options import ONLY_HTML, BlockOptions, RowOptions, Source
-from refocal.cli.printing import left_out, out, print_json, print_table, progress, say
+from refocal.cli.printing import left_out, print_json, print_table, progress, say, say_or_json
 from refocal.cli.run import UsageError
 from refocal.cli.sharing import REQUIREMENT_FAILED, ResultOptions, SharingOptions
 
@@ -152,10 +152,7 @@ def report(
         test = sources[1] if len(sources) == 2 else None
         found = [_compared(sources[0], test, how, shared.title, json, rows.arguments())]
     sharing.draw(found, output, shared, json)
-    if json:
-        print_json({"output": str(output)})
-    else:
-        say(f"Wrote {output}.")
+    say_or_json(json, {"output": str(output)}, f"Wrote {output}.")
     sharing.leave_by_requirements(found, shared, json)
 
 
@@ -187,7 +184,7 @@ def diff(
             low, high = (f"{metric.scale * end:+.{2 if metric.unit else 4}f}" for end in (change.low, change.high))
             numbers = (metric.text(change.old), metric.text(change.new), f"{low} – {high}".replace("-", "−"))
             rows.append((change.method, metric.heading, *numbers, change.verdict))
-        print_table(out(), ("method", "measure", "old", "new", "difference", "verdict"), rows, ("difference",))
+        print_table(("method", "measure", "old", "new", "difference", "verdict"), rows, ("difference",))
         say(
             f"Shown in detail: {first.chosen} in {old.name}, {second.chosen} in {new.name}.",
             "Differences are new less old with 95 % intervals, for test rows that are independent.",

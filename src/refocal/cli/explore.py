@@ -10,7 +10,7 @@ from typing import Annotated
 from typer import Option
 
 from refocal.cli import options
-from refocal.cli.printing import print_json, say
+from refocal.cli.printing import say_or_json
 
 
 def explore(
@@ -25,9 +25,6 @@ def explore(
 
     options.check_output(output, options.ONLY_HTML)
     write_page(output)
-    if json:
-        print_json({"output": str(output)})
-    else:
-        say(f"Wrote {output}.")
+    say_or_json(json, {"output": str(output)}, f"Wrote {output}.")
     if (sys.stdout.isatty() and not json) if show is None else show:
         webbrowser.open(output.resolve().as_uri())

@@ -10,7 +10,7 @@ from typer import Argument, Exit, Option
 
 from refocal.cli import options
 from refocal.cli.options import ScoreOptions
-from refocal.cli.printing import out, print_json, print_table, say
+from refocal.cli.printing import print_json, print_table, say
 from refocal.cli.run import FileProblem, UsageError
 from refocal.errors import InputWarning
 
@@ -72,7 +72,7 @@ def monitor(
         say(*notes)
         if history:
             table = periods_table(history[-SHOWN:])
-            print_table(out(), SHOWN_COLUMNS, [[row[name] for name in SHOWN_COLUMNS] for row in table])
+            print_table(SHOWN_COLUMNS, [[row[name] for name in SHOWN_COLUMNS] for row in table])
         waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
         say(*waiting, advice.reason, f"Wrote {state}{f' and {output}' if output and history else ''}.")
         if output is not None and not history:

@@ -48,6 +48,14 @@ def print_json(data: Any) -> None:
     sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def say_or_json(json: bool, data: Any, *lines: str) -> None:
+    """One JSON document if that is asked for, otherwise lines of plain text."""
+    if json:
+        print_json(data)
+    else:
+        say(*lines)
+
+
 @contextmanager
 def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, str], None]]:
     """A bar on standard error while the block runs, gone when it is done; without a terminal a line now and then."""
@@ -77,18 +85,18 @@ def print_evaluation(evaluation: Evaluation) -> None:
     from refocal.evaluate.group_summary import group_headers, group_table, group_verdict
     from refocal.evaluate.summary import headers, remarks
 
-    console, rows = out(), comparison_table(evaluation)
+    rows = comparison_table(evaluation)
     chosen = next(i for i, row in enumerate(rows) if row.chosen)
     is_two = evaluation.positive is not None
     if is_two:  # a wrong mean is the first thing to know
         say(verdict(evaluation))
     dropped = DROPPED_OF_TWO if is_two else DROPPED
-    print_table(console, headers(evaluation), [row.cells for row in rows], dropped, bold=chosen)
+    print_table(headers(evaluation), [row.cells for row in rows], dropped, bold=chosen)
     say(*([] if is_two else [verdict(evaluation)]), recommendation(evaluation))
     if evaluation.after.groups:
         say(group_verdict(evaluation))
         groups = group_table(evaluation)
-        print_table(console, group_headers(evaluation), groups[:SHOWN_GROUPS], ("by chance %", "ECE %"))
+        print_table(group_headers(evaluation), groups[:SHOWN_GROUPS], ("by chance %", "ECE %"))
         if len(groups) > SHOWN_GROUPS:
             say(f"{len(groups) - SHOWN_GROUPS:,} more groups are in the report and in the evaluation.")
     say(*remarks(evaluation))
@@ -105,7 +113,7 @@ def print_calibrator(calibrator: Calibrator) -> None:
     say(f"{type(calibrator).__name__}({settings})", describe(calibrator.chain_) + search)
     on, rows = report_rows(report)
     if rows:
-        print_table(out(), (on, "before", "after"), rows)
+        print_table((on, "before", "after"), rows)
     else:
         say(on)
     warnings = [f"Warning: {each}." for each in doubts(report, calibrator.chain_)] if rows else []
@@ -120,15 +128,12 @@ def left_out(n_rows: int, n_files: int) -> list[str]:
 
 
 def print_table(
-    console: Console,
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    dropped: Sequence[str] = (),
-    bold: int | None = None,
+    heads: Sequence[str], rows: Sequence[Sequence[str]], dropped: Sequence[str] = (), bold: int | None = None
 ) -> None:
     """A table whose numbers and names are never cut: where it is too wide, columns are left out, the first of
     `dropped` first, and named below it.
     """
+    console = out()
     widths = [max(len(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
     kept, left_out = list(range(len(heads))), []
     for head in dropped:

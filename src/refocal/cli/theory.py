@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from refocal.cli import options
-from refocal.cli.printing import out, print_json, print_table, progress
+from refocal.cli.printing import print_json, print_table, progress
 
 
 def theory(
@@ -39,4 +39,4 @@ def theory(
         ("  and the largest difference of a probability that remains", f"{closest.error:.4f}"),
     ]
     last = [] if threshold is None else [("a top probability is never lowered from τ on", f"{threshold:.4f}")]
-    print_table(out(), (f"γ = {gamma:g}", ""), rows + last)
+    print_table((f"γ = {gamma:g}", ""), rows + last)

@@ -58,7 +58,7 @@ class FocalLoss(Loss):
             chosen = chosen.to(batch.logits.dtype).expand(shape)
         return self._reduce(self._of(batch, chosen), batch, num_items_in_batch)
 
-    def _of(self, batch: Batch, gamma: Tensor | float = 0.0) -> Array:
+    def _of(self, batch: Batch, gamma: Tensor | float) -> Array:  # type: ignore[override]
         return focal_of_row(xp, batch.row(), batch.labels, gamma)
 
 
@@ -73,7 +73,7 @@ class ProperFocalLoss(FocalLoss):
     tensor(0.0652)
     """
 
-    def _of(self, batch: Batch, gamma: Tensor | float = 0.0) -> Array:
+    def _of(self, batch: Batch, gamma: Tensor | float) -> Array:  # type: ignore[override]
         # Filled on the device: a tensor made from a number would be a copy, which waits.
         g = gamma if isinstance(gamma, Tensor) else batch.logits.new_full(batch.labels.shape, gamma)
         row = softmax_row(xp, invert(xp, batch.logits, g[..., None], solve_outside), 1.0)

@@ -126,6 +126,12 @@ def applied(logits: torch.Tensor, labels: torch.Tensor, names: tuple[str, ...]) 
     for name in names:
         model = FITS[name]().fit(logits[few], labels[few])
         table.say(f"`{name}.predict_proba`", lambda model=model: model.predict_proba(logits), less=size)
+        table.say(f"`{name}.predict_log_proba`", lambda model=model: model.predict_log_proba(logits), less=size)
+        with torch.no_grad():
+            layer = model.to_torch().to(logits.device)
+            table.say(f"`{name}.to_torch()`", lambda layer=layer: layer(logits), less=size)
+            compiled = torch.compile(layer)
+            table.say("the same, compiled", lambda compiled=compiled: compiled(logits), less=size)
     return table
 
 
@@ -181,8 +187,9 @@ def main() -> None:
     if "vocabulary" in wanted:
         logits, labels = data(*VOCABULARY, dtype=torch.bfloat16)
         names = ("TemperatureScaling", "FocalTemperatureScaling(objective='nll')")
-        lines += ["", "## The vocabulary of a language model", "", *fits(logits, labels, names, repeats=1).lines, ""]
-        lines += applied(logits, labels, names).lines
+        lines += ["", "## The vocabulary of a language model", "", *applied(logits, labels, names).lines, ""]
+        names += ("FocalTemperatureScaling", "AutoCalibration")
+        lines += fits(logits, labels, names, repeats=1).lines
     text = "\n".join(lines) + "\n"
     print(text)
     if options.output is not None:

@@ -79,6 +79,11 @@ def is_recorded(x: Array) -> bool:
     return is_traced(x) or bool(x.requires_grad and sys.modules["torch"].is_grad_enabled())
 
 
+def is_plain_tensor(x: Array) -> bool:
+    """Whether `x` holds floating-point numbers on a GPU, with nobody who records what is done with them."""
+    return on_gpu(x) and x.is_floating_point() and x.itemsize >= 2 and not is_recorded(x)
+
+
 def as_array(values: Any, argument: str, function: str) -> Array:
     """`values` itself if it is an array of a known library, otherwise a NumPy array."""
     if is_torch(values):

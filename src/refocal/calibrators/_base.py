@@ -18,11 +18,10 @@ from refocal._arrays import (
     as_array,
     as_floating,
     for_fitting,
-    is_recorded,
+    is_plain_tensor,
     log_probabilities,
     lowest_log_probability,
     namespace,
-    on_gpu,
     take_label,
     to_numpy,
 )
@@ -42,7 +41,7 @@ from refocal.calibrators._fitted import Fitted, report_of
 from refocal.calibrators._labels import column_names, encode
 from refocal.calibrators._words import html_of_fit, warn_of_doubt
 from refocal.engine import Block, Dataset
-from refocal.engine.apply import apply, apply_to_tensor
+from refocal.engine.apply import apply, apply_there, apply_to_tensor
 from refocal.errors import DataError, ParameterError, ShapeError, UnsupportedError
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Floor
@@ -193,6 +192,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return namespace(last).moveaxis(last, -1, class_axis)
         if _is_dask(X):
             return _by_chunk(self.predict_log_proba, X)
+        if is_plain_tensor(X) and self._is_plain(X):  # the checks below are part of the pass
+            found = apply_there(self.chain_, X, log=True)
+            if found is not None and not found.is_suspect:
+                return found.probabilities
         name = f"{type(self).__name__}.predict_log_proba"
         _check_feature_names(self, X, reset=False)
         return self.log_proba_of(self._logits(X, name))
@@ -316,6 +319,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def log_proba_of(self, logits: Array) -> Array:
         """Log-probabilities from checked logits, or from log-probabilities if the calibrator takes probabilities."""
+        if is_plain_tensor(logits):
+            found = apply_there(self.chain_, logits.reshape(-1, logits.shape[-1]), log=True)
+            if found is not None:
+                return found.probabilities.reshape(logits.shape)
         return self.chain_.log_probabilities(logits)
 
     def proba_of(self, logits: Array) -> Array:
@@ -365,11 +372,6 @@ def classes_last(X: Array, class_axis: int, function: str) -> Array:
     if not -values.ndim <= class_axis < values.ndim:
         raise ShapeError("class_axis", function, expected=f"an axis of {values.ndim}", got=str(class_axis))
     return namespace(values).moveaxis(values, class_axis, -1)
-
-
-def is_plain_tensor(x: Array) -> bool:
-    """Whether `x` holds floating-point numbers on a GPU, with nobody who records what is done with them."""
-    return on_gpu(x) and x.is_floating_point() and x.itemsize >= 2 and not is_recorded(x)
 
 
 def written(p: Array, out: NDArray[Any] | None) -> Array:

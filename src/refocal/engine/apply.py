@@ -40,7 +40,7 @@ def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None) -> Appli
     if program.n_classes not in (None, logits.shape[1]):
         return None
     if on_gpu(logits):
-        return _apply_there(program, logits)
+        return apply_there(chain, logits)
     if not c_engine.usable(logits):
         return None
     p = np.empty(logits.shape, dtype=logits.dtype) if out is None else out
@@ -54,17 +54,16 @@ def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None) -> Appli
     return Applied(p, seen != NOT_PROBABILITIES)
 
 
-def _apply_there(program: Program, logits: Array) -> Applied | None:
-    """The same on a GPU; None where its engine cannot read the rows."""
+def apply_there(chain: Chain, logits: Array, *, log: bool = False) -> Applied | None:
+    """The same on a GPU, or the logarithms; None where its engine cannot read the rows."""
     if find_spec("triton") is None:
         return None
     from refocal.engine import triton_apply, triton_engine
 
+    program = chain.program
     x = program.before.scores(logits) if program.before.steps else logits
-    if not triton_engine.usable(x) or x.shape[1] > triton_apply.MAX_CLASSES:
-        return None
-    found, is_suspect = triton_apply.apply(program, x)
-    return Applied(found.to(logits.dtype), is_suspect)
+    found = triton_apply.apply(program, x, log=log) if triton_engine.usable(x) else None
+    return None if found is None else Applied(found[0].to(logits.dtype), found[1])
 
 
 def apply_to_tensor(chain: Chain, logits: Array) -> Array | None:

@@ -1,6 +1,7 @@
 """Probabilities behind a chain of steps on a GPU: one kernel, which reads the logits once and writes them once.
 
-The same as apply.h, under the same names: read it there first.
+The same as apply.h, under the same names: read it there first. Rows that do not fit the registers are read some classes
+at a time, more than once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from refocal.engine.triton_engine import _log1p, _log_not, _other, _top
+from refocal.engine.triton_maths import LOG2E, chunk_of, exp2, inverse, log1p, log_not, other, raised, top_of
 from refocal.maps.affine import FLOOR, KINDS
 from refocal.maps.chain import CODES, Program
 from refocal.maps.curves import FARTHEST, ROUNDINGS
@@ -24,19 +25,9 @@ IS_FLOOR, IS_TEMPERATURE, IS_AFFINE, IS_OFFSET, IS_FOCAL, IS_CONFIDENCE, IS_TWO_
 )
 IS_LOGITS, IS_LOG_PROBABILITIES = tl.constexpr(KINDS.index("logits")), tl.constexpr(KINDS.index("log-probabilities"))
 NOT_NUMBERS, NOT_PROBABILITIES = 1, 2
-# Longer rows do not fit the registers of a program; entries of a tile, several rows where rows are short.
-MAX_CLASSES, TILE = 1 << 14, 1 << 10
-
-
-@triton.jit
-def _look(x, known):
-    """For each row, the bits of apply.h, look."""
-    wrong = tl.sum(tl.where(known & ~(x < float("inf")), 1, 0), axis=1) > 0
-    none = tl.max(x, axis=1) == float("-inf")
-    negative = tl.min(tl.where(known, x, 0.0), axis=1) < 0.0
-    sums = tl.sum(tl.where(known, x, 0.0), axis=1)
-    off = negative | ~((sums >= 0.99) & (sums <= 1.01))
-    return tl.where(wrong | none, 1, 0) | tl.where(off, 2, 0)
+# Classes of a row that a program keeps, and those it looks at together of longer rows; entries of a tile, several rows
+# where rows are short.
+MAX_WHOLE, MAX_CHUNK, TILE = 1 << 14, 1 << 12, 1 << 10
 
 
 @triton.jit
@@ -56,43 +47,56 @@ def _affine(x, known, slope, own, j, n_classes):
 
 
 @triton.jit
-def _weights(x, slope, j):
-    """apply.h, softmax_weights: the top, distances to it, the second's, weights relative to that, and their sum."""
-    top, at = tl.max(x, axis=1, return_indices=True)
-    raw = tl.where(j == at[:, None], float("-inf"), x - top[:, None])
-    below = tl.max(raw, axis=1)
-    some = below > float("-inf")
-    below = tl.where(some, below, 0.0)
-    possible = raw > float("-inf")
-    raw = tl.where(possible, raw, 0.0)
-    e = tl.where(possible, tl.exp((raw - below[:, None]) * slope), 0.0)
-    return at, raw, below, some, e, tl.sum(e, axis=1)
+def _scores(x, j, starts, numbers, n_classes, KINDS_OF_STEPS: tl.constexpr, N_STEPS: tl.constexpr):
+    """The steps up to the softmax: the scores, and what they are still to be multiplied by."""
+    known = j < n_classes
+    slope = tl.full([], 1.0, x.dtype)
+    for k in tl.static_range(N_STEPS):
+        own = numbers + tl.load(starts + k)
+        if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_FLOOR:
+            x = tl.where(known, tl.maximum(x, tl.load(own).to(x.dtype) / slope), float("-inf"))
+        if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_TEMPERATURE:
+            slope = slope / tl.load(own).to(x.dtype)
+        if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_AFFINE:
+            x = _affine(x, known, slope, own, j, n_classes)
+            slope = tl.full([], 1.0, x.dtype)
+        if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_OFFSET:
+            x = x * slope + tl.load(own + j, mask=known, other=0.0).to(x.dtype)
+            slope = tl.full([], 1.0, x.dtype)
+    return x, slope
 
 
 @triton.jit
 def _log_sum(total, some):
-    return _log1p(tl.where(some, total - 1.0, 0.0))
+    return log1p(tl.where(some, total - 1.0, 0.0))
 
 
 @triton.jit
-def _focal(raw, below, some, e, total, slope, gamma):
-    """apply.h, focal_odds: weights behind the focal map, their sum, and the log-odds of the top."""
-    rest, log_norm, top_log_not_q, top_h = _top(below, total, some, slope)
+def _focal(below, some, total, slope, gamma):
+    """apply.h, focal_odds, of a row: the second's distance to the top behind the map, and what `_weight` needs."""
+    rest, log_norm, top_log_not_q, top_h = top_of(below, total, some, slope)
     scale = rest / (1.0 + rest) / tl.where(some, total, 1.0)
     gap = below * slope
-    second_log, _, second_h, _ = _other(scale, gap - log_norm, gamma)
-    second = gap - gamma * (second_log - top_log_not_q) - (_log1p(gamma * second_h) - _log1p(gamma * top_h))
+    second_log, _, _, second_h, _ = other(scale, gap - log_norm, gamma)
+    second = gap - gamma * (second_log - top_log_not_q) - (log1p(gamma * second_h) - log1p(gamma * top_h))
     second = tl.where((gap != 0.0) & (second < 0.0), second, 0.0)
-    q = e * scale[:, None]
-    log_q = raw * slope - log_norm[:, None]
-    rest_q = 1.0 - q
-    damp = rest_q / (rest_q - gamma * log_q * q)  # 1/(1 + γ h(q))
-    lower = (raw - below[:, None]) * slope - gamma * (_log_not(q) - second_log[:, None])
-    weight = tl.exp(lower) * ((1.0 + gamma * second_h)[:, None] * damp)
-    e = tl.where(e > 0.0, tl.where(weight < 1.0, weight, 1.0), 0.0)
-    total = tl.sum(e, axis=1)
-    some = total > 0.0
-    return e, total, tl.where(some, -(second + _log_sum(total, some)), FAR)
+    return second, log_norm, scale, second_log, 1.0 + gamma * second_h
+
+
+@triton.jit
+def _weight(x, is_top, top, below, slope, gamma, log_norm, scale, second_log, bent, HAS_FOCAL: tl.constexpr):
+    """The weights of some classes relative to the second's, 0 for the top, and the logarithms of one of two factors."""
+    raw = raised(tl.where(is_top, float("-inf"), x) - top[:, None])
+    lower = (raw - below[:, None]) * slope
+    e = exp2(lower * LOG2E)
+    factor = tl.full([], 1.0, x.dtype)
+    if HAS_FOCAL:
+        q = e * scale[:, None]
+        rest = 1.0 - q
+        factor = bent[:, None] * (rest * inverse(rest - gamma * (raw * slope - log_norm[:, None]) * q))
+        lower -= gamma * (log_not(q) - second_log[:, None])
+        e = tl.minimum(exp2(lower * LOG2E) * factor, 1.0)
+    return e, lower, factor
 
 
 @triton.jit
@@ -111,77 +115,136 @@ def _curve(s, own):
 
 
 @triton.jit
+def _kept(p, is_top, top, KEEPS_TOP: tl.constexpr):
+    """The top in its place, and nothing above it against the last rounding."""
+    if KEEPS_TOP:
+        p = tl.minimum(p, top[:, None])
+    return tl.where(is_top, top[:, None], p)
+
+
+@triton.jit
 def _apply_kernel(
     logits, starts, numbers, out, seen, stride, out_stride, n_rows, n_classes,
-    KINDS_OF_STEPS: tl.constexpr, N_STEPS: tl.constexpr, KEEPS_TOP: tl.constexpr,
-    ROWS: tl.constexpr, CLASSES: tl.constexpr,
+    KINDS_OF_STEPS: tl.constexpr, N_STEPS: tl.constexpr, HAS_FOCAL: tl.constexpr, KEEPS_TOP: tl.constexpr,
+    HAS_FACTORS: tl.constexpr, LOG: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    j = tl.arange(0, CLASSES)[None, :]
-    is_row, known = row < n_rows, j < n_classes
-    x = tl.load(logits + row[:, None] * stride + j, mask=is_row[:, None] & known, other=float("-inf"))
-    x = x if x.dtype == tl.float64 else x.to(tl.float32)
-    found = _look(x, known)
+    is_row = row < n_rows
+    j = tl.arange(0, CHUNK)[None, :]
+    x = chunk_of(logits, row, j, stride, n_rows, n_classes)
+    dtype: tl.constexpr = x.dtype
+    at, wrong = tl.zeros([ROWS], tl.int32), tl.zeros([ROWS], tl.int32)
+    sums, lowest = tl.zeros([ROWS], dtype), tl.zeros([ROWS], dtype)
+    top = tl.full([ROWS], float("-inf"), dtype)
+    second, slope = top, tl.full([], 1.0, dtype)
+    for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
+        if not WHOLE:
+            x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
+        known = start + j < n_classes
+        wrong += tl.sum(tl.where(known & ~(x < float("inf")), 1, 0), axis=1)
+        sums += tl.sum(tl.where(known, x, 0.0), axis=1)
+        lowest = tl.minimum(lowest, tl.min(tl.where(known, x, 0.0), axis=1))
+        x, slope = _scores(x, start + j, starts, numbers, n_classes, KINDS_OF_STEPS, N_STEPS)
+        best, place = tl.max(x, axis=1, return_indices=True)
+        runner = tl.max(tl.where(j == place[:, None], float("-inf"), x), axis=1)
+        second = tl.maximum(second, tl.maximum(tl.minimum(top, best), runner))
+        at = tl.where(best > top, start + place, at)
+        top = tl.maximum(top, best)
+    # The bits of apply.h, look.
+    found = tl.where((wrong > 0) | (top == float("-inf")), 1, 0)
+    found |= tl.where((lowest < 0.0) | ~((sums >= 0.99) & (sums <= 1.01)), 2, 0)
     tl.store(seen + row, found, mask=is_row)
-    x = tl.where(is_row[:, None] & ((found & 1) == 0)[:, None], x, tl.where(j == 0, 0.0, float("-inf")))  # harmless
-    slope = tl.full([], 1.0, x.dtype)
-    for k in tl.static_range(N_STEPS):
-        own = numbers + tl.load(starts + k)
-        if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_FLOOR:
-            x = tl.where(known, tl.maximum(x, tl.load(own).to(x.dtype) / slope), float("-inf"))
-        if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_TEMPERATURE:
-            slope = slope / tl.load(own).to(x.dtype)
-        if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_AFFINE:
-            x = _affine(x, known, slope, own, j, n_classes)
-            slope = tl.full([], 1.0, x.dtype)
-        if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_OFFSET:
-            x = x * slope + tl.load(own + j, mask=known, other=0.0).to(x.dtype)
-            slope = tl.full([], 1.0, x.dtype)
-    at, raw, below, some, e, total = _weights(x, slope, j)
+    below = second - top
+    some = below > float("-inf")
+    below = tl.where(some, below, 0.0)
+    gamma = tl.zeros([], dtype)
+    log_norm, scale, second_log, bent = sums, sums, sums, sums
+    total = tl.zeros([ROWS], dtype)
+    for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
+        if not WHOLE:
+            x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
+            x, slope = _scores(x, start + j, starts, numbers, n_classes, KINDS_OF_STEPS, N_STEPS)
+        is_top = start + j == at[:, None]
+        e, _, _ = _weight(x, is_top, top, below, slope, gamma, log_norm, scale, second_log, bent, False)
+        total += tl.sum(e, axis=1)
     log_odds = tl.where(some, -(below * slope + _log_sum(total, some)), FAR)
     for k in tl.static_range(N_STEPS):
         own = numbers + tl.load(starts + k)
         if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_FOCAL:
-            e, total, log_odds = _focal(raw, below, some, e, total, slope, tl.load(own).to(x.dtype))
+            gamma = tl.load(own).to(dtype)
+            gap, log_norm, scale, second_log, bent = _focal(below, some, total, slope, gamma)
+            total = tl.zeros([ROWS], dtype)
+            for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
+                if not WHOLE:
+                    x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
+                    x, slope = _scores(x, start + j, starts, numbers, n_classes, KINDS_OF_STEPS, N_STEPS)
+                is_top = start + j == at[:, None]
+                e, _, _ = _weight(x, is_top, top, below, slope, gamma, log_norm, scale, second_log, bent, True)
+                total += tl.sum(e, axis=1)
+            log_odds = tl.where(total > 0.0, -(gap + _log_sum(total, total > 0.0)), FAR)
         if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_CONFIDENCE:
-            some = total > 0.0
             curved = _curve(tl.where(log_odds < FAR, log_odds, FAR), own)
-            second = -_log_sum(total, some)
-            least = second + MARGIN * (EPSILON if x.dtype == tl.float64 else EPSILON_SINGLE) * (1.0 - second)
-            log_odds = tl.where(some & (curved < least), least, curved)
+            least = -_log_sum(total, total > 0.0)
+            least += MARGIN * (EPSILON if dtype == tl.float64 else EPSILON_SINGLE) * (1.0 - least)
+            log_odds = tl.where((total > 0.0) & (curved < least), least, curved)
         if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_TWO_CLASSES:
-            sign = tl.where(at == 1, 1.0, -1.0).to(x.dtype)
+            sign = tl.where(at == 1, 1.0, -1.0).to(dtype)
             curved = sign * _curve(sign * tl.where(log_odds < FAR, log_odds, FAR), own)
             log_odds = tl.where(total > 0.0, curved, log_odds)
-    some = total > 0.0
     up = log_odds > 0.0
     small = tl.exp(tl.where(up, -log_odds, log_odds))  # exp of what is not positive
     share = 1.0 / (1.0 + small)
-    top = tl.where(some, tl.where(up, share, small * share), 1.0)
-    scale = tl.where(some, tl.where(up, small * share, share), 0.0) / tl.where(some, total, 1.0)
-    p = e * scale[:, None]
-    if KEEPS_TOP:
-        p = tl.where(p < top[:, None], p, top[:, None])  # against the last rounding
-    p = tl.where(j == at[:, None], top[:, None], p)
-    for k in tl.static_range(N_STEPS):
-        if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_REWEIGHT:
-            p = p * tl.load(numbers + tl.load(starts + k) + j, mask=known, other=0.0).to(x.dtype)
-            p = p / tl.sum(p, axis=1)[:, None]
-    tl.store(out + row[:, None] * out_stride + j, p, mask=is_row[:, None] & known)
+    p_top = tl.where(total > 0.0, tl.where(up, share, small * share), 1.0)
+    safe = tl.where(total > 0.0, total, 1.0)
+    per_weight = tl.where(total > 0.0, tl.where(up, small * share, share), 0.0) / safe
+    norm = tl.zeros([ROWS], dtype)
+    if HAS_FACTORS:
+        factors = numbers + tl.load(starts + N_STEPS - 1)
+        for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
+            if not WHOLE:
+                x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
+                x, slope = _scores(x, start + j, starts, numbers, n_classes, KINDS_OF_STEPS, N_STEPS)
+            is_top = start + j == at[:, None]
+            e, _, _ = _weight(x, is_top, top, below, slope, gamma, log_norm, scale, second_log, bent, HAS_FOCAL)
+            by = tl.load(factors + start + j, mask=start + j < n_classes, other=0.0).to(dtype)
+            norm += tl.sum(_kept(e * per_weight[:, None], is_top, p_top, KEEPS_TOP) * by, axis=1)
+    if LOG:
+        p_top = tl.where(total > 0.0, tl.where(up, 0.0, log_odds) - log1p(small), 0.0)
+        level = tl.where(up, -log_odds, 0.0) - log1p(small) - tl.log(safe)
+    for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
+        if not WHOLE:
+            x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
+            x, slope = _scores(x, start + j, starts, numbers, n_classes, KINDS_OF_STEPS, N_STEPS)
+        known, is_top = start + j < n_classes, start + j == at[:, None]
+        e, lower, factor = _weight(x, is_top, top, below, slope, gamma, log_norm, scale, second_log, bent, HAS_FOCAL)
+        p = e * per_weight[:, None]
+        if LOG:
+            p = tl.where(x > float("-inf"), tl.minimum(lower + tl.log(factor), 0.0) + level[:, None], float("-inf"))
+        p = _kept(p, is_top, p_top, KEEPS_TOP)
+        if HAS_FACTORS:
+            by = tl.load(factors + start + j, mask=known, other=0.0).to(dtype)
+            p = p + tl.log(by) - tl.log(norm)[:, None] if LOG else p * by / norm[:, None]
+        tl.store(out + row[:, None] * out_stride + start + j, p, mask=is_row[:, None] & known)
 
 
-def apply(program: Program, x: Tensor) -> tuple[Tensor, bool]:
-    """Probabilities of rows of logits, in their precision; and whether they need a closer look, as `Applied` says."""
-    classes = triton.next_power_of_2(x.shape[-1])
-    tile = {"ROWS": max(1, TILE // classes), "CLASSES": classes, "num_warps": max(4, classes >> 10)}
-    grid = (triton.cdiv(len(x), tile["ROWS"]),)
+def apply(program: Program, x: Tensor, *, log: bool = False) -> tuple[Tensor, bool] | None:
+    """Probabilities of rows of logits, or their logarithms, in their precision; and whether they need a closer look.
+
+    None for an affine map of rows that do not fit the registers.
+    """
+    kinds, starts = [CODES[kind] for kind in program.steps[:, 0]], np.ascontiguousarray(program.steps[:, 1])
+    whole = x.shape[1] <= MAX_WHOLE
+    if "affine" in kinds and not whole:
+        return None
+    chunk = triton.next_power_of_2(x.shape[1]) if whole else MAX_CHUNK
+    rows = max(1, TILE // chunk)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     seen = torch.empty(len(x), dtype=torch.int32, device=x.device)
-    kinds, starts = program.steps[:, 0].tolist(), np.ascontiguousarray(program.steps[:, 1])
-    _apply_kernel[grid](
+    _apply_kernel[(triton.cdiv(len(x), rows),)](
         x, torch.from_numpy(starts).to(x.device), torch.from_numpy(program.numbers).to(x.device), out, seen,
         x.stride(0), out.stride(0), *x.shape,
-        KINDS_OF_STEPS=sum(kind << 4 * k for k, kind in enumerate(kinds)), N_STEPS=len(kinds),
-        KEEPS_TOP=CODES.index("two classes") not in kinds, **tile,
+        KINDS_OF_STEPS=sum(CODES.index(kind) << 4 * k for k, kind in enumerate(kinds)), N_STEPS=len(kinds),
+        HAS_FOCAL="focal" in kinds, KEEPS_TOP="two classes" not in kinds, HAS_FACTORS="reweight" in kinds, LOG=log,
+        WHOLE=whole, ROWS=rows, CHUNK=chunk, num_warps=max(4, chunk >> 10),
     )  # fmt: skip
     return out, bool(((seen & NOT_NUMBERS) != 0).any() | ((seen & NOT_PROBABILITIES) == 0).all())

@@ -202,24 +202,31 @@ def _quantile_bins_there(
 ) -> list[Bins]:
     """By sums over all rows up to each one: what comes to the host are those at the edges of the bins."""
     xp, device = namespace(confidence), confidence.device
-    order = xp.argsort(xp.astype(confidence, xp.float64))
-    c, y = xp.clip(xp.astype(confidence, xp.float64), 0.0, 1.0)[order], xp.astype(correct, xp.float64)[order]
-    w = xp.ones_like(c) if weight is None else xp.asarray(weight, dtype=xp.float64, device=device)[order]
-    terms = xp.stack([xp.ones_like(c), w, w * c, w * y, w * w])
-    up_to = xp.concat([xp.zeros((5, 1), dtype=xp.float64, device=device), terms.cumsum(1)], axis=1)
+    ranked, order = confidence.sort()
+    c, y = ranked.double().clip(0.0, 1.0), correct[order].double()
+    terms = [c, y]
+    if weight is not None:
+        w = xp.asarray(weight, dtype=xp.float64, device=device)[order]
+        terms = [w * c, w * y, w, w * w]
+    up_to = xp.zeros((len(terms), 1 + len(c)), dtype=xp.float64, device=device)
+    for term, sums in zip(terms, up_to, strict=True):
+        sums[1:] = term.cumsum(0)
     n, edges = len(c), []
     for n_bins in resolutions:
         k = xp.arange(1, n_bins, device=device)
         # As in quantile_starts.
         last = -(-k * n // n_bins) - 1
         if weight is not None:
-            last = xp.searchsorted(up_to[1, 1:] / up_to[1, -1], xp.asarray(_targets(n_bins), device=device))
+            last = xp.searchsorted(up_to[2, 1:] / up_to[2, -1], xp.asarray(_targets(n_bins), device=device))
         inner = xp.searchsorted(c, c[last], side="right")
         edges.append(xp.concat([xp.zeros_like(inner[:1]), inner, xp.full_like(inner[:1], n)]))
-    at_edges = to_numpy(up_to[:, xp.concat(edges)])
+    at_edges = to_numpy(xp.concat([xp.concat(edges)[None, :].double(), up_to[:, xp.concat(edges)]]))
     parts = np.split(at_edges, np.cumsum([len(each) for each in edges])[:-1], axis=1)
-    found = (np.diff(part, axis=1) for part in parts)
-    return [Bins(count.astype(np.int64), *sums).with_weight() for count, *sums in found]
+    found = []
+    for count, confidence_sum, correct_sum, *weights in (np.diff(part, axis=1) for part in parts):
+        weight_sum, squares = weights or (count, count)  # without weights, each row's is 1
+        found.append(Bins(count.astype(np.int64), weight_sum, confidence_sum, correct_sum, squares).with_weight())
+    return found
 
 
 def uniform_index(confidence: Vector, n_bins: int) -> Indices:

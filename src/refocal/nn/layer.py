@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, Self
 
 import array_api_compat.torch as xp
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from refocal._arrays import SMALLEST, row_blocks
+from refocal._arrays import SMALLEST, is_plain_tensor, row_blocks
 from refocal._validation import INPUTS, check_option
+from refocal.engine.apply import apply_there
 from refocal.maps.chain import Chain, Step, block_entries, is_walkable, normalised
 
 
@@ -57,6 +60,7 @@ class CalibrationLayer(nn.Module):
         self.class_axis = class_axis
         self.input = input
         kind = torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)
+        self._chain, self._fetched, self._versions = self.chain, list[Tensor](), list[int]()
         self._names: list[str] = []
         for name, value in self.chain.parameters():
             again = sum(known.rstrip("_0123456789") == name for known in self._names)
@@ -65,6 +69,12 @@ class CalibrationLayer(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Log-probabilities, of the shape of the logits; of log-odds with one axis more."""
+        if is_plain_tensor(logits) and self.input == "logits" and logits.numel() > 0:
+            x = logits.movedim(self.class_axis, -1)
+            found = apply_there(self._chain_now(), x.reshape(-1, x.shape[-1]), log=True)
+            if found is not None:
+                log_p: Tensor = found.probabilities.reshape(x.shape)
+                return log_p.movedim(-1, self.class_axis)
         # Where the rows are not there yet their number must not be asked for.
         if not is_walkable(logits) or self.input == "log-odds" or self.class_axis == 0:
             return self._log_probabilities(logits)
@@ -75,6 +85,17 @@ class CalibrationLayer(nn.Module):
         for rows in row_blocks(logits.shape[0], logits[0].numel(), entries):
             log_p[rows] = self._log_probabilities(logits[rows])
         return log_p
+
+    def _chain_now(self) -> Chain:
+        """The chain with the values of the buffers, which are fetched again only where they have changed."""
+        buffers = [self.get_buffer(name) for name in self._names]
+        versions = [0 if each.is_inference() else each._version for each in buffers]
+        same = len(self._fetched) == len(buffers) and all(map(operator.is_, self._fetched, buffers))
+        if not same or versions != self._versions:
+            values = iter([np.asarray(each.double().cpu())[()] for each in buffers])
+            self._fetched, self._versions = buffers, versions
+            self._chain = self.chain.with_parameters(lambda _: next(values))
+        return self._chain
 
     def _log_probabilities(self, logits: Tensor) -> Tensor:
         if self.input == "log-odds":

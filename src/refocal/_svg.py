@@ -12,8 +12,15 @@ from html import escape
 from importlib.resources import files
 from typing import NamedTuple, Self
 
-INK, MUTED, LINE = "var(--ink,#1b1f24)", "var(--muted,#5c6570)", "var(--line,#d5dae0)"
-FIRST, SECOND, BAND = "var(--first,#0b62b8)", "var(--second,#b8480b)", "var(--band,#c7dcf2)"
+THEME = {
+    "ink": "#1b1f24",
+    "muted": "#5c6570",
+    "line": "#d5dae0",
+    "first": "#0b62b8",
+    "second": "#b8480b",
+    "band": "#c7dcf2",
+}
+INK, MUTED, LINE, FIRST, SECOND, BAND = (f"var(--{name},{color})" for name, color in THEME.items())
 FONT = "12px var(--sans,system-ui,sans-serif)"
 
 

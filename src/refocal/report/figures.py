@@ -1,4 +1,4 @@
-"""The figures, each drawn on an axes of matplotlib: for notebooks, for papers, and for the report."""
+"""The figures, each drawn on an axes of matplotlib: for notebooks and papers, in the colours of the report."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from refocal._svg import THEME
 from refocal._validation import check_option
 from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
 from refocal.evaluate.summary import ranked
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The report replaces these by variables of its style sheet, so that figures follow the reader's light or dark theme.
-INK, MUTED, LINE = "#1b1f24", "#5c6570", "#d5dae0"
-FIRST, SECOND, BAND = "#0b62b8", "#b8480b", "#c7dcf2"
+INK, MUTED, LINE, FIRST, SECOND, BAND = THEME.values()
 DEFAULT_TOLERANCE = 0.02
 OBJECTIVES = {"nll": "log-loss", "ece": "ECE", "auto": "log-loss + ECE"}
 """The objectives of a search in words."""

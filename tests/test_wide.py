@@ -11,6 +11,7 @@ import torch
 
 from refocal import AutoCalibration, TemperatureScaling
 from refocal._arrays import in_half
+from refocal.engine import c_engine
 from refocal.evaluate import evaluate
 from refocal.io import Predictions, blocks, read
 from refocal.maps import Chain, Focal, Temperature, chain
@@ -119,6 +120,12 @@ def test_half_precision_of_a_vocabulary_needs_no_double_precision():
     assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-5)
     apart = TemperatureScaling().fit(blocks([(logits[:30], LABELS[:30]), (logits[30:], LABELS[30:80])]))
     assert apart.temperature_ == pytest.approx(found.temperature_, rel=1e-9)
+
+
+def test_the_scratch_memory_of_threads_is_bounded(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    threads = [c_engine.plan(np.empty((8, n), dtype=np.float16)).n_threads for n in (100_000, 1_000_000, 10_000_000)]
+    assert threads == [20, 2, 1]
 
 
 @pytest.mark.slow

@@ -40,14 +40,15 @@ def scan_grid(
     it happened|, which is cheap to compute everywhere; only where that does not rule a point out is its error
     interpolated, and only where that does not either, computed exactly.
     """
+    gamma, temperature = np.meshgrid(gammas, temperatures, indexing="ij")
     if objective.metric is not None:
-        return _scan_exactly(block, objective, gammas, temperatures)
+        flat = scan_points(block, objective, gamma.ravel(), temperature.ravel())
+        return Surface(gamma, temperature, flat.log_loss.reshape(gamma.shape), flat.value.reshape(gamma.shape))
     scan = _Scan(block, objective, gammas, temperatures, progress)
     every = np.ones(scan.level.shape, dtype=bool)
     for among in every * np.eye(len(gammas), dtype=bool)[:, :, None] if each_gamma else [every]:
         scan.settle(nll_tolerance, among)
     scan.fill()
-    gamma, temperature = np.meshgrid(gammas, temperatures, indexing="ij")
     return Surface(gamma, temperature, scan.log_loss, scan.score)
 
 
@@ -142,6 +143,9 @@ class _Scan:
             error[~seen] = low[~seen] + np.interp(at[~seen], at[seen], (error - low)[seen])
 
     def _interpolate(self, points: NDArray[np.int64]) -> None:
+        error = self.objective.error
+        if error is None:  # known at all points
+            return
         lowest = 1.0 / self.block.n_classes if self.block.n_classes > 2 else 0.0
         rows, columns = np.unravel_index(points, self.level.shape)
         for i in np.unique(rows):
@@ -150,12 +154,8 @@ class _Scan:
                 some = at[first : first + MANY]
                 # A matrix product may leave equal rows apart in the last digit, and an error jumps where ties part.
                 p = np.clip(np.round(self.weights[some] @ self._tables[i], 12), lowest, 1.0)
-                self.error[i, some] = [self._error(row) for row in p]
+                self.error[i, some] = [error(row, self.happened, self.block.weight) for row in p]
             self.level[i, at] = self.EXACT if self._on_nodes else self.INTERPOLATED
-
-    def _error(self, p: Vector) -> float:
-        error = self.objective.error
-        return 0.0 if error is None else error(p, self.happened, self.block.weight)
 
 
 def most_rows(n_gammas: int, temperatures: Vector) -> int:
@@ -190,12 +190,6 @@ def best_index(surface: Surface, nll_tolerance: float | None) -> tuple[int, ...]
     # Equal scores are decided by the log-loss.
     order = np.lexsort((surface.log_loss.ravel(), score.ravel()))
     return tuple(int(i) for i in np.unravel_index(order[0], score.shape))
-
-
-def _scan_exactly(block: Block, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
-    gamma, temperature = np.meshgrid(gammas, temperatures, indexing="ij")
-    flat = scan_points(block, objective, gamma.ravel(), temperature.ravel())
-    return Surface(gamma, temperature, flat.log_loss.reshape(gamma.shape), flat.value.reshape(gamma.shape))
 
 
 def within(log_loss: Vector, nll_tolerance: float | None) -> NDArray[np.bool_]:

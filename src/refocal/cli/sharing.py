@@ -51,11 +51,16 @@ class SharingOptions:
 
 
 @dataclass(frozen=True)
-class ResultOptions(SharingOptions):
-    """The same, with where an evaluation and its report are written."""
+class OutputOptions:
+    """Where an evaluation and its report are written."""
 
     output: Annotated[Path | None, Option("-o", "--output", help="Write the evaluation here, as JSON.")] = None
     report: Annotated[Path | None, Option(help="Write the HTML report here as well.")] = None
+
+
+@dataclass(frozen=True)
+class ResultOptions(SharingOptions, OutputOptions):
+    """Both; where to write comes first in the help."""
 
 
 def draw(found: Evaluation | Sequence[Evaluation], report: Path, shared: SharingOptions, quiet: bool) -> None:

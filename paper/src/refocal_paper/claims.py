@@ -17,7 +17,7 @@ import numpy as np
 
 from refocal.theory import closest_temperature
 from refocal_paper.line import fit_line
-from refocal_paper.recipe import ALL_LOSSES
+from refocal_paper.recipe import ALL_LOSSES, LOSSES
 from refocal_paper.table import Cell, group_cells, named_cells, recipe_of
 
 # The paper's 0.4–0.5 for the focal map comes from three classes.
@@ -142,8 +142,8 @@ _CHANGES = {
 def changes(cells: list[Cell]) -> list[Change]:
     """What choosing by one measure or the other, and the second parameter, do."""
     settings: dict[str, list[Cell]] = defaultdict(list)
-    for (dataset, network, _, recipe), group in group_cells(cells).items():
-        settings[f"{dataset}, {network}, {recipe}"] += group
+    for (dataset, network, loss, recipe), group in group_cells(cells).items():
+        settings[f"{dataset}, {network}, {recipe}{'' if loss in LOSSES else ', other losses'}"] += group
     found = []
     for setting, some in sorted(settings.items()):
         for what, (measure, first, second) in _CHANGES.items():

@@ -149,7 +149,7 @@ def _lines(cells: list[Cell]) -> Numbers:
 
 def _slopes(cells: list[Cell]) -> Numbers:
     slopes: dict[str, list[float]] = defaultdict(list)
-    for line in claims.lines(cells):
+    for line in claims.lines([cell for cell in cells if recipe_of(cell).loss in LOSSES]):
         if line.criterion == "ece":
             slopes[_short(line.cell).rsplit("/", 2)[0]].append(line.slope)
     return {f"{setting}/slopes": _range(values) for setting, values in slopes.items()}
@@ -273,7 +273,7 @@ def _short(name: str) -> str:
     """
     dataset, network, *rest = name.split(", ")
     epochs = next(part.removesuffix(" epochs") for part in rest if part.endswith("epochs"))
-    changed = [part.replace(" ", "-") for part in rest if part in ("mean loss", "float32")]
+    changed = [part.replace(" ", "-") for part in rest if part in ("mean loss", "float32", "other losses")]
     loss = [part for part in rest if part in ALL_LOSSES]
     seed = [part.replace(" ", "-") for part in rest if part.startswith("seed")]
     return "/".join([*_network(dataset, network), epochs, *changed, *loss, *seed])

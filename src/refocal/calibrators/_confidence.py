@@ -45,7 +45,7 @@ class Tempered(Block):
 
     def __init__(self, rows: Block, temperature: float) -> None:
         super().__init__(rows.logits, rows.labels, rows.weight)
-        self.temperature = temperature
+        self.temperature, self._inspected = temperature, rows._inspected
 
     def take(self, rows: Any) -> Block:
         """Some of the rows."""
@@ -95,7 +95,8 @@ def fit_tail(rows: Block, draft: Tail) -> Tail:
     """γ, T and the curve of the confidence of least log-loss and prior, for scores that a scaling gave."""
     if rows.n_rows < 2 * DRAFT_ROWS:
         return draft  # of all rows
-    return _tail(rows, _search(rows.part(SEARCH_ROWS), np.log([1.0 + draft.gamma, draft.temperature])))
+    some = rows if rows.n_rows <= SEARCH_ROWS else rows.part(SEARCH_ROWS)
+    return _tail(rows, _search(some, np.log([1.0 + draft.gamma, draft.temperature])))
 
 
 def _search(rows: Block, point: Vector) -> Vector:

@@ -39,6 +39,10 @@ GPU_ROWS = 100_000
 LINE_GAMMAS = (0.0, 1.0)
 
 SEARCHES = ("auto", "newton", "grid", "line")
+SEPARABLE = (
+    "every row is right, so that no temperature is best: this one is best if each of n rows is right with probability "
+    "(n+1)/(n+2). Fit on more data, and on data the model was not trained on"
+)
 
 
 def find(
@@ -88,8 +92,10 @@ def find(
     if base is not None:
         all_temperatures = all_temperatures * base.temperature
         if base.status == "at a bound":  # any objective would go on, to T that is absurd on other rows
+            if _is_separable(dataset):
+                base = replace(base, temperature=laplace_temperature(dataset), message=SEPARABLE)
             all_gammas = all_gammas[[np.argmin(np.abs(all_gammas))]]
-            all_temperatures = np.array([laplace_temperature(dataset) if _is_separable(dataset) else base.temperature])
+            all_temperatures = np.array([base.temperature])
     tolerance = goal.nll_tolerance if nll_tolerance is None else nll_tolerance
     scan: Callable[[Block], Surface]
     if search == "line" and len(all_gammas) > 1 and len(all_temperatures) > 1:

@@ -86,8 +86,10 @@ class BlockedDataset(Dataset):
     watch: Callable[[int, int | None], None] | None = None
     """Called with the number of rows done in a pass and the total number, if that is known."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading, n_given: int | None = None) -> None:
         super().__init__()
+        self.n_given = n_given
+        """The number of rows, good and bad, where it is known."""
         self.reading, self.n_classes, self.input = reading, reading.n_classes, reading.input
         self.classes = None if reading.classes is None else np.array(reading.classes)
         self._n_sample = 0
@@ -102,7 +104,9 @@ class BlockedDataset(Dataset):
         n_sample = max(n_rows, sample_rows(self.n_classes)) if look else n_start
         if self._n_sample >= n_sample:
             return
-        look_at = partial(inspect, n_sample=n_sample, zeros=self.input == "probabilities")
+        # Keys are uniform: blocks need not send rows whose keys are beyond those of the sample of all of them.
+        share = 1.0 if self.n_given is None else (n_sample + 8.0 * n_sample**0.5) / max(self.n_given, 1)
+        look_at = partial(inspect, n_sample=n_sample, zeros=self.input == "probabilities", share=share)
         task = Pass(look_at, partial(_merge, n_sample=n_sample), partial(_start, n_start), True)
         found, self._ask = self.go_through(task)
         self.n_rows, self.n_skipped = found.n_rows, found.n_skipped
@@ -148,9 +152,15 @@ class BlockedDataset(Dataset):
         return found
 
 
-def inspect(block: Block, n_sample: int, zeros: bool = False) -> Inspected:
-    """The first pass over a block; `zeros`: it holds probabilities, some of which may be 0."""
+def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0) -> Inspected:
+    """The first pass over a block; `zeros`: it holds probabilities, some of which may be 0.
+
+    Of the rows that could be in the sample those with the lowest `share` of all keys are sent, or a few where these are
+    fewer.
+    """
     keys = row_keys(block)
+    if share < 1.0:
+        n_sample = min(n_sample, max(FEWEST_START_ROWS, int(np.count_nonzero(keys < np.uint64(share * 2.0**64)))))
     chosen = np.argpartition(keys, n_sample)[:n_sample] if len(keys) > n_sample else slice(None)
     values = block.logits[chosen]
     weight = block.weight

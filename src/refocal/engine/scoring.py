@@ -22,7 +22,7 @@ Predict = Callable[[Block], Iterable[tuple[Predictions, Array]]]
 # small enough.
 SEARCH_BITS, FINE_BITS, REPORT_BITS = 10, 12, 12
 # Where answers travel a report begins with coarse cells: a second walk cuts the few that are in question.
-TRAVELLING_BITS = 7
+TRAVELLING_BITS = 4
 ECE_BOUND, MAX_REFINEMENTS = 1e-4, 3
 # The number of points measured in one pass.
 POINTS = 16

@@ -39,7 +39,6 @@ class DaskDataset(BlockedDataset):
         super().__init__(reading)
         self.leaves = list(leaves)
         self.client = client if client is not None else current_client()
-        self._n_given: int | None = None
 
     def go_through(self, task: Pass) -> tuple[Partial, Ask]:
         """The answer of all leaves; the whole answer stays with the worker that merged it, and questions go there."""
@@ -73,8 +72,8 @@ class DaskDataset(BlockedDataset):
             nonlocal done
             done += 1
             leaf.release()
-            if self.watch is not None and self._n_given is not None:
-                self.watch(self._n_given * done // len(leaves), self._n_given)
+            if self.watch is not None and self.n_given is not None:
+                self.watch(self.n_given * done // len(leaves), self.n_given)
 
         for leaf in leaves:
             leaf.add_done_callback(tell)
@@ -83,7 +82,7 @@ class DaskDataset(BlockedDataset):
         return result_of(self.client.submit(_asked, question, kept, pure=False))
 
     def _counted(self, found: Partial) -> Partial:
-        self._n_given = found.n_rows + found.n_skipped
+        self.n_given = found.n_rows + found.n_skipped
         return found
 
     def __repr__(self) -> str:

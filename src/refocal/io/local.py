@@ -21,10 +21,8 @@ class LocalDataset(BlockedDataset):
     """Parts read in this process; memory holds two blocks at a time, whatever the number of rows."""
 
     def __init__(self, parts: Sequence[Part], reading: Reading) -> None:
-        super().__init__(reading)
+        super().__init__(reading, n_rows_of(parts))
         self.parts = list(parts)
-        sizes = [part.n_rows for part in self.parts]
-        self._n_given = None if None in sizes else sum(size or 0 for size in sizes)
 
     def go_through(self, task: Pass) -> tuple[Partial, Ask]:
         """The answer of all chunks; the next one is read while a chunk is worked on."""
@@ -34,17 +32,17 @@ class LocalDataset(BlockedDataset):
             nonlocal done
             done += n_rows
             if self.watch is not None:
-                self.watch(done, self._n_given)
+                self.watch(done, self.n_given)
 
         chunks: Iterator[Chunk] = chain.from_iterable(part.blocks() for part in self.parts)
         if not any(isinstance(part, PairsPart) for part in self.parts):  # a caller's own code stays in its thread
             chunks = _ahead(chunks)
         whole = reduce_chunks(chunks, self.reading, task, tell)
-        self._n_given = done
+        self.n_given = done
         return finish(task, whole), lambda question: question(whole.answer)
 
     def __repr__(self) -> str:
-        size = "rows" if self._n_given is None else f"{self._n_given:,} rows"
+        size = "rows" if self.n_given is None else f"{self.n_given:,} rows"
         return f"Dataset({size} in {len(self.parts):,} parts, {self.reading.n_classes:,} classes, {self.reading.input})"
 
 
@@ -54,7 +52,7 @@ class MappedDataset(BlockedDataset):
     answers_travel = True
 
     def __init__(self, parts: Sequence[Part], reading: Reading, map: Map) -> None:  # noqa: A002
-        super().__init__(reading)
+        super().__init__(reading, n_rows_of(parts))
         self.parts, self.map = list(parts), map
 
     def go_through(self, task: Pass) -> tuple[Partial, Ask]:
@@ -69,6 +67,12 @@ class MappedDataset(BlockedDataset):
     def __repr__(self) -> str:
         kind = f"{self.reading.n_classes:,} classes, {self.reading.input}"
         return f"Dataset({len(self.parts):,} parts of a map, {kind})"
+
+
+def n_rows_of(parts: Sequence[Part]) -> int | None:
+    """How many rows parts have together, if that is known before they are read."""
+    sizes = [part.n_rows for part in parts]
+    return None if None in sizes else sum(size or 0 for size in sizes)
 
 
 def _reduce_part(reading: Reading, task: Pass, part: Part) -> Partial:

@@ -20,7 +20,7 @@ Predict = Callable[[Block], Iterable[tuple[Predictions, Array]]]
 
 # Histogram cells of a search, of its final comparison and of a report; a report refines its cells until the bound is
 # small enough.
-SEARCH_BITS, FINE_BITS, REPORT_BITS = 10, 12, 12
+SEARCH_BITS, FINE_BITS, REPORT_BITS = 6, 10, 12
 # Where answers travel a report begins with coarse cells: a second walk cuts the few that are in question.
 TRAVELLING_BITS = 4
 ECE_BOUND, MAX_REFINEMENTS = 1e-4, 3

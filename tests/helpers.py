@@ -94,6 +94,17 @@ def worst_contrast(driver):
     return driver.execute_script(DARKEST)
 
 
+SMALLEST = """
+const svg = arguments[0], scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+return scale * Math.min(...[...svg.querySelectorAll("text")].map((t) => parseFloat(getComputedStyle(t).fontSize)));
+"""
+
+
+def smallest_letters(driver, svg):
+    """The size of the smallest letters of a figure, in pixels of the page."""
+    return driver.execute_script(SMALLEST, svg)
+
+
 def rising_curve(rng):
     """Straight pieces through four points that rise."""
     knots, values = np.sort(2 * rng.normal(size=4)), np.sort(2 * rng.normal(size=4))

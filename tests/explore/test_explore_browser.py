@@ -11,7 +11,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from helpers import worst_contrast
+from helpers import smallest_letters, worst_contrast
 from refocal import losses, theory
 from refocal.explore import render_page
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
@@ -187,13 +187,7 @@ def test_it_fits_and_can_be_read(browser, page, width, scheme):
         svg = driver.find_element(By.CSS_SELECTOR, f"#{name} svg")
         assert svg.size["width"] >= 300
         assert len(driver.find_element(By.ID, f"{name}-title").get_attribute("textContent")) > 40
-        smallest = driver.execute_script(
-            "const scale = arguments[0].getBoundingClientRect().width / arguments[0].viewBox.baseVal.width;"
-            "return scale * Math.min(...[...arguments[0].querySelectorAll('text')]"
-            ".map(t => parseFloat(getComputedStyle(t).fontSize)))",
-            svg,
-        )
-        assert smallest >= 9.0, name
+        assert smallest_letters(driver, svg) >= 9.0, name
     ratio, node = worst_contrast(driver)
     assert ratio >= 4.5, node
     for control in driver.find_elements(By.CSS_SELECTOR, "#page-maps input"):

@@ -12,7 +12,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from helpers import draw_logits, wait_until, worst_contrast
+from helpers import draw_logits, smallest_letters, wait_until, worst_contrast
 from refocal import IsotonicCalibration, load
 from refocal.evaluate import compare, comparison_table
 from refocal.io import Predictions
@@ -45,14 +45,7 @@ def test_every_figure_is_drawn_and_fits(open_browser, width, scheme):
         assert svg.get_attribute("role") == "img"
         title = driver.find_element(By.ID, svg.get_attribute("aria-labelledby"))
         assert len(title.get_attribute("textContent")) > 40
-        # The smallest letters of a figure stay readable.
-        smallest = driver.execute_script(
-            "const scale = arguments[0].getBoundingClientRect().width / arguments[0].viewBox.baseVal.width;"
-            "return scale * Math.min(...[...arguments[0].querySelectorAll('text')]"
-            ".map(t => parseFloat(getComputedStyle(t).fontSize)))",
-            svg,
-        )
-        assert smallest >= 9.0, name
+        assert smallest_letters(driver, svg) >= 9.0, name
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

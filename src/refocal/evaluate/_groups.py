@@ -111,13 +111,9 @@ def measure_groups(groups: Sequence[Group], level: float) -> list[GroupRow]:
     """
     each = level ** (1.0 / max(len(groups), 1))
     found = [(group.difference(each), group) for group in groups]
-    found.sort(key=lambda pair: (-_surely_off(pair[0]), -abs(pair[0].value)))
+    # How far a mean is from its rate at least, and then how far it seems to be.
+    found.sort(key=lambda pair: (-max(pair[0].low, -pair[0].high, 0.0), -abs(pair[0].value)))
     return [group.row(difference, level, drawn=i < DRAWN) for i, (difference, group) in enumerate(found)]
-
-
-def _surely_off(difference: Interval) -> float:
-    """How far a mean is from its rate at least."""
-    return max(difference.low, -difference.high, 0.0)
 
 
 def groups_of(rows: Rows, groups: Groups, seed: int) -> list[Group]:

@@ -198,7 +198,10 @@ def evaluate(
     about: Any = test.reading if isinstance(test, BlockedDataset) else test
     usable = _usable(everything, about, chosen, failures)
     if isinstance(test, BlockedDataset):
-        _refuse_resampling(n_resamples=n_resamples, seed=seed)
+        for argument, value in {"n_resamples": n_resamples, "seed": seed}.items():
+            if value is not None:
+                expected = "left out for rows in blocks, which are not resampled"
+                raise ParameterError(argument, "evaluate", expected=expected, got=repr(value))
         looks, n_test, run = look_at_blocks(test, usable, level, progress)
     else:
         n_resamples = N_RESAMPLES if n_resamples is None else check_integer(n_resamples, "n_resamples", "evaluate")
@@ -236,13 +239,6 @@ def _usable(
             check_columns(name, calibrator, about.n_classes, about.class_names)
             usable[name] = calibrator
     return usable
-
-
-def _refuse_resampling(**given: Any) -> None:
-    for argument, value in given.items():
-        if value is not None:
-            expected = "left out for rows in blocks, which are not resampled"
-            raise ParameterError(argument, "evaluate", expected=expected, got=repr(value))
 
 
 def _measured(

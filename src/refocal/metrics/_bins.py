@@ -142,6 +142,11 @@ def sum_bins(ranked: Ranked, starts: Indices) -> Bins:
     return Bins(count, *(np.add.reduceat(each, starts) for each in of_rows)).with_weight()
 
 
+def sum_ties(ranked: Ranked) -> Bins:
+    """Sums of rows of equal confidence."""
+    return sum_bins(ranked, np.append(0, ranked.ends_of_ties()[:-1]))
+
+
 def quantile_bins(confidence: Array, correct: Array, weight: Vector | None, resolutions: tuple[int, ...]) -> list[Bins]:
     """Equal-mass bins at several numbers of them, from one sort; of tensors on a GPU that sort is done there.
 

@@ -20,6 +20,7 @@ from refocal.metrics._bins import (
     quantile_starts,
     rank,
     sum_bins,
+    sum_ties,
 )
 from refocal.metrics._inputs import Rows, read_probabilities, row_sums
 from refocal.metrics.inversion import ErrorModel, InvertedError
@@ -230,7 +231,7 @@ def ece_sweep(
 def _sweep(rows: Rows, *, norm: str = "l1") -> float:
     check_option(norm, NORMS, "norm", "ece_sweep")
     ranked = rank(*rows.confidence(), rows.weight)
-    finest = sum_bins(ranked, np.concatenate([np.zeros(1, dtype=np.int64), ranked.ends_of_ties()[:-1]]))
+    finest = sum_ties(ranked)
     if _is_rising(finest.correct / finest.weight):
         # So is every coarser cut: no need to try them all.
         return norm_of_gaps(finest, norm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from refocal.errors import ParameterError
@@ -23,13 +24,9 @@ def metric_of(function: Callable[..., Any], caller: str) -> Metric:
     for metric in METRICS.values():
         if metric.function is function:
             return metric
-    known = ", ".join(sorted(metric.function.__name__ for metric in METRICS.values() if has_name(metric)))
+    named = (metric.function for metric in METRICS.values() if not isinstance(metric.function, partial))
+    known = ", ".join(sorted(function.__name__ for function in named))
     raise ParameterError("metric", caller, expected=f"one of the functions {known}", got=repr(function))
-
-
-def has_name(metric: Metric) -> bool:
-    """Whether the metric is a public function as it stands, not one with some options."""
-    return hasattr(metric.function, "__name__")
 
 
 def objectives() -> dict[str, Callable[..., float]]:

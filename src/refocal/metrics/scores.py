@@ -195,23 +195,15 @@ def spiegelhalter_test(
 
 
 def _spiegelhalter(rows: Rows) -> SpiegelhalterResult:
-    excess, variance = spiegelhalter_terms(rows)
-    weight = rows.weights
-    return spiegelhalter_result(float(weight @ excess), float(np.square(weight) @ variance))
-
-
-def spiegelhalter_terms(rows: Rows) -> tuple[Vector, Vector]:
-    """Excess of each row's Brier score over its mean under calibration, and the variance of that score."""
+    # The excess of each row's Brier score over its mean under calibration, and the variance of that score.
     if rows.binary:
         p, happened = rows.event(1)
         slope = 1.0 - 2.0 * p
-        return (happened - p) * slope, np.square(slope) * p * (1.0 - p)
-    squares, cubes = (_power_sums(rows.probabilities, power) for power in (2, 3))
-    return 2.0 * (squares - _of_label(rows)), 4.0 * np.maximum(cubes - np.square(squares), 0.0)
-
-
-def spiegelhalter_result(excess: float, variance: float) -> SpiegelhalterResult:
-    """The two sums as z and its p-value."""
+        excesses, variances = (happened - p) * slope, np.square(slope) * p * (1.0 - p)
+    else:
+        squares, cubes = (_power_sums(rows.probabilities, power) for power in (2, 3))
+        excesses, variances = 2.0 * (squares - _of_label(rows)), 4.0 * np.maximum(cubes - np.square(squares), 0.0)
+    excess, variance = float(rows.weights @ excesses), float(np.square(rows.weights) @ variances)
     certain = math.copysign(math.inf, excess) if excess else 0.0
     z = excess / math.sqrt(variance) if variance > 0.0 else certain
     return SpiegelhalterResult(z, math.erfc(abs(z) / math.sqrt(2.0)))
@@ -230,11 +222,6 @@ def _power_sums(p: Array, power: int) -> Vector:
     axes = ",".join(["ij"] * power)
     sums: Vector = np.einsum(f"{axes}->i", *[p] * power, dtype=np.float64)
     return sums
-
-
-def _decomposed(rows: Rows, **options: Any) -> float:
-    """The part of the Brier score that recalibration removes."""
-    return decompose(rows, **options).calibration
 
 
 METRICS = (
@@ -263,7 +250,7 @@ METRICS = (
         "brier_decomposition",
         brier_decomposition,
         "calibration part of the Brier score",
-        _decomposed,
+        lambda rows, **options: decompose(rows, **options).calibration,
         range=(0.0, 2.0),
         objective=False,
     ),

@@ -10,7 +10,7 @@ import numpy as np
 
 from refocal._arrays import Vector
 from refocal._validation import IgnoreIndex
-from refocal.metrics._inputs import Rows, check_level, read_probabilities
+from refocal.metrics._inputs import check_level, read_probabilities
 from refocal.metrics.intervals import Interval
 
 __all__ = ["mean_bias_interval"]
@@ -36,14 +36,8 @@ def mean_bias_interval(
     """
     check_level(level, "mean_bias_interval")
     rows = read_probabilities(y_true, probabilities, sample_weight, "mean_bias_interval", ignore_index)
-    return shift_interval(rows, level)
-
-
-def shift_interval(rows: Rows, level: float) -> Interval:
-    """`mean_bias_interval` of checked rows."""
     p, happened = rows.confidence()
-    weight = rows.weights
-    weight = weight / weight.sum()
+    weight = rows.weights / rows.weights.sum()
     return interval_of_shift(p, weight, np.square(weight), float(weight @ happened), level)
 
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from refocal._arrays import Flags, Vector
 from refocal._validation import IgnoreIndex, check_number
-from refocal.metrics._bins import Bins, Ranked, bins_of, rank
+from refocal.metrics._bins import Bins, bins_of, rank, sum_ties
 from refocal.metrics._inputs import Rows, mean, read_probabilities
 from refocal.metrics._isotonic import isotonic_fit
 from refocal.metrics.inversion import ErrorModel
-from refocal.metrics.record import BlockSums, Metric, StreamedMetric
+from refocal.metrics.record import Metric, StreamedMetric
 
 __all__ = ["CorpReliability", "corp_reliability", "ks_calibration_error", "smooth_ece"]
 
@@ -113,16 +113,8 @@ def ks_calibration_error(
 
 
 def _ks(rows: Rows) -> float:
-    return ks_error(rank(*rows.confidence(), rows.weight))
-
-
-def ks_error(ranked: Ranked) -> float:
-    """`ks_calibration_error` of rows that are already sorted."""
-    gap = ranked.confidence - ranked.correct
-    if ranked.weight is not None:
-        gap *= ranked.weight
-    total = ranked.size if ranked.weight is None else ranked.weight.sum()
-    return float(np.abs(np.cumsum(gap)[ranked.ends_of_ties() - 1]).max() / total)
+    ties = sum_ties(rank(*rows.confidence(), rows.weight))
+    return float(np.abs(np.cumsum(ties.gap)).max() / ties.weight.sum())
 
 
 def corp_reliability(
@@ -137,12 +129,11 @@ def corp_reliability(
     >>> corp.accuracy, corp.miscalibration, corp.discrimination, corp.uncertainty
     ([0.5, 1.0], 0.0625, 0.0625, 0.1875)
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "corp_reliability", ignore_index)
-    return corp_of(*rows.confidence(), rows.weight)
+    return _corp(read_probabilities(y_true, probabilities, sample_weight, "corp_reliability", ignore_index))
 
 
-def corp_of(confidence: Vector, correct: Vector | Flags, weight: Vector | None) -> CorpReliability:
-    """`corp_reliability` of checked vectors."""
+def _corp(rows: Rows) -> CorpReliability:
+    (confidence, correct), weight = rows.confidence(), rows.weight
     pools = isotonic_fit(confidence, correct, weight)
     outcome, share = pools.correct / pools.weight, pools.weight / pools.weight.sum()
     base = float(share @ outcome)
@@ -223,14 +214,6 @@ def _fixed_point(smoothed: Callable[[float], float], guess: float | None = None)
     return middle
 
 
-def _corp(rows: Rows) -> float:
-    return corp_of(*rows.confidence(), rows.weight).miscalibration
-
-
-def _smooth_streamed(sums: BlockSums) -> StreamedMetric:
-    return StreamedMetric(smooth_error_of(sums.residuals))
-
-
 def _cells_of(rows: Rows) -> tuple[Bins, Vector, Vector]:
     """Rows in cells that an error without bins hardly notices; the share of each in the weight, and its confidence."""
     cells = bins_of(rows, n_bins=_INTERVAL_CELLS)
@@ -279,7 +262,7 @@ METRICS = (
         smooth_ece,
         "smooth ECE",
         _smooth,
-        _smooth_streamed,
+        lambda sums: StreamedMetric(smooth_error_of(sums.residuals)),
         _smooth_model,
         of_confidence=True,
         unit="%",
@@ -296,5 +279,12 @@ METRICS = (
         unit="%",
         shown="value",
     ),
-    Metric("corp_reliability", corp_reliability, "CORP miscalibration", _corp, of_confidence=True, objective=False),
+    Metric(
+        "corp_reliability",
+        corp_reliability,
+        "CORP miscalibration",
+        lambda rows: _corp(rows).miscalibration,
+        of_confidence=True,
+        objective=False,
+    ),
 )

@@ -4,7 +4,7 @@
 # make test-all  the tests and all that takes long: long tests, lowest versions, stress, fuzz, mutants that survived
 # make bench-guard  the ratios of a few timings within one run, as a table
 # make docs   the site, strictly, into site/: every link and every reference must hold
-# make bench  the timing tables, beside the peers, which get an environment of their own
+# make bench  the timing tables of docs/performance.md, beside the peers, which get environments of their own
 # make stress every stress case on refocal and its peers, the huge ones too: writes benchmarks/results/stress.md
 # make fuzz   mutated files against every reader, RUNS executions each
 # make coverage  the branches that the tests of maps, losses, metrics and searches run: at least 98 %
@@ -24,6 +24,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --no-loadscope-reorder
 DEMO   ?= .venv-demo
 BENCH  ?= .venv-bench
+TIMED  := OMP_NUM_THREADS=1
 NEWER  ?= $(firstword $(foreach v,3.14 3.13 3.12,$(shell python$(v) -c 'import sys; print(sys.executable)' 2>/dev/null)))
 RUNS   ?= 100000
 LINUX  := $(filter Linux,$(shell uname))
@@ -94,17 +95,18 @@ $(BENCH)-calibre/.installed: pyproject.toml
 	touch $(BENCH)-calibre/.installed
 
 bench: $(BENCH)/.installed
-	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/fit_speed.py -o benchmarks/results
+	$(TIMED) $(BENCH)/bin/python benchmarks/fit_speed.py --write
 	$(if $(NEWER),$(MAKE) bench-calibre,@echo "calibre is left out: it needs Python 3.12 or newer")
-	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/apply_speed.py -o benchmarks/results
-	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/limits.py -o benchmarks/results
-	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/metrics.py
+	$(TIMED) $(BENCH)/bin/python benchmarks/apply_speed.py --write
+	$(TIMED) $(BENCH)/bin/python benchmarks/limits.py --write
+	$(TIMED) $(BENCH)/bin/python benchmarks/metrics.py --write
+	$(TIMED) $(BENCH)/bin/python benchmarks/compare_speed.py --write
 
 bench-guard: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/guard.py
 
 bench-calibre: $(BENCH)-calibre/.installed
-	OMP_NUM_THREADS=1 $(BENCH)-calibre/bin/python benchmarks/fit_speed.py --name fit_speed_calibre -o benchmarks/results
+	$(TIMED) $(BENCH)-calibre/bin/python benchmarks/fit_speed.py --calibre --write
 
 stress: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stress.py

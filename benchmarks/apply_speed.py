@@ -1,8 +1,8 @@
 """What it costs to apply a fitted calibrator, in units of scipy's softmax.
 
-    OMP_NUM_THREADS=1 python benchmarks/apply_speed.py [-o FOLDER]
+    OMP_NUM_THREADS=1 python benchmarks/apply_speed.py [--write]
 
-One thread, float32 logits, the best of several runs; one row is ten classes.
+One thread, float32 logits, processor time, the best of several runs; one row is ten classes.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
+import tables
 from scipy.special import softmax
 
 from refocal import AutoCalibration, FocalTemperatureScaling, TemperatureScaling
 
 SIZES = [(100_000, 10), (50_000, 100), (10_000, 1_000)]
 METHODS = {
-    "TS": TemperatureScaling(),
-    "FTS": FocalTemperatureScaling(objective="nll"),
-    "auto": AutoCalibration(),
+    "`TemperatureScaling`": TemperatureScaling(),
+    "`FocalTemperatureScaling`": FocalTemperatureScaling(objective="nll"),
+    "`AutoCalibration`": AutoCalibration(),
 }
 
 
@@ -29,9 +29,9 @@ def best(call, repeats):
     """Seconds of the fastest of some calls."""
     found = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         call()
-        found.append(time.perf_counter() - start)
+        found.append(time.process_time() - start)
     return min(found)
 
 
@@ -63,18 +63,15 @@ def rows():
 
 
 def main():
-    """Print the table, and write it where asked."""
+    """Print the table, and write it into docs/performance.md where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path)
-    folder = parser.parse_args().output
+    parser.add_argument("--write", action="store_true")
+    is_written = parser.parse_args().write
     warnings.simplefilter("ignore")
-    lines = ["| rows × classes | scipy's softmax | " + " | ".join(METHODS) + " |", "|---" * (2 + len(METHODS)) + "|"]
-    lines += ["| " + " | ".join(row) + " |" for row in rows()]
-    text = "\n".join(lines)
-    print(text)
-    if folder is not None:
-        head = "OMP_NUM_THREADS=1 python benchmarks/apply_speed.py -o benchmarks/results"
-        (folder / "apply_speed.md").write_text(f"`{head}`: predict_proba as a multiple of softmax.\n\n{text}\n")
+    lines = tables.table(["N × C", "scipy's softmax", *METHODS], rows())
+    print("\n".join(lines))
+    if is_written:
+        tables.write(tables.PAGE, "apply", lines)
 
 
 if __name__ == "__main__":

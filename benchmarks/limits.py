@@ -1,6 +1,6 @@
 """How far each pass is from what the processor allows: reading the bytes, and computing exponentials.
 
-    OMP_NUM_THREADS=1 python benchmarks/limits.py [-o benchmarks/results]
+    OMP_NUM_THREADS=1 python benchmarks/limits.py [--write]
 
 One thread, float32 logits of 10,000 × 1,000, processor time, the best of several runs. A reading is the time in which
 memory delivers the logits once (a sum over them by NumPy); an exponential is that of NumPy's `exp` for one number of an
@@ -13,9 +13,9 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
+import tables
 
 from refocal import AutoCalibration, FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.engine import Block
@@ -46,35 +46,47 @@ def lines() -> list[str]:
     fitted = {type(m).__name__: m.fit(logits, labels) for m in (TemperatureScaling(), AutoCalibration())}
     fitted["FocalTemperatureScaling"] = FocalTemperatureScaling(objective="nll").fit(logits, labels)
     p = fitted["TemperatureScaling"].predict_proba(logits)
-    work: dict[str, Callable[[], object]] = {
-        "fit: pass of temperature scaling, rough": lambda: block.temperature_sums(1.0, rough=True),
-        "the same, exact": lambda: block.temperature_sums(1.0),
-        "fit: pass of focal temperature scaling, rough": lambda: block.focal_sums(0.5, 1.0, rough=True),
-        "the same, exact ": lambda: block.focal_sums(0.5, 1.0),
-        "fit: pass of vector scaling, rough": lambda: block.vector_sums(parameters, rough=True),
-        **{f"`predict_proba` of `{name}`": lambda f=f: f.predict_proba(logits) for name, f in fitted.items()},
-        "`log_loss`": lambda: metrics.log_loss(labels, np.log(p)),
-        "`brier_score`": lambda: metrics.brier_score(labels, p),
-        "`expected_calibration_error`": lambda: metrics.expected_calibration_error(labels, p),
+    work: dict[str, dict[str, Callable[[], object]]] = {
+        "pass of temperature scaling": {
+            "rough": lambda: block.temperature_sums(1.0, rough=True),
+            "exact": lambda: block.temperature_sums(1.0),
+        },
+        "pass of focal temperature scaling": {
+            "rough": lambda: block.focal_sums(0.5, 1.0, rough=True),
+            "exact": lambda: block.focal_sums(0.5, 1.0),
+        },
+        "pass of vector scaling": {"rough": lambda: block.vector_sums(parameters, rough=True)},
+        "`predict_proba`": {f"`{name}`": lambda f=f: f.predict_proba(logits) for name, f in fitted.items()},
+        "metrics": {
+            "`log_loss`": lambda: metrics.log_loss(labels, np.log(p)),
+            "`brier_score`": lambda: metrics.brier_score(labels, p),
+            "`expected_calibration_error`": lambda: metrics.expected_calibration_error(labels, p),
+            "`classwise_ece`": lambda: metrics.classwise_ece(labels, p),
+        },
     }
-    found = ["| | ns an entry | readings | exponentials |", "|---|---|---|---|"]
-    for name, each in work.items():
-        spent = nanoseconds(each, logits.size)
-        found.append(f"| {name.strip()} | {spent:.2f} | {spent / reading:.1f} | {spent / exponential:.1f} |")
-    found += ["", f"A reading takes {reading:.2f} ns an entry, an exponential {exponential:.2f} ns."]
-    return found
+    found = []
+    for what, kinds in work.items():
+        spent = [nanoseconds(each, logits.size) for each in kinds.values()]
+        of_units = ("; ".join(f"{each / unit:.1f}" for each in spent) for unit in (reading, exponential))
+        found.append([f"{what}: {'; '.join(kinds)}", *of_units])
+    gigabytes = logits.itemsize / reading
+    return [
+        f"Memory delivers {gigabytes:.0f} GB/s, {reading:.2f} ns for an entry of 10,000 × 1,000 float32 logits, and an "
+        f"exponential takes {exponential:.2f} ns. In these units an entry costs:",
+        "",
+        *tables.table(["", "readings", "exponentials"], found),
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path)
-    folder = parser.parse_args().output
+    parser.add_argument("--write", action="store_true", help="into docs/performance.md")
+    is_written = parser.parse_args().write
     warnings.simplefilter("ignore")
-    text = "\n".join(lines())
-    print(text)
-    if folder is not None:
-        head = "# The distance to the limit\n\n`OMP_NUM_THREADS=1 python benchmarks/limits.py -o benchmarks/results`"
-        (folder / "limits.md").write_text(f"{head}: 10,000 × 1,000 float32 logits, one thread.\n\n{text}\n")
+    found = lines()
+    print("\n".join(found))
+    if is_written:
+        tables.write(tables.PAGE, "limits", found)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Timings and a long stream for `refocal.metrics`: with interval_coverage.py they make benchmarks/results/metrics.md.
 
-python benchmarks/metrics.py               one run at N = 1e6, beside the peers that can be imported
+python benchmarks/metrics.py [--write]     one run at N = 1e6, beside the peers that can be imported
 python benchmarks/metrics.py --bootstrap   1000 resamples of every measure at N = 1e4
 python benchmarks/metrics.py --stream      2e8 rows through CalibrationHistogram
 python benchmarks/metrics.py --peers       values of peers whose definitions differ
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tables
 
 import refocal.metrics as rm
 from refocal.metrics._bins import equal_mass_ece
@@ -28,9 +29,9 @@ N = 1_000_000
 def best_of(function: Callable[[], Any], repeats: int = 7) -> float:
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         function()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return min(times)
 
 
@@ -59,7 +60,7 @@ def bincount(y: Any, p: Any, n_bins: int = 15) -> float:
     return float((count[used] / len(p)) @ gap)
 
 
-def timings() -> None:
+def timings(write: bool = False) -> None:
     rng = np.random.default_rng(0)
     p = rng.beta(5, 1, N)
     y = (rng.random(N) < p).astype(np.int64)
@@ -106,18 +107,41 @@ def timings() -> None:
             ("equal width", "relplot", lambda: relplot.binnedECE(p, y, 15), 3),
             ("smooth", "relplot", lambda: relplot.smECE(p, y), 1),
         ]
-    ours: dict[str, float] = {}
-    print(f"\n| N = {N:.0e} | | ms | times refocal |\n|---|---|---|---|")
-    for kind, who, function, repeats in sorted(rows, key=lambda row: row[0]):
-        seconds = best_of(function, repeats)
-        ours.setdefault(kind, seconds)
-        print(f"| {kind} | {who} | {1e3 * seconds:.1f} | {seconds / ours[kind]:.2f} |", flush=True)
-    print("\n| other measures, refocal | ms |\n|---|---|")
+    seconds = {(kind, who): best_of(function, repeats) for kind, who, function, repeats in sorted(rows, key=kind_of)}
+    whole = tables.table(
+        [f"N = {N:.0e}", "", "ms", "times refocal"],
+        [
+            [kind, who, f"{1e3 * each:.1f}", f"{each / seconds[kind, 'refocal']:.2f}"]
+            for (kind, who), each in seconds.items()
+        ],
+    )
     others = (rm.ks_calibration_error, rm.corp_reliability, rm.ece_sweep, rm.debiased_ece, rm.spiegelhalter_test)
-    for function in (*others, rm.brier_score, rm.reliability_curve):
-        print(f"| {function.__name__} | {1e3 * best_of(lambda f=function: f(y, p), 3):.1f} |")
+    work = {f.__name__: lambda f=f: f(y, p) for f in (*others, rm.brier_score, rm.reliability_curve)}
     histogram = rm.CalibrationHistogram()
-    print(f"| CalibrationHistogram.update | {1e3 * best_of(lambda: histogram.update(y, p), 3):.1f} |")
+    work["CalibrationHistogram.update"] = lambda: histogram.update(y, p)
+    cells = [[name, f"{1e3 * best_of(function, 3):.1f}"] for name, function in work.items()]
+    whole += ["", *tables.table(["other measures, refocal", "ms"], cells)]
+    print("\n".join(whole))
+    if write:
+        tables.write(tables.RESULTS / "metrics.md", "timings", whole)
+        tables.write(
+            tables.PAGE, "metrics", tables.table(["1,000,000 rows", "refocal", "fastest peer"], short(seconds))
+        )
+
+
+def kind_of(row: tuple[str, str, Callable[[], Any], int]) -> str:
+    return row[0]
+
+
+def short(seconds: dict[tuple[str, str], float]) -> list[list[str]]:
+    """Each kind of calibration error beside the fastest package that has it."""
+    found = []
+    for kind in dict.fromkeys(kind for kind, _ in seconds):
+        peers_of = {w: s for (k, w), s in seconds.items() if k == kind and not w.startswith(("refocal", "NumPy"))}
+        peer_name = min(peers_of, key=lambda name: peers_of[name])
+        ours = f"{1e3 * seconds[kind, 'refocal']:.0f} ms"
+        found.append([f"ECE, {kind}", ours, f"{1e3 * peers_of[peer_name]:.0f} ms ({peer_name})"])
+    return found
 
 
 def bootstrap() -> None:
@@ -208,6 +232,9 @@ if __name__ == "__main__":
     parts = {"bootstrap": bootstrap, "stream": stream, "peers": peers}
     for name in parts:
         parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--write", action="store_true", help="the timings into the pages")
     arguments = parser.parse_args()
-    for part in [part for name, part in parts.items() if getattr(arguments, name)] or [timings]:
+    for part in [part for name, part in parts.items() if getattr(arguments, name)] or [
+        lambda: timings(arguments.write)
+    ]:
         part()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -82,9 +82,7 @@ def find(
             raise ParameterError(
                 "search", function, expected=f"'auto', 'grid' or 'line' for objective={goal.name!r}", got="'newton'"
             )
-        found = newton(dataset, fixed_gamma=_single(gammas), fixed_temperature=_single(temperatures))
-        if not (search == "auto" and temperatures is None and _is_separable(dataset)):
-            return found, None
+        return newton(dataset, fixed_gamma=_single(gammas), fixed_temperature=_single(temperatures)), None
     default = (AUTO_GAMMAS, AUTO_TEMPERATURES) if search == "auto" else (PAPER_GAMMAS, PAPER_TEMPERATURES)
     all_gammas = _points(gammas, default[0], "gammas", function, above=-1.0)
     all_temperatures = _points(temperatures, default[1], "temperatures", function, above=0.0)
@@ -92,7 +90,7 @@ def find(
     if base is not None:
         all_temperatures = all_temperatures * base.temperature
         if base.status == "at a bound":  # any objective would go on, to T that is absurd on other rows
-            if _is_separable(dataset):
+            if isinstance(dataset, Block) and dataset.correct.all():
                 base = replace(base, temperature=laplace_temperature(dataset), message=SEPARABLE)
             all_gammas = all_gammas[[np.argmin(np.abs(all_gammas))]]
             all_temperatures = np.array([base.temperature])
@@ -111,13 +109,6 @@ def find(
         moves = gammas is None and np.size(temperatures) == 1, temperatures is None
         chosen = _polished(dataset, goal, surface, chosen, tolerance, moves)
     return chosen, surface
-
-
-def _is_separable(dataset: Dataset) -> TypeGuard[Block]:
-    """Whether every row is right, so that T of least log-loss is 0; not looked at for rows in blocks."""
-    if not isinstance(dataset, Block) or not dataset.correct.all():
-        return False
-    return newton_temperature(dataset).status == "at a bound"
 
 
 def _best(

@@ -18,17 +18,22 @@ from refocal.engine.array_engine import split, vector
 from refocal.engine.protocol import Plan
 from refocal.engine.triton_affine import MAX_CLASSES as MAX_AFFINE
 from refocal.engine.triton_maths import (
+    DERIVATIVES,
     LOG2E,
+    SOFTMAX,
+    SQUARES,
     chunk_of,
     exp2,
     inverse,
     log1p,
     other,
+    others,
     others_curve,
+    others_in_parts,
     raised,
     top_curve,
     top_of,
-)
+)  # fmt: skip
 
 __all__ = ["focal", "inspect", "plan", "predict", "split", "temperature", "usable", "vector"]
 
@@ -38,9 +43,7 @@ MAX_WHOLE, MAX_CHUNK = 1 << 12, 1 << 10
 OF_WARP, OF_SHORT_ROWS = 1 << 10, 1 << 8
 # Rows whose sums are finished together.
 ROWS_AT_ONCE = 128
-# What is summed up of a row: its softmax alone, p and p² behind the focal map, or p and its derivatives.
-SOFTMAX, SQUARES, DERIVATIVES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-WIDTHS = (0, 2, 6)
+WIDTHS = (0, 2, 6)  # of the sums of each part
 
 
 @triton.jit
@@ -68,49 +71,6 @@ def _center(rest, mean, spread):
     """Mean distance to the top and minus its variance, over all classes, from those over the others."""
     others = rest * inverse(1.0 + rest)
     return others * mean, others * (others * mean * mean - spread - mean * mean)
-
-
-@triton.jit
-def _others(
-    raw, slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center, PART: tl.constexpr
-):  # fmt: skip
-    """Of classes but the top, what is to be summed up: p, and p² or what the derivatives are made of."""
-    q = exp2(raw * slope_2 - log_norm_2)
-    log_not_q, per_rest, odds, h, damp = other(q, raw * slope - log_norm, gamma)
-    p = exp2(raw * slope_2 + level - gamma_2 * log_not_q) * damp
-    g, b, gg, gb, bb = others_curve(log_not_q, per_rest, odds, h, damp, gamma)
-    away = raw - center
-    p_g, p_away = p * g, p * away
-    p_b = p_away * b
-    second = p * p if PART == SQUARES else p_g
-    return p, second, p_b, p * gg + p_g * g, p_away * gb + p_b * g, p_away * away * (bb + b * b), p * b
-
-
-@triton.jit
-def _halves(x):
-    """Two tensors of half the columns each."""
-    return tl.split(tl.reshape(x, [x.shape[0], x.shape[1] // 2, 2]))
-
-
-@triton.jit
-def _others_of_two(
-    x, slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center, PART: tl.constexpr
-):  # fmt: skip
-    """`_others` of one half after the other, which needs fewer registers than both at a time; added up."""
-    one, two = _halves(x)
-    a, b, c, d, e, f, g = _others(one, slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center, PART)
-    h, i, j, k, m, n, o = _others(two, slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center, PART)
-    return a + h, b + i, c + j, d + k, e + m, f + n, g + o
-
-
-@triton.jit
-def _others_of_four(
-    x, slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center, PART: tl.constexpr
-):  # fmt: skip
-    one, two = _halves(x)
-    a, b, c, d, e, f, g = _others_of_two(one, slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center, PART)
-    h, i, j, k, m, n, o = _others_of_two(two, slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center, PART)
-    return a + h, b + i, c + j, d + k, e + m, f + n, g + o
 
 
 @triton.jit
@@ -169,11 +129,11 @@ def _rows_kernel(
                     x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
                 raw = raised(tl.where(start + j == at[:, None], float("-inf"), x) - top[:, None])
                 if IN_PARTS:
-                    a, b, c, d, e, f, g = _others_of_four(
+                    a, b, c, d, e, f, g = others_in_parts(
                         raw, slope, slope_2, log_norm[:, None], log_norm_2, level, gamma, gamma_2, center[:, None], PART
                     )
                 else:
-                    a, b, c, d, e, f, g = _others(
+                    a, b, c, d, e, f, g = others(
                         raw, slope, slope_2, log_norm[:, None], log_norm_2, level, gamma, gamma_2, center[:, None], PART
                     )
                 s += tl.sum(a, axis=1)
@@ -221,22 +181,31 @@ def _label_of(logits, labels, places, top, row, stride, n_rows):
 
 
 @triton.jit
-def _label(at_label, is_top, below, safe, rest, log_norm, gamma, slope):
-    """kernel.c, label_of: the label as if it were not the top."""
+def _focal_row(logits, labels, settings, tops, places, row, stride, n_rows):
+    """kernel.c, label_of: behind the focal map the label's distance to the top; derivatives of the top and the label.
+
+    The label is taken as if it were not the top.
+    """
+    top, below, total, safe, mean, spread, some = _softmax_of(tops, row, n_rows)
+    at_label, is_top = _label_of(logits, labels, places, top, row, stride, n_rows)
+    slope = tl.load(settings).to(top.dtype)
+    gamma = tl.load(settings + 1).to(top.dtype)
+    rest, log_norm, top_log_not_q, top_h = top_of(below, total, some, slope)
     possible = at_label > float("-inf")
     raw = tl.where(possible, at_label, 0.0)
+    gap = raw * slope
     q = tl.exp((raw - below) * slope) * (rest / (1.0 + rest) / safe)
     q = tl.where(possible & (is_top == 0), q, 0.0)
-    log_not_q, per_rest, odds, h, damp = other(q, raw * slope - log_norm, gamma)
-    return raw, log_not_q, per_rest, odds, h, damp, possible
-
-
-@triton.jit
-def _focal_gap(raw, log_not_q, h, possible, is_top, top_log_not_q, top_h, gamma, slope):
-    gap = raw * slope
+    log_not_q, per_rest, odds, h, damp = other(q, gap - log_norm, gamma)
     found = gap - gamma * (log_not_q - top_log_not_q) - (log1p(gamma * h) - log1p(gamma * top_h))
     found = tl.where((gap != 0.0) & (found < 0.0) & (is_top == 0), found, 0.0)
-    return tl.where(possible, found, float("-inf"))
+    found = tl.where(possible, found, float("-inf"))
+    t_g, t_b, t_gg, t_gb, t_bb = top_curve(rest, top_log_not_q, top_h, gamma, mean, spread)
+    g, x_1, gg, x_g, x_2 = others_curve(log_not_q, per_rest, odds, h, damp, gamma)
+    center, curvature = _center(rest, mean, spread)
+    away = raw - center
+    bb = x_2 * away * away + x_1 * curvature
+    return found, is_top, t_g, t_b, t_gg, t_gb, t_bb, g, x_1 * away, gg, x_g * away, bb
 
 
 @triton.jit
@@ -272,13 +241,9 @@ def _focal_kernel(
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     is_row = row < n_rows
-    top, below, total, safe, raw_mean, spread, some = _softmax_of(tops, row, n_rows)
-    at_label, is_top = _label_of(logits, labels, places, top, row, stride, n_rows)
-    slope = tl.load(settings).to(top.dtype)
-    gamma = tl.load(settings + 1).to(top.dtype)
-    rest, log_norm, top_log_not_q, top_h = top_of(below, total, some, slope)
-    center, curvature = _center(rest, raw_mean, spread)
-    t_g, t_b, t_gg, t_gb, t_bb = top_curve(rest, top_log_not_q, top_h, gamma, raw_mean, spread)
+    gap, is_top, t_g, t_b, t_gg, t_gb, t_bb, g, b, gg, gb, bb = _focal_row(
+        logits, labels, settings, tops, places, row, stride, n_rows
+    )
     w = tl.load(sums + row, mask=is_row, other=0.0)
     norm = 1.0 / (1.0 + w)
     s_g = tl.load(sums + n_rows + row, mask=is_row, other=0.0)
@@ -292,14 +257,7 @@ def _focal_kernel(
     mean_gg = (gg_ - w * t_gg) * norm - mean_g * mean_g
     mean_gb = (gb_ - w * t_gb) * norm - mean_g * mean_b
     mean_bb = (bb_ - w * t_bb) * norm - mean_b * mean_b
-    y_raw, y_log, y_per_rest, y_odds, y_h, y_damp, y_possible = _label(
-        at_label, is_top, below, safe, rest, log_norm, gamma, slope
-    )
-    g, x_1, gg, x_g, x_2 = others_curve(y_log, y_per_rest, y_odds, y_h, y_damp, gamma)
-    away = y_raw - center
-    b, gb, bb = x_1 * away, x_g * away, x_2 * away * away + x_1 * curvature
-    gap_y = _focal_gap(y_raw, y_log, y_h, y_possible, is_top, top_log_not_q, top_h, gamma, slope)
-    _add(out, 0, 6, log1p(w) - gap_y, row, weights, n_rows, HAS_WEIGHTS)
+    _add(out, 0, 6, log1p(w) - gap, row, weights, n_rows, HAS_WEIGHTS)
     _add(out, 1, 6, mean_g - tl.where(is_top, 0.0, g - t_g), row, weights, n_rows, HAS_WEIGHTS)
     _add(out, 2, 6, mean_b - tl.where(is_top, 0.0, b - t_b), row, weights, n_rows, HAS_WEIGHTS)
     _add(out, 3, 6, mean_gg - tl.where(is_top, 0.0, gg - t_gg), row, weights, n_rows, HAS_WEIGHTS)
@@ -311,17 +269,11 @@ def _focal_kernel(
 def _predict_kernel(logits, labels, settings, tops, places, sums, out, stride, n_rows, ROWS: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     is_row = row < n_rows
-    top, below, total, safe, _, _, some = _softmax_of(tops, row, n_rows)
-    at_label, is_top = _label_of(logits, labels, places, top, row, stride, n_rows)
-    slope = tl.load(settings).to(top.dtype)
-    gamma = tl.load(settings + 1).to(top.dtype)
-    rest, log_norm, top_log_not_q, top_h = top_of(below, total, some, slope)
-    y_raw, y_log, _, _, y_h, _, y_possible = _label(at_label, is_top, below, safe, rest, log_norm, gamma, slope)
-    gap_y = _focal_gap(y_raw, y_log, y_h, y_possible, is_top, top_log_not_q, top_h, gamma, slope)
+    gap, _, _, _, _, _, _, _, _, _, _, _ = _focal_row(logits, labels, settings, tops, places, row, stride, n_rows)
     w = tl.load(sums + row, mask=is_row, other=0.0)
     squares = tl.load(sums + n_rows + row, mask=is_row, other=0.0)
     norm = 1.0 / (1.0 + w)
-    tl.store(out + row, gap_y - log1p(w), mask=is_row)
+    tl.store(out + row, gap - log1p(w), mask=is_row)
     tl.store(out + n_rows + row, norm, mask=is_row)
     tl.store(out + 2 * n_rows + row, (1.0 + squares) * norm * norm, mask=is_row)
 

@@ -168,13 +168,15 @@ def test_what_a_check_would_find_is_seen_on_the_way(value, is_suspect):
     x = np.random.default_rng(0).normal(size=(5, 3))
     x[3] = value
     program = TemperatureScaling().fit([[2.0, 0, 0], [0, 2.0, 0], [2.0, 0, 0]], [0, 1, 1]).chain_.program
-    assert triton_apply.apply(program, *on_device(x))[1] is is_suspect
-    assert triton_apply.apply(program, *on_device(np.full((4, 2), 0.5)))[1]  # as probabilities are
+    for rows, expected in ((x, is_suspect), (np.full((4, 2), 0.5), True)):  # those as probabilities are
+        _, seen = triton_apply.apply(program, *on_device(rows))
+        assert triton_apply.is_suspect(seen) is expected
 
 
 def test_a_layer_applies_the_values_that_its_buffers_have(monkeypatch):
     monkeypatch.setattr(layer, "is_plain_tensor", lambda x: not is_recorded(x))
     monkeypatch.setattr(triton_engine, "usable", lambda x: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     kernel, runs = triton_apply.apply, []
     monkeypatch.setattr(triton_apply, "apply", lambda *given, **options: runs.append(1) or kernel(*given, **options))
     found = layer.CalibrationLayer(Temperature(2.0), Focal(1.0), class_axis=1).to(DEVICE)
@@ -184,6 +186,9 @@ def test_a_layer_applies_the_values_that_its_buffers_have(monkeypatch):
         expected = Chain((Temperature(temperature), Focal(1.0))).log_probabilities(x.movedim(1, -1).cpu().numpy())
         np.testing.assert_allclose(found(x).movedim(1, -1).cpu().numpy(), expected, rtol=1e-5, atol=1e-6)
     assert len(runs) == 2
+    with monkeypatch.context() as captured:
+        captured.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        np.testing.assert_allclose(found(x).movedim(1, -1).cpu().numpy(), expected, rtol=1e-5, atol=1e-6)
     assert found(x.requires_grad_()).requires_grad
     assert len(runs) == 2
 

@@ -54,8 +54,11 @@ def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None) -> Appli
     return Applied(p, seen != NOT_PROBABILITIES)
 
 
-def apply_there(chain: Chain, logits: Array, *, log: bool = False) -> Applied | None:
-    """The same on a GPU, or the logarithms; None where its engine cannot read the rows."""
+def apply_there(chain: Chain, logits: Array, *, log: bool = False, looks: bool = True) -> Applied | None:
+    """The same on a GPU, or the logarithms; None where its engine cannot read the rows.
+
+    Without `looks` nothing is suspect, and the host does not wait for the GPU.
+    """
     if find_spec("triton") is None:
         return None
     from refocal.engine import triton_apply, triton_engine
@@ -63,7 +66,10 @@ def apply_there(chain: Chain, logits: Array, *, log: bool = False) -> Applied | 
     program = chain.program
     x = program.before.scores(logits) if program.before.steps else logits
     found = triton_apply.apply(program, x, log=log) if triton_engine.usable(x) else None
-    return None if found is None else Applied(found[0].to(logits.dtype), found[1])
+    if found is None:
+        return None
+    p, seen = found
+    return Applied(p.to(logits.dtype), looks and triton_apply.is_suspect(seen))
 
 
 def apply_to_tensor(chain: Chain, logits: Array) -> Array | None:

@@ -227,8 +227,8 @@ def _apply_kernel(
         tl.store(out + row[:, None] * out_stride + start + j, p, mask=is_row[:, None] & known)
 
 
-def apply(program: Program, x: Tensor, *, log: bool = False) -> tuple[Tensor, bool] | None:
-    """Probabilities of rows of logits, or their logarithms, in their precision; and whether they need a closer look.
+def apply(program: Program, x: Tensor, *, log: bool = False) -> tuple[Tensor, Tensor] | None:
+    """Probabilities of rows of logits, or their logarithms, in their precision; and what was seen of each row.
 
     None for an affine map of rows that do not fit the registers.
     """
@@ -247,4 +247,9 @@ def apply(program: Program, x: Tensor, *, log: bool = False) -> tuple[Tensor, bo
         HAS_FOCAL="focal" in kinds, KEEPS_TOP="two classes" not in kinds, HAS_FACTORS="reweight" in kinds, LOG=log,
         WHOLE=whole, ROWS=rows, CHUNK=chunk, num_warps=max(4, chunk >> 10),
     )  # fmt: skip
-    return out, bool(((seen & NOT_NUMBERS) != 0).any() | ((seen & NOT_PROBABILITIES) == 0).all())
+    return out, seen
+
+
+def is_suspect(seen: Tensor) -> bool:
+    """Whether the logits need a closer look, as `Applied` says."""
+    return bool(((seen & NOT_NUMBERS) != 0).any() | ((seen & NOT_PROBABILITIES) == 0).all())

@@ -69,9 +69,9 @@ class CalibrationLayer(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Log-probabilities, of the shape of the logits; of log-odds with one axis more."""
-        if is_plain_tensor(logits) and self.input == "logits" and logits.numel() > 0:
+        if self._goes_by_kernel(logits):
             x = logits.movedim(self.class_axis, -1)
-            found = apply_there(self._chain_now(), x.reshape(-1, x.shape[-1]), log=True)
+            found = apply_there(self._chain_now(), x.reshape(-1, x.shape[-1]), log=True, looks=False)
             if found is not None:
                 log_p: Tensor = found.probabilities.reshape(x.shape)
                 return log_p.movedim(-1, self.class_axis)
@@ -85,6 +85,11 @@ class CalibrationLayer(nn.Module):
         for rows in row_blocks(logits.shape[0], logits[0].numel(), entries):
             log_p[rows] = self._log_probabilities(logits[rows])
         return log_p
+
+    def _goes_by_kernel(self, logits: Tensor) -> bool:
+        """Whether the rows are on a GPU, and nobody records what is done with them for gradients or for a graph."""
+        is_there = is_plain_tensor(logits) and self.input == "logits" and logits.numel() > 0
+        return is_there and not torch.cuda.is_current_stream_capturing()
 
     def _chain_now(self) -> Chain:
         """The chain with the values of the buffers, which are fetched again only where they have changed."""

@@ -43,14 +43,19 @@ class DaskDataset(BlockedDataset):
     def go_through(self, task: Pass) -> tuple[Partial, Ask]:
         """The answer of all leaves; the whole answer stays with the worker that merged it, and questions go there."""
         root, leaves = self._tree(task)
+        ask: Ask
         if self.client is None:
             whole = root.compute()
-            return self._counted(finish(task, whole)), lambda question: question(whole.answer)
-        finished = need("dask", "dask", "refocal.io with Dask").delayed(finish, pure=False)(task, root)
-        # Should the worker die that keeps the root, Dask makes it again.
-        future, kept, *coming = self.client.compute([finished, root, *leaves])
-        self._watch(coming)
-        return self._counted(result_of(future)), partial(self._ask_worker, kept)
+            found, ask = finish(task, whole), lambda question: question(whole.answer)
+        else:
+            finished = need("dask", "dask", "refocal.io with Dask").delayed(finish, pure=False)(task, root)
+            # Should the worker die that keeps the root, Dask makes it again.
+            future, kept, *coming = self.client.compute([finished, root, *leaves])
+            self._watch(coming)
+            found = result_of(future)
+            ask = lambda question: result_of(self.client.submit(_asked, question, kept, pure=False))  # noqa: E731
+        self.n_given = found.n_rows + found.n_skipped
+        return found, ask
 
     def _tree(self, task: Pass) -> tuple[Any, list[Any]]:
         """The root, not yet finished, and the leaves."""
@@ -77,13 +82,6 @@ class DaskDataset(BlockedDataset):
 
         for leaf in leaves:
             leaf.add_done_callback(tell)
-
-    def _ask_worker(self, kept: Any, question: Callable[[Any], Any]) -> Any:
-        return result_of(self.client.submit(_asked, question, kept, pure=False))
-
-    def _counted(self, found: Partial) -> Partial:
-        self.n_given = found.n_rows + found.n_skipped
-        return found
 
     def __repr__(self) -> str:
         kind = f"{self.reading.n_classes:,} classes, {self.reading.input}"

@@ -19,8 +19,8 @@ from refocal._arrays import Vector, is_torch, to_numpy
 from refocal.engine.protocol import Plan
 from refocal.maps.chain import Program
 
-# Entries of a part, the unit of work of a thread. The compiled passes hold four rows at a time.
-PART = 1 << 18
+# Entries of a part, the unit of work of a thread, and its fewest rows: the compiled passes take eight side by side.
+PART, PART_ROWS = 1 << 18, 8
 # The number of entries from which a second thread is worth starting.
 THREADS_FROM = 1 << 19
 # Rows of half precision with so many classes, as a vocabulary has, are computed in single precision.
@@ -92,7 +92,8 @@ def plan(logits: Any) -> Plan:
     threads = min(threads, max(1, SCRATCH // (VECTORS * logits.shape[-1])))
     is_rough = size <= 2 and logits.shape[-1] >= WIDE
     precision = np.finfo(np.float32 if is_rough else np.float64).eps
-    return Plan(PART, threads, float(precision), has_rough=size <= 4, is_rough=is_rough)
+    entries = max(PART, PART_ROWS * logits.shape[-1])
+    return Plan(entries, threads, float(precision), has_rough=size <= 4, is_rough=is_rough)
 
 
 def n_threads() -> int:

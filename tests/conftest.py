@@ -65,6 +65,11 @@ def pytest_collection_finish():
     gc.enable()
 
 
+def pytest_unconfigure():
+    """Libraries that watch their own objects would report them as leaked, were they still held at the end."""
+    gc.unfreeze()
+
+
 def _ids(item):
     return item.callspec.id.split("-") if hasattr(item, "callspec") else []
 

@@ -75,6 +75,17 @@ def test_a_focal_fit_by_log_loss_walks_through_the_rows_a_few_times(data, walked
     assert passes(walked, "inspect")[1] <= 1.6
 
 
+def test_a_focal_fit_follows_flat_valleys_in_few_passes(walked):
+    """Rows without the focal map leave γ nearly free: steps overshoot, and one of the starts leads to the largest γ."""
+    rng = np.random.default_rng(0)
+    logits = 3.0 * rng.normal(size=(N_ROWS, 10)).astype(np.float32)
+    labels = np.argmax(logits / 1.8 + rng.gumbel(size=logits.shape), axis=1)
+    FocalTemperatureScaling(objective="nll").fit(logits, labels)
+    rough, exact = passes(walked, "focal")
+    assert rough <= 11.0
+    assert exact == 1.0
+
+
 @pytest.mark.parametrize("objective", ["nll", "auto"])
 def test_rows_of_many_classes_are_condensed_once(objective, walked):
     rng = np.random.default_rng(0)

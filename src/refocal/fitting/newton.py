@@ -40,10 +40,14 @@ CLEARLY = 4.0
 FLAT = 1e-12
 # The longest trusted step in log(1+γ) or log T.
 LONGEST = 1.0
-# The parts of a step that are tried until one decreases the log-loss.
-SHORTER = (1.0, 0.25, 0.05, 0.01, 1e-3)
+# A bound that leaves less than this part of a step is not stopped at.
+LEAST_ROOM = 0.1
+# A step that does not decrease the log-loss is shortened to a part of it between these, and given up below the last.
+SHORTER, SHORTEST = (0.02, 0.9), 1e-3
 # The third derivative of the log-loss in log T is at most so many times the second, with room to spare.
 CUBIC = 2.0
+# A relative step in 1/T after which the log-loss is close to a parabola.
+NEAR = 0.1
 # The rounding of a mean over the rows, in machine epsilons; the epsilon of a rough pass.
 ROUNDING = 20.0
 ROUGH_PRECISION = float(np.finfo(np.float32).eps)
@@ -212,14 +216,21 @@ def newton(dataset: Dataset, *, fixed_gamma: float | None = None, fixed_temperat
 
 def _is_below(dataset: Dataset, value: float, centre: float, free: Free) -> bool:
     """Whether a log-loss is at most that of γ = 0 and the best T; exactly, if a rough pass leaves doubt."""
+    slope = 1.0 / centre
     if not free[1]:
-        return value <= dataset.temperature_curvature(1.0 / centre)[0]
-    there, first, second = dataset.temperature_curvature(1.0 / centre, rough=True)
-    step = abs(first / second) * centre if second > 0.0 else math.inf
-    # What Newton's step would gain, to the third order in the step, and the rounding.
-    gain = 0.5 * abs(first) * step / centre * (1.0 + CUBIC * step)
-    clear = gain + ROUNDING * max(ROUGH_PRECISION, dataset.precision) * max(1.0, there)
-    return (step < 0.1 and value <= there - clear) or value <= newton_temperature(dataset).value
+        return value <= dataset.temperature_curvature(slope)[0]
+    for rough in (True, False):
+        there, first, second = dataset.temperature_curvature(slope, rough=rough)
+        step = abs(first / second) / slope if second > 0.0 else math.inf
+        if step >= NEAR:
+            break
+        # What Newton's step would gain, to the third order in the step, and the rounding.
+        gain = 0.5 * abs(first) * step * slope * (1.0 + CUBIC * step)
+        epsilon = max(ROUGH_PRECISION if rough else 0.0, dataset.precision)
+        if value <= there - gain - ROUNDING * epsilon * max(1.0, there):
+            return True
+        slope -= first / second
+    return value <= newton_temperature(dataset).value
 
 
 def _undone(gamma: float, centre: float, free: Free) -> Pair:
@@ -292,6 +303,7 @@ class _State(NamedTuple):
 
     point: Pair
     value: float
+    gradient: Pair
     step: Pair
     gain: float
     """Twice the decrease that a quadratic model predicts for the step."""
@@ -328,12 +340,14 @@ def _descend(
         # A gain below the rounding error is invisible in the value; the gradient still points downhill.
         rounding = ROUNDING * max(dataset.precision, ROUGH_PRECISION if care.rough else 0.0)
         highest = value if state.gain > rounding * max(1.0, value) else value + rounding
-        for share in SHORTER:
+        share = 1.0
+        while share >= SHORTEST:
             step = share * state.step[0], share * state.step[1]
             new = _evaluated(dataset, _moved(state.point, step, bounds), free, bounds, care)
             if new.value < highest:
                 state = new
                 break
+            share *= _lowest_between(state, new)
         else:
             status = done
             break
@@ -348,7 +362,25 @@ def _evaluated(dataset: Dataset, point: Pair, free: Free, bounds: list[Pair], ca
         for moves, at, (low, high), slope in zip(free, point, bounds, gradient, strict=True)
     ]
     step = _newton_step(gradient, hessian, (free[0] and not stuck[0], free[1] and not stuck[1]))
-    return _State(point, value, step, -gradient[0] * step[0] - gradient[1] * step[1], any(stuck))
+    # A step ends where it meets a bound, rather than leave its direction; one that has hardly begun moves along it.
+    room = [
+        (high - at if way > 0.0 else at - low) / (abs(way) or 1.0)
+        for way, at, (low, high) in zip(step, point, bounds, strict=True)
+    ]
+    share = min([1.0, *(part for part in room if part > LEAST_ROOM)])
+    step = share * step[0], share * step[1]
+    return _State(point, value, gradient, step, -gradient[0] * step[0] - gradient[1] * step[1], any(stuck))
+
+
+def _lowest_between(start: _State, end: _State) -> float:
+    """Where the cubic with the values and slopes of two points is lowest between them, as a part of the way."""
+    way = end.point[0] - start.point[0], end.point[1] - start.point[1]
+    down, up = (at.gradient[0] * way[0] + at.gradient[1] * way[1] for at in (start, end))
+    bend = down + up - 3.0 * (end.value - start.value)
+    root = math.sqrt(max(bend * bend - down * up, 0.0))
+    rise = up - down + 2.0 * root
+    part = 1.0 - (up + root - bend) / rise if rise > 0.0 else 0.0
+    return min(max(part, SHORTER[0]), SHORTER[1])
 
 
 def _moved(point: Pair, step: Pair, bounds: list[Pair]) -> Pair:

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from refocal.engine import Block
-from refocal.fitting.newton import newton_temperature
 from refocal.fitting.objective import RESOLUTIONS, balanced, mean_error
+from refocal.fitting.temperature import newton_temperature
 
 GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)
 SCALES = np.geomspace(0.3, 6.0, 61)

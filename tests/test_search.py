@@ -19,8 +19,9 @@ from refocal.calibrators._fitted import focal_point
 from refocal.engine import Block
 from refocal.errors import DataError, ParameterError
 from refocal.fitting import PAPER_GAMMAS, PAPER_TEMPERATURES, find
-from refocal.fitting.newton import GAMMA_BOUNDS, _clearly_worse, _joins, newton, newton_temperature
+from refocal.fitting.newton import _clearly_worse, _joins, newton
 from refocal.fitting.solution import Solution
+from refocal.fitting.temperature import GAMMA_BOUNDS, newton_temperature
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
 
 

@@ -15,7 +15,7 @@ from refocal._arrays import Array, Vector, as_floating, in_library_of, namespace
 from refocal.calibrators._affine import COARSE, SMALL, Affine, Penalty, fit_affine, with_features
 from refocal.engine import Block, Dataset
 from refocal.fitting.lbfgs import Ends
-from refocal.fitting.newton import newton_temperature
+from refocal.fitting.temperature import newton_temperature
 from refocal.maps import steps
 from refocal.maps.affine import transform
 from refocal.maps.chain import Chain, Step

@@ -17,7 +17,7 @@ from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._logistic import fit_line, softplus
 from refocal.calibrators._words import is_guessing
 from refocal.engine import Block, Dataset
-from refocal.fitting.newton import newton_temperature
+from refocal.fitting.temperature import newton_temperature
 from refocal.maps import curves as maps
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import log_odds

@@ -31,7 +31,7 @@ from refocal.calibrators.scaling import check_cross_fitting
 from refocal.engine import Block, Dataset
 from refocal.engine.blocked import Keys, row_keys
 from refocal.errors import FitWarning, warn
-from refocal.fitting.newton import laplace_temperature, newton_temperature
+from refocal.fitting.temperature import laplace_temperature, newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import KeepTop, Temperature
 

@@ -12,7 +12,7 @@ from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._fitted import Fitted, predictions_of
 from refocal.engine import Dataset
 from refocal.fitting import Solution
-from refocal.fitting.newton import newton_temperature
+from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Mixture, Temperature, Uniform
 

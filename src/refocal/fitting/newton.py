@@ -1,4 +1,4 @@
-"""Minimisation of the log-loss: Newton's method with safeguards, for T alone and for (γ, T) together."""
+"""The (γ, T) of least log-loss: Newton's method with safeguards, from several starts."""
 
 from __future__ import annotations
 
@@ -9,29 +9,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refocal._validation import LARGE, SMALL
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset
-from refocal.errors import DataError
 from refocal.fitting.solution import Solution, Status
-from refocal.maps.row import softplus
+from refocal.fitting.temperature import (
+    CLOSE,
+    GAMMA_BOUNDS,
+    LOOK,
+    MAX_STEPS,
+    PART,
+    ROUGH,
+    Care,
+    Scale,
+    first_slope,
+    newton_temperature,
+    scale_of,
+    share_of,
+    solution_of,
+)
 
-MAX_STEPS = 100
-# How far beyond the distances between logits temperatures are searched; probabilities are long saturated there.
-REACH = 1e6
-# A mean distance this many times the typical one comes from classes that are masked by logits like -1e9.
-OUTLYING = 1e3
-# Close to γ = -1 the map loses its inverse and the log-loss has minima that gain nothing on other data.
-GAMMA_BOUNDS = (-0.9, 100.0)
-# A log-loss this small means separable data, for which T goes to 0.
-NO_LOSS = 1e-9
-# Where every row is right, the temperature is searched on so many.
-LAPLACE_ROWS = 20_000
 # The starting values of γ.
 STARTS = (0.0, -0.85, 1.0, 5.0, 40.0)
-# The number of rows on which the starts are followed first, and the share of all rows used next.
-PART = 300
-SHARE = 1 / 5
 # A point as close as this in log(1+γ) and log T to the end of another start would end there too.
 APART = 0.3
 # A valley is left if its log-loss is higher than that of the deepest by so many standard errors.
@@ -57,134 +55,6 @@ Triple = tuple[float, float, float]  # a symmetric matrix: both ends of its diag
 Free = tuple[bool, bool]
 
 
-class Scale(NamedTuple):
-    """Distances between the logits of a row: the starting temperature and the range that is searched."""
-
-    typical: float
-    lowest: float
-    highest: float
-
-
-class Care(NamedTuple):
-    """When to stop: after a step as small as `step`; `rough`: whether six digits suffice."""
-
-    step: float
-    rough: bool
-
-
-# Newton converges quadratically: after a relative step of this size the error is about that size squared.
-CLOSE = Care(1e-5, rough=False)
-ROUGH = Care(3e-3, rough=True)
-LOOK = Care(3e-2, rough=True)
-
-MESSAGES: dict[Status, str] = {
-    "converged": "the log-loss has a minimum here",
-    "at a bound": (
-        "the log-loss still falls at the end of the range. For T: every row is right (fit on more data, and on data "
-        "the model was not trained on) or the labels have nothing to do with the logits (check their order). For γ: "
-        f"the range is {GAMMA_BOUNDS[0]} to {GAMMA_BOUNDS[1]:g}"
-    ),
-    "not converged": f"no minimum after {MAX_STEPS} steps; try search='grid', and please report the data",
-    "flat": "every row of logits is constant, so no temperature matters; it was kept",
-}
-
-
-def newton_temperature(dataset: Dataset) -> Solution:
-    """The temperature of least log-loss; found once for each dataset.
-
-    The loss is convex in 1/T, so a bracketed Newton method cannot miss its minimum.
-    """
-    if "temperature" not in dataset.memo:
-        scale = _scale(dataset)
-        slope = 1.0
-        status: Status = "flat"
-        if scale is None:
-            value = dataset.temperature_curvature(slope)[0]
-        else:
-            start = _first_slope(dataset, scale)
-            roughly, _, status = _bracketed(dataset, start, scale, ROUGH)
-            slope, value, status = _bracketed(dataset, roughly if status == "converged" else start, scale)
-        dataset.memo["temperature"] = _solution(dataset, 0.0, 1.0 / slope, value, status)
-    found: Solution = dataset.memo["temperature"]
-    return found
-
-
-def laplace_temperature(rows: Block) -> float:
-    """The temperature of least log-loss where every one of n rows is right and counts as right by (n+1)/(n+2).
-
-    A temperature that only gave the mean confidence (n+1)/(n+2) would leave no doubt at all where margins are wide.
-    """
-    from scipy.optimize import minimize_scalar
-
-    target = (rows.total_weight + 1.0) / (rows.total_weight + 2.0)
-    some, scale = rows.part(LAPLACE_ROWS), rows.mean_gap
-    if scale == 0.0:  # all logits are equal
-        return 1.0
-
-    def loss(log_t: float) -> float:
-        odds = some.split(0.0, scale * math.exp(log_t))[0, 0]
-        return some.average(softplus(np, odds) - target * odds)
-
-    return scale * math.exp(minimize_scalar(loss, bounds=(-20.0, 20.0), method="bounded", options={"xatol": 1e-6}).x)
-
-
-def _scale(dataset: Dataset) -> Scale | None:
-    """The scale of the logits; None if all of each row are equal.
-
-    Below the mean distance to the top there may be much smaller ones that matter, since a class that is far below
-    hardly counts, however far: so the runner-ups of some of the rows are examined.
-    """
-    mean = dataset.mean_gap
-    if mean == 0.0:
-        return None
-    if not SMALL <= mean <= LARGE:
-        expected = f"of logits whose distances lie between {SMALL:g} and {LARGE:g} (impossible classes may be -inf)"
-        raise DataError("X", "fit", expected=expected, got=f"a mean distance of {mean:g}")
-    near = dataset.part(PART).runner_up_gaps()
-    if len(near) == 0:
-        near = np.array([mean])
-    typical = min(mean, OUTLYING * float(np.median(near)))
-    return Scale(typical, min(mean, float(near.min())) / REACH, mean * REACH)
-
-
-def _bracketed(dataset: Dataset, slope: float, scale: Scale, care: Care = CLOSE) -> tuple[float, float, Status]:
-    """Newton steps from a first 1/T; returns the last 1/T, its log-loss and the status."""
-    ends = (1.0 / scale.highest, 1.0 / scale.lowest)
-    low, high = ends
-    value = math.inf
-    status: Status = "not converged"
-    for _ in range(MAX_STEPS):
-        value, first, second = dataset.temperature_curvature(slope, rough=care.rough)
-        if value < NO_LOSS:
-            status = "at a bound"
-            break
-        target = slope - first / second if second > 0.0 else math.inf
-        if abs(target - slope) <= care.step * slope:  # the last step needs no further pass
-            slope, value, status = target, value - 0.5 * first * first / second, "converged"
-            break
-        low, high = (slope, high) if first < 0.0 else (low, slope)
-        if low >= ends[1] or high <= ends[0]:
-            status = "at a bound"
-            break
-        # A step that leaves the bracket or changes 1/T by more than a factor of ten is not trusted.
-        if not low < target < high or not 0.1 < target / slope < 10.0:
-            target = min(10.0 * slope, high) if first < 0.0 else max(0.1 * slope, low)
-            if target in (low, high) and target not in ends:
-                target = math.sqrt(low * high)
-        slope = target
-    return slope, value, status
-
-
-def _first_slope(dataset: Dataset, scale: Scale) -> float:
-    """The first 1/T: the optimum of some of the rows, or else the inverse scale of the logits."""
-    share = _share(dataset) if dataset.n_rows >= 2 * PART else dataset
-    if share.n_rows < dataset.n_rows and share.mean_gap > 0.0:
-        slope, _, status = _bracketed(share, _first_slope(share, scale), scale, LOOK)
-        if status == "converged":
-            return slope
-    return 1.0 / scale.typical
-
-
 def newton(dataset: Dataset, *, fixed_gamma: float | None = None, fixed_temperature: float | None = None) -> Solution:
     """Least log-loss over (γ, T), or over one of them.
 
@@ -194,17 +64,17 @@ def newton(dataset: Dataset, *, fixed_gamma: float | None = None, fixed_temperat
     """
     if fixed_gamma == 0.0 and fixed_temperature is None:
         return newton_temperature(dataset)
-    free, scale = (fixed_gamma is None, fixed_temperature is None), _scale(dataset)
+    free, scale = (fixed_gamma is None, fixed_temperature is None), scale_of(dataset)
     if scale is None:  # neither γ nor T matters
         centre = fixed_temperature or 1.0
         value = dataset.temperature_curvature(1.0 / centre)[0]
-        return _solution(dataset, fixed_gamma or 0.0, centre, value, "flat")
+        return solution_of(dataset, fixed_gamma or 0.0, centre, value, "flat")
     if fixed_temperature is not None:
         centre = fixed_temperature
     elif dataset.n_rows < 2 * PART:
         centre = newton_temperature(dataset).temperature
     else:
-        centre = 1.0 / _first_slope(dataset, scale)
+        centre = 1.0 / first_slope(dataset, scale)
     if fixed_gamma is not None:
         return _descend(dataset, _undone(fixed_gamma, centre, free), free, scale)
     found = _descend(dataset, _valley(dataset, centre, free, scale), free, scale)
@@ -245,7 +115,7 @@ def closest_slope(gamma: float) -> float:
 
 def optimum_near(dataset: Dataset, start: Pair, free: Free) -> Pair:
     """The (γ, T) of least log-loss in the valley of a point; `free` says which of the two may move."""
-    scale = _scale(dataset)
+    scale = scale_of(dataset)
     if scale is None or not any(free):
         return start
     found = _descend(dataset, start, free, scale)
@@ -259,7 +129,7 @@ def _valley(dataset: Dataset, centre: float, free: Free, scale: Scale) -> Pair:
     the deepest on all rows.
     """
     points = [_undone(gamma, centre, free) for gamma in STARTS]
-    for rows in (dataset.part(PART).condensed(centre), _share(dataset).condensed(centre)):
+    for rows in (dataset.part(PART).condensed(centre), share_of(dataset).condensed(centre)):
         ends = _ends(rows, points, free, scale, LOOK)
         points = [(end.gamma, end.temperature) for end in ends if not _clearly_worse(rows, end, ends[0])]
     (best, *_) = _ends(dataset.condensed(centre), points, free, scale, ROUGH)
@@ -292,10 +162,6 @@ def _joins(point: Pair, ends: Sequence[Solution]) -> bool:
         and abs(math.log(point[1] / end.temperature)) <= APART
         for end in ends
     )
-
-
-def _share(dataset: Dataset) -> Block:
-    return dataset.part(max(PART, int(SHARE * dataset.n_rows)))
 
 
 class _State(NamedTuple):
@@ -351,7 +217,7 @@ def _descend(
         else:
             status = done
             break
-    return _solution(dataset, math.expm1(state.point[0]), math.exp(state.point[1]), state.value, status)
+    return solution_of(dataset, math.expm1(state.point[0]), math.exp(state.point[1]), state.value, status)
 
 
 def _evaluated(dataset: Dataset, point: Pair, free: Free, bounds: list[Pair], care: Care) -> _State:
@@ -413,7 +279,3 @@ def _in_logs(dataset: Dataset, point: Pair, rough: bool) -> tuple[float, Pair, T
     first = (1.0 + gamma) * float(g), -slope * float(b)
     second = (1.0 + gamma) ** 2 * float(gg) + first[0], -(1.0 + gamma) * slope * float(gb)
     return value, first, (*second, slope**2 * float(bb) - first[1])
-
-
-def _solution(dataset: Dataset, gamma: float, temperature: float, value: float, status: Status) -> Solution:
-    return Solution(gamma, temperature, value, status, MESSAGES[status], dataset.passes)

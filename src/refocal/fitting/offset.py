@@ -27,8 +27,9 @@ from refocal._arrays import (
 )
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset
-from refocal.fitting.newton import GAMMA_BOUNDS, MESSAGES, newton
+from refocal.fitting.newton import newton
 from refocal.fitting.solution import Solution, Status
+from refocal.fitting.temperature import GAMMA_BOUNDS, MESSAGES
 from refocal.maps.chain import normalised
 from refocal.maps.derivatives import derivatives_of_row
 from refocal.maps.forward import focal_gaps

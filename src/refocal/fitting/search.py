@@ -15,10 +15,11 @@ from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset
 from refocal.errors import ParameterError, UnsupportedError
 from refocal.fitting.grid import best_index, most_rows, scan_grid, scan_points
-from refocal.fitting.newton import laplace_temperature, newton, newton_temperature, optimum_near
+from refocal.fitting.newton import newton, optimum_near
 from refocal.fitting.objective import Objective, as_objective
 from refocal.fitting.refine import polish, refine
 from refocal.fitting.solution import Solution, Surface
+from refocal.fitting.temperature import laplace_temperature, newton_temperature
 
 PAPER_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
 """The values of γ that the paper's experiments try."""

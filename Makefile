@@ -32,8 +32,9 @@ LOWEST ?= .venv-lowest
 # The subpackages whose branches are counted, and the tests that run them.
 COUNTED := --cov=refocal.maps --cov=refocal.losses --cov=refocal.metrics --cov=refocal.engine --cov=refocal.fitting
 COVER  := $(filter-out %_peers.py,$(wildcard tests/metrics/test_*.py)) tests/io/test_scale_blocks.py tests/fuzz/test_fuzz.py \
-          $(patsubst %,tests/test_%.py,fused kernel losses maps_accuracy maps_affine maps_gradients maps_properties \
-            properties scaling search search_blocks search_grid search_rows)
+          $(patsubst %,tests/test_%.py,apply auto chain class_weight curves device fused kernel losses maps_accuracy maps_affine \
+            maps_gradients maps_practice maps_properties multilabel_evaluate properties scaling search search_blocks search_grid \
+            search_rows wide)
 # The tests start Python often: what is compiled once is kept, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 # The date of the last commit: what is built from the same sources is the same file.

@@ -22,7 +22,6 @@ from refocal._arrays import (
     log_probabilities,
     lowest_log_probability,
     namespace,
-    take_label,
     to_numpy,
 )
 from refocal._validation import (
@@ -38,7 +37,7 @@ from refocal._validation import (
     without_ignored,
 )
 from refocal.calibrators._fitted import Fitted, report_of
-from refocal.calibrators._labels import column_names, encode
+from refocal.calibrators._labels import check_labels_possible, column_names, encode
 from refocal.calibrators._words import html_of_fit, warn_of_doubt
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import apply, apply_there, apply_to_tensor
@@ -178,7 +177,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weight = None if sample_weight is None else check_weight(sample_weight, tuple(labels.shape), function)
         logits = namespace(logits).reshape(logits, (-1, logits.shape[-1]))
         labels = namespace(labels).reshape(labels, (-1,))
-        _check_labels_possible(logits, labels, function)
+        check_labels_possible(logits, labels, function)
         floor = lowest_log_probability(logits) if self.input == "probabilities" else None
         block = Block(logits if floor is None else namespace(logits).clip(logits, floor, None), labels, weight)
         block.input, block.classes, block.floor = self.input, classes, floor
@@ -392,15 +391,3 @@ def _by_chunk(method: Callable[[Array], Array], X: Any, dtype: Any = None, **opt
     dtype = dtype or (values.dtype if values.dtype.kind == "f" else np.float64)
     meta = np.empty((0,) * (values.ndim - len(options)), dtype)
     return values.rechunk({values.ndim - 1: -1}).map_blocks(method, dtype=dtype, meta=meta, **options)
-
-
-def _check_labels_possible(logits: Array, labels: Array, function: str) -> None:
-    xp = namespace(logits)
-    impossible = to_numpy(take_label(logits, labels) == -xp.inf)
-    if impossible.any():
-        raise DataError(
-            "X",
-            function,
-            expected="finite where the label points: no temperature gives probability to a logit of -inf",
-            got=f"-inf at the label of row {int(np.argmax(impossible))}",
-        )

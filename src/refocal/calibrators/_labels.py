@@ -10,9 +10,9 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, is_torch, namespace, to_numpy
+from refocal._arrays import Array, is_torch, namespace, take_label, to_numpy
 from refocal._validation import IGNORED, check_label_range, read_labels
-from refocal.errors import LabelError, Remedy, ShapeError, warn
+from refocal.errors import DataError, LabelError, Remedy, ShapeError, warn
 
 
 def column_names(X: Any) -> NDArray[np.str_] | None:
@@ -134,6 +134,19 @@ def _beside(logits: Array, labels: Array) -> Array:
         labels = to_numpy(labels)
     found = xp.asarray(labels, device=array_api_compat.device(logits))
     return found if array_api_compat.is_jax_array(found) else xp.astype(found, xp.int64)
+
+
+def check_labels_possible(logits: Array, labels: Array, function: str) -> None:
+    """Every label must have a finite logit."""
+    xp = namespace(logits)
+    impossible = to_numpy(take_label(logits, labels) == -xp.inf)
+    if impossible.any():
+        raise DataError(
+            "X",
+            function,
+            expected="finite where the label points: no temperature gives probability to a logit of -inf",
+            got=f"-inf at the label of row {int(np.argmax(impossible))}",
+        )
 
 
 def named_classes(calibrator: Any) -> list[str] | None:

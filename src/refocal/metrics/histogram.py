@@ -232,8 +232,8 @@ class CalibrationHistogram:
         return histogram
 
     def __getstate__(self) -> dict[str, Any]:
-        # Between machines only cells with rows travel, and of these only what cannot be told from the rest: without
-        # weights two of the sums are the count, and one value is lowest and highest.
+        # Only cells with rows are sent, and of these only what does not follow from the rest: without weights two of
+        # the sums equal the count, and a single value is both the lowest and the highest.
         used = np.flatnonzero(self._count)
         count, sums = self._count[used], (self._sums + self._carry)[:, used]
         several = self._low[used] < self._high[used]

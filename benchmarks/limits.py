@@ -48,14 +48,14 @@ def lines() -> list[str]:
     p = fitted["TemperatureScaling"].predict_proba(logits)
     work: dict[str, dict[str, Callable[[], object]]] = {
         "pass of temperature scaling": {
-            "rough": lambda: block.temperature_sums(1.0, rough=True),
-            "exact": lambda: block.temperature_sums(1.0),
+            "rough": lambda: block.sums("temperature", 1.0, rough=True),
+            "exact": lambda: block.sums("temperature", 1.0),
         },
         "pass of focal temperature scaling": {
-            "rough": lambda: block.focal_sums(0.5, 1.0, rough=True),
-            "exact": lambda: block.focal_sums(0.5, 1.0),
+            "rough": lambda: block.sums("focal", 0.5, 1.0, rough=True),
+            "exact": lambda: block.sums("focal", 0.5, 1.0),
         },
-        "pass of vector scaling": {"rough": lambda: block.vector_sums(parameters, rough=True)},
+        "pass of vector scaling": {"rough": lambda: block.sums("vector", parameters, rough=True)},
         "`predict_proba`": {f"`{name}`": lambda f=f: f.predict_proba(logits) for name, f in fitted.items()},
         "metrics": {
             "`log_loss`": lambda: metrics.log_loss(labels, np.log(p)),

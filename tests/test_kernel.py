@@ -206,8 +206,8 @@ def test_condensed_rows_predict_what_all_classes_do(gamma, temperature):
     np.testing.assert_allclose(found.confidence, expected.confidence, atol=2e-5)
     np.testing.assert_allclose(found.squares, expected.squares, atol=2e-5)
     np.testing.assert_allclose(found.label_log_p, expected.label_log_p, rtol=1e-4, atol=1e-4)
-    for sums, at in (("temperature_sums", (1.0 / temperature,)), ("focal_sums", (gamma, temperature))):
-        (value, *slopes), (other_value, *others) = (getattr(each, sums)(*at, rough=True) for each in (short, exact))
+    for name, at in (("temperature", (1.0 / temperature,)), ("focal", (gamma, 1.0 / temperature))):
+        (value, *slopes), (other_value, *others) = (each.sums(name, *at, rough=True) for each in (short, exact))
         assert value == pytest.approx(other_value, rel=1e-4)
         np.testing.assert_allclose(slopes, others, atol=1e-3 * np.max(np.abs(others)))
 

@@ -188,12 +188,22 @@ def in_half(p: NDArray[np.float32]) -> NDArray[np.float16]:
 
 
 def in_library_of(other: Array, values: Array) -> Array:
-    """`values` as an array of the library of `other`; where that is another one, on the device of `other`."""
+    """`values` as an array of the library of `other`, on its device."""
     xp = namespace(other)
     if namespace(values) is xp:
-        return values
+        return values.to(other.device) if is_torch(values) else values
     # torch warns of arrays that cannot be written to, as those of JAX are.
     return xp.asarray(np.require(to_numpy(values), requirements="W"), device=array_api_compat.device(other))
+
+
+def indices_beside(other: Array, values: Array) -> Array:
+    """Integers as int64, or what JAX has for it, in the library of `other` and on its device."""
+    found = in_library_of(other, values)
+    return (
+        found
+        if array_api_compat.is_jax_array(found)
+        else namespace(found).astype(found, namespace(found).int64, copy=False)
+    )
 
 
 def for_fitting(array: Array) -> Array:

@@ -23,6 +23,7 @@ from refocal._arrays import (
     as_array,
     as_floating,
     in_library_of,
+    indices_beside,
     is_torch,
     is_traced,
     namespace,
@@ -107,7 +108,7 @@ def check_labels(
     values: Any, logits: Array, function: str, argument: str = "labels", remedy: Remedy | None = None
 ) -> Array:
     """Labels 0 … C-1, one for each row of `logits`, as an array of the same library and device."""
-    labels = in_library_of(logits, whole_numbers(as_array(values, argument, function), argument, function))
+    labels = indices_beside(logits, whole_numbers(as_array(values, argument, function), argument, function))
     if tuple(labels.shape) != tuple(logits.shape[:-1]):
         raise ShapeError(
             argument,
@@ -118,7 +119,7 @@ def check_labels(
     xp, n_classes = namespace(logits), int(logits.shape[-1])
     if not is_traced(labels) and math.prod(labels.shape) > 0:
         check_label_range(int(xp.min(labels)), int(xp.max(labels)), n_classes, argument, function, remedy)
-    return xp.astype(labels, xp.int64) if not array_api_compat.is_jax_array(labels) else labels
+    return labels
 
 
 def whole_numbers(labels: Array, argument: str, function: str) -> Array:

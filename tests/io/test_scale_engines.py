@@ -159,14 +159,14 @@ def test_the_recipe_for_spark():
     (recipe,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "mapInPandas" in block)
     names = {}
     exec(recipe, names)  # noqa: S102 - of our own page
-    task = Pass(map=lambda block: block.focal_sums(1.0, 1.5), merge=np.add)
+    task = Pass(map=lambda block: block.sums("focal", 1.0, 1 / 1.5), merge=np.add)
     found = names["reduce_frame"](StandIn(), task, COLUMNS)
     np.testing.assert_allclose(found.answer, Block(LOGITS, LABELS).reduce(task), rtol=1e-12)
     assert found.n_rows == 6000
 
 
 def test_partial_merge_and_finish_in_any_order():
-    task = Pass(map=lambda block: block.focal_sums(1.0, 1.5), merge=np.add, finish=lambda sums: sums / 6000)
+    task = Pass(map=lambda block: block.sums("focal", 1.0, 1 / 1.5), merge=np.add, finish=lambda sums: sums / 6000)
     whole = Block(LOGITS, LABELS).reduce(task)
     parts = [partial(Block(x, y), task) for x, y in zip(np.split(LOGITS, 6), np.split(LABELS, 6), strict=True)]
     for order in ([0, 1, 2, 3, 4, 5], [5, 3, 1, 0, 2, 4]):

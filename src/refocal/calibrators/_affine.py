@@ -199,7 +199,7 @@ def _vector_sums(
     around = parameters + np.repeat([1.0, 0.0], block.n_classes)
     if not block.on_gpu:
         rows = Block(features_of(block, kind, temperature), block.labels, block.weight)
-        return rows.vector_sums(around, rough=not exact) / total_weight
+        return rows.sums("vector", around, rough=not exact) / total_weight
     if not block.plan.has_affine:
         return _array_sums(block, around, 1, kind, temperature, total_weight)
     found = block.affine_sums(kind, temperature, parameters, exact=exact) / total_weight

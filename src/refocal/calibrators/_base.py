@@ -38,10 +38,10 @@ from refocal._validation import (
 )
 from refocal.calibrators._fitted import Fitted, report_of
 from refocal.calibrators._labels import check_labels_possible, column_names, encode
-from refocal.calibrators._words import html_of_fit, warn_of_doubt
+from refocal.calibrators._words import doubts, html_of_fit
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import apply, apply_there, apply_to_tensor
-from refocal.errors import DataError, ParameterError, ShapeError, UnsupportedError
+from refocal.errors import DataError, FitWarning, ParameterError, ShapeError, UnsupportedError, warn
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Floor
 
@@ -121,7 +121,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Like `fit`; `progress` is called from time to time with the share of the work that is done."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        name = f"{type(self).__name__}.fit"
         dataset = self.dataset(X, y, sample_weight)
         found = self._fit(dataset, progress)
         report = report_of(found, dataset)
@@ -130,7 +129,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(dataset, Block) and X is not dataset:
             _check_feature_names(self, X, reset=True)
         self._set_fitted(found, np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes, report)
-        warn_of_doubt(report, found.chain, name)
+        for doubt in doubts(report, found.chain):
+            warn(f"{type(self).__name__}.fit: {doubt}.", FitWarning)
         return self
 
     def _set_fitted(self, found: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:

@@ -62,8 +62,10 @@ def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
     counted = {
         "n_skipped": dataset.n_skipped,
         "n_bad_parts": len(dataset.bad_parts),
-        "n_absent_classes": _absent_classes(dataset),
     }
+    if isinstance(dataset, Block):  # the labels of data in blocks are not in memory
+        rows = np.bincount(to_numpy(dataset.labels), weights=dataset.weight, minlength=dataset.n_classes)
+        counted["n_absent_classes"] = int(np.count_nonzero(rows == 0))
     return {
         "n_samples": dataset.n_rows,
         "n_classes": dataset.n_classes,
@@ -73,14 +75,6 @@ def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
         "accuracy_change": after["accuracy"] - before["accuracy"],
         **found.notes,
     }
-
-
-def _absent_classes(dataset: Dataset) -> int:
-    """The number of classes without a row; 0 for data in blocks, whose labels are not in memory."""
-    if not isinstance(dataset, Block):
-        return 0
-    found = np.bincount(to_numpy(dataset.labels), weights=dataset.weight, minlength=dataset.n_classes)
-    return int(np.count_nonzero(found == 0))
 
 
 @dataclass(frozen=True)

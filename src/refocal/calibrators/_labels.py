@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, is_torch, namespace, take_label, to_numpy
+from refocal._arrays import Array, indices_beside, namespace, take_label, to_numpy
 from refocal._validation import IGNORED, check_label_range, read_labels
 from refocal.errors import DataError, LabelError, Remedy, ShapeError, warn
 
@@ -32,9 +31,10 @@ def encode(y: Any, logits: Array, function: str, columns: NDArray[np.str_] | Non
         raise LabelError("y", function, expected="given: requires y to be passed, but the target y is None", got="None")
     labels, categories = read_labels(y, "y", function)
     labels = _flat(labels, logits, function)
-    n_classes = int(logits.shape[-1])
-    if _are_columns(labels, n_classes, function) and categories is None:
-        return _beside(logits, labels), np.arange(n_classes)
+    xp, n_classes = namespace(labels), int(logits.shape[-1])
+    is_number = categories is None and xp.isdtype(labels.dtype, "integral")
+    if is_number and 0 <= int(xp.min(labels)) < int(xp.max(labels)) < n_classes:
+        return indices_beside(logits, labels), np.arange(n_classes)
     values = to_numpy(labels)
     try:
         distinct = np.unique(values)
@@ -42,12 +42,14 @@ def encode(y: Any, logits: Array, function: str, columns: NDArray[np.str_] | Non
         kinds = " and ".join(sorted({type(value).__name__ for value in values.ravel()}))
         expected = "of one kind, all numbers or all text, and none missing"
         raise LabelError("y", function, expected=expected, got=f"labels of the types {kinds}") from error
-    _check_two_classes(len(distinct), distinct.tolist()[0], function)
+    if len(distinct) < 2:
+        got = f"only one class, {distinct.tolist()[0]!r}"
+        raise LabelError("y", function, expected="of at least two classes", got=got)
     classes = _named_columns(distinct, n_classes, columns, categories)
     if classes is None:
         raise _misfit(distinct, n_classes, function)
     order = np.argsort(classes)
-    return _beside(logits, order[np.searchsorted(classes[order], values)]), classes
+    return indices_beside(logits, order[np.searchsorted(classes[order], values)]), classes
 
 
 def _flat(labels: Array, logits: Array, function: str) -> Array:
@@ -108,32 +110,6 @@ def _misfit(distinct: NDArray[Any], n_classes: int, function: str) -> LabelError
 
 def _one_hot_hint(labels: Array, logits: Array) -> str:
     return "; of one-hot labels take the argmax first" if tuple(labels.shape) == tuple(logits.shape) else ""
-
-
-def _are_columns(labels: Array, n_classes: int, function: str) -> bool:
-    """Whether the labels are integers from 0 to C-1."""
-    xp = namespace(labels)
-    if not xp.isdtype(labels.dtype, "integral"):
-        return False
-    lowest, highest = int(xp.min(labels)), int(xp.max(labels))
-    _check_two_classes(1 if lowest == highest else 2, lowest, function)
-    return lowest >= 0 and highest < n_classes
-
-
-def _check_two_classes(n_distinct: int, first: Any, function: str) -> None:
-    if n_distinct < 2:
-        raise LabelError("y", function, expected="of at least two classes", got=f"only one class, {first!r}")
-
-
-def _beside(logits: Array, labels: Array) -> Array:
-    """Integer labels as an array of the logits' library, on their device."""
-    if isinstance(logits, np.ndarray):
-        return to_numpy(labels).astype(np.int64, copy=False)
-    xp = namespace(logits)
-    if not is_torch(logits) or not is_torch(labels):
-        labels = to_numpy(labels)
-    found = xp.asarray(labels, device=array_api_compat.device(logits))
-    return found if array_api_compat.is_jax_array(found) else xp.astype(found, xp.int64)
 
 
 def check_labels_possible(logits: Array, labels: Array, function: str) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from refocal.calibrators._chart import map_chart
-from refocal.errors import FitWarning, warn
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Confidence, OneVsRest
 from refocal.maps.steps import Focal, Temperature
@@ -101,12 +100,6 @@ def doubts(report: dict[str, Any], chain: Chain) -> list[str]:
         names = "(class names are assigned in alphabetical order, unless the columns have these names)"
         found.append(f"{GUESSED} {names}")
     return [each for each in found if each]
-
-
-def warn_of_doubt(report: dict[str, Any], chain: Chain, function: str) -> None:
-    """Warn of all reasons to doubt a fit."""
-    for each in doubts(report, chain):
-        warn(f"{function}: {each}.", FitWarning)
 
 
 def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]]:

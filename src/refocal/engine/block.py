@@ -169,20 +169,12 @@ class Block(Dataset):
         rounding = 64.0 * float(xp.finfo(given).eps) * xp.abs(xp.max(x, axis=-1))
         return np.asarray(to_numpy(second[(second < xp.inf) & (second > rounding)]), dtype=np.float64)
 
-    def temperature_sums(self, slope: float, *, rough: bool = False) -> Vector:
-        """What `temperature_curvature` gives, summed over the rows."""
-        return self._sum(self.engine.temperature, slope, rough=self._may_be(rough))
-
-    def focal_sums(self, gamma: float, temperature: float, *, rough: bool = False) -> Vector:
-        """What `curvature` gives, summed over the rows: the value and its derivatives γ, b, γγ, γb, bb; b = 1/T."""
-        return self._sum(self.engine.focal, gamma, 1.0 / temperature, rough=self._may_be(rough))
-
-    def vector_sums(self, parameters: Vector, *, rough: bool = False) -> Vector:
-        """Log-loss of vector scaling by (w, b), with derivatives for each class: see `Engine.vector`.
-
-        For features of bounded size: whether single precision can hold them is not looked at.
-        """
-        return self._sum(self.engine.vector, parameters, rough=rough and self.plan.has_rough)
+    def sums(self, name: str, *settings: Any, rough: bool = False) -> Vector:
+        """The sums over all rows that the engine's pass "temperature", "focal" or "vector" computes."""
+        # The features of vector scaling are of bounded size: single precision can hold them.
+        rough = rough and self.plan.has_rough if name == "vector" else self._may_be(rough)
+        parts = self._over_parts(getattr(self.engine, name), *settings, rough=rough, weighted=True)
+        return np.asarray(to_numpy(sum(parts[1:], start=parts[0])))  # one transfer from the device for all parts
 
     def affine_sums(self, kind: str, temperature: float, parameters: Vector, *, exact: bool) -> Vector:
         """Log-loss of a diagonal affine map and its gradient in (W - I, b), summed; where `plan.has_affine`."""
@@ -230,11 +222,6 @@ class Block(Dataset):
     def _may_be(self, rough: bool) -> bool:
         """Whether a pass that may be rough is: where there is such a way, and it can hold the logits."""
         return (rough or self.plan.is_rough) and self.plan.has_rough and self.total_gap < LARGE_SINGLE
-
-    def _sum(self, function: Callable[..., Array], *settings: Any, rough: bool) -> Vector:
-        """The sum of a pass over all rows; one transfer from the device for all of them."""
-        parts = self._over_parts(function, *settings, rough=rough, weighted=True)
-        return np.asarray(to_numpy(sum(parts[1:], start=parts[0])))
 
     def _over_parts(
         self, function: Callable[..., T], *settings: Any, rough: bool = False, weighted: bool = False

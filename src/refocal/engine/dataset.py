@@ -102,12 +102,12 @@ class Dataset(ABC):
 
     def temperature_curvature(self, slope: float, *, rough: bool = False) -> tuple[float, float, float]:
         """Mean log-loss of temperature scaling and its derivatives in 1/T = `slope`; `rough`: six digits suffice."""
-        value, first, second = self.mean(methodcaller("temperature_sums", slope, rough=rough)).tolist()
+        value, first, second = self.mean(methodcaller("sums", "temperature", slope, rough=rough)).tolist()
         return value, first, second
 
     def curvature(self, gamma: float, temperature: float, *, rough: bool = False) -> Curvature:
         """Mean log-loss of focal temperature scaling, with gradient and Hessian in (γ, 1/T)."""
-        value, g, b, gg, gb, bb = self.mean(methodcaller("focal_sums", gamma, temperature, rough=rough))
+        value, g, b, gg, gb, bb = self.mean(methodcaller("sums", "focal", gamma, 1.0 / temperature, rough=rough))
         return Curvature(float(value), np.array([g, b]), np.array([[gg, gb], [gb, bb]]))
 
 

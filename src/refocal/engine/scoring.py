@@ -179,17 +179,11 @@ def squared_errors(found: Predictions, block: Block) -> Array:
 
 def measured_on(found: Predictions, correct: Array, block: Block) -> tuple[Array, Array]:
     """What the ECE is measured on: the probability of class 1 of two, or else of the top class; and what happened."""
-    happened = outcomes(block, correct)
     if block.n_classes != 2:
-        return found.confidence, happened
-    xp = namespace(found.confidence)
+        return found.confidence, correct
+    xp, happened = namespace(found.confidence), in_library_of(correct, block.labels) == 1
     # Not from the label's probability: equal scores would differ in their last digit by what happened.
     return xp.where(correct == happened, found.confidence, 1.0 - found.confidence), happened
-
-
-def outcomes(block: Block, correct: Array) -> Array:
-    """Whether class 1 of two occurred, or else the top class."""
-    return in_library_of(correct, block.labels) == 1 if block.n_classes == 2 else correct
 
 
 def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict[str, float]]:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Vector
+from refocal._arrays import Flags, Vector
 from refocal.engine.block import Block
 from refocal.engine.dataset import COARSE
-from refocal.engine.scoring import measured_on, outcomes
+from refocal.engine.scoring import measured_on
 from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Surface
 
@@ -72,10 +72,9 @@ class _Scan:
         known = (gammas.tobytes(), temperatures.tobytes(), objective.of_rows)
         if known not in block.memo:
             block.memo[known] = self._at_nodes(progress)
-        losses, means, errors, self._tables = block.memo[known]
+        losses, means, errors, self._tables, self.happened = block.memo[known]
         # The log-loss grows like 1/T towards T = 0: its logarithm is the smoother curve.
         self.log_loss: Vector = np.exp(np.log(np.maximum(losses, 1e-300)) @ self.weights.T)
-        self.happened = outcomes(block, block.correct)
         self.error: Vector = np.abs(means @ self.weights.T - block.average(self.happened.astype(np.float64)))
         self._bound = self.error.copy()
         self.level = np.full(self.log_loss.shape, self.BOUND)
@@ -85,8 +84,8 @@ class _Scan:
         elif self._on_nodes:
             self._interpolate(np.arange(self.level.size))
 
-    def _at_nodes(self, progress: Callable[[float], None] | None) -> tuple[Vector, Vector, Vector, Vector]:
-        """Log-loss, mean probability and mean error at the nodes for each γ, and the probabilities themselves."""
+    def _at_nodes(self, progress: Callable[[float], None] | None) -> tuple[Vector, Vector, Vector, Vector, Flags]:
+        """Log-loss, mean probability and mean error at the nodes for each γ; the probabilities, and what happened."""
         block, shape = self.block, (len(self.gammas), len(self.nodes))
         rows = block if self._on_nodes else block.condensed(float(self.temperatures.max()) / 6.0, COARSE)
         tables = np.empty((*shape, block.n_rows))
@@ -94,13 +93,13 @@ class _Scan:
         some = tuple(float(gamma) for gamma in self.gammas)
         for k, node in enumerate(self.nodes):
             for i, found in enumerate(rows.predictions(some, math.exp(node), rough=not self._on_nodes)):
-                tables[i, k], _ = measured_on(found, block.correct, block)
+                tables[i, k], happened = measured_on(found, block.correct, block)
                 losses[i, k], means[i, k] = -block.average(found.label_log_p), block.average(tables[i, k])
                 if self.objective.of_rows is not None:
                     errors[i, k] = block.average(self.objective.of_rows(found, block))
             if progress is not None:  # the evaluations that follow are few
                 progress((k + 1) / len(self.nodes))
-        return losses, means, errors, tables
+        return losses, means, errors, tables, happened
 
     @property
     def score(self) -> Vector:

@@ -65,8 +65,15 @@ def as_objective(objective: Any, n_rows: int, function: str) -> Objective:
         return Objective("nll")
     if objective == "ece":
         return Objective("ece", error=partial(mean_error, resolutions=(15,)), resolutions=(15,))
-    if objective == "auto":
-        return balanced(n_rows)
+    if objective == "auto":  # log-loss and calibration error in balance, within a small loss of log-loss
+        resolutions = tuple(n for n in RESOLUTIONS if n * MIN_BIN_ROWS <= n_rows) or RESOLUTIONS[:1]
+        return Objective(
+            "auto",
+            error=partial(mean_error, resolutions=resolutions),
+            resolutions=resolutions,
+            error_weight=ERROR_WEIGHT * min(1.0, n_rows / FULL_WEIGHT_ROWS) ** 0.5,
+            nll_tolerance=NLL_TOLERANCE,
+        )
     if objective in ("brier_score", brier_score):
         return Objective("brier_score", of_rows=squared_errors)
     named = objectives()
@@ -76,18 +83,6 @@ def as_objective(objective: Any, n_rows: int, function: str) -> Objective:
         return Objective(getattr(objective, "__name__", type(objective).__name__), metric=objective)
     words = ", ".join(repr(name) for name in ("auto", "nll", "ece", *named))
     raise ParameterError("objective", function, expected=f"one of {words}, or a callable", got=repr(objective))
-
-
-def balanced(n_rows: int) -> Objective:
-    """The default rule: log-loss and calibration error in balance, within a small loss of log-loss."""
-    resolutions = tuple(n for n in RESOLUTIONS if n * MIN_BIN_ROWS <= n_rows) or RESOLUTIONS[:1]
-    return Objective(
-        "auto",
-        error=partial(mean_error, resolutions=resolutions),
-        resolutions=resolutions,
-        error_weight=ERROR_WEIGHT * min(1.0, n_rows / FULL_WEIGHT_ROWS) ** 0.5,
-        nll_tolerance=NLL_TOLERANCE,
-    )
 
 
 def mean_error(p: Vector, happened: NDArray[np.bool_], weight: Vector | None, *, resolutions: tuple[int, ...]) -> float:

@@ -87,8 +87,14 @@ class Step(ABC):
 
     def with_parameters(self, change: Callable[[Any], Any]) -> Self:
         """The same step with every number and array changed, those of inner steps included."""
-        own = {name: change(value) for name, value in self._own()}
-        return replace(self, **own, **{name: _changed(value, change) for name, value in self._inner()})
+        changed = {name: change(value) for name, value in self._own()}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, Step):
+                changed[each.name] = value.with_parameters(change)
+            elif isinstance(value, tuple):
+                changed[each.name] = tuple(step.with_parameters(change) for step in value)
+        return replace(self, **changed)
 
     def parameters(self) -> Iterator[tuple[str, Any]]:
         """Names and values of all numbers and arrays, in the order in which `with_parameters` changes them."""
@@ -98,9 +104,11 @@ class Step(ABC):
     def walk(self) -> Iterator[Step]:
         """The step itself and all within it."""
         yield self
-        for _, value in self._inner():
+        for each in fields(self):
+            value = getattr(self, each.name)
             for step in value if isinstance(value, tuple) else (value,):
-                yield from step.walk()
+                if isinstance(step, Step):
+                    yield from step.walk()
 
     def find(self, kind: type[Step], name: str, default: Any = None) -> Any:
         """A parameter of the first step of that kind, this one or within it; the default if there is none."""
@@ -120,20 +128,8 @@ class Step(ABC):
 
     def _own(self) -> list[tuple[str, Any]]:
         """The fields that hold a number or an array."""
-        return [(name, value) for name, value in self._fields() if not isinstance(value, (str, Step, tuple))]
-
-    def _inner(self) -> list[tuple[str, Any]]:
-        """The fields that hold a step or a tuple of them."""
-        return [(name, value) for name, value in self._fields() if isinstance(value, (Step, tuple))]
-
-    def _fields(self) -> list[tuple[str, Any]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self)]
-
-
-def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(value, tuple):
-        return tuple(step.with_parameters(change) for step in value)
-    return value.with_parameters(change)
+        values = [(each.name, getattr(self, each.name)) for each in fields(self)]
+        return [(name, value) for name, value in values if not isinstance(value, (str, Step, tuple))]
 
 
 def _check_field(step: Step, each: Field[Any]) -> None:

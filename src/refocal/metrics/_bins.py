@@ -316,4 +316,4 @@ def equal_mass_ece(
     norm: str = "l1",
 ) -> float:
     """Equal-mass calibration error of checked vectors: what `expected_calibration_error` computes by default."""
-    return norm_of_gaps(make_bins(confidence, correct, weight, n_bins=n_bins, strategy="quantile"), norm)
+    return norm_of_gaps(quantile_bins(confidence, correct, weight, (n_bins,))[0], norm)

@@ -305,9 +305,10 @@ def test_uniform_predictions_do_not_move():
     [
         (lambda: theory.temperature_bounds(-1.0), ParameterError, "'gamma' of temperature_bounds .* Got -1.0"),
         (lambda: theory.tight_temperature_bounds(1.0, 0.0), ParameterError, "'max_logit' .* greater than 0. Got 0.0"),
-        (lambda: theory.closest_temperature(1.0, 5), ParameterError, "'n_classes' .* 2, 3 or 4. Got 5"),
+        (lambda: theory.tight_temperature_bounds(1.0, "20"), ParameterError, "'max_logit' .* number .* Got '20'"),
+        (lambda: theory.closest_temperature(1.0, 5), ParameterError, "'n_classes' .* from 2 to 4. Got 5"),
         (lambda: theory.closest_temperature(math.nan, 3), ParameterError, "'gamma' .* Got nan"),
-        (lambda: theory.worst_top_change(0.2, 1.0, 4), ParameterError, "'top' of worst_top_change .* 1/4.* Got 0.2"),
+        (lambda: theory.worst_top_change(0.2, 1.0, 4), ParameterError, "'top' of worst_top_change .* 0.25 .* Got 0.2"),
         (lambda: theory.highest_lowered_top(-0.5, 4), ParameterError, "'gamma' of highest_lowered_top .* Got -0.5"),
         (lambda: theory.highest_lowered_top(1.0, 1), ParameterError, "'n_classes' .* at least 2. Got 1"),
         (lambda: theory.confidence_threshold(0.0), ParameterError, "'gamma' .* greater than 0. Got 0.0"),

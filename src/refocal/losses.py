@@ -46,9 +46,7 @@ def cross_entropy(log_q: Array, labels: Array, *, reduction: Reduction = "none")
     >>> float(cross_entropy(np.log([[0.5, 0.5], [0.9, 0.1]]), np.array([0, 1]), reduction="mean").round(4))
     1.4979
     """
-    x, dtype = check_logits(log_q, "log_q", "cross_entropy")
-    y = check_labels(labels, x, "cross_entropy")
-    xp = namespace(x)
+    xp, x, y, dtype = _rows(log_q, labels, "log_q", "cross_entropy")
     loss = -take_label(normalise(xp, *gaps(xp, x, 1.0)), y)
     return _reduce(xp, loss, reduction, "cross_entropy", dtype)
 
@@ -61,9 +59,7 @@ def brier(log_q: Array, labels: Array, *, reduction: Reduction = "none") -> Arra
     >>> brier(np.log([[0.5, 0.5], [0.9, 0.1]]), np.array([0, 1])).round(4)
     array([0.5 , 1.62])
     """
-    x, dtype = check_logits(log_q, "log_q", "brier")
-    y = check_labels(labels, x, "brier")
-    xp = namespace(x)
+    xp, x, y, dtype = _rows(log_q, labels, "log_q", "brier")
     return _reduce(xp, brier_of_row(xp, softmax_row(xp, x, 1.0), y), reduction, "brier", dtype)
 
 
@@ -75,10 +71,8 @@ def focal(log_q: Array, labels: Array, gamma: float | Array, *, reduction: Reduc
     >>> focal(np.log([[0.5, 0.5], [0.9, 0.1]]), np.array([0, 1]), gamma=2.0).round(4)
     array([0.1733, 1.8651])
     """
-    x, dtype = check_logits(log_q, "log_q", "focal")
-    y = check_labels(labels, x, "focal")
+    xp, x, y, dtype = _rows(log_q, labels, "log_q", "focal")
     g = check_parameter(gamma, "gamma", "focal", above=-1.0, like=x)
-    xp = namespace(x)
     return _reduce(xp, focal_of_row(xp, softmax_row(xp, x, 1.0), y, g[..., 0]), reduction, "focal", dtype)
 
 
@@ -101,12 +95,10 @@ def sample_dependent_focal(
     array([0.0866, 1.3597])
     """
     name = "sample_dependent_focal"
-    x, dtype = check_logits(log_q, "log_q", name)
-    y = check_labels(labels, x, name)
+    xp, x, y, dtype = _rows(log_q, labels, "log_q", name)
     below = check_parameter(gamma_below, "gamma_below", name, above=-1.0, like=x)
     above = check_parameter(gamma_above, "gamma_above", name, above=-1.0, like=x)
     limit = check_parameter(threshold, "threshold", name, above=0.0, like=x)
-    xp = namespace(x)
     row = softmax_row(xp, x, 1.0)
     chosen = gamma_by_label(xp, row, y, limit[..., 0], below[..., 0], above[..., 0])
     return _reduce(xp, focal_of_row(xp, row, y, chosen), reduction, name, dtype)
@@ -122,10 +114,8 @@ def proper_focal(log_p: Array, labels: Array, gamma: float | Array, *, reduction
     >>> proper_focal(np.log([[0.8, 0.2]]), np.array([0]), gamma=2.0).round(4)
     array([0.0652])
     """
-    x, dtype = check_logits(log_p, "log_p", "proper_focal")
-    y = check_labels(labels, x, "proper_focal")
+    xp, x, y, dtype = _rows(log_p, labels, "log_p", "proper_focal")
     g = check_parameter(gamma, "gamma", "proper_focal", above=-1.0, like=x)
-    xp = namespace(x)
     row = softmax_row(xp, invert(xp, x, g), 1.0)
     return _reduce(xp, focal_of_row(xp, row, y, g[..., 0]), reduction, "proper_focal", dtype)
 
@@ -151,10 +141,9 @@ def sigmoid_focal(
     array([0.0433, 0.0005, 0.4125])
     """
     name = "sigmoid_focal"
-    s, y, dtype = _sigmoid_inputs(log_odds, labels, label_smoothing, name)
+    xp, s, y, dtype = _log_odds(log_odds, labels, label_smoothing, name)
     g = check_broadcast(gamma, "gamma", name, like=s, above=-1.0)
     a = None if alpha is None else check_broadcast(alpha, "alpha", name, like=s, above=0.0, below=1.0)
-    xp = namespace(s)
     return _reduce(xp, sigmoid_focal_of(xp, s, y, g, a), reduction, name, dtype)
 
 
@@ -179,20 +168,25 @@ def asymmetric_focal(
     array([0.3466, 0.0245, 0.    ])
     """
     name = "asymmetric_focal"
-    s, y, dtype = _sigmoid_inputs(log_odds, labels, label_smoothing, name)
+    xp, s, y, dtype = _log_odds(log_odds, labels, label_smoothing, name)
     positive = check_broadcast(gamma_positive, "gamma_positive", name, like=s, least=0.0)
     negative = check_broadcast(gamma_negative, "gamma_negative", name, like=s, least=0.0)
     margin = check_broadcast(margin, "margin", name, like=s, least=0.0, below=1.0)
-    xp = namespace(s)
     return _reduce(xp, asymmetric_focal_of(xp, s, y, positive, negative, margin), reduction, name, dtype)
 
 
-def _sigmoid_inputs(log_odds: Any, labels: Any, smoothing: Any, function: str) -> tuple[Array, Array, Any]:
-    """Log-odds, labels of their shape and library, smoothed, and the dtype of the result."""
+def _rows(values: Any, labels: Any, argument: str, function: str) -> tuple[Any, Array, Array, Any]:
+    """The functions of an array library, its rows, their labels, and the dtype of the result."""
+    x, dtype = check_logits(values, argument, function)
+    return namespace(x), x, check_labels(labels, x, function), dtype
+
+
+def _log_odds(log_odds: Any, labels: Any, smoothing: Any, function: str) -> tuple[Any, Array, Array, Any]:
+    """The functions of an array library, its log-odds, smoothed labels of their shape, and the dtype of the result."""
     s, dtype = check_log_odds(log_odds, "log_odds", function)
     y = check_broadcast(labels, "labels", function, like=s, least=0.0, most=1.0)
     epsilon = check_broadcast(smoothing, "label_smoothing", function, like=s, least=0.0, below=1.0)
-    return s, smoothed(y, epsilon), dtype
+    return namespace(s), s, smoothed(y, epsilon), dtype
 
 
 def smoothed(labels: Array, epsilon: Any) -> Array:

@@ -304,12 +304,15 @@ def test_other_bad_input_is_named(sample):
         lambda: FocalLoss(torch.tensor([2.0, -3.0])),
         lambda: FocalLoss(reduction="max"),
         lambda: FocalLoss(weight=-torch.ones(3)),
+        lambda: FocalLoss(weight=[1.0, 2.0, 3.0]),
         lambda: SampleDependentFocalLoss(gamma_below=-2.0),
         lambda: MMCE(reduction="none"),
         lambda: MMCE(width=0.0),
         lambda: MMCE(-1.0),
         lambda: AdaFocalLoss(n_bins=0),
         lambda: AdaFocalLoss(initial=30.0),
+        lambda: AdaFocalLoss(initial="1"),
+        lambda: AdaFocalLoss(switch=3.0),  # the lowest γ is -2
         lambda: AdaFocalLoss(rate=-1.0),
     ):
         with pytest.raises(ParameterError):

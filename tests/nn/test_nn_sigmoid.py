@@ -177,7 +177,7 @@ def test_bad_input_is_named(batch):
         SigmoidFocalLoss(torch.tensor([2.0, -1.0]))
     with pytest.raises(ParameterError, match="'gamma_negative' of AsymmetricFocalLoss must be"):
         AsymmetricFocalLoss(gamma_negative=-0.5)
-    with pytest.raises(ShapeError, match="'logits' of SigmoidFocalLoss must be a tensor, or the output of a model"):
+    with pytest.raises(ShapeError, match="'logits' of SigmoidFocalLoss must be a floating-point tensor, or the output"):
         SigmoidFocalLoss()({"scores": logits}, labels)
     with pytest.raises(ParameterError, match="'reduction' of AsymmetricFocalLoss"):
         AsymmetricFocalLoss(reduction="batchmean")

@@ -74,7 +74,7 @@ def test_parts_of_a_batch_add_up_to_the_mean_of_the_whole(rows):
 @pytest.mark.parametrize("loss", [FocalLoss(), SigmoidFocalLoss()])
 def test_outputs_without_logits_or_labels_are_refused(loss):
     name = type(loss).__name__
-    with pytest.raises(ShapeError, match=f"'logits' of {name} must be a tensor, or the output of a model"):
+    with pytest.raises(ShapeError, match=f"'logits' of {name} must be a floating-point tensor, or the output"):
         loss({"loss": torch.tensor(0.0)}, torch.tensor([0]))
     with pytest.raises(LabelError, match=rf"'labels' of {name} must be a tensor; .*forward\(\).* Got a NoneType"):
         loss({"logits": torch.zeros(2, 3)}, None)

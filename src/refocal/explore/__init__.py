@@ -16,7 +16,7 @@ import numpy as np
 from refocal._files import write_atomically
 from refocal._svg import tips_script
 from refocal.io import load_sample
-from refocal.theory.closest import LOGIT_RANGE, MARGIN, POINTS, WIDTH
+from refocal.theory import GRID_MARGIN, GRID_POINTS, LOGIT_RANGE, WIDTH
 
 __all__ = ["render_page", "write_page"]
 
@@ -68,7 +68,7 @@ def _settings() -> dict[str, Any]:
     return {
         "start": START,
         "range": {n: {"depth": depth, "step": step} for n, (depth, step) in LOGIT_RANGE.items() if n in (2, 3)},
-        "search": {"points": POINTS, "margin": MARGIN, "width": WIDTH},
+        "search": {"points": GRID_POINTS, "margin": GRID_MARGIN, "width": WIDTH},
         "networks": [_network(name, title) for name, title in NETWORKS.items()],
     }
 

@@ -16,16 +16,45 @@ from refocal.errors import LabelError, ParameterError, ShapeError
 from refocal.maps.row import Row, softmax_row
 
 
+class Batch(NamedTuple):
+    """Logits in float32 or float64, of classes on the last axis, and labels that can all be looked up."""
+
+    logits: Tensor  # (..., C), or of the labels' shape for sigmoids
+    labels: Tensor  # (...), 0 in place of ignore_index
+    kept: Tensor  # (...), False where the label was ignore_index
+
+    def row(self) -> Row:
+        """The row of softmax(logits), on which the losses rest."""
+        return softmax_row(xp, self.logits, 1.0)
+
+
 class BaseLoss(nn.Module, ABC):
     """Settings, checks and reductions of the losses of classes and of sigmoids; `shown` are what `print` shows."""
 
     shown: ClassVar[tuple[str, ...]] = ("reduction",)
     ignore_index: float | None
+    weight: Tensor | None
 
-    def __init__(self, ignore_index: float | None, reduction: str, validate: bool | None) -> None:
+    def __init__(
+        self, ignore_index: float | None, reduction: str, validate: bool | None, weight: Tensor | None = None
+    ) -> None:
         super().__init__()
+        self.register_buffer("weight", weight)
         check_option(reduction, ("none", "mean", "sum"), "reduction", type(self).__name__)
         self.ignore_index, self.reduction, self.validate = ignore_index, reduction, validate
+
+    def forward(self, logits: Any, labels: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:
+        """The loss of a batch; the arguments are also those of Hugging Face's `compute_loss_func`."""
+        batch = self._batch(logits, labels)
+        return self._reduce(self._of(batch), batch, num_items_in_batch)
+
+    @abstractmethod
+    def _batch(self, outputs: Any, labels: Tensor) -> Batch:
+        """What a model gives and its labels, checked."""
+
+    @abstractmethod
+    def _of(self, batch: Batch) -> Array:
+        """The loss of each label."""
 
     def extra_repr(self) -> str:
         """What `print` shows."""
@@ -45,17 +74,18 @@ class BaseLoss(nn.Module, ABC):
             setattr(self, argument, check_number(value, argument, name, **bounds))
 
     def _logits(self, outputs: Any, labels: Any) -> Tensor:
-        """The logits of what a model gives: a tensor, or an object that has one called logits."""
+        """The logits of what a model gives, a tensor or an object that has one called logits, in float32 at least."""
         name = type(self).__name__
         if not isinstance(labels, Tensor):
             # Hugging Face's Trainer passes None to the loss of a model whose forward() has no argument of that name.
             expected = "a tensor; Hugging Face's Trainer has them if forward() of the model has an argument 'labels'"
             raise LabelError("labels", name, expected=expected, got=f"a {type(labels).__name__}")
         found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
-        if not isinstance(found, Tensor):
-            expected = "a tensor, or the output of a model that has one called logits"
-            raise ShapeError("logits", name, expected=expected, got=f"a {type(outputs).__name__}")
-        return found
+        if not isinstance(found, Tensor) or not found.is_floating_point():
+            expected = "a floating-point tensor, or the output of a model that has one called logits"
+            got = f"dtype {found.dtype}" if isinstance(found, Tensor) else f"a {type(outputs).__name__}"
+            raise ShapeError("logits", name, expected=expected, got=got)
+        return found.float() if found.dtype.itemsize < 4 else found
 
     def _checks(self, values: Tensor) -> bool:
         """Whether values are to be read and checked."""
@@ -71,22 +101,15 @@ class BaseLoss(nn.Module, ABC):
             expected, got = f"between 0 and {most}{also}", f"labels from {lowest:.12g} to {highest:.12g}"
             raise LabelError("labels", type(self).__name__, expected=expected, got=got)
 
-    def _reduced(self, values: Tensor, total: Tensor | float) -> Tensor:
+    def _reduce(self, values: Tensor, batch: Batch, n_items: Tensor | float | None) -> Tensor:
+        factor = batch.kept if self.weight is None else batch.kept * self.weight.to(values.dtype)[batch.labels]
+        # Where the factor is 0 the value is dropped, not multiplied: an infinite one would leave NaN.
+        values = torch.where(factor > 0, values * factor, 0.0)
         if self.reduction == "none":
             return values
-        return values.sum() if self.reduction == "sum" else values.sum() / total
-
-
-class Batch(NamedTuple):
-    """Logits with the classes on the last axis, in float32 or float64, and labels that can all be looked up."""
-
-    logits: Tensor  # (..., C)
-    labels: Tensor  # (...), 0 in place of ignore_index
-    kept: Tensor  # (...), False where the label was ignore_index
-
-    def row(self) -> Row:
-        """The row of softmax(logits), on which the losses rest."""
-        return softmax_row(xp, self.logits, 1.0)
+        if self.reduction == "sum":
+            return values.sum()
+        return values.sum() / (factor.sum() if n_items is None else n_items)
 
 
 class Loss(BaseLoss):
@@ -112,7 +135,6 @@ class Loss(BaseLoss):
 
     shown: ClassVar[tuple[str, ...]] = ("ignore_index", "reduction")
     ignore_index: int
-    weight: Tensor | None
 
     def __init__(
         self,
@@ -122,31 +144,19 @@ class Loss(BaseLoss):
         reduction: str = "mean",
         validate: bool | None = None,
     ) -> None:
-        super().__init__(ignore_index, reduction, validate)
-        if weight is not None and (weight.ndim != 1 or not bool((weight >= 0).all())):
-            expected = "one factor of at least 0 for each class"
+        is_fit = isinstance(weight, Tensor) and weight.ndim == 1 and bool((weight >= 0).all())
+        if weight is not None and not is_fit:
+            expected = "a tensor with one factor of at least 0 for each class"
             raise ParameterError("weight", type(self).__name__, expected=expected, got=repr(weight))
-        self.register_buffer("weight", weight)
-
-    def forward(self, logits: Any, labels: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:
-        """The loss of a batch."""
-        batch = self._batch(logits, labels)
-        return self._reduce(self._of(batch), batch, num_items_in_batch)
-
-    @abstractmethod
-    def _of(self, batch: Batch) -> Array:
-        """The loss of each label."""
+        super().__init__(ignore_index, reduction, validate, weight)
 
     def _batch(self, outputs: Any, labels: Tensor) -> Batch:
         name, logits = type(self).__name__, self._logits(outputs, labels)
-        if logits is not outputs:
+        if not isinstance(outputs, Tensor):
             logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
-        if not logits.is_floating_point() or logits.ndim == 0:
-            expected = "a floating-point tensor of shape (N, C, ...) or (C,)"
-            raise ShapeError("logits", name, expected=expected, got=f"{logits.dtype} of shape {tuple(logits.shape)}")
+        if logits.ndim == 0:
+            raise ShapeError("logits", name, expected="of shape (N, C, ...) or (C,)", got="a single number")
         rows = logits if logits.ndim == 1 else logits.movedim(1, -1)
-        if logits.dtype.itemsize < 4:
-            rows = rows.to(torch.float32)
         shape, n_classes = tuple(rows.shape[:-1]), rows.shape[-1]
         if labels.shape != shape:
             expected = f"of shape {shape}, since the logits have shape {tuple(logits.shape)}"
@@ -161,11 +171,3 @@ class Loss(BaseLoss):
         known = torch.where(kept, labels, 0)
         self._check_range(known, n_classes - 1)
         return Batch(torch.where(kept[..., None], rows, 0.0), known, kept)
-
-    def _reduce(self, values: Tensor, batch: Batch, n_items: Tensor | float | None = None) -> Tensor:
-        factor = batch.kept.to(values.dtype)
-        if self.weight is not None:
-            factor = factor * self.weight.to(values.dtype)[batch.labels]
-        # Where the factor is 0 the value is dropped, not multiplied: an infinite one would leave NaN.
-        weighted = torch.where(factor > 0, values * factor, 0.0)
-        return self._reduced(weighted, factor.sum() if n_items is None else n_items)

@@ -58,14 +58,13 @@ class AdaFocalLoss(Loss):
     ) -> None:
         super().__init__(**options)
         name = type(self).__name__
-        check_integer(n_bins, "n_bins", name)
-        check_number(rate, "rate", name, least=0.0)
-        if not (lowest <= -switch < 0.0 < switch <= highest < np.inf and lowest <= initial <= highest):
-            expected = "positive, with 'initial', 'switch' and '-switch' within ['lowest', 'highest']"
-            got = f"switch={switch}, initial={initial}, lowest={lowest}, highest={highest}"
-            raise ParameterError("switch", name, expected=expected, got=got)
-        self.n_bins, self.rate, self.switch, self.lowest, self.highest = n_bins, rate, switch, lowest, highest
-        self.register_buffer("gammas", torch.full((n_bins,), float(initial), dtype=torch.float32))
+        self.n_bins = check_integer(n_bins, "n_bins", name)
+        self.rate = check_number(rate, "rate", name, least=0.0)
+        self.switch = check_number(switch, "switch", name, above=0.0)
+        self.lowest = check_number(lowest, "lowest", name, most=-self.switch)
+        self.highest = check_number(highest, "highest", name, least=self.switch)
+        start = check_number(initial, "initial", name, least=self.lowest, most=self.highest)
+        self.register_buffer("gammas", torch.full((n_bins,), start, dtype=torch.float32))
         self.register_buffer("edges", torch.arange(1, n_bins, dtype=torch.float32) / n_bins)
 
     @torch.no_grad()

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from refocal._arrays import Array, take_label
-from refocal._validation import check_broadcast, check_number
-from refocal.errors import ParameterError, ShapeError
+from refocal._validation import check_broadcast, check_option
+from refocal.errors import ShapeError
 from refocal.losses import brier_of_row, focal_of_row, gamma_by_label
 from refocal.maps.inverse import invert
 from refocal.maps.row import gaps, normalise, softmax_row
@@ -95,10 +95,9 @@ class SampleDependentFocalLoss(Loss):
         self, *, threshold: float = 0.2, gamma_below: float = 5.0, gamma_above: float = 3.0, **options: Any
     ) -> None:
         super().__init__(**options)
-        name = type(self).__name__
-        self.threshold = check_number(threshold, "threshold", name, above=0.0)
-        self.gamma_below = check_number(gamma_below, "gamma_below", name, above=-1.0)
-        self.gamma_above = check_number(gamma_above, "gamma_above", name, above=-1.0)
+        self._set("threshold", threshold, above=0.0)
+        self._set("gamma_below", gamma_below, above=-1.0)
+        self._set("gamma_above", gamma_above, above=-1.0)
 
     def _of(self, batch: Batch) -> Array:
         row = batch.row()
@@ -131,13 +130,14 @@ class MMCE(Loss):
     tensor(0.4231)
     """
 
+    strength: float
+    width: float
+
     def __init__(self, strength: float = 1.0, *, width: float = 0.4, **options: Any) -> None:
         super().__init__(**options)
-        name = type(self).__name__
-        if self.reduction != "mean":
-            raise ParameterError("reduction", name, expected="'mean'", got=repr(self.reduction))
-        self.strength = check_number(strength, "strength", name, least=0.0)
-        self.width = check_number(width, "width", name, above=0.0)
+        check_option(self.reduction, ("mean",), "reduction", type(self).__name__)
+        self._set("strength", strength, least=0.0)
+        self._set("width", width, above=0.0)
 
     def _of(self, batch: Batch) -> Array:
         log_q = normalise(xp, *gaps(xp, batch.logits, 1.0))

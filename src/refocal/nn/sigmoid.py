@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any, ClassVar
 
 import array_api_compat.torch as xp
@@ -10,10 +9,9 @@ import torch
 from torch import Tensor
 
 from refocal._arrays import Array
-from refocal._validation import check_number
 from refocal.errors import ShapeError
 from refocal.losses import asymmetric_focal_of, sigmoid_focal_of, smoothed
-from refocal.nn._base import BaseLoss
+from refocal.nn._base import BaseLoss, Batch
 
 
 class SigmoidLoss(BaseLoss):
@@ -44,27 +42,17 @@ class SigmoidLoss(BaseLoss):
         validate: bool | None = None,
     ) -> None:
         super().__init__(ignore_index, reduction, validate)
-        name = type(self).__name__
-        self.label_smoothing = check_number(label_smoothing, "label_smoothing", name, least=0.0, below=1.0)
+        self._set("label_smoothing", label_smoothing, least=0.0, below=1.0)
 
-    def forward(self, logits: Any, labels: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:
-        """The loss of a batch; the arguments are also those of Hugging Face's `compute_loss_func`."""
-        s = self._logits(logits, labels)
-        if not s.is_floating_point() or labels.shape != s.shape:
-            expected = f"of the shape of the logits, {tuple(s.shape)}, which must be floating-point numbers"
-            got = f"shape {tuple(labels.shape)}, logits {s.dtype}"
-            raise ShapeError("labels", type(self).__name__, expected=expected, got=got)
-        s = s.float() if s.dtype.itemsize < 4 else s
-        y = labels.to(s.dtype)
-        kept = torch.ones_like(y, dtype=torch.bool) if self.ignore_index is None else labels != self.ignore_index
-        s, y = torch.where(kept, s, 0.0), torch.where(kept, y, 0.0)
+    def _batch(self, outputs: Any, labels: Tensor) -> Batch:
+        s = self._logits(outputs, labels)
+        if labels.shape != s.shape:
+            expected = f"of the shape of the logits, {tuple(s.shape)}"
+            raise ShapeError("labels", type(self).__name__, expected=expected, got=f"shape {tuple(labels.shape)}")
+        kept = torch.ones_like(s, dtype=torch.bool) if self.ignore_index is None else labels != self.ignore_index
+        y = torch.where(kept, labels.to(s.dtype), 0.0)
         self._check_range(y, 1)
-        values = torch.where(kept, self._of(s, smoothed(y, self.label_smoothing)), 0.0)
-        return self._reduced(values, kept.sum() if num_items_in_batch is None else num_items_in_batch)
-
-    @abstractmethod
-    def _of(self, s: Tensor, labels: Tensor) -> Array:
-        """The loss of each label, from logits `s` in float32 or float64."""
+        return Batch(torch.where(kept, s, 0.0), smoothed(y, self.label_smoothing), kept)
 
 
 class SigmoidFocalLoss(SigmoidLoss):
@@ -92,8 +80,8 @@ class SigmoidFocalLoss(SigmoidLoss):
         else:
             self._set("alpha", alpha, above=0.0, below=1.0)
 
-    def _of(self, s: Tensor, labels: Tensor) -> Array:
-        return sigmoid_focal_of(xp, s, labels, self.gamma, self.alpha)
+    def _of(self, batch: Batch) -> Array:
+        return sigmoid_focal_of(xp, batch.logits, batch.labels, self.gamma, self.alpha)
 
 
 class AsymmetricFocalLoss(SigmoidLoss):
@@ -125,6 +113,7 @@ class AsymmetricFocalLoss(SigmoidLoss):
         self._set("gamma_negative", gamma_negative, least=0.0)
         self._set("margin", margin, least=0.0, below=1.0)
 
-    def _of(self, s: Tensor, labels: Tensor) -> Array:
+    def _of(self, batch: Batch) -> Array:
+        s = batch.logits
         margin = torch.as_tensor(self.margin, dtype=s.dtype, device=s.device)
-        return asymmetric_focal_of(xp, s, labels, self.gamma_positive, self.gamma_negative, margin)
+        return asymmetric_focal_of(xp, s, batch.labels, self.gamma_positive, self.gamma_negative, margin)

@@ -121,6 +121,7 @@ WRONG = [
     ("fit", 2, "Missing argument 'validation'. See refocal fit --help."),
     ("fit val.npz --frobnicate", 2, "--frobnicate"),
     ("frobnicate", 2, "frobnicate"),
+    ("aply cal.json test.npz", 2, "Did you mean 'apply'? See refocal --help."),
     ("compare val.npz test.npz -m magic", 2, "'methods' must be one of"),
     ("theory --gamma -2", 2, "greater than -1"),
     ("theory --classes 7", 2, "--classes"),

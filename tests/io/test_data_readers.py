@@ -155,6 +155,15 @@ def test_names_can_be_given(tmp_path):
     assert found.class_names == ("w", "x", "y", "z")
 
 
+@pytest.mark.parametrize("first", ["id", "", "Unnamed: 0"])
+def test_columns_that_share_a_beginning_are_the_classes_beside_one_that_counts_rows(tmp_path, first):
+    (tmp_path / "a.csv").write_text(f"{first},p_cat,p_dog,p_bird,label\n7,0.5,0.25,0.25,dog\n8,0.1,0.1,0.8,bird\n")
+    found = read(tmp_path / "a.csv", input="probabilities")
+    assert found.class_names == ("cat", "dog", "bird")
+    np.testing.assert_array_equal(found.values, [[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]])
+    assert found.labels.tolist() == [1, 2]
+
+
 def test_columns_name_the_classes(tmp_path):
     frame = pd.DataFrame(LOGITS, columns=["p_cat", "p_dog", "p_eel", "p_fox"])
     frame["truth"] = np.array(["cat", "dog", "eel", "fox"])[LABELS]

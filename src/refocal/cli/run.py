@@ -99,7 +99,8 @@ def _explain(error: BaseException, program: str) -> int:
         return USAGE
     if hasattr(error, "format_message"):  # a missing argument, an unknown option
         asked = getattr(getattr(error, "ctx", None), "command_path", program)
-        return _say(program, f"{error.format_message().rstrip('.')}. See {asked} --help.", USAGE)
+        message = error.format_message()
+        return _say(program, f"{message}{'' if message.endswith(('.', '?')) else '.'} See {asked} --help.", USAGE)
     if kind == "Exit":
         return int(getattr(error, "exit_code", 0))
     if isinstance(error, (UsageError, RefocalError, InputWarning, OSError)):

@@ -13,7 +13,8 @@ from refocal.io.contents import Contents
 LABELS = ("labels", "label")
 ONE_COLUMN = {"probabilities": ("p", "probability"), "log-odds": ("log_odds",), "logits": ("log_odds",)}
 """Names of a single column or array for two classes."""
-NOT_CLASSES = ("", "id", "index", "weight", "weights", "sample_weight", "Unnamed: 0", "__index_level_0__")
+COUNTS_ROWS = ("", "id", "index", "Unnamed: 0", "__index_level_0__")
+NOT_CLASSES = (*COUNTS_ROWS, "weight", "weights", "sample_weight")
 
 
 class Chosen(NamedTuple):
@@ -65,13 +66,17 @@ def known_name(contents: Contents, name: str) -> str:
 def class_columns(contents: Contents, pattern: str | None, taken: Collection[str | None], kind: str) -> list[str]:
     """The columns that match one of the patterns; without any all that are not taken.
 
-    Where some of these are no classes, such as ids, a column of two classes is found by its name.
+    Where some of these are no classes, such as ids, a column of two classes is found by its name, and those of more by
+    the beginning that they share: logit_cat, logit_dog.
     """
     columns = [name for name in contents.names if name not in taken]
     if pattern is not None:
         columns = [name for name in columns if any(fnmatchcase(name, each) for each in pattern.split(","))]
     elif doubtful := [name for name in columns if name in NOT_CLASSES]:
+        others = [name for name in columns if name not in COUNTS_ROWS]
         columns = [name for name in columns if name in ONE_COLUMN[kind]][:1]
+        if not columns and len(others) > 1 and _beginning(others):
+            columns = others
         if not columns:
             problem = f"the column {doubtful[0]!r} does not look like a class."
             raise FormatError(f"{contents.file}: {problem}", Remedy.COLUMNS)
@@ -88,10 +93,14 @@ def names_of(columns: list[str]) -> tuple[str, ...] | None:
     prefix = columns[0].removesuffix("0")
     if columns == [f"{prefix}{i}" for i in range(len(columns))]:
         return None
+    # logit_cat, logit_dog: what they share says what the numbers are, not of which class.
+    return tuple(name[_beginning(columns) :] for name in columns)
+
+
+def _beginning(columns: list[str]) -> int:
+    """How many letters up to a separator all names share."""
     shared = os.path.commonprefix(columns)  # noqa: RUF071 - names, not paths
-    # logit_cat, logit_dog: what stands before the last separator says what the numbers are, not of which class.
-    cut = max((shared.rfind(separator) + 1 for separator in "_.: "), default=0)
-    return tuple(name[cut:] for name in columns)
+    return max(shared.rfind(separator) + 1 for separator in "_.: ")
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:

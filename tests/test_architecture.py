@@ -29,7 +29,7 @@ def from_page(name, wanted=None):
     """The function or class of that name, as the page defines it; or another thing of the same block."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     (block,) = [block for block in blocks if re.search(rf"^(?:class|def) {name}\b", block, re.M)]
-    space: dict[str, object] = {"__name__": "page"}
+    space: dict[str, object] = {"__name__": __name__}
     exec(compile(block, "<architecture>", "exec"), space)  # noqa: S102
     return space[wanted or name]
 

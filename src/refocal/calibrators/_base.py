@@ -38,6 +38,7 @@ from refocal._validation import (
 )
 from refocal.calibrators._fitted import Fitted, report_of
 from refocal.calibrators._labels import check_labels_possible, column_names, encode
+from refocal.calibrators._settings import check_settings
 from refocal.calibrators._words import doubts, html_of_fit
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import apply, apply_there, apply_to_tensor
@@ -121,6 +122,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Like `fit`; `progress` is called from time to time with the share of the work that is done."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
+        check_settings(self)
         dataset = self.dataset(X, y, sample_weight)
         found = self._fit(dataset, progress)
         report = report_of(found, dataset)

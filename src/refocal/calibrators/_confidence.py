@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 from refocal._arrays import Vector, row_blocks
 from refocal.calibrators._logistic import Found, Target, fit_line, near, platt_targets, softplus, student
-from refocal.calibrators.spline import Prior, Splines, spline
+from refocal.calibrators.spline import Prior, Splines, equal_shares, spline
 from refocal.engine import Block
 from refocal.engine.block import Predictions
 from refocal.fitting.newton import closest_slope
@@ -205,7 +205,8 @@ def fit_curve(odds: Vector, target: Target, weight: Vector, strength: float | No
     """
     order = np.argsort(odds)
     odds, target, weight = near(odds[order]), target[order], weight[order]
-    knots = _knots(odds, weight)
+    # Halfway between equal shares of the rows, most of which are sure, and of what they say about a curve, q(1-q).
+    knots = equal_shares(odds, weight * np.exp(0.5 * odds - softplus(odds)), N_KNOTS)
     if len(knots) < 2:
         return None
     splines, theta = Splines(knots, odds), None
@@ -229,16 +230,6 @@ def evidence(found: Found, penalty: Vector) -> float:
 
 def _times(strength: float) -> Prior:
     return PRIOR._replace(slope=strength * PRIOR.slope, bend=strength * PRIOR.bend, offset=strength * PRIOR.offset)
-
-
-def _knots(odds: Vector, weight: Vector) -> Vector:
-    """Distinct ones of sorted log-odds, between which equal shares of Σ √(q(1-q)) lie.
-
-    Halfway between equal shares of the rows, most of which are sure, and of what they say about a curve, q(1-q).
-    """
-    total = np.cumsum(weight * np.exp(0.5 * odds - softplus(odds)))
-    at = np.searchsorted(total, (np.arange(N_KNOTS) + 0.5) / N_KNOTS * total[-1])
-    return np.unique(odds[np.minimum(at, len(odds) - 1)])
 
 
 def _joined(curve: Curve, slope: float = 1.0, intercept: float = 0.0) -> tuple[list[Vector], list[list[Vector]]]:

@@ -41,6 +41,8 @@ class HasFocalPoint:
     """γ and T of a calibrator, taken from its chain."""
 
     chain_: Chain
+    solution_: Solution
+    path_: Surface | None = None  # not saved to a file
 
     @property
     def gamma_(self) -> float:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, Vector, as_floating, namespace, row_blocks, to_numpy, without_warnings
-from refocal._validation import check_number, check_option
+from refocal._arrays import Array, Vector, as_floating, row_blocks, to_numpy, without_warnings
+from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._logistic import fit_line, softplus
@@ -30,13 +31,13 @@ Curve = tuple[Vector, tuple[Vector, ...]]
 TABLE = 1 << 24
 
 
+@dataclass(eq=False)
 class Rows:
     """One class against the rest: sorted log-odds of the class, whether it is the label, and the weights."""
 
-    def __init__(self, score: Vector, target: NDArray[np.bool_], weight: Vector) -> None:
-        self.score = score
-        self.target = target
-        self.weight = weight
+    score: Vector
+    target: NDArray[np.bool_]
+    weight: Vector
 
     @cached_property
     def q(self) -> Vector:
@@ -95,6 +96,7 @@ class Bins(NamedTuple):
         return np.asarray(np.log(hits) - np.log(misses))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class OneVsRest(Calibrator):
     """A curve for each class from its log-odds to calibrated ones; the probabilities of a row are then normalised.
 
@@ -107,8 +109,8 @@ class OneVsRest(Calibrator):
     spread over its classes, and `curve_` the curves.
     """
 
-    smoothing: float
-    base: str
+    base: str = setting.option("temperature", "softmax")
+    input: str = "logits"
     _needs_line: ClassVar[bool] = True
 
     @property
@@ -135,50 +137,31 @@ class OneVsRest(Calibrator):
         """The curves of all classes, combined from the results of `_fit_curve`."""
         return join_pieces(curves)
 
-    def _check_settings(self) -> None:
-        name = type(self).__name__
-        check_option(self.base, ("temperature", "softmax"), "base", name)
-        check_number(self.smoothing, "smoothing", name, above=0.0)
-
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
-        self._check_settings()
         block = self._block_of(dataset)
         codes, n_classes, weights = to_numpy(block.labels), block.n_classes, block.weights
         temperature = temperature_of(block) if self.base == "temperature" else 1.0
         curves, line = [], None
-        for k, score in _columns(block.logits, temperature, [1] if n_classes == 2 else list(range(n_classes))):
+        for k, score in _columns(block.logits, temperature, range(1 if n_classes == 2 else 0, n_classes)):
             order = _order(block, weights, temperature, k, score)
             rows = Rows(score[order], codes[order] == k, weights[order])
             if len(order) == 0:
                 rows = Rows(np.zeros(1), np.zeros(1, dtype=bool), np.zeros(1))
             elif n_classes == 2 and self.base == "temperature" and self._needs_line:
                 line = _line(rows)
-                rows = Rows(line.weights[1] * rows.score + line.intercept[1], rows.target, rows.weight)
+                rows = replace(rows, score=line.weights[1] * rows.score + line.intercept[1])
             curves.append(self._fit_curve(rows))
             if progress is not None:
                 progress(len(curves) / n_classes)
         return Fitted(one_vs_rest(temperature, self._joined(curves), FLOOR / (1.0 + block.total_weight), line))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Pooled(OneVsRest):
     """Curves of pools of rows, whose log-odds are moved together or replaced by those of one probability."""
 
-    def __init__(
-        self,
-        *,
-        smoothing: float = 5.0,
-        within: str = "shift",
-        base: str = "temperature",
-        input: str = "logits",  # noqa: A002
-    ) -> None:
-        self.smoothing = smoothing
-        self.within = within
-        self.base = base
-        self.input = input
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        check_option(self.within, ("shift", "constant"), "within", type(self).__name__)
+    smoothing: float = setting.number(5.0, above=0.0)
+    within: str = setting.option("shift", "constant")
 
 
 def _order(block: Block, weights: Vector, temperature: float, k: int, score: Vector) -> NDArray[np.int32]:
@@ -229,7 +212,7 @@ def join_pieces(curves: list[Curve]) -> Step:
 def _log_odds(logits: Array, temperature: float) -> Vector:
     """The log-odds of every class in float64; inf in rows where it cannot occur or must."""
     x = to_numpy(as_floating(logits, "logits", "fit")[0]).astype(np.float64, copy=False)
-    found = log_odds(namespace(x), Temperature(temperature).apply(namespace(x), x))
+    found = log_odds(np, Temperature(temperature).apply(np, x))
     possible = x > -np.inf
     decided = ~possible | (possible.sum(axis=1, keepdims=True) == 1)
     return np.where(decided, np.inf, found)
@@ -248,7 +231,7 @@ def temperature_of(block: Block) -> float:
     return found.temperature if found.status == "converged" else 1.0
 
 
-def _columns(logits: Array, temperature: float, classes: list[int]) -> Iterator[tuple[int, Vector]]:
+def _columns(logits: Array, temperature: float, classes: range) -> Iterator[tuple[int, Vector]]:
     """The log-odds of each class, a table of some classes at a time."""
     n_rows = int(logits.shape[0])
     width = max(1, TABLE // n_rows)
@@ -256,5 +239,5 @@ def _columns(logits: Array, temperature: float, classes: list[int]) -> Iterator[
         some = classes[first : first + width]
         table = np.empty((n_rows, len(some)), order="F")
         for rows in row_blocks(logits.shape[0], logits.shape[1], entries=1 << 18):
-            table[rows] = _log_odds(logits[rows, :], temperature)[:, some[0] : some[-1] + 1]
+            table[rows] = _log_odds(logits[rows, :], temperature)[:, some.start : some.stop]
         yield from zip(some, table.T, strict=True)

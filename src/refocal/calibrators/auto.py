@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Vector, to_numpy
+from refocal.calibrators import _settings as setting
 from refocal.calibrators._affine import EXACT, SMALL
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._confidence import Tempered, draft_tail, fit_tail, losses_of, two_class_step
@@ -27,7 +29,6 @@ from refocal.calibrators._crossfit import (
     usable_rows,
 )
 from refocal.calibrators._fitted import Fitted, HasFocalPoint
-from refocal.calibrators.scaling import check_cross_fitting
 from refocal.engine import Block, Dataset
 from refocal.engine.blocked import Keys, row_keys
 from refocal.errors import FitWarning, warn
@@ -46,6 +47,7 @@ SAMPLE_ROWS, SAMPLE_ENTRIES = 100_000, 1 << 25
 STANDARD_ERRORS = 0.25
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AutoCalibration(HasFocalPoint, Calibrator):
     """The calibrator to start with: as much of a scaling, the focal map and a confidence curve as the rows support.
 
@@ -98,18 +100,10 @@ class AutoCalibration(HasFocalPoint, Calibrator):
     A vector scaling with an intercept for each class was chosen.
     """
 
-    def __init__(
-        self,
-        *,
-        order_preserving: bool = False,
-        n_folds: int = 5,
-        random_state: int = 0,
-        input: str = "logits",  # noqa: A002
-    ) -> None:
-        self.order_preserving = order_preserving
-        self.n_folds = n_folds
-        self.random_state = random_state
-        self.input = input
+    order_preserving: bool = False
+    n_folds: int = setting.integer(5, least=2)
+    random_state: int = setting.integer(0, least=0)
+    input: str = "logits"
 
     @property
     def choice_(self) -> dict[str, Any]:
@@ -122,7 +116,6 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         return "\n".join(self.fit_report_.get("sentences", ()))
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
-        check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)
         dataset.start()
         is_vocabulary = _is_vocabulary(dataset)
         rows, whole = _rows_as_they_are(dataset) if is_vocabulary else _sample(dataset)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from refocal._arrays import Vector
+from refocal.calibrators import _settings as setting
 from refocal.calibrators._logistic import fit_logistic, softplus
 from refocal.calibrators._one_vs_rest import OneVsRest, Rows
 from refocal.maps.chain import Step
@@ -14,6 +17,7 @@ IDENTITY = np.array([1.0, 1.0, 0.0])
 LOWER = np.array([0.0, 0.0, -np.inf])
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BetaCalibration(OneVsRest):
     """Beta calibration (Kull, Silva Filho & Flach 2017), of each class against the rest where there are more than two.
 
@@ -39,16 +43,7 @@ class BetaCalibration(OneVsRest):
     array([0.5, 0.5])
     """
 
-    def __init__(
-        self,
-        *,
-        smoothing: float = 30.0,
-        base: str = "temperature",
-        input: str = "logits",  # noqa: A002
-    ) -> None:
-        self.smoothing = smoothing
-        self.base = base
-        self.input = input
+    smoothing: float = setting.number(30.0, above=0.0)
 
     def _fit_curve(self, rows: Rows) -> Vector:
         features = np.stack([-softplus(-rows.score), softplus(rows.score), np.ones_like(rows.score)], axis=1)

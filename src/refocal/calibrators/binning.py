@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, gammaln, logit
 
 from refocal._arrays import Vector
-from refocal._validation import check_integer, check_option
+from refocal.calibrators import _settings as setting
 from refocal.calibrators._one_vs_rest import Bins, Curve, Pooled, Rows
 
-STRATEGIES = ("mass", "width", "information")
 # Sets of bins whose weight is below this share of the best one's are left out of the average.
 NEGLIGIBLE = 1e-2
 
@@ -24,6 +25,7 @@ def bins(edges: Vector, value: Vector, within: str) -> Curve:
     return edges, (np.append(edges[0], edges) + value, np.ones(len(value)))
 
 
+@dataclass(eq=False, repr=False)
 class HistogramBinning(Pooled):
     """Histogram binning (Zadrozny & Elkan 2001) of each class against the rest.
 
@@ -54,25 +56,10 @@ class HistogramBinning(Pooled):
     True
     """
 
-    def __init__(
-        self,
-        n_bins: int = 10,
-        *,
-        strategy: str = "mass",
-        smoothing: float = 3.0,
-        within: str = "shift",
-        base: str = "temperature",
-        input: str = "logits",  # noqa: A002
-    ) -> None:
-        super().__init__(smoothing=smoothing, within=within, base=base, input=input)
-        self.n_bins = n_bins
-        self.strategy = strategy
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        name = type(self).__name__
-        check_option(self.strategy, STRATEGIES, "strategy", name)
-        check_integer(self.n_bins, "n_bins", name)
+    n_bins: int = setting.integer(10)
+    _: KW_ONLY
+    strategy: str = setting.option("mass", "width", "information")
+    smoothing: float = setting.number(3.0, above=0.0)
 
     def _fit_curve(self, rows: Rows) -> Curve:
         if self.strategy == "width":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import Array, Flags, Matrix, Vector, in_library_of, to_numpy
-from refocal._validation import check_integer, check_number, check_option
+from refocal._validation import check_option
+from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._crossfit import folds, usable_rows
 from refocal.calibrators._fitted import Fitted
@@ -20,9 +22,8 @@ from refocal.engine import Block, Dataset
 from refocal.errors import FitWarning, warn
 from refocal.maps.chain import Chain
 
-SCORES = ("lac", "aps", "raps")
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class PredictionSets(Calibrator):
     """Sets of classes that contain the true one with a probability of at least `coverage`, for any model.
 
@@ -63,30 +64,15 @@ class PredictionSets(Calibrator):
     (np.float64(0.9), np.float64(2.2))
     """
 
-    threshold_: float
-
-    def __init__(
-        self,
-        *,
-        coverage: float = 0.9,
-        conformity_score: str = "lac",
-        base: str = "none",
-        randomised: bool = True,
-        allow_empty: bool = False,
-        penalty: float = 0.01,
-        rank: int = 5,
-        seed: int = 0,
-        input: str = "logits",  # noqa: A002
-    ) -> None:
-        self.coverage = coverage
-        self.conformity_score = conformity_score
-        self.base = base
-        self.randomised = randomised
-        self.allow_empty = allow_empty
-        self.penalty = penalty
-        self.rank = rank
-        self.seed = seed
-        self.input = input
+    coverage: float = setting.number(0.9, above=0.0, below=1.0)
+    conformity_score: str = setting.option("lac", "aps", "raps")
+    base: str = "none"
+    randomised: bool = True
+    allow_empty: bool = False
+    penalty: float = setting.number(0.01, least=0.0)
+    rank: int = setting.integer(5, least=0)
+    seed: int = setting.integer(0, least=0)
+    input: str = "logits"
 
     def predict_set(self, X: Array, *, seed: int | None = None) -> Array:
         """Which classes are in the set of each row: booleans of the shape of `predict_proba`.
@@ -106,9 +92,7 @@ class PredictionSets(Calibrator):
         return sets
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
-        self._check_settings()
-        rows = usable_rows(self._block_of(dataset))
-        chain, rows = self._calibrated(rows)
+        chain, rows = self._calibrated(usable_rows(self._block_of(dataset)))
         p = np.exp(chain.log_probabilities(rows.logits).astype(np.float64))
         generator = np.random.default_rng(self.seed)
         of_truth = self._scores(p, generator)[np.arange(rows.n_rows), rows.labels]
@@ -119,8 +103,9 @@ class PredictionSets(Calibrator):
 
     def _calibrated(self, rows: Block) -> tuple[Chain, Block]:
         """The chain that calibrates first, and the rows that it was not fitted on."""
-        from refocal.calibrators.registry import NONE, make
+        from refocal.calibrators.registry import NAMED, NONE, make
 
+        check_option(self.base, (NONE, *NAMED), "base", type(self).__name__)
         if self.base == NONE:
             return Chain(), rows
         first = folds(rows.labels, 2, self.seed) == 0
@@ -153,17 +138,6 @@ class PredictionSets(Calibrator):
         )
         warn(text, FitWarning)
         return 1.0 + self.penalty * rows.n_classes  # no score is larger
-
-    def _check_settings(self) -> None:
-        from refocal.calibrators.registry import NAMED, NONE
-
-        name = type(self).__name__
-        check_number(self.coverage, "coverage", name, above=0.0, below=1.0)
-        check_option(self.conformity_score, SCORES, "conformity_score", name)
-        check_option(self.base, (NONE, *NAMED), "base", name)
-        check_number(self.penalty, "penalty", name, least=0.0)
-        check_integer(self.rank, "rank", name, least=0)
-        check_integer(self.seed, "seed", name, least=0)
 
     def _set_fitted(self, found: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
         super()._set_fitted(found, classes, report)

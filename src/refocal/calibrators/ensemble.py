@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
@@ -11,7 +12,6 @@ from refocal._arrays import Vector, to_numpy
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._fitted import Fitted, predictions_of
 from refocal.engine import Dataset
-from refocal.fitting import Solution
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Mixture, Temperature, Uniform
@@ -20,6 +20,7 @@ from refocal.maps.steps import Mixture, Temperature, Uniform
 NOTHING = 1e-9
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class EnsembleTemperatureScaling(Calibrator):
     """Ensemble temperature scaling (Zhang, Kailkhura & Han 2020).
 
@@ -41,10 +42,7 @@ class EnsembleTemperatureScaling(Calibrator):
     np.float64(1.0)
     """
 
-    solution_: Solution
-
-    def __init__(self, *, input: str = "logits") -> None:  # noqa: A002
-        self.input = input
+    input: str = "logits"
 
     @property
     def temperature_(self) -> float:
@@ -61,16 +59,8 @@ class EnsembleTemperatureScaling(Calibrator):
         solution = newton_temperature(block)
         members = (Temperature(solution.temperature), Chain(), Uniform())
         log_p = np.stack([to_numpy(predictions_of(Chain((member,)), block)[0].label_log_p) for member in members])
-        return Fitted(
-            Chain(
-                (
-                    Mixture(
-                        members, _mixture(log_p, block.weights / block.total_weight, FLOOR / (1.0 + block.total_weight))
-                    ),
-                )
-            ),
-            solution,
-        )
+        weights = _mixture(log_p, block.weights / block.total_weight, FLOOR / (1.0 + block.total_weight))
+        return Fitted(Chain((Mixture(members, weights),)), solution)
 
 
 def _mixture(log_p: Vector, share: Vector, floor: float) -> Vector:
@@ -82,10 +72,9 @@ def _mixture(log_p: Vector, share: Vector, floor: float) -> Vector:
         mixed = v @ p
         return -float(share @ np.log(mixed)), -(p / mixed) @ share
 
-    start = np.array([0.9, 0.05, 0.05])
     found = minimize(
         loss,
-        start,
+        np.array([0.9, 0.05, 0.05]),
         jac=True,
         method="SLSQP",
         bounds=[(low, 1.0) for low in least],

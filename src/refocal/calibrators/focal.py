@@ -13,7 +13,7 @@ from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted, HasFocalPoint
 from refocal.engine import Dataset
 from refocal.errors import ParameterError
-from refocal.fitting import Solution, Surface, find
+from refocal.fitting import find
 from refocal.fitting.offset import fit_offset
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Focal, Offset, Temperature, Unsmooth
@@ -29,8 +29,6 @@ class _FocalFamily(HasFocalPoint, Calibrator):
     """
 
     class_weight: Any
-    solution_: Solution
-    path_: Surface | None = None  # not saved to a file
 
     @property
     def class_weight_(self) -> Vector | None:

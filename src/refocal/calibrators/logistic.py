@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from refocal._validation import check_option
 from refocal.calibrators._logistic import fit_line
 from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows
 
@@ -34,13 +33,6 @@ class LogisticCalibration(OneVsRest):
     """
 
     _needs_line = False  # it is one
-
-    def __init__(self, *, base: str = "temperature", input: str = "logits") -> None:  # noqa: A002
-        self.base = base
-        self.input = input
-
-    def _check_settings(self) -> None:
-        check_option(self.base, ("temperature", "softmax"), "base", type(self).__name__)
 
     def _fit_curve(self, rows: Rows) -> Curve:
         slope, intercept = fit_line(rows.score, rows.target, rows.weight)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._validation import check_integer, check_number
+from refocal.calibrators import _settings as setting
+from refocal.calibrators._affine import Affine as FittedAffine
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._crossfit import (
     MIN_ROWS,
     Recipe,
-    Scaling,
     fit_scalings,
     folds,
     losses,
@@ -23,9 +24,9 @@ from refocal.calibrators._crossfit import (
 from refocal.calibrators._fitted import Fitted, HasFocalPoint
 from refocal.engine import Block, Dataset
 from refocal.errors import UnsupportedError
-from refocal.fitting import Solution, Surface, find
+from refocal.fitting import Solution, find
 from refocal.fitting.solution import Status
-from refocal.maps.chain import Chain, Step
+from refocal.maps.chain import Chain
 from refocal.maps.steps import Affine, Focal, Temperature
 
 # What strength="auto" chooses from, by the out-of-fold log-loss; the first is the strongest.
@@ -36,6 +37,7 @@ MAX_ENTRIES = 20
 FREE_DIAGONAL = 0.1
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RidgeScaling(HasFocalPoint, Calibrator):
     """W z + b of scaled logits z, shrunk towards temperature scaling by a ridge, and optionally the focal map after it.
 
@@ -44,25 +46,13 @@ class RidgeScaling(HasFocalPoint, Calibrator):
     `fit_report_["accuracy_change"]` is the change of accuracy on the rows of the fit, `choice_` what was fitted.
     """
 
-    solution_: Solution
-    path_: Surface | None = None  # not saved to a file
+    strength: float | str = setting.number("auto", above=0.0, also="auto")
+    focal: bool = False
+    n_folds: int = setting.integer(5, least=2)
+    random_state: int = setting.integer(0, least=0)
+    input: str = "logits"
     _kind: ClassVar[str] = "tempered"
     _matrix: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        *,
-        strength: Any = "auto",
-        focal: bool = False,
-        n_folds: int = 5,
-        random_state: int = 0,
-        input: str = "logits",  # noqa: A002
-    ) -> None:
-        self.strength = strength
-        self.focal = focal
-        self.n_folds = n_folds
-        self.random_state = random_state
-        self.input = input
 
     @property
     def inner_temperature_(self) -> float:
@@ -88,44 +78,40 @@ class RidgeScaling(HasFocalPoint, Calibrator):
         return Recipe(self._kind, self._matrix, strength, strength)
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
-        check_cross_fitting(self.n_folds, self.random_state, type(self).__name__)
-        strength = self._checked_strength()
         dataset.start()
-        if not isinstance(dataset, Block):
-            return self._fit_once(dataset, strength or 1.0)
-        rows = usable_rows(dataset, there=True)
-        few = rows.n_rows < max(MIN_ROWS, self.n_folds)
+        rows = usable_rows(dataset, there=True) if isinstance(dataset, Block) else dataset
+        # Rows in blocks are not divided into folds either: "auto" is 1, and so many leave the ridge little to say.
+        undivided = not isinstance(rows, Block) or rows.n_rows < max(MIN_ROWS, self.n_folds)
         large = self._matrix and rows.n_classes**2 > MAX_ENTRIES * rows.n_rows
-        if strength is None and not (few or large):
+        if self.strength == "auto" and not (undivided or large):
             recipes = [Recipe(self._kind, None), *(self._recipe(s) for s in STRENGTHS)]
         else:
-            recipes = [self._recipe(strength or 1.0)]
+            recipes = [self._recipe(1.0 if self.strength == "auto" else float(self.strength))]
         chosen, scores = 0, None
-        if len(recipes) > 1 or (self.focal and not few):
+        if isinstance(rows, Block) and (len(recipes) > 1 or (self.focal and not undivided)):
             tried = out_of_fold(rows, recipes, folds(rows.labels, self.n_folds, self.random_state))
             chosen = int(np.argmin([rows.average(losses(rows, each)) for each in tried]))
-            scores = tried[chosen]
-        (scaling,) = fit_scalings(rows, [recipes[chosen]])
-        if self.focal and scores is not None:
-            out_of_folds = Block(scores, rows.labels, rows.weight)
-            solution, path = find(out_of_folds, objective="auto", search="auto", function=type(self).__name__)
-        else:
-            solution, path = untouched(scaling), None
-        return behind(scaling.step(), solution, path, recipes[chosen].describe(scaling))
-
-    def _fit_once(self, dataset: Dataset, strength: float) -> Fitted:
-        """Of data in blocks no folds are made: "auto" is 1, and so many rows leave the ridge little to say."""
-        if self.focal:
+            scores = Block(tried[chosen], rows.labels, rows.weight)
+        elif self.focal and not isinstance(rows, Block):
             raise UnsupportedError(f"{type(self).__name__} with the focal map behind needs all rows in memory.")
-        recipe = self._recipe(strength)
-        (scaling,) = fit_scalings(dataset, [recipe])
-        return behind(scaling.step(), untouched(scaling), None, recipe.describe(scaling))
+        (scaling,) = fit_scalings(rows, [recipes[chosen]])
+        notes = {"scaling": recipes[chosen].describe(scaling)}
+        if not self.focal or scores is None:
+            return Fitted(Chain((scaling.step(),)), _solution(scaling.affine), None, notes)
+        solution, path = find(scores, objective="auto", search="auto", function=type(self).__name__)
+        behind = (Temperature(solution.temperature), Focal(solution.gamma))
+        return Fitted(Chain((scaling.step(), *behind)), solution, path, notes)
 
-    def _checked_strength(self) -> float | None:
-        """None if the data are to choose."""
-        if isinstance(self.strength, str) and self.strength == "auto":
-            return None
-        return check_number(self.strength, "strength", type(self).__name__, above=0.0, also="'auto' or ")
+
+def _solution(found: FittedAffine) -> Solution:
+    """γ = 0 and T = 1: a scaling as it is."""
+    if found.converged:
+        status: Status = "converged"
+        message = "log-loss and ridge together have their minimum here"
+    else:
+        status = "not converged"
+        message = "the scaling has not settled: it lies between temperature scaling and its aim, and can be used"
+    return Solution(0.0, 1.0, found.log_loss, status, message, found.passes)
 
 
 class VectorScaling(RidgeScaling):
@@ -205,6 +191,7 @@ class DirichletCalibration(MatrixScaling):
     _kind = "log-probabilities"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class StructuredVectorScaling(RidgeScaling):
     """Structured vector scaling, in the spirit of Berta et al. (2026): a vector scaling of tempered log-probabilities.
 
@@ -222,16 +209,7 @@ class StructuredVectorScaling(RidgeScaling):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        strength: Any = 1.0,
-        focal: bool = False,
-        n_folds: int = 5,
-        random_state: int = 0,
-        input: str = "logits",  # noqa: A002
-    ) -> None:
-        super().__init__(strength=strength, focal=focal, n_folds=n_folds, random_state=random_state, input=input)
+    strength: float | str = setting.number(1.0, above=0.0, also="auto")
 
 
 class StructuredMatrixScaling(StructuredVectorScaling):
@@ -248,27 +226,3 @@ class StructuredMatrixScaling(StructuredVectorScaling):
     """
 
     _matrix = True
-
-
-def untouched(scaling: Scaling) -> Solution:
-    """γ = 0 and T = 1: the scaling as it is."""
-    if scaling.affine.converged:
-        status: Status = "converged"
-        message = "log-loss and ridge together have their minimum here"
-    else:
-        status = "not converged"
-        message = "the scaling has not settled: it lies between temperature scaling and its aim, and can be used"
-    return Solution(0.0, 1.0, scaling.affine.log_loss, status, message, scaling.affine.passes)
-
-
-def behind(scaling: Step, solution: Solution, path: Surface | None, choice: dict[str, Any]) -> Fitted:
-    """A scaling, and behind it the focal map and the temperature that were found, unless they change nothing."""
-    point = (solution.gamma, solution.temperature)
-    steps = () if point == (0.0, 1.0) else (Temperature(solution.temperature), Focal(solution.gamma))
-    return Fitted(Chain((scaling, *steps)), solution, path, {"scaling": choice})
-
-
-def check_cross_fitting(n_folds: Any, random_state: Any, function: str) -> None:
-    """Two folds or more, and a seed."""
-    for argument, value, least in (("n_folds", n_folds, 2), ("random_state", random_state, 0)):
-        check_integer(value, argument, function, least=least)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Vector
-from refocal._validation import check_integer
+from refocal.calibrators import _settings as setting
 from refocal.calibrators._logistic import Found, Loss, Target, fit_with_prior, softplus
 from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows
 from refocal.engine import c_engine
@@ -20,6 +21,7 @@ STIFFNESS = 10.0
 POWERS = np.add.outer(np.arange(3), np.arange(3))
 
 
+@dataclass(eq=False, repr=False)
 class SplineCalibration(OneVsRest):
     """A smooth monotone curve for each class against the rest: a quadratic spline from log-odds to log-odds.
 
@@ -47,26 +49,15 @@ class SplineCalibration(OneVsRest):
     True
     """
 
-    def __init__(
-        self,
-        n_knots: int = 6,
-        *,
-        smoothing: float = 10.0,
-        base: str = "temperature",
-        input: str = "logits",  # noqa: A002
-    ) -> None:
-        self.n_knots = n_knots
-        self.smoothing = smoothing
-        self.base = base
-        self.input = input
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        check_integer(self.n_knots, "n_knots", type(self).__name__, least=2)
+    n_knots: int = setting.integer(6, least=2)
+    _: KW_ONLY
+    smoothing: float = setting.number(10.0, above=0.0)
 
     def _fit_curve(self, rows: Rows) -> Curve:
         prior = Prior(self.smoothing, STIFFNESS * self.smoothing, self.smoothing)
-        knots = _knots(rows, int(self.n_knots))
+        knots = equal_shares(rows.score, rows.weight * rows.q * (1.0 - rows.q), self.n_knots)
+        if len(knots) < 2:
+            knots = rows.score[0] + np.array([-1.0, 1.0])
         return spline(knots, Splines(knots, rows.score).fit(rows.target, rows.weight, prior).theta)
 
 
@@ -159,15 +150,11 @@ def _ramps(knots: bytes) -> NDArray[np.float64]:
     return np.stack([np.stack(spline(at, unit)[1]) for unit in np.eye(len(at) + 1)], axis=-1)
 
 
-def _knots(rows: Rows, n_knots: int) -> Vector:
-    """Scores between which equal shares of Σ q(1-q) lie."""
-    mass = np.cumsum(rows.weight * rows.q * (1.0 - rows.q))
-    if mass[-1] > 0.0:
-        share = (np.arange(n_knots) + 0.5) / n_knots
-        knots = np.unique(rows.score[np.minimum(np.searchsorted(mass, share * mass[-1]), len(mass) - 1)])
-        if len(knots) >= 2:
-            return np.asarray(knots)
-    return np.array([rows.score[0] - 1.0, rows.score[0] + 1.0])
+def equal_shares(score: Vector, mass: Vector, n_knots: int) -> Vector:
+    """Distinct ones of sorted scores, between which equal shares of the mass lie."""
+    total = np.cumsum(mass)
+    at = np.searchsorted(total, (np.arange(n_knots) + 0.5) / n_knots * total[-1])
+    return np.unique(score[np.minimum(at, len(score) - 1)])
 
 
 def spline(knots: Vector, theta: Vector) -> Curve:

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from refocal._arrays import (
-    SMALLEST,
-    Array,
-    Flags,
-    Indices,
-    Vector,
-    in_library_of,
-    namespace,
-    to_numpy,
-    without_warnings,
-)
-from refocal._validation import check_integer
+from refocal._arrays import SMALLEST, Array, Flags, Indices, Vector, in_library_of, to_numpy, without_warnings
+from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._confidence import top_odds
 from refocal.calibrators._crossfit import usable_rows
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._one_vs_rest import temperature_of
 from refocal.engine import Dataset
-from refocal.maps.chain import Chain, normalised
+from refocal.maps.chain import Chain, Step, normalised
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_odds
 from refocal.maps.steps import Temperature
 
@@ -34,13 +24,7 @@ from refocal.maps.steps import Temperature
 TIE = 1e-6
 
 
-class Steps(NamedTuple):
-    """A step function: `values[i]` between the knots i - 1 and i."""
-
-    knots: Vector
-    values: Vector
-
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class VennAbersCalibration(Calibrator):
     """Venn-Abers calibration (Vovk, Petej & Fedorova 2015) of class 1 of two, or of the top class of more.
 
@@ -69,9 +53,8 @@ class VennAbersCalibration(Calibrator):
     (True, True)
     """
 
-    def __init__(self, *, folds: int = 1, input: str = "logits") -> None:  # noqa: A002
-        self.folds = folds
-        self.input = input
+    folds: int = setting.integer(1)
+    input: str = "logits"
 
     def predict_interval(self, X: Array) -> tuple[Array, Array]:
         """The least and the largest probability of every class, of the shape of `predict_proba`.
@@ -85,43 +68,33 @@ class VennAbersCalibration(Calibrator):
 
     @without_warnings
     def _bounds(self, x: Vector) -> tuple[Vector, Vector]:
-        xp, is_two = namespace(x), x.shape[-1] == 2
+        is_two = x.shape[-1] == 2
         curve: VennAbers = self.chain_.find(OneVsRest if is_two else Confidence, "curve")
-        scores = Chain(self.chain_.steps[:-1]).apply(xp, x)
-        chosen = np.zeros_like(x, dtype=bool)
-        np.put_along_axis(
-            chosen,
-            np.ones_like(x[..., :1], dtype=int) if is_two else np.argmax(scores, axis=-1, keepdims=True),
-            True,
-            axis=-1,
-        )
-        odds = log_odds(xp, scores)[chosen].reshape(*x.shape[:-1], 1)
-        lower, upper = curve.bounds(xp, odds)
-        p = np.where(chosen, 0.0, np.exp(normalised(xp, scores)))
-        share = p / np.maximum(p.sum(axis=-1, keepdims=True), SMALLEST)
+        scores = Chain(self.chain_.steps[:-1]).apply(np, x)
+        at = np.ones_like(x[..., :1], dtype=int) if is_two else np.argmax(scores, axis=-1, keepdims=True)
+        chosen = np.arange(x.shape[-1]) == at
+        lower, upper = curve.bounds(np, np.take_along_axis(log_odds(np, scores), at, axis=-1))
+        p = np.where(chosen, 0.0, np.exp(normalised(np, scores)))
+        others = p.sum(axis=-1, keepdims=True)
+        share = p / np.maximum(others, SMALLEST)
         # Where a class must occur nothing is left for the others, and it has all.
-        alone = p.sum(axis=-1, keepdims=True) == 0.0
-        lower, upper = np.where(alone, 1.0, lower), np.where(alone, 1.0, upper)
+        lower, upper = np.where(others == 0.0, 1.0, lower), np.where(others == 0.0, 1.0, upper)
         return np.where(chosen, lower, share * (1.0 - upper)), np.where(chosen, upper, share * (1.0 - lower))
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
-        check_integer(self.folds, "folds", type(self).__name__)
         rows = usable_rows(self._block_of(dataset))
-        before = () if rows.n_classes == 2 else (Temperature(temperature_of(rows)),)
+        before: tuple[Step, ...] = ()
         if rows.n_classes == 2:
             score, target = log_odds(np, rows.logits.astype(np.float64))[:, 1], rows.labels == 1
         else:
+            before = (Temperature(temperature_of(rows)),)
             score, target = top_odds(before, rows), rows.correct
         possible = np.count_nonzero(rows.logits > -np.inf, axis=1) > 1  # other rows say nothing
         order = np.flatnonzero(possible)[np.argsort(score[possible], kind="stable")]
-        curve = self._curve(score[order], target[order], rows.weights[order])
-        return Fitted(Chain((*before, OneVsRest(curve) if rows.n_classes == 2 else Confidence(curve))))
-
-    def _curve(self, score: Vector, target: Flags, weight: Vector) -> VennAbers:
-        """Of rows in the order of their scores."""
+        score, target, weight = score[order], target[order], rows.weights[order]
         found = [_inductive(score[fold], target[fold], weight[fold]) for fold in _folds(target, self.folds)]
-        upper, not_lower = (_mean(functions) for functions in zip(*found, strict=True))
-        return VennAbers(*(Pieces.of([each.knots], [[each.values]]) for each in (upper, not_lower)))
+        curve = VennAbers(*map(_mean, zip(*found, strict=True)))
+        return Fitted(Chain((*before, OneVsRest(curve) if rows.n_classes == 2 else Confidence(curve))))
 
 
 def _folds(target: Flags, n_folds: int) -> list[Indices]:
@@ -131,7 +104,7 @@ def _folds(target: Flags, n_folds: int) -> list[Indices]:
     return [fold for fold in folds if len(fold) > 0] or [np.arange(0)]
 
 
-def _inductive(score: Vector, target: Flags, weight: Vector) -> tuple[Steps, Steps]:
+def _inductive(score: Vector, target: Flags, weight: Vector) -> tuple[Pieces, Pieces]:
     """The logarithms of p₁ and 1 - p₀ as functions of the score."""
     reach = TIE * (1.0 + np.abs(score))
     starts = np.append(0, np.flatnonzero(np.diff(score) > 2.0 * reach[1:]) + 1)
@@ -178,18 +151,17 @@ def _add_from_the_left(corners: list[tuple[float, float]], point: tuple[float, f
     corners.append(point)
 
 
-def _steps(knots: Vector, values: Vector) -> Steps:
-    """A step function with no more knots than it needs, one at least."""
+def _steps(knots: Vector, values: Vector) -> Pieces:
+    """A step function, `values[i]` between the knots i - 1 and i, with no more knots than it needs, one at least."""
     kept = np.flatnonzero(np.diff(values) != 0.0)
     kept = kept if len(kept) else np.array([0])
-    return Steps(knots[kept], values[np.append(kept, kept[-1] + 1)])
+    return Pieces.of([knots[kept]], [[values[np.append(kept, kept[-1] + 1)]]])
 
 
-def _mean(functions: tuple[Steps, ...]) -> Steps:
+def _mean(functions: tuple[Pieces, ...]) -> Pieces:
     """The mean of step functions."""
     if len(functions) == 1:
         return functions[0]
-    knots = np.unique(np.concatenate([each.knots for each in functions]))
+    knots = np.unique(np.concatenate([each.knots[0] for each in functions]))
     inside = np.append(knots[0] - 1.0, knots)  # a step holds from its knot on
-    values = [each.values[np.searchsorted(each.knots, inside, side="right")] for each in functions]
-    return _steps(knots, np.mean(values, axis=0))
+    return _steps(knots, np.mean([each.apply(np, inside) for each in functions], axis=0))

@@ -1,0 +1,45 @@
+"""The settings of a method: fields of a dataclass that say which values they may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field
+from typing import Any
+
+from refocal._validation import check_integer, check_number, check_option
+
+
+def option(*options: str) -> Any:
+    """One of a few words, by default the first."""
+    return _field(options[0], lambda value, *of: check_option(value, options, *of))
+
+
+def integer(default: int, *, least: int = 1) -> Any:
+    """An integer of at least so much."""
+    return _field(default, lambda value, *of: check_integer(value, *of, least=least))
+
+
+def number(default: float | str, *, also: str | None = None, **bounds: Any) -> Any:
+    """A finite number within the bounds of `check_number`, or the word `also`."""
+    words = "" if also is None else f"{also!r} or "
+    return _field(
+        default,
+        lambda value, *of: (isinstance(value, str) and value == also) or check_number(value, *of, **bounds, also=words),
+    )
+
+
+def _field(default: Any, check: Callable[..., Any]) -> Any:
+    return field(default=default, metadata={"check": check})
+
+
+def check_settings(estimator: Any) -> None:
+    """Refuse an estimator with a setting that it cannot have.
+
+    >>> from refocal.calibrators import SplineCalibration
+    >>> check_settings(SplineCalibration(n_knots=1))
+    Traceback (most recent call last):
+    refocal.errors.ParameterError: The 'n_knots' of SplineCalibration must be an integer of at least 2. Got 1 instead.
+    """
+    for name, each in getattr(estimator, "__dataclass_fields__", {}).items():
+        if "check" in each.metadata:
+            each.metadata["check"](getattr(estimator, name), name, type(estimator).__name__)

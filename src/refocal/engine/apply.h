@@ -42,35 +42,18 @@ INLINE int64_t look(const V *d, int64_t n) {
     return found;
 }
 
-/* Softmax(slope * d): weights into e; d becomes the distances to the top. */
-INLINE Rows softmax_weights(V *d, V *e, int64_t n, real slope, V *at) {
-    Ranked ranked = rank(d, n);
-    Rows rows = {.below = larger(ranked.second - ranked.top, same(IMPOSSIBLE))};
-    for (int64_t j = 0; j < n; j++) {
-        V raw = pick(ranked.at == (real)j, same(IMPOSSIBLE), larger(d[j] - ranked.top, same(IMPOSSIBLE)));
-        e[j] = keep(raw > (real)IMPOSSIBLE, exp_((raw - rows.below) * slope));
-        rows.sum += e[j];
-        d[j] = raw;
-    }
-    *at = ranked.at;
-    return rows;
-}
-
 /* The logarithm of a sum of weights, the largest of which is 1. */
 INLINE V log_sum(V sum) { return log1p_(keep(sum > 0.0, sum - 1.0)); }
 
 INLINE Odds odds_of(V *d, V *e, int64_t n, real slope) {
-    Odds odds;
-    Rows rows = softmax_weights(d, e, n, slope, &odds.at);
-    odds.sum = rows.sum;
-    odds.log_odds = pick(rows.sum > 0.0, -(rows.below * slope + log_sum(rows.sum)), same(FARTHEST));
-    return odds;
+    Rows rows = weigh(d, e, NULL, n, slope);
+    V log_odds = pick(rows.sum > 0.0, -(rows.below * slope + log_sum(rows.sum)), same(FARTHEST));
+    return (Odds){log_odds, rows.sum, rows.at};
 }
 
 /* The same behind the focal map of softmax(slope * d). */
 INLINE Odds focal_odds(V *d, V *e, int64_t n, real slope, real gamma) {
-    Odds odds;
-    Rows rows = softmax_weights(d, e, n, slope, &odds.at);
+    Rows rows = weigh(d, e, NULL, n, slope);
     Top top = top_of(rows, slope);
     V scale = scale_of(rows, top), gap = rows.below * slope, sum = {0};
     Other second = other(scale, gap - top.log_norm);
@@ -80,14 +63,11 @@ INLINE Odds focal_odds(V *d, V *e, int64_t n, real slope, real gamma) {
     V damp = 1.0 + gamma * second.h;
     for (int64_t j = 0; j < n; j++) {
         Other o = other(e[j] * scale, d[j] * slope - top.log_norm);
-        V lower = (d[j] - rows.below) * slope - gamma * (o.log_not_q - second.log_not_q);
-        V weight = exp_(lower) * damp / (1.0 + gamma * o.h);
-        e[j] = keep(e[j] > 0.0, pick(weight < 1.0, weight, same(1.0)));
+        V weight = e[j] * exp_(gamma * (second.log_not_q - o.log_not_q)) * damp / (1.0 + gamma * o.h);
+        e[j] = smaller(weight, same(1.0));
         sum += e[j];
     }
-    odds.sum = sum;
-    odds.log_odds = pick(sum > 0.0, -(second_gap + log_sum(sum)), same(FARTHEST));
-    return odds;
+    return (Odds){pick(sum > 0.0, -(second_gap + log_sum(sum)), same(FARTHEST)), sum, rows.at};
 }
 
 /* A diagonal affine map of the scores brought to a common level: maps/affine.py. */

@@ -55,7 +55,17 @@ typedef double Sum __attribute__((vector_size(8 * LANES)));
 
 INLINE V pick(I mask, V yes, V no) { return (V)((mask & (I)yes) | (~mask & (I)no)); }
 INLINE V keep(I mask, V value) { return (V)(mask & (I)value); }
-INLINE V larger(V a, V b) { return pick(a > b, a, b); }
+/* Lane by lane, which compilers make one instruction of. */
+INLINE V larger(V a, V b) {
+    V found;
+    for (int r = 0; r < LANES; r++) found[r] = a[r] > b[r] ? a[r] : b[r];
+    return found;
+}
+INLINE V smaller(V a, V b) {
+    V found;
+    for (int r = 0; r < LANES; r++) found[r] = a[r] < b[r] ? a[r] : b[r];
+    return found;
+}
 INLINE V same(real x) { return x + (V){0}; }
 INLINE Sum wide(V v) { return __builtin_convertvector(v, Sum); }
 
@@ -71,15 +81,16 @@ INLINE V exp_near_0(V r) {
     return p;
 }
 
-/* 2 atanh(s) for |s| <= 0.172, which is log(1+f) at s = f / (2+f). */
+/* 2 atanh(s) for |s| <= 0.172, which is log(1+f) at s = f / (2+f): the polynomial of fdlibm's log. */
 INLINE V twice_atanh(V s) {
     V z = s * s, z2 = z * z;
-    V a = (real)(2.0 / 3.0) + z * (real)(2.0 / 5.0), b = (real)(2.0 / 7.0) + z * (real)(2.0 / 9.0), p = a + b * z2;
+    V a = (real)6.666666666666735130e-01 + z * (real)3.999999999940941908e-01;
+    V p = a + z2 * ((real)2.857142874366239149e-01 + z * (real)2.222219843214978396e-01);
 #ifndef SINGLE
-    V z4 = z2 * z2, c = 2.0 / 11.0 + z * (2.0 / 13.0), d = 2.0 / 15.0 + z * (2.0 / 17.0);
-    p += (c + d * z2) * z4 + (2.0 / 19.0) * (z4 * z4);
+    V b = 1.818357216161805012e-01 + z * 1.531383769920937332e-01;
+    p += (b + z2 * 1.479819860511658591e-01) * (z2 * z2);
 #endif
-    return 2.0 * s + s * z * p;
+    return s * (2.0 + z * p);
 }
 
 /* Added to a number, it leaves the nearest integer in the last bits. */
@@ -88,9 +99,10 @@ INLINE V twice_atanh(V s) {
 /* exp(x) for x <= -LOWEST; 0 below LOWEST. */
 INLINE V exp_(V x) {
     const real round = ROUND;
-    V in = larger(x, same(LOWEST)), t = in * (real)0x1.71547652b82fep0 + round, n = t - round;
+    I inside = x >= (real)LOWEST;
+    V in = keep(inside, x), t = in * (real)0x1.71547652b82fep0 + round, n = t - round;
     V r = in - n * (real)LN2_HIGH - n * (real)LN2_LOW;
-    return keep(x >= (real)LOWEST, (V)((I)exp_near_0(r) + ((I)t << MANTISSA)));
+    return keep(inside, (V)((I)exp_near_0(r) + ((I)t << MANTISSA)));
 }
 
 /* log(1+r) for finite r > -1: 1+r = 2^k (1+f) with 1+f between sqrt(1/2) and sqrt(2). */
@@ -125,6 +137,7 @@ typedef struct {
     V sum;         /* sum over the others of e_j = exp((d_j - below) / T); 0 if none of them can occur */
     V squares;     /* sum of e_j^2 */
     V mean, spread; /* mean of d_j and its variance, weighted by e_j; 0 if none can occur */
+    V top, at;     /* the logit of the top, and which class that is */
     V at_label;    /* d of the label, 0 if that is the top */
     I is_top;      /* where it is */
     V weight;      /* 0 in lanes behind the last row */
@@ -219,46 +232,52 @@ typedef struct { V top, second, at; } Ranked;
 
 INLINE Ranked rank(const V *d, int64_t n) {
     Ranked found = {d[0], same(-INFINITY), {0}};
+    V index = {0};
     for (int64_t j = 1; j < n; j++) {
-        I higher = d[j] > found.top;
-        found.second = pick(higher, found.top, larger(d[j], found.second));
-        found.at = pick(higher, same((real)j), found.at);
-        found.top = pick(higher, d[j], found.top);
+        index += 1.0;
+        found.at = pick(d[j] > found.top, index, found.at);
+        found.second = larger(smaller(d[j], found.top), found.second);
+        found.top = larger(d[j], found.top);
     }
     return found;
 }
 
-/* The rows from `first` on: d_j = s_j - s_top and e_j of every class, one behind the other in scratch, whose fourth part
- * holds the counts; d and e say "impossible" of the top itself.
- */
-INLINE Rows weigh(const Data *data, int64_t first, real slope, V *scratch) {
-    const int64_t n = data->n_classes;
-    V *d = scratch, *e = scratch + n, *counts = data->counts == NULL ? NULL : scratch + 3 * n;
-    gather(data, data->logits, first, d);
-    if (counts != NULL) gather(data, data->counts, first, counts);
+/* Rows of logits d: d_j = s_j - s_top and e_j of every class; both are 0 for the top itself, and where e_j would be. */
+INLINE Rows weigh(V *d, V *e, const V *counts, int64_t n, real slope) {
     Ranked ranked = rank(d, n);
-    V top = ranked.top, at = ranked.at, below = larger(ranked.second - top, same(IMPOSSIBLE));
+    for (int r = 0; r < LANES; r++) d[(int64_t)ranked.at[r]][r] = -INFINITY;
+    V top = ranked.top, below = larger(ranked.second - top, same(IMPOSSIBLE));
     V sum = {0}, squares = {0}, d1 = {0}, d2 = {0};
     for (int64_t j = 0; j < n; j++) {
-        V raw = pick(at == (real)j, same(IMPOSSIBLE), larger(d[j] - top, same(IMPOSSIBLE)));
-        V lower = raw - below, weight = keep(raw > (real)IMPOSSIBLE, exp_(lower * slope));
-        d[j] = raw;
+        V raw = d[j] - top, lower = raw - below, weight = exp_(lower * slope), together = times(counts, j, weight);
+        I possible = weight > 0.0;
+        lower = keep(possible, lower);
+        d[j] = keep(possible, raw);
         e[j] = weight;
-        V together = times(counts, j, weight);
         sum += together;
         squares += together * weight;
-        lower = keep(weight > 0.0, lower);
         d1 += together * lower;
         d2 += together * lower * lower;
     }
     V some = pick(sum > 0.0, sum, same(1.0)), mean = keep(sum > 0.0, below + d1 / some);
-    Rows rows = {below, sum, squares, mean, d2 / some - (d1 / some) * (d1 / some), {0}, {0}, {0}, counts};
-    for (int r = 0; r < LANES && first + r < data->n_rows; r++) {
-        int64_t y = data->labels[first + r];
-        rows.is_top[r] = -(at[r] == (real)y);
-        rows.at_label[r] = rows.is_top[r] ? 0.0 : d[y][r];
+    V spread = d2 / some - (d1 / some) * (d1 / some);
+    return (Rows){below, sum, squares, mean, spread, top, ranked.at, .counts = counts};
+}
+
+/* The rows of the data from `first` on: d and e one behind the other in scratch, whose fourth part holds the counts. */
+INLINE Rows weigh_from(const Data *data, int64_t first, real slope, V *scratch) {
+    const int64_t n = data->n_classes;
+    V *d = scratch, *counts = data->counts == NULL ? NULL : scratch + 3 * n, label = {0};
+    gather(data, data->logits, first, d);
+    if (counts != NULL) gather(data, data->counts, first, counts);
+    const int here = data->n_rows - first < LANES ? data->n_rows - first : LANES;
+    for (int r = 0; r < here; r++) label[r] = d[data->labels[first + r]][r];
+    Rows rows = weigh(d, scratch + n, counts, n, slope);
+    for (int r = 0; r < here; r++) {
+        rows.is_top[r] = -(rows.at[r] == (real)data->labels[first + r]);
         rows.weight[r] = data->weights ? data->weights[first + r] : 1.0;
     }
+    rows.at_label = keep(~rows.is_top, larger(label - rows.top, same(IMPOSSIBLE)));
     return rows;
 }
 
@@ -277,7 +296,7 @@ INLINE Sum weighted(V weight, V value) { return wide(keep(weight > 0.0, weight *
 INLINE void temperature(const Data *data, real slope, V *scratch, double *out) {
     Sum value = {0}, first = {0}, second = {0};
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
-        Rows rows = weigh(data, i, slope, scratch);
+        Rows rows = weigh_from(data, i, slope, scratch);
         V rest = exp_(rows.below * slope) * rows.sum, top = 1.0 / (1.0 + rest), others = rest * top;
         V label = pick(rows.at_label <= (real)IMPOSSIBLE, same(-INFINITY), rows.at_label);
         value += weighted(rows.weight, log1p_(rest) - label * slope);
@@ -306,9 +325,8 @@ typedef struct { V log_not_q, odds, h; } Other;
 
 INLINE Other other(V q, V log_q) {
     I doubled = q > (real)0.29289321881345254; /* 1-q below sqrt(1/2) */
-    V f = pick(doubled, 1.0 - 2.0 * q, -q);
-    V inverse = 1.0 / ((2.0 + f) * (1.0 - q)); /* one division for two quotients */
-    V odds = q * (2.0 + f) * inverse, log_ = twice_atanh(f * (1.0 - q) * inverse);
+    V not_q = 1.0 - q, f = keep(doubled, not_q) - q, inverse = 1.0 / ((2.0 + f) * not_q); /* one division for two quotients */
+    V odds = q * (2.0 + f) * inverse, log_ = twice_atanh(f * not_q * inverse);
     return (Other){log_ - keep(doubled, same(LN2)), odds, -log_q * odds};
 }
 
@@ -337,12 +355,11 @@ INLINE V focal_gap(Rows rows, Top top, Label label, real gamma, real slope) {
 typedef struct { V g, b, gg, gb, bb; } Curve;
 
 INLINE Curve others_curve(Other o, V damp, real gamma, V slope, V curvature) {
-    V bend = o.odds * (o.h - 1.0), h_1 = o.h + bend;
-    V part = gamma * damp, turn = part * h_1, lost = o.h * damp;
-    V x_1 = 1.0 + gamma * o.odds - turn;
-    V x_2 = (1.0 + o.odds) * (gamma * o.odds - part * (h_1 + bend)) + turn * turn;
-    return (Curve){-o.log_not_q - lost, x_1 * slope, lost * lost, (o.odds - h_1 * damp * damp) * slope,
-                   x_2 * slope * slope + x_1 * curvature};
+    V bend = o.odds * (o.h - 1.0), h_1 = o.h + bend, lost = o.h * damp, lost_1 = h_1 * damp;
+    V turn = gamma * lost_1, y_1 = gamma * o.odds - turn;
+    V x_2 = (1.0 + o.odds) * (y_1 - gamma * (damp * bend)) + turn * turn, on = slope * y_1 + slope;
+    return (Curve){-o.log_not_q - lost, on, lost * lost, (o.odds - lost_1 * damp) * slope,
+                   x_2 * slope * slope + (curvature * y_1 + curvature)};
 }
 
 INLINE Curve top_curve(Top top, real gamma, V mean, V variance) {
@@ -374,19 +391,15 @@ INLINE Below below_top(const Data *data, Rows rows, Top top, Label label, const 
     V weight[CHUNK];
     for (int64_t first = 0; first < data->n_classes; first += CHUNK) {
         const int64_t here = data->n_classes - first < CHUNK ? data->n_classes - first : CHUNK;
+        for (int64_t k = 0; k < here; k++)
+            found[k] = other(e[first + k] * scale, d[first + k] * slope - top.log_norm);
+        for (int64_t k = 0; k < here; k++)
+            weight[k] = times(rows.counts, first + k, e[first + k] * exp_(gamma * (second - found[k].log_not_q)));
         for (int64_t k = 0; k < here; k++) {
-            V raw = keep(e[first + k] > 0.0, d[first + k]);
-            found[k] = other(e[first + k] * scale, raw * slope - top.log_norm);
-        }
-        for (int64_t k = 0; k < here; k++) {
-            I possible = e[first + k] > 0.0;
-            V lower = (keep(possible, d[first + k]) - rows.below) * slope - gamma * (found[k].log_not_q - second);
-            weight[k] = times(rows.counts, first + k, keep(possible, exp_(lower)));
-        }
-        for (int64_t k = 0; k < here; k++) {
-            V raw = keep(e[first + k] > 0.0, d[first + k]);
-            V damp = 1.0 / (1.0 + gamma * found[k].h), p = weight[k] * (damp_top * damp);
-            Curve c = minus(others_curve(found[k], damp, gamma, raw - mean, curvature), at_top);
+            V damp = 1.0 / (1.0 + gamma * found[k].h), p = weight[k] * damp;
+            Curve c = others_curve(found[k], damp, gamma, d[first + k] - mean, curvature);
+            c.g -= at_top.g;
+            c.b -= at_top.b;
             w += p;
             g += p * c.g;
             b += p * c.b;
@@ -397,7 +410,9 @@ INLINE Below below_top(const Data *data, Rows rows, Top top, Label label, const 
     }
     V damp = 1.0 / (1.0 + gamma * label.o.h);
     Curve c = minus(others_curve(label.o, damp, gamma, label.raw - mean, curvature), at_top);
-    return (Below){rows.below * slope - gamma * (second - top.log_not_q), w, {g, b, gg, gb, bb}, c};
+    Curve moments = {damp_top * g, damp_top * b, damp_top * (gg - w * at_top.gg), damp_top * (gb - w * at_top.gb),
+                     damp_top * (bb - w * at_top.bb)};
+    return (Below){rows.below * slope - gamma * (second - top.log_not_q), damp_top * w, moments, c};
 }
 
 /* Log-loss at (gamma, 1/T = slope): out = sums of the value and of its derivatives g, b, gg, gb, bb. */
@@ -405,7 +420,7 @@ INLINE void focal(const Data *data, real gamma, real slope, V *scratch, double *
     V *d = scratch, *e = scratch + data->n_classes;
     Sum sums[6] = {{0}};
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
-        Rows rows = weigh(data, i, slope, scratch);
+        Rows rows = weigh_from(data, i, slope, scratch);
         Top top = top_of(rows, slope);
         Label label = label_of(rows, top, slope);
         Below below = below_top(data, rows, top, label, d, e, gamma, slope);
@@ -433,7 +448,7 @@ INLINE void put(double *out, V value, int64_t n) {
 INLINE void split(const Data *data, real gamma, real slope, V *scratch, double *out, int64_t out_stride) {
     V *d = scratch, *e = scratch + data->n_classes;
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
-        Rows rows = weigh(data, i, slope, scratch);
+        Rows rows = weigh_from(data, i, slope, scratch);
         Top top = top_of(rows, slope);
         Label label = label_of(rows, top, slope);
         Below below = below_top(data, rows, top, label, d, e, gamma, slope);
@@ -455,34 +470,31 @@ INLINE void split(const Data *data, real gamma, real slope, V *scratch, double *
 INLINE void predict(const Data *data, const double *gammas, int64_t n_gammas, real slope, V *scratch, double *log_p,
                     double *confidence, double *squares, int64_t out_stride) {
     const int64_t n = data->n_classes;
-    V *gap = scratch, *apart = scratch + n, *h = scratch + 2 * n;
+    V *d = scratch, *e = scratch + n, *h = scratch + 2 * n;
     int is_focal = 0;
     for (int64_t k = 0; k < n_gammas; k++) is_focal |= gammas[k] != 0.0;
     for (int64_t i = 0; i < data->n_rows; i += LANES) {
-        Rows rows = weigh(data, i, slope, scratch);
+        Rows rows = weigh_from(data, i, slope, scratch);
         Top top = top_of(rows, slope);
-        V scale = scale_of(rows, top), second = exp_(rows.below * slope);
+        V scale = scale_of(rows, top), gap = rows.below * slope, second = other(scale, gap - top.log_norm).log_not_q;
         for (int64_t j = 0; is_focal && j < n; j++) {
-            I possible = apart[j] > 0.0;
-            V here = keep(possible, gap[j] * slope);
-            Other o = other(apart[j] * scale, here - top.log_norm);
-            gap[j] = pick(possible, here, same(-INFINITY));
-            apart[j] = o.log_not_q - top.log_not_q;
+            Other o = other(e[j] * scale, d[j] * slope - top.log_norm);
+            d[j] = second - o.log_not_q;
             h[j] = o.h;
         }
         Label label = label_of(rows, top, slope);
         for (int64_t k = 0; k < n_gammas; k++) {
             const real gamma = gammas[k];
-            V w = {0}, ww = {0}, damp = 1.0 + gamma * top.h;
+            V w = rows.sum, ww = rows.squares, level = exp_(gap - gamma * (second - top.log_not_q)) * (1.0 + gamma * top.h);
+            if (gamma != 0.0) w = ww = same(0.0);
             for (int64_t j = 0; gamma != 0.0 && j < n; j++) {
-                V p = exp_(gap[j] - gamma * apart[j]) * (damp / (1.0 + gamma * h[j]));
-                V together = times(rows.counts, j, p);
+                V p = e[j] * exp_(gamma * d[j]) / (1.0 + gamma * h[j]), together = times(rows.counts, j, p);
                 w += together;
                 ww += together * p;
             }
-            if (gamma == 0.0) w = top.rest, ww = second * second * rows.squares;
+            w *= level;
             V found = focal_gap(rows, top, label, gamma, slope) - log1p_(w), norm = 1.0 / (1.0 + w);
-            V square = (1.0 + ww) * norm * norm;
+            V square = (1.0 + level * level * ww) * norm * norm;
             put(log_p + k * out_stride + i, found, data->n_rows - i);
             put(confidence + k * out_stride + i, norm, data->n_rows - i);
             put(squares + k * out_stride + i, square, data->n_rows - i);

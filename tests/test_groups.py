@@ -321,6 +321,23 @@ def test_domains_of_tokens_in_every_form():
     )
 
 
+def test_rows_of_two_classes_of_which_one_is_impossible():
+    """They say nothing of the lines, and the impossible class keeps its probability of 0."""
+    p, labels, region = draw(600)
+    logits = np.log(np.stack([1.0 - p, p], axis=1))
+    sure = np.arange(600) % 10 == 0
+    logits[sure, 1 - labels[sure]] = -np.inf
+    found, alone = (
+        GroupCalibration(method="logistic").fit(logits[rows], labels[rows], groups=region[rows])
+        for rows in (np.full(600, True), ~sure)
+    )
+    for name in ("slope", "intercept"):
+        np.testing.assert_allclose(
+            getattr(found.lines_["group"], name), getattr(alone.lines_["group"], name), rtol=0.05, atol=0.02
+        )
+    assert np.array_equal(found.predict_proba(logits[sure], groups=region[sure]), np.eye(2)[labels[sure]])
+
+
 def test_comparisons_with_groups_have_the_correction(found):
     _, test = found
     evaluation = compare(test, test, ["logistic", "group"], n_resamples=20)

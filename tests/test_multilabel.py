@@ -197,6 +197,16 @@ def test_names_of_columns_are_the_labels(tmp_path):
         load(tmp_path / "c.json")
 
 
+def test_rows_of_single_labels_are_predicted_as_columns_are():
+    """Also where a step follows the lines of the labels, as label smoothing undone does."""
+    made = MultiLabelCalibration.from_training(2.0, n_labels=4, alpha=[0.25, 0.5, 0.1, 0.7], label_smoothing=0.1)
+    x, _, _ = draw(50, 0)
+    label = np.arange(200) % 4
+    flat = np.stack([np.zeros(200), x.reshape(-1)], axis=1)
+    found = made.log_proba_of_labels(flat, label.astype(str))[:, 1]
+    assert found == pytest.approx(made.predict_log_proba(x).reshape(-1), rel=1e-12)
+
+
 def test_metrics_of_each_label_are_those_of_scikit_learn():
     x, y, _ = draw(200, 10)
     weight = np.random.default_rng(0).random(200)

@@ -120,8 +120,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, X: Array, y: Array, sample_weight: Array, progress: Callable[[float], None] | None
     ) -> Self:
         """Like `fit`; `progress` is called from time to time with the share of the work that is done."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
+        self._forget()
         check_settings(self)
         dataset = self.dataset(X, y, sample_weight)
         found = self._fit(dataset, progress)
@@ -134,6 +133,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for doubt in doubts(report, found.chain):
             warn(f"{type(self).__name__}.fit: {doubt}.", FitWarning)
         return self
+
+    def _forget(self) -> None:
+        """Delete what an earlier fit has found."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
 
     def _set_fitted(self, found: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
         """Set all fitted attributes together, once nothing can fail or be interrupted any more."""

@@ -57,9 +57,11 @@ class HasFocalPoint:
 
 def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
     """The data that a calibrator was fitted on, and its measures there before and after."""
-    known = [dataset.memo["before"]] if "before" in dataset.memo else []
-    chains = (found.chain,) if known else (Chain(), found.chain)
-    before, after = known + describe(dataset, Predictors(chains), len(chains))
+    known = {"before": dataset.memo.get("before"), "after": found.notes.get("after")}
+    chains = {"before": Chain(), "after": found.chain}
+    missing = tuple(chains[name] for name in known if known[name] is None)
+    measured = iter(describe(dataset, Predictors(missing), len(missing)))
+    before, after = (found or next(measured) for found in known.values())
     dataset.memo["before"] = dict(before)
     counted = {
         "n_skipped": dataset.n_skipped,

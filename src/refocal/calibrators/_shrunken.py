@@ -37,6 +37,9 @@ def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: NDArray[np
     >>> fit_lines(x, y, np.ones(400), group, 3).intercept.round(2)
     array([-1.07,  1.07,  0.  ])
     """
+    # A row in which a class cannot occur says nothing of the lines.
+    known = np.isfinite(log_odds)
+    log_odds, target, weight, group = log_odds[known], target[known], weight[known], group[known]
     centre = float(np.average(log_odds, weights=weight))
     spread = float(np.sqrt(np.average((log_odds - centre) ** 2, weights=weight))) or 1.0
     features = np.stack([np.ones_like(log_odds), (log_odds - centre) / spread], axis=1)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from refocal._arrays import Array, Flags, Vector, in_library_of, namespace, row_blocks, to_numpy, two_columns
+from refocal._arrays import Array, Vector, in_library_of, namespace, row_blocks, to_numpy
 from refocal._groups import Groups, as_groups
-from refocal._validation import IgnoreIndex, check_out, labelled_rows, without_ignored
+from refocal._validation import IgnoreIndex, check_option, check_out, labelled_rows, without_ignored
 from refocal.calibrators._base import Calibrator, written
-from refocal.calibrators._fitted import ENTRIES, Fitted, Predictors
+from refocal.calibrators._fitted import ENTRIES, Fitted
 from refocal.calibrators._plain import field
 from refocal.calibrators._shrunken import NODES, fit_lines, fit_slopes
 from refocal.engine import Block, Dataset, Predictions
@@ -46,6 +47,7 @@ class GroupLines(NamedTuple):
         return f"{column}: {shown}{'; …' if len(self.names) > SHOWN else ''}."
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GroupCalibration(Calibrator):
     """One calibrator for all rows, then a slope and an intercept in log-odds for each group, shrunk to the identity.
 
@@ -80,11 +82,9 @@ class GroupCalibration(Calibrator):
     [True, True, True]
     """
 
+    method: str = "auto"
+    input: str = "logits"
     needs_groups: ClassVar[bool] = True
-
-    def __init__(self, *, method: str = "auto", input: str = "logits") -> None:  # noqa: A002
-        self.method = method
-        self.input = input
 
     def fit(
         self,
@@ -101,35 +101,33 @@ class GroupCalibration(Calibrator):
         if class_axis != -1:
             expected = "left out: a group is that of a row, so that classes lie on the last axis"
             raise ParameterError("class_axis", name, expected=expected, got=repr(class_axis))
-        for attribute in [each for each in vars(self) if each.endswith("_")]:
-            delattr(self, attribute)
-        from refocal.calibrators.registry import make
-
-        common = make(self.method, input=self.input)
         if ignore_index is not None and groups is not None:
             kept = labelled_rows(y, ignore_index, "y", name)
             groups = {column: each[kept] for column, each in as_groups(groups, len(kept), name).items()}
         X, y, sample_weight = without_ignored((X, y, sample_weight), ignore_index, ("X", "y", "sample_weight"), name)
-        rows = self._block_of(common.dataset(X, y, sample_weight))
-        if groups is None:
-            raise ParameterError("groups", name, expected="given, one for each row of X", got="None")
-        common.fit(rows)
-        columns = as_groups(groups, rows.n_rows, name)
-        fit_groups = _fit_lines if rows.n_classes == 2 else _fit_slopes
-        lines, deviations, after = fit_groups(rows, common.chain_, columns)
-        report = {**common.fit_report_, "after": after, "deviations": deviations}
-        report["accuracy_change"] = after["accuracy"] - report["before"]["accuracy"]
-        said = [f"Before the groups: {each}" for each in report.get("sentences", ())]
-        report["sentences"] = said + [lines[column].sentence(column) for column in lines]
-        self._set_fitted(Fitted(common.chain_), common.classes_, report)
-        self.lines_ = lines
-        return self
+        return self.fit_with_progress(X, y, sample_weight, None, groups)
 
     def fit_with_progress(
         self, X: Array, y: Array, sample_weight: Array, progress: Callable[[float], None] | None, groups: Any = None
     ) -> Self:
-        """As `fit`, which says nothing of its progress."""
-        return self.fit(X, y, sample_weight, groups=groups)
+        """Like `fit`; `progress` is called from time to time with the share of the work that is done."""
+        self._forget()
+        rows = self._block_of(self.dataset(X, y, sample_weight))
+        rows.groups = as_groups(groups, rows.n_rows, f"{type(self).__name__}.fit") or rows.groups
+        return super().fit_with_progress(rows, None, None, progress)
+
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
+        from refocal.calibrators.registry import NAMED, OTHER_NAMES, make
+
+        name, rows = type(self).__name__, self._block_of(dataset)
+        check_option(self.method, (*NAMED, *OTHER_NAMES), "method", name)
+        if not rows.groups:
+            raise ParameterError("groups", f"{name}.fit", expected="given, one for each row of X", got="None")
+        chain, *_, notes = make(self.method)._fit(rows, progress)
+        self.lines_, deviations, after = _fit_groups(rows, chain)
+        said = [f"Before the groups: {each}" for each in notes.get("sentences", ())]
+        said += [lines.sentence(column) for column, lines in self.lines_.items()]
+        return Fitted(chain, notes={**notes, "after": after, "deviations": deviations, "sentences": said})
 
     def predict_log_proba(self, X: Array, *, groups: Any = None, class_axis: int = -1) -> Array:
         """Log-probabilities of rows of these groups; `groups={}` asks for those of the common calibrator."""
@@ -175,66 +173,40 @@ class GroupCalibration(Calibrator):
         """What `more_to_plain` made, refused where no fit can have found it."""
         self.lines_ = {column: _lines_of(column, found) for column, found in field(data, "groups", dict).items()}
 
-    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
-        raise UnsupportedError(f"{type(self).__name__} is fitted on arrays with groups, not on rows in blocks.")
 
-
-Found: TypeAlias = tuple[dict[str, GroupLines], dict[str, float], dict[str, float]]
-"""The lines of each column, how far they may lie from the identity, and the measures behind them."""
-
-
-def _fit_lines(rows: Block, chain: Chain, columns: Groups) -> Found:
-    """Two classes: a line of the log-odds for each group."""
-    log_p = to_numpy(chain.log_probabilities(rows.logits)).astype(np.float64)
-    score, happened = log_p[:, 1] - log_p[:, 0], to_numpy(rows.labels) == 1
+def _fit_groups(rows: Block, chain: Chain) -> tuple[dict[str, GroupLines], dict[str, float], dict[str, float]]:
+    """The lines of each column of groups, how far they may lie from the identity, and the measures behind them."""
     lines, deviations = {}, {}
-    for column, values in columns.items():
+    slope, intercept = np.ones(rows.n_rows), np.zeros(rows.n_rows)
+    for column, values in rows.groups.items():
         names, place = np.unique(values, return_inverse=True)
-        found = fit_lines(score, happened, rows.weights, place, len(names))
+        parts = _parts(rows, chain, slope, intercept)
+        if rows.n_classes == 2:
+            scores = np.concatenate([part.logits for part in parts])
+            odds, happened = scores[:, 1] - scores[:, 0], to_numpy(rows.labels) == 1
+            found = fit_lines(odds, happened, rows.weights, place, len(names))
+        else:
+            log_p = np.concatenate([_at_nodes(part) for part in parts], axis=1)
+            found = fit_slopes(np.stack([np.bincount(place, each) for each in -rows.weights * log_p]))
         lines[column], deviations[column] = GroupLines(names, found.slope, found.intercept), found.deviation
-        score = _moved(np, score, *lines[column].of(values))
-    after = describe(Block(two_columns(score, "log-odds"), rows.labels, rows.weight), Predictors((Chain(),)), 1)[0]
+        own = found.slope[place]
+        slope, intercept = own * slope, own * intercept + found.intercept[place]
+    measured = [(*part.predictions((0.0,), 1.0)[0], part.correct) for part in _parts(rows, chain, slope, intercept)]
+    *columns, correct = (np.concatenate(column) for column in zip(*measured, strict=True))
+    (after,) = describe(rows, lambda _: [(Predictions(*columns), correct)], 1)
     return lines, deviations, after
 
 
-def _fit_slopes(rows: Block, chain: Chain, columns: Groups) -> Found:
-    """More classes: a slope of the scores for each group, which is 1/T."""
-    slope = np.ones(rows.n_rows)
-    lines, deviations = {}, {}
-    for column, values in columns.items():
-        names, place = np.unique(values, return_inverse=True)
-        order = np.argsort(place, kind="stable")
-        starts = np.searchsorted(place[order], np.arange(len(names)))
-        losses = -rows.weights * _label_log_p(rows, chain, slope)
-        found = fit_slopes(np.add.reduceat(losses[:, order], starts, axis=1))
-        lines[column], deviations[column] = GroupLines(names, found.slope, found.intercept), found.deviation
-        slope = slope * lines[column].of(values)[0]
-    return lines, deviations, describe(rows, lambda block: [_predictions(block, chain, slope)], 1)[0]
-
-
-def _parts(rows: Block, chain: Chain, slope: Vector) -> Iterator[Block]:
-    """The scores behind a chain, times the slope of each row, a few rows at a time."""
+def _parts(rows: Block, chain: Chain, slope: Vector, intercept: Vector) -> Iterator[Block]:
+    """The scores behind a chain and the lines of the rows, a few rows at a time."""
     for some in row_blocks(rows.n_rows, rows.n_classes, entries=ENTRIES):
-        scores = to_numpy(chain.scores(rows.logits[some, :])) * slope[some, None]
-        yield Block(scores, to_numpy(rows.labels)[some])
+        scores = to_numpy(chain.scores(rows.logits[some, :]))
+        yield Block(_moved(scores, slope[some], intercept[some]), to_numpy(rows.labels)[some])
 
 
-def _predictions(rows: Block, chain: Chain, slope: Vector) -> tuple[Predictions, Flags]:
-    """What is measured of the rows behind their slopes."""
-    parts = [(*part.predictions((0.0,), 1.0)[0], part.correct) for part in _parts(rows, chain, slope)]
-    *found, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Predictions(*found), correct
-
-
-def _label_log_p(rows: Block, chain: Chain, slope: Vector) -> Vector:
-    """Log-probabilities of the labels at the slopes of `NODES`, each times a row's own, (nodes, rows)."""
-    return np.concatenate(
-        [
-            np.stack([part.predictions((0.0,), float(t))[0].label_log_p for t in np.exp(-NODES)])
-            for part in _parts(rows, chain, slope)
-        ],
-        axis=1,
-    )
+def _at_nodes(rows: Block) -> Vector:
+    """Log-probabilities of the labels at the slopes of `NODES`, (nodes, rows)."""
+    return np.stack([rows.predictions((0.0,), float(t))[0].label_log_p for t in np.exp(-NODES)])
 
 
 def with_lines(log_p: Array, lines_of: Mapping[str, GroupLines], columns: Groups) -> Array:
@@ -244,20 +216,18 @@ def with_lines(log_p: Array, lines_of: Mapping[str, GroupLines], columns: Groups
     known = [column for column in lines_of if column in columns]
     if not known:
         return log_p
-    xp = namespace(log_p)
-    if int(log_p.shape[-1]) > 2:
-        slope = np.prod([lines_of[column].of(columns[column])[0] for column in known], axis=0)
-        return log_softmax(log_p * xp.astype(in_library_of(log_p, slope), log_p.dtype)[:, None])
-    score = log_p[..., 1] - log_p[..., 0]
+    slope, intercept = np.ones(log_p.shape[0]), np.zeros(log_p.shape[0])
     for column in known:
-        slope, intercept = (in_library_of(log_p, each) for each in lines_of[column].of(columns[column]))
-        score = _moved(xp, score, xp.astype(slope, log_p.dtype), xp.astype(intercept, log_p.dtype))
-    return log_softmax(two_columns(score, "log-odds"))
+        own, shift = lines_of[column].of(columns[column])
+        slope, intercept = own * slope, own * intercept + shift
+    return log_softmax(_moved(log_p, slope, intercept))
 
 
-def _moved(xp: Any, score: Array, slope: Array, intercept: Array) -> Array:
-    """a·x + b; log-odds stay finite."""
-    return xp.clip(slope * score + intercept, -700.0, 700.0)
+def _moved(scores: Array, slope: Vector, intercept: Vector) -> Array:
+    """Scores times the slope of each row; log-odds of two classes then get the intercept, which is 0 for more."""
+    xp = namespace(scores)
+    slope, intercept = (xp.astype(in_library_of(scores, each), scores.dtype)[:, None] for each in (slope, intercept))
+    return xp.concat([scores[:, :1] * slope, scores[:, 1:] * slope + intercept], axis=1)
 
 
 def _lines_of(column: str, data: Any) -> GroupLines:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +24,12 @@ from refocal._validation import (
     labelled_rows,
     whole_numbers,
 )
+from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator, classes_last, written
 from refocal.calibrators._fitted import Fitted, Predictors
 from refocal.calibrators._labels import column_names
 from refocal.calibrators._shrunken import fit_lines
-from refocal.calibrators.focal import FocalCalibration
+from refocal.calibrators.focal import FocalCalibration, TemperatureScaling
 from refocal.engine import Block, Dataset
 from refocal.engine.scoring import describe
 from refocal.errors import LabelError, Remedy, ShapeError, UnsupportedError
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from refocal.nn import CalibrationLayer
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MultiLabelCalibration(Calibrator):
     """Calibrated probabilities of several labels per row, each with its own score (log-odds).
 
@@ -75,12 +78,10 @@ class MultiLabelCalibration(Calibrator):
     array([0., 0., 0.])
     """
 
-    row_axes = 2
-
-    def __init__(self, *, method: str = "auto", per_label: bool = False, input: str = "log-odds") -> None:  # noqa: A002
-        self.method = method
-        self.per_label = per_label
-        self.input = input
+    method: str = "auto"
+    per_label: bool = False
+    input: str = setting.option("log-odds", "probabilities")
+    row_axes: ClassVar[int] = 2
 
     @property
     def slope_(self) -> Vector:
@@ -107,34 +108,41 @@ class MultiLabelCalibration(Calibrator):
         Where `y` is `ignore_index` nothing is known of a label; the others of its row still count. Weights are (N,), or
         of the shape of `y`. The labels are called as the columns of a DataFrame are, unless `class_names` are given.
         """
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
-        from refocal.calibrators.registry import make
-
+        self._forget()
         name = f"{type(self).__name__}.fit"
-        names = column_names(X) if class_names is None else np.array(class_names, dtype=np.str_)
         columns = self._two_columns(X, class_axis, name)
         shape = tuple(columns.shape[:-1])
+        names = column_names(X) if class_names is None else np.array(class_names, dtype=np.str_)
         if names is not None and len(set(names.tolist())) != shape[-1]:
             expected = f"{shape[-1]} different names, one for each column"
             raise ShapeError("class_names", name, expected=expected, got=f"{len(set(names.tolist()))} different ones")
         target, weight = _targets(y, sample_weight, shape, class_axis, ignore_index, name)
-        calibrator = make(self.method, input="probabilities" if self.input == "probabilities" else "logits")
-        rows = self._block_of(calibrator.dataset(namespace(columns).reshape(columns, (-1, 2)), target, weight))
-        shared = calibrator.fit(rows)
-        chain, report = shared.chain_, {**shared.fit_report_, "n_labels": shape[-1]}
+        shared = TemperatureScaling(input="probabilities" if self.input == "probabilities" else "logits")
+        rows = shared.dataset(namespace(columns).reshape(columns, (-1, 2)), target, weight)
+        rows.input, rows.classes = self.input, np.arange(shape[-1]) if names is None else names
+        self.fit_with_progress(rows, None, None, None)
+        _check_feature_names(self, X, reset=True)
+        return self
+
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
+        """Fit on rows of two classes, one for each label of each row of `X`; `classes` are the labels."""
+        from refocal.calibrators.registry import NAMED, OTHER_NAMES, make
+
+        rows, labels = self._block_of(dataset), dataset.classes
+        if labels is None:
+            raise UnsupportedError(f"{type(self).__name__} is fitted on arrays (N, K), not on rows.")
+        check_option(self.method, (*NAMED, *OTHER_NAMES), "method", type(self).__name__)
+        chain, *_, notes = make(self.method)._fit(rows, progress)
+        notes = {**notes, "n_labels": len(labels)}
         if self.per_label:
             log_p = to_numpy(chain.log_probabilities(rows.logits)).astype(np.float64)
-            label = np.tile(np.arange(shape[-1]), len(target) // shape[-1])
-            lines = fit_lines(log_p[:, 1] - log_p[:, 0], target == 1, rows.weights, label, shape[-1])
+            label, target = np.arange(rows.n_rows) % len(labels), to_numpy(rows.labels)
+            lines = fit_lines(log_p[:, 1] - log_p[:, 0], target == 1, rows.weights, label, len(labels))
             chain = Chain((*chain.steps, LabelLines(lines.slope, lines.intercept)))
-            scores = to_numpy(chain.log_probabilities(rows.logits.reshape(-1, shape[-1], 2), row_axes=2)).reshape(-1, 2)
-            (after,) = describe(Block(scores, target, weight), Predictors((Chain(),)), 1)
-            change = after["accuracy"] - report["before"]["accuracy"]
-            report |= {"after": after, "accuracy_change": change, "deviation": lines.deviation}
-        _check_feature_names(self, X, reset=True)
-        self._set_fitted(Fitted(chain), np.arange(shape[-1]) if names is None else names, report)
-        return self
+            scores = to_numpy(chain.log_probabilities(rows.logits.reshape(-1, len(labels), 2), row_axes=2))
+            (after,) = describe(Block(scores.reshape(-1, 2), target, rows.weight), Predictors((Chain(),)), 1)
+            notes |= {"after": after, "deviation": lines.deviation}
+        return Fitted(chain, notes=notes)
 
     @classmethod
     def from_training(
@@ -203,10 +211,11 @@ class MultiLabelCalibration(Calibrator):
             raise ShapeError("labels", name, expected=expected, got=repr(strangers[0]))
         of = np.array([place[name] for name in labels.tolist()])
         values = to_numpy(log_probabilities(columns, SMALLEST) if self.input == "probabilities" else columns)
-        shared = Chain(tuple(step for step in self.chain_.steps if not isinstance(step, LabelLines)))
-        return Chain((LabelLines(self.slope_[of], self.intercept_[of]),)).log_probabilities(
-            shared.log_probabilities(values)[None], row_axes=2
-        )[0]
+        own = [
+            LabelLines(step.slope[of], step.intercept[of]) if isinstance(step, LabelLines) else step
+            for step in self.chain_.steps
+        ]
+        return Chain(tuple(own)).log_probabilities(values[None], row_axes=2)[0]
 
     @property
     def title(self) -> str:
@@ -215,18 +224,8 @@ class MultiLabelCalibration(Calibrator):
 
         return f"{NAMED[self.method].title}{' with a line for each label' if self.per_label else ''}"
 
-    def fit_with_progress(
-        self, X: Array, y: Array, sample_weight: Array, progress: Callable[[float], None] | None
-    ) -> Self:
-        """As `fit`, which says nothing of its progress."""
-        return self.fit(X, y, sample_weight)
-
-    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
-        raise UnsupportedError(f"{type(self).__name__} is fitted on arrays (N, K), not on rows.")
-
     def _two_columns(self, X: Array, class_axis: int, function: str) -> Array:
         """Scores (..., K, 2): 0 and the log-odds of each label, or the probabilities of its absence and presence."""
-        check_option(self.input, ("log-odds", "probabilities"), "input", type(self).__name__)
         values = as_array(classes_last(X, class_axis, function), "X", function)
         known = getattr(self, "n_features_in_", None)
         if values.ndim < 2 or 0 in values.shape or (known is not None and values.shape[-1] != known):

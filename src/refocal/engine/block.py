@@ -45,7 +45,7 @@ class Predictions(NamedTuple):
 class Block(Dataset):
     """Checked logits (N, C), labels 0 … C-1 and weights in memory, on the CPU or on a GPU: a Dataset of one block.
 
-    Only an evaluation looks at `groups`, columns of names that rows belong to.
+    Only evaluations and `GroupCalibration` look at `groups`, columns of names that rows belong to.
 
     >>> rng = np.random.default_rng(0)
     >>> logits = 2.0 * rng.normal(size=(1000, 3))

@@ -402,8 +402,8 @@ def test_empty_blocks_are_passed_over(rows):
 
 def test_the_diagram_of_a_rare_class_ends_with_its_probabilities(compared):
     terms = terms_of(compared)
-    whole = reliability(compared.before.reliability, "before", "before", compared.before.histogram, terms)
-    close = reliability(compared.after.reliability, "after", "after", compared.after.histogram, terms)
+    whole = reliability(compared.before.reliability, "before", compared.before.histogram, terms).svg()
+    close = reliability(compared.after.reliability, "after", compared.after.histogram, terms).svg()
     assert ">0.8</text>" in whole
     assert ">0.8</text>" not in close
     assert ">0.1</text>" in close

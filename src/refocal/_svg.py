@@ -1,16 +1,17 @@
-"""Small charts as SVG text, for the report and for notebooks; nothing here knows what is drawn.
+"""Charts as data: axes and marks in the units of the axes. Drawn as SVG here, by matplotlib in `report.figures`.
 
-Colours are variables of a page's style sheet with a light theme to fall back on, so a chart follows the theme of the
-report and still has its colours in a notebook or in a file of its own.
+Colours are names of the theme. In SVG they are variables of a page's style sheet with the light theme to fall back on,
+so a chart follows the theme of the report and still has its colours in a notebook or in a file of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 THEME = {
     "ink": "#1b1f24",
@@ -20,8 +21,79 @@ THEME = {
     "second": "#b8480b",
     "band": "#c7dcf2",
 }
-INK, MUTED, LINE, FIRST, SECOND, BAND = (f"var(--{name},{color})" for name, color in THEME.items())
+INK, MUTED, LINE, FIRST, SECOND, BAND = THEME
+VARIABLES = {name: f"var(--{name},{color})" for name, color in THEME.items()}
 FONT = "12px var(--sans,system-ui,sans-serif)"
+# Marks at a point; what is transparent is easier to hit with a finger.
+SHAPES = {
+    "dot": '<circle {at} r="4.5" fill="{color}" stroke="transparent" stroke-width="14"/>',
+    "ring": '<circle {at} r="4" fill="var(--paper,#fff)" stroke="{color}" stroke-width="1.6"/>'
+    '<circle {at} r="11" fill="transparent"/>',
+    "target": '<g shape-rendering="auto" fill="none"><circle {at} r="7" stroke="#000" stroke-width="4"/>'
+    '<circle {at} r="7" stroke="#fff" stroke-width="2.2"/></g>',
+    "hidden": '<circle {at} r="7" fill="transparent"/>',
+    "left": '<path transform="translate({x} {y})" d="M10 -5L0 0L10 5Z" fill="{color}"/>',
+    "right": '<path transform="translate({x} {y})" d="M-10 -5L0 0L-10 5Z" fill="{color}"/>',
+}
+
+
+class Axes(NamedTuple):
+    """Two lines with ticks, by default at round numbers, and labels; `names` stand beside y = 0, 1, …."""
+
+    x_label: str = ""
+    y_label: str = ""
+    x_ticks: Sequence[float] | None = None
+    y_ticks: Sequence[float] | None = None
+    names: Sequence[str] = ()
+    grid: bool = False
+
+
+class Line(NamedTuple):
+    """A line through points; NaN leaves a gap."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    color: str = MUTED
+    width: float = 1.0
+    dash: str = ""
+
+
+class Area(NamedTuple):
+    """The area between two lines."""
+
+    x: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    color: str = BAND
+
+
+class Point(NamedTuple):
+    """One of `SHAPES`; `tip` is what it says when it is pointed at."""
+
+    x: float
+    y: float
+    color: str = FIRST
+    tip: str = ""
+    shape: str = "dot"
+
+
+class Bar(NamedTuple):
+    """A rectangle between two values of x and two of y."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    color: str = FIRST
+    tip: str = ""
+
+
+class Text(NamedTuple):
+    """Text so many pixels to the right of a point and below it."""
+
+    x: float
+    y: float
+    text: str
+    anchor: str = "start"
+    offset: tuple[float, float] = (0.0, 4.0)
 
 
 class Scale(NamedTuple):
@@ -50,106 +122,106 @@ class Scale(NamedTuple):
         return [round(i * step, 10) for i in range(first, last + 1)]
 
 
+@dataclass
 class Plot:
-    """Axes over ranges of x and y on which marks are put; a mark's `tip` is what it says when it is pointed at.
+    """Marks over ranges of x and y, in the order in which they are drawn; `description` is read out instead of them.
 
-    >>> plot = Plot((0, 1), (0, 1)).axes("confidence", "accuracy").line([0, 1], [0, 1])
-    >>> plot.svg("example", "A line from 0 to 1.").startswith('<svg class="figure"')
+    A plot among the marks of another one has its own ranges and margins on the same sheet.
+
+    >>> plot = Plot((0, 1), (0, 1), [Axes("confidence", "accuracy"), Line([0, 1], [0, 1])], "A line from 0 to 1.")
+    >>> plot.svg("example").startswith('<svg class="figure"')
     True
     """
 
-    def __init__(
-        self,
-        x: tuple[float, float],
-        y: tuple[float, float],
-        *,
-        size: tuple[float, float] = (400, 320),
-        margins: tuple[float, float, float, float] = (52, 12, 12, 44),
-        log_x: bool = False,
-    ) -> None:
-        self.size, (left, top, right, bottom) = size, margins
-        self.x = Scale(*x, left, size[0] - right, log_x)
-        self.y = Scale(*y, size[1] - bottom, top)
-        self.parts: list[str] = []
+    x: tuple[float, float]
+    y: tuple[float, float]
+    marks: list[Axes | Line | Area | Point | Bar | Text | Plot] = field(default_factory=list)
+    description: str = ""
+    size: tuple[float, float] = (400.0, 320.0)
+    margins: tuple[float, float, float, float] = (52.0, 12.0, 12.0, 44.0)
+    log_x: bool = False
+    is_crisp: bool = False  # without seams between bars, for a plot of level lines
 
-    def axes(
-        self, x_label: str, y_label: str = "", *, x_ticks: Sequence[float] | None = None, y_ticks: bool = True
-    ) -> Self:
-        """Two lines with ticks and labels."""
-        left, right, low, high = self.x.start, self.x.end, self.y.start, self.y.end
-        drawn = [f"M{_n(left)} {_n(high)}V{_n(low)}H{_n(right)}"]
-        for tick in self.x.ticks if x_ticks is None else x_ticks:
-            drawn.append(f"M{_n(self.x(tick))} {_n(low)}v4")
-            self.text(self.x(tick), low + 17, _tick(tick), anchor="middle")
-        for tick in self.y.ticks if y_ticks else ():
-            drawn.append(f"M{_n(left)} {_n(self.y(tick))}h-4")
-            self.text(left - 7, self.y(tick) + 4, _tick(tick), anchor="end")
-        self.parts.append(f'<path fill="none" stroke="{MUTED}" d="{"".join(drawn)}"/>')
-        if x_label:
-            self.text((left + right) / 2, self.size[1] - 8, x_label, anchor="middle")
-        if y_label:
-            middle = (low + high) / 2
-            turned = f' transform="rotate(-90 12 {_n(middle)})"' if len(y_label) > 2 else ""
-            self.text(12 if turned else 6, middle, y_label, anchor="middle", more=turned)
-        return self
+    @property
+    def scales(self) -> tuple[Scale, Scale]:
+        """Where values of x and of y are, in pixels."""
+        (width, height), (left, top, right, bottom) = self.size, self.margins
+        return Scale(*self.x, left, width - right, self.log_x), Scale(*self.y, height - bottom, top)
 
-    def line(
-        self, xs: Iterable[float], ys: Iterable[float], color: str = MUTED, width: float = 1, dash: str = ""
-    ) -> Self:
-        """A line through points."""
-        return self.path([(self.x(a), self.y(b)) for a, b in zip(xs, ys, strict=True)], color, width, dash)
-
-    def area(self, xs: Sequence[float], low: Sequence[float], high: Sequence[float], color: str = BAND) -> Self:
-        """The area between two lines."""
-        points = [*zip(xs, high, strict=True), *reversed([*zip(xs, low, strict=True)])]
-        drawn = "L".join(f"{_n(self.x(a))} {_n(self.y(b))}" for a, b in points)
-        self.parts.append(f'<path fill="{color}" d="M{drawn}Z"/>')
-        return self
-
-    def dot(self, x: float, y: float, color: str = FIRST, tip: str = "", filled: bool = True) -> Self:
-        """A point; its transparent border is easier to hit with a finger."""
-        at = f'cx="{_n(self.x(x))}" cy="{_n(self.y(y))}"'
-        if not filled:
-            ring = f'<circle {at} r="4" fill="var(--paper,#fff)" stroke="{color}" stroke-width="1.6"/>'
-            return self.mark(f'{ring}<circle {at} r="11" fill="transparent"/>', tip)
-        said = f' class="mark"><title>{escape(tip)}</title></circle>' if tip else "/>"
-        self.parts.append(f'<circle {at} r="4.5" fill="{color}" stroke="transparent" stroke-width="14"{said}')
-        return self
-
-    def bar(self, x: tuple[float, float], y: tuple[float, float], color: str = FIRST, tip: str = "") -> Self:
-        """A rectangle between two values of x and two of y."""
-        left, right, top, low = self.x(x[0]), self.x(x[1]), self.y(y[1]), self.y(y[0])
-        shape = f'x="{_n(left)}" y="{_n(top)}" width="{_n(right - left)}" height="{_n(low - top)}"'
-        said = f' class="mark"><title>{escape(tip)}</title></rect>' if tip else "/>"
-        self.parts.append(f'<rect {shape} fill="{color}"{said}')
-        return self
-
-    def text(self, x: float, y: float, text: str, *, anchor: str = "start", more: str = "") -> Self:
-        """Text at pixels."""
-        self.parts.append(f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}"{more}>{escape(text)}</text>')
-        return self
-
-    def path(self, points: Iterable[tuple[float, float]], color: str, width: float, dash: str = "") -> Self:
-        """A line through pixels."""
-        drawn = "L".join(f"{_n(a)} {_n(b)}" for a, b in points)
-        dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        self.parts.append(f'<path fill="none" stroke="{color}" stroke-width="{width:g}"{dashed} d="M{drawn}"/>')
-        return self
-
-    def mark(self, drawn: str, tip: str) -> Self:
-        """Something drawn that says what it stands for when it is pointed at."""
-        self.parts.append(f'<g class="mark"><title>{escape(tip)}</title>{drawn}</g>' if tip else drawn)
-        return self
-
-    def svg(self, name: str, description: str) -> str:
-        """The chart; `name` must be unique in a page or empty, and `description` is read out instead of it."""
-        named, title = f'aria-label="{escape(description)}"', ""
+    def svg(self, name: str = "") -> str:
+        """The chart; `name` must be unique in a page or empty."""
+        named, title = f'aria-label="{escape(self.description)}"', ""
         if name:
-            named, title = f'aria-labelledby="{escape(name)}-title"', escape(description)
-            title = f'<title id="{escape(name)}-title">{title}</title>'
+            named = f'aria-labelledby="{escape(name)}-title"'
+            title = f'<title id="{escape(name)}-title">{escape(self.description)}</title>'
         box = f'viewBox="0 0 {self.size[0]:g} {self.size[1]:g}" role="img" {named}'
-        head = f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" {box}'
-        return f'{head} fill="{INK}" style="font:{FONT}">{title}{"".join(self.parts)}</svg>'
+        crisp = ' shape-rendering="crispEdges"' if self.is_crisp else ""
+        head = f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" {box}{crisp}'
+        return f'{head} fill="{VARIABLES[INK]}" style="font:{FONT}">{title}{"".join(_drawn(self))}</svg>'
+
+
+def _drawn(plot: Plot) -> Iterator[str]:
+    """The marks of a plot as SVG."""
+    x, y = plot.scales
+    for mark in plot.marks:
+        match mark:
+            case Plot():
+                yield from _drawn(mark)
+            case Axes():
+                yield from _axes(mark, x, y, plot.size[1])
+            case Line(xs, ys, color, width, dash):
+                dashed = f' stroke-dasharray="{dash}"' if dash else ""
+                stroke = f'stroke="{VARIABLES.get(color, color)}" stroke-width="{width:g}"{dashed}'
+                yield f'<path fill="none" {stroke} d="{_path(x, y, xs, ys)}"/>'
+            case Area(xs, low, high, color):
+                around = _path(x, y, [*xs, *reversed(xs)], [*high, *reversed(low)])
+                yield f'<path fill="{VARIABLES[color]}" d="{around}Z"/>'
+            case Point(a, b, color, tip, shape):
+                cx, cy = _n(x(a)), _n(y(b))
+                drawn = SHAPES[shape].format(x=cx, y=cy, at=f'cx="{cx}" cy="{cy}"', color=VARIABLES[color])
+                yield _tipped(drawn, tip)
+            case Bar((left, right), (low, high), color, tip):
+                at = f'x="{_n(x(left))}" y="{_n(y(high))}" fill="{VARIABLES.get(color, color)}"'
+                size = f'width="{_n(x(right) - x(left))}" height="{_n(y(low) - y(high))}"'
+                yield _tipped(f"<rect {at} {size}/>", tip)
+            case Text(a, b, text, anchor, (right, down)):
+                yield _text(x(a) + right, y(b) + down, text, anchor)
+
+
+def _axes(axes: Axes, x: Scale, y: Scale, height: float) -> Iterator[str]:
+    drawn = [f"M{_n(x.start)} {_n(y.end)}V{_n(y.start)}H{_n(x.end)}"]
+    for tick in x.ticks if axes.x_ticks is None else axes.x_ticks:
+        if axes.grid:
+            grid = f'stroke="{VARIABLES[LINE]}" stroke-width="1"'
+            yield f'<path fill="none" {grid} d="M{_n(x(tick))} {_n(y.end)}L{_n(x(tick))} {_n(y.start)}"/>'
+        drawn.append(f"M{_n(x(tick))} {_n(y.start)}v4")
+        yield _text(x(tick), y.start + 17, tick_label(tick), "middle")
+    for tick in y.ticks if axes.y_ticks is None else axes.y_ticks:
+        drawn.append(f"M{_n(x.start)} {_n(y(tick))}h-4")
+        yield _text(x.start - 7, y(tick) + 4, tick_label(tick), "end")
+    for i, name in enumerate(axes.names):
+        yield _text(x.start - 8, y(i) + 4, name, "end")
+    yield f'<path fill="none" stroke="{VARIABLES[MUTED]}" d="{"".join(drawn)}"/>'
+    if axes.x_label:
+        yield _text((x.start + x.end) / 2, height - 8, axes.x_label, "middle")
+    if axes.y_label:
+        middle = (y.start + y.end) / 2
+        turned = f' transform="rotate(-90 12 {_n(middle)})"' if len(axes.y_label) > 2 else ""
+        yield _text(12 if turned else 6, middle, axes.y_label, "middle", turned)
+
+
+def _path(x: Scale, y: Scale, xs: Sequence[float], ys: Sequence[float]) -> str:
+    points = "L".join(f"{_n(x(a))} {_n(y(b))}" for a, b in zip(xs, ys, strict=True))
+    return "M" + points.replace("Lnan nanL", "M").removesuffix("Lnan nan") if points else ""
+
+
+def _tipped(drawn: str, tip: str) -> str:
+    """Something that says what it stands for when it is pointed at."""
+    return f'<g class="mark"><title>{escape(tip)}</title>{drawn}</g>' if tip else drawn
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", more: str = "") -> str:
+    return f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}"{more}>{escape(text)}</text>'
 
 
 def tips_script() -> str:
@@ -157,7 +229,7 @@ def tips_script() -> str:
     return (files("refocal") / "_tips.js").read_text(encoding="utf-8").rstrip("\n")
 
 
-def _tick(value: float) -> str:
+def tick_label(value: float) -> str:
     """A number beside an axis."""
     return f"{value:g}".replace("-", "−")
 

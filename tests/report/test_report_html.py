@@ -21,7 +21,7 @@ from refocal.io import Predictions, load_sample
 from refocal.maps import focal_temperature
 from refocal.metrics import Interval
 from refocal.report import charts, plot_comparison, plot_confidence, plot_reliability, plot_surface, render
-from refocal.report.figures import near_range
+from refocal.report.charts import near_range
 from refocal.report.sections.use import snippets
 
 VOID = {"input", "meta", "link", "br", "path", "use", "rect", "stop", "line", "image"}
@@ -181,7 +181,7 @@ def test_reliability_of_every_kind_is_drawn():
         metrics.reliability_curve(y, p),
         metrics.reliability_band(y, p, n_resamples=10),
     ):
-        _, curve = plot_reliability(shown).lines
+        _, curve, *_ = plot_reliability(shown).lines
         np.testing.assert_allclose(curve.get_ydata(), metrics.reliability_curve(y, p).accuracy)
 
 
@@ -193,7 +193,9 @@ def test_a_page_about_a_hundred_classes_stays_small():
 
 def test_the_cells_of_a_surface_are_wide_enough_to_be_pointed_at(evaluation):
     found = evaluation.surface
-    tips = re.findall(r"<title>γ (\S+), T (\S+): log-loss \+ ECE (\S+), log-loss (\S+)</title>", charts.surface(found))
+    tips = re.findall(
+        r"<title>γ (\S+), T (\S+): log-loss \+ ECE (\S+), log-loss (\S+)</title>", charts.surface(found).svg()
+    )
     for gamma, temperature, value, log_loss in tips:
         g = found.gammas.index(float(gamma))
         near = np.isclose(found.temperatures, float(temperature), rtol=6e-3)
@@ -214,5 +216,5 @@ def test_a_method_far_off_leaves_room_for_the_others():
     assert 0.95 < low < 0.968
     assert near_range(near)[1] >= near[-1].high
     rows = [(f"m{i}", each, i == 0) for i, each in enumerate((*near, far))]
-    drawn = charts.intervals(rows, "ece", "x", "words")
+    drawn = charts.intervals(rows, "ece", "words").svg()
     assert ">50.00<" in drawn  # the arrow has its number beside it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from refocal._svg import FIRST, Plot
+from refocal._svg import FIRST, Axes, Line, Plot
 from refocal.maps import log_softmax
 from refocal.maps.chain import Chain
 
@@ -19,8 +19,9 @@ def map_chart(chain: Chain, n_classes: int) -> str:
     >>> map_chart(Chain((Temperature(2.0),)), 3).count("<path")
     3
     """
-    plot = Plot((0, 1), (0, 1), size=(320, 280)).axes("probability before", "after")
-    plot.line([0, 1], [0, 1], dash="4 3")
+    plot = Plot(
+        (0, 1), (0, 1), [Axes("probability before", "after"), Line([0, 1], [0, 1], dash="4 3")], size=(320, 280)
+    )
     shown = min(n_classes, MOST_CLASSES)
     curves = {}
     for label in range(shown):
@@ -30,7 +31,7 @@ def map_chart(chain: Chain, n_classes: int) -> str:
         after = np.exp(np.asarray(chain.log_probabilities(logits))[:, label])
         curves[tuple(after.round(4).tolist())] = before  # classes with the same curve share one
     for after, before in curves.items():
-        plot.line(before.tolist(), after, FIRST, 1.6 if len(curves) == 1 else 0.9)
+        plot.marks.append(Line(before.tolist(), after, FIRST, 1.6 if len(curves) == 1 else 0.9))
     of = "all classes" if len(curves) == 1 else f"{shown} of {n_classes} classes" if shown < n_classes else "each class"
-    words = f"The probability of a class after calibration against that before it, of {of}."
-    return plot.svg("", words)
+    plot.description = f"The probability of a class after calibration against that before it, of {of}."
+    return plot.svg()

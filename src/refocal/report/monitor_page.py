@@ -7,11 +7,11 @@ import os
 from collections.abc import Sequence
 
 from refocal._files import write_atomically
-from refocal._svg import FIRST, SECOND, Plot
+from refocal._svg import FIRST, SECOND, Axes, Line, Plot, Point, Text
 from refocal.errors import DataError
 from refocal.evaluate.phrases import interval_percent, percent
 from refocal.monitor import CalibrationMonitor, WindowSummary
-from refocal.report.section import Figure, Section, figures, page, table, wide_figure
+from refocal.report.section import Figure, Section, fill
 
 SIZE, MARGINS = (440.0, 260.0), (60.0, 12.0, 16.0, 44.0)
 # An e-value beyond this is shown as this.
@@ -44,52 +44,58 @@ def render_monitor(monitor: CalibrationMonitor, *, title: str = "predictions") -
     if not history:
         raise DataError("monitor", "render_monitor", expected="one with labelled rows", got="a monitor without any")
     about = [f"{sum(each.n for each in history):,} labelled rows", f"{history[0].first} to {history[-1].last}"]
+    if monitor.n_waiting:
+        about.append(f"{monitor.n_waiting:,} rows wait for labels")
     periods = periods_table(history[::-1])
-    waiting = [f"{monitor.n_waiting:,} rows wait for labels"] if monitor.n_waiting else []
     sections = [
         _rates(history, monitor),
         _evidence(monitor),
         _losses(history),
-        Section("periods", "Every period", (), table(list(periods[0]), [list(row.values()) for row in periods])),
+        Section("periods", "Every period", (), heads=list(periods[0]), rows=[list(row.values()) for row in periods]),
     ]
-    return page(title, about + waiting, monitor.advice().reason, sections)
+    return fill("page.html", title=title, about=about, verdict=monitor.advice().reason, sections=sections) + "\n"
 
 
 def _rates(history: list[WindowSummary], monitor: CalibrationMonitor) -> Section:
     what = "mean probability" if monitor.n_classes == 2 else "mean confidence"
     outcome = "rate" if monitor.n_classes == 2 else "accuracy"
     ends = [*(each.mean_p for each in history), *(x for each in history for x in (each.rate.low, each.rate.high))]
-    plot = _axes(history, ends, f"{what} (line) and {outcome}")
-    _line(plot, [each.mean_p for each in history])
+    plot = _plot(history, ends, f"{what} (line) and {outcome}")
+    plot.description = f"{what} and {outcome} of {len(history)} periods; the table below has the numbers."
+    plot.marks += _line([each.mean_p for each in history])
     for i, each in enumerate(history):
-        plot.line([i, i], [each.rate.low, each.rate.high], SECOND, 1.4)
+        plot.marks.append(Line([i, i], [each.rate.low, each.rate.high], SECOND, 1.4))
         ends_of = f"{percent(each.rate.low)} to {percent(each.rate.high)} %"
         tip = f"{_name(each)}: {what} {percent(each.mean_p)} %, {outcome} {percent(each.rate.value)} % ({ends_of})"
-        plot.dot(i, each.rate.value, SECOND, f"{tip}, {each.n:,} rows")
+        plot.marks.append(Point(i, each.rate.value, SECOND, f"{tip}, {each.n:,} rows"))
     fact = f"The line is the {what} of each period, the points the {outcome} with its interval. They should agree."
-    said = f"{what} and {outcome} of {len(history)} periods; the table below has the numbers."
-    svg = plot.svg("rates", said)
-    return Section("rates", f"Does the {what} match the {outcome}?", (fact,), wide_figure("rates", svg))
+    return Section("rates", f"Does the {what} match the {outcome}?", (fact,), figures=[Figure("rates", "", plot)])
 
 
 def _evidence(monitor: CalibrationMonitor) -> Section:
     found, alarm = monitor.evidence(), 1.0 / monitor.alpha
     shown = [math.log10(min(max(value, 1e-3), LARGEST_E)) for _, value in found]
-    top = max(1.1 * math.log10(alarm), *shown)
-    plot = Plot((-0.5, len(found) - 0.5), (min(0.0, *shown), top), size=SIZE, margins=MARGINS)
-    plot.axes("periods", "logarithm of the e-value (base 10)", x_ticks=())
-    plot.line([-0.5, len(found) - 0.5], [math.log10(alarm)] * 2, SECOND, 1.4, "6 4")
-    _line(plot, shown)
+    ends = (-0.5, len(found) - 0.5)
+    where = f"the alarm was raised in {monitor.alarm}" if monitor.alarm else "there was no alarm"
+    plot = Plot(
+        ends,
+        (min(0.0, *shown), max(1.1 * math.log10(alarm), *shown)),
+        [
+            Axes("periods", "logarithm of the e-value (base 10)", x_ticks=()),
+            Line(ends, [math.log10(alarm)] * 2, SECOND, 1.4, "6 4"),
+            *_line(shown),
+        ],
+        f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}.",
+        SIZE,
+        MARGINS,
+    )
     for i, (period, value) in enumerate(found):
-        plot.dot(i, shown[i], FIRST, f"{period}: e-value {value:.3g}")
+        plot.marks.append(Point(i, shown[i], FIRST, f"{period}: e-value {value:.3g}"))
     fact = (
         "The e-value measures the evidence against calibration. The probability that a calibrated model ever reaches "
         f"the dashed line, an e-value of {alarm:g}, is at most {100 * monitor.alpha:g} %, however often one looks."
     )
-    where = f"the alarm was raised in {monitor.alarm}" if monitor.alarm else "there was no alarm"
-    said = f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}."
-    svg = plot.svg("evidence", said)
-    return Section("evidence", "Has the calibration changed?", (fact,), wide_figure("evidence", svg))
+    return Section("evidence", "Has the calibration changed?", (fact,), figures=[Figure("evidence", "", plot)])
 
 
 def _losses(history: list[WindowSummary]) -> Section:
@@ -98,15 +104,16 @@ def _losses(history: list[WindowSummary]) -> Section:
         ("log-loss", "Log-loss", [each.log_loss for each in history], []),
         ("ece", "ECE", [each.ece for each in history], [each.ece_by_chance for each in history]),
     ):
-        plot = _axes(history, [*values, *chance], heading, size=(400.0, 260.0))
-        _line(plot, values)
+        plot = _plot(history, [*values, *chance], heading, size=(400.0, 260.0))
+        plot.description = f"{heading} of {len(history)} periods."
+        plot.marks += _line(values)
         for i, each in enumerate(history):
-            plot.dot(i, values[i], FIRST, f"{_name(each)}: {heading} {values[i]:.4f}, {each.n:,} rows")
-        _line(plot, chance, SECOND, "6 4")
+            plot.marks.append(Point(i, values[i], FIRST, f"{_name(each)}: {heading} {values[i]:.4f}, {each.n:,} rows"))
+        plot.marks += _line(chance, SECOND, "6 4")
         caption = "dashed: what a calibrated model would show, by chance" if chance else ""
-        drawn.append(Figure(key, heading, plot.svg(f"losses-{key}", f"{heading} of {len(history)} periods."), caption))
+        drawn.append(Figure(key, heading, plot, caption))
     fact = "Losses rise when the task gets harder too; the ECE of few rows is high by chance alone."
-    return Section("losses", "Losses", (fact,), figures(*drawn))
+    return Section("losses", "Losses", (fact,), figures=drawn)
 
 
 def periods_table(history: Sequence[WindowSummary]) -> list[dict[str, str]]:
@@ -127,26 +134,24 @@ def periods_table(history: Sequence[WindowSummary]) -> list[dict[str, str]]:
     ]
 
 
-def _axes(
+def _plot(
     history: Sequence[WindowSummary], values: Sequence[float], label: str, size: tuple[float, float] = SIZE
 ) -> Plot:
-    """Axes over the periods, with the names of the first and the last."""
-    low, high = min(values), max(values)
-    room = 0.06 * (high - low) or 0.01
-    plot = Plot((-0.5, len(history) - 0.5), (max(0.0, low - room), high + room), size=size, margins=MARGINS)
-    plot.axes("", label, x_ticks=())
-    plot.text(plot.x.start, plot.y.start + 18, history[0].first)
+    """A plot over the periods, with the names of the first and the last."""
+    room = 0.06 * (max(values) - min(values)) or 0.01
+    x, low = (-0.5, len(history) - 0.5), max(0.0, min(values) - room)
+    plot = Plot(x, (low, max(values) + room), [Axes("", label, x_ticks=())], size=size, margins=MARGINS)
+    plot.marks.append(Text(x[0], low, history[0].first, offset=(0, 18)))
     if len(history) > 1:
-        plot.text(plot.x.end, plot.y.start + 18, history[-1].last, anchor="end")
+        plot.marks.append(Text(x[1], low, history[-1].last, "end", (0, 18)))
     return plot
 
 
-def _line(plot: Plot, values: Sequence[float], color: str = FIRST, dash: str = "") -> None:
+def _line(values: Sequence[float], color: str = FIRST, dash: str = "") -> list[Line]:
     """A line from period to period; of a single one a level line."""
     if len(values) == 1:
-        plot.line([-0.4, 0.4], [*values, *values], color, 1.8, dash)
-    elif values:
-        plot.line(range(len(values)), values, color, 1.8, dash)
+        return [Line([-0.4, 0.4], [*values, *values], color, 1.8, dash)]
+    return [Line(range(len(values)), values, color, 1.8, dash)] if values else []
 
 
 def _name(each: WindowSummary) -> str:

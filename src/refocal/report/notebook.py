@@ -23,7 +23,7 @@ def view(evaluation: Evaluation) -> str:
         "notebook.html",
         lines=(verdict(evaluation), recommendation(evaluation), *remarks(evaluation)),
         diagrams=[
-            (method.title, charts.reliability(method.reliability, "", method.title, method.histogram, terms))
+            (method.title, charts.reliability(method.reliability, method.title, method.histogram, terms))
             for _, _, method in sides(evaluation)
         ],
         headers=headers(evaluation),

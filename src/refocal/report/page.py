@@ -16,7 +16,7 @@ from refocal.evaluate.two_classes import mean_probability, positive_name
 from refocal.metrics import METRICS
 from refocal.report import several
 from refocal.report.notes import notes_html
-from refocal.report.section import asset, inline, page
+from refocal.report.section import asset, fill, inline
 from refocal.report.sections import SECTIONS
 
 
@@ -86,17 +86,19 @@ def render(
         for each in found
         for check in check_requirements(each, require)
     ]
-    return page(
-        title or ", ".join(dict.fromkeys(each.title for each in found)),
-        about,
-        verdict(one) if one else several.verdict_of(found),
-        sections,
+    html = fill(
+        "page.html",
+        title=title or ", ".join(dict.fromkeys(each.title for each in found)),
+        about=about,
+        verdict=verdict(one) if one else several.verdict_of(found),
+        sections=sections,
         numbers=_numbers(one) if one else [],
         calibrated=one is not None and one.chosen != NONE,
         checks=checks,
         notes=notes_html(notes) if notes else "",
         script=inline(f"{tips_script()}\n{asset('page.js')}"),
     )
+    return f"{html}\n"
 
 
 def _numbers(evaluation: Evaluation) -> list[tuple[str, str, str]]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from refocal.calibrators.registry import NONE
 from refocal.evaluate import Evaluation
 from refocal.evaluate.phrases import percent
-from refocal.report.figures import tolerance_of
+from refocal.report.charts import tolerance_of
 
 
 class Facts(NamedTuple):

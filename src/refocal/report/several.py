@@ -11,7 +11,7 @@ from refocal.evaluate.phrases import capital, interval_percent, percent
 from refocal.evaluate.summary import columns
 from refocal.metrics import METRICS
 from refocal.report import charts
-from refocal.report.section import Figure, Section, figures, table
+from refocal.report.section import Figure, Section
 from refocal.report.terms import terms_of
 
 
@@ -54,11 +54,11 @@ def overview(evaluations: Sequence[Evaluation]) -> Section:
     drawn = []
     for name in ("ece", "log_loss"):
         values = [(title, found.after.measures[name], True) for title, found in titled.items()]
-        chart = charts.intervals(values, name, f"several-{name}", "each evaluation")
+        chart = charts.intervals(values, name, "each evaluation")
         drawn.append(Figure(f"several-{name}", capital(METRICS[name].label), chart))
     facts = ("Each with the method that it shows in detail, in the order given.",)
-    html = table(heads + [metric.heading for metric in others], rows, *drawn)
-    return Section("overview", "Side by side", facts, html)
+    heads += [metric.heading for metric in others]
+    return Section("overview", "Side by side", facts, heads=heads, rows=rows, figures=drawn)
 
 
 def changes(evaluations: Sequence[Evaluation]) -> Section:
@@ -72,15 +72,14 @@ def changes(evaluations: Sequence[Evaluation]) -> Section:
                 rows.append((f"{old_title} → {new_title}", metric.heading, *values, change.verdict))
     facts = ("Each against the one before it; their test rows are taken to be independent.",)
     heads = ["change", "measure", "before", "after", "verdict"]
-    return Section("changes", "What changed?", facts, table(heads, rows))
+    return Section("changes", "What changed?", facts, heads=heads, rows=rows)
 
 
 def diagrams(evaluations: Sequence[Evaluation]) -> Section:
     """A reliability diagram of each."""
     terms, drawn = terms_of(evaluations[0]), []
     for i, (title, found) in enumerate(by_title(evaluations).items()):
-        after, key = found.after, f"diagram-{i}"
-        chart = charts.reliability(after.reliability, key, title, after.histogram, terms)
-        drawn.append(Figure(key, title, chart, f"With {after.title}"))
+        chart = charts.reliability(found.after.reliability, title, found.after.histogram, terms)
+        drawn.append(Figure(f"diagram-{i}", title, chart, f"With {found.after.title}"))
     facts = (f"On the dashed line {terms.probability} and {terms.outcome} are the same.",)
-    return Section("diagrams", terms.question, facts, figures(*drawn))
+    return Section("diagrams", terms.question, facts, figures=drawn)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from refocal.calibrators.registry import NONE
-from refocal.evaluate import ClassRow, Evaluation, Measured, comparison_table
+from refocal.evaluate import ClassRow, Evaluation, comparison_table
 from refocal.evaluate.group_summary import group_headers, group_name, group_table, group_verdict, is_off
 from refocal.evaluate.phrases import interval_percent, percent
 from refocal.evaluate.summary import columns, headers, points, ranked, remarks
 from refocal.report import charts
-from refocal.report.section import Section, fill, table, unbroken
+from refocal.report.section import Section, fill
 from refocal.report.sentences import about_classes, facts_of
 from refocal.report.terms import terms_of
 
@@ -19,44 +19,39 @@ SORTED_BY = "gap"
 
 def methods(evaluation: Evaluation) -> Section:
     """How the methods compare; the measures alone where there is but one."""
-    rows = comparison_table(evaluation)
+    rows, heads = comparison_table(evaluation), headers(evaluation)
     if len(rows) == 1:
-        ((_, *cells, _),) = (row.cells for row in rows)
-        html = table(headers(evaluation)[1:-1], [cells])
-        return Section("methods", "In numbers", tuple(remarks(evaluation)), html)
-    top = charts.highest_bar(method.histogram for method in evaluation.methods)
-    order = ranked(evaluation)
+        return Section("methods", "In numbers", remarks(evaluation), heads=heads[1:-1], rows=[rows[0].cells[1:-1]])
+    top, terms = charts.highest_bar(method.histogram for method in evaluation.methods), terms_of(evaluation)
+    order, panels = ranked(evaluation), []
+    for method in order:
+        error = method.measures["ece"]
+        words = f"ECE {percent(error.value)} % ({interval_percent(error)})"
+        if method.name != NONE:
+            change = error.value - evaluation.before.measures["ece"].value
+            words += f"; against no calibration {points(change, method.against_none)}"
+        panels.append(
+            {
+                "name": method.name,
+                "title": method.title,
+                "words": words,
+                "reliability": charts.reliability(method.reliability, method.title, method.histogram, terms),
+                "confidence": charts.confidence(method.histogram, method.title, top, terms),
+            }
+        )
     html = fill(
         "methods.html",
-        headers=headers(evaluation),
+        headers=heads,
         rows=[row.cells for row in rows],
         marked=[i for i, row in enumerate(rows) if row.chosen],
         methods=order,
         comparisons={name: charts.comparison(evaluation, name) for name in ("ece", "log_loss")},
         level=f"{evaluation.level * 100:g}",
-        panels=[_panel(method, evaluation, top) for method in order],
+        panels=panels,
         chosen=evaluation.chosen,
     )
     facts = (f"The lowest {columns(evaluation)[0].label} comes first, here and in the charts.", *remarks(evaluation))
     return Section("methods", "How do the methods compare?", facts, html)
-
-
-def _panel(method: Measured, evaluation: Evaluation, top: float) -> dict[str, Any]:
-    """A closer look at a method: its two diagrams."""
-    terms, error, name = terms_of(evaluation), method.measures["ece"], f"panel-{method.name}"
-    words = f"ECE {percent(error.value)} % ({interval_percent(error)})"
-    if method.name != NONE:
-        change = error.value - evaluation.before.measures["ece"].value
-        words += f"; against no calibration {points(change, method.against_none)}"
-    return {
-        "name": method.name,
-        "title": method.title,
-        "words": unbroken(words),
-        "reliability": charts.reliability(
-            method.reliability, f"{name}-reliability", method.title, method.histogram, terms
-        ),
-        "confidence": charts.confidence(method.histogram, f"{name}-confidence", method.title, top, terms),
-    }
 
 
 def groups(evaluation: Evaluation) -> Section | None:
@@ -72,10 +67,7 @@ def groups(evaluation: Evaluation) -> Section | None:
         headers=group_headers(evaluation),
         rows=group_table(evaluation),
         marked=[i for i, row in enumerate(rows) if is_off(row)],
-        drawn=[
-            {"title": name, "svg": charts.reliability(curve, f"group-{i}", name, None, terms, top)}
-            for i, (name, curve) in enumerate(curves.items())
-        ],
+        drawn={name: charts.reliability(curve, name, None, terms, top) for name, curve in curves.items()},
         n_groups=len(rows),
         terms=terms,
     )
@@ -93,9 +85,10 @@ def classes(evaluation: Evaluation) -> Section | None:
     if not after or evaluation.positive is not None:  # of two classes all sections are about the positive one
         return None
     is_same = evaluation.after is evaluation.before
+    names = [evaluation.name_of(row.label) for row in after]
     rows: list[dict[str, Any]] = [
-        {"label": a.label, "name": evaluation.name_of(a.label), "cells": _class_cells(b, a, is_same)}
-        for b, a in zip(before, after, strict=True)
+        {"label": a.label, "name": name, "cells": _class_cells(b, a, is_same)}
+        for name, b, a in zip(names, before, after, strict=True)
     ]
     rows.sort(key=lambda row: row["cells"][SORTED_BY][0], reverse=True)
     worst = "; ".join(
@@ -104,10 +97,12 @@ def classes(evaluation: Evaluation) -> Section | None:
         for row in sorted(after, key=lambda row: abs(_gap(row) or 0.0), reverse=True)[:3]
         if row.confidence is not None and row.precision is not None
     )
-    details = {
-        "names": [evaluation.name_of(row.label) for row in after],
-        "curves": [[_curve(b), _curve(a)] for b, a in zip(before, after, strict=True)],
-        "others": [[a.detail.predicted_as, a.detail.taken_for_it, a.detail.examples] for a in after if a.detail],
+    # What the page draws of a class; small, because there may be thousands of them.
+    details = [(b.detail, a.detail) for b, a in zip(before, after, strict=True) if b.detail and a.detail]
+    data = {
+        "names": names,
+        "curves": [[[each.count, each.probability, each.frequency] for each in pair] for pair in details],
+        "others": [[after.predicted_as, after.taken_for_it, after.examples] for _, after in details],
         "calibrated": not is_same,
     }
     html = fill(
@@ -115,7 +110,7 @@ def classes(evaluation: Evaluation) -> Section | None:
         columns=list(rows[0]["cells"]),
         sorted_by=SORTED_BY,
         rows=rows,
-        data=None if any(row.detail is None for row in (*before, *after)) else details,
+        data=data if len(details) == len(after) else None,
     )
     facts = (
         f"The largest gaps{'' if is_same else ' that remain'}: {worst}. ",
@@ -128,31 +123,27 @@ def classes(evaluation: Evaluation) -> Section | None:
 
 def _class_cells(before: ClassRow, after: ClassRow, is_same: bool) -> dict[str, tuple[float, str]]:
     """What to sort by and what to show, after calibration unless the heading says before."""
-    cells = {
+    cells: dict[str, tuple[float, str]] = {
         "rows": (after.n, f"{after.n:,}"),
         "predicted": (after.predicted, f"{after.predicted:,}"),
-        "right\u00a0%": _cell(after.precision),
-        "confidence\u00a0%": _cell(after.confidence),
-        "gap": _cell(_gap(after), "+"),
-        "gap before": _cell(_gap(before), "+"),
-        "ECE\u00a0%": _cell(after.ece),
-        "ECE before\u00a0%": _cell(before.ece),
     }
-    return {name: cell for name, cell in cells.items() if not (is_same and "before" in name)}
-
-
-def _cell(value: float | None, sign: str = "") -> tuple[float, str]:
-    return (-1.0, "–") if value is None else (round(abs(value), 6), f"{100 * value:{sign}.2f}".replace("-", "−"))
+    for name, value, sign in (
+        ("right\u00a0%", after.precision, ""),
+        ("confidence\u00a0%", after.confidence, ""),
+        ("gap", _gap(after), "+"),
+        ("gap before", _gap(before), "+"),
+        ("ECE\u00a0%", after.ece, ""),
+        ("ECE before\u00a0%", before.ece, ""),
+    ):
+        if not (is_same and "before" in name):
+            text = "–" if value is None else f"{100 * value:{sign}.2f}".replace("-", "−")
+            cells[name] = (-1.0 if value is None else round(abs(value), 6), text)
+    return cells
 
 
 def _gap(row: ClassRow) -> float | None:
     """How far the confidence lies above the share of right predictions."""
     return None if row.confidence is None or row.precision is None else row.confidence - row.precision
-
-
-def _curve(row: ClassRow) -> list[Any]:
-    """What the page draws of a class; small, because there may be thousands of them."""
-    return [] if row.detail is None else [row.detail.count, row.detail.probability, row.detail.frequency]
 
 
 def run(evaluation: Evaluation) -> Section:

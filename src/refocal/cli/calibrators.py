@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument
 
 from refocal.cli import large, options
 from refocal.cli.options import ONLY_JSON, BlockOptions, ColumnOptions, RowOptions, Source
@@ -21,30 +21,21 @@ CalibratorFile = Annotated[Path, Argument(help="A calibrator written by refocal 
 
 @dataclass(frozen=True)
 class MethodOptions:
-    """Which calibrator is fitted, and with which settings."""
+    """Which calibrator is fitted, and with which settings.
 
-    method: Annotated[
-        str | None,
-        Option(
-            "--method",
-            "-m",
-            help=f"Default: auto, or fts if one of its options is given. One of {options.METHOD_NAMES}; "
-            "for prediction sets lac, aps, raps; with --groups, group, which is then the default.",
-            autocompletion=options.complete_method,
-        ),
-    ] = None
-    objective: Annotated[str | None, Option(help="auto, nll, ece or the name of a metric.")] = None
-    tolerance: Annotated[
-        float | None, Option(min=0.0, help="Share of the log-loss that may be given up for a lower ECE.")
-    ] = None
-    class_weight: Annotated[
-        str | None,
-        Option(metavar="W,W,…", help="Class weights of the training loss, which are removed, or fit; for fts."),
-    ] = None
-    coverage: Annotated[
-        float | None,
-        Option(metavar="SHARE", help="For lac, aps, raps: share of sets that must contain the true class."),
-    ] = None
+    --method, -m  Default: auto, or fts if one of its options is given. One of METHODS; for prediction sets lac, aps,
+        raps; with --groups, group, which is then the default.
+    --objective  auto, nll, ece or the name of a metric.
+    --tolerance  Share of the log-loss that may be given up for a lower ECE.
+    --class-weight W,W,…  Class weights of the training loss, which are removed, or fit; for fts.
+    --coverage SHARE  For lac, aps, raps: share of sets that must contain the true class.
+    """
+
+    method: Annotated[str | None, {"autocompletion": options.complete_method}] = None
+    objective: str | None = None
+    tolerance: Annotated[float | None, {"min": 0.0}] = None
+    class_weight: str | None = None
+    coverage: float | None = None
 
     def settings(self) -> dict[str, Any]:
         """The settings that were given, by the names of a calibrator's parameters."""
@@ -63,12 +54,21 @@ def fit(
     validation: Source,
     *,
     how: MethodOptions,
-    output: Annotated[Path, Option("-o", "--output", help="Where to write it.")] = Path("calibrator.json"),
+    output: Path = Path("calibrator.json"),
     rows: RowOptions,
     blocks: BlockOptions,
     json: options.Json = False,
 ) -> None:
-    """Fit a calibrator on held-out rows and write it as JSON."""
+    """Fit a calibrator on held-out rows and write it as JSON.
+
+    -o, --output  Where to write it.
+
+    refocal fit val.npz -o calibrator.json
+    refocal fit val.csv --method fts --objective ece --tolerance 0.01
+    refocal fit logits.npy --labels labels.npy --method ts
+    refocal fit val.npz --method aps --coverage 0.95 -o sets.json
+    refocal fit 's3://bucket/val/*.parquet' --scheduler tcp://host:8786 --method fts-nll
+    """
     from refocal.calibrators.registry import OTHER_NAMES, make
     from refocal.calibrators.serialize import to_dict
     from refocal.evaluate.multilabel import fit_method
@@ -136,20 +136,23 @@ def _fit_rows(
 
 def apply(
     calibrator: CalibratorFile,
-    logits: Annotated[str, Argument(help="Logits, with or without labels: a file or a data set.")],
+    logits: str,
     *,
-    output: Annotated[
-        Path, Option("-o", "--output", help=".npz, .npy, .csv, .tsv, .jsonl, .parquet, or a folder of Parquet files.")
-    ] = Path("probs.npz"),
+    output: Path = Path("probs.npz"),
     columns: ColumnOptions,
-    groups: Annotated[
-        list[str] | None,
-        Option(metavar="NAME", help="Column with groups, as in the fit; by default found by its name."),
-    ] = None,
+    groups: list[str] | None = None,
     blocks: BlockOptions,
     json: options.Json = False,
 ) -> None:
-    """Turn logits into calibrated probabilities."""
+    """Turn logits into calibrated probabilities.
+
+    LOGITS  Logits, with or without labels: a file or a data set.
+    -o, --output  .npz, .npy, .csv, .tsv, .jsonl, .parquet, or a folder of Parquet files.
+    --groups NAME  Column with groups, as in the fit; by default found by its name.
+
+    refocal apply calibrator.json logits.npz -o probs.npz
+    refocal apply calibrator.json 'logits/*.parquet' -o probs
+    """
     from refocal.calibrators._answers import group_columns
 
     large.check_written(logits, output)
@@ -167,7 +170,10 @@ def apply(
 
 
 def show(calibrator: CalibratorFile, json: options.Json = False) -> None:
-    """Show a calibrator and how it was fitted."""
+    """Show a calibrator and how it was fitted.
+
+    refocal show calibrator.json
+    """
     from refocal.calibrators.serialize import to_dict
 
     fitted = options.load_calibrator(calibrator)

@@ -1,8 +1,8 @@
-"""The commands of `refocal`, with examples of each."""
+"""The commands of `refocal`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from inspect import cleandoc
 from typing import Annotated
 
 import typer
@@ -12,47 +12,11 @@ from refocal.cli.decide import decide
 from refocal.cli.evaluations import compare, demo, diff, evaluate, report
 from refocal.cli.explore import explore
 from refocal.cli.monitor import monitor
-from refocal.cli.options import with_option_groups
+from refocal.cli.options import with_options
 from refocal.cli.run import UsageError
 from refocal.cli.theory import theory
 
-COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
-    demo: ("refocal demo --sample cifar10-focal3 -o report.html",),
-    fit: (
-        "refocal fit val.npz -o calibrator.json",
-        "refocal fit val.csv --method fts --objective ece --tolerance 0.01",
-        "refocal fit logits.npy --labels labels.npy --method ts",
-        "refocal fit val.npz --method aps --coverage 0.95 -o sets.json",
-        "refocal fit 's3://bucket/val/*.parquet' --scheduler tcp://host:8786 --method fts-nll",
-    ),
-    apply: (
-        "refocal apply calibrator.json logits.npz -o probs.npz",
-        "refocal apply calibrator.json 'logits/*.parquet' -o probs",
-    ),
-    evaluate: ("refocal evaluate test.npz calibrator.json --report report.html",),
-    compare: (
-        "refocal compare val.npz test.npz --report report.html",
-        "refocal compare all.csv -m ts -m fts -o evaluation.json",
-    ),
-    report: (
-        "refocal report evaluation.json -o report.html",
-        "refocal report val.npz test.npz",
-        "refocal report may.json june.json --title 'Our model' --notes notes.md --require 'ece<2%'",
-    ),
-    show: ("refocal show calibrator.json",),
-    diff: ("refocal diff may.json june.json --fail-if-worse",),
-    decide: (
-        "refocal decide test.csv --probability-column p --false-positive 1 --false-negative 9",
-        "refocal decide new.npz --calibrator calibrator.json --costs '0,2,8;3,0,8;60,60,0' -o decisions.csv",
-    ),
-    monitor: (
-        "refocal monitor monday.csv --probability-column p -o monitor.html",
-        "refocal monitor tuesday.csv --probability-column p --ids id",
-        "refocal monitor --outcomes labels.csv --ids id",
-    ),
-    theory: ("refocal theory --gamma 2 --classes 3",),
-    explore: ("refocal explore -o explore.html --no-open",),
-}
+COMMANDS = (demo, fit, apply, evaluate, compare, report, show, diff, decide, monitor, theory, explore)
 
 app = typer.Typer(
     name="refocal",
@@ -74,6 +38,8 @@ def root(
         raise UsageError("--version takes no other arguments.")
 
 
-for _command, _examples in COMMANDS.items():
+for _command in COMMANDS:
+    # The last paragraph of a command's docstring.
+    _examples = (cleandoc(_command.__doc__ or "").split("\n\n"))[-1].splitlines()
     _epilog = f"Example: {_examples[0]}" if len(_examples) == 1 else "\n\n".join(["Examples:", *_examples])
-    app.command(epilog=_epilog)(with_option_groups(_command))
+    app.command(epilog=_epilog)(with_options(_command))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from typer import Argument, Option
+from typing import TYPE_CHECKING, Any
 
 from refocal.cli import options
 from refocal.cli.options import WeightedOptions
@@ -21,24 +19,30 @@ ABSTAINED = "abstain"
 
 
 def decide(
-    file: Annotated[Path, Argument(help="Predictions, with or without labels: as compare reads them.")],
+    file: Path,
     *,
-    calibrator: Annotated[Path | None, Option(help="Written by refocal fit; its probabilities are used.")] = None,
-    false_positive: Annotated[float | None, Option(help="Two classes: the cost of a false alarm.")] = None,
-    false_negative: Annotated[float | None, Option(help="Two classes: the cost of a missed positive.")] = None,
-    costs: Annotated[
-        str | None,
-        Option(
-            metavar="TABLE",
-            help="A row for each class and a column for each action: '0,1;5,0', or a .csv file of numbers.",
-        ),
-    ] = None,
-    abstain: Annotated[float | None, Option(help="Cost of leaving a row undecided.")] = None,
-    output: Annotated[Path | None, Option("-o", "--output", help="Write the decisions here, .csv.")] = None,
+    calibrator: Path | None = None,
+    false_positive: float | None = None,
+    false_negative: float | None = None,
+    costs: str | None = None,
+    abstain: float | None = None,
+    output: Path | None = None,
     scores: WeightedOptions,
     json: options.Json = False,
 ) -> None:
-    """Take the action of least expected cost for each row, and measure the cost if labels are known."""
+    """Take the action of least expected cost for each row, and measure the cost if labels are known.
+
+    FILE  Predictions, with or without labels: as compare reads them.
+    --calibrator  Written by refocal fit; its probabilities are used.
+    --false-positive  Two classes: the cost of a false alarm.
+    --false-negative  Two classes: the cost of a missed positive.
+    --costs TABLE  A row for each class and a column for each action: '0,1;5,0', or a .csv file of numbers.
+    --abstain  Cost of leaving a row undecided.
+    -o, --output  Write the decisions here, .csv.
+
+    refocal decide test.csv --probability-column p --false-positive 1 --false-negative 9
+    refocal decide new.npz --calibrator calibrator.json --costs '0,2,8;3,0,8;60,60,0' -o decisions.csv
+    """
     from refocal.decide import abstention_interval, best_actions, evaluate_decisions, optimal_threshold
     from refocal.io.writers import write_table
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Exit, Option
+from typer import Exit, Option
 
 from refocal.cli import large, options, sharing
 from refocal.cli.options import ONLY_HTML, BlockOptions, RowOptions, Source
@@ -25,27 +25,30 @@ Seed = Annotated[int, Option(min=0, help="Seed of the bootstrap and of splits.")
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """Which methods are compared, and how."""
+    """Which methods are compared, and how.
 
-    methods: Annotated[
-        list[str] | None,
-        Option("--method", "--methods", "-m", help=f"Several with commas, by default the usual ones, 'all' for every "
-               f"one: {options.METHOD_NAMES}.", autocompletion=options.complete_method),
-    ] = None  # fmt: skip
+    --method, --methods, -m  Several with commas, by default the usual ones, 'all' for every one: METHODS.
+    """
+
+    methods: Annotated[list[str] | None, {"autocompletion": options.complete_method}] = None
     resamples: Resamples = 500
     seed: Seed = 0
 
 
 def demo(
-    sample: Annotated[
-        str, Option(help="cifar100-focal7, cifar10-focal3 or cifar10-cross-entropy.")
-    ] = "cifar100-focal7",
-    output: Annotated[Path, Option("-o", "--output", help="Where to write the report.")] = Path("report.html"),
+    sample: str = "cifar100-focal7",
+    output: Path = Path("report.html"),
     resamples: Resamples = 500,
     seed: Seed = 0,
     json: options.Json = False,
 ) -> None:
-    """Calibrate a bundled example network and write a report about it."""
+    """Calibrate a bundled example network and write a report about it.
+
+    --sample  cifar100-focal7, cifar10-focal3 or cifar10-cross-entropy.
+    -o, --output  Where to write the report.
+
+    refocal demo --sample cifar10-focal3 -o report.html
+    """
     from refocal.evaluate import compare
     from refocal.io import SAMPLES, load_sample
 
@@ -58,20 +61,23 @@ def demo(
 
 def evaluate(
     test: Source,
-    calibrators: Annotated[
-        list[Path] | None, Argument(help="Written by refocal fit; without any, the model alone.")
-    ] = None,
+    calibrators: list[Path] | None = None,
     *,
     shared: ResultOptions,
     rows: RowOptions,
-    resamples: Annotated[
-        int | None, Option(min=1, help="Resamples of the bootstrap, by default 500; in memory only.")
-    ] = None,
-    seed: Annotated[int | None, Option(min=0, help="Seed of the bootstrap; in memory only.")] = None,
+    resamples: Annotated[int | None, {"min": 1}] = None,
+    seed: Annotated[int | None, {"min": 0}] = None,
     blocks: BlockOptions,
     json: options.Json = False,
 ) -> None:
-    """Measure calibrators on test rows, next to the uncalibrated model."""
+    """Measure calibrators on test rows, next to the uncalibrated model.
+
+    CALIBRATORS  Written by refocal fit; without any, the model alone.
+    --resamples  Resamples of the bootstrap, by default 500; in memory only.
+    --seed  Seed of the bootstrap; in memory only.
+
+    refocal evaluate test.npz calibrator.json --report report.html
+    """
     from refocal.calibrators._labels import named_classes
     from refocal.evaluate import evaluate as measure
 
@@ -104,17 +110,22 @@ def evaluate(
 
 
 def compare(
-    validation: Annotated[
-        Path, Argument(help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt")
-    ],
-    test: Annotated[Path | None, Argument(help="Without it, half of the rows are held out for testing.")] = None,
+    validation: Path,
+    test: Path | None = None,
     *,
     how: CompareOptions,
     shared: ResultOptions,
     rows: RowOptions,
     json: options.Json = False,
 ) -> None:
-    """Fit every method on VALIDATION, rank them on TEST, and say which to use."""
+    """Fit every method on VALIDATION, rank them on TEST, and say which to use.
+
+    VALIDATION  Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt
+    TEST  Without it, half of the rows are held out for testing.
+
+    refocal compare val.npz test.npz --report report.html
+    refocal compare all.csv -m ts -m fts -o evaluation.json
+    """
     from refocal.calibrators.registry import GROUPED
 
     shared.check(shared.output, shared.report)
@@ -128,18 +139,23 @@ def compare(
 
 
 def report(
-    sources: Annotated[
-        list[Path],
-        Argument(help="An evaluation (.json) or several, side by side; or the validation and the test rows."),
-    ],
+    sources: list[Path],
     *,
-    output: Annotated[Path, Option("-o", "--output", help="Where to write it.")] = Path("report.html"),
+    output: Path = Path("report.html"),
     shared: SharingOptions,
     how: CompareOptions,
     rows: RowOptions,
     json: options.Json = False,
 ) -> None:
-    """Write the HTML report of an evaluation, or compare two files and report the result."""
+    """Write the HTML report of an evaluation, or compare two files and report the result.
+
+    SOURCES  An evaluation (.json) or several, side by side; or the validation and the test rows.
+    -o, --output  Where to write it.
+
+    refocal report evaluation.json -o report.html
+    refocal report val.npz test.npz
+    refocal report may.json june.json --title 'Our model' --notes notes.md --require 'ece<2%'
+    """
     from refocal.evaluate import load_evaluation
 
     shared.check(None, output)
@@ -156,19 +172,15 @@ def report(
     sharing.leave_by_requirements(found, shared, json)
 
 
-def diff(
-    old: Annotated[Path, Argument(help="An evaluation (.json) made by compare or evaluate with -o.")],
-    new: Annotated[Path, Argument(help="Another one, of a later date or another model.")],
-    fail_if_worse: Annotated[
-        bool,
-        Option(
-            "--fail-if-worse",
-            help=f"Exit code {REQUIREMENT_FAILED} if the method shown in detail is significantly worse.",
-        ),
-    ] = False,
-    json: options.Json = False,
-) -> None:
-    """Say what changed between two evaluations, and whether that is more than chance."""
+def diff(old: Path, new: Path, fail_if_worse: bool = False, json: options.Json = False) -> None:
+    """Say what changed between two evaluations, and whether that is more than chance.
+
+    OLD  An evaluation (.json) made by compare or evaluate with -o.
+    NEW  Another one, of a later date or another model.
+    --fail-if-worse  Exit code 3 if the method shown in detail is significantly worse.
+
+    refocal diff may.json june.json --fail-if-worse
+    """
     from refocal.evaluate import differences, load_evaluation
     from refocal.evaluate.difference import CHOSEN
     from refocal.metrics import METRICS

@@ -5,22 +5,19 @@ from __future__ import annotations
 import sys
 import webbrowser
 from pathlib import Path
-from typing import Annotated
-
-from typer import Option
 
 from refocal.cli import options
 from refocal.cli.printing import say_or_json
 
 
-def explore(
-    output: Annotated[Path, Option("-o", "--output", help="Where to write it.")] = Path("explore.html"),
-    show: Annotated[
-        bool | None, Option("--open/--no-open", help="Open it in a browser; default: only in a terminal.")
-    ] = None,
-    json: options.Json = False,
-) -> None:
-    """Write a page with sliders for γ, T and a curve: real logits or your own, calibrated live; the maps and losses."""
+def explore(output: Path = Path("explore.html"), show: bool | None = None, json: options.Json = False) -> None:
+    """Write a page with sliders for γ, T and a curve: real logits or your own, calibrated live; the maps and losses.
+
+    -o, --output  Where to write it.
+    --open/--no-open  Open it in a browser; default: only in a terminal.
+
+    refocal explore -o explore.html --no-open
+    """
     from refocal.explore import write_page
 
     options.check_output(output, options.ONLY_HTML)

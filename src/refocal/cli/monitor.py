@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from typer import Argument, Exit, Option
+from typer import Exit
 
 from refocal.cli import options
 from refocal.cli.options import ScoreOptions
@@ -24,32 +24,39 @@ SHOWN_COLUMNS = ("period", "rows", "mean p %", "rate %", "interval", "log-loss",
 
 
 def monitor(
-    batches: Annotated[
-        list[Path] | None, Argument(help="Predictions, with their labels or ids: files as compare reads them.")
-    ] = None,
+    batches: list[Path] | None = None,
     *,
-    state: Annotated[Path, Option(help="State file of the monitor.")] = Path("monitor.json"),
-    output: Annotated[Path | None, Option("-o", "--output", help="Write a page of the history here.")] = None,
-    period: Annotated[
-        str | None, Option(help="Period of the batches, such as 2026-05-01; default: the file name.")
-    ] = None,
-    ids: Annotated[str | None, Option(metavar="NAME", help="Column with ids, for labels that arrive later.")] = None,
-    outcomes: Annotated[list[Path] | None, Option(help="A file with ids and labels of earlier predictions.")] = None,
-    merge: Annotated[list[Path] | None, Option(help="Add the state of another monitor.")] = None,
-    calibrator: Annotated[Path | None, Option(help="Written by refocal fit; applied first, as in production.")] = None,
-    alpha: Annotated[
-        float | None, Option(help="For a new state: the probability of a false alarm; default 0.05.")
-    ] = None,
-    restart: Annotated[
-        bool, Option("--restart", help="Start over after recalibration; predictions without labels are kept.")
-    ] = False,
-    fail_if_alarm: Annotated[
-        bool, Option("--fail-if-alarm", help=f"Exit code {ALARM} if the advice is to recalibrate.")
-    ] = False,
+    state: Path = Path("monitor.json"),
+    output: Path | None = None,
+    period: str | None = None,
+    ids: str | None = None,
+    outcomes: list[Path] | None = None,
+    merge: list[Path] | None = None,
+    calibrator: Path | None = None,
+    alpha: float | None = None,
+    restart: bool = False,
+    fail_if_alarm: bool = False,
     scores: ScoreOptions,
     json: options.Json = False,
 ) -> None:
-    """Watch calibration in production: add batches, join late labels, and say whether to recalibrate."""
+    """Watch calibration in production: add batches, join late labels, and say whether to recalibrate.
+
+    BATCHES  Predictions, with their labels or ids: files as compare reads them.
+    --state  State file of the monitor.
+    -o, --output  Write a page of the history here.
+    --period  Period of the batches, such as 2026-05-01; default: the file name.
+    --ids NAME  Column with ids, for labels that arrive later.
+    --outcomes  A file with ids and labels of earlier predictions.
+    --merge  Add the state of another monitor.
+    --calibrator  Written by refocal fit; applied first, as in production.
+    --alpha  For a new state: the probability of a false alarm; default 0.05.
+    --restart  Start over after recalibration; predictions without labels are kept.
+    --fail-if-alarm  Exit code 3 if the advice is to recalibrate.
+
+    refocal monitor monday.csv --probability-column p -o monitor.html
+    refocal monitor tuesday.csv --probability-column p --ids id
+    refocal monitor --outcomes labels.csv --ids id
+    """
     from refocal.report.monitor_page import periods_table, write_monitor_page
 
     options.check_output(state, options.ONLY_JSON)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, cleandoc, signature
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from typer import Argument, Option
 
@@ -30,7 +32,6 @@ METHOD_NAMES = (
 
 
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
-Groups = Annotated[list[str] | None, Option(metavar="NAME", help="Column with groups to measure separately.")]
 Source = Annotated[
     str,
     Argument(help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt; or larger than "
@@ -40,41 +41,35 @@ Source = Annotated[
 
 @dataclass(frozen=True)
 class ColumnOptions:
-    """Which columns or arrays of a file are read."""
+    """Which columns or arrays of a file are read.
 
-    probability_column: Annotated[
-        str | None,
-        Option(
-            metavar="NAME",
-            help="Two classes: column or array with the probability of the positive class; implies --probabilities.",
-        ),
-    ] = None
-    values: Annotated[
-        str | None,
-        Option(metavar="NAME", help="Array with the logits, or columns: 'logit_*' or cat,dog,…"),
-    ] = None
-    labels: Annotated[str | None, Option(metavar="NAME", help="Array or column with the labels, or a .npy file.")] = (
-        None
-    )
-    renormalise: Annotated[
-        bool, Option("--renormalise", help="Divide rows of rounded probabilities by their sums.")
-    ] = False
+    --probability-column NAME  Two classes: column or array with the probability of the positive class; implies
+        --probabilities.
+    --values NAME  Array with the logits, or columns: 'logit_*' or cat,dog,…
+    --labels NAME  Array or column with the labels, or a .npy file.
+    --renormalise  Divide rows of rounded probabilities by their sums.
+    """
+
+    probability_column: str | None = None
+    values: str | None = None
+    labels: str | None = None
+    renormalise: bool = False
 
 
 @dataclass(frozen=True)
 class ScoreOptions(ColumnOptions):
-    """How the scores and labels of a file are read."""
+    """How the scores and labels of a file are read.
 
-    probabilities: Annotated[bool, Option("--probabilities", help="The scores are probabilities, not logits.")] = False
-    positive_label: Annotated[
-        str | None,
-        Option(metavar="LABEL", help="Two classes: the label of the positive class."),
-    ] = None
-    first_label: Annotated[int, Option(help="The first label: 1 if labels start at 1.")] = 0
-    ignore_index: Annotated[
-        int | None,
-        Option(metavar="LABEL", help="Rows with this label are left out, such as 255."),
-    ] = None
+    --probabilities  The scores are probabilities, not logits.
+    --positive-label LABEL  Two classes: the label of the positive class.
+    --first-label  The first label: 1 if labels start at 1.
+    --ignore-index LABEL  Rows with this label are left out, such as 255.
+    """
+
+    probabilities: bool = False
+    positive_label: str | None = None
+    first_label: int = 0
+    ignore_index: int | None = None
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of `refocal.read`; options that were not given are left out."""
@@ -91,57 +86,60 @@ class ScoreOptions(ColumnOptions):
 
 @dataclass(frozen=True)
 class WeightedOptions(ScoreOptions):
-    """The same, with weights and rows that have no label."""
+    """The same, with weights and rows that have no label.
 
-    weight: Annotated[str | None, Option("--weights", metavar="NAME", help="Array or column with the weights.")] = None
+    --weights NAME  Array or column with the weights.
+    """
+
+    weight: str | None = None
 
 
 @dataclass(frozen=True)
 class RowOptions(WeightedOptions):
-    """The same, with all that a fit or a comparison can do with rows."""
+    """The same, with all that a fit or a comparison can do with rows.
 
-    groups: Groups = None
-    multi_label: Annotated[
-        bool,
-        Option(
-            "--multi-label",
-            help="Several labels per row: columns score_cat and label_cat, …, or arrays log_odds and labels with one "
-            "column per label. Names of methods may end in -per-label.",
-        ),
-    ] = False
+    --groups NAME  Column with groups to measure separately.
+    --multi-label  Several labels per row: columns score_cat and label_cat, …, or arrays log_odds and labels with one
+        column per label. Names of methods may end in -per-label.
+    """
+
+    groups: list[str] | None = None
+    multi_label: bool = False
 
 
 @dataclass(frozen=True)
 class BlockOptions:
-    """Rows that are read in blocks: by whom, and what is done with those that cannot be used."""
+    """Rows that are read in blocks: by whom, and what is done with those that cannot be used.
 
-    scheduler: Annotated[
-        str | None,
-        Option(metavar="ADDRESS", help="Use the Dask cluster at this address, such as tcp://host:8786."),
-    ] = None
-    skip_bad_rows: Annotated[
-        bool, Option("--skip-bad-rows", help="Leave out rows that cannot be used, and count them.")
-    ] = False
-    skip_bad_parts: Annotated[
-        bool,
-        Option("--skip-bad-parts", help="Leave out files of a data set that cannot be read, and count them."),
-    ] = False
+    --scheduler ADDRESS  Use the Dask cluster at this address, such as tcp://host:8786.
+    --skip-bad-rows  Leave out rows that cannot be used, and count them.
+    --skip-bad-parts  Leave out files of a data set that cannot be read, and count them.
+    """
+
+    scheduler: str | None = None
+    skip_bad_rows: bool = False
+    skip_bad_parts: bool = False
 
 
-def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """A command for typer: a parameter whose type is one of the dataclasses above becomes an option for each field."""
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command for typer, whose docstring says in a line of its own what each parameter is.
+
+    A parameter whose type is one of the dataclasses above becomes an option for each field.
+    """
+    if command.__doc__ is None:
+        raise UsageError("options are read from docstrings; run Python without -OO.")
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
-    parameters: list[Parameter] = []
+    said, parameters = _said(command), []
     for name, each in signature(command).parameters.items():
         if name in groups:
-            kinds = get_type_hints(groups[name], include_extras=True)
-            options = [
-                each.replace(name=f.name, default=f.default, annotation=kinds[f.name]) for f in fields(groups[name])
-            ]
+            of_group = get_type_hints(groups[name], include_extras=True)
+            lines = chain.from_iterable(_said(kind) for kind in reversed(groups[name].__mro__[:-1]))
+            for f in fields(groups[name]):
+                option = each.replace(name=f.name, default=f.default, annotation=_declared(of_group[f.name], lines))
+                parameters.append(option)
         else:
-            options = [each.replace(annotation=hints[name])]
-        parameters += [option.replace(kind=Parameter.KEYWORD_ONLY) for option in options]
+            parameters.append(each.replace(kind=Parameter.KEYWORD_ONLY, annotation=_declared(hints[name], said)))
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -149,9 +147,30 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
             given[name] = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
         command(**given)
 
+    run.__doc__ = cleandoc(command.__doc__).split("\n\n", 1)[0]
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
+
+
+def _said(documented: Any) -> Iterator[list[str]]:
+    """What stands before and behind two blanks in a docstring, line by line; indented lines continue the one before."""
+    joined = re.sub(r"\n +", " ", cleandoc(documented.__doc__))
+    return (line.split("  ", 1) for line in joined.splitlines() if "  " in line)
+
+
+def _declared(hint: Any, lines: Iterator[list[str]]) -> Any:
+    """A type with the next line of a docstring as its option or argument, where it has none yet."""
+    kind, more = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, {})
+    if not isinstance(more, dict):
+        return hint
+    declared, text = next(lines)
+    if not declared.startswith("-"):
+        return Annotated[kind, Argument(help=text)]
+    *names, last = re.split(r",? ", declared)
+    metavar = None if last.startswith("-") else last
+    names += [last] if metavar is None else []
+    return Annotated[kind, Option(*names, help=text.replace("METHODS", METHOD_NAMES), metavar=metavar, **more)]
 
 
 def complete_method(incomplete: str) -> list[str]:

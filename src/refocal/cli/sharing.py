@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Exit, Option
+from typer import Exit
 
 from refocal.cli import options
 from refocal.cli.printing import print_evaluation, print_json, progress, say
@@ -21,18 +21,17 @@ REQUIREMENT_FAILED = 3
 
 @dataclass(frozen=True)
 class SharingOptions:
-    """What a report says beside its numbers, and what they must be."""
+    """What a report says beside its numbers, and what they must be.
 
-    title: Annotated[str | None, Option(help="Title of the report; by default the file's name.")] = None
-    notes: Annotated[Path | None, Option(metavar="FILE.md", help="Markdown to show in the report.", exists=True)] = None
-    require: Annotated[
-        list[str] | None,
-        Option(
-            metavar="EXPRESSION",
-            help="A requirement such as 'ece<2%' or 'log_loss<=ts'; several with commas or by repeating the option. "
-            f"Otherwise the exit code is {REQUIREMENT_FAILED}.",
-        ),
-    ] = None
+    --title  Title of the report; by default the file's name.
+    --notes FILE.md  Markdown to show in the report.
+    --require EXPRESSION  A requirement such as 'ece<2%' or 'log_loss<=ts'; several with commas or by repeating the
+        option. Otherwise the exit code is 3.
+    """
+
+    title: str | None = None
+    notes: Annotated[Path | None, {"exists": True}] = None
+    require: list[str] | None = None
 
     @property
     def requirements(self) -> list[str]:
@@ -52,10 +51,14 @@ class SharingOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Where an evaluation and its report are written."""
+    """Where an evaluation and its report are written.
 
-    output: Annotated[Path | None, Option("-o", "--output", help="Write the evaluation here, as JSON.")] = None
-    report: Annotated[Path | None, Option(help="Write the HTML report here as well.")] = None
+    -o, --output  Write the evaluation here, as JSON.
+    --report  Write the HTML report here as well.
+    """
+
+    output: Path | None = None
+    report: Path | None = None
 
 
 @dataclass(frozen=True)

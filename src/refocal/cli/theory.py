@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from typer import Option
-
 from refocal.cli import options
 from refocal.cli.printing import print_json, print_table, progress
 
 
-def theory(
-    gamma: Annotated[float, Option(help="γ of the focal loss, greater than -1.")] = 2.0,
-    classes: Annotated[int, Option(min=2, max=4, help="Number of classes for the closest temperature.")] = 2,
-    json: options.Json = False,
-) -> None:
-    """What focal loss with a γ does: bounds, the closest temperature, the threshold of confidence."""
+def theory(gamma: float = 2.0, classes: Annotated[int, {"min": 2, "max": 4}] = 2, json: options.Json = False) -> None:
+    """What focal loss with a γ does: bounds, the closest temperature, the threshold of confidence.
+
+    --gamma  γ of the focal loss, greater than -1.
+    --classes  Number of classes for the closest temperature.
+
+    refocal theory --gamma 2 --classes 3
+    """
     from refocal import theory as known
 
     with progress("searching the closest temperature", quiet=json):

@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 
 from refocal import CalibratedClassifier, FocalTemperatureScaling, TemperatureScaling
 from refocal.errors import FormatError, MissingExtraError, ParameterError, ShapeError, UnsupportedError
-from refocal.export import OPSET, append_to_onnx, to_onnx
+from refocal.export import OPSET, append_to_onnx, to_onnx, to_torch_export
 from refocal.maps import Chain, Focal, Temperature, focal_temperature
 
 
@@ -208,17 +208,16 @@ def test_what_does_not_fit_is_refused_with_its_reason(tmp_path):
         to_onnx(good, out, 6)
     with pytest.raises(ShapeError, match="'calibrator' of append_to_onnx must be fitted on 5 classes"):
         append_to_onnx(tmp_path / "model.onnx", fitted(1.0, 0.7, 3), out)
-    with pytest.raises(ShapeError, match="'class_axis'"):
-        to_onnx(good, out, class_axis=2)
+    for axis in (2, -3, "1"):
+        with pytest.raises(ParameterError, match=f"'class_axis' of to_onnx .* from -2 to 1. Got {axis!r}"):
+            to_onnx(good, out, class_axis=axis)
     with pytest.raises(ParameterError, match="which a Softmax node makes"):
         append_to_onnx(tmp_path / "softmax.onnx", good, out)
     with pytest.raises(ParameterError, match=r"one of 'probabilities'. Got 'other'"):
         append_to_onnx(tmp_path / "model.onnx", good, out, output="other")
     with pytest.raises(FormatError, match="opset 11 is too old"):
         append_to_onnx(tmp_path / "old.onnx", good, out)
-    with pytest.raises(
-        UnsupportedError, match=r"CalibratedClassifier has no form as an ONNX graph.*TemperatureScaling"
-    ):
+    with pytest.raises(UnsupportedError, match=r"CalibratedClassifier cannot be exported.*TemperatureScaling"):
         to_onnx(CalibratedClassifier(), out)
     with pytest.raises(NotFittedError):
         to_onnx(TemperatureScaling(), out)
@@ -251,6 +250,11 @@ def test_what_a_newcomer_gets_wrong(tmp_path):
         append_to_onnx(tmp_path / "once.onnx", fitted(1.0, 0.7, 5), tmp_path / "twice.onnx")
     with pytest.raises(ParameterError, match=r"refocal.load\('calibrator.json'\) reads one"):
         append_to_onnx(tmp_path / "model.onnx", "calibrator.json", tmp_path / "x.onnx")
+    to_onnx(fitted(1.0, 0.7, 5), tmp_path / "alone.onnx")
+    with pytest.raises(ParameterError, match="which a calibrator has made"):
+        append_to_onnx(tmp_path / "alone.onnx", fitted(1.0, 0.7, 5), tmp_path / "twice.onnx")
+    with pytest.raises(ParameterError, match=r"'calibrator' of to_torch_export .* refocal.load\('calibrator.json'\)"):
+        to_torch_export("calibrator.json")
     with pytest.raises(ShapeError, match=r"must be fitted on 5 classes. Got one of 4"):
         append_to_onnx(tmp_path / "model.onnx", fitted(1.0, 0.7, 4), tmp_path / "x.onnx")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "once.onnx"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alone.onnx", "model.onnx", "once.onnx"]

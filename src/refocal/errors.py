@@ -168,7 +168,7 @@ class UnsupportedError(RefocalError, TypeError):
     >>> from refocal.export import to_onnx
     >>> to_onnx(CalibratedClassifier(), "calibrator.onnx")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    refocal.errors.UnsupportedError: CalibratedClassifier has no form as an ONNX graph: ...
+    refocal.errors.UnsupportedError: CalibratedClassifier cannot be exported: ...
     """
 
 

@@ -26,65 +26,53 @@ class Graph:
         self.dtype = np.dtype(dtype)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
-        self._known: dict[tuple[str, bytes, tuple[int, ...]], str] = {}
+        self._known: dict[tuple[str, bytes, tuple[int, ...]], Symbol] = {}
 
-    def symbol(self, name: str, n_classes: int, dtype: Any = None) -> Symbol:
-        """A value that exists under a name: (..., n_classes)."""
-        return Symbol(self, name, n_classes, self.dtype if dtype is None else np.dtype(dtype))
-
-    def constant(self, value: Any, dtype: Any = None) -> str:
-        """The name of a constant; equal ones are kept once."""
+    def constant(self, value: Any, dtype: Any = None) -> Symbol:
+        """Numbers, of the graph's dtype unless another is given; equal ones are kept once."""
         array = np.asarray(value, dtype=self.dtype if dtype is None else dtype)
         key = (str(array.dtype), array.tobytes(), array.shape)
         if key not in self._known:
-            self._known[key] = f"{self.prefix}constant_{len(self._known)}"
-            self.constants.append(numpy_helper.from_array(array, self._known[key]))
+            name = f"{self.prefix}constant_{len(self._known)}"
+            self._known[key] = Symbol(self, name, array.shape[-1] if array.ndim else 1, array.dtype)
+            self.constants.append(numpy_helper.from_array(array, name))
         return self._known[key]
 
-    def node(self, operator: str, inputs: list[str], output: str | None = None, **attributes: Any) -> str:
-        """Append a node and give the name of its output."""
-        name = output or f"{self.prefix}{operator.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [name], name=f"{name}_node", **attributes))
-        return name
-
-    def largest(self, x: str) -> str:
-        """Along the last axis, which stays. Opset 18 made the axes an input."""
-        if self.opset >= 18:
-            return self.node("ReduceMax", [x, self._indices(-1)], keepdims=1)
-        return self.node("ReduceMax", [x], axes=[-1], keepdims=1)
-
-    def total(self, x: str, n_columns: int) -> str:
-        """Along the last axis, which stays.
-
-        Runtimes add one number after the other, which costs digits in long rows: 1e-5 of 32,000 classes. Those are
-        folded into a square and added in two goes.
-        """
-        if n_columns > LONGEST_SUM:
-            side = math.isqrt(n_columns - 1) + 1
-            before = [0] * (self.n_axes - 1)
-            pads = self._indices(*before, 0, *before, side * side - n_columns)
-            x = self.node("Reshape", [self.node("Pad", [x, pads]), self._indices(*before, side, side)])
-            x = self.node("ReduceSum", [x, self._indices(-1)], keepdims=0)
-        return self.node("ReduceSum", [x, self._indices(-1)], keepdims=1)
-
-    def _indices(self, *values: int) -> str:
+    def indices(self, *values: int) -> Symbol:
+        """A constant vector of axes, sizes or places."""
         return self.constant(values, np.int64)
 
+    def node(
+        self, operator: str, *inputs: Any, columns: int | None = None, dtype: Any = None, **attributes: Any
+    ) -> Symbol:
+        """Append a node on symbols and on numbers and arrays, which become constants of the first symbol's dtype.
 
-def _operator(name: str, dtype: Any = None, *, reverse: bool = False) -> Callable[[Symbol, Any], Symbol]:
-    """An operator of arrays as a node, with the number or array before the symbol if `reverse`."""
+        The result has that dtype and as many columns as the widest input, unless others are given.
+        """
+        first = next(each for each in inputs if isinstance(each, Symbol))
+        values = [each if isinstance(each, Symbol) else self.constant(each, first.dtype) for each in inputs]
+        name = f"{self.prefix}{operator.lower()}_{len(self.nodes)}"
+        named = [each.name for each in values]
+        self.nodes.append(helper.make_node(operator, named, [name], name=f"{name}_node", **attributes))
+        columns = max(each.n_columns for each in values) if columns is None else columns
+        return Symbol(self, name, columns, first.dtype if dtype is None else np.dtype(dtype))
 
-    def apply(self: Symbol, other: Any) -> Symbol:
-        return self.apply(name, other, dtype=dtype, reverse=reverse)
 
-    return apply
+def _operator(name: str, dtype: Any = None) -> Callable[[Symbol, Any], Symbol]:
+    """An operator of arrays as a node."""
+    return lambda self, other: self.graph.node(name, self, other, dtype=dtype)
+
+
+def _reflected(name: str) -> Callable[[Symbol, Any], Symbol]:
+    """An operator with the number or array before the symbol."""
+    return lambda self, other: self.graph.node(name, other, self)
 
 
 class Symbol:
     """A tensor of the graph, with the operators of an array."""
 
     def __init__(self, graph: Graph, name: str, n_columns: int, dtype: np.dtype[Any]) -> None:
-        self.graph, self.name, self.dtype = graph, name, dtype
+        self.graph, self.name, self.n_columns, self.dtype = graph, name, n_columns, dtype
         self.shape = (None, n_columns)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
@@ -93,19 +81,9 @@ class Symbol:
     # NumPy arrays leave operators with symbols to the symbols.
     __array_ufunc__ = None
 
-    def apply(self, operator: str, *others: Any, dtype: Any = None, reverse: bool = False) -> Symbol:
-        """A node on this value and others, numbers and arrays among them becoming constants."""
-        inputs = [self.name, *(self._name_of(other) for other in others)]
-        name = self.graph.node(operator, inputs[::-1] if reverse else inputs)
-        columns = max(_columns(value) for value in (self, *others))
-        return self.graph.symbol(name, columns, self.dtype if dtype is None else dtype)
-
-    def _name_of(self, value: Any) -> str:
-        return value.name if isinstance(value, Symbol) else self.graph.constant(value, self.dtype)
-
-    __add__, __radd__ = _operator("Add"), _operator("Add", reverse=True)
-    __sub__, __rsub__ = _operator("Sub"), _operator("Sub", reverse=True)
-    __mul__, __rmul__ = _operator("Mul"), _operator("Mul", reverse=True)
+    __add__, __radd__ = _operator("Add"), _reflected("Add")
+    __sub__, __rsub__ = _operator("Sub"), _reflected("Sub")
+    __mul__, __rmul__ = _operator("Mul"), _reflected("Mul")
     __truediv__, __or__ = _operator("Div"), _operator("Or")
     __gt__, __ge__ = _operator("Greater", np.bool_), _operator("GreaterOrEqual", np.bool_)
     __lt__, __le__ = _operator("Less", np.bool_), _operator("LessOrEqual", np.bool_)
@@ -113,16 +91,15 @@ class Symbol:
     __hash__ = None  # type: ignore[assignment]
 
     def __matmul__(self, other: Any) -> Symbol:
-        name = self.graph.node("MatMul", [self.name, self.graph.constant(other, self.dtype)])
-        return self.graph.symbol(name, other.shape[-1], self.dtype)
+        return self.graph.node("MatMul", self, other, columns=other.shape[-1])
 
     def __neg__(self) -> Symbol:
-        return self.apply("Neg")
+        return self.graph.node("Neg", self)
 
 
 def _function(name: str) -> Any:
     """A function of arrays as a node."""
-    return staticmethod(lambda x, *others: x.apply(name, *others))
+    return staticmethod(lambda x, *others: x.graph.node(name, x, *others))
 
 
 class Functions:
@@ -147,50 +124,43 @@ class Functions:
     @staticmethod
     def argmax(x: Symbol, *, axis: int, keepdims: bool) -> Symbol:
         """The first of the largest."""
-        name = x.graph.node("ArgMax", [x.name], axis=-1, keepdims=1)
-        return x.graph.symbol(name, 1, np.int64)
+        return x.graph.node("ArgMax", x, columns=1, dtype=np.int64, axis=-1, keepdims=1)
 
     @staticmethod
     def take_along_axis(x: Symbol, index: Symbol, *, axis: int) -> Symbol:
         """Entries by index."""
-        return x.graph.symbol(x.graph.node("GatherElements", [x.name, index.name], axis=-1), 1, x.dtype)
+        return x.graph.node("GatherElements", x, index, columns=1, axis=-1)
 
     @staticmethod
     def take(table: Any, index: Symbol, *, axis: int) -> Symbol:
         """Entries of a constant vector."""
-        graph = index.graph
-        name = graph.node("Gather", [graph.constant(table), index.name], axis=axis)
-        return graph.symbol(name, index.shape[1])
+        return index.graph.node("Gather", index.graph.constant(table), index, columns=index.n_columns, axis=axis)
 
     @staticmethod
     def where(condition: Symbol, a: Any, b: Any) -> Symbol:
         """Choose; two constants are of the graph's dtype, unless they are indices."""
-        known = next((v.dtype for v in (a, b) if isinstance(v, Symbol)), None)
-        dtype = known or (np.dtype(np.int64) if _is_index(a) else condition.graph.dtype)
-        names = [v.name if isinstance(v, Symbol) else condition.graph.constant(v, dtype) for v in (a, b)]
-        columns = max(_columns(value) for value in (condition, a, b))
-        return condition.graph.symbol(condition.graph.node("Where", [condition.name, *names]), columns, dtype)
+        known = next((each.dtype for each in (a, b) if isinstance(each, Symbol)), None)
+        is_index = isinstance(a, np.ndarray) and a.dtype.kind == "i"
+        dtype = known or (np.dtype(np.int64) if is_index else condition.graph.dtype)
+        a, b = (each if isinstance(each, Symbol) else condition.graph.constant(each, dtype) for each in (a, b))
+        return condition.graph.node("Where", condition, a, b, dtype=dtype)
 
     @staticmethod
     def log(x: Any) -> Any:
         """Logarithm."""
-        return x.apply("Log") if isinstance(x, Symbol) else np.log(x)
+        return x.graph.node("Log", x) if isinstance(x, Symbol) else np.log(x)
 
     @staticmethod
     def sort(x: Symbol, *, axis: int) -> Symbol:
         """Each row from its smallest number on."""
-        values = f"{x.graph.prefix}sorted_{len(x.graph.nodes)}"
-        count = x.graph.constant([x.shape[1]], np.int64)
-        x.graph.nodes.append(
-            helper.make_node("TopK", [x.name, count], [values, f"{values}_at"], name=f"{values}_node", largest=0)
-        )
-        return x.graph.symbol(values, x.shape[1], x.dtype)
+        found = x.graph.node("TopK", x, x.graph.indices(x.n_columns), largest=0)
+        x.graph.nodes[-1].output.append(f"{found.name}_at")
+        return found
 
     @staticmethod
     def cumulative_sum(x: Symbol, *, axis: int) -> Symbol:
         """Sums of each row up to each column."""
-        name = x.graph.node("CumSum", [x.name, x.graph.constant(-1, np.int64)])
-        return x.graph.symbol(name, x.shape[1], x.dtype)
+        return x.graph.node("CumSum", x, x.graph.constant(-1, np.int64))
 
     @staticmethod
     def log1p(x: Symbol) -> Symbol:
@@ -202,19 +172,23 @@ class Functions:
 
     @staticmethod
     def max(x: Symbol, *, axis: int, keepdims: bool) -> Symbol:
-        """Largest of a row."""
-        return x.graph.symbol(x.graph.largest(x.name), 1, x.dtype)
+        """Largest of a row. Opset 18 made the axes an input."""
+        if x.graph.opset >= 18:
+            return x.graph.node("ReduceMax", x, x.graph.indices(-1), columns=1, keepdims=1)
+        return x.graph.node("ReduceMax", x, columns=1, axes=[-1], keepdims=1)
 
     @staticmethod
     def sum(x: Symbol, *, axis: int, keepdims: bool) -> Symbol:
-        """Sum of a row."""
-        return x.graph.symbol(x.graph.total(x.name, x.shape[1]), 1, x.dtype)
+        """Sum of a row.
 
-
-def _columns(value: Any) -> int:
-    """The size of the last axis."""
-    return int(value.shape[-1]) if len(getattr(value, "shape", ())) > 0 else 1
-
-
-def _is_index(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind == "i"
+        Runtimes add one number after the other, which costs digits in long rows: 1e-5 of 32,000 classes. Those are
+        folded into a square and added in two goes.
+        """
+        graph, last = x.graph, x.graph.indices(-1)
+        if x.n_columns > LONGEST_SUM:
+            side = math.isqrt(x.n_columns - 1) + 1
+            before = [0] * (graph.n_axes - 1)
+            x = graph.node("Pad", x, graph.indices(*before, 0, *before, side * side - x.n_columns))
+            x = graph.node("Reshape", x, graph.indices(*before, side, side))
+            x = graph.node("ReduceSum", x, last, keepdims=0)
+        return graph.node("ReduceSum", x, last, columns=1, keepdims=1)

@@ -12,14 +12,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import SMALLEST, without_warnings
 from refocal._files import write_atomically
+from refocal._validation import check_integer
 from refocal.calibrators import Calibrator
-from refocal.errors import FormatError, MissingExtraError, ParameterError, ShapeError, UnsupportedError
+from refocal.errors import FormatError, ParameterError, ShapeError, UnsupportedError
+from refocal.io.extras import need
 from refocal.maps.row import gaps
 
 if TYPE_CHECKING:
     import onnx
 
-    from refocal.export.graph import Graph
+    from refocal.export.graph import Symbol
 
 OPSET = 17
 """The opset of the graphs that `to_onnx` writes: read by onnxruntime since 1.12."""
@@ -60,33 +62,26 @@ def to_onnx(
     >>> model.opset_import[0].version == OPSET
     True
     """
-    _need_onnx("to_onnx")
+    need("onnx", "onnx", "refocal.export.to_onnx")
     import onnx
     from onnx import TensorProto, helper
 
-    from refocal.export.graph import Graph
-
-    classes = _n_classes(calibrator, n_classes, "to_onnx")
-    axis = _axis(class_axis, n_axes, "to_onnx")
-    graph = Graph(OPSET, n_axes)
-    _build(graph, calibrator, "logits", "probabilities", Layout(classes, axis, n_axes, not calibrator.has_class_axis))
+    axis = class_axis_of(class_axis, n_axes, "to_onnx")
+    layout = Layout(fitted_classes(calibrator, n_classes, "to_onnx"), axis, n_axes, not calibrator.has_class_axis)
+    shape: list[int | str] = ["batch", *(f"axis_{i}" for i in range(1, n_axes))]
+    shape[axis] = layout.n_classes
+    given = [size for i, size in enumerate(shape) if i != axis or not layout.one_number]
     numbers = (f"{name} = {value!r}" for name, value in calibrator.chain_.parameters() if isinstance(value, float))
-    shape: list[int | str] = [f"axis_{i}" for i in range(n_axes)]
-    shape[0], shape[axis] = ("batch" if axis else classes), classes
-    given = shape if calibrator.has_class_axis else [size for i, size in enumerate(shape) if i != axis]
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, given)
     model = helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            "refocal",
-            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, given)],
-            [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, shape)],
-            graph.constants,
-        ),
+        helper.make_graph([], "refocal", [logits], []),
         producer_name="refocal",
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=8,  # the one that belongs to opset 17; a newer one would shut out runtimes that know the opset
         doc_string=f"{type(calibrator).__name__}: {', '.join(numbers)}",
     )
+    result = _append(model, "logits", TensorProto.FLOAT, OPSET, calibrator, layout)
+    model.graph.output.append(helper.make_tensor_value_info(result, TensorProto.FLOAT, shape))
     onnx.checker.check_model(model, full_check=True)
     write_atomically(path, model.SerializeToString())
     return model
@@ -132,7 +127,7 @@ def append_to_onnx(
     ['probabilities']
     """
     name = "append_to_onnx"
-    _need_onnx(name)
+    need("onnx", "onnx", f"refocal.export.{name}")
     import onnx
     from onnx import TensorProto, helper
 
@@ -149,10 +144,10 @@ def append_to_onnx(
     if opset < OLDEST_OPSET:
         raise FormatError(f"{source}: opset {opset} is too old; {name} needs {OLDEST_OPSET} or newer.")
     dims = [d.dim_value if d.HasField("dim_value") else d.dim_param for d in logits.type.tensor_type.shape.dim]
-    layout, squeezed = _layout(calibrator, dims, class_axis, name)
-    result = _append(model, logits.name, kind, opset, calibrator, layout, squeezed)
+    layout = _layout(calibrator, dims, class_axis, name)
+    result = _append(model, logits.name, kind, opset, calibrator, layout)
     if layout.one_number:
-        dims = [dims[i] for i in range(len(dims)) if not squeezed or i != layout.axis]
+        dims = [size for i, size in enumerate(dims) if i != layout.axis or not layout.squeezed]
         dims.insert(layout.axis, 2)
     outputs = [
         helper.make_tensor_value_info(result, kind, dims) if value.name == logits.name else value
@@ -171,109 +166,98 @@ class Layout(NamedTuple):
     axis: int
     n_axes: int
     one_number: bool = False
+    squeezed: bool = False
+    """Whether the scores do have that axis, of size 1."""
 
 
-def _layout(calibrator: Calibrator, dims: list[Any], class_axis: int, function: str) -> tuple[Layout, bool]:
-    """How a model's output is laid out, and whether its class axis is of size 1 and is to be taken out."""
+def _layout(calibrator: Calibrator, dims: list[Any], class_axis: int, function: str) -> Layout:
+    """How a model's output is laid out."""
     if getattr(calibrator, "n_features_in_", None) == 2 and calibrator.row_axes == 1:
-        squeezed = dims[_axis(class_axis, len(dims), function)] == 1 if dims else False
+        squeezed = dims[class_axis_of(class_axis, len(dims), function)] == 1
         if squeezed or len(dims) == 1 or not calibrator.has_class_axis:
             n_axes = len(dims) + (not squeezed)
-            n_classes = _n_classes(calibrator, None, function)
-            return Layout(n_classes, _axis(class_axis, n_axes, function), n_axes, one_number=True), squeezed
-    axis = _axis(class_axis, len(dims), function)
-    n_classes = _n_classes(calibrator, dims[axis] if isinstance(dims[axis], int) else None, function)
-    return Layout(n_classes, axis, len(dims)), False
+            n_classes = fitted_classes(calibrator, None, function)
+            return Layout(n_classes, class_axis_of(class_axis, n_axes, function), n_axes, True, squeezed)
+    axis = class_axis_of(class_axis, len(dims), function)
+    n_classes = fitted_classes(calibrator, dims[axis] if isinstance(dims[axis], int) else None, function)
+    return Layout(n_classes, axis, len(dims))
 
 
-def _append(
-    model: onnx.ModelProto, logits: str, kind: int, opset: int, calibrator: Calibrator, layout: Layout, squeezed: bool
-) -> str:
+def _append(model: onnx.ModelProto, logits: str, kind: int, opset: int, calibrator: Calibrator, layout: Layout) -> str:
     """Add the nodes from logits to probabilities to a model, under names that it has not; how the result is called."""
     from onnx import TensorProto
 
-    from refocal.export.graph import Graph
+    from refocal.export.graph import Graph, Symbol
 
     taken = {value for node in model.graph.node for value in (*node.input, *node.output)}
     taken |= {value.name for value in (*model.graph.input, *model.graph.initializer, *model.graph.output)}
-    result, prefix, others = "probabilities", "refocal_", (f"probabilities_{i}" for i in itertools.count(1))
-    while result in taken:
-        result = next(others)
+    names = itertools.chain(["probabilities"], (f"probabilities_{i}" for i in itertools.count(1)))
+    result, prefix = next(name for name in names if name not in taken), "refocal_"
     while any(name.startswith(prefix) for name in taken):
         prefix += "_"
     graph = Graph(opset, layout.n_axes, prefix, np.float64 if kind == TensorProto.DOUBLE else np.float32)
-    if squeezed:
-        logits = graph.node("Squeeze", [logits, graph.constant([layout.axis], np.int64)])
-    if kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
-        inside = f"{prefix}result"
-        _build(graph, calibrator, graph.node("Cast", [logits], to=TensorProto.FLOAT), inside, layout)
-        graph.node("Cast", [inside], result, to=kind)
-    else:
-        _build(graph, calibrator, logits, result, layout)
+    is_half = kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    x = Symbol(graph, logits, layout.n_classes, graph.dtype)
+    if layout.squeezed:
+        x = graph.node("Squeeze", x, graph.indices(layout.axis))
+    if is_half:
+        x = graph.node("Cast", x, to=TensorProto.FLOAT)
+    p = _probabilities(x, calibrator, layout)
+    if is_half:
+        graph.node("Cast", p, to=kind)
+    graph.nodes[-1].output[0] = result
     model.graph.node.extend(graph.nodes)
     model.graph.initializer.extend(graph.constants)
     return result
 
 
 @without_warnings
-def _build(graph: Graph, calibrator: Calibrator, source: str, target: str, layout: Layout) -> None:
+def _probabilities(x: Symbol, calibrator: Calibrator, layout: Layout) -> Symbol:
     """The nodes from logits to probabilities: the maps' own, with the class axis last."""
-    n_classes, axis, n_axes, one_number = layout
+    graph, (_, axis, n_axes, one_number, _) = x.graph, layout
     order = [i for i in range(n_axes) if i != axis] + [axis]
     moved = axis != n_axes - 1
     of_labels = calibrator.row_axes == 2
     if moved and not one_number:
-        source = graph.node("Transpose", [source], perm=order)
+        x = graph.node("Transpose", x, perm=order)
     if of_labels or one_number:
         sign, absent = ([-1.0, 1.0], [1.0, 0.0]) if calibrator.input == "probabilities" else ([0.0, 1.0], [0.0, 0.0])
-        column = graph.node("Unsqueeze", [source, graph.constant([-1], np.int64)])
-        source = graph.node("Add", [graph.node("Mul", [column, graph.constant(sign)]), graph.constant(absent)])
-        n_classes = 2
-    x = graph.symbol(source, n_classes)
-    if calibrator.input == "probabilities":
-        x = graph.symbol(graph.node("Max", [x.name, graph.constant(SMALLEST)]), n_classes).apply("Log")
+        x = graph.node("Unsqueeze", x, graph.indices(-1), columns=1) * sign + absent
     xp: Any = x.__array_namespace__()
+    if calibrator.input == "probabilities":
+        x = xp.log(xp.maximum(x, SMALLEST))
     # p_j / p_top, from which dividing by the sum gives p to the last digit.
     weight = xp.exp(gaps(xp, calibrator.chain_.apply(xp, x), 1.0).gap)
-    p = graph.node(
-        "Div", [weight.name, xp.sum(weight, axis=-1, keepdims=True).name], None if moved or of_labels else target
-    )
+    p: Symbol = weight / xp.sum(weight, axis=-1, keepdims=True)
     if of_labels:
-        p = graph.node("Gather", [p, graph.constant(1, np.int64)], None if moved else target, axis=-1)
-    if moved:
-        graph.node("Transpose", [p], target, perm=[order.index(i) for i in range(n_axes)])
+        p = graph.node("Gather", p, graph.constant(1, np.int64), axis=-1)
+    return graph.node("Transpose", p, perm=[order.index(i) for i in range(n_axes)]) if moved else p
 
 
-def _need_onnx(function: str) -> None:
-    try:
-        import onnx  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(f"refocal.export.{function}", "onnx", "onnx") from error
-
-
-def _n_classes(calibrator: Any, given: int | None, function: str) -> int:
+def fitted_classes(calibrator: Any, n_classes: int | None, function: str) -> int:
+    """The number of classes of a fitted calibrator that can be exported, checked against what is known of it."""
+    kind = type(calibrator).__name__
     if isinstance(calibrator, (str, os.PathLike)):
         expected = f"a fitted calibrator: refocal.load({os.fspath(calibrator)!r}) reads one"
         raise ParameterError("calibrator", function, expected=expected, got="a path")
     if not isinstance(calibrator, Calibrator):
-        kind = type(calibrator).__name__
         such = f"{function} takes a calibrator of logits, such as TemperatureScaling"
-        raise UnsupportedError(f"{kind} has no form as an ONNX graph: {such}.")
+        raise UnsupportedError(f"{kind} cannot be exported: {such}.")
     if calibrator.needs_groups:
-        raise UnsupportedError(f"{type(calibrator).__name__} has no form as a graph, which does not know the groups.")
+        raise UnsupportedError(f"{kind} cannot be exported: a graph does not know the groups.")
     check_is_fitted(calibrator)
     fitted = int(calibrator.n_features_in_)
-    if given is not None and given != fitted:
+    if n_classes not in (None, fitted):
         if function == "append_to_onnx":  # where the model says how many
-            raise ShapeError("calibrator", function, expected=f"fitted on {given} classes", got=f"one of {fitted}")
-        raise ShapeError("n_classes", function, expected=f"{fitted}, as the calibrator was fitted with", got=str(given))
+            raise ShapeError("calibrator", function, expected=f"fitted on {n_classes} classes", got=f"one of {fitted}")
+        expected = f"{fitted}, as the calibrator was fitted with"
+        raise ShapeError("n_classes", function, expected=expected, got=repr(n_classes))
     return fitted
 
 
-def _axis(class_axis: int, n_axes: int, function: str) -> int:
-    if not (n_axes >= 1 and -n_axes <= class_axis < n_axes):
-        raise ShapeError("class_axis", function, expected=f"an axis of {n_axes}", got=str(class_axis))
-    return class_axis % n_axes
+def class_axis_of(class_axis: int, n_axes: int, function: str) -> int:
+    """Where the classes lie, counted from the first axis."""
+    return check_integer(class_axis, "class_axis", function, least=-n_axes, most=n_axes - 1) % n_axes
 
 
 def _logits_output(
@@ -286,8 +270,9 @@ def _logits_output(
     name = next(iter(known)) if output is None else output
     if name not in known:
         raise ParameterError("output", function, expected=f"one of {names}", got=repr(output))
-    if not known[name].type.tensor_type.HasField("shape"):
-        raise ParameterError("output", function, expected="of a known number of axes", got=f"{name!r} without a shape")
+    if not known[name].type.tensor_type.shape.dim:
+        expected = "of a known number of axes, at least one"
+        raise ParameterError("output", function, expected=expected, got=f"{name!r} without a shape")
     made = next((node for node in model.graph.node if name in node.output), None)
     if made is not None and all(value.startswith("refocal_") for value in made.input):
         raise ParameterError("output", function, expected="logits", got=f"{name!r}, which a calibrator has made")

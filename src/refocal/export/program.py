@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from refocal._files import write_atomically
 from refocal.calibrators import Calibrator
-from refocal.export.onnx import _axis, _n_classes
+from refocal.export.onnx import class_axis_of, fitted_classes
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -35,11 +35,11 @@ def to_torch_export(
     >>> program.module()(torch.tensor([[0.5, 0.0], [9.0, 0.0]])).exp().sum(1)
     tensor([1., 1.])
     """
+    classes = fitted_classes(calibrator, n_classes, "to_torch_export")
+    axis = class_axis_of(class_axis, n_axes, "to_torch_export")
     layer = calibrator.to_torch(class_axis=class_axis)
     import torch
 
-    classes = _n_classes(calibrator, n_classes, "to_torch_export")
-    axis = _axis(class_axis, n_axes, "to_torch_export")
     has_class_axis = calibrator.has_class_axis
     sizes = [classes if i == axis else 3 + i for i in range(n_axes) if has_class_axis or i != axis]
     free = {i: torch.export.Dim.DYNAMIC for i in range(len(sizes)) if not has_class_axis or i != axis}

@@ -172,7 +172,7 @@ def test_intervals_stay_within_what_is_possible():
     [
         (lambda: best_actions([0.2, 1.4], [[0, 1], [1, 0]]), "at most 1"),
         (lambda: best_actions([[0.2, 0.8]], [[0, 1, 2]]), "a row for each of 2 classes"),
-        (lambda: best_actions([0.2], [[0, 1], [1, np.nan]]), "free of NaN"),
+        (lambda: best_actions([0.2], [[0, 1], [1, np.nan]]), "'costs' of best_actions must be finite"),
         (lambda: best_actions([0.2, 0.4], [[0, 1], [1, 0]], abstain=[1.0, 2.0, 3.0]), r"of shape \(2,\)"),
         (lambda: best_actions([0.2], [[0, 1], [1, 0]], abstain=np.nan), "finite"),
         (lambda: optimal_threshold([[1, 1], [5, 0]]), "a wrong decision costs more"),

@@ -288,6 +288,14 @@ def _finite_setting(
     return xp.astype(value, like.dtype)
 
 
+def check_finite(values: Any, argument: str, function: str) -> Vector:
+    """Finite numbers of any array library, as NumPy has them in double precision."""
+    numbers: Vector = to_numpy(as_floating(values, argument, function)[0]).astype(np.float64)
+    if not np.all(np.isfinite(numbers)):
+        raise DataError(argument, function, expected="finite", got="NaN or an infinity")
+    return numbers
+
+
 def check_integer(value: Any, argument: str, function: str, *, least: int = 1, most: int | None = None) -> int:
     """An integer within bounds."""
     is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -8,8 +8,14 @@ from refocal.decide.costs import (
     cost_matrix,
     optimal_threshold,
 )
-from refocal.decide.curves import AutomationCurve, NetBenefitCurve, automation_curve, net_benefit_curve
-from refocal.decide.outcome import DecisionReport, evaluate_decisions
+from refocal.decide.outcome import (
+    AutomationCurve,
+    DecisionReport,
+    NetBenefitCurve,
+    automation_curve,
+    evaluate_decisions,
+    net_benefit_curve,
+)
 
 __all__ = [
     "ABSTAIN",

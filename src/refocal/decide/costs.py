@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Array, Vector, as_array, as_floating, in_library_of, namespace, to_numpy
-from refocal._validation import check_number, check_one_column, check_probabilities
-from refocal.errors import DataError, ParameterError, ShapeError
+from refocal._arrays import Array, Vector, as_array, in_library_of, namespace
+from refocal._validation import check_finite, check_number, check_one_column, check_probabilities
+from refocal.errors import ParameterError, ShapeError
 
 ABSTAIN = -1
 """The action of leaving a row undecided."""
@@ -106,32 +106,35 @@ def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Deci
         p = check_one_column(given, "probabilities", "probabilities", function)
     else:
         p = check_probabilities(given, "probabilities", function)
-    xp, table = namespace(p), check_costs(costs, int(p.shape[-1]), function)
+    table = check_costs(costs, int(p.shape[-1]), function)
+    return cheapest(p, table, check_abstain(abstain, tuple(p.shape[:-1]), function))
+
+
+def cheapest(p: Array, table: Vector, price: Vector | None) -> Decisions:
+    """As `best_actions`, of checked arguments."""
+    xp = namespace(p)
     expected = xp.matmul(p, xp.astype(in_library_of(p, table), p.dtype))
     action, cost = xp.argmin(expected, axis=-1), xp.min(expected, axis=-1)
-    if abstain is None:
+    if price is None:
         return Decisions(action, cost)
-    price = in_library_of(p, check_abstain(abstain, tuple(action.shape), function))
-    left = xp.astype(price, p.dtype) < cost
-    return Decisions(xp.where(left, ABSTAIN, action), xp.where(left, xp.astype(price, p.dtype), cost))
+    paid = xp.astype(in_library_of(p, price), p.dtype)
+    return Decisions(xp.where(paid < cost, ABSTAIN, action), xp.where(paid < cost, paid, cost))
 
 
 def check_costs(costs: Any, n_classes: int, function: str) -> Vector:
     """A matrix of finite costs with a row for each class."""
-    table: Vector = to_numpy(as_floating(costs, "costs", function)[0]).astype(np.float64)
+    table = check_finite(costs, "costs", function)
     if table.ndim != 2 or table.shape[0] != n_classes or table.shape[1] < 2:
         expected = f"a matrix with a row for each of {n_classes} classes and a column for each action, two or more"
         raise ShapeError("costs", function, expected=expected, got=f"shape {table.shape}")
-    if not np.all(np.isfinite(table)):
-        raise DataError("costs", function, expected="free of NaN and infinities", got="some of them")
     return table
 
 
-def check_abstain(abstain: Any, shape: tuple[int, ...], function: str) -> Vector:
-    """The cost of abstaining: one for all rows, or one for each."""
-    price: Vector = to_numpy(as_floating(abstain, "abstain", function)[0]).astype(np.float64)
+def check_abstain(abstain: Any, shape: tuple[int, ...], function: str) -> Vector | None:
+    """The cost of abstaining, if it is possible: one for all rows, or one for each."""
+    if abstain is None:
+        return None
+    price = check_finite(abstain, "abstain", function)
     if price.ndim > 0 and price.shape != shape:
         raise ShapeError("abstain", function, expected=f"a number or of shape {shape}", got=f"shape {price.shape}")
-    if not np.all(np.isfinite(price)):
-        raise ParameterError("abstain", function, expected="finite", got="NaN or an infinity")
     return price

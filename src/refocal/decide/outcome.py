@@ -1,17 +1,21 @@
-"""The cost of decisions on rows whose classes are known."""
+"""What decisions cost on rows whose classes are known: a report, and curves to choose a threshold from."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Flags, Indices, Matrix, Vector
-from refocal.decide.costs import ABSTAIN, best_actions, check_abstain, check_costs
+from refocal._arrays import Flags, Vector, to_numpy, two_columns
+from refocal._validation import check_finite, check_integer, check_number
+from refocal.decide.costs import ABSTAIN, cheapest, check_abstain, check_costs
+from refocal.errors import ParameterError, ShapeError
 from refocal.metrics._inputs import Rows, check_level, mean, read_probabilities
-from refocal.metrics.intervals import Interval, effective_size, normal_interval, share_interval
+from refocal.metrics.intervals import Interval, effective_size, normal_interval, share_interval, wilson
+
+THRESHOLDS = np.arange(1, 100) / 100.0
 
 
 @dataclass(frozen=True)
@@ -61,45 +65,194 @@ def evaluate_decisions(
     check_level(level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function)
     table = check_costs(costs, rows.n_classes, function)
-    price = None if abstain is None else np.ravel(check_abstain(abstain, tuple(np.shape(y_true)), function))
+    price = check_abstain(abstain, tuple(np.shape(y_true)), function)
     if price is not None:
-        price = np.broadcast_to(price, rows.labels.shape)
-    action, expected = best_actions(probabilities_of(rows), table, abstain=price)
-    paid, wrong, automated = outcome_of(rows.labels, action, table, price)
-    size = effective_size(rows.weight, len(paid))
+        price = np.broadcast_to(np.ravel(price), rows.labels.shape)
+    expected, paid, wrong, automated = _decide(rows, table, price)
     cost = mean(paid, rows.weight)
-    spread = math.sqrt(mean(np.square(paid - cost), rows.weight))
+    variance = mean(np.square(paid - cost), rows.weight)
     limits = (float(min(table.min(), paid.min())), float(max(table.max(), paid.max())))
     fixed = {j: mean(table[rows.labels, j], rows.weight) for j in range(table.shape[1])}
     if price is not None:
         fixed[ABSTAIN] = mean(price, rows.weight)
     best = min(fixed, key=fixed.__getitem__)
+    size, among = effective_size(rows.weight, len(paid)), rows.weights[automated]
+    mistakes = float(among @ wrong[automated]) / float(among.sum() or 1.0)
     return DecisionReport(
-        cost=normal_interval(cost, spread / size**0.5, level, limits),
+        cost=normal_interval(cost, (variance / size) ** 0.5, level, limits),
         expected_cost=mean(expected, rows.weight),
         automated=share_interval(mean(automated.astype(np.float64), rows.weight), size, level),
-        error=_share_among(automated, wrong, rows.weight, level),
+        error=None if not among.any() else share_interval(mistakes, effective_size(among, len(among)), level),
         fixed_action=best,
         fixed_cost=fixed[best],
     )
 
 
-def outcome_of(labels: Indices, action: Indices, table: Vector, price: Vector | None) -> tuple[Vector, Flags, Flags]:
-    """Of each row what was paid, whether another action had been cheaper for its class, and whether one was taken."""
+def _decide(rows: Rows, table: Vector, price: Vector | None) -> tuple[Vector, Vector, Flags, Flags]:
+    """Of each row the expected cost, what was paid, whether another action was cheaper, and whether one was taken."""
+    p = two_columns(np.clip(rows.probabilities, 0.0, 1.0), "probabilities") if rows.binary else rows.probabilities
+    action, expected = map(to_numpy, cheapest(p, table, price))
     automated = action != ABSTAIN
-    taken = table[labels, np.where(automated, action, 0)]
-    paid: Vector = taken if price is None else np.where(automated, taken, price)
-    return paid, automated & (taken > table.min(axis=1)[labels]), automated
+    taken = table[rows.labels, np.where(automated, action, 0)]
+    paid = taken if price is None else np.where(automated, taken, price)
+    return expected, paid, automated & (taken > table.min(axis=1)[rows.labels]), automated
 
 
-def _share_among(chosen: Flags, true: Flags, weight: Vector | None, level: float) -> Interval | None:
-    some = None if weight is None else weight[chosen]
-    if not chosen.any() or (some is not None and some.sum() == 0):
-        return None
-    size = effective_size(some, int(chosen.sum()))
-    return share_interval(mean(true[chosen].astype(np.float64), some), size, level)
+@dataclass(frozen=True)
+class NetBenefitCurve:
+    """Net benefit at each threshold, with its pointwise interval, beside that of acting on every row.
+
+    Acting on no row has net benefit 0. A model is worth using at a threshold where it is above both.
+
+    >>> curve = net_benefit_curve([0, 1, 1, 0], [0.1, 0.8, 0.4, 0.3], thresholds=[0.2, 0.5])
+    >>> curve.net_benefit, curve.act_on_all
+    (array([0.4375, 0.25  ]), array([0.375, 0.   ]))
+    """
+
+    threshold: Vector
+    net_benefit: Vector
+    low: Vector
+    high: Vector
+    act_on_all: Vector
+    level: float
 
 
-def probabilities_of(rows: Rows) -> Matrix:
-    """The probabilities of all classes, or of class 1 alone, without what rounding puts outside [0, 1]."""
-    return np.clip(rows.probabilities, 0.0, 1.0) if rows.binary else rows.probabilities
+@dataclass(frozen=True)
+class AutomationCurve:
+    """Error and cost if the rows of least expected cost are decided and the others are left undecided.
+
+    `error` is the share of wrong decisions among the automated rows; `cost` the mean cost of all rows, undecided rows
+    counted with the cost of abstaining. Both have pointwise intervals.
+
+    >>> curve = automation_curve([0, 1, 1, 0], [0.1, 0.8, 0.4, 0.3])
+    >>> curve.share, curve.error
+    (array([0.25, 0.5 , 0.75, 1.  ]), array([0.  , 0.  , 0.  , 0.25]))
+    """
+
+    share: Vector
+    highest_expected_cost: Vector
+    """The expected cost up to which rows are automated."""
+    error: Vector
+    error_low: Vector
+    error_high: Vector
+    cost: Vector
+    cost_low: Vector
+    cost_high: Vector
+    level: float
+
+
+def net_benefit_curve(
+    y_true: Any,
+    probabilities: Any,
+    *,
+    thresholds: Any = None,
+    sample_weight: Any = None,
+    level: float = 0.95,
+) -> NetBenefitCurve:
+    """The decision curve (Vickers & Elkin 2006) of two classes: rows with p(class 1) ≥ threshold are acted on.
+
+    Net benefit is the share of true positives less that of false positives, which count t / (1 - t) each: at the
+    threshold t a false positive is that much less bad than a missed positive. By default t = 0.01 … 0.99.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.random(5000)
+    >>> y = (rng.random(5000) < p).astype(int)
+    >>> curve = net_benefit_curve(y, p)
+    >>> bool(np.all(curve.net_benefit > curve.act_on_all - 0.01))
+    True
+    """
+    function = "net_benefit_curve"
+    check_level(level, function)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function)
+    if rows.n_classes != 2:
+        expected = "the probability of class 1, or two columns"
+        raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
+    given = THRESHOLDS if thresholds is None else np.atleast_1d(check_finite(thresholds, "thresholds", function))
+    if given.ndim != 1 or not np.all((given > 0.0) & (given < 1.0)):
+        raise ParameterError("thresholds", function, expected="numbers between 0 and 1", got=repr(thresholds))
+    p, occurs = rows.event(1)
+    share = rows.weights / rows.weights.sum()
+    hits, alarms = at_or_above(given, p, share * occurs, share * ~occurs)
+    odds, rate = given / (1.0 - given), float(share[occurs].sum())
+    value = hits - odds * alarms
+    reach = _reach(hits + odds**2 * alarms - value**2, rows, level)
+    low, high = np.maximum(value - reach, -odds), np.minimum(value + reach, 1.0)
+    return NetBenefitCurve(given, value, low, high, rate - odds * (1.0 - rate), level)
+
+
+def automation_curve(
+    y_true: Any,
+    probabilities: Any,
+    costs: Any = None,
+    *,
+    abstain: float = 0.0,
+    n_points: int = 100,
+    sample_weight: Any = None,
+    level: float = 0.95,
+) -> AutomationCurve:
+    """Error and cost against the share of automated rows, the most certain first.
+
+    Without `costs` every mistake costs 1. Rows of the same expected cost are automated together, so that there may be
+    fewer than `n_points` points.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.random(5000)
+    >>> y = (rng.random(5000) < p).astype(int)
+    >>> curve = automation_curve(y, p, abstain=0.2)
+    >>> round(float(curve.share[np.argmin(curve.cost)]), 1)  # the rows below 0.2 and above 0.8
+    0.4
+    """
+    function = "automation_curve"
+    check_level(level, function)
+    check_integer(n_points, "n_points", function)
+    price = check_number(abstain, "abstain", function)
+    rows = read_probabilities(y_true, probabilities, sample_weight, function)
+    table = 1.0 - np.eye(rows.n_classes) if costs is None else check_costs(costs, rows.n_classes, function)
+    expected, paid, wrong, _ = _decide(rows, table, None)
+    weight = rows.weights
+    order = np.argsort(expected, kind="stable")
+    last = _ends(expected[order], n_points)
+    automated, squares, mistakes, cost, cost2 = (
+        np.cumsum(terms[order])[last] for terms in (weight, weight**2, weight * wrong, weight * paid, weight * paid**2)
+    )
+    total = float(weight.sum())
+    left = (total - automated) / total
+    mean_cost = cost / total + price * left
+    reach = _reach(cost2 / total + price**2 * left - mean_cost**2, rows, level)
+    error = mistakes / automated
+    error_low, error_high = wilson(error, automated**2 / squares, level)
+    return AutomationCurve(
+        share=automated / total,
+        highest_expected_cost=expected[order][last],
+        error=error,
+        error_low=error_low,
+        error_high=error_high,
+        cost=mean_cost,
+        cost_low=np.maximum(mean_cost - reach, min(price, float(table.min()))),
+        cost_high=np.minimum(mean_cost + reach, max(price, float(table.max()))),
+        level=level,
+    )
+
+
+def _reach(variance: Vector, rows: Rows, level: float) -> Vector:
+    """Half the width of the intervals of means over all rows, by the variance of a row."""
+    error = np.sqrt(variance.clip(0.0) / effective_size(rows.weight, len(rows.labels)))
+    return NormalDist().inv_cdf(0.5 + level / 2.0) * error
+
+
+def at_or_above(thresholds: Vector, p: Vector, *terms: Vector) -> list[Vector]:
+    """The sums of some terms over the rows with a p at or above each threshold."""
+    order = np.argsort(p, kind="stable")
+    at = np.searchsorted(p[order], thresholds, side="left")
+    before = [np.concatenate([[0.0], np.cumsum(each[order])]) for each in terms]
+    return [sums[-1] - sums[at] for sums in before]
+
+
+def _ends(ordered: Vector, n_points: int) -> Any:
+    """About `n_points` places at which a value that is not the next one ends, the last place among them."""
+    rounding = 1e-12 * (1.0 + np.abs(ordered[1:]))
+    ends = np.append(np.flatnonzero(np.diff(ordered) > rounding), len(ordered) - 1)
+    wanted = np.linspace(0, len(ordered) - 1, min(n_points, len(ordered)) + 1)[1:] if n_points < len(ordered) else ends
+    return np.unique(ends[np.minimum(np.searchsorted(ends, wanted), len(ends) - 1)])

@@ -13,7 +13,7 @@ from refocal._arrays import Vector
 from refocal.calibrators import Calibrator
 from refocal.calibrators._answers import group_columns
 from refocal.calibrators._labels import check_class_order
-from refocal.decide.curves import at_or_above
+from refocal.decide.outcome import at_or_above
 from refocal.errors import InputWarning, ShapeError, warn
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Histogram, Reliability
 from refocal.metrics import METRICS, ReliabilityCurve

@@ -9,6 +9,9 @@ from __future__ import annotations
 import sys
 import warnings
 from enum import Enum
+from functools import partial
+from importlib import import_module
+from typing import Any
 
 __all__ = [
     "ConvergenceError",
@@ -101,7 +104,8 @@ class InputError(RefocalError, ValueError):
         return _with(said, self.remedy)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.argument, self.function, self.expected, self.got, self.remedy)
+        made = partial(type(self), expected=self.expected, got=self.got, remedy=self.remedy)
+        return made, (self.argument, self.function)
 
 
 class ParameterError(InputError):
@@ -205,6 +209,14 @@ class MissingExtraError(RefocalError, ImportError):
         )
 
 
+def need(module: str, extra: str, what: str) -> Any:
+    """A module that `what` needs, or an error that says what to install."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(what, extra, module.partition(".")[0]) from error
+
+
 class ClusterError(RefocalError, ConnectionError):
     """A scheduler cannot be reached, or its workers did not live to give an answer."""
 
@@ -254,9 +266,3 @@ def warn(message: str | Warning, category: type[Warning] | None = None) -> None:
 
 def _with(text: str, remedy: Remedy | None) -> str:
     return text if remedy is None else f"{text} {remedy.value}"
-
-
-def _rebuild(
-    kind: type[InputError], argument: str, function: str, expected: str, got: str, remedy: Remedy | None
-) -> InputError:
-    return kind(argument, function, expected=expected, got=got, remedy=remedy)

@@ -14,8 +14,7 @@ from refocal._arrays import SMALLEST, without_warnings
 from refocal._files import write_atomically
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator
-from refocal.errors import FormatError, ParameterError, ShapeError, UnsupportedError
-from refocal.io.extras import need
+from refocal.errors import FormatError, ParameterError, ShapeError, UnsupportedError, need
 from refocal.maps.row import gaps
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from refocal.errors import FormatError, MissingExtraError
-from refocal.io.extras import need
+from refocal.errors import FormatError, MissingExtraError, need
 
 Options = Mapping[str, Any] | None
 """What a file system is told beside the address, such as the endpoint and keys of an object store."""

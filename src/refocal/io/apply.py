@@ -24,10 +24,9 @@ from refocal.calibrators._labels import named_classes
 from refocal.calibrators.serialize import to_dict
 from refocal.engine.c_engine import widened
 from refocal.engine.reading import Chunk, Reading
-from refocal.errors import ParameterError, ShapeError
+from refocal.errors import ParameterError, ShapeError, need
 from refocal.io import cluster
 from refocal.io.addresses import Options, state_of
-from refocal.io.extras import need
 from refocal.io.local import Map
 from refocal.io.opening import Opened, open_parts
 from refocal.io.parts import Part, TablePart, n_columns

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from refocal.errors import FormatError
+from refocal.errors import FormatError, need
 from refocal.io.addresses import Options
 from refocal.io.contents import Contents, check_expansion
-from refocal.io.extras import need
 
 # Smaller arrays are read whole, which also checks their sum.
 MAPPED_FROM = 1 << 20

@@ -18,8 +18,7 @@ import numpy as np
 from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.engine.reading import Chunk, Reading
-from refocal.errors import ClusterError, RefocalError, ShapeError
-from refocal.io.extras import need
+from refocal.errors import ClusterError, RefocalError, ShapeError, need
 from refocal.io.parts import Part, plain_chunk
 
 FAN_IN = 8

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal.errors import FormatError, Remedy
+from refocal.errors import FormatError, Remedy, need
 from refocal.io.addresses import Options, filesystem_of
 from refocal.io.contents import Contents, refusing
-from refocal.io.extras import need
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from refocal._files import replace_atomically
 from refocal.calibrators._answers import Answers
-from refocal.errors import FormatError
-from refocal.io.extras import need
+from refocal.errors import FormatError, need
 from refocal.io.tables import SEPARATORS, plain
 
 LABEL, PROBABILITIES = "label", "probabilities"

@@ -24,11 +24,13 @@ from refocal.evaluate import (
     verdict,
 )
 from refocal.evaluate._block_sums import count_block, finish_sums, join_sums
+from refocal.evaluate._look import banded
 from refocal.evaluate._recommend import recommended
 from refocal.io import Predictions, load_sample, split
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature
 from refocal.metrics import PairedDifference
+from refocal.metrics._bins import Bins
 
 
 def rows(n=3000, seed=0, sharp=2.5, weight=None):
@@ -108,6 +110,20 @@ def test_reliability_is_the_curve_with_a_consistency_band(found):
     outside = [sum(not low <= a <= high for a, low, high in zip(r.accuracy, r.low, r.high, strict=True))
                for r in (before, evaluation.after.reliability)]  # fmt: skip
     assert outside[0] >= 5 > 3 >= outside[1]
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_the_band_has_the_quantiles_of_binomial_counts(level):
+    from scipy.stats import binom
+
+    rows, confidence = np.array([1, 7, 50, 6667, 10**9, 3]), np.array([0.3, 0.99, 0.97, 0.62, 1e-6, 0.0])
+    for weight in (1.0, 0.5):  # rows of the same weight count as much as rows without weights
+        sums = weight * rows
+        band = banded(Bins(rows, sums, sums * confidence, sums * 0.5, weight * sums), level)
+        tails = (0.5 - level / 2, 0.5 + level / 2)
+        expected = [binom.ppf(tail, rows, confidence) / rows for tail in tails]
+        np.testing.assert_allclose([band.low, band.high], expected, rtol=1e-12)
+    assert band.accuracy == [0.5] * 6
 
 
 def test_surface_is_what_the_search_saw(found):

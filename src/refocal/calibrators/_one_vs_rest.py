@@ -142,7 +142,7 @@ class OneVsRest(Calibrator):
         codes, n_classes, weights = to_numpy(block.labels), block.n_classes, block.weights
         temperature = temperature_of(block) if self.base == "temperature" else 1.0
         curves, line = [], None
-        for k, score in _columns(block.logits, temperature, range(1 if n_classes == 2 else 0, n_classes)):
+        for k, score in _columns(block, temperature, range(1 if n_classes == 2 else 0, n_classes)):
             order = _order(block, weights, temperature, k, score)
             rows = Rows(score[order], codes[order] == k, weights[order])
             if len(order) == 0:
@@ -231,13 +231,17 @@ def temperature_of(block: Block) -> float:
     return found.temperature if found.status == "converged" else 1.0
 
 
-def _columns(logits: Array, temperature: float, classes: range) -> Iterator[tuple[int, Vector]]:
-    """The log-odds of each class, a table of some classes at a time."""
-    n_rows = int(logits.shape[0])
-    width = max(1, TABLE // n_rows)
+def _columns(block: Block, temperature: float, classes: range) -> Iterator[tuple[int, Vector]]:
+    """The log-odds of each class, a table of some classes at a time; one of all classes is kept for other methods."""
+    width = max(1, TABLE // block.n_rows)
     for first in range(0, len(classes), width):
         some = classes[first : first + width]
-        table = np.empty((n_rows, len(some)), order="F")
-        for rows in row_blocks(logits.shape[0], logits.shape[1], entries=1 << 18):
-            table[rows] = _log_odds(logits[rows, :], temperature)[:, some.start : some.stop]
+        known = ("log-odds", temperature, some.start)
+        table = block.memo.get(known)
+        if table is None:
+            table = np.empty((block.n_rows, len(some)), order="F")
+            for rows in row_blocks(block.n_rows, block.n_classes, entries=1 << 18):
+                table[rows] = _log_odds(block.logits[rows, :], temperature)[:, some.start : some.stop]
+        if len(some) == len(classes):
+            block.memo[known] = table
         yield from zip(some, table.T, strict=True)

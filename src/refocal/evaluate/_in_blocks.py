@@ -41,6 +41,7 @@ from refocal.evaluate._provenance import run_of
 from refocal.metrics import CalibrationHistogram, Interval, PairedDifference
 from refocal.metrics.intervals import normal_difference, normal_interval
 from refocal.metrics.record import Metric, StreamedMetric
+from refocal.metrics.reliability import bins_of_curve
 
 # Of the draws that say what chance does to the ECE of a group.
 SEED = 0
@@ -169,7 +170,7 @@ def _look(found: Measured, measured: dict[str, list[StreamedMetric]], i: int, le
     return Look(
         summaries={name: each.summary for name, each in mine.items() if each.summary is not None},
         values=values | bounds,
-        reliability=banded(calibration.curve, level),
+        reliability=banded(bins_of_curve(calibration.curve), level),
         histogram=histogram_of(calibration.right, calibration.wrong),
         classes=lambda: found.classes[i],
         seconds=seconds,

@@ -22,6 +22,7 @@ from refocal.evaluate._look import (
     Look,
     Looks,
     Progress,
+    banded,
     class_row,
     count_classes,
     decision_sums,
@@ -31,7 +32,7 @@ from refocal.evaluate._look import (
     warn_of_groups,
 )
 from refocal.evaluate._provenance import run_of
-from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow, Reliability
+from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow
 from refocal.io import Predictions
 from refocal.io.multilabel import LABEL
 from refocal.maps.chain import Chain, in_row_blocks
@@ -39,7 +40,6 @@ from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import forget_resamples
 from refocal.metrics.bootstrap import Measured, summarise
-from refocal.metrics.reliability import band_of, curve_of
 
 HISTOGRAM_BINS, CLASS_BINS = 20, 10
 # Confusions and examples that are kept of each class.
@@ -90,7 +90,7 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
     return Look(
         summaries={each.record.name: summary for each, summary in zip(measured, summaries, strict=True)},
         values={m.name: float(m.measure(logs if m.takes_logs else rows)) for m in reported("value", test.n_classes)},
-        reliability=_reliability(rows, level, seed),
+        reliability=banded(bins_of(rows, n_bins=N_BINS), level),
         histogram=histogram_of(*(_by_confidence(confidence, rows, each) for each in (correct, ~correct))),
         classes=partial(_classes, test, calibrator),
         seconds=seconds,
@@ -140,14 +140,6 @@ def wide(values: Any) -> Any:
     return as_floating(values, "values", "evaluate")[0]
 
 
-def _reliability(rows: Rows, level: float, seed: int) -> Reliability:
-    curve = curve_of(bins_of(rows, n_bins=N_BINS), level)
-    band = band_of(
-        rows, kind="consistency", n_bins=N_BINS, strategy="quantile", n_resamples=200, level=level, seed=seed
-    )
-    return Reliability(curve.count, curve.confidence, curve.accuracy, band.low, band.high)
-
-
 def _by_confidence(confidence: Vector, rows: Rows, chosen: NDArray[np.bool_]) -> list[float]:
     """The weight of the chosen rows in intervals of confidence."""
     weight = None if rows.weight is None else rows.weight[chosen]
@@ -186,13 +178,15 @@ def _most_frequent(labels: NDArray[np.int64], n_classes: int) -> list[int]:
 def _confusions(labels: NDArray[np.int64], predicted: NDArray[Any]) -> dict[tuple[int, int], list[list[int]]]:
     """The most frequent others by (0, class) for rows of a class and by (1, class) for rows predicted as it."""
     wrong = labels != predicted
-    pairs, counts = np.unique(np.stack([labels[wrong], predicted[wrong]], axis=1), axis=0, return_counts=True)
+    width = int(max(labels.max(), predicted.max())) + 1
+    pairs, counts = np.unique(labels[wrong] * width + predicted[wrong], return_counts=True)
     found: dict[tuple[int, int], list[list[int]]] = {}
     for i in np.argsort(-counts, kind="stable").tolist():
+        pair = divmod(int(pairs[i]), width)
         for side in (0, 1):
-            listed = found.setdefault((side, int(pairs[i, side])), [])
+            listed = found.setdefault((side, pair[side]), [])
             if len(listed) < FEW:
-                listed.append([int(pairs[i, 1 - side]), int(counts[i])])
+                listed.append([pair[1 - side], int(counts[i])])
     return found
 
 

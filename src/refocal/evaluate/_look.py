@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,7 +15,8 @@ from refocal.calibrators._labels import check_class_order
 from refocal.decide.outcome import at_or_above
 from refocal.errors import InputWarning, ShapeError, warn
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Histogram, Reliability
-from refocal.metrics import METRICS, ReliabilityCurve
+from refocal.metrics import METRICS
+from refocal.metrics._bins import Bins
 from refocal.metrics._inputs import Rows
 from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
@@ -79,13 +79,20 @@ def histogram_of(right: list[float], wrong: list[float]) -> Histogram:
     return Histogram(np.linspace(0.0, 1.0, len(right) + 1).tolist(), list(right), list(wrong))
 
 
-def banded(curve: ReliabilityCurve, level: float) -> Reliability:
-    """The curve, with the band in which a calibrated model's accuracies would lie."""
-    confidence = np.array(curve.confidence)
-    quantile = NormalDist().inv_cdf(0.5 + 0.5 * level)
-    reach = quantile * np.sqrt(confidence * (1.0 - confidence) / np.array(curve.count))
-    low, high = np.maximum(confidence - reach, 0.0), np.minimum(confidence + reach, 1.0)
-    return Reliability(curve.count, curve.confidence, curve.accuracy, low.tolist(), high.tolist())
+def banded(bins: Bins, level: float) -> Reliability:
+    """The curve of bins, with the band in which a calibrated model's accuracies would lie.
+
+    Of so many rows that happen with the mean confidence of the bin; with weights, of the effective number of rows.
+    """
+    # SciPy loads when a comparison needs it, as everywhere.
+    from scipy.special import bdtrik
+
+    size = np.maximum(np.round(np.square(bins.weight) / bins.squared_weight), 1.0)
+    confidence, accuracy = bins.confidence / bins.weight, bins.correct / bins.weight
+    tails = np.array([[0.5 - 0.5 * level], [0.5 + 0.5 * level]])
+    # A binomial quantile; where nothing can happen it is 0.
+    low, high = np.where(confidence > 0.0, np.ceil(bdtrik(tails, size, confidence)) / size, 0.0)
+    return Reliability(*(each.tolist() for each in (bins.count, confidence, accuracy, low, high)))
 
 
 def decision_sums(rows: Rows, weight: Vector) -> Vector:

@@ -31,8 +31,8 @@ PAPER_TEMPERATURES = tuple(round(0.01 * i, 2) for i in range(1, 501))
 # not matter.
 AUTO_GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)
 AUTO_TEMPERATURES = tuple(float(t) for t in np.geomspace(0.3, 6.0, 121))
-# From this many rows on, the steps of that grid exceed the noise of a calibration error: the optimum by log-loss
-# and finer steps around the best point are candidates too.
+# From this many rows on, the steps of that grid exceed the noise of a calibration error: a sample narrows the grid
+# down, and the optimum by log-loss and finer steps around the best point are candidates too.
 MANY_ROWS = 20_000
 # Of more rows on a GPU a sample is looked at, since the table of a grid is made on the host.
 GPU_ROWS = 100_000
@@ -102,7 +102,10 @@ def find(
     else:
         points: dict[str, Any] = {"gammas": all_gammas, "temperatures": all_temperatures, "nll_tolerance": tolerance}
         scan = partial(scan_grid, objective=goal, progress=progress, **points)
-    surface, at = _best(dataset, goal, scan, most_rows(len(all_gammas), all_temperatures), tolerance)
+    at_most = most_rows(len(all_gammas), all_temperatures)
+    if search == "auto":
+        at_most = min(at_most, MANY_ROWS)
+    surface, at = _best(dataset, goal, scan, at_most, tolerance)
     chosen = _chosen(surface, at, dataset.passes)
     if base is not None and base.status == "at a bound":
         return replace(chosen, status=base.status, message=base.message), surface

@@ -10,7 +10,7 @@ import numpy as np
 
 from refocal._arrays import Array, look_up
 from refocal.maps.chain import DOUBLE, Instruction, Step
-from refocal.maps.row import gaps, shares, softmax_row, softplus
+from refocal.maps.row import gaps, shares, softplus
 
 # Log-odds are clipped to this distance from 0: towards masked logits a curve has no accuracy.
 FARTHEST = 1e8
@@ -203,8 +203,10 @@ def top_log_odds(xp: Any, log_rest: Array) -> Array:
 
 def log_odds(xp: Any, scores: Array) -> Array:
     """log(q / (1-q)) of every class, q = softmax(scores): with all digits where q is close to 1, and always finite."""
-    row = softmax_row(xp, scores, 1.0)
-    found = row.log_q - row.log_not_q
+    gap, is_top = gaps(xp, scores, 1.0)
+    share, log_rest, _ = shares(xp, xp.where(is_top, -xp.inf, gap))
+    # Beside another class there are the top, whose weight is 1, and what is left of the rest.
+    found = xp.where(is_top, -log_rest, gap - xp.log1p(xp.exp(log_rest) * (1.0 - share)))
     found = xp.where(found > FARTHEST, FARTHEST, found)
     return xp.where(found < -FARTHEST, -FARTHEST, found)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from refocal._validation import IgnoreIndex, check_integer, check_option
 from refocal.metrics._bins import STRATEGIES, Bins, bins_of, make_bins, rank
-from refocal.metrics._inputs import Rows, check_level, read_probabilities
+from refocal.metrics._inputs import check_level, read_probabilities
 from refocal.metrics._resampling import chunks, draw_counts
 from refocal.metrics.intervals import wilson
 
@@ -130,13 +130,6 @@ def reliability_band(
     check_integer(n_resamples, "n_resamples", function)
     check_level(level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
-    return band_of(rows, kind=kind, n_bins=n_bins, strategy=strategy, n_resamples=n_resamples, level=level, seed=seed)
-
-
-def band_of(
-    rows: Rows, *, kind: str, n_bins: int, strategy: str, n_resamples: int, level: float, seed: int
-) -> ReliabilityBand:
-    """`reliability_band` of checked rows."""
     ranked = rank(*rows.confidence(), rows.weight)
     bins = make_bins(ranked.confidence, ranked.correct, ranked.weight, n_bins=n_bins, strategy=strategy)
     weight = np.ones(ranked.size) if ranked.weight is None else ranked.weight

@@ -288,9 +288,25 @@ def test_a_slope_is_drawn_to_1_by_a_student_prior(scale):
         return weight @ (np.logaddexp(0.0, eta) - target * eta) - student_t.logpdf(point[0], 5.0, scale=np.sqrt(6 / 5))
 
     # The density of 5 degrees of freedom has the exponent (5 + 1) / 2 of the prior with 6.
-    best = minimize(cost, [-np.log(scale), -1.0], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-12})
+    starts, options = ([0.0, -1.0], [1.0 - np.log(scale), -2.0]), {"xatol": 1e-7, "fatol": 1e-12}
+    best = min(
+        (minimize(cost, start, method="Nelder-Mead", options=options) for start in starts), key=lambda at: at.fun
+    )
     slope, intercept = fit_line(score, is_class, weight, rising=True, drawn=True)
     np.testing.assert_allclose([np.log(slope), intercept], best.x, atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e-2, 1e4])
+def test_margins_of_any_scale_give_the_probabilities_of_log_odds(scale):
+    """A margin has no unit: that of a linear model may be a hundred or a millionth."""
+    rng = np.random.default_rng(2)
+    odds = 2.0 * rng.normal(size=400) - 1.0
+    labels = (rng.random(400) < expit(odds)).astype(int)
+    of_odds, of_margins = (
+        AutoCalibration(input="log-odds").fit(unit * odds[:300], labels[:300]).predict_proba(unit * odds[300:])
+        for unit in (1.0, scale)
+    )
+    np.testing.assert_allclose(of_margins, of_odds, atol=0.01)
 
 
 @pytest.mark.slow

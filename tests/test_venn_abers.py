@@ -162,3 +162,12 @@ def test_a_few_rows_and_one_class_alone():
         VennAbersCalibration().fit([[0.0, 1.0], [2.0, 0.0]], [1, 1])
     with pytest.raises(ParameterError, match="'folds' of VennAbersCalibration must be an integer of at least 1"):
         VennAbersCalibration(folds=0).fit([[0.0, 1.0], [2.0, 0.0]], [1, 0])
+
+
+def test_margins_of_a_tiny_scale_are_no_ties():
+    score, labels = draw(np.random.default_rng(3), 200)
+    intervals = [
+        VennAbersCalibration().fit(two_columns(unit * score), labels).predict_interval(two_columns(unit * score))
+        for unit in (1.0, 2.0**-20)
+    ]
+    assert_allclose(intervals[1], intervals[0], rtol=1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -158,7 +159,9 @@ def fit_line(
     """Slope and intercept in log-odds of least log-loss, to Platt's targets or the labels; `rising`: a slope above 0.
 
     `drawn`: the logarithm of the slope has a Student prior around 0. It is taken for the parabola around a slope of 1
-    that is as steep where the search stands, until that stays.
+    that is as steep where the search stands, until that stays. Scores of an arbitrary scale, as margins are, have a
+    second minimum far from a slope of 1, where the prior is no longer convex: the search also begins at the best slope
+    without a prior, if that lies there.
 
     >>> score = np.array([-2.0, -1.0, 1.0, 2.0])
     >>> [round(fit_line(score, score > 0.0, np.ones(4), rising=True, drawn=drawn)[0], 2) for drawn in (False, True)]
@@ -171,12 +174,24 @@ def fit_line(
     start = np.array([scale if drawn else 0.0, np.log((hits + 1.0) / (float(weight.sum()) - hits + 1.0))])
     lower = np.array([LEAST_RISE if rising else -np.inf, -np.inf])
     target = platt_targets(is_class, weight) if platt else is_class
-    theta = start
-    for _ in range(MAX_STEPS if drawn else 1):
-        before, steepness = theta[0], _steepness(theta[0] / scale) / scale**2 if drawn else 0.0
-        theta = fit_logistic(features, target, weight, start, np.diag([steepness + TINY, TINY]), lower, theta)
-        if abs(theta[0] - before) <= SMALL_MOVE * theta[0]:
-            break
+
+    def fit(steepness: float, theta: Vector) -> Vector:
+        return fit_logistic(features, target, weight, start, np.diag([steepness + TINY, TINY]), lower, theta)
+
+    def fit_drawn(theta: Vector) -> tuple[float, Vector]:
+        for _ in range(MAX_STEPS):
+            before = theta[0]
+            theta = fit(_steepness(before / scale) / scale**2, theta)
+            if abs(theta[0] - before) <= SMALL_MOVE * theta[0]:
+                break
+        eta = features @ theta
+        cost, _ = student(np.log(theta[0] / scale) / SLOPE_DEVIATION)
+        return float(weight @ (softplus(eta) - target * eta) + cost), theta
+
+    theta = fit(0.0, start)
+    if drawn:
+        starts = [start, theta] if abs(np.log(theta[0] / scale)) > FREEDOM**0.5 * SLOPE_DEVIATION else [start]
+        _, theta = min(map(fit_drawn, starts), key=itemgetter(0))
     return float(theta[0] / scale), float(theta[1])
 
 

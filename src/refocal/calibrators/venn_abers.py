@@ -106,7 +106,7 @@ def _folds(target: Flags, n_folds: int) -> list[Indices]:
 
 def _inductive(score: Vector, target: Flags, weight: Vector) -> tuple[Pieces, Pieces]:
     """The logarithms of p₁ and 1 - p₀ as functions of the score."""
-    reach = TIE * (1.0 + np.abs(score))
+    reach = TIE * (min(1.0, float(np.abs(score).mean())) + np.abs(score))
     starts = np.append(0, np.flatnonzero(np.diff(score) > 2.0 * reach[1:]) + 1)
     ends = np.append(starts[1:], len(score)) - 1
     hits, total = (np.add.reduceat(terms, starts) for terms in (weight * target, weight))

@@ -31,10 +31,11 @@ LINUX  := $(filter Linux,$(shell uname))
 LOWEST ?= .venv-lowest
 # The subpackages whose branches are counted, and the tests that run them.
 COUNTED := --cov=refocal.maps --cov=refocal.losses --cov=refocal.metrics --cov=refocal.engine --cov=refocal.fitting
-COVER  := $(filter-out %_peers.py,$(wildcard tests/metrics/test_*.py)) tests/io/test_scale_blocks.py tests/fuzz/test_fuzz.py \
+COVER  := $(filter-out %_peers.py,$(wildcard tests/metrics/test_*.py)) tests/fuzz/test_fuzz.py tests/io/test_scale_blocks.py \
+          tests/nn/test_nn_sigmoid.py \
           $(patsubst %,tests/test_%.py,apply auto chain class_weight curves device fused kernel losses maps_accuracy maps_affine \
-            maps_gradients maps_practice maps_properties multilabel_evaluate properties scaling search search_blocks search_grid \
-            search_rows wide)
+            maps_gradients maps_practice maps_properties multilabel multilabel_evaluate properties scaling search search_blocks \
+            search_grid search_rows wide)
 # The tests start Python often: what is compiled once is kept, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 # The date of the last commit: what is built from the same sources is the same file.
@@ -79,7 +80,7 @@ test-all: lint
 	OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py --again
 
 docs: $(STAMP)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "The site is in site/: open site/index.html"
 
 # The peers live in an environment of their own. calibre wants Python 3.12 and no torch, so it has another, where there is

@@ -18,7 +18,7 @@ import hypothesis
 import pytest
 
 from array_libraries import MAKE
-from helpers import PATIENCE
+from helpers import PATIENCE, set_screen
 
 hypothesis.settings.register_profile("steady", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.load_profile("steady")
@@ -107,10 +107,7 @@ def browser():
     driver = webdriver.Chrome(options=options, service=Service(driver_path))
 
     def show(page, width=1200, scheme="light", media=""):
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
-        size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        set_screen(driver, width, scheme, media)
         driver.get(page.as_uri())
         return driver
 

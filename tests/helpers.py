@@ -71,6 +71,14 @@ NOT_FOR_LOGITS = {
 }
 
 
+def set_screen(driver, width, scheme, media=""):
+    """What the pages of a browser are shown on; those that are open already change too."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
 DARKEST = """
 const luminance = (text) => {
   const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map((x) => {

@@ -33,20 +33,16 @@ SMALLEST = float(np.finfo(np.float64).eps)
 
 
 class CalibratedMember(NamedTuple):
-    """A fitted classifier and its calibrator.
-
-    `columns` are the columns of the classes that the classifier has seen; log-probabilities are raised to `floor`.
-    """
+    """A fitted classifier and its calibrator, for all classes; log-probabilities are raised to `floor`."""
 
     estimator: Any
     calibrator: Calibrator
-    columns: Indices
-    n_classes: int
+    classes: NDArray[Any]
     floor: float
 
     def predict_proba(self, X: Any) -> Array:
         """Calibrated probabilities; a class that the classifier never saw has none."""
-        logits = in_columns(logits_of(self.estimator, X), self.columns, self.n_classes)
+        logits = _in_columns(logits_of(self.estimator, X), self.estimator, self.classes)
         return self.calibrator.predict_proba(_raise(logits, self.floor))
 
 
@@ -134,17 +130,15 @@ def fit_fold(estimator: Any, rows: Rows, params: Mapping[str, Any], train: Indic
 
 def held_out(fitted: Any, rows: Rows, test: Indices) -> HeldOut:
     """Scores of a fitted classifier on these rows."""
-    columns = columns_of(fitted, rows.classes)
     # A class that was missing in training has no logit, so its rows cannot calibrate.
-    test = test[np.isin(rows.codes[test], columns)]
-    X = _safe_indexing(rows.X, test)
+    test = test[np.isin(rows.classes, to_numpy(_classes_of(fitted)))[rows.codes[test]]]
+    logits: Array = np.empty((0, len(rows.classes)))
     if len(test):
-        logits = logits_of(fitted, X)
-        _check_columns(fitted, X, logits)
-    else:
-        logits = np.empty((0, len(columns)))
-    weight = None if rows.weight is None else rows.weight[test]
-    return HeldOut(fitted, in_columns(logits, columns, len(rows.classes)), rows.codes[test], weight)
+        X = _safe_indexing(rows.X, test)
+        scores = logits_of(fitted, X)
+        _check_columns(fitted, X, scores)
+        logits = _in_columns(scores, fitted, rows.classes)
+    return HeldOut(fitted, logits, rows.codes[test], None if rows.weight is None else rows.weight[test])
 
 
 def together(folds: list[HeldOut]) -> HeldOut:
@@ -155,25 +149,14 @@ def together(folds: list[HeldOut]) -> HeldOut:
     return HeldOut(None, logits, np.concatenate([fold.codes for fold in some]), weight)
 
 
-def columns_of(fitted: Any, classes: NDArray[Any]) -> Indices:
-    """The positions of the classes that a classifier has seen among all classes."""
-    return np.asarray(np.searchsorted(classes, to_numpy(_classes_of(fitted))))
-
-
-def in_columns(logits: Array, columns: Indices, n_classes: int) -> Array:
-    """One column for each class, with -inf for those that are not among `columns`."""
-    if len(columns) == n_classes:
+def _in_columns(logits: Array, fitted: Any, classes: NDArray[Any]) -> Array:
+    """One column for each class, with -inf for those that the classifier never saw."""
+    at = {name: i for i, name in enumerate(to_numpy(fitted.classes_).tolist())}
+    if len(at) == len(classes):
         return logits
     xp = namespace(logits)
     none = xp.full_like(logits[:, 0], -np.inf)
-    at = {k: i for i, k in enumerate(columns.tolist())}
-    return xp.stack([logits[:, at[k]] if k in at else none for k in range(n_classes)], axis=1)
-
-
-def as_indices(rows: Any) -> Indices:
-    """Row numbers, from indices or a boolean mask."""
-    found = np.asarray(rows)
-    return np.flatnonzero(found) if found.dtype == np.bool_ else found
+    return xp.stack([logits[:, at[name]] if name in at else none for name in classes.tolist()], axis=1)
 
 
 def _dispatches(values: Any) -> bool:
@@ -198,7 +181,7 @@ def calibrate(fitted: Any, calibrator: Calibrator, source: HeldOut, classes: NDA
     """A classifier with a calibrator fitted on held-out rows."""
     floor = -np.inf if hasattr(fitted, "decision_function") else lowest_log_probability(source.logits, SMALLEST)
     calibrator.fit(_raise(source.logits, floor), source.codes, source.weight)
-    return CalibratedMember(fitted, calibrator, columns_of(fitted, classes), len(classes), floor)
+    return CalibratedMember(fitted, calibrator, classes, floor)
 
 
 def _raise(logits: Array, floor: float) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -45,14 +46,14 @@ def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: NDArray[np
     features = np.stack([np.ones_like(log_odds), (log_odds - centre) / spread], axis=1)
     common = np.array([centre, spread])
     rows = [np.flatnonzero(group == g) for g in range(n_groups)]
-    best, chosen, deviation = -np.inf, np.empty(0), 0.0
-    for tried in DEVIATIONS:
-        fits = [_fit(features[some], target[some], weight[some], common, tried) for some in rows]
-        evidence = sum(each[1] for each in fits)
-        if evidence > best:
-            best, chosen, deviation = evidence, np.stack([each[0] for each in fits]), tried
-    slope = chosen[:, 1] / spread
-    return Lines(slope, chosen[:, 0] - slope * centre, deviation)
+
+    def fit(deviation: float) -> tuple[float, Vector, float]:
+        fits = [_fit(features[some], target[some], weight[some], common, deviation) for some in rows]
+        return sum(each[1] for each in fits), np.stack([each[0] for each in fits]), deviation
+
+    _, theta, deviation = max(map(fit, DEVIATIONS), key=itemgetter(0))
+    slope = theta[:, 1] / spread
+    return Lines(slope, theta[:, 0] - slope * centre, deviation)
 
 
 def fit_slopes(losses: Vector) -> Lines:
@@ -68,15 +69,15 @@ def fit_slopes(losses: Vector) -> Lines:
     curves = chebfit(NODES / FARTHEST, losses, N_NODES - 1)
     loss, bend = chebval(places, curves), chebval(places, chebder(curves, 2)) / FARTHEST**2
     groups, at = np.arange(losses.shape[1]), FARTHEST * places
-    best, chosen, deviation = -np.inf, np.empty(0), 0.0
-    for tried in DEVIATIONS:
-        cost = loss + 0.5 * (at / tried) ** 2
+
+    def fit(deviation: float) -> tuple[float, Vector, float]:
+        cost = loss + 0.5 * (at / deviation) ** 2
         least = np.argmin(cost, axis=1)
-        volume = np.log1p(tried**2 * np.maximum(bend[groups, least], 0.0))
-        evidence = -float(np.sum(cost[groups, least] + 0.5 * volume))
-        if evidence > best:
-            best, chosen, deviation = evidence, at[least], tried
-    return Lines(np.exp(chosen), np.zeros(len(chosen)), deviation)
+        volume = np.log1p(deviation**2 * np.maximum(bend[groups, least], 0.0))
+        return -float(np.sum(cost[groups, least] + 0.5 * volume)), at[least], deviation
+
+    _, log_slope, deviation = max(map(fit, DEVIATIONS), key=itemgetter(0))
+    return Lines(np.exp(log_slope), np.zeros(len(log_slope)), deviation)
 
 
 def _fit(features: Vector, target: Flags, weight: Vector, common: Vector, deviation: float) -> tuple[Vector, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +24,6 @@ from refocal.calibrators._base import Calibrator
 from refocal.calibrators._held_out import (
     NAME,
     Rows,
-    as_indices,
     calibrate,
     checked_rows,
     fit_fold,
@@ -31,12 +31,12 @@ from refocal.calibrators._held_out import (
     in_library_of_rows,
     together,
 )
-from refocal.calibrators.auto import AutoCalibration
 from refocal.errors import InputWarning, ParameterError, warn
 
 RESPONSES = ("decision_function", "predict_log_proba", "predict_proba")
 
 
+@dataclass(eq=False, repr=False)
 class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Any classifier with probabilities calibrated on data it was not trained on; a drop-in for CalibratedClassifierCV.
 
@@ -77,20 +77,12 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     [AutoCalibration(), AutoCalibration(), AutoCalibration()]
     """
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        calibrator: Calibrator | str | None = None,
-        *,
-        cv: Any = None,
-        n_jobs: int | None = None,
-        ensemble: bool | str = "auto",
-    ) -> None:
-        self.estimator = estimator
-        self.calibrator = calibrator
-        self.cv = cv
-        self.n_jobs = n_jobs
-        self.ensemble = ensemble
+    estimator: Any = None
+    calibrator: Calibrator | str | None = None
+    _: KW_ONLY
+    cv: Any = None
+    n_jobs: int | None = None
+    ensemble: bool | str = "auto"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
         """Fit classifier and calibrator, or the calibrator alone where the classifier is fitted.
@@ -188,15 +180,14 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     def _new_calibrator(self) -> Calibrator:
         from refocal.calibrators.registry import NAMED, OTHER_NAMES, make
 
-        if self.calibrator is None:
-            return AutoCalibration()
-        if isinstance(self.calibrator, str):
-            check_option(self.calibrator, (*NAMED, *OTHER_NAMES), "calibrator", NAME)
-            return make(self.calibrator)
-        if not isinstance(self.calibrator, Calibrator):
+        wanted = "auto" if self.calibrator is None else self.calibrator
+        if isinstance(wanted, str):
+            check_option(wanted, (*NAMED, *OTHER_NAMES), "calibrator", NAME)
+            return make(wanted)
+        if not isinstance(wanted, Calibrator):
             expected = "a calibrator of refocal, or the name of one"
-            raise ParameterError("calibrator", NAME, expected=expected, got=repr(self.calibrator))
-        new: Calibrator = clone(self.calibrator).set_params(input="logits")
+            raise ParameterError("calibrator", NAME, expected=expected, got=repr(wanted))
+        new: Calibrator = clone(wanted).set_params(input="logits")
         return new
 
     def _route(
@@ -221,13 +212,17 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
 
     def _splits(self, rows: Rows, for_splitter: Mapping[str, Any], is_ensemble: bool) -> list[tuple[Indices, Indices]]:
         """Training and held-out rows of each fold, as indices."""
-        labels = to_numpy(rows.y)
+        labels, every = to_numpy(rows.y), np.arange(len(rows.codes))
         cv = check_cv(self.cv, labels, classifier=True)
-        splits = [tuple(map(as_indices, split)) for split in cv.split(rows.X, labels, **for_splitter)]
+        # A fold may be given by indices or by a mask.
+        splits = [
+            (every[np.asarray(train)], every[np.asarray(test)])
+            for train, test in cv.split(rows.X, labels, **for_splitter)
+        ]
         is_chosen = self.cv is None or isinstance(self.cv, int) or hasattr(self.cv, "split")
         held_out = np.bincount(np.concatenate([rows.codes[test] for _, test in splits]))
         rarest = int(held_out[np.unique(rows.codes)].min())
         if is_ensemble and is_chosen and rarest < len(splits):
             expected = f"of at most {rarest} folds, the number of rows of the rarest class; or ensemble=False"
             raise ParameterError("cv", NAME, expected=expected, got=f"{len(splits)}")
-        return splits  # type: ignore[return-value]
+        return splits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -22,13 +23,18 @@ from refocal.maps.steps import Focal, Offset, Temperature, Unsmooth
 SEARCHED = {"objective": "nll", "search": "auto", "gammas": 0.0, "temperatures": 1.0, "nll_tolerance": None}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _FocalFamily(HasFocalPoint, Calibrator):
     """γ and T, found by a search: `gamma_`, `temperature_`, `solution_`, and the searched surface in `path_`.
 
     Without class weights the order of the classes is never changed, so neither is accuracy.
     """
 
-    class_weight: Any
+    objective: Any = "auto"
+    search: str = "auto"
+    nll_tolerance: float | None = None
+    class_weight: Any = None
+    input: str = "logits"
 
     @property
     def class_weight_(self) -> Vector | None:
@@ -87,6 +93,7 @@ class _FocalFamily(HasFocalPoint, Calibrator):
         return -np.log(weight)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TemperatureScaling(_FocalFamily):
     """Temperature scaling: softmax(logits / T), with T chosen on held-out data.
 
@@ -119,27 +126,14 @@ class TemperatureScaling(_FocalFamily):
     3.0
     """
 
-    def __init__(
-        self,
-        *,
-        objective: Any = "nll",
-        search: str = "auto",
-        temperatures: Any = None,
-        nll_tolerance: float | None = None,
-        class_weight: Any = None,
-        input: str = "logits",  # noqa: A002
-    ) -> None:
-        self.objective = objective
-        self.search = search
-        self.temperatures = temperatures
-        self.nll_tolerance = nll_tolerance
-        self.class_weight = class_weight
-        self.input = input
+    objective: Any = "nll"
+    temperatures: Any = None
 
     def _steps(self, gamma: float, temperature: float) -> tuple[Step, ...]:
         return (Temperature(temperature),)
 
 
+@dataclass(eq=False, repr=False)
 class FocalCalibration(_FocalFamily):
     """The focal calibration map alone, at T = 1: for networks trained with focal loss.
 
@@ -160,24 +154,9 @@ class FocalCalibration(_FocalFamily):
     array([[0.8, 0.2]])
     """
 
-    def __init__(
-        self,
-        gamma: float | None = None,
-        *,
-        objective: Any = "auto",
-        search: str = "auto",
-        gammas: Any = None,
-        nll_tolerance: float | None = None,
-        class_weight: Any = None,
-        input: str = "logits",  # noqa: A002
-    ) -> None:
-        self.gamma = gamma
-        self.objective = objective
-        self.search = search
-        self.gammas = gammas
-        self.nll_tolerance = nll_tolerance
-        self.class_weight = class_weight
-        self.input = input
+    gamma: float | None = None
+    _: KW_ONLY
+    gammas: Any = None
 
     @classmethod
     def from_training(
@@ -253,6 +232,7 @@ class FocalCalibration(_FocalFamily):
         return options | {"gammas": self.gamma} | ({"search": "grid"} if self.class_weight is None else {})
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FocalTemperatureScaling(_FocalFamily):
     """Focal temperature scaling: the logits are divided by T, then the focal calibration map with γ is applied.
 
@@ -290,21 +270,5 @@ class FocalTemperatureScaling(_FocalFamily):
     (3, 1.0)
     """
 
-    def __init__(
-        self,
-        *,
-        objective: Any = "auto",
-        search: str = "auto",
-        nll_tolerance: float | None = None,
-        gammas: Any = None,
-        temperatures: Any = None,
-        class_weight: Any = None,
-        input: str = "logits",  # noqa: A002
-    ) -> None:
-        self.objective = objective
-        self.search = search
-        self.nll_tolerance = nll_tolerance
-        self.gammas = gammas
-        self.temperatures = temperatures
-        self.class_weight = class_weight
-        self.input = input
+    gammas: Any = None
+    temperatures: Any = None

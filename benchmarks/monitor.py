@@ -15,7 +15,7 @@ import numpy as np
 
 from refocal.metrics.intervals import share_interval
 from refocal.monitor import CalibrationMonitor
-from refocal.monitor.evidence import log_ratios, nothing_won
+from refocal.monitor.evidence import Wealth, log_ratios
 
 RESULTS = Path(__file__).parent / "results" / "monitor.md"
 BATCHES, ALPHA = 1000, 0.05
@@ -38,7 +38,7 @@ MODELS = {"p ~ Beta(2, 3)": common, "2 % positives": rare, "confidence near 1": 
 
 def path(rng: np.random.Generator, draw: Any, rows: int, n_batches: int, change: int, shift: float) -> list[float]:
     """The logarithm of the e-value after each batch, up to the alarm; the rate rises by `shift` from a batch on."""
-    wealth, found = nothing_won(), []
+    wealth, found = Wealth(), []
     for batch in range(n_batches):
         p = draw(rng, rows)
         happened = rng.random(rows) < np.clip(p + (shift if batch >= change else 0.0), 0.0, 1.0)
@@ -90,7 +90,7 @@ def delays(runs: int) -> list[str]:
 def same_as_the_monitor() -> None:
     """The loop above is what the monitor does, bit for bit."""
     rng = np.random.default_rng(0)
-    monitor, wealth = CalibrationMonitor(), nothing_won()
+    monitor, wealth = CalibrationMonitor(), Wealth()
     for _ in range(100):  # more than are kept one by one
         p = rng.random(50)
         y = rng.random(50) < p

@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import math
 import os
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from refocal.errors import FormatError
 
 LARGEST_WHOLE = 2**63
 
 
-def read_json(path: str | os.PathLike[str], *, what: str, max_bytes: int) -> Any:
-    """What a file of JSON holds; `what` names in an error what it should have been."""
+T = TypeVar("T")
+
+
+def read_json(path: str | os.PathLike[str], make: Callable[[Any], T], *, what: str, max_bytes: int) -> T:
+    """What `make` makes of the contents of a file of JSON; `what` names in an error what it should have been."""
     file = Path(path)
     size = file.stat().st_size
     if size <= max_bytes:
@@ -24,11 +31,21 @@ def read_json(path: str | os.PathLike[str], *, what: str, max_bytes: int) -> Any
     if size > max_bytes:
         raise FormatError(f"{file}: {what} is a small JSON file; this one has {size} bytes or more.")
     try:
-        return parse_json(data.decode("utf-8"))
+        return make(parse_json(data.decode("utf-8")))
     except UnicodeDecodeError as error:
         raise FormatError(f"{file}: not a JSON file that can be read: {error}.") from error
     except FormatError as error:
         raise FormatError(f"{file}: {error}") from error
+
+
+def without_format(data: Any, what: str, name: str, *versions: int) -> dict[str, Any]:
+    """The other fields of an object whose fields `format` and `version` are as they should be."""
+    if not isinstance(data, dict) or data.get("format") != name:
+        raise FormatError(f"not {what}: 'format' must be {name!r}.")
+    if data.get("version") not in versions:
+        known = " and ".join(map(str, versions))
+        raise FormatError(f"version {data.get('version')!r} is not known; this refocal reads version {known}.")
+    return {key: value for key, value in data.items() if key not in ("format", "version")}
 
 
 def parse_json(text: str) -> Any:
@@ -59,3 +76,36 @@ def _whole(text: str) -> int:
     if len(text) > len(str(-LARGEST_WHOLE)) or not -LARGEST_WHOLE <= int(text) < LARGEST_WHOLE:
         _refuse(f"A whole number of {len(text)} digits")
     return int(text)
+
+
+def build(kind: type[T], data: Any, where: str) -> T:
+    """A dataclass from an object with its fields, all the way down; `where` names it in errors."""
+    hints, known = typing.get_type_hints(kind), fields(kind)  # type: ignore[arg-type]
+    names = {entry.name for entry in known}
+    needed = {entry.name for entry in known if entry.default is entry.default_factory is MISSING}
+    if not isinstance(data, dict) or not needed <= set(data) <= names:
+        found = set(data) if isinstance(data, dict) else set()
+        odd = next(iter(sorted((needed - found) | (found - names))), "")
+        raise FormatError(f"{where} must have the fields of {kind.__name__}; {odd!r} is missing or not one of them.")
+    return kind(**{name: _value(hints[name], data[name], f"{where}.{name}") for name in data})
+
+
+def _value(kind: Any, value: Any, where: str) -> Any:
+    """`value` as the annotation `kind` says."""
+    if kind is Any:
+        return value
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return None if value is None else _value(arguments[0], value, where)
+    if is_dataclass(kind):
+        return build(kind, value, where)  # type: ignore[arg-type]
+    wanted = origin or kind
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        raise FormatError(f"{where} must be of type {wanted.__name__}. Got {type(value).__name__} instead.")
+    if origin is list:
+        return [_value(arguments[0], entry, f"{where}[{i}]") for i, entry in enumerate(value)]
+    if origin is dict:
+        return {key: _value(arguments[1], entry, f"{where}.{key}") for key, entry in value.items()}
+    return value

@@ -59,11 +59,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     ...     load(f"{folder}/c.json").temperature_ == fitted.temperature_
     True
     """
-    data = read_json(path, what="a calibrator", max_bytes=MAX_BYTES)
-    try:
-        return from_dict(data)
-    except FormatError as error:
-        raise FormatError(f"{path}: {error}") from error
+    return read_json(path, from_dict, what="a calibrator", max_bytes=MAX_BYTES)
 
 
 def to_dict(calibrator: Calibrator) -> dict[str, Any]:

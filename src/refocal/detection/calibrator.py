@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from typing import Any, NamedTuple, Self
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import SMALLEST, Vector
 from refocal._files import write_atomically
-from refocal._json import read_json
+from refocal._json import build, read_json, without_format
 from refocal.calibrators import Calibrator, GroupCalibration
 from refocal.calibrators._logistic import fit_logistic, softplus
 from refocal.calibrators.registry import make
@@ -107,27 +108,26 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator as JSON; `DetectionCalibration.load` reads it."""
         check_is_fitted(self)
-        size = None if self.size_ is None else self.size_._asdict()
-        data = {"format": FORMAT, "version": VERSION, "size": size, "calibrator": to_dict(self.calibrator_)}
+        state = State(self.size_, to_dict(self.calibrator_))
+        data = {"format": FORMAT, "version": VERSION, **asdict(state)}
         write_atomically(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: str | os.PathLike[str]) -> DetectionCalibration:
         """Read what `save` has written; nothing is executed."""
-        data = read_json(path, what="a calibrator of detections", max_bytes=MAX_BYTES)
-        if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
-            raise FormatError(f"{path}: not a calibrator of detections, whose format is {FORMAT!r}, version {VERSION}.")
-        try:
-            found = from_dict(data["calibrator"])
-            size = None if data["size"] is None else Size(**{name: float(data["size"][name]) for name in Size._fields})
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"{path}: the fitted numbers are damaged: {error}.") from error
-        per_class = isinstance(found, GroupCalibration)
-        if found.n_features_in_ != 2 or (per_class and list(found.lines_) != [CLASS]):
-            raise FormatError(f"{path}: the calibrator must be one of two classes, with groups by class or none.")
-        made = cls(per_class=per_class, box_size=size is not None)
-        made.size_ = size
-        return made._set(found)
+        what = "a calibrator of detections"
+
+        def make(data: Any) -> DetectionCalibration:
+            state = build(State, without_format(data, what, FORMAT, VERSION), "the calibrator")
+            found = from_dict(state.calibrator)
+            per_class = isinstance(found, GroupCalibration)
+            if found.n_features_in_ != 2 or (per_class and list(found.lines_) != [CLASS]):
+                raise FormatError("the calibrator must be one of two classes, with groups by class or none.")
+            made = cls(per_class=per_class, box_size=state.size is not None)
+            made.size_ = state.size
+            return made._set(found)
+
+        return read_json(path, make, what=what, max_bytes=MAX_BYTES)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Fitted once it has a calibrator."""
@@ -159,7 +159,8 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
         return np.exp(-softplus(-self.size_.of(_log_odds(detections), _log_area(detections))))
 
 
-class Size(NamedTuple):
+@dataclass(frozen=True)
+class Size:
     """Log-odds a + b·x + c·z + d·x·z of x and of z, the logarithm of the area of the box, cut to the usual sizes."""
 
     constant: float
@@ -173,6 +174,14 @@ class Size(NamedTuple):
         """The log-odds of detections."""
         z = np.clip(z, self.smallest, self.largest)
         return self.constant + self.score * x + self.area * z + self.both * x * z
+
+
+@dataclass(frozen=True)
+class State:
+    """What a file holds of a fitted calibrator."""
+
+    size: Size | None
+    calibrator: dict[str, Any]
 
 
 def _fit_size(detections: Detections) -> Size:

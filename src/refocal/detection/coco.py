@@ -109,7 +109,7 @@ def _matched(
 def _load(source: Source, kind: type[Any], argument: str) -> Any:
     data: Any = source
     if isinstance(source, (str, os.PathLike)):
-        data = read_json(source, what="COCO's form", max_bytes=MAX_BYTES)
+        data = read_json(source, lambda data: data, what="COCO's form", max_bytes=MAX_BYTES)
     if not isinstance(data, kind) or (kind is dict and not {"images", "annotations"} <= {*data}):
         expected = "an object with 'images' and 'annotations'" if kind is dict else "a list of detections"
         where = "" if data is source else f"{source}: "

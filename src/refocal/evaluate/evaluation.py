@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import types
-import typing
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from refocal._files import write_atomically
-from refocal._json import read_json
+from refocal._json import build, read_json, without_format
 from refocal.calibrators.registry import NONE
 from refocal.errors import FormatError
 from refocal.metrics import Interval, PairedDifference
@@ -297,11 +295,7 @@ class Evaluation:
     @classmethod
     def from_dict(cls, data: Any) -> Evaluation:
         """What `to_dict` described."""
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise FormatError(f"not an evaluation: 'format' must be {FORMAT!r}.")
-        if data.get("version") != VERSION:
-            raise FormatError(f"version {data.get('version')!r} is not known; this refocal reads version {VERSION}.")
-        made: Evaluation = _build(cls, {k: v for k, v in data.items() if k not in ("format", "version")}, "evaluation")
+        made = build(cls, without_format(data, "an evaluation", FORMAT, VERSION), "evaluation")
         names = [method.name for method in made.methods]
         if NONE not in names or made.chosen not in names:
             raise FormatError(f"the methods must hold {NONE!r} and the chosen {made.chosen!r}.")
@@ -348,40 +342,4 @@ def load_evaluation(path: str | os.PathLike[str]) -> Evaluation:
     ...     load_evaluation(f"{folder}/evaluation.json") == found
     True
     """
-    data = read_json(path, what="an evaluation", max_bytes=MAX_BYTES)
-    try:
-        return Evaluation.from_dict(data)
-    except FormatError as error:
-        raise FormatError(f"{path}: {error}") from error
-
-
-def _build(kind: Any, value: Any, where: str) -> Any:
-    """`value` as the annotation `kind` says, all the way down."""
-    if kind is Any:
-        return value
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (types.UnionType, typing.Union):
-        return None if value is None else _build(arguments[0], value, where)
-    if is_dataclass(kind):
-        return _build_dataclass(kind, value, where)
-    wanted = origin or kind
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-        raise FormatError(f"{where} must be of type {wanted.__name__}. Got {type(value).__name__} instead.")
-    if origin is list:
-        return [_build(arguments[0], entry, f"{where}[{i}]") for i, entry in enumerate(value)]
-    if origin is dict:
-        return {key: _build(arguments[1], entry, f"{where}.{key}") for key, entry in value.items()}
-    return value
-
-
-def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
-    hints = typing.get_type_hints(kind)
-    names = {entry.name for entry in fields(kind)}
-    needed = {entry.name for entry in fields(kind) if entry.default is entry.default_factory is MISSING}
-    if not isinstance(value, dict) or not needed <= set(value) <= names:
-        found = set(value) if isinstance(value, dict) else set()
-        odd = next(iter(sorted((needed - found) | (found - names))), "")
-        raise FormatError(f"{where} must have the fields of {kind.__name__}; {odd!r} is missing or not one of them.")
-    return kind(**{name: _build(hints[name], value[name], f"{where}.{name}") for name in value})
+    return read_json(path, Evaluation.from_dict, what="an evaluation", max_bytes=MAX_BYTES)

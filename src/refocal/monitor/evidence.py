@@ -9,9 +9,10 @@ probability of at most α (Ville 1939).
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refocal._arrays import Flags, Vector
 
@@ -20,12 +21,18 @@ SHIFTS, SLOPES = (0.125, 0.25, 0.5, 1.0), (0.6, 0.8, 1.25, 1.7)
 ALTERNATIVES = np.array([*((sign * shift, 1.0) for sign in (-1, 1) for shift in SHIFTS), *((0.0, b) for b in SLOPES)])
 # Probabilities are clipped to this distance from 0 and 1: an "impossible" event may occur.
 LEAST = 1e-12
+# The logarithm of nothing; JSON has no infinity.
+NOTHING = -1e300
 
 
-class Wealth(NamedTuple):
-    """Where the e-process stands: the logarithm of what each alternative has won, and how many periods there were."""
+@dataclass(frozen=True)
+class Wealth:
+    """Where the e-process stands: the logarithm of what each alternative has won, and how many periods there were.
 
-    log_won: Vector
+    It starts with an e-value of 1.
+    """
+
+    log_won: list[float] = field(default_factory=lambda: [NOTHING] * len(ALTERNATIVES))
     n_periods: int = 0
 
     @property
@@ -34,16 +41,11 @@ class Wealth(NamedTuple):
         won = np.logaddexp.reduce(self.log_won) - math.log(len(ALTERNATIVES))
         return float(np.logaddexp(won, math.log(left_after(self.n_periods))))
 
-    def after(self, log_ratios: Vector) -> Wealth:
+    def after(self, log_ratios: ArrayLike) -> Wealth:
         """One period later: a part of what was left is bet from here on."""
         n = self.n_periods + 1
         bet = math.log(left_after(n - 1) - left_after(n))
-        return Wealth(np.logaddexp(self.log_won, bet) + log_ratios, n)
-
-
-def nothing_won() -> Wealth:
-    """Where it starts: the e-value is 1."""
-    return Wealth(np.full(len(ALTERNATIVES), -np.inf))
+        return Wealth((np.logaddexp(self.log_won, bet) + log_ratios).tolist(), n)
 
 
 def left_after(n_periods: int) -> float:
@@ -64,7 +66,7 @@ def log_ratios(p: Vector, happened: Flags) -> Vector:
     return np.array([float(np.sum(said - np.logaddexp(0.0, sign * (a + b * odds)))) for a, b in ALTERNATIVES])
 
 
-def likely_start(ratios: list[Vector], first: int) -> int:
+def likely_start(ratios: list[list[float]], first: int) -> int:
     """Which of the periods the change began with, by the alternative that won most; `first` have gone before them."""
     total = np.cumsum(np.array(ratios)[::-1], axis=0)[::-1]
     bets = np.array([math.log(left_after(k) - left_after(k + 1)) for k in range(first, first + len(ratios))])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -13,14 +14,16 @@ import numpy as np
 
 from refocal._arrays import as_array, to_numpy
 from refocal._files import replace_atomically, write_atomically
-from refocal._json import read_json
+from refocal._json import build, read_json, without_format
 from refocal._validation import check_integer, check_number
-from refocal.errors import DataError, FormatError, InputWarning, ParameterError, ShapeError, warn
+from refocal.errors import DataError, FormatError, InputError, InputWarning, ParameterError, ShapeError, warn
+from refocal.io.files import open_contents
 from refocal.metrics._inputs import Rows, read_probabilities
-from refocal.monitor import state
 from refocal.monitor.evidence import likely_start
-from refocal.monitor.periods import Period, WindowSummary
-from refocal.monitor.state import History, Key
+from refocal.monitor.history import History, summary_of
+from refocal.monitor.periods import Key, Period, WindowSummary
+
+FORMAT, VERSION, MAX_BYTES = "refocal-monitor", 1, 1 << 20
 
 
 class Advice(NamedTuple):
@@ -95,20 +98,19 @@ class CalibrationMonitor:
         if np.size(p) == 0:
             warn(InputWarning("an empty batch was ignored.", function=function))
             return 0
-        key = _key(self._history.next_key() if period is None else period, self._history.ordered(), function)
+        key = self._key(self._history.next_key() if period is None else period, function)
         if labels is not None:
-            return self._count(read_probabilities(labels, p, None, function), key, function)
+            return self._count(labels, p, key, function)
         if ids is None:
             raise ParameterError("ids", function, expected="given where labels are not", got="None")
         names = [str(name) for name in ids]
         if len(names) != len(p):
             raise ShapeError("ids", function, expected=f"{len(p)} ids, one for each row", got=f"{len(names)}")
-        rows = read_probabilities(np.zeros(len(p), dtype=np.int64), p.astype(np.float64), None, function)
-        self._check_classes(rows, function)
+        rows = self._read(np.zeros(len(p), dtype=np.int64), p.astype(np.float64), function)
         again = next((name for name in names if name in self._waiting), None)
         if again is not None or len(set(names)) < len(names):
             raise DataError("ids", function, expected="different for all waiting rows", got=f"{again or 'one'!r} twice")
-        self._history.add(key, Period.empty())
+        self._history.add(Period.empty(key))
         self._waiting.update((name, (key, row)) for name, row in zip(names, rows.probabilities, strict=True))
         return 0
 
@@ -132,16 +134,15 @@ class CalibrationMonitor:
         for i, name in enumerate(names):
             if name in self._waiting:
                 by_period.setdefault(self._waiting[name][0], []).append(i)
+        matched = 0
         for key, some in by_period.items():
-            p = np.array([self._waiting[names[i]][1] for i in some])
-            self._count(read_probabilities(given[some], p, None, function), key, function)
-        known = [names[i] for some in by_period.values() for i in some]
-        for name in known:
+            matched += self._count(given[some], np.array([self._waiting[names[i]][1] for i in some]), key, function)
+        for name in names:
             self._waiting.pop(name, None)
-        if len(known) < len(names):
-            text = f"{len(names) - len(known):,} of {len(names):,} ids are not those of waiting predictions: ignored."
+        if matched < len(names):
+            text = f"{len(names) - matched:,} of {len(names):,} ids are not those of waiting predictions: ignored."
             warn(InputWarning(text, function=function))
-        return len(known)
+        return matched
 
     def merge(self, other: CalibrationMonitor) -> Self:
         """Add the rows of another monitor; those of the same period are summed.
@@ -152,13 +153,15 @@ class CalibrationMonitor:
         3
         """
         function = "CalibrationMonitor.merge"
+        if not isinstance(other, CalibrationMonitor):
+            raise DataError("other", function, expected="a CalibrationMonitor", got=f"a {type(other).__name__}")
         if None not in (self.n_classes, other.n_classes) and self.n_classes != other.n_classes:
             expected = f"a monitor of {self.n_classes} classes"
             raise DataError("other", function, expected=expected, got=f"one of {other.n_classes}")
         both = sorted(self._waiting.keys() & other._waiting.keys())
         if both:
             raise DataError("other", function, expected="a monitor of other rows", got=f"the id {both[0]!r} in both")
-        if len({type(key) for each in (self, other) for key in each._history.ordered()}) > 1:
+        if len({type(period.first) for each in (self, other) for period in each._history.periods}) > 1:
             expected = "a monitor whose periods are of the same kind"
             raise DataError("other", function, expected=expected, got="whole numbers in one and text in the other")
         self._history = self._history.merged(other._history)
@@ -181,21 +184,22 @@ class CalibrationMonitor:
         """The last so many periods in numbers, by default all that are kept one by one; None without labelled rows."""
         if last is not None:
             check_integer(last, "last", "CalibrationMonitor.summary")
-        return self._history.summary(self._history.ordered()[-(last or 0) :], self.level)
+        return summary_of(self._history.periods[-(last or 0) :], self.level)
 
     def history(self) -> list[WindowSummary]:
         """Each period in numbers, those of long ago several at a time."""
-        return self._history.summaries(self.level)
+        found = (period.summary(self.level) for period in (*self._history.old, *self._history.periods))
+        return [each for each in found if each is not None]
 
     def evidence(self) -> list[tuple[str, float]]:
         """The e-value after each of the periods that are kept one by one."""
-        values = np.exp(np.minimum(self._history.path(), 700.0))
-        return [(str(key), float(value)) for key, value in zip(self._history.ordered(), values, strict=True)]
+        values = np.exp(np.minimum(self._history.path(), 700.0)).tolist()
+        return [(str(period.last), value) for period, value in zip(self._history.periods, values, strict=True)]
 
     def advice(self) -> Advice:
         """Whether to recalibrate now."""
-        keys = self._history.ordered()
-        everything = self._history.summary(keys, self.level)
+        periods = self._history.periods
+        everything = summary_of(periods, self.level)
         if everything is None:
             return Advice("wait", "No labels yet.")
         alarm = self.alarm
@@ -205,8 +209,8 @@ class CalibrationMonitor:
             if now**2 < needed:
                 return Advice("keep", f"No evidence against the calibration: {said}")
             return Advice("watch", f"The calibration may be changing: {said}")
-        start = likely_start([self._history.open[key].ratios for key in keys], self._history.closed.n_periods)
-        recent = self._history.summary(keys[start:], self.level) or everything
+        start = likely_start([period.ratios for period in periods], self._history.closed.n_periods)
+        recent = summary_of(periods[start:], self.level) or everything
         said = (
             f"since {recent.first} ({recent.n:,} rows) mean p is {recent.mean_p:.3f} and the rate "
             f"{recent.rate.value:.3f} ({recent.rate.low:.3f} to {recent.rate.high:.3f}), ECE {100 * recent.ece:.2f} %"
@@ -228,18 +232,21 @@ class CalibrationMonitor:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON: less than 50 kB. Predictions that wait for labels are not among them."""
-        settings = {"alpha": self.alpha, "smallest_shift": self.smallest_shift, "level": self.level}
-        return state.to_dict(self._history, settings, self.n_classes, self.n_waiting)
+        state = State(self.alpha, self.smallest_shift, self.level, self.n_classes, self.n_waiting, self._history)
+        return {"format": FORMAT, "version": VERSION, **asdict(state)}
 
     @classmethod
     def from_dict(cls, data: Any) -> CalibrationMonitor:
         """What `to_dict` described."""
-        settings, n_classes, history = state.from_dict(data)
+        state = build(State, without_format(data, "a monitor", FORMAT, VERSION), "monitor")
+        state.history.check()
         try:
-            made = cls(**settings)
+            made = cls(alpha=state.alpha, smallest_shift=state.smallest_shift, level=state.level)
         except ParameterError as error:
             raise FormatError(str(error)) from error
-        made.n_classes, made._history = n_classes, history
+        if state.n_classes is not None and state.n_classes < 2:
+            raise FormatError("'n_classes' must be at least 2.")
+        made.n_classes, made._history = state.n_classes, state.history
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -265,49 +272,69 @@ class CalibrationMonitor:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CalibrationMonitor:
         """Read what `save` wrote; invalid contents are refused with a reason."""
-        data = read_json(path, what="a monitor", max_bytes=state.MAX_BYTES)
-        try:
-            made = cls.from_dict(data)
-            beside = _waiting_file(path)
-            if data["waiting"] and not beside.is_file():
-                text = f"{data['waiting']:,} predictions wait for labels, but {beside.name} is missing: they are lost."
-                warn(InputWarning(text, function="CalibrationMonitor.load"))
-            elif data["waiting"]:
-                made._waiting = state.read_waiting(beside)
-        except FormatError as error:
-            raise FormatError(f"{path}: {error}") from error
-        return made
+
+        def build_both(data: Any) -> CalibrationMonitor:
+            made, beside = cls.from_dict(data), _waiting_file(path)
+            if data["n_waiting"] and beside.is_file():
+                contents = open_contents(beside)
+                ids, keys, p = (np.asarray(contents.get(name)) for name in ("ids", "periods", "probabilities"))
+                if not len(ids) == len(keys) == len(p):
+                    raise FormatError(f"{beside.name} must hold as many ids as periods and probabilities.")
+                made._waiting = {str(name): (key, row) for name, key, row in zip(ids, keys.tolist(), p, strict=True)}
+            elif data["n_waiting"]:
+                lost = (
+                    f"{data['n_waiting']:,} predictions wait for labels, but {beside.name} is missing: they are lost."
+                )
+                warn(InputWarning(lost, function="CalibrationMonitor.load"))
+            return made
+
+        return read_json(path, build_both, what="a monitor", max_bytes=MAX_BYTES)
 
     def __repr__(self) -> str:
         return f"CalibrationMonitor({self._history.n_rows:,} rows: {self.advice().action})"
 
-    def _count(self, rows: Rows, key: Key, function: str) -> int:
-        self._check_classes(rows, function)
-        self._history.add(key, Period.of(rows))
+    def _count(self, labels: Any, p: Any, key: Key, function: str) -> int:
+        rows = self._read(labels, p, function)
+        self._history.add(Period.of(key, rows))
         return len(rows.labels)
 
-    def _check_classes(self, rows: Rows, function: str) -> None:
+    def _read(self, labels: Any, p: Any, function: str) -> Rows:
+        """Checked rows, of as many classes as those before."""
+        try:
+            rows = read_probabilities(labels, p, None, function)
+        except InputError as error:
+            error.argument = "labels" if error.argument == "y_true" else error.argument
+            raise
         if self.n_classes is not None and rows.n_classes != self.n_classes:
             expected = f"of {self.n_classes} classes, as those before"
             raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
         self.n_classes = rows.n_classes
+        return rows
+
+    def _key(self, period: Any, function: str) -> Key:
+        """A period as what it is sorted by: whole numbers, or text, as dates are."""
+        if isinstance(period, date):
+            period = period.isoformat()
+        is_whole = isinstance(period, (int, np.integer)) and not isinstance(period, bool)
+        if not is_whole and not (isinstance(period, str) and period):
+            raise ParameterError("period", function, expected="a text, a date or a whole number", got=repr(period))
+        before = self._history.periods
+        if before and isinstance(before[0].first, int) != is_whole:
+            kind = "text or dates" if is_whole else "whole numbers"
+            raise ParameterError("period", function, expected=f"{kind}, as those before", got=repr(period))
+        return int(period) if is_whole else period
 
 
-def _key(period: Any, others: list[Key], function: str) -> Key:
-    """A period as what it is sorted by: whole numbers, or text, as dates are."""
-    key: Key
-    if isinstance(period, date):
-        key = period.isoformat()
-    elif isinstance(period, (int, np.integer)) and not isinstance(period, bool):
-        key = int(period)
-    elif isinstance(period, str) and period:
-        key = period
-    else:
-        raise ParameterError("period", function, expected="a text, a date or a whole number", got=repr(period))
-    if others and type(others[0]) is not type(key):
-        kind = "text or dates" if isinstance(others[0], str) else "whole numbers"
-        raise ParameterError("period", function, expected=f"{kind}, as those before", got=repr(period))
-    return key
+@dataclass(frozen=True)
+class State:
+    """What a file holds of a monitor."""
+
+    alpha: float
+    smallest_shift: float
+    level: float
+    n_classes: int | None
+    n_waiting: int
+    history: History
 
 
 def _waiting_file(path: str | os.PathLike[str]) -> Path:

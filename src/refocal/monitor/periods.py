@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Vector
-from refocal.calibrators._plain import field, number
 from refocal.errors import FormatError
 from refocal.metrics._inputs import Rows
 from refocal.metrics.intervals import Interval, normal_interval, share_interval
@@ -18,68 +16,93 @@ from refocal.monitor.evidence import ALTERNATIVES, LEAST, log_ratios
 
 N_BINS = 10
 
+Key = Any
+"""The name of a period, by which it is sorted: a whole number or a text, all of a monitor of one kind."""
+
 
 @dataclass(frozen=True)
 class Period:
-    """Sums over the rows of a period whose labels are known, and how many others there are."""
+    """Sums over the labelled rows of a period, or of several, from `first` to `last`: plain values, for JSON."""
 
+    first: Key
+    last: Key
     n: int
     log_loss: float
     brier: float
-    bins: Vector  # rows, probabilities and events, (3, N_BINS), in bins of equal width
-    ratios: Vector
+    rows: list[int]  # in bins of equal width of the probability, as are the next two
+    p: list[float]
+    events: list[int]
+    ratios: list[float]
 
     @classmethod
-    def empty(cls) -> Period:
+    def empty(cls, key: Key) -> Period:
         """Of no rows."""
-        return cls(0, 0.0, 0.0, np.zeros((3, N_BINS)), np.zeros(len(ALTERNATIVES)))
+        nothing = [0] * N_BINS
+        return cls(key, key, 0, 0.0, 0.0, nothing, [0.0] * N_BINS, nothing, [0.0] * len(ALTERNATIVES))
 
     @classmethod
-    def of(cls, rows: Rows) -> Period:
+    def of(cls, key: Key, rows: Rows) -> Period:
         """Of rows with their labels; with more than two classes the event is that the top class is right."""
         p, happened = rows.event(1) if rows.n_classes == 2 else rows.confidence()
         of_label = np.where(happened, p, 1.0 - p)
         if rows.n_classes > 2:
             of_label = rows.probabilities[np.arange(len(p)), rows.labels]
         at = np.minimum((p * N_BINS).astype(np.int64), N_BINS - 1)
-        sums = [np.bincount(at, weights, N_BINS) for weights in (np.ones(len(p)), p, happened.astype(np.float64))]
         return cls(
+            first=key,
+            last=key,
             n=len(p),
             log_loss=-float(np.sum(np.log(np.clip(of_label, LEAST, 1.0)))),
             brier=float(np.sum(np.square(p - happened) if rows.n_classes == 2 else brier_terms(rows))),
-            bins=np.array(sums),
-            ratios=log_ratios(p, happened),
+            rows=np.bincount(at, minlength=N_BINS).tolist(),
+            p=np.bincount(at, p, N_BINS).tolist(),
+            events=np.bincount(at[happened], minlength=N_BINS).tolist(),
+            ratios=log_ratios(p, happened).tolist(),
         )
 
     def plus(self, other: Period) -> Period:
         """Of the rows of both."""
-        return Period(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(Period)))
+        first, last, *sums = vars(self).values()
+        other_first, other_last, *others = vars(other).values()
+        return Period(
+            min(first, other_first),
+            max(last, other_last),
+            *(np.add(*both).tolist() for both in zip(sums, others, strict=True)),
+        )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        counts, p, events = self.bins.tolist()
-        whole = {"rows": [int(count) for count in counts], "p": p, "events": [int(count) for count in events]}
-        return {"n": self.n, "log_loss": self.log_loss, "brier": self.brier, **whole, "ratios": self.ratios.tolist()}
-
-    @classmethod
-    def from_dict(cls, data: Any) -> Period:
-        """What `to_dict` described."""
-        if not isinstance(data, dict):
-            raise FormatError("a period must be an object.")
-        bins = np.array([numbers(data, name, N_BINS) for name in ("rows", "p", "events")])
-        n = field(data, "n", int)
-        if n < 0 or bins.min() < 0.0 or bins[0].sum() != n or np.any(bins[1:] > bins[0] + 1e-6):
+    def check(self) -> None:
+        """Refuse what the sums of no rows can be, in a file."""
+        if [len(each) for each in (self.rows, self.p, self.events, self.ratios)] != [N_BINS] * 3 + [len(ALTERNATIVES)]:
+            raise FormatError(f"a period must have {N_BINS} bins and {len(ALTERNATIVES)} ratios.")
+        rows, p, events = np.array([self.rows, self.p, self.events])
+        if (
+            min(self.n, rows.min(), p.min(), events.min()) < 0
+            or rows.sum() != self.n
+            or np.any([p, events] > rows + 1e-6)
+        ):
             raise FormatError("the counts of a period must fit each other.")
-        ratios = np.array(numbers(data, "ratios", len(ALTERNATIVES)))
-        return cls(n, number(data, "log_loss"), number(data, "brier"), bins, ratios)
 
-
-def numbers(data: dict[str, Any], name: str, n: int) -> list[float]:
-    """A list of so many numbers in a file."""
-    values = field(data, name, list)
-    if len(values) != n or not all(type(value) in (int, float) for value in values):
-        raise FormatError(f"the field {name!r} must be {n} numbers.")
-    return [float(value) for value in values]
+    def summary(self, level: float) -> WindowSummary | None:
+        """The period in numbers; None without rows."""
+        if self.n == 0:
+            return None
+        n, count, p, events = self.n, np.array(self.rows), np.array(self.p), np.array(self.events)
+        mean, rate = float(p.sum()) / n, float(events.sum()) / n
+        used = count > 0
+        spread = p[used] * (1.0 - p[used] / count[used])
+        error = math.sqrt(max(rate * (1.0 - rate), 1.0 / n) / n)
+        return WindowSummary(
+            first=str(self.first),
+            last=str(self.last),
+            n=n,
+            log_loss=self.log_loss / n,
+            brier_score=self.brier / n,
+            ece=float(np.abs(p - events).sum()) / n,
+            ece_by_chance=float(np.sqrt(2.0 / np.pi * spread).sum()) / n,
+            mean_p=mean,
+            rate=share_interval(rate, n, level),
+            bias=normal_interval(mean - rate, error, level, (-1.0, 1.0)),
+        )
 
 
 @dataclass(frozen=True)
@@ -108,26 +131,3 @@ class WindowSummary:
     rate: Interval
     bias: Interval
     """Mean p less the rate."""
-
-
-def summarise(first: str, last: str, period: Period, level: float) -> WindowSummary | None:
-    """A period in numbers; None without rows."""
-    if period.n == 0:
-        return None
-    n, (count, p, events) = period.n, period.bins
-    mean, rate = float(p.sum()) / n, float(events.sum()) / n
-    used = count > 0
-    spread = p[used] * (1.0 - p[used] / count[used])
-    error = math.sqrt(max(rate * (1.0 - rate), 1.0 / n) / n)
-    return WindowSummary(
-        first=first,
-        last=last,
-        n=n,
-        log_loss=period.log_loss / n,
-        brier_score=period.brier / n,
-        ece=float(np.abs(p - events).sum()) / n,
-        ece_by_chance=float(np.sqrt(2.0 / np.pi * spread).sum()) / n,
-        mean_p=mean,
-        rate=share_interval(rate, n, level),
-        bias=normal_interval(mean - rate, error, level, (-1.0, 1.0)),
-    )

@@ -428,9 +428,9 @@ def test_calibration_errors_are_compared_by_their_squares(found):
 
 def test_rows_are_checked_once_whatever_the_number_of_methods(monkeypatch):
     """All rows when they are read; neither fits nor metrics check them again."""
-    for module in ("binned", "bootstrap", "histogram", "reliability", "scores", "smooth", "squared", "two_classes"):
-        for name in ("read_probabilities", "read_log_probabilities"):
-            monkeypatch.setattr(f"refocal.metrics.{module}.{name}", fail, raising=False)
+    monkeypatch.setattr("refocal.metrics._inputs._read", fail)
+    with pytest.raises(ZeroDivisionError):
+        metrics.brier_score([0, 1], [0.5, 0.5])
     validation, test = split(rows(300))
     for module in ("_validation", "calibrators._base"):
         monkeypatch.setattr(f"refocal.{module}.check_rows", fail)

@@ -8,9 +8,9 @@ add up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -158,16 +158,16 @@ def cross_products(block: Block, predictors: tuple[Predictor, ...], influences: 
     return total
 
 
-def join_sums(first: Sums, second: Sums) -> Sums:
-    """Both together."""
-    return Sums(
-        first.weight + second.weight,
-        first.squared_weight + second.squared_weight,
-        first.sums + second.sums,
-        first.moments + second.moments,
-        first.products + second.products,
-        [_joined(mine, other) for mine, other in zip(first.predictors, second.predictors, strict=True)],
-    )
+def join_sums(first: Any, second: Any) -> Any:
+    """Both together: each field of sums, each entry of lists, and numbers and arrays by addition."""
+    if hasattr(first, "merge"):
+        return first.merge(second)
+    if isinstance(first, list):
+        return list(map(join_sums, first, second))
+    if isinstance(first, (Sums, PredictorSums)):
+        names = [each.name for each in fields(first)]
+        return type(first)(*(join_sums(getattr(first, name), getattr(second, name)) for name in names))
+    return first + second
 
 
 @dataclass(frozen=True)
@@ -265,14 +265,3 @@ def _add_terms(total: Sums, terms: Vector, weight: Vector | None) -> None:
     total.sums += terms @ weight
     total.moments += terms @ squared
     total.products += (terms * squared) @ terms.transpose(0, 2, 1)
-
-
-def _joined(first: PredictorSums, second: PredictorSums) -> PredictorSums:
-    return PredictorSums(
-        first.counts + second.counts,
-        first.residuals + second.residuals,
-        first.confidence.merge(second.confidence),
-        [mine.merge(other) for mine, other in zip(first.classes, second.classes, strict=True)],
-        first.decided + second.decided,
-        first.groups.merge(second.groups),
-    )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Vector, as_floating, to_numpy
+from refocal._arrays import as_floating, to_numpy
 from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.calibrators.registry import NONE
 from refocal.errors import DataError
@@ -85,13 +85,15 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
             raise DataError("test", "evaluate", expected=f"such that the {metric.label} is finite", got=repr(value))
         measured.append(Measured(metric, of, value))
     summaries = summarise(measured, n_resamples, seed)
-    confidence, correct = rows.confidence()
-    weight = rows.weights
+    (confidence, correct), weight = rows.confidence(), rows.weights
+    cuts: Any = {"bins": HISTOGRAM_BINS, "range": (0.0, 1.0)}
     return Look(
         summaries={each.record.name: summary for each, summary in zip(measured, summaries, strict=True)},
         values={m.name: float(m.measure(logs if m.takes_logs else rows)) for m in reported("value", test.n_classes)},
         reliability=banded(bins_of(rows, n_bins=N_BINS), level),
-        histogram=histogram_of(*(_by_confidence(confidence, rows, each) for each in (correct, ~correct))),
+        histogram=histogram_of(
+            *(np.histogram(confidence, weights=weight * each, **cuts)[0].tolist() for each in (correct, ~correct))
+        ),
         classes=partial(_classes, test, calibrator),
         seconds=seconds,
         groups=partial(_groups, test, calibrator, level, seed),
@@ -140,18 +142,13 @@ def wide(values: Any) -> Any:
     return as_floating(values, "values", "evaluate")[0]
 
 
-def _by_confidence(confidence: Vector, rows: Rows, chosen: NDArray[np.bool_]) -> list[float]:
-    """The weight of the chosen rows in intervals of confidence."""
-    weight = None if rows.weight is None else rows.weight[chosen]
-    counts = np.histogram(confidence[chosen], HISTOGRAM_BINS, (0.0, 1.0), weights=weight)[0]
-    return [float(count) for count in counts]
-
-
 def _classes(test: Predictions, calibrator: Calibrator | None) -> list[ClassRow]:
     rows = _rows(test, log_proba(test, calibrator))
-    top, _, predicted = rows.top()
+    top, _, predicted = rows.top
     confusions, counts = _confusions(rows.labels, predicted), count_classes(rows)
-    labels, found = _most_frequent(rows.labels, test.n_classes), []
+    # All classes, or those with the most rows where there are too many to show.
+    labels = np.sort(np.argsort(-counts[0], kind="stable")[:MOST_CLASSES]).tolist()
+    found = []
     for label, (p, occurs) in zip(labels, rows.events(labels), strict=True):
         bins = make_bins(p, occurs, rows.weight, n_bins=N_BINS, strategy="quantile")
         # For a diagram of one class, whose probability is small in most rows, bins of equal mass would all lie at 0.
@@ -159,20 +156,15 @@ def _classes(test: Predictions, calibrator: Calibrator | None) -> list[ClassRow]
         wrong = np.flatnonzero(occurs & (predicted != label))
         detail = ClassDetail(
             apart.count.tolist(),
-            _rounded(apart.confidence / apart.weight),
-            _rounded(apart.correct / apart.weight),
+            # Four digits are what a diagram shows; a file with thousands of classes stays small.
+            (apart.confidence / apart.weight).round(4).tolist(),
+            (apart.correct / apart.weight).round(4).tolist(),
             confusions.get((0, label), []),
             confusions.get((1, label), []),
             wrong[np.argsort(-top[wrong], kind="stable")[:FEW]].tolist(),
         )
         found.append(class_row(counts, label, norm_of_gaps(bins, "l1"), detail))
     return found
-
-
-def _most_frequent(labels: NDArray[np.int64], n_classes: int) -> list[int]:
-    """All classes, or those with the most rows where there are too many to show."""
-    order = np.argsort(-np.bincount(labels, minlength=n_classes), kind="stable")
-    return sorted(order[:MOST_CLASSES].tolist())
 
 
 def _confusions(labels: NDArray[np.int64], predicted: NDArray[Any]) -> dict[tuple[int, int], list[list[int]]]:
@@ -188,8 +180,3 @@ def _confusions(labels: NDArray[np.int64], predicted: NDArray[Any]) -> dict[tupl
             if len(listed) < FEW:
                 listed.append([pair[1 - side], int(counts[i])])
     return found
-
-
-def _rounded(values: Vector) -> list[float]:
-    """Four digits are what a diagram shows; a file with thousands of classes stays small."""
-    return [float(value) for value in values.round(4)]

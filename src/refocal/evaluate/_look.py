@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -11,9 +11,8 @@ import numpy as np
 from refocal._arrays import Vector
 from refocal.calibrators import Calibrator
 from refocal.calibrators._answers import group_columns
-from refocal.calibrators._labels import check_class_order
 from refocal.decide.outcome import at_or_above
-from refocal.errors import InputWarning, ShapeError, warn
+from refocal.errors import InputWarning, warn
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Histogram, Reliability
 from refocal.metrics import METRICS
 from refocal.metrics._bins import Bins
@@ -61,7 +60,7 @@ def reported(how: Literal["with interval", "value"], n_classes: int) -> list[Met
 
 def count_classes(rows: Rows) -> Vector:
     """For each class the rows that have it and those predicted as it, and the latter's weight, hits and confidence."""
-    top, correct, predicted = rows.top()
+    top, correct, predicted = rows.top
     weight, n = rows.weights, rows.n_classes
     sums = [np.bincount(predicted, each, n) for each in (np.ones(len(top)), weight, weight * correct, weight * top)]
     return np.stack([np.bincount(rows.labels, minlength=n), *sums])
@@ -116,15 +115,3 @@ def warn_of_groups(name: str, calibrator: Calibrator | None, columns: Collection
             "measured without them.",
             InputWarning,
         )
-
-
-def check_columns(name: str, calibrator: Calibrator | None, n_classes: int, class_names: Sequence[str] | None) -> None:
-    """The rows must have the columns that the calibrator was fitted on, in the same order."""
-    if calibrator is None:
-        return
-    if calibrator.row_axes == 2:  # of labels, whose rows are measured label by label
-        return
-    if calibrator.n_features_in_ != n_classes:
-        expected = f"of {calibrator.n_features_in_} columns, as the calibrator {name!r} was fitted on"
-        raise ShapeError("test", "evaluate", expected=expected, got=f"{n_classes} columns")
-    check_class_order(calibrator, class_names, "test", "evaluate")

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from refocal._validation import check_integer, check_option
 from refocal.calibrators import Calibrator, TemperatureScaling
+from refocal.calibrators._labels import check_class_order
 from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
-from refocal.errors import ParameterError
+from refocal.errors import ParameterError, ShapeError
 from refocal.evaluate._failures import Failures, is_last_hope
 from refocal.evaluate._in_blocks import look_at_blocks
 from refocal.evaluate._in_memory import look_at_rows, wide
-from refocal.evaluate._look import Look, Progress, check_columns
+from refocal.evaluate._look import Look, Progress
 from refocal.evaluate._provenance import absent_classes_of, n_validation_of, same_rows, surface_of
 from refocal.evaluate._recommend import recommended
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
@@ -80,18 +80,16 @@ def compare(
     >>> found["fts-nll"].measures["log_loss"].value < found["ts"].measures["log_loss"].value
     True
     """
-    fit: Fit
     if isinstance(validation, MultiLabelPredictions):
-        names, fit, n_validation = label_methods(methods), partial(fit_method, validation), validation.n_known
+        names, n_validation = label_methods(methods), validation.n_known
     else:
-        names, fit, n_validation = chosen_methods(methods), _fitting(validation), len(validation)
+        names, n_validation = chosen_methods(methods), len(validation)
         if methods is None and validation.groups and validation.n_classes == 2:
             names += list(GROUPED)
     if chosen is not None:
         check_option(chosen, (NONE, *names), "chosen", "compare")
-    report = progress or _silent
-    failures = Failures()
-    fitted, seconds = _fit_all(fit, names, chosen, report, failures)
+    report, failures = progress or _silent, Failures()
+    fitted, seconds = _fit_all(validation, names, chosen, report, failures)
 
     def later(done: float, total: int, words: str) -> None:
         report(len(names) + done, len(names) + total, words)
@@ -113,30 +111,20 @@ def compare(
     return replace(found, run=found.run | same_rows(validation, test))
 
 
-Fit = Callable[[str, Callable[[float], None]], Calibrator]
-"""The fit of a method by its name, which says from time to time what share of the work is done."""
-
-
-def _fitting(validation: Predictions) -> Fit:
-    """Fits on one Dataset: the methods share their passes over the rows."""
-    values, labels, weight = wide(validation.values), validation.labels, validation.weight
-    is_checked = validation.input == "logits"
-    dataset = TemperatureScaling(input=validation.input).dataset(values, labels, weight, is_checked=is_checked)
-
-    def fit(name: str, tell: Callable[[float], None]) -> Calibrator:
-        calibrator = make(name, input=validation.input)
-        if calibrator.needs_groups:
-            return calibrator.fit(values, labels, weight, groups=validation.groups or None)  # type: ignore[call-arg]
-        return calibrator.fit_with_progress(dataset, None, None, tell)
-
-    return fit
-
-
 def _fit_all(
-    fit: Fit, names: Sequence[str], chosen: str | None, report: Progress, failures: Failures
+    validation: Predictions | MultiLabelPredictions,
+    names: Sequence[str],
+    chosen: str | None,
+    report: Progress,
+    failures: Failures,
 ) -> tuple[dict[str, Calibrator], dict[str, float]]:
-    """The calibrators that could be fitted, and the seconds that each took."""
-    fitted, seconds = {}, {}
+    """The calibrators that could be fitted, which share their passes over the rows, and the seconds that each took."""
+    fitted: dict[str, Calibrator] = {}
+    seconds: dict[str, float] = {}
+    if isinstance(validation, Predictions):
+        given = wide(validation.values), validation.labels, validation.weight
+        is_checked = validation.input == "logits"
+        dataset = TemperatureScaling(input=validation.input).dataset(*given, is_checked=is_checked)
     for i, name in enumerate(names):
         start = time.perf_counter()
 
@@ -145,7 +133,12 @@ def _fit_all(
 
         tell(0.0)
         with failures.of(name, needed=name == chosen or len(failures.errors) == len(names) - 1):
-            fitted[name] = fit(name, tell)
+            if isinstance(validation, MultiLabelPredictions):
+                fitted[name] = fit_method(validation, name)
+            elif (calibrator := make(name, input=validation.input)).needs_groups:
+                fitted[name] = calibrator.fit(*given, groups=validation.groups or None)  # type: ignore[call-arg]
+            else:
+                fitted[name] = calibrator.fit_with_progress(dataset, None, None, tell)
             seconds[name] = time.perf_counter() - start
     return fitted, seconds
 
@@ -183,8 +176,7 @@ def evaluate(
     check_level(level, "evaluate")
     if isinstance(test, MultiLabelPredictions):
         test = test.pooled()
-    report = progress or _silent
-    failures = failures or Failures()
+    report, failures = progress or _silent, failures or Failures()
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
@@ -232,11 +224,15 @@ def evaluate(
 def _usable(
     everything: Mapping[str, Calibrator | None], about: Any, chosen: str | None, failures: Failures
 ) -> dict[str, Calibrator | None]:
-    """The methods whose columns are those of the rows."""
+    """The methods that were fitted on the columns of the rows, in the same order."""
     usable: dict[str, Calibrator | None] = {}
     for i, (name, calibrator) in enumerate(everything.items()):
         with failures.of(name, needed=name == chosen or is_last_hope(i, everything, usable)):
-            check_columns(name, calibrator, about.n_classes, about.class_names)
+            if calibrator is not None and calibrator.row_axes == 1:  # else of labels, measured label by label
+                if calibrator.n_features_in_ != about.n_classes:
+                    expected = f"of {calibrator.n_features_in_} columns, as the calibrator {name!r} was fitted on"
+                    raise ShapeError("test", "evaluate", expected=expected, got=f"{about.n_classes} columns")
+                check_class_order(calibrator, about.class_names, "test", "evaluate")
             usable[name] = calibrator
     return usable
 
@@ -250,11 +246,16 @@ def _measured(
     fit_seconds: float | None,
 ) -> Measured:
     """The results of one method, with its differences from the uncalibrated model and the chosen method."""
-    look = looks[name]
+    look, described = looks[name], None
+    if calibrator is not None:
+        described = to_dict(calibrator)
+        described["fitted"] = {key: value for key, value in calibrator.chain_.parameters() if isinstance(value, float)}
+        if name != picked:  # curves and matrices only of the one that is shown in detail
+            del described["chain"]
     return Measured(
         name=name,
         title=title_of(name, calibrator),
-        calibrator=_described(calibrator, whole=name == picked),
+        calibrator=described,
         measures={key: summary.interval(level=level) for key, summary in look.summaries.items()},
         values=look.values,
         against_none=_differences(look, looks[NONE], level),
@@ -284,17 +285,6 @@ def _differences(look: Look, other: Look, level: float) -> dict[str, PairedDiffe
     """The differences of all metrics for which a valid interval exists."""
     found = {key: summary.minus(other.summaries[key], level=level) for key, summary in look.summaries.items()}
     return {key: difference for key, difference in found.items() if difference is not None}
-
-
-def _described(calibrator: Calibrator | None, whole: bool) -> dict[str, Any] | None:
-    """A calibrator as plain values; the curves and matrices only of the one that is shown in detail."""
-    if calibrator is None:
-        return None
-    data = to_dict(calibrator)
-    data["fitted"] = {name: value for name, value in calibrator.chain_.parameters() if isinstance(value, float)}
-    if not whole:
-        del data["chain"]
-    return data
 
 
 def _silent(done: float, total: int, words: str) -> None:

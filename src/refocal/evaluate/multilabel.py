@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from refocal._validation import check_option
 from refocal.calibrators import MultiLabelCalibration
@@ -34,10 +34,8 @@ def label_methods(names: Sequence[str] | str | None) -> list[str]:
     return list(dict.fromkeys(name for pair in both for name in pair))
 
 
-def fit_method(
-    validation: MultiLabelPredictions, name: str, tell: Callable[[float], None] | None = None
-) -> MultiLabelCalibration:
-    """One method, fitted; `tell` is what other fits call with the share that is done.
+def fit_method(validation: MultiLabelPredictions, name: str) -> MultiLabelCalibration:
+    """One method, fitted.
 
     >>> rows = MultiLabelPredictions.from_log_odds([[1.0, 2.0], [-1.0, 0.5], [2.0, -3.0]], [[1, 1], [1, 0], [0, 0]])
     >>> fit_method(rows, "ts-per-label").per_label

@@ -127,34 +127,39 @@ def recommendation(evaluation: Evaluation) -> str:
     >>> recommendation(found)[:43]
     'Recommendation: ts (temperature scaling), t'
     """
-    if evaluation.positive is not None:
-        return two_classes.recommendation(evaluation)
-    best = evaluation.after
-    if best.name == NONE and len(evaluation.methods) == 1:
+    best, two = evaluation.after, evaluation.positive is not None
+    if len(evaluation.methods) == 1:
         return "No calibrator was tried; refocal compare fits the usual ones and says which to use."
     if best.name == NONE and not evaluation.recommended:
         return "Shown in detail: the predictions as they are."
+    by_loss = "methods for two classes are ranked by log-loss."
     if best.name == NONE:
-        return f"Recommendation: leave the predictions as they are{_why_nothing(evaluation)}."
+        why = f"; {by_loss}" if two else f"{_why_nothing(evaluation)}."
+        return f"Recommendation: leave the predictions as they are{why}"
+    metric = columns(evaluation)[0]
     others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
-    near = "among the methods within 1 % of the best log-loss"
-    said = f"Recommendation: {best.name} ({best.title}), the lowest ECE {near}."
-    if any(method.measures["ece"].value < best.measures["ece"].value for method in others):
-        said = f"Recommendation: {best.name} ({best.title}): no ECE {near} is significantly lower."
+    second = min(others, key=lambda method: method.measures[metric.name].value, default=best)
+    gap = second.measures[metric.name].value - best.measures[metric.name].value
+    what = metric.label if two else f"{metric.label} among the methods within 1 % of the best log-loss"
+    said = f", the lowest {what}." if gap >= 0.0 else f": no {what} is significantly lower."
+    said = f"Recommendation: {best.name} ({best.title}){said}{f' {capital(by_loss)}' if two else ''}"
     if not evaluation.recommended:
         said = f"Shown in detail: {best.name} ({best.title})."
     if not others:
         return said
-    second = min(others, key=lambda method: method.measures["ece"].value)
-    gap = second.measures["ece"].value - best.measures["ece"].value
-    side = _side(gap, second.against_chosen)
-    if side == 0:
-        said += f" By ECE it is statistically indistinguishable from {second.name} on these {evaluation.n_test:,} rows"
-    elif side > 0:
-        said += f" It is significantly better than {second.name} by ECE"
+    if two:
+        tested = second.against_chosen["log_loss"]
+        seen = f"{gap:+.4f}".replace("-", "−") if abs(gap) >= 5e-5 else "below 0.0001"
+        side, difference = sign(tested, least=0.0), f"{seen}, {p_value_text(tested.p_value)}"
     else:
-        said += f" By ECE alone {second.name} is significantly better"
-    return f"{said} (difference {points(gap, second.against_chosen)})."
+        side, difference = _side(gap, second.against_chosen), points(gap, second.against_chosen)
+    words = {
+        0: f"By {metric.label} it is statistically indistinguishable from {second.name} on these "
+        f"{evaluation.n_test:,} rows",
+        1: f"It is significantly better than {second.name} by {metric.label}",
+        -1: f"By {metric.label} alone {second.name} is significantly better",
+    }
+    return f"{said} {words[side]} ({second.name} less {best.name}: {difference})."
 
 
 def _why_nothing(evaluation: Evaluation) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from refocal.calibrators.registry import NONE
 from refocal.evaluate.evaluation import Evaluation, Measured
-from refocal.evaluate.phrases import capital, change, p_value_text, percent, sign
+from refocal.evaluate.phrases import capital, change, percent, sign
 
 
 def positive_name(evaluation: Evaluation) -> str:
@@ -38,31 +38,3 @@ def verdict(evaluation: Evaluation) -> str:
     says = change(sign(loss), "log-loss", f"{loss.second:.4f}", f"{loss.first:.4f}")
     mean = percent(mean_probability(evaluation, after))
     return f"{first}. {capital(after.title)} makes it {mean} % and {says}."
-
-
-def recommendation(evaluation: Evaluation) -> str:
-    """The recommended method, by log-loss, and how certain that is."""
-    best = evaluation.after
-    if len(evaluation.methods) == 1:
-        return "No calibrator was tried; refocal compare fits the usual ones and says which to use."
-    if best.name == NONE and evaluation.recommended:
-        return "Recommendation: leave the predictions as they are; methods for two classes are ranked by log-loss."
-    others = [method for method in evaluation.methods if method.name not in (NONE, best.name)]
-    second = min(others, key=lambda method: method.measures["log_loss"].value, default=best)
-    least = "no log-loss is significantly lower"
-    if best.measures["log_loss"].value <= second.measures["log_loss"].value:
-        least = "the lowest log-loss"
-    said = f"Recommendation: {best.name} ({best.title}): {least}. Methods for two classes are ranked by log-loss."
-    if not evaluation.recommended:
-        said = f"Shown in detail: {best.name} ({best.title})."
-    if not others:
-        return said
-    gap = second.against_chosen["log_loss"]
-    side = sign(gap, least=0.0)
-    words = {
-        0: f"It is statistically indistinguishable from {second.name} on these {evaluation.n_test:,} rows",
-        1: f"It is significantly better than {second.name}",
-        -1: f"{capital(second.name)} is significantly better",
-    }[side]
-    difference = f"{gap.difference:+.4f}".replace("-", "−") if abs(gap.difference) >= 5e-5 else "below 0.0001"
-    return f"{said} {words} (log-loss {second.name} less {best.name}: {difference}, {p_value_text(gap.p_value)})."

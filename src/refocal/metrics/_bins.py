@@ -289,7 +289,7 @@ def bins_of(rows: Rows, *, n_bins: int, strategy: str = "quantile", kind: str = 
     if kind == "confidence":
         confidence, correct = rows.confidence_there() if strategy == "quantile" else rows.confidence()
         return make_bins(confidence, correct, rows.weight, n_bins=n_bins, strategy=strategy)
-    confidence, correct, predicted = rows.top()
+    confidence, correct, predicted = rows.top
     parts = []
     for label in np.unique(predicted):
         of_label = predicted == label

@@ -106,16 +106,11 @@ class Rows:
         """The labels where the probabilities are."""
         return in_library_of(self.probabilities, self.labels)
 
-    def event_there(self, label: int) -> tuple[Array, Array]:
-        """As `event`, where the probabilities are."""
-        if not on_gpu(self.probabilities) or self.binary:
-            return self.event(label)
-        return self.probabilities[:, label], self.labels_there == label
-
     def events(self, labels: Sequence[int]) -> Iterator[tuple[Array, Array]]:
-        """`event_there` of rising classes: some columns are read together, which takes as long as reading one."""
+        """`event` of rising classes, on a GPU where these are; columns are read together as fast as one alone."""
         if self.binary or on_gpu(self.probabilities):
-            yield from map(self.event_there, labels)
+            there = ((self.probabilities[:, label], self.labels_there == label) for label in labels)
+            yield from map(self.event, labels) if self.binary else there
             return
         for first, some in groupby(labels, key=lambda label: label - label % COLUMNS):
             table = _unit(self.probabilities[:, first : first + COLUMNS].T)
@@ -129,12 +124,9 @@ class Rows:
         confidence, predicted = self.probabilities.max(-1)
         return confidence, predicted == self.labels_there
 
+    @cached_property
     def top(self) -> tuple[Vector, Flags, Indices]:
         """The largest probability, whether its class occurred, and that class (the lowest of equal ones)."""
-        return self._top
-
-    @cached_property
-    def _top(self) -> tuple[Vector, Flags, Indices]:
         if self.binary:
             p = _unit(self.probabilities)
             predicted = (p > 0.5).astype(np.int64)
@@ -148,8 +140,7 @@ class Rows:
         """What calibration is measured on: class 1 of two, else the top class."""
         if self.binary:
             return self.event(1)
-        confidence, correct, _ = self.top()
-        return confidence, correct
+        return self.top[:2]
 
 
 def read_probabilities(
@@ -158,8 +149,11 @@ def read_probabilities(
     """Checked rows of probabilities: no NaN, nothing negative, rows that sum to 1 within 1e-3.
 
     `ignore_index` is what the caller of `function` has passed, None too, which errors then name as the remedy for
-    labels such as 255; functions without such an argument leave it out here.
+    labels such as 255; functions without such an argument leave it out here. Rows that were checked before, in the
+    place of `y_true`, are taken as they are: so every metric has one function, for users and for `Metric.measure`.
     """
+    if isinstance(y_true, Rows):
+        return y_true
     rows, tolerance = _read(y_true, probabilities, sample_weight, function, "probabilities", ignore_index)
     p = rows.probabilities
     check_not_negative(float(p.min()), "probabilities", function)
@@ -177,6 +171,8 @@ def read_log_probabilities(
     y_true: Any, log_probabilities: Any, sample_weight: Any, function: str, ignore_index: IgnoreIndex = ()
 ) -> Rows:
     """Checked rows of log-probabilities: no NaN, rows whose exponentials sum to 1 within 1e-3; -inf may occur."""
+    if isinstance(y_true, Rows):
+        return y_true
     rows, tolerance = _read(y_true, log_probabilities, sample_weight, function, "log_probabilities", ignore_index)
     values = rows.probabilities
     highest = float(values.max())

@@ -61,15 +61,10 @@ def expected_calibration_error(
     >>> expected_calibration_error([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75], n_bins=2)
     0.25
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "expected_calibration_error", ignore_index)
-    return _ece(rows, n_bins=n_bins, strategy=strategy, norm=norm, kind=kind)
-
-
-def _ece(
-    rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1", kind: str = "confidence"
-) -> float:
-    _check_options(n_bins, strategy, norm, "expected_calibration_error")
-    check_option(kind, KINDS, "kind", "expected_calibration_error")
+    function = "expected_calibration_error"
+    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
+    _check_options(n_bins, strategy, norm, function)
+    check_option(kind, KINDS, "kind", function)
     return norm_of_gaps(bins_of(rows, n_bins=n_bins, strategy=strategy, kind=kind), norm)
 
 
@@ -114,28 +109,19 @@ def classwise_ece(
     0.25
     """
     rows = read_probabilities(y_true, probabilities, sample_weight, "classwise_ece", ignore_index)
-    return _classwise(rows, n_bins=n_bins, strategy=strategy, norm=norm)
-
-
-def _classwise(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l1") -> float:
     _check_options(n_bins, strategy, norm, "classwise_ece")
     labels: Sequence[int] = range(rows.n_classes)
     never = 0.0
-    if (
-        norm == "l1" and not rows.binary and rows.n_classes > len(rows.labels)
-    ):  # as a vocabulary has: a loop over all would take minutes
-        labels, never = np.unique(rows.labels).tolist(), _mean_of_absent(rows)
+    if norm == "l1" and not rows.binary and rows.n_classes > len(rows.labels):
+        # As a vocabulary has: a loop over all would take minutes. The l1 error of a class that never occurs is its mean
+        # probability.
+        present = np.unique(rows.labels)
+        seen, everything = (to_numpy(row_sums(p)) for p in (rows.probabilities[:, present], rows.probabilities))
+        labels, never = present.tolist(), float(np.average(everything - seen, weights=rows.weight))
     events = rows.events(labels) if strategy == "quantile" else map(rows.event, labels)
     bins = (make_bins(p, happened, rows.weight, n_bins=n_bins, strategy=strategy) for p, happened in events)
     errors = [norm_of_gaps(each, norm) for each in bins]
     return math.fsum([*errors, never]) / rows.n_classes
-
-
-def _mean_of_absent(rows: Rows) -> float:
-    """The sum of the mean probabilities of the classes that never occur: each is the l1 error of its class."""
-    present = np.unique(rows.labels)
-    seen, everything = (to_numpy(row_sums(p)) for p in (rows.probabilities[:, present], rows.probabilities))
-    return float(np.average(everything - seen, weights=rows.weight))
 
 
 def _classwise_streamed(sums: BlockSums) -> StreamedMetric | None:
@@ -166,10 +152,6 @@ def debiased_ece(
     (0.0, 0.0865)
     """
     rows = read_probabilities(y_true, probabilities, sample_weight, "debiased_ece", ignore_index)
-    return _debiased(rows, n_bins=n_bins, strategy=strategy, norm=norm)
-
-
-def _debiased(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l2") -> float:
     _check_options(n_bins, strategy, norm, "debiased_ece", norms=("l1", "l2"))
     return debiased_norm(bins_of(rows, n_bins=n_bins, strategy=strategy), norm)
 
@@ -225,10 +207,6 @@ def ece_sweep(
     0.3
     """
     rows = read_probabilities(y_true, probabilities, sample_weight, "ece_sweep", ignore_index)
-    return _sweep(rows, norm=norm)
-
-
-def _sweep(rows: Rows, *, norm: str = "l1") -> float:
     check_option(norm, NORMS, "norm", "ece_sweep")
     ranked = rank(*rows.confidence(), rows.weight)
     finest = sum_ties(ranked)
@@ -266,19 +244,17 @@ METRICS = (
         "ece",
         expected_calibration_error,
         "ECE",
-        _ece,
         _ece_streamed,
         _ece_model,
         of_confidence=True,
         unit="%",
         shown="with interval",
     ),
-    Metric("classwise_ece", classwise_ece, "class-wise ECE", _classwise, _classwise_streamed, unit="%", shown="value"),
+    Metric("classwise_ece", classwise_ece, "class-wise ECE", _classwise_streamed, unit="%", shown="value"),
     Metric(
         "max_calibration_error",
         partial(expected_calibration_error, norm="max"),
         "largest gap",
-        partial(_ece, norm="max"),
         lambda sums: StreamedMetric(sums.calibration.largest_gap, sums.calibration.largest_gap_bound),
         partial(_ece_model, norm="max"),
         of_confidence=True,
@@ -286,14 +262,6 @@ METRICS = (
         shown="value",
         objective=False,
     ),
-    Metric(
-        "debiased_ece",
-        debiased_ece,
-        "debiased ECE",
-        _debiased,
-        error_model=_debiased_model,
-        of_confidence=True,
-        unit="%",
-    ),
-    Metric("ece_sweep", ece_sweep, "ECE, swept bins", _sweep, of_confidence=True, unit="%"),
+    Metric("debiased_ece", debiased_ece, "debiased ECE", error_model=_debiased_model, of_confidence=True, unit="%"),
+    Metric("ece_sweep", ece_sweep, "ECE, swept bins", of_confidence=True, unit="%"),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from refocal._arrays import Vector
-from refocal.metrics._inputs import Rows, mean
+from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import Evaluate, resample_mean, resample_rows
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 from refocal.metrics.intervals import Summary
@@ -46,10 +46,9 @@ class StreamedMetric(NamedTuple):
 class Metric:
     """One metric: the public function, its other forms, and how it is shown.
 
-    `measure` takes checked rows and the options of `function`; `streamed` takes sums over blocks, and
-    says None where these lack what it needs. A metric that is a
-    mean has `terms`, one number for each row, and needs no other form: see `mean_metric`. The interval comes from
-    resampling rows, unless the metric has an `error_model`, whose test is inverted, or a `summary` of its own.
+    `streamed` takes sums over blocks, and says None where these lack what it needs. A metric that is a weighted mean
+    has `terms`, one number for each row, and needs no other form. The interval comes from resampling rows, unless the
+    metric has an `error_model`, whose test is inverted, or a `summary` of its own.
 
     >>> from refocal.metrics import METRICS
     >>> METRICS["ece"].heading, METRICS["ece"].text(0.0123), METRICS["accuracy"].lower_is_better
@@ -59,11 +58,12 @@ class Metric:
     name: str
     function: Callable[..., Any]
     label: str
-    measure: Callable[..., float]
     streamed: Callable[[BlockSums], StreamedMetric | None] | None = None
     error_model: Callable[..., ErrorModel | None] | None = None
     summary: Callable[..., Summary] | None = None
     terms: Callable[[Rows], Vector] | None = None
+    of_rows: Callable[..., float] | None = None
+    """What takes the place of `function` for checked rows, where that returns more than a number or may refuse them."""
     of_confidence: bool = False
     """Whether the confidence and the outcome are all that is measured."""
     unit: Literal["", "%"] = ""
@@ -90,6 +90,11 @@ class Metric:
         """Label and unit."""
         return f"{self.label} {self.unit}".rstrip()
 
+    def measure(self, rows: Rows, **options: Any) -> float:
+        """The metric of checked rows, with the options of `function`."""
+        value: float = self.of_rows(rows, **options) if self.of_rows else self.function(rows, None, **options)
+        return value
+
     def resampled(self, rows: Rows, **options: Any) -> Evaluate:
         """The metric for many resamples of checked rows."""
         if self.terms is not None:
@@ -101,14 +106,3 @@ class Metric:
         """A value in its unit, without the unit's sign."""
         sign, digits = "+" if self.signed else "", 2 if self.unit == "%" else 4
         return f"{self.scale * value:{sign}.{digits}f}".replace("-", "−")
-
-
-def mean_metric(
-    name: str, function: Callable[..., Any], label: str, terms: Callable[[Rows], Vector], **how: Any
-) -> Metric:
-    """The record of a metric that is the weighted mean of one number for each row."""
-
-    def measure(rows: Rows) -> float:
-        return mean(terms(rows), rows.weight)
-
-    return Metric(name, function, label, measure, terms=terms, **how)

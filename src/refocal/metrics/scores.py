@@ -13,7 +13,7 @@ from refocal._validation import IgnoreIndex, check_integer, check_option
 from refocal.metrics._bins import STRATEGIES, Bins, make_bins, norm_of_gaps
 from refocal.metrics._inputs import GPU_BLOCK, Rows, mean, read_log_probabilities, read_probabilities
 from refocal.metrics._isotonic import isotonic_fit
-from refocal.metrics.record import Metric, mean_metric
+from refocal.metrics.record import Metric
 
 __all__ = [
     "BrierDecomposition",
@@ -119,7 +119,7 @@ def accuracy(y_true: Any, probabilities: Any, *, sample_weight: Any = None, igno
 
 def accuracy_terms(rows: Rows) -> Vector:
     """1 where the top class is the label, else 0."""
-    return rows.top()[1].astype(np.float64)
+    return rows.top[1].astype(np.float64)
 
 
 def brier_decomposition(
@@ -144,15 +144,8 @@ def brier_decomposition(
     >>> parts.brier, parts.calibration, parts.refinement
     (0.1875, 0.0625, 0.125)
     """
-    rows = read_probabilities(y_true, probabilities, sample_weight, "brier_decomposition", ignore_index)
-    return decompose(rows, method=method, n_bins=n_bins, strategy=strategy)
-
-
-def decompose(
-    rows: Rows, *, method: str = "isotonic", n_bins: int = 15, strategy: str = "quantile"
-) -> BrierDecomposition:
-    """`brier_decomposition` of checked rows."""
     function = "brier_decomposition"
+    rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
     check_option(method, ("isotonic", "binned"), "method", function)
     check_option(strategy, STRATEGIES, "strategy", function)
     check_integer(n_bins, "n_bins", function)
@@ -191,10 +184,7 @@ def spiegelhalter_test(
     >>> spiegelhalter_test([0, 1, 0, 1], [0.2, 0.8, 0.3, 0.7]).p_value > 0.05
     True
     """
-    return _spiegelhalter(read_probabilities(y_true, probabilities, sample_weight, "spiegelhalter_test", ignore_index))
-
-
-def _spiegelhalter(rows: Rows) -> SpiegelhalterResult:
+    rows = read_probabilities(y_true, probabilities, sample_weight, "spiegelhalter_test", ignore_index)
     # The excess of each row's Brier score over its mean under calibration, and the variance of that score.
     if rows.binary:
         p, happened = rows.event(1)
@@ -225,22 +215,22 @@ def _power_sums(p: Array, power: int) -> Vector:
 
 
 METRICS = (
-    mean_metric(
+    Metric(
         "log_loss",
         log_loss,
         "log-loss",
-        log_loss_terms,
+        terms=log_loss_terms,
         range=(0.0, math.inf),
         takes_logs=True,
         shown="with interval",
         objective=False,
     ),
-    mean_metric("brier_score", brier_score, "Brier score", brier_terms, range=(0.0, 2.0), shown="with interval"),
-    mean_metric(
+    Metric("brier_score", brier_score, "Brier score", terms=brier_terms, range=(0.0, 2.0), shown="with interval"),
+    Metric(
         "accuracy",
         accuracy,
         "accuracy",
-        accuracy_terms,
+        terms=accuracy_terms,
         unit="%",
         lower_is_better=False,
         shown="with interval",
@@ -250,7 +240,7 @@ METRICS = (
         "brier_decomposition",
         brier_decomposition,
         "calibration part of the Brier score",
-        lambda rows, **options: decompose(rows, **options).calibration,
+        of_rows=lambda rows, **options: brier_decomposition(rows, None, **options).calibration,
         range=(0.0, 2.0),
         objective=False,
     ),
@@ -258,7 +248,7 @@ METRICS = (
         "spiegelhalter_test",
         spiegelhalter_test,
         "Spiegelhalter's z",
-        lambda rows: _spiegelhalter(rows).z,
+        of_rows=lambda rows: spiegelhalter_test(rows, None).z,
         range=(-math.inf, math.inf),
         objective=False,
     ),

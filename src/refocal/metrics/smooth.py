@@ -68,10 +68,6 @@ def smooth_ece(
     0.25
     """
     rows = read_probabilities(y_true, probabilities, sample_weight, "smooth_ece", ignore_index)
-    return _smooth(rows, bandwidth=bandwidth)
-
-
-def _smooth(rows: Rows, *, bandwidth: float | None = None) -> float:
     if bandwidth is not None:
         check_number(bandwidth, "bandwidth", "smooth_ece", above=0.0, also="None or ")
     return smooth_error(*rows.confidence(), rows.weight, bandwidth=bandwidth)
@@ -109,10 +105,7 @@ def ks_calibration_error(
     >>> ks_calibration_error([0, 1, 1, 1], [0.25, 0.25, 0.75, 0.75])
     0.25
     """
-    return _ks(read_probabilities(y_true, probabilities, sample_weight, "ks_calibration_error", ignore_index))
-
-
-def _ks(rows: Rows) -> float:
+    rows = read_probabilities(y_true, probabilities, sample_weight, "ks_calibration_error", ignore_index)
     ties = sum_ties(rank(*rows.confidence(), rows.weight))
     return float(np.abs(np.cumsum(ties.gap)).max() / ties.weight.sum())
 
@@ -129,10 +122,7 @@ def corp_reliability(
     >>> corp.accuracy, corp.miscalibration, corp.discrimination, corp.uncertainty
     ([0.5, 1.0], 0.0625, 0.0625, 0.1875)
     """
-    return _corp(read_probabilities(y_true, probabilities, sample_weight, "corp_reliability", ignore_index))
-
-
-def _corp(rows: Rows) -> CorpReliability:
+    rows = read_probabilities(y_true, probabilities, sample_weight, "corp_reliability", ignore_index)
     (confidence, correct), weight = rows.confidence(), rows.weight
     pools = isotonic_fit(confidence, correct, weight)
     outcome, share = pools.correct / pools.weight, pools.weight / pools.weight.sum()
@@ -232,7 +222,7 @@ def _ks_model(rows: Rows) -> ErrorModel:
 
 def _smooth_model(rows: Rows, *, bandwidth: float | None = None) -> ErrorModel:
     """The bandwidth of a draw is at most the observed error exactly if its error at that bandwidth is."""
-    value = _smooth(rows, bandwidth=bandwidth)
+    value = smooth_ece(rows, None, bandwidth=bandwidth)
     cells, share, confidence = _cells_of(rows)
     width = max(value, 1.0 / _CELLS) if bandwidth is None else bandwidth
     smoothed = share[:, None] * _kernel(confidence, width)
@@ -261,7 +251,6 @@ METRICS = (
         "smooth_ece",
         smooth_ece,
         "smooth ECE",
-        _smooth,
         lambda sums: StreamedMetric(smooth_error_of(sums.residuals)),
         _smooth_model,
         of_confidence=True,
@@ -272,7 +261,6 @@ METRICS = (
         "ks_calibration_error",
         ks_calibration_error,
         "KS error",
-        _ks,
         lambda sums: StreamedMetric(sums.calibration.ks, sums.calibration.ks_bound),
         _ks_model,
         of_confidence=True,
@@ -283,7 +271,7 @@ METRICS = (
         "corp_reliability",
         corp_reliability,
         "CORP miscalibration",
-        lambda rows: _corp(rows).miscalibration,
+        of_rows=lambda rows: corp_reliability(rows, None).miscalibration,
         of_confidence=True,
         objective=False,
     ),

@@ -89,7 +89,7 @@ def squared_ece(
     (-0.0025, 0.0375)
     """
     rows = read_probabilities(y_true, probabilities, sample_weight, "squared_ece", ignore_index)
-    return _squared(rows, n_bins=n_bins)
+    return gap_squares(rows, n_bins).value
 
 
 def squared_ece_difference(
@@ -163,10 +163,6 @@ def _pair_sums(values: Vector, index: Indices) -> Vector:
     return sums
 
 
-def _squared(rows: Rows, *, n_bins: int = 15) -> float:
-    return gap_squares(rows, n_bins).value
-
-
 def _streamed(sums: BlockSums) -> StreamedMetric:
     curve = sums.calibration.curve
     share, outcome = np.array(curve.weight) / np.sum(curve.weight), np.array(curve.accuracy)
@@ -182,7 +178,6 @@ METRICS = (
         "squared_ece",
         squared_ece,
         "squared ECE",
-        _squared,
         _streamed,
         summary=gap_squares,
         of_confidence=True,

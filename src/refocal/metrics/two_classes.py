@@ -19,7 +19,7 @@ from refocal.errors import LabelError, ShapeError
 from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities
 from refocal.metrics.histogram import ScoreCells
 from refocal.metrics.intervals import Interval, PairedDifference, normal_difference, normal_interval
-from refocal.metrics.record import BlockSums, Metric, StreamedMetric, mean_metric
+from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.scores import brier_terms, log_loss_terms
 
 __all__ = ["average_precision", "brier_skill", "log_loss_skill", "mean_bias", "roc_auc"]
@@ -266,9 +266,8 @@ def _record(
         return None if math.isnan(found.value) else StreamedMetric(found.value, bound, influence=found.influence)
 
     how |= {"lower_is_better": False, "objective": False, "two_classes": True, "shown": "with interval"}
-    return Metric(
-        name, function, label, lambda rows: of_rows(rows).value, streamed, summary=summary, range=limits, **how
-    )
+    how |= {"of_rows": lambda rows: of_rows(rows).value, "range": limits}
+    return Metric(name, function, label, streamed, summary=summary, **how)
 
 
 def _skill_record(
@@ -301,11 +300,11 @@ def _area_record(
 
 
 METRICS = (
-    mean_metric(
+    Metric(
         "mean_bias",
         mean_bias,
         "mean p − rate",
-        bias_terms,
+        terms=bias_terms,
         unit="%",
         range=(-1.0, 1.0),
         shown="with interval",

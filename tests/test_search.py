@@ -450,3 +450,17 @@ def test_the_line_runs_through_small_temperatures_too():
     first, second = (np.interp(g, path.gamma, path.temperature) for g in (0.0, 1.0))
     np.testing.assert_allclose(path.temperature, first + (second - first) * path.gamma, atol=1e-9)
     assert path.to_dict()["value"] == path.value.tolist()
+
+
+def test_a_gamma_at_its_bound_stays_there():
+    """Where γ hardly matters, a step along the bound must not leave it by a rounding, to be sent back again."""
+    rng = np.random.default_rng(3)
+    logits = 2.0 * rng.normal(size=(200, 2000))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    found = newton(Block(1.8 * logits, labels))
+    assert (found.status, found.gamma) == ("at a bound", pytest.approx(-0.9, rel=1e-12))
+    assert found.passes <= 8
+    here, *beside = (
+        log_loss(1.8 * logits, labels, -0.9, share * found.temperature) for share in (1.0, 1.0 - 1e-5, 1.0 + 1e-5)
+    )
+    assert here < min(beside)

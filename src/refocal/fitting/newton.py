@@ -261,13 +261,14 @@ def _newton_step(gradient: Pair, hessian: Triple, moving: Free) -> Pair:
     Written out for two numbers: array functions would take longer than a pass over a thousand rows.
     """
     (g, t), (gg, gt, tt) = gradient, hessian
-    if not all(moving):
-        g, t, gt = g * moving[0], t * moving[1], 0.0
-    middle, radius, angle = 0.5 * (gg + tt), math.hypot(0.5 * (gg - tt), gt), 0.5 * math.atan2(2.0 * gt, gg - tt)
-    cos, sin = math.cos(angle), math.sin(angle)
-    along = -(cos * g + sin * t) / max(abs(middle + radius), FLAT)
-    across = -(cos * t - sin * g) / max(abs(middle - radius), FLAT)
-    step = cos * along - sin * across, sin * along + cos * across
+    if all(moving):
+        middle, radius, angle = 0.5 * (gg + tt), math.hypot(0.5 * (gg - tt), gt), 0.5 * math.atan2(2.0 * gt, gg - tt)
+        cos, sin = math.cos(angle), math.sin(angle)
+        along = -(cos * g + sin * t) / max(abs(middle + radius), FLAT)
+        across = -(cos * t - sin * g) / max(abs(middle - radius), FLAT)
+        step = cos * along - sin * across, sin * along + cos * across
+    else:  # what stays does so exactly: off its bound by a rounding, it would be sent back there again and again
+        step = -moving[0] * g / max(abs(gg), FLAT), -moving[1] * t / max(abs(tt), FLAT)
     shrink = min(1.0, LONGEST / max(abs(step[0]), abs(step[1]), 1e-300))
     return shrink * step[0], shrink * step[1]
 

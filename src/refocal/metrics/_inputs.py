@@ -162,8 +162,7 @@ def read_probabilities(
         if highest > 1.0 + tolerance:
             raise DataError("probabilities", function, expected="at most 1", got=f"a value of {highest:.6g}")
         return rows
-    sums = to_numpy(row_sums(p))
-    check_sums(sums, tolerance, "probabilities", "rows that sum to 1", function)
+    check_sums(row_sums(p), tolerance, "probabilities", "rows that sum to 1", function)
     return rows.of_positive()
 
 
@@ -184,7 +183,7 @@ def read_log_probabilities(
         raise DataError("log_probabilities", function, expected="free of NaN and at most 0", got=got)
     if not rows.binary:
         for rows_of_block in row_blocks(values.shape[0], values.shape[1], GPU_BLOCK if on_gpu(values) else 1 << 20):
-            sums = to_numpy(row_sums(namespace(values).exp(values[rows_of_block])))
+            sums = row_sums(namespace(values).exp(values[rows_of_block]))
             check_sums(sums, tolerance, "log_probabilities", "rows whose exponentials sum to 1", function)
     return rows
 

@@ -279,6 +279,7 @@ def test_a_fitted_calibrator_is_written_and_read(tmp_path):
         again = DetectionCalibration.load(tmp_path / "c.json")
         assert np.array_equal(again.predict_proba(found), fitted.predict_proba(found))
         assert again.transform(found).scores.max() <= 1.0
+        assert len(again.transform(found.take([]))) == 0  # an image in which nothing was found
     data = json.loads((tmp_path / "c.json").read_text())
     for damaged in ({"size": {"score": 1.0}}, {"calibrator": {}}, {"calibrator": {**data["calibrator"], "groups": {}}}):
         (tmp_path / "c.json").write_text(json.dumps({**data, **damaged}))
@@ -298,13 +299,20 @@ def test_a_fitted_calibrator_is_written_and_read(tmp_path):
         (lambda: Detections.of([0.5], [1, 0]), ShapeError, "'correct' of Detections.of must be of 1 rows"),
         (lambda: Detections.of([0.5], [1], boxes=[[5, 5, -1, 2]]), DataError, "not two corners"),
         (lambda: Detections.of([0.5], [1], boxes=[[5, 5, 1]]), ShapeError, r"of shape \(n, 4\)"),
-        (lambda: Detections.of([0.5], [1]).relative_boxes, DataError, "boxes and image_sizes"),
+        (lambda: Detections.of([0.5], [1]).relative_boxes, DataError, "made with boxes"),
         (lambda: match_boxes([[0, 0, 1, 1]], [0.5, 0.5], []), ShapeError, "'scores' of match_boxes"),
         (lambda: match_boxes([[0, 0, 1, 1]], [0.5], [], iou_threshold=0.0), ParameterError, "'iou_threshold'"),
         (lambda: box_iou([[0, 0, 1, 1]], [[0, 0, 1, 1]], crowd=[1, 0]), ShapeError, "'crowd' of box_iou"),
         (lambda: detection_ece(Detections.of([0.5], [1]), n_bins=(3, 4)), ShapeError, "'n_bins' of detection_ece"),
         (lambda: detection_ece(Detections.of([0.5], [1]), covariates=[7.0]), DataError, "'covariates'"),
-        (lambda: localisation_aware_ece(Detections.of([0.5], [1])), DataError, "with the overlap"),
+        (lambda: localisation_aware_ece(Detections.of([0.5], [1])), DataError, r"Detections.of\(…, iou=…\)"),
+        (lambda: detection_ece([0.5]), DataError, "'detections' of detection_ece must be Detections.* Got a list"),
+        (
+            lambda: match_boxes([[0, 0, 1, 1]], ["a"], []),
+            DataError,
+            "'scores' .* must be an array of numbers",
+        ),
+        (lambda: Detections.of([0.5], [1], boxes=[[5, 5, np.nan, 2]]), DataError, "'boxes' .* must be finite"),
         (lambda: detection_ece(Detections.of([], [])), ShapeError, "at least one detection. Got none"),
         (lambda: localisation_aware_ece(Detections.of([], [], iou=[])), ShapeError, "at least one detection"),
         (
@@ -319,7 +327,11 @@ def test_a_fitted_calibrator_is_written_and_read(tmp_path):
         (lambda: read_coco({"images": [], "annotations": []}, {}), FormatError, "must be a list of detections"),
         (lambda: read_coco({"images": [{"id": 1}], "annotations": [{}]}, []), FormatError, "lacks 'image_id'"),
         (lambda: DetectionCalibration().fit([0.5]), DataError, "'detections' of DetectionCalibration.fit must be"),
-        (lambda: DetectionCalibration().fit(Detections.of([0.5, 0.1], [1, 0])), DataError, "with labels, as per_class"),
+        (
+            lambda: DetectionCalibration().fit(Detections.of([0.5, 0.1], [1, 0])),
+            DataError,
+            "labels.*per_class=False",
+        ),
         (
             lambda: DetectionCalibration(per_class=False).fit(Detections.of([0.5, 0.1], [1, 1])),
             DataError,

@@ -20,7 +20,7 @@ from refocal.calibrators import Calibrator, GroupCalibration
 from refocal.calibrators._logistic import fit_logistic, softplus
 from refocal.calibrators.registry import make
 from refocal.calibrators.serialize import from_dict, to_dict
-from refocal.detection.detections import Detections
+from refocal.detection.detections import Detections, check_detections
 from refocal.errors import DataError, FitWarning, FormatError
 
 # This share of the boxes at each end counts as neither smaller nor larger than the rest.
@@ -86,20 +86,23 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
         if hit.all() or not hit.any():
             got = f"only {'true' if hit.any() else 'false'} ones"
             raise DataError("detections", name, expected="some true and some false positives", got=got)
-        self.size_ = _fit_size(detections) if self.box_size else None
+        size = _fit_size(detections) if self.box_size else None
         grouped = GroupCalibration(method=self.method, input="probabilities")
         calibrator = grouped if self.per_class else make(self.method, input="probabilities")
         with warnings.catch_warnings():
             if self.box_size:  # scores that are calibrated already are no reason to warn
                 warnings.simplefilter("ignore", FitWarning)
-            calibrator.fit(self._scores(detections), hit.astype(np.int64), **self._groups(detections))
-        return self._set(calibrator)
+            calibrator.fit(_scores(detections, size), hit.astype(np.int64), **self._groups(detections))
+        return self._set(calibrator, size)
 
     def predict_proba(self, detections: Detections) -> Vector:
         """The calibrated confidence of each detection."""
         check_is_fitted(self)
         self._check(detections, f"{type(self).__name__}.predict_proba")
-        return np.asarray(self.calibrator_.predict_proba(self._scores(detections), **self._groups(detections))[:, 1])
+        if len(detections) == 0:  # an image in which nothing was found
+            return detections.scores
+        p = self.calibrator_.predict_proba(_scores(detections, self.size_), **self._groups(detections))
+        return np.asarray(p[:, 1])
 
     def transform(self, detections: Detections) -> Detections:
         """The same detections with calibrated scores."""
@@ -117,46 +120,31 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
         """Read what `save` has written; nothing is executed."""
         what = "a calibrator of detections"
 
-        def make(data: Any) -> DetectionCalibration:
+        def built(data: Any) -> DetectionCalibration:
             state = build(State, without_format(data, what, FORMAT, VERSION), "the calibrator")
             found = from_dict(state.calibrator)
             per_class = isinstance(found, GroupCalibration)
             if found.n_features_in_ != 2 or (per_class and list(found.lines_) != [CLASS]):
                 raise FormatError("the calibrator must be one of two classes, with groups by class or none.")
-            made = cls(per_class=per_class, box_size=state.size is not None)
-            made.size_ = state.size
-            return made._set(found)
+            return cls(per_class=per_class, box_size=state.size is not None)._set(found, state.size)
 
-        return read_json(path, make, what=what, max_bytes=MAX_BYTES)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """Fitted once it has a calibrator."""
-        return hasattr(self, "calibrator_")
+        return read_json(path, built, what=what, max_bytes=MAX_BYTES)
 
     def _check(self, detections: Any, function: str) -> None:
-        if not isinstance(detections, Detections):
-            expected = "Detections: refocal.detection.Detections.of(scores, correct, …), or read_coco"
-            raise DataError("detections", function, expected=expected, got=type(detections).__name__)
-        for what, option in (("labels", "per_class"), ("boxes", "box_size")):
-            if getattr(self, option) and getattr(detections, what) is None:
-                expected = f"with {what}, as {option}=True needs them"
-                raise DataError("detections", function, expected=expected, got=f"detections without {what}")
+        options = {"labels": "per_class", "boxes": "box_size"}
+        needed = {name: f"; or say {option}=False" for name, option in options.items() if getattr(self, option)}
+        check_detections(detections, function, needed)
 
-    def _set(self, calibrator: Calibrator) -> Self:
-        """Keep the fitted calibrator and the lines of its classes."""
+    def _set(self, calibrator: Calibrator, size: Size | None) -> Self:
+        """Keep what was fitted, and the lines of the classes."""
         none = (np.empty(0, dtype=np.str_), np.empty(0), np.empty(0))
         lines = calibrator.lines_[CLASS] if isinstance(calibrator, GroupCalibration) else none
-        self.calibrator_, (self.classes_, self.slope_, self.intercept_) = calibrator, lines
+        self.calibrator_, self.size_ = calibrator, size
+        self.classes_, self.slope_, self.intercept_ = lines
         return self
 
     def _groups(self, detections: Detections) -> dict[str, Any]:
         return {"groups": {CLASS: detections.labels}} if self.per_class else {}
-
-    def _scores(self, detections: Detections) -> Vector:
-        """Scores with the size of the box in them, if it counts."""
-        if self.size_ is None:
-            return detections.scores
-        return np.exp(-softplus(-self.size_.of(_log_odds(detections), _log_area(detections))))
 
 
 @dataclass(frozen=True)
@@ -170,11 +158,6 @@ class Size:
     smallest: float
     largest: float
 
-    def of(self, x: Vector, z: Vector) -> Vector:
-        """The log-odds of detections."""
-        z = np.clip(z, self.smallest, self.largest)
-        return self.constant + self.score * x + self.area * z + self.both * x * z
-
 
 @dataclass(frozen=True)
 class State:
@@ -185,7 +168,7 @@ class State:
 
 
 def _fit_size(detections: Detections) -> Size:
-    x, z = _log_odds(detections), _log_area(detections)
+    x, z = _log_odds_and_area(detections)
     smallest, largest = np.quantile(z, OUTLIERS), np.quantile(z, 1.0 - OUTLIERS)
     z = np.clip(z, smallest, largest)
     (mx, sx), (mz, sz) = ((float(v.mean()), float(v.std()) or 1.0) for v in (x, z))
@@ -199,11 +182,17 @@ def _fit_size(detections: Detections) -> Size:
     return Size(*map(float, (constant, score, area, both, smallest, largest)))
 
 
-def _log_area(detections: Detections) -> Vector:
-    width, height = np.asarray(detections.boxes)[:, 2:].T
-    return np.asarray(np.log(np.maximum(width * height, SMALLEST)))
+def _scores(detections: Detections, size: Size | None) -> Vector:
+    """Scores with the size of the box in them, if it counts."""
+    if size is None:
+        return detections.scores
+    x, z = _log_odds_and_area(detections)
+    z = np.clip(z, size.smallest, size.largest)
+    return np.exp(-softplus(-(size.constant + size.score * x + size.area * z + size.both * x * z)))
 
 
-def _log_odds(detections: Detections) -> Vector:
+def _log_odds_and_area(detections: Detections) -> tuple[Vector, Vector]:
+    """The log-odds of the scores, and the logarithms of the areas of the boxes."""
     p = np.clip(detections.scores, CLOSEST, 1.0 - CLOSEST)
-    return np.asarray(np.log(p) - np.log1p(-p))
+    area = np.prod(np.asarray(detections.boxes)[:, 2:], axis=1)
+    return np.log(p) - np.log1p(-p), np.log(np.maximum(area, SMALLEST))

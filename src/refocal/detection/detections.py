@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Vector, as_array, to_numpy
-from refocal._validation import check_one_column, whole_numbers
-from refocal.detection.matching import read_boxes, read_numbers
+from refocal._validation import check_finite, check_one_column, whole_numbers
+from refocal.detection.matching import read_boxes
 from refocal.errors import DataError, LabelError, ShapeError
 from refocal.io import Predictions
 
@@ -53,23 +53,25 @@ class Detections:
     ) -> Self:
         """Checked detections: scores between 0 and 1, and flags or zeros and ones for true and false positives."""
         name = "Detections.of"
-        p = _column(between_0_and_1(scores, "scores", name), None, "scores", name)
-        hit = _column(whole_numbers(as_array(correct, "correct", name), "correct", name), p, "correct", name)
+        p = between_0_and_1(scores, "scores", name)
+        if p.ndim != 1:
+            expected = "one-dimensional, one number for each detection"
+            raise ShapeError("scores", name, expected=expected, got=f"shape {p.shape}")
+        hit = to_numpy(whole_numbers(as_array(correct, "correct", name), "correct", name))
         if not np.isin(hit, (0, 1)).all():
             raise LabelError("correct", name, expected="true or false, 1 or 0", got=f"{np.setdiff1d(hit, (0, 1))[0]}")
-
-        def column(values: Any, argument: str, read: Callable[[Any, str, str], Any]) -> Any:
-            return None if values is None else _column(read(values, argument, name), p, argument, name)
-
-        return cls(
-            p,
-            hit.astype(bool),
-            column(labels, "labels", lambda values, *_: np.asarray(values)),
-            column(boxes, "boxes", read_boxes),
-            column(iou, "iou", between_0_and_1),
-            column(images, "images", lambda values, *_: np.asarray(values)),
-            column(image_sizes, "image_sizes", read_numbers),
-        )
+        columns = {
+            "correct": hit.astype(bool),
+            "labels": None if labels is None else np.asarray(labels),
+            "boxes": None if boxes is None else read_boxes(boxes, "boxes", name),
+            "iou": None if iou is None else between_0_and_1(iou, "iou", name),
+            "images": None if images is None else np.asarray(images),
+            "image_sizes": None if image_sizes is None else check_finite(image_sizes, "image_sizes", name),
+        }
+        for argument, column in columns.items():
+            if column is not None:
+                _check_length(column, p, argument, name)
+        return cls(p, **columns)
 
     @property
     def relative_boxes(self) -> Vector:
@@ -79,11 +81,9 @@ class Detections:
         >>> found.relative_boxes
         array([[0.3, 0.6, 0.4, 0.4]])
         """
-        if self.boxes is None or self.image_sizes is None:
-            expected = "made with boxes and image_sizes"
-            raise DataError("detections", "Detections.relative_boxes", expected=expected, got="one without them")
-        corner, size = self.boxes[:, :2], self.boxes[:, 2:]
-        shares = np.concatenate([corner + size / 2.0, size], axis=1) / np.tile(self.image_sizes, 2)
+        check_detections(self, "relative_boxes", {"boxes": "", "image_sizes": ""})
+        corner, size = np.split(np.asarray(self.boxes), 2, axis=1)
+        shares: Vector = np.concatenate([corner + size / 2.0, size], axis=1) / np.tile(np.asarray(self.image_sizes), 2)
         return np.clip(shares, 0.0, 1.0)
 
     def __len__(self) -> int:
@@ -114,7 +114,21 @@ class Detections:
     def with_scores(self, scores: Any) -> Self:
         """The same detections with other scores, such as calibrated ones."""
         p = between_0_and_1(scores, "scores", "with_scores")
-        return replace(self, scores=_column(p, self.scores, "scores", "with_scores"))
+        _check_length(p, self.scores, "scores", "with_scores")
+        return replace(self, scores=p)
+
+
+def check_detections(detections: Any, function: str, needed: Mapping[str, str], *, least: int = 0) -> None:
+    """At least so many detections with the fields that are `needed`, each with what can be done instead."""
+    if not isinstance(detections, Detections):
+        expected = "Detections: refocal.detection.Detections.of(scores, correct, …), or read_coco"
+        raise DataError("detections", function, expected=expected, got=f"a {type(detections).__name__}")
+    if len(detections) < least:
+        raise ShapeError("detections", function, expected="at least one detection", got="none")
+    for name, instead in needed.items():
+        if getattr(detections, name) is None:
+            expected = f"made with {name}: Detections.of(…, {name}=…), or read_coco{instead}"
+            raise DataError("detections", function, expected=expected, got=f"detections without {name}")
 
 
 def between_0_and_1(values: Any, argument: str, function: str) -> Vector:
@@ -123,13 +137,7 @@ def between_0_and_1(values: Any, argument: str, function: str) -> Vector:
     return checked.astype(np.float64)
 
 
-def _column(values: Any, like: Vector | None, argument: str, function: str) -> Any:
-    """As NumPy has it, with as many rows as `like`; a vector itself where that is None."""
-    column = to_numpy(values)
-    if like is None and column.ndim != 1:
-        expected = "one-dimensional, one number for each detection"
+def _check_length(column: Any, scores: Vector, argument: str, function: str) -> None:
+    if column.shape[:1] != scores.shape:
+        expected = f"of {len(scores)} rows, one for each detection"
         raise ShapeError(argument, function, expected=expected, got=f"shape {column.shape}")
-    if like is not None and column.shape[:1] != like.shape:
-        expected = f"of {len(like)} rows, one for each detection"
-        raise ShapeError(argument, function, expected=expected, got=f"shape {column.shape}")
-    return column

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Flags, Indices, Vector, as_floating, to_numpy
-from refocal._validation import check_number
+from refocal._arrays import Flags, Indices, Vector
+from refocal._validation import check_finite, check_number
 from refocal.errors import DataError, ShapeError
 
 
@@ -57,7 +57,7 @@ def match_boxes(boxes: Any, scores: Any, true_boxes: Any, *, crowd: Any = None, 
     """
     threshold = check_number(iou_threshold, "iou_threshold", "match_boxes", above=0.0, most=1.0)
     overlap = box_iou(boxes, true_boxes, crowd=crowd)
-    score = np.asarray(scores, dtype=np.float64)
+    score = check_finite(scores, "scores", "match_boxes")
     if score.shape != overlap.shape[:1]:
         expected = f"of shape {overlap.shape[:1]}, one for each box"
         raise ShapeError("scores", "match_boxes", expected=expected, got=f"shape {score.shape}")
@@ -89,22 +89,17 @@ def _flags(values: Any, n: int, function: str) -> Flags:
     return flags
 
 
-def read_numbers(values: Any, argument: str, function: str) -> Vector:
-    """Numbers of any array library in double precision."""
-    numbers: Vector = to_numpy(as_floating(values, argument, function)[0]).astype(np.float64)
-    return numbers
-
-
 def read_boxes(values: Any, argument: str, function: str) -> Vector:
     """Boxes (n, 4) of finite numbers, none of a negative width or height; no boxes at all are fine."""
-    boxes = read_numbers(values, argument, function)
+    boxes = check_finite(values, argument, function)
     if boxes.size == 0:
         return boxes.reshape(0, 4)
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         expected = "of shape (n, 4): x, y, width, height"
         raise ShapeError(argument, function, expected=expected, got=f"shape {boxes.shape}")
-    if not (np.isfinite(boxes).all() and boxes[:, 2:].min() >= 0.0):
-        expected = "finite, with a width and a height of at least 0 (x, y, width, height; not two corners)"
-        bad = int(np.argmax(~(np.isfinite(boxes).all(axis=1) & (boxes[:, 2:] >= 0.0).all(axis=1))))
+    negative = np.flatnonzero((boxes[:, 2:] < 0.0).any(axis=1))
+    if len(negative):
+        expected = "of a width and a height of at least 0 (x, y, width, height; not two corners)"
+        bad = negative[0]
         raise DataError(argument, function, expected=expected, got=f"{boxes[bad].tolist()} in row {bad}")
     return boxes

@@ -9,8 +9,8 @@ import numpy as np
 
 from refocal._arrays import Flags, Indices, Vector
 from refocal._validation import check_integer, check_option
-from refocal.detection.detections import Detections, between_0_and_1
-from refocal.errors import DataError, ShapeError
+from refocal.detection.detections import Detections, between_0_and_1, check_detections
+from refocal.errors import ShapeError
 from refocal.metrics._bins import uniform_index
 
 
@@ -41,7 +41,7 @@ def detection_ece(
     0.25
     """
     name = "detection_ece"
-    _check_some(detections, name)
+    check_detections(detections, name, {}, least=1)
     columns = [detections.scores, *_covariates(covariates, len(detections), name)]
     bins = [n_bins] * len(columns) if isinstance(n_bins, int) else list(n_bins)
     if len(bins) != len(columns):
@@ -64,13 +64,10 @@ def localisation_aware_ece(detections: Detections, *, n_bins: int = 25, average:
     0.5
     """
     name = "localisation_aware_ece"
-    _check_some(detections, name)
+    check_detections(detections, name, {"iou": ""}, least=1)
     check_integer(n_bins, "n_bins", name)
     check_option(average, ("classes", "none"), "average", name)
-    if detections.iou is None:
-        expected = "with the overlap of each detection: Detections.of(…, iou=…), or read_coco"
-        raise DataError("detections", name, expected=expected, got="none")
-    wanted = np.where(detections.correct, detections.iou, 0.0)
+    wanted = np.where(detections.correct, np.asarray(detections.iou), 0.0)
     labels = detections.labels if average == "classes" else None
     groups = [slice(None)] if labels is None else [labels == label for label in np.unique(labels)]
     cell, scores = uniform_index(detections.scores, n_bins), detections.scores
@@ -82,11 +79,6 @@ def _error(cell: Indices, scores: Vector, wanted: Vector | Flags, min_rows: int 
     _, cell = np.unique(cell, return_inverse=True)
     gap = np.abs(np.bincount(cell, scores - wanted))
     return float(gap[np.bincount(cell) >= min_rows].sum() / len(scores))
-
-
-def _check_some(detections: Detections, function: str) -> None:
-    if len(detections) == 0:
-        raise ShapeError("detections", function, expected="at least one detection", got="none")
 
 
 def _covariates(values: Any, n_rows: int, function: str) -> list[Vector]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import struct
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -20,33 +21,31 @@ HEADER = 512
 NAMES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
 
 
+@contextmanager
+def tensor_file(path: str | Path, function: str) -> Iterator[TensorFile]:
+    """A file to write rows of logits into, batch by batch, and the labels at the end; whole or not at all."""
+    target = Path(path)
+    if target.suffix != ".safetensors":
+        expected = "the name of a file that ends in .safetensors"
+        raise ParameterError("path", function, expected=expected, got=repr(str(path)))
+    with replace_atomically(target) as part, part.open("wb") as file:
+        file.write(bytes(HEADER))
+        yield TensorFile(target, file)
+
+
 class TensorFile:
-    """A file that takes rows of logits one batch after the other, and the labels at the end; whole or not at all."""
+    """Rows of logits and labels in a file."""
 
-    def __init__(self, path: str | Path, function: str) -> None:
-        self.path = Path(path)
-        if self.path.suffix != ".safetensors":
-            expected = "the name of a file that ends in .safetensors"
-            raise ParameterError("path", function, expected=expected, got=repr(str(path)))
-        self.first = torch.empty(0, 0)
-        self.n_rows = 0
-
-    def __enter__(self) -> Self:
-        self._stack = ExitStack()
-        part = self._stack.enter_context(replace_atomically(self.path))
-        self._file: BinaryIO = self._stack.enter_context(part.open("wb"))
-        self._file.write(bytes(HEADER))
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path, self.file = path, file
+        self.first, self.n_rows = torch.empty(0, 0), 0
 
     def append(self, logits: Tensor) -> None:
         """Write some rows."""
         if len(logits) == 0:
             return
         self.first = self.first if self.n_rows else logits[:1].cpu()
-        self._file.write(logits.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        self.file.write(logits.cpu().contiguous().view(torch.uint8).numpy().tobytes())
         self.n_rows += len(logits)
 
     def finish(self, labels: Tensor) -> None:
@@ -57,9 +56,9 @@ class TensorFile:
             "logits": {"dtype": NAMES[self.first.dtype], "shape": shape, "data_offsets": [0, size]},
             "labels": {"dtype": "I64", "shape": list(labels.shape), "data_offsets": [size, end]},
         }
-        self._file.write(labels.contiguous().numpy().tobytes())
-        self._file.seek(0)
-        self._file.write(struct.pack("<Q", HEADER - 8) + json.dumps(header).encode().ljust(HEADER - 8))
+        self.file.write(labels.contiguous().numpy().tobytes())
+        self.file.seek(0)
+        self.file.write(struct.pack("<Q", HEADER - 8) + json.dumps(header).encode().ljust(HEADER - 8))
 
     def logits(self) -> Tensor:
         """The logits, mapped: what is changed in memory stays out of the file."""

@@ -17,7 +17,7 @@ from refocal._validation import IgnoreIndex, check_integer, check_marks, check_o
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.io.multilabel import UNKNOWN
-from refocal.nn._tensor_file import TensorFile
+from refocal.nn._tensor_file import TensorFile, tensor_file
 
 # Where models keep their logits: Hugging Face's, torchvision's segmentation models, those that return a sequence.
 KEYS = ("logits", "out", 0)
@@ -96,9 +96,9 @@ def collect_logits(
     check_option(input, ("logits", "log-odds"), "input", "collect_logits")
     if device is None:
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    file = None if path is None else TensorFile(path, "collect_logits")
-    rows = _Rows(max_rows, random_state, keep_on, file)
-    with file or nullcontext(), _in_evaluation_mode(model.to(device)):
+    opened = nullcontext() if path is None else tensor_file(path, "collect_logits")
+    with opened as file, _in_evaluation_mode(model.to(device)):
+        rows = _Rows(max_rows, random_state, keep_on, file)
         for batch in _counted(loader, progress):
             output, labels = _run(model, batch, device, label_key, output_key)
             if not keep_precision and output.dtype.itemsize < 4:

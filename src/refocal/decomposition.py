@@ -10,24 +10,14 @@ from sklearn.model_selection import StratifiedKFold
 
 from refocal import metrics
 from refocal._arrays import to_numpy
-from refocal._validation import (
-    IgnoreIndex,
-    check_integer,
-    check_labels,
-    check_logits,
-    check_weight,
-    without_ignored,
-)
+from refocal._validation import IgnoreIndex, check_integer, check_labels, check_logits, check_weight, without_ignored
 from refocal.calibrators import Calibrator, FocalTemperatureScaling, TemperatureScaling
 from refocal.errors import ParameterError, Remedy
 from refocal.maps import log_softmax
 
 __all__ = ["LogLossDecomposition", "log_loss_decomposition"]
 
-BY = {
-    "temperature": TemperatureScaling(),
-    "fts": FocalTemperatureScaling(objective="nll"),
-}
+BY = {"temperature": TemperatureScaling(), "fts": FocalTemperatureScaling(objective="nll")}
 
 
 class LogLossDecomposition(NamedTuple):

@@ -1,13 +1,6 @@
 """Decisions from probabilities: actions of least cost, what they cost, and how much can be automated."""
 
-from refocal.decide.costs import (
-    ABSTAIN,
-    Decisions,
-    abstention_interval,
-    best_actions,
-    cost_matrix,
-    optimal_threshold,
-)
+from refocal.decide.costs import ABSTAIN, Decisions, abstention_interval, best_actions, cost_matrix, optimal_threshold
 from refocal.decide.outcome import (
     AutomationCurve,
     DecisionReport,

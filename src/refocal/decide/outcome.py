@@ -43,13 +43,7 @@ class DecisionReport:
 
 
 def evaluate_decisions(
-    y_true: Any,
-    probabilities: Any,
-    costs: Any,
-    *,
-    abstain: Any = None,
-    sample_weight: Any = None,
-    level: float = 0.95,
+    y_true: Any, probabilities: Any, costs: Any, *, abstain: Any = None, sample_weight: Any = None, level: float = 0.95
 ) -> DecisionReport:
     """The cost of deciding by these probabilities, next to the expected cost; arguments as for `best_actions`.
 
@@ -142,12 +136,7 @@ class AutomationCurve:
 
 
 def net_benefit_curve(
-    y_true: Any,
-    probabilities: Any,
-    *,
-    thresholds: Any = None,
-    sample_weight: Any = None,
-    level: float = 0.95,
+    y_true: Any, probabilities: Any, *, thresholds: Any = None, sample_weight: Any = None, level: float = 0.95
 ) -> NetBenefitCurve:
     """The decision curve (Vickers & Elkin 2006) of two classes: rows with p(class 1) ≥ threshold are acted on.
 

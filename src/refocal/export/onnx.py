@@ -32,12 +32,7 @@ Path_ = str | os.PathLike[str]
 
 
 def to_onnx(
-    calibrator: Calibrator,
-    path: Path_,
-    n_classes: int | None = None,
-    *,
-    class_axis: int = -1,
-    n_axes: int = 2,
+    calibrator: Calibrator, path: Path_, n_classes: int | None = None, *, class_axis: int = -1, n_axes: int = 2
 ) -> onnx.ModelProto:
     """Write a fitted calibrator as an ONNX model from `logits` to `probabilities`, both float32, and return it.
 
@@ -87,12 +82,7 @@ def to_onnx(
 
 
 def append_to_onnx(
-    model_path: Path_,
-    calibrator: Calibrator,
-    out_path: Path_,
-    *,
-    output: str | None = None,
-    class_axis: int = -1,
+    model_path: Path_, calibrator: Calibrator, out_path: Path_, *, output: str | None = None, class_axis: int = -1
 ) -> onnx.ModelProto:
     """Append a fitted calibrator to an ONNX classifier: its logits output is replaced by `probabilities`.
 

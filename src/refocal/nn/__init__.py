@@ -10,13 +10,7 @@ except ImportError as error:
 from refocal.nn.adafocal import AdaFocalLoss
 from refocal.nn.collect import collect_logits
 from refocal.nn.layer import CalibrationLayer, MultiLabelLayer
-from refocal.nn.losses import (
-    MMCE,
-    BrierLoss,
-    FocalLoss,
-    ProperFocalLoss,
-    SampleDependentFocalLoss,
-)
+from refocal.nn.losses import MMCE, BrierLoss, FocalLoss, ProperFocalLoss, SampleDependentFocalLoss
 from refocal.nn.sigmoid import AsymmetricFocalLoss, SigmoidFocalLoss
 
 __all__ = [

@@ -39,11 +39,7 @@ class FocalLoss(Loss):
         self._set("gamma", gamma, exact=True, above=-1.0)
 
     def forward(  # type: ignore[override]
-        self,
-        logits: Any,
-        labels: Tensor,
-        gamma: Tensor | None = None,
-        num_items_in_batch: Tensor | float | None = None,
+        self, logits: Any, labels: Tensor, gamma: Tensor | None = None, num_items_in_batch: Tensor | float | None = None
     ) -> Tensor:
         """The loss of a batch; `gamma` has the shape of the labels."""
         batch = self._batch(logits, labels)

@@ -65,7 +65,7 @@ def test_gammas_equal_the_literal_loop_after_20_epochs(rate):
             confidences = np.round(confidences, 1)  # ties, so that bins are left empty
         trend = 0.8 if epoch % 10 < 5 else -0.5  # first underconfident, then over
         correct = rng.random(300) < np.clip(confidences + trend * rng.random(300), 0, 1)
-        ours.update_bins(torch.tensor(confidences), torch.tensor(correct))
+        ours.update_bins(confidences, correct)
         literal.update(confidences.astype(float).tolist(), correct.tolist())
         np.testing.assert_allclose(ours.gammas, literal.gammas, rtol=1e-5)
         np.testing.assert_array_equal(ours.edges, np.float32(literal.starts[1:]))

@@ -249,6 +249,10 @@ def test_batches_are_counted_on_a_terminal_only(capsys, monkeypatch):
 
 def test_bad_batches_are_named():
     model = nn.Linear(4, 3)
+    with pytest.raises(DataError, match=r"'model' of collect_logits must be a torch.nn.Module. Got a str"):
+        collect_logits("model.pt", [])
+    with pytest.raises(ParameterError, match=r"'class_axis' of collect_logits .* from -2 to 1. Got 5"):
+        collect_logits(nn.Linear(2, 2), [(torch.zeros(2, 2), torch.zeros(2))], class_axis=5)
     with pytest.raises(DataError, match=r"'loader' of collect_logits must be batches. Got none"):
         collect_logits(model, [])
     with pytest.raises(DataError, match="Got Tensor instead"):

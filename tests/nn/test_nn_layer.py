@@ -12,7 +12,7 @@ from torch import nn
 
 from array_libraries import BACKENDS
 from refocal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
-from refocal.errors import ParameterError
+from refocal.errors import DataError, ParameterError
 from refocal.export import to_torch_export
 from refocal.maps import Focal, Temperature
 from refocal.nn import CalibrationLayer
@@ -152,5 +152,9 @@ def test_what_cannot_be_a_layer_is_refused():
     for wrong in (Focal(-1.0), Temperature(0.0), Temperature(float("nan"))):
         with pytest.raises(ParameterError, match=f"of {type(wrong).__name__} must be a finite number greater than"):
             CalibrationLayer(wrong)
+    with pytest.raises(ParameterError, match=r"'steps' of CalibrationLayer .*Temperature\(1.5\). Got 1.5"):
+        CalibrationLayer(1.5)
+    with pytest.raises(DataError, match=r"'logits' of CalibrationLayer must be floating-point numbers"):
+        CalibrationLayer(Temperature(2.0))(torch.tensor([[3, 1]]))
     with pytest.raises(ParameterError, match="'input' of CalibrationLayer"):
         CalibrationLayer(Focal(1.0), input="odds")

@@ -94,6 +94,8 @@ def collect_logits(
     (Predictions(2 rows, 3 classes, logits, torch.float32), array([0, 2]))
     """
     check_option(input, ("logits", "log-odds"), "input", "collect_logits")
+    if not isinstance(model, nn.Module):
+        raise DataError("model", "collect_logits", expected="a torch.nn.Module", got=f"a {type(model).__name__}")
     if device is None:
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     opened = nullcontext() if path is None else tensor_file(path, "collect_logits")
@@ -272,6 +274,9 @@ def _same_resolution(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, T
 def _classes_last(logits: Tensor, labels: Tensor, class_axis: int | None, kind: str) -> tuple[Tensor, Tensor]:
     """Logits (..., C) and labels (...), or (..., C) for log-odds of several labels."""
     shape, of_labels = tuple(logits.shape), tuple(labels.shape)
+    if class_axis is not None:
+        last = logits.ndim - 1
+        class_axis = check_integer(class_axis, "class_axis", "collect_logits", least=-last - 1, most=last) % logits.ndim
     if shape == of_labels and logits.ndim == 1:
         return logits[:, None], labels
     if shape == of_labels and kind == "log-odds":
@@ -279,7 +284,7 @@ def _classes_last(logits: Tensor, labels: Tensor, class_axis: int | None, kind: 
         return logits.movedim(axis, -1), labels.movedim(axis, -1)
     fitting = class_axes(shape, of_labels)
     if class_axis is not None:
-        fitting = [axis for axis in fitting if axis == class_axis % logits.ndim]
+        fitting = [axis for axis in fitting if axis == class_axis]
     if len(fitting) == 1:
         return logits.movedim(fitting[0], -1), labels
     if fitting:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from refocal._arrays import SMALLEST, is_plain_tensor, row_blocks
 from refocal._validation import INPUTS, check_option
 from refocal.engine.apply import apply_there
+from refocal.errors import DataError, ParameterError
 from refocal.maps.chain import Chain, Step, block_entries, is_walkable, normalised
 
 
@@ -55,6 +56,10 @@ class CalibrationLayer(nn.Module):
     ) -> None:
         super().__init__()
         check_option(input, INPUTS, "input", type(self).__name__)
+        for step in steps:
+            if not isinstance(step, Step):
+                expected = "steps, such as refocal.maps.Temperature(1.5)"
+                raise ParameterError("steps", type(self).__name__, expected=expected, got=repr(step))
         self.chain = Chain(steps)
         self.chain.check()
         self.class_axis = class_axis
@@ -111,6 +116,9 @@ class CalibrationLayer(nn.Module):
 
     def log_probabilities(self, x: Tensor) -> Tensor:
         """Log-probabilities in the precision to compute in, the classes on the last axis."""
+        if not x.is_floating_point():
+            got = f"dtype {x.dtype}"
+            raise DataError("logits", type(self).__name__, expected="floating-point numbers", got=got)
         if x.dtype.itemsize < 4:
             x = x.to(torch.float32)
         if self.input == "probabilities":

@@ -56,7 +56,7 @@ def test_text_and_slider_start_at_one_threshold(two_classes, evaluation):
         section, thresholds = decisions(found), found.before.decisions.threshold
         start = int(re.search(r'id="decide-at" min="0" value="(\d+)"', str(section.html))[1])
         assert abs(thresholds[start] - at) == min(abs(t - at) for t in thresholds)
-        assert section.facts[1].startswith(f"From {100 * thresholds[start]:g} % on, ")
+        assert f"<p>From {100 * thresholds[start]:g}\u00a0% on, " in section.html
 
 
 def test_more_classes_are_decided_by_confidence(evaluation):

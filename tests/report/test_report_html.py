@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 
 import matplotlib as mpl
@@ -22,7 +23,7 @@ from refocal.maps import focal_temperature
 from refocal.metrics import Interval
 from refocal.report import charts, plot_comparison, plot_confidence, plot_reliability, plot_surface, render
 from refocal.report.charts import near_range
-from refocal.report.sections.use import snippets
+from refocal.report.sections.use import use
 
 VOID = {"input", "meta", "link", "br", "path", "use", "rect", "stop", "line", "image"}
 
@@ -103,7 +104,8 @@ def test_it_is_drawn_from_the_json_alone(evaluation, tmp_path):
 
 
 def test_code_in_the_page_gives_the_calibrator(evaluation):
-    code = {snippet.key: snippet.code for snippet in snippets(evaluation.after)}
+    panels = re.findall(r'id="panel-(\w+)".*?<code>(.*?)</code>', use(evaluation).html, flags=re.S)
+    code = {key: unescape(shown) for key, shown in panels}
     logits = np.random.default_rng(0).normal(size=(5, 30))
     scope = {"logits": logits}
     exec(code["numbers"], scope)  # noqa: S102

@@ -45,7 +45,9 @@ def reliability(
     Where the probabilities of a rare class are all small, the axes end with them. With `small_up_to`, the end of its
     axes, it is a small diagram for a row of many.
     """
-    is_small, top = small_up_to is not None, small_up_to or end_of_axes(curve, terms)
+    is_small, top = small_up_to is not None, small_up_to or 1.0
+    if not is_small and terms is not CONFIDENCE and highest_point([curve]) <= SMALL:
+        top = highest_point([curve])
     has_density = histogram is not None and top == 1.0 and not is_small
     ticks = () if has_density else None
     gaps = [a - c for a, c in zip(curve.accuracy, curve.confidence, strict=True)]
@@ -80,12 +82,6 @@ def reliability(
 def highest_point(curves: Iterable[Reliability]) -> float:
     """A little above the highest point of several reliability diagrams."""
     return min(1.0, 1.05 * max(max(*curve.confidence, *curve.accuracy, *curve.high) for curve in curves))
-
-
-def end_of_axes(curve: Reliability, terms: Terms) -> float:
-    """1, or the highest probability of a rare class."""
-    top = 1.0 if terms is CONFIDENCE else highest_point([curve])
-    return top if top <= SMALL else 1.0
 
 
 def _density(histogram: Histogram, terms: Terms) -> Plot:
@@ -145,7 +141,8 @@ def intervals(rows: list[tuple[str, Interval, bool]], measure: str, of: str) -> 
 
     `of` says in words what they are of.
     """
-    metric, label = METRICS[measure], axis_label(measure)
+    metric = METRICS[measure]
+    label = f"{metric.label} ({metric.unit})" if metric.unit else metric.label
     names = [_shortened(name) for name, _, _ in rows]
     low, high = (metric.scale * end for end in near_range([each for _, each, _ in rows], metric.lower_is_better))
     listed = ", ".join(f"{name} {metric.text(interval.value)}" for name, interval, _ in rows)
@@ -267,9 +264,3 @@ def _shortened(text: str) -> str:
 def tolerance_of(found: SearchSurface) -> float:
     """The tolerance of the search, or a usual one to draw where it had none."""
     return DEFAULT_TOLERANCE if found.tolerance is None else found.tolerance
-
-
-def axis_label(measure: str) -> str:
-    """What stands at the axis of a metric."""
-    metric = METRICS[measure]
-    return f"{metric.label} ({metric.unit})" if metric.unit else metric.label

@@ -31,6 +31,7 @@ MARKERS: dict[str, dict[str, Any]] = {
     "left": {"marker": "<"},
     "right": {"marker": ">"},
 }
+TEXT: dict[str, Any] = {"textcoords": "offset points", "color": INK, "fontsize": 9, "parse_math": False}
 SIDES = {"start": "left", "middle": "center", "end": "right"}
 
 
@@ -147,17 +148,8 @@ def _draw(plot: Plot, ax: Axes | None, title: str = "") -> Axes:
                 size = (right - left, high - low)
                 ax.add_patch(Rectangle((left, low), *size, color=THEME.get(color, color), linewidth=0.3))
             case Text(a, b, text, anchor, (right, down)):
-                ax.annotate(
-                    text,
-                    (a, b),
-                    (0.75 * right, -0.75 * down),
-                    textcoords="offset points",
-                    ha=SIDES[anchor],
-                    color=INK,
-                    fontsize=9,
-                    parse_math=False,
-                    annotation_clip=False,
-                )
+                offset = (0.75 * right, -0.75 * down)
+                ax.annotate(text, (a, b), offset, ha=SIDES[anchor], **TEXT)
     return ax
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from refocal.evaluate import Evaluation, comparison_table, recommendation, verdict
 from refocal.evaluate.summary import headers, remarks
-from refocal.report import charts
 from refocal.report.section import fill
 from refocal.report.terms import sides, terms_of
 
@@ -18,14 +17,11 @@ def view(evaluation: Evaluation) -> str:
     >>> view(found).count("<svg")
     2
     """
-    terms = terms_of(evaluation)
     return fill(
         "notebook.html",
         lines=(verdict(evaluation), recommendation(evaluation), *remarks(evaluation)),
-        diagrams=[
-            (method.title, charts.reliability(method.reliability, method.title, method.histogram, terms))
-            for _, _, method in sides(evaluation)
-        ],
+        methods=[method for _, _, method in sides(evaluation)],
+        terms=terms_of(evaluation),
         headers=headers(evaluation),
         rows=comparison_table(evaluation),
     )

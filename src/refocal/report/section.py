@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from refocal._svg import Plot
+from refocal.report import charts
 
 
 class Figure(NamedTuple):
@@ -50,7 +51,7 @@ ENVIRONMENT = Environment(
     lstrip_blocks=True,
     loader=PackageLoader("refocal.report", "templates"),
 )
-ENVIRONMENT.globals["asset"] = asset
+ENVIRONMENT.globals |= {"asset": asset, "charts": charts}
 # No line ends between a number and its percent sign.
 ENVIRONMENT.filters["unbroken"] = lambda text: text.replace(" %", "\u00a0%")
 

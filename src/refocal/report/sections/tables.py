@@ -22,33 +22,22 @@ def methods(evaluation: Evaluation) -> Section:
     rows, heads = comparison_table(evaluation), headers(evaluation)
     if len(rows) == 1:
         return Section("methods", "In numbers", remarks(evaluation), heads=heads[1:-1], rows=[rows[0].cells[1:-1]])
-    top, terms = charts.highest_bar(method.histogram for method in evaluation.methods), terms_of(evaluation)
-    order, panels = ranked(evaluation), []
-    for method in order:
+    words = {}
+    for method in evaluation.methods:
         error = method.measures["ece"]
-        words = f"ECE {percent(error.value)} % ({interval_percent(error)})"
-        if method.name != NONE:
-            change = error.value - evaluation.before.measures["ece"].value
-            words += f"; against no calibration {points(change, method.against_none)}"
-        panels.append(
-            {
-                "name": method.name,
-                "title": method.title,
-                "words": words,
-                "reliability": charts.reliability(method.reliability, method.title, method.histogram, terms),
-                "confidence": charts.confidence(method.histogram, method.title, top, terms),
-            }
-        )
+        change = points(error.value - evaluation.before.measures["ece"].value, method.against_none)
+        against = "" if method.name == NONE else f"; against no calibration {change}"
+        words[method.name] = f"ECE {percent(error.value)} % ({interval_percent(error)}){against}"
     html = fill(
         "methods.html",
+        evaluation=evaluation,
         headers=heads,
         rows=[row.cells for row in rows],
         marked=[i for i, row in enumerate(rows) if row.chosen],
-        methods=order,
-        comparisons={name: charts.comparison(evaluation, name) for name in ("ece", "log_loss")},
-        level=f"{evaluation.level * 100:g}",
-        panels=panels,
-        chosen=evaluation.chosen,
+        methods=ranked(evaluation),
+        words=words,
+        top=charts.highest_bar(method.histogram for method in evaluation.methods),
+        terms=terms_of(evaluation),
     )
     facts = (f"The lowest {columns(evaluation)[0].label} comes first, here and in the charts.", *remarks(evaluation))
     return Section("methods", "How do the methods compare?", facts, html)
@@ -59,17 +48,15 @@ def groups(evaluation: Evaluation) -> Section | None:
     rows = evaluation.after.groups
     if not rows:
         return None
-    terms = terms_of(evaluation)
     curves = {group_name(row): row.reliability for row in rows if row.reliability is not None}
-    top = charts.highest_point(curves.values())
     html = fill(
         "groups.html",
         headers=group_headers(evaluation),
         rows=group_table(evaluation),
         marked=[i for i, row in enumerate(rows) if is_off(row)],
-        drawn={name: charts.reliability(curve, name, None, terms, top) for name, curve in curves.items()},
-        n_groups=len(rows),
-        terms=terms,
+        curves=curves,
+        top=charts.highest_point(curves.values()),
+        terms=terms_of(evaluation),
     )
     facts = (
         group_verdict(evaluation),
@@ -148,22 +135,4 @@ def _gap(row: ClassRow) -> float | None:
 
 def run(evaluation: Evaluation) -> Section:
     """What was run, and how to read the numbers."""
-    rows = [
-        ("test rows", f"{evaluation.n_test:,}"),
-        ("validation rows", "–" if evaluation.n_validation is None else f"{evaluation.n_validation:,}"),
-        ("classes", f"{evaluation.n_classes:,}"),
-        ("given as", evaluation.input),
-        ("methods", ", ".join(method.name for method in evaluation.methods)),
-        ("level of intervals", f"{evaluation.level * 100:g} %"),
-        *(("failed", f"{name}: {reason}") for name, reason in evaluation.failed.items()),
-        *evaluation.run.items(),
-    ]
-    is_picked = evaluation.recommended and len(evaluation.methods) > 1
-    picked = " The method was chosen on this test set, so its results are slightly optimistic." if is_picked else ""
-    terms = terms_of(evaluation)
-    note = (
-        f"ECE is the mean gap between {terms.probability} and {terms.outcome} over bins of equal mass; even "
-        "perfectly calibrated predictions have a small ECE by chance. Intervals reflect the sampling of the test rows, "
-        f"not of the rows of the fit.{picked}"
-    )
-    return Section("run", "What was run", (), fill("run.html", rows=rows, note=note))
+    return Section("run", "What was run", (), fill("run.html", found=evaluation, terms=terms_of(evaluation)))

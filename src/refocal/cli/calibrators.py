@@ -10,7 +10,7 @@ from typer import Argument
 
 from refocal.cli import large, options
 from refocal.cli.options import ONLY_JSON, BlockOptions, ColumnOptions, RowOptions, Source
-from refocal.cli.printing import left_out, print_calibrator, print_json, progress, say, say_or_json
+from refocal.cli.printing import left_out, print_calibrator, progress, result, say
 from refocal.cli.run import UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ def fit(
     output: Path = Path("calibrator.json"),
     rows: RowOptions,
     blocks: BlockOptions,
-    json: options.Json = False,
 ) -> None:
     """Fit a calibrator on held-out rows and write it as JSON.
 
@@ -79,7 +78,7 @@ def fit(
         raise UsageError("--objective, --tolerance, --class-weight, --coverage cannot be combined with --multi-label.")
     default = "group" if rows.groups else "lac" if "coverage" in settings else "fts" if settings else "auto"
     method = default if how.method is None else OTHER_NAMES.get(how.method, how.method)
-    with progress("reading", quiet=json) as update, options.about(validation):
+    with progress("reading") as update, options.about(validation):
         if rows.multi_label:
             calibrator: Calibrator = fit_method(options.read_file(Path(validation), **reading), method)
         else:
@@ -88,9 +87,7 @@ def fit(
                 raise UsageError(f"--groups requires the method group, which requires --groups. Got {method!r}.")
             _fit_rows(calibrator, validation, method, blocks, reading, update)
     calibrator.save(output)
-    if json:
-        print_json(to_dict(calibrator))
-        return
+    result(to_dict(calibrator))
     print_calibrator(calibrator)
     report = calibrator.fit_report_
     lines = left_out(report.get("n_skipped", 0), report.get("n_bad_parts", 0))
@@ -142,7 +139,6 @@ def apply(
     columns: ColumnOptions,
     groups: list[str] | None = None,
     blocks: BlockOptions,
-    json: options.Json = False,
 ) -> None:
     """Turn logits into calibrated probabilities.
 
@@ -164,12 +160,11 @@ def apply(
     is_table = fitted.row_axes == 2 and Path(logits).suffix.lower() not in (".npz", ".npy", ".safetensors", ".pt")
     values = columns.values or columns.probability_column or ("score_*" if is_table else None)
     reading = {"values": values, "labels": columns.labels, "renormalise": columns.renormalise}
-    with progress("reading", quiet=json) as update, options.about(logits):
-        said, lines = large.apply(fitted, logits, output, update, blocks, reading)
-    say_or_json(json, said, *lines)
+    with progress("reading") as update, options.about(logits):
+        large.apply(fitted, logits, output, update, blocks, reading)
 
 
-def show(calibrator: CalibratorFile, json: options.Json = False) -> None:
+def show(calibrator: CalibratorFile) -> None:
     """Show a calibrator and how it was fitted.
 
     refocal show calibrator.json
@@ -177,7 +172,5 @@ def show(calibrator: CalibratorFile, json: options.Json = False) -> None:
     from refocal.calibrators.serialize import to_dict
 
     fitted = options.load_calibrator(calibrator)
-    if json:
-        print_json(to_dict(fitted))
-    else:
-        print_calibrator(fitted)
+    result(to_dict(fitted))
+    print_calibrator(fitted)

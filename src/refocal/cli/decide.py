@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from refocal.cli import options
 from refocal.cli.options import WeightedOptions
-from refocal.cli.printing import print_json, print_table, say
+from refocal.cli.printing import print_table, result, say
 from refocal.cli.run import UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ def decide(
     abstain: float | None = None,
     output: Path | None = None,
     scores: WeightedOptions,
-    json: options.Json = False,
 ) -> None:
     """Take the action of least expected cost for each row, and measure the cost if labels are known.
 
@@ -72,10 +71,8 @@ def decide(
         labels = {"label": [rows.name_of(int(label)) for label in rows.labels]} if known else {}
         write_table(output, columns | labels)
         said["output"] = str(output)
-    if json:
-        print_json(said | {"reports": {name: asdict(report) for name, report in reports.items()}})
-    else:
-        _print(said, reports)
+    result(said | {"reports": {name: asdict(report) for name, report in reports.items()}})
+    _print(said, reports)
 
 
 def _table(costs: str | None, false_positive: float | None, false_negative: float | None) -> Vector:

@@ -10,7 +10,7 @@ from typer import Exit, Option
 
 from refocal.cli import large, options, sharing
 from refocal.cli.options import ONLY_HTML, BlockOptions, RowOptions, Source
-from refocal.cli.printing import left_out, print_json, print_table, progress, say, say_or_json
+from refocal.cli.printing import left_out, print_table, progress, result, say
 from refocal.cli.run import UsageError
 from refocal.cli.sharing import REQUIREMENT_FAILED, ResultOptions, SharingOptions
 
@@ -40,7 +40,6 @@ def demo(
     output: Path = Path("report.html"),
     resamples: Resamples = 500,
     seed: Seed = 0,
-    json: options.Json = False,
 ) -> None:
     """Calibrate a bundled example network and write a report about it.
 
@@ -54,9 +53,9 @@ def demo(
 
     options.check_output(output, ONLY_HTML)
     parts, title = load_sample(sample), SAMPLES[sample]
-    with progress("reading", quiet=json) as update:
+    with progress("reading") as update:
         found = compare(*parts, DEMO_METHODS, title=title, n_resamples=resamples, seed=seed, progress=update)
-    sharing.finish(found, ResultOptions(report=output), json)
+    sharing.finish(found, ResultOptions(report=output))
 
 
 def evaluate(
@@ -68,7 +67,6 @@ def evaluate(
     resamples: Annotated[int | None, {"min": 1}] = None,
     seed: Annotated[int | None, {"min": 0}] = None,
     blocks: BlockOptions,
-    json: options.Json = False,
 ) -> None:
     """Measure calibrators on test rows, next to the uncalibrated model.
 
@@ -95,7 +93,7 @@ def evaluate(
         "seed": seed,
     }
     lines = []
-    with progress("reading", quiet=json) as update, options.about(test):
+    with progress("reading") as update, options.about(test):
         if large.is_large(test, blocks, reading, suits=resamples is None and seed is None):
             with large.open_rows(test, "measuring", update, blocks, reading) as opened:
                 found = measure(opened, fitted, **asked)
@@ -106,7 +104,7 @@ def evaluate(
                 # In the order of the columns that the first was fitted on; a calibrator of another order is refused.
                 read = read.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
             found = measure(read, fitted, progress=update, **asked)
-    sharing.finish(found, shared, json, *lines)
+    sharing.finish(found, shared, *lines)
 
 
 def compare(
@@ -116,7 +114,6 @@ def compare(
     how: CompareOptions,
     shared: ResultOptions,
     rows: RowOptions,
-    json: options.Json = False,
 ) -> None:
     """Fit every method on VALIDATION, rank them on TEST, and say which to use.
 
@@ -130,12 +127,12 @@ def compare(
 
     shared.check(shared.output, shared.report)
     reading = rows.arguments()
-    found = _compared(validation, test, how, shared.title, json, reading)
+    found = _compared(validation, test, how, shared.title, reading)
     if found.chosen not in GROUPED:
         reading.pop("groups", None)
     more = options.as_given(**reading)
     next_ = f"Next: refocal fit {validation} --method {found.chosen}{more} -o calibrator.json"
-    sharing.finish(found, shared, json, *([] if found.chosen == "none" else [next_]))
+    sharing.finish(found, shared, *([] if found.chosen == "none" else [next_]))
 
 
 def report(
@@ -145,7 +142,6 @@ def report(
     shared: SharingOptions,
     how: CompareOptions,
     rows: RowOptions,
-    json: options.Json = False,
 ) -> None:
     """Write the HTML report of an evaluation, or compare two files and report the result.
 
@@ -166,13 +162,14 @@ def report(
         raise UsageError("report takes either evaluations (.json) or one or two files of rows, not both.")
     else:
         test = sources[1] if len(sources) == 2 else None
-        found = [_compared(sources[0], test, how, shared.title, json, rows.arguments())]
-    sharing.draw(found, output, shared, json)
-    say_or_json(json, {"output": str(output)}, f"Wrote {output}.")
-    sharing.leave_by_requirements(found, shared, json)
+        found = [_compared(sources[0], test, how, shared.title, rows.arguments())]
+    sharing.draw(found, output, shared)
+    result({"output": str(output)})
+    say(f"Wrote {output}.")
+    sharing.leave_by_requirements(found, shared)
 
 
-def diff(old: Path, new: Path, fail_if_worse: bool = False, json: options.Json = False) -> None:
+def diff(old: Path, new: Path, fail_if_worse: bool = False) -> None:
     """Say what changed between two evaluations, and whether that is more than chance.
 
     OLD  An evaluation (.json) made by compare or evaluate with -o.
@@ -187,26 +184,24 @@ def diff(old: Path, new: Path, fail_if_worse: bool = False, json: options.Json =
 
     first, second = load_evaluation(old), load_evaluation(new)
     changes = differences(first, second)
-    if json:
-        print_json([{**change._asdict(), "verdict": change.verdict} for change in changes])
-    else:
-        rows = []
-        for change in changes:
-            metric = METRICS[change.measure]
-            low, high = (f"{metric.scale * end:+.{2 if metric.unit else 4}f}" for end in (change.low, change.high))
-            numbers = (metric.text(change.old), metric.text(change.new), f"{low} – {high}".replace("-", "−"))
-            rows.append((change.method, metric.heading, *numbers, change.verdict))
-        print_table(("method", "measure", "old", "new", "difference", "verdict"), rows, ("difference",))
-        say(
-            f"Shown in detail: {first.chosen} in {old.name}, {second.chosen} in {new.name}.",
-            "Differences are new less old with 95 % intervals, for test rows that are independent.",
-        )
+    result([{**change._asdict(), "verdict": change.verdict} for change in changes])
+    rows = []
+    for change in changes:
+        metric = METRICS[change.measure]
+        low, high = (f"{metric.scale * end:+.{2 if metric.unit else 4}f}" for end in (change.low, change.high))
+        numbers = (metric.text(change.old), metric.text(change.new), f"{low} – {high}".replace("-", "−"))
+        rows.append((change.method, metric.heading, *numbers, change.verdict))
+    print_table(("method", "measure", "old", "new", "difference", "verdict"), rows, ("difference",))
+    say(
+        f"Shown in detail: {first.chosen} in {old.name}, {second.chosen} in {new.name}.",
+        "Differences are new less old with 95 % intervals, for test rows that are independent.",
+    )
     if fail_if_worse and any(change.method == CHOSEN and change.verdict == "worse" for change in changes):
         raise Exit(REQUIREMENT_FAILED)
 
 
 def _compared(
-    validation: Path, test: Path | None, how: CompareOptions, title: str | None, quiet: bool, reading: dict[str, Any]
+    validation: Path, test: Path | None, how: CompareOptions, title: str | None, reading: dict[str, Any]
 ) -> Evaluation:
     from refocal.calibrators.registry import chosen_methods
     from refocal.evaluate import compare as fit_and_measure
@@ -217,7 +212,7 @@ def _compared(
     methods = None if how.methods is None else choose([name for text in how.methods for name in text.split(",")])
     for place in filter(None, (validation, test)):
         large.refuse(place, "compare")
-    with progress("reading", quiet=quiet) as update:
+    with progress("reading") as update:
         first = options.read_file(validation, **reading)
         if test is None:
             first, second = split(first, seed=how.seed)

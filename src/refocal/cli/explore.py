@@ -7,10 +7,10 @@ import webbrowser
 from pathlib import Path
 
 from refocal.cli import options
-from refocal.cli.printing import say_or_json
+from refocal.cli.printing import IS_JSON, result, say
 
 
-def explore(output: Path = Path("explore.html"), show: bool | None = None, json: options.Json = False) -> None:
+def explore(output: Path = Path("explore.html"), show: bool | None = None) -> None:
     """Write a page with sliders for γ, T and a curve: real logits or your own, calibrated live; the maps and losses.
 
     -o, --output  Where to write it.
@@ -22,6 +22,7 @@ def explore(output: Path = Path("explore.html"), show: bool | None = None, json:
 
     options.check_output(output, options.ONLY_HTML)
     write_page(output)
-    say_or_json(json, {"output": str(output)}, f"Wrote {output}.")
-    if (sys.stdout.isatty() and not json) if show is None else show:
+    result({"output": str(output)})
+    say(f"Wrote {output}.")
+    if (sys.stdout.isatty() and not IS_JSON.get()) if show is None else show:
         webbrowser.open(output.resolve().as_uri())

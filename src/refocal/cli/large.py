@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refocal.cli.options import BlockOptions, check_output
+from refocal.cli.printing import result, say
 from refocal.cli.run import FileProblem, Stopped, UsageError, explained
 from refocal.errors import FormatError, InputWarning, RefocalError, Remedy
 
@@ -116,8 +117,8 @@ def apply(
     update: Update,
     blocks: BlockOptions,
     reading: Mapping[str, Any],
-) -> tuple[dict[str, Any], list[str]]:
-    """`refocal apply`, block by block; returns what is to be said, as JSON and as lines."""
+) -> None:
+    """`refocal apply`, block by block."""
     from refocal.calibrators._answers import further_names, what_is_written
     from refocal.io import apply as apply_blocks
 
@@ -161,7 +162,7 @@ def apply(
         f" Rows that cannot be used, with NaN or left out: {said['rows_skipped']:,}." if said["rows_skipped"] else ""
     )
     what = what_is_written([] if output.suffix.lower() == ".npy" else further_names(calibrator))
-    lines = [f"Wrote {output}: {what} of {said['rows']:,} rows and {said['classes']:,} classes{parts}.{unused}"]
+    result(said)
+    say(f"Wrote {output}: {what} of {said['rows']:,} rows and {said['classes']:,} classes{parts}.{unused}")
     if problems:
-        lines.append(f"Left out {len(problems):,} files: {' '.join(problems[:3])}{' …' if len(problems) > 3 else ''}")
-    return said, lines
+        say(f"Left out {len(problems):,} files: {' '.join(problems[:3])}{' …' if len(problems) > 3 else ''}")

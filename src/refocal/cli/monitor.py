@@ -10,7 +10,7 @@ from typer import Exit
 
 from refocal.cli import options
 from refocal.cli.options import ScoreOptions
-from refocal.cli.printing import print_json, print_table, say
+from refocal.cli.printing import print_table, result, say
 from refocal.cli.run import FileProblem, UsageError
 from refocal.errors import InputWarning
 
@@ -37,7 +37,6 @@ def monitor(
     restart: bool = False,
     fail_if_alarm: bool = False,
     scores: ScoreOptions,
-    json: options.Json = False,
 ) -> None:
     """Watch calibration in production: add batches, join late labels, and say whether to recalibrate.
 
@@ -72,18 +71,16 @@ def monitor(
     advice, history = watched.advice(), watched.history()
     if output is not None and history:
         write_monitor_page(watched, output, title=state.stem)
-    if json:
-        print_json({"advice": advice._asdict(), "e_value": watched.e_value, "alarm": watched.alarm,
-                    "waiting": watched.n_waiting, "notes": notes, "state": str(state)})  # fmt: skip
-    else:
-        say(*notes)
-        if history:
-            table = periods_table(history[-SHOWN:])
-            print_table(SHOWN_COLUMNS, [[row[name] for name in SHOWN_COLUMNS] for row in table])
-        waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
-        say(*waiting, advice.reason, f"Wrote {state}{f' and {output}' if output and history else ''}.")
-        if output is not None and not history:
-            say(f"No {output} yet: a page needs rows with labels.")
+    result({"advice": advice._asdict(), "e_value": watched.e_value, "alarm": watched.alarm,
+            "waiting": watched.n_waiting, "notes": notes, "state": str(state)})  # fmt: skip
+    say(*notes)
+    if history:
+        table = periods_table(history[-SHOWN:])
+        print_table(SHOWN_COLUMNS, [[row[name] for name in SHOWN_COLUMNS] for row in table])
+    waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
+    say(*waiting, advice.reason, f"Wrote {state}{f' and {output}' if output and history else ''}.")
+    if output is not None and not history:
+        say(f"No {output} yet: a page needs rows with labels.")
     if fail_if_alarm and advice.action == "recalibrate":
         raise Exit(ALARM)
 

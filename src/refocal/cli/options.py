@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 from typer import Argument, Option
 
+from refocal.cli.printing import IS_JSON
 from refocal.cli.run import FileProblem, UsageError, explained
 from refocal.errors import InputError, InputWarning, ParameterError
 
@@ -124,7 +125,7 @@ class BlockOptions:
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command for typer, whose docstring says in a line of its own what each parameter is.
 
-    A parameter whose type is one of the dataclasses above becomes an option for each field.
+    A parameter whose type is one of the dataclasses above becomes an option for each field; --json is added to all.
     """
     if command.__doc__ is None:
         raise UsageError("options are read from docstrings; run Python without -OO.")
@@ -141,11 +142,17 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         else:
             parameters.append(each.replace(kind=Parameter.KEYWORD_ONLY, annotation=_declared(hints[name], said)))
 
+    parameters.append(Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
+
     @wraps(command)
-    def run(**given: Any) -> None:
+    def run(*, json: bool, **given: Any) -> None:
         for name, kind in groups.items():
             given[name] = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
-        command(**given)
+        before = IS_JSON.set(json)
+        try:
+            command(**given)
+        finally:
+            IS_JSON.reset(before)
 
     run.__doc__ = cleandoc(command.__doc__).split("\n\n", 1)[0]
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]

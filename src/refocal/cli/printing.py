@@ -7,12 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+# Whether a command prints its result as JSON, and nothing else.
+IS_JSON = ContextVar("IS_JSON", default=False)
 # Where progress goes to a file it is a line in so many seconds.
 SECONDS_BETWEEN_LINES = 30.0
 # Blanks between two columns.
@@ -38,9 +41,15 @@ def out() -> Console:
 def say(*lines: str) -> None:
     """Lines of plain text."""
     console = out()
-    for line in lines:
+    for line in () if IS_JSON.get() else lines:
         # A command to paste is not broken into lines.
         console.print(line, markup=False, soft_wrap="Next: " in line or None)
+
+
+def result(data: Any) -> None:
+    """What a command found, as data: printed with --json, in place of everything else."""
+    if IS_JSON.get():
+        print_json(data)
 
 
 def print_json(data: Any) -> None:
@@ -48,19 +57,11 @@ def print_json(data: Any) -> None:
     sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def say_or_json(json: bool, data: Any, *lines: str) -> None:
-    """One JSON document if that is asked for, otherwise lines of plain text."""
-    if json:
-        print_json(data)
-    else:
-        say(*lines)
-
-
 @contextmanager
 def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, str], None]]:
     """A bar on standard error while the block runs, gone when it is done; without a terminal a line now and then."""
     console, start = Console(stderr=True), time.monotonic()
-    last = start
+    last, quiet = start, quiet or IS_JSON.get()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task(first, total=None)
@@ -133,6 +134,8 @@ def print_table(
     """A table whose numbers and names are never cut: where it is too wide, columns are left out, the first of
     `dropped` first, and named below it.
     """
+    if IS_JSON.get():
+        return
     console = out()
     widths = [max(len(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
     kept, left_out = list(range(len(heads))), []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Exit
 
 from refocal.cli import options
-from refocal.cli.printing import print_evaluation, print_json, progress, say
+from refocal.cli.printing import print_evaluation, progress, result, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,35 +66,32 @@ class ResultOptions(SharingOptions, OutputOptions):
     """Both; where to write comes first in the help."""
 
 
-def draw(found: Evaluation | Sequence[Evaluation], report: Path, shared: SharingOptions, quiet: bool) -> None:
+def draw(found: Evaluation | Sequence[Evaluation], report: Path, shared: SharingOptions) -> None:
     """Write the report."""
     from refocal.report import write_report
 
     text = "" if shared.notes is None else shared.notes.read_text(encoding="utf-8")
-    with progress("drawing", quiet=quiet):
+    with progress("drawing"):
         write_report(found, report, title=shared.title, notes=text, require=shared.requirements)
 
 
-def finish(found: Evaluation, shared: ResultOptions, json: bool, *lines: str) -> None:
+def finish(found: Evaluation, shared: ResultOptions, *lines: str) -> None:
     """Write what was asked for, print it and `lines`; exit with a code of its own if a requirement does not hold."""
     if shared.report is not None:
-        draw(found, shared.report, shared, json)
+        draw(found, shared.report, shared)
     if shared.output is not None:
         found.save(shared.output)
-    if json:
-        print_json(found.to_dict())
-    else:
-        print_evaluation(found)
-        say(*(f"Wrote {file}." for file in (shared.output, shared.report) if file is not None), *lines)
-    leave_by_requirements([found], shared, json)
+    result(found.to_dict())
+    print_evaluation(found)
+    say(*(f"Wrote {file}." for file in (shared.output, shared.report) if file is not None), *lines)
+    leave_by_requirements([found], shared)
 
 
-def leave_by_requirements(found: Sequence[Evaluation], shared: SharingOptions, json: bool) -> None:
+def leave_by_requirements(found: Sequence[Evaluation], shared: SharingOptions) -> None:
     """Print which requirements hold; exit with a code of its own if one does not."""
     from refocal.evaluate import check_requirements
 
     checks = [check for each in found for check in check_requirements(each, shared.requirements)]
-    if not json:
-        say(*(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))
+    say(*(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))
     if not all(check.passed for check in checks):
         raise Exit(REQUIREMENT_FAILED)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from refocal.cli import options
-from refocal.cli.printing import print_json, print_table, progress
+from refocal.cli.printing import print_table, progress, result
 
 
-def theory(gamma: float = 2.0, classes: Annotated[int, {"min": 2, "max": 4}] = 2, json: options.Json = False) -> None:
+def theory(gamma: float = 2.0, classes: Annotated[int, {"min": 2, "max": 4}] = 2) -> None:
     """What focal loss with a γ does: bounds, the closest temperature, the threshold of confidence.
 
     --gamma  γ of the focal loss, greater than -1.
@@ -18,20 +17,19 @@ def theory(gamma: float = 2.0, classes: Annotated[int, {"min": 2, "max": 4}] = 2
     """
     from refocal import theory as known
 
-    with progress("searching the closest temperature", quiet=json):
+    with progress("searching the closest temperature"):
         bounds, tight = known.temperature_bounds(gamma), known.tight_temperature_bounds(gamma, 20.0)
         closest = known.closest_temperature(gamma, classes)
         threshold = known.confidence_threshold(gamma) if gamma > 0 else None
-    data: dict[str, Any] = {
-        "gamma": gamma,
-        "temperature_bounds": list(bounds),
-        "tight_temperature_bounds": list(tight),
-        "closest_temperature": {"classes": classes, **closest._asdict()},
-        "confidence_threshold": threshold,
-    }
-    if json:
-        print_json(data)
-        return
+    result(
+        {
+            "gamma": gamma,
+            "temperature_bounds": list(bounds),
+            "tight_temperature_bounds": list(tight),
+            "closest_temperature": {"classes": classes, **closest._asdict()},
+            "confidence_threshold": threshold,
+        }
+    )
     rows = [
         ("two classes: focal calibration lies between temperatures", f"{bounds.lower:.4f} and {bounds.upper:.4f}"),
         ("  and for log-odds up to 20 between", f"{tight.lower:.4f} and {tight.upper:.4f}"),

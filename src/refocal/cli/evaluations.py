@@ -211,7 +211,14 @@ def _compared(
     choose: Any = label_methods if "multi_label" in reading else chosen_methods
     methods = None if how.methods is None else choose([name for text in how.methods for name in text.split(",")])
     for place in filter(None, (validation, test)):
-        large.refuse(place, "compare")
+        size = place.stat().st_size if place.is_file() else 0
+        # Said before memory is gone.
+        if large.is_large(str(place), suits=False) or (large.is_text(str(place)) and size >= 1 << 30):
+            what = f"{size / 1e9:.1f} GB" if size else "a data set"
+            raise UsageError(
+                f"{place}: {what}; compare needs all rows in memory. refocal fit and refocal evaluate take them "
+                "in blocks, one method at a time."
+            )
     with progress("reading") as update:
         first = options.read_file(validation, **reading)
         if test is None:

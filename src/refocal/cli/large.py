@@ -44,16 +44,6 @@ def is_text(place: str) -> bool:
     return Path(place).is_file() and Path(place).suffix.lower() in TEXT
 
 
-def refuse(place: Path, command: str) -> None:
-    """Say before memory is gone that a command takes no data set and no file of a gigabyte or more."""
-    if is_large(str(place), suits=False) or (is_text(str(place)) and place.stat().st_size >= 1 << 30):
-        one = f"{place.stat().st_size / 1e9:.1f} GB" if place.is_file() else "a data set"
-        raise UsageError(
-            f"{place}: {one}; {command} needs all rows in memory. refocal fit and refocal evaluate take them "
-            "in blocks, one method at a time."
-        )
-
-
 def check_written(place: str, output: Path) -> None:
     """Complain about where `apply` is to write before anything is computed: a file, or a folder of Parquet files."""
     from refocal.io.tables import TABLES

@@ -56,13 +56,19 @@ def monitor(
     refocal monitor tuesday.csv --probability-column p --ids id
     refocal monitor --outcomes labels.csv --ids id
     """
+    from refocal.monitor import CalibrationMonitor
     from refocal.report.monitor_page import periods_table, write_monitor_page
 
     options.check_output(state, options.ONLY_JSON)
     options.check_output(output, options.ONLY_HTML)
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = options.with_groups_of(scores.arguments(), fitted)
-    watched = _opened(state, alpha, merge or [])
+    if state.is_file() and alpha is not None:
+        raise UsageError(f"--alpha is for a new state; {state} has its own.")
+    watched = CalibrationMonitor.load(state) if state.is_file() else CalibrationMonitor(alpha=alpha or 0.05)
+    for file in merge or []:
+        with options.about(file):
+            watched.merge(CalibrationMonitor.load(file))
     if restart:
         watched.restart()
     notes = [_add(watched, file, period or file.stem, ids, fitted, reading) for file in batches or []]
@@ -83,19 +89,6 @@ def monitor(
         say(f"No {output} yet: a page needs rows with labels.")
     if fail_if_alarm and advice.action == "recalibrate":
         raise Exit(ALARM)
-
-
-def _opened(state: Path, alpha: float | None, merge: list[Path]) -> CalibrationMonitor:
-    """The monitor of a file, or a new one, with those of other files added."""
-    from refocal.monitor import CalibrationMonitor
-
-    if state.is_file() and alpha is not None:
-        raise UsageError(f"--alpha is for a new state; {state} has its own.")
-    watched = CalibrationMonitor.load(state) if state.is_file() else CalibrationMonitor(alpha=alpha or 0.05)
-    for file in merge:
-        with options.about(file):
-            watched.merge(CalibrationMonitor.load(file))
-    return watched
 
 
 def _add(

@@ -133,15 +133,13 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     said, parameters = _said(command), []
     for name, each in signature(command).parameters.items():
-        if name in groups:
-            of_group = get_type_hints(groups[name], include_extras=True)
-            lines = chain.from_iterable(_said(kind) for kind in reversed(groups[name].__mro__[:-1]))
-            for f in fields(groups[name]):
-                option = each.replace(name=f.name, default=f.default, annotation=_declared(of_group[f.name], lines))
-                parameters.append(option)
-        else:
-            parameters.append(each.replace(kind=Parameter.KEYWORD_ONLY, annotation=_declared(hints[name], said)))
-
+        group = groups.get(name)
+        asked = {name: each.default} if group is None else {field.name: field.default for field in fields(group)}
+        types = hints if group is None else get_type_hints(group, include_extras=True)
+        lines = said if group is None else chain.from_iterable(map(_said, reversed(group.__mro__[:-1])))
+        for key, default in asked.items():
+            annotation = _declared(types[key], lines)
+            parameters.append(Parameter(key, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
     parameters.append(Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
 
     @wraps(command)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 
 from refocal._files import write_atomically
-from refocal._svg import tips_script
 from refocal.calibrators.registry import NONE
 from refocal.errors import ShapeError
 from refocal.evaluate import Evaluation, check_requirements, verdict
@@ -16,7 +15,7 @@ from refocal.evaluate.two_classes import mean_probability, positive_name
 from refocal.metrics import METRICS
 from refocal.report import several
 from refocal.report.notes import notes_html
-from refocal.report.section import asset, fill, inline
+from refocal.report.section import fill
 from refocal.report.sections import SECTIONS
 
 
@@ -96,7 +95,7 @@ def render(
         calibrated=one is not None and one.chosen != NONE,
         checks=checks,
         notes=notes_html(notes) if notes else "",
-        script=inline(f"{tips_script()}\n{asset('page.js')}"),
+        is_interactive=True,
     )
     return f"{html}\n"
 

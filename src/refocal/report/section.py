@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from refocal._svg import Plot
+from refocal._svg import Plot, tips_script
 from refocal.report import charts
 
 
@@ -34,14 +34,10 @@ class Section(NamedTuple):
     figures: Sequence[Figure] = ()
 
 
-def inline(html: str) -> Markup:
-    """Our own HTML, styles or scripts, which are put into a page as they are."""
-    return Markup(html)  # noqa: S704, made here and escaped there
-
-
 def asset(name: str) -> Markup:
     """A style sheet or script of this package."""
-    return inline((files("refocal.report") / "assets" / name).read_text(encoding="utf-8").rstrip("\n"))
+    text = (files("refocal.report") / "assets" / name).read_text(encoding="utf-8")
+    return Markup(text.rstrip("\n"))  # noqa: S704, our own
 
 
 ENVIRONMENT = Environment(
@@ -51,11 +47,11 @@ ENVIRONMENT = Environment(
     lstrip_blocks=True,
     loader=PackageLoader("refocal.report", "templates"),
 )
-ENVIRONMENT.globals |= {"asset": asset, "charts": charts}
+ENVIRONMENT.globals |= {"asset": asset, "charts": charts, "tips_script": tips_script}
 # No line ends between a number and its percent sign.
 ENVIRONMENT.filters["unbroken"] = lambda text: text.replace(" %", "\u00a0%")
 
 
 def fill(template: str, **values: Any) -> Markup:
-    """A file of `templates` with values; text is escaped, what `inline` made is not."""
-    return inline(ENVIRONMENT.get_template(template).render(**values))
+    """A file of `templates` with values; text is escaped, Markup is not."""
+    return Markup(ENVIRONMENT.get_template(template).render(**values))  # noqa: S704, escaped by the template

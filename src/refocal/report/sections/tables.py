@@ -14,7 +14,7 @@ from refocal.report.section import Section, fill
 from refocal.report.sentences import about_classes, facts_of
 from refocal.report.terms import terms_of
 
-SORTED_BY = "gap"
+SORTED_BY, WORST = "gap", ("confidence\u00a0%", "right\u00a0%", "predicted")
 
 
 def methods(evaluation: Evaluation) -> Section:
@@ -79,10 +79,9 @@ def classes(evaluation: Evaluation) -> Section | None:
     ]
     rows.sort(key=lambda row: row["cells"][SORTED_BY][0], reverse=True)
     worst = "; ".join(
-        f"{evaluation.name_of(row.label)} (confidence {percent(row.confidence)} %, right {percent(row.precision)} % of "
-        f"{row.predicted:,})"
-        for row in sorted(after, key=lambda row: abs(_gap(row) or 0.0), reverse=True)[:3]
-        if row.confidence is not None and row.precision is not None
+        f"{row['name']} (confidence {{}} %, right {{}} % of {{}})".format(*(row["cells"][name][1] for name in WORST))
+        for row in rows[:3]
+        if row["cells"][SORTED_BY][0] >= 0
     )
     # What the page draws of a class; small, because there may be thousands of them.
     details = [(b.detail, a.detail) for b, a in zip(before, after, strict=True) if b.detail and a.detail]
@@ -110,6 +109,10 @@ def classes(evaluation: Evaluation) -> Section | None:
 
 def _class_cells(before: ClassRow, after: ClassRow, is_same: bool) -> dict[str, tuple[float, str]]:
     """What to sort by and what to show, after calibration unless the heading says before."""
+    gaps = [
+        None if row.confidence is None or row.precision is None else row.confidence - row.precision
+        for row in (before, after)
+    ]
     cells: dict[str, tuple[float, str]] = {
         "rows": (after.n, f"{after.n:,}"),
         "predicted": (after.predicted, f"{after.predicted:,}"),
@@ -117,8 +120,8 @@ def _class_cells(before: ClassRow, after: ClassRow, is_same: bool) -> dict[str, 
     for name, value, sign in (
         ("right\u00a0%", after.precision, ""),
         ("confidence\u00a0%", after.confidence, ""),
-        ("gap", _gap(after), "+"),
-        ("gap before", _gap(before), "+"),
+        ("gap", gaps[1], "+"),
+        ("gap before", gaps[0], "+"),
         ("ECE\u00a0%", after.ece, ""),
         ("ECE before\u00a0%", before.ece, ""),
     ):
@@ -126,11 +129,6 @@ def _class_cells(before: ClassRow, after: ClassRow, is_same: bool) -> dict[str, 
             text = "–" if value is None else f"{100 * value:{sign}.2f}".replace("-", "−")
             cells[name] = (-1.0 if value is None else round(abs(value), 6), text)
     return cells
-
-
-def _gap(row: ClassRow) -> float | None:
-    """How far the confidence lies above the share of right predictions."""
-    return None if row.confidence is None or row.precision is None else row.confidence - row.precision
 
 
 def run(evaluation: Evaluation) -> Section:

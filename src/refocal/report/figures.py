@@ -19,15 +19,9 @@ if TYPE_CHECKING:
 INK, MUTED, LINE, FIRST, SECOND, BAND = THEME.values()
 # The shapes of a point as markers.
 MARKERS: dict[str, dict[str, Any]] = {
-    "dot": {"marker": "o", "markersize": 5, "markeredgewidth": 0},
-    "ring": {"marker": "o", "markersize": 6, "markerfacecolor": "none"},
-    "target": {
-        "marker": "o",
-        "markersize": 9,
-        "markerfacecolor": "none",
-        "markeredgecolor": "#fff",
-        "markeredgewidth": 2.2,
-    },
+    "dot": {"marker": "o", "ms": 5, "mew": 0},
+    "ring": {"marker": "o", "ms": 6, "mfc": "none"},
+    "target": {"marker": "o", "ms": 9, "mew": 2.2, "mfc": "none", "mec": "#fff"},
     "left": {"marker": "<"},
     "right": {"marker": ">"},
 }
@@ -160,10 +154,8 @@ def _frame(frame: Frame, ax: Axes, x: Scale, y: Scale) -> None:
     ax.tick_params(color=MUTED, labelcolor=INK)
     ax.set_xlabel(frame.x_label, color=INK)
     ax.set_ylabel(frame.y_label, color=INK, rotation="vertical" if len(frame.y_label) > 2 else "horizontal")
-    x_ticks, y_ticks = (
-        x.ticks if frame.x_ticks is None else frame.x_ticks,
-        y.ticks if frame.y_ticks is None else frame.y_ticks,
-    )
+    x_ticks = x.ticks if frame.x_ticks is None else frame.x_ticks
+    y_ticks = y.ticks if frame.y_ticks is None else frame.y_ticks
     ax.set_xticks(x_ticks, [tick_label(tick) for tick in x_ticks])
     ax.set_xticks([], minor=True)
     if frame.names:

@@ -16,7 +16,12 @@ from refocal.metrics import METRICS
 from refocal.report import several
 from refocal.report.notes import notes_html
 from refocal.report.section import fill
-from refocal.report.sections import SECTIONS
+from refocal.report.sections.decisions import decisions
+from refocal.report.sections.diagrams import confidence, reliability, surface
+from refocal.report.sections.tables import classes, groups, methods, run
+from refocal.report.sections.use import use
+
+SECTIONS = (reliability, groups, methods, confidence, decisions, classes, surface, use, run)
 
 
 def write_report(
@@ -72,13 +77,13 @@ def render(
     found = [evaluation] if isinstance(evaluation, Evaluation) else list(evaluation)
     if not found:
         raise ShapeError("evaluation", "render", expected="one evaluation or several", got="none")
-    one = found[0] if len(found) == 1 else None
+    one, titled = found[0] if len(found) == 1 else None, several.by_title(found)
     if one is not None:
         sections = [made for make in SECTIONS if (made := make(one)) is not None]
         rows = [f"{one.n_test:,} test rows", f"{one.n_classes:,} classes"]
         about = [f"{one.n_test:,} known labels of the test rows"] if of_labels(one) else rows
     else:
-        sections = [several.overview(found), several.diagrams(found), several.changes(found)]
+        sections = [several.overview(titled), several.diagrams(titled), several.changes(titled)]
         about = [f"{len(found)} evaluations"]
     checks = [
         check._replace(text=f"{each.title}: {check.text}" if one is None else check.text)
@@ -89,7 +94,7 @@ def render(
         "page.html",
         title=title or ", ".join(dict.fromkeys(each.title for each in found)),
         about=about,
-        verdict=verdict(one) if one else several.verdict_of(found),
+        verdict=verdict(one) if one else several.verdict_of(titled),
         sections=sections,
         numbers=_numbers(one) if one else [],
         calibrated=one is not None and one.chosen != NONE,

@@ -76,13 +76,10 @@ def about_surface(evaluation: Evaluation) -> str:
     if found is None:
         return ""
     point = f"γ = {found.gamma:.3f} and T = {found.temperature:.3f}".replace("-", "−")
-    is_chosen = found.method == evaluation.chosen
-    ring = (
-        f"The ring is the choice: {point}."
-        if is_chosen
-        else f"The ring is the point that {found.method} took, {point}."
-    )
-    other = "" if is_chosen else f" The method shown in detail is {evaluation.after.title}, which was fitted otherwise."
+    ring = f"The ring is the choice: {point}."
+    if found.method != evaluation.chosen:
+        ring = f"The ring is the point that {found.method} took, {point}. The method shown in detail is "
+        ring += f"{evaluation.after.title}, which was fitted otherwise."
     free = "" if found.tolerance is not None else ", though this search did not have to stay inside"
     share = 100 * tolerance_of(found)
     shades = {
@@ -91,6 +88,6 @@ def about_surface(evaluation: Evaluation) -> str:
         "ece": " Shades show the ECE.",
     }.get(found.objective, f" Shades show {found.objective}.")
     return (
-        f"Every pair of γ and temperature that {found.method} looked at on the validation set. {ring}{other} The "
+        f"Every pair of γ and temperature that {found.method} looked at on the validation set. {ring} The "
         f"dashed border encloses the points whose log-loss is within {share:g} % of the best{free}.{shades}"
     )

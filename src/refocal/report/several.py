@@ -24,20 +24,19 @@ def by_title(evaluations: Sequence[Evaluation]) -> dict[str, Evaluation]:
     }
 
 
-def verdict_of(evaluations: Sequence[Evaluation]) -> str:
+def verdict_of(titled: dict[str, Evaluation]) -> str:
     """Which of them has the least calibration error; of two classes the least log-loss."""
-    metric = columns(evaluations[0])[0]
-    values = {title: each.after.measures[metric.name].value for title, each in by_title(evaluations).items()}
+    metric = columns(next(iter(titled.values())))[0]
+    values = {title: each.after.measures[metric.name].value for title, each in titled.items()}
     least = min(values, key=values.__getitem__)
     value = f"{metric.text(values[least])} {metric.unit}".rstrip()
-    return f"{len(evaluations)} evaluations side by side: {least} has the lowest {metric.label}, {value}."
+    return f"{len(titled)} evaluations side by side: {least} has the lowest {metric.label}, {value}."
 
 
-def overview(evaluations: Sequence[Evaluation]) -> Section:
+def overview(titled: dict[str, Evaluation]) -> Section:
     """A table and a chart with a row for each evaluation."""
-    titled = by_title(evaluations)
-    shared = [m for m in columns(evaluations[0]) if all(m.name in found.after.measures for found in evaluations)]
-    others = [metric for metric in shared if metric.name != "ece"]
+    first = next(iter(titled.values()))
+    others = [m for m in columns(first) if m.name != "ece" and all(m.name in e.after.measures for e in titled.values())]
     heads = ["evaluation", "test rows", "shown in detail", "ECE before %", "ECE %", "interval"]
     rows = [
         [
@@ -61,10 +60,10 @@ def overview(evaluations: Sequence[Evaluation]) -> Section:
     return Section("overview", "Side by side", facts, heads=heads, rows=rows, figures=drawn)
 
 
-def changes(evaluations: Sequence[Evaluation]) -> Section:
+def changes(titled: dict[str, Evaluation]) -> Section:
     """What each evaluation changes against the one before it."""
     rows = []
-    for (old_title, old), (new_title, new) in pairwise(by_title(evaluations).items()):
+    for (old_title, old), (new_title, new) in pairwise(titled.items()):
         for change in differences(old, new):
             if change.method == CHOSEN:
                 metric = METRICS[change.measure]
@@ -75,10 +74,10 @@ def changes(evaluations: Sequence[Evaluation]) -> Section:
     return Section("changes", "What changed?", facts, heads=heads, rows=rows)
 
 
-def diagrams(evaluations: Sequence[Evaluation]) -> Section:
+def diagrams(titled: dict[str, Evaluation]) -> Section:
     """A reliability diagram of each."""
-    terms, drawn = terms_of(evaluations[0]), []
-    for i, (title, found) in enumerate(by_title(evaluations).items()):
+    terms, drawn = terms_of(next(iter(titled.values()))), []
+    for i, (title, found) in enumerate(titled.items()):
         chart = charts.reliability(found.after.reliability, title, found.after.histogram, terms)
         drawn.append(Figure(f"diagram-{i}", title, chart, f"With {found.after.title}"))
     facts = (f"On the dashed line {terms.probability} and {terms.outcome} are the same.",)

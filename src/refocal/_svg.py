@@ -32,8 +32,8 @@ SHAPES = {
     "target": '<g shape-rendering="auto" fill="none"><circle {at} r="7" stroke="#000" stroke-width="4"/>'
     '<circle {at} r="7" stroke="#fff" stroke-width="2.2"/></g>',
     "hidden": '<circle {at} r="7" fill="transparent"/>',
-    "left": '<path transform="translate({x} {y})" d="M10 -5L0 0L10 5Z" fill="{color}"/>',
-    "right": '<path transform="translate({x} {y})" d="M-10 -5L0 0L-10 5Z" fill="{color}"/>',
+    "left": '<path transform="translate({x:.1f} {y:.1f})" d="M10 -5L0 0L10 5Z" fill="{color}"/>',
+    "right": '<path transform="translate({x:.1f} {y:.1f})" d="M-10 -5L0 0L-10 5Z" fill="{color}"/>',
 }
 
 
@@ -177,27 +177,26 @@ def _drawn(plot: Plot) -> Iterator[str]:
                 around = _path(x, y, [*xs, *reversed(xs)], [*high, *reversed(low)])
                 yield f'<path fill="{VARIABLES[color]}" d="{around}Z"/>'
             case Point(a, b, color, tip, shape):
-                cx, cy = _n(x(a)), _n(y(b))
-                drawn = SHAPES[shape].format(x=cx, y=cy, at=f'cx="{cx}" cy="{cy}"', color=VARIABLES[color])
-                yield _tipped(drawn, tip)
+                at = f'cx="{x(a):.1f}" cy="{y(b):.1f}"'
+                yield _tipped(SHAPES[shape].format(x=x(a), y=y(b), at=at, color=VARIABLES[color]), tip)
             case Bar((left, right), (low, high), color, tip):
-                at = f'x="{_n(x(left))}" y="{_n(y(high))}" fill="{VARIABLES.get(color, color)}"'
-                size = f'width="{_n(x(right) - x(left))}" height="{_n(y(low) - y(high))}"'
+                at = f'x="{x(left):.1f}" y="{y(high):.1f}" fill="{VARIABLES.get(color, color)}"'
+                size = f'width="{x(right) - x(left):.1f}" height="{y(low) - y(high):.1f}"'
                 yield _tipped(f"<rect {at} {size}/>", tip)
             case Text(a, b, text, anchor, (right, down)):
                 yield _text(x(a) + right, y(b) + down, text, anchor)
 
 
 def _axes(axes: Axes, x: Scale, y: Scale, height: float) -> Iterator[str]:
-    drawn = [f"M{_n(x.start)} {_n(y.end)}V{_n(y.start)}H{_n(x.end)}"]
+    drawn = [f"M{x.start:.1f} {y.end:.1f}V{y.start:.1f}H{x.end:.1f}"]
     for tick in x.ticks if axes.x_ticks is None else axes.x_ticks:
         if axes.grid:
             grid = f'stroke="{VARIABLES[LINE]}" stroke-width="1"'
-            yield f'<path fill="none" {grid} d="M{_n(x(tick))} {_n(y.end)}L{_n(x(tick))} {_n(y.start)}"/>'
-        drawn.append(f"M{_n(x(tick))} {_n(y.start)}v4")
+            yield f'<path fill="none" {grid} d="M{x(tick):.1f} {y.end:.1f}L{x(tick):.1f} {y.start:.1f}"/>'
+        drawn.append(f"M{x(tick):.1f} {y.start:.1f}v4")
         yield _text(x(tick), y.start + 17, tick_label(tick), "middle")
     for tick in y.ticks if axes.y_ticks is None else axes.y_ticks:
-        drawn.append(f"M{_n(x.start)} {_n(y(tick))}h-4")
+        drawn.append(f"M{x.start:.1f} {y(tick):.1f}h-4")
         yield _text(x.start - 7, y(tick) + 4, tick_label(tick), "end")
     for i, name in enumerate(axes.names):
         yield _text(x.start - 8, y(i) + 4, name, "end")
@@ -206,12 +205,12 @@ def _axes(axes: Axes, x: Scale, y: Scale, height: float) -> Iterator[str]:
         yield _text((x.start + x.end) / 2, height - 8, axes.x_label, "middle")
     if axes.y_label:
         middle = (y.start + y.end) / 2
-        turned = f' transform="rotate(-90 12 {_n(middle)})"' if len(axes.y_label) > 2 else ""
+        turned = f' transform="rotate(-90 12 {middle:.1f})"' if len(axes.y_label) > 2 else ""
         yield _text(12 if turned else 6, middle, axes.y_label, "middle", turned)
 
 
 def _path(x: Scale, y: Scale, xs: Sequence[float], ys: Sequence[float]) -> str:
-    points = "L".join(f"{_n(x(a))} {_n(y(b))}" for a, b in zip(xs, ys, strict=True))
+    points = "L".join(f"{x(a):.1f} {y(b):.1f}" for a, b in zip(xs, ys, strict=True))
     return "M" + points.replace("Lnan nanL", "M").removesuffix("Lnan nan") if points else ""
 
 
@@ -221,7 +220,7 @@ def _tipped(drawn: str, tip: str) -> str:
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", more: str = "") -> str:
-    return f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}"{more}>{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(text)}</text>'
 
 
 def tips_script() -> str:
@@ -232,8 +231,3 @@ def tips_script() -> str:
 def tick_label(value: float) -> str:
     """A number beside an axis."""
     return f"{value:g}".replace("-", "−")
-
-
-def _n(value: float) -> str:
-    """A coordinate with a digit behind the point."""
-    return f"{value:.1f}".removesuffix(".0")

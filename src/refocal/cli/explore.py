@@ -10,7 +10,7 @@ from refocal.cli import options
 from refocal.cli.printing import IS_JSON, result, say
 
 
-def explore(output: Path = Path("explore.html"), show: bool | None = None) -> None:
+def explore(output: Path = Path("explore.html"), open: bool | None = None) -> None:  # noqa: A002
     """Write a page with sliders for γ, T and a curve: real logits or your own, calibrated live; the maps and losses.
 
     -o, --output  Where to write it.
@@ -24,5 +24,5 @@ def explore(output: Path = Path("explore.html"), show: bool | None = None) -> No
     write_page(output)
     result({"output": str(output)})
     say(f"Wrote {output}.")
-    if (sys.stdout.isatty() and not IS_JSON.get()) if show is None else show:
+    if (sys.stdout.isatty() and not IS_JSON.get()) if open is None else open:
         webbrowser.open(output.resolve().as_uri())

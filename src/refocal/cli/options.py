@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -75,6 +75,7 @@ class ScoreOptions(ColumnOptions):
     def arguments(self) -> dict[str, Any]:
         """The arguments of `refocal.read`; options that were not given are left out."""
         given = {name: value for name, value in vars(self).items() if value or (name == "ignore_index" and value == 0)}
+        given = {"weight" if name == "weights" else name: value for name, value in given.items()}
         column = given.pop("probability_column", None)
         if column is not None and "values" in given:
             raise UsageError("--values and --probability-column name the same thing; give one of them.")
@@ -92,7 +93,7 @@ class WeightedOptions(ScoreOptions):
     --weights NAME  Array or column with the weights.
     """
 
-    weight: str | None = None
+    weights: str | None = None
 
 
 @dataclass(frozen=True)
@@ -131,14 +132,14 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         raise UsageError("options are read from docstrings; run Python without -OO.")
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
-    said, parameters = _said(command), []
+    parameters = []
     for name, each in signature(command).parameters.items():
         group = groups.get(name)
         asked = {name: each.default} if group is None else {field.name: field.default for field in fields(group)}
         types = hints if group is None else get_type_hints(group, include_extras=True)
-        lines = said if group is None else chain.from_iterable(map(_said, reversed(group.__mro__[:-1])))
+        said = ChainMap(*map(_said, [command] if group is None else group.__mro__[:-1]))
         for key, default in asked.items():
-            annotation = _declared(types[key], lines)
+            annotation = _declared(types[key], key, said)
             parameters.append(Parameter(key, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
     parameters.append(Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
 
@@ -158,23 +159,26 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _said(documented: Any) -> Iterator[list[str]]:
-    """What stands before and behind two blanks in a docstring, line by line; indented lines continue the one before."""
+def _said(documented: Any) -> dict[str, list[str]]:
+    """The lines of a docstring about options and arguments, by their names.
+
+    Two blanks stand between how an option is written and what it means; indented lines continue the one before.
+    """
     joined = re.sub(r"\n +", " ", cleandoc(documented.__doc__))
-    return (line.split("  ", 1) for line in joined.splitlines() if "  " in line)
+    lines = [line.split("  ", 1) for line in joined.splitlines() if "  " in line]
+    return {name.strip("-").replace("-", "_").lower(): line for line in lines for name in re.split(r",? |/", line[0])}
 
 
-def _declared(hint: Any, lines: Iterator[list[str]]) -> Any:
-    """A type with the next line of a docstring as its option or argument, where it has none yet."""
+def _declared(hint: Any, name: str, said: Mapping[str, list[str]]) -> Any:
+    """The type of a parameter with its option or argument, from the line about it where it has none yet."""
     kind, more = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, {})
     if not isinstance(more, dict):
         return hint
-    declared, text = next(lines)
-    if not declared.startswith("-"):
+    written, text = said[name]
+    if not written.startswith("-"):
         return Annotated[kind, Argument(help=text)]
-    *names, last = re.split(r",? ", declared)
-    metavar = None if last.startswith("-") else last
-    names += [last] if metavar is None else []
+    names = [word for word in re.split(r",? ", written) if word.startswith("-")]
+    metavar = None if written.endswith(names[-1]) else written.split(" ")[-1]
     return Annotated[kind, Option(*names, help=text.replace("METHODS", METHOD_NAMES), metavar=metavar, **more)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -142,9 +142,8 @@ class OneVsRest(Calibrator):
         codes, n_classes, weights = to_numpy(block.labels), block.n_classes, block.weights
         temperature = temperature_of(block) if self.base == "temperature" else 1.0
         curves, line = [], None
-        for k, score in _columns(block, temperature, range(1 if n_classes == 2 else 0, n_classes)):
-            order = _order(block, weights, temperature, k, score)
-            rows = Rows(score[order], codes[order] == k, weights[order])
+        for k, order, score in _in_order(block, temperature):
+            rows = Rows(score, codes[order] == k, weights[order])
             if len(order) == 0:
                 rows = Rows(np.zeros(1), np.zeros(1, dtype=bool), np.zeros(1))
             elif n_classes == 2 and self.base == "temperature" and self._needs_line:
@@ -162,21 +161,6 @@ class Pooled(OneVsRest):
 
     smoothing: float = setting.number(5.0, above=0.0)
     within: str = setting.option("shift", "constant")
-
-
-def _order(block: Block, weights: Vector, temperature: float, k: int, score: Vector) -> NDArray[np.int32]:
-    """The rows by rising log-odds of class k; where they take less space than a table, other methods find them here.
-
-    Rows in which a class cannot occur, or must occur, carry no information about it and are left out.
-    """
-    known = ("order", temperature, k)
-    order: NDArray[np.int32] | None = block.memo.get(known)
-    if order is None:
-        some = np.flatnonzero((weights > 0.0) & np.isfinite(score)).astype(np.int32)
-        order = some[np.argsort(score[some], kind="stable")]
-    if block.n_rows * block.n_classes <= TABLE:
-        block.memo[known] = order
-    return order
 
 
 def _line(rows: Rows) -> Affine:
@@ -231,17 +215,26 @@ def temperature_of(block: Block) -> float:
     return found.temperature if found.status == "converged" else 1.0
 
 
-def _columns(block: Block, temperature: float, classes: range) -> Iterator[tuple[int, Vector]]:
-    """The log-odds of each class, a table of some classes at a time; one of all classes is kept for other methods."""
+def _in_order(block: Block, temperature: float) -> Iterable[tuple[int, NDArray[np.int32], Vector]]:
+    """Each class, its rows by rising log-odds, and these; kept for other methods where a table holds all classes."""
+    classes = range(1 if block.n_classes == 2 else 0, block.n_classes)
+    if block.n_rows * len(classes) > TABLE:
+        return _sorted(block, temperature, classes)
+    known = ("in order", temperature)
+    if known not in block.memo:
+        block.memo[known] = list(_sorted(block, temperature, classes))
+    return block.memo[known]  # type: ignore[no-any-return]
+
+
+def _sorted(block: Block, temperature: float, classes: range) -> Iterator[tuple[int, NDArray[np.int32], Vector]]:
+    """What `_in_order` returns, by tables of some classes. Rows in which a class must or cannot occur are left out."""
     width = max(1, TABLE // block.n_rows)
     for first in range(0, len(classes), width):
         some = classes[first : first + width]
-        known = ("log-odds", temperature, some.start)
-        table = block.memo.get(known)
-        if table is None:
-            table = np.empty((block.n_rows, len(some)), order="F")
-            for rows in row_blocks(block.n_rows, block.n_classes, entries=1 << 18):
-                table[rows] = _log_odds(block.logits[rows, :], temperature)[:, some.start : some.stop]
-        if len(some) == len(classes):
-            block.memo[known] = table
-        yield from zip(some, table.T, strict=True)
+        table = np.empty((block.n_rows, len(some)), order="F")
+        for rows in row_blocks(block.n_rows, block.n_classes, entries=1 << 18):
+            table[rows] = _log_odds(block.logits[rows, :], temperature)[:, some.start : some.stop]
+        for k, score in zip(some, table.T, strict=True):
+            usable = np.flatnonzero((block.weights > 0.0) & np.isfinite(score)).astype(np.int32)
+            order = usable[np.argsort(score[usable], kind="stable")]
+            yield k, order, score[order]

@@ -146,12 +146,7 @@ class MultiLabelCalibration(Calibrator):
 
     @classmethod
     def from_training(
-        cls,
-        gamma: float,
-        *,
-        n_labels: int,
-        alpha: float | Sequence[float] = 0.5,
-        label_smoothing: float = 0.0,
+        cls, gamma: float, *, n_labels: int, alpha: float | Sequence[float] = 0.5, label_smoothing: float = 0.0
     ) -> Self:
         """A calibrator made of the settings of the training loss alone, sigmoid focal loss, without any rows.
 
@@ -236,12 +231,7 @@ class MultiLabelCalibration(Calibrator):
 
 
 def _targets(
-    y: Any,
-    sample_weight: Any,
-    shape: tuple[int, ...],
-    class_axis: int,
-    ignore_index: IgnoreIndex,
-    function: str,
+    y: Any, sample_weight: Any, shape: tuple[int, ...], class_axis: int, ignore_index: IgnoreIndex, function: str
 ) -> tuple[NDArray[np.int64], Vector | None]:
     """Zeros and ones and weights, flat; what is unknown counts as 0 with a weight of 0."""
     if y is None:

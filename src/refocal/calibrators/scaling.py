@@ -12,15 +12,7 @@ from numpy.typing import NDArray
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._affine import Affine as FittedAffine
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators._crossfit import (
-    MIN_ROWS,
-    Recipe,
-    fit_scalings,
-    folds,
-    losses,
-    out_of_fold,
-    usable_rows,
-)
+from refocal.calibrators._crossfit import MIN_ROWS, Recipe, fit_scalings, folds, losses, out_of_fold, usable_rows
 from refocal.calibrators._fitted import Fitted, HasFocalPoint
 from refocal.engine import Block, Dataset
 from refocal.errors import UnsupportedError

@@ -169,15 +169,8 @@ def _report(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _solution(search: dict[str, Any], chain: Chain) -> Solution:
-    gamma, temperature = focal_point(chain)
-    return Solution(
-        gamma=gamma,
-        temperature=temperature,
-        value=number(search, "value"),
-        status=field(search, "status", str),
-        message=field(search, "message", str),
-        passes=field(search, "passes", int),
-    )
+    how = {name: field(search, name, kind) for name, kind in {"status": str, "message": str, "passes": int}.items()}
+    return Solution(*focal_point(chain), value=number(search, "value"), **how)
 
 
 def _classes_to_plain(classes: NDArray[Any]) -> dict[str, Any]:

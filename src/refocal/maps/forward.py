@@ -38,11 +38,7 @@ def focal(log_q: Array, gamma: float | Array, *, class_weight: Array = None) -> 
     >>> np.exp(focal(np.log([0.6, 0.4]), gamma=2.0, class_weight=[0.75, 0.25])).round(3)
     array([0.497, 0.503])
     """
-    x, dtype = check_logits(log_q, "log_q", "focal")
-    gamma = check_parameter(gamma, "gamma", "focal", above=-1.0, like=x)
-    xp = namespace(x)
-    log_p = focal_of_row(xp, softmax_row(xp, x, 1.0), gamma)
-    return xp.astype(unweighted(xp, log_p, class_weight, "focal"), dtype, copy=False)
+    return _focal(log_q, "log_q", gamma, 1.0, class_weight, "focal")
 
 
 @without_warnings
@@ -57,20 +53,19 @@ def focal_temperature(
     >>> np.exp(focal_temperature([2.0, 1.0, 0.0], gamma=1.0, temperature=1.5)).round(3)
     array([0.649, 0.237, 0.115])
     """
-    x, dtype = check_logits(logits, "logits", "focal_temperature")
-    gamma = check_parameter(gamma, "gamma", "focal_temperature", above=-1.0, like=x)
-    scale = check_parameter(temperature, "temperature", "focal_temperature", above=0.0, like=x)
+    return _focal(logits, "logits", gamma, temperature, class_weight, "focal_temperature")
+
+
+def _focal(values: Any, argument: str, gamma: Any, temperature: Any, class_weight: Any, function: str) -> Array:
+    x, dtype = check_logits(values, argument, function)
+    gamma = check_parameter(gamma, "gamma", function, above=-1.0, like=x)
+    scale = check_parameter(temperature, "temperature", function, above=0.0, like=x)
     xp = namespace(x)
     log_p = focal_of_row(xp, softmax_row(xp, x, scale), gamma)
-    return xp.astype(unweighted(xp, log_p, class_weight, "focal_temperature"), dtype, copy=False)
-
-
-def unweighted(xp: Any, log_p: Array, class_weight: Any, function: str) -> Array:
-    """Log-probabilities of p_j / w_j; of p itself where there are no weights."""
-    if class_weight is None:
-        return log_p
-    log_weight = xp.log(check_class_weight(class_weight, function, like=log_p))
-    return normalise(xp, *gaps(xp, log_p - log_weight, 1.0))
+    if class_weight is not None:
+        log_weight = xp.log(check_class_weight(class_weight, function, like=log_p))
+        log_p = normalise(xp, *gaps(xp, log_p - log_weight, 1.0))
+    return xp.astype(log_p, dtype, copy=False)
 
 
 def focal_of_row(xp: Any, row: Row, gamma: Any) -> Array:

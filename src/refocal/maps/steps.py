@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
@@ -211,14 +213,9 @@ class Mixture(Step):
         """The logarithm of the mean."""
         log_weights = xp.log(self.weights)
         parts = [normalised(xp, each.apply(xp, scores)) + log_weights[i] for i, each in enumerate(self.members)]
-        largest = parts[0]
-        for part in parts[1:]:
-            largest = xp.maximum(largest, part)
+        largest = reduce(xp.maximum, parts)
         shift = xp.where(largest == -xp.inf, 0.0, largest)
-        total = xp.exp(parts[0] - shift)
-        for part in parts[1:]:
-            total = total + xp.exp(part - shift)
-        return shift + xp.log(total)
+        return shift + xp.log(reduce(add, [xp.exp(part - shift) for part in parts]))
 
     def fits(self, n_classes: int) -> bool:
         """Weights of at least 0 that sum to 1, one for each member."""
@@ -228,10 +225,9 @@ class Mixture(Step):
 
 def without_focal_end(chain: Chain) -> tuple[Chain, float, float]:
     """The chain without a temperature and a focal map at its end, and their γ and T: 0 and 1 if there is none."""
-    for kinds in ((Temperature, Focal), (Focal,), (Temperature,)):
-        tail = chain.steps[len(chain.steps) - len(kinds) :]
-        if tuple(map(type, tail)) == kinds:
-            last = Chain(tail)
-            gamma, temperature = last.find(Focal, "gamma", 0.0), last.find(Temperature, "temperature", 1.0)
-            return Chain(chain.steps[: -len(kinds)]), gamma, temperature
-    return chain, 0.0, 1.0
+    steps, gamma, temperature = chain.steps, 0.0, 1.0
+    if steps and isinstance(last := steps[-1], Focal):
+        steps, gamma = steps[:-1], last.gamma
+    if steps and isinstance(last := steps[-1], Temperature):
+        steps, temperature = steps[:-1], last.temperature
+    return Chain(steps), gamma, temperature

@@ -58,7 +58,7 @@ def test_a_temperature_fit_walks_through_the_rows_a_few_times(data, walked):
     rough, exact = passes(walked, "temperature")
     assert rough <= 2.8  # on 300 rows, on a fifth of them, and two steps on all
     assert exact == 1.0
-    assert passes(walked, "predict") == (0.0, 2.0)  # for the report: before and after
+    assert passes(walked, "predict") == (2.0, 0.0)  # for the report: before and after
     assert passes(walked, "inspect")[1] <= 1.3
     assert {name for name, _ in walked} == {"temperature", "predict", "inspect"}
 
@@ -66,12 +66,14 @@ def test_a_temperature_fit_walks_through_the_rows_a_few_times(data, walked):
 def test_a_focal_fit_by_log_loss_walks_through_the_rows_a_few_times(data, walked):
     FocalTemperatureScaling(objective="nll").fit(*data)
     rough, exact = passes(walked, "focal")
-    assert rough <= 4.2
+    assert rough <= 3.6
     assert exact == 1.0
-    rough, exact = passes(walked, "temperature")  # where it starts, and that it is better than γ = 0
-    assert rough <= 1.4
+    rough, exact = passes(walked, "temperature")  # where it starts; γ = 0 lies in the valley where it ends
+    assert rough <= 0.4
     assert exact == 0.0
-    assert passes(walked, "predict")[1] == 2.0
+    rough, exact = passes(walked, "predict")
+    assert rough <= 2.1
+    assert exact == 0.0
     assert passes(walked, "inspect")[1] <= 1.6
 
 
@@ -82,7 +84,7 @@ def test_a_focal_fit_follows_flat_valleys_in_few_passes(walked):
     labels = np.argmax(logits / 1.8 + rng.gumbel(size=logits.shape), axis=1)
     FocalTemperatureScaling(objective="nll").fit(logits, labels)
     rough, exact = passes(walked, "focal")
-    assert rough <= 11.0
+    assert rough <= 10.6
     assert exact == 1.0
 
 

@@ -89,17 +89,18 @@ class Predictors:
 
     def __call__(self, block: Block) -> Iterator[tuple[Predictions, Array]]:
         for chain in self.chains:
-            yield predictions_of(chain, block)
+            yield predictions_of(chain, block, rough=True)
 
 
-def predictions_of(chain: Chain, block: Block) -> tuple[Predictions, Array]:
+def predictions_of(chain: Chain, block: Block, *, rough: bool = False) -> tuple[Predictions, Array]:
     """The measured predictions of a chain, and which of them are correct; on the block's device.
 
-    A temperature and a focal map at its end are computed by the engine of the block.
+    `rough`: to the digits of the logits, where these are in single precision. A temperature and a focal map at the end
+    of the chain are computed by the engine of the block.
     """
     first, gamma, temperature = without_focal_end(chain)
     if not first.steps:
-        return block.predictions((gamma,), temperature, there=True)[0], block.correct_there
+        return block.predictions((gamma,), temperature, rough=rough, there=True)[0], block.correct_there
     if block.on_gpu:
         return _predictions_there(chain, block)
     parts = []

@@ -438,9 +438,10 @@ INLINE void focal(const Data *data, real gamma, real slope, V *scratch, double *
     for (int k = 0; k < 6; k++) out[k] = total(sums[k]);
 }
 
-INLINE void put(double *out, V value, int64_t n) {
+INLINE void put_sum(double *out, Sum value, int64_t n) {
     for (int r = 0; r < LANES && r < n; r++) out[r] = value[r];
 }
+INLINE void put(double *out, V value, int64_t n) { put_sum(out, wide(value), n); }
 
 /* For each row, with derivatives g, b, gg, gb, bb: the log-odds of the top class, and the logarithm of the label's share
  * among the others, 0 if it is the top; out is (2, 6, n_rows). Where no other class can occur the log-odds read FARTHEST.
@@ -493,11 +494,10 @@ INLINE void predict(const Data *data, const double *gammas, int64_t n_gammas, re
                 ww += together * p;
             }
             w *= level;
-            V found = focal_gap(rows, top, label, gamma, slope) - log1p_(w), norm = 1.0 / (1.0 + w);
-            V square = (1.0 + level * level * ww) * norm * norm;
-            put(log_p + k * out_stride + i, found, data->n_rows - i);
-            put(confidence + k * out_stride + i, norm, data->n_rows - i);
-            put(squares + k * out_stride + i, square, data->n_rows - i);
+            Sum norm = 1.0 / (1.0 + wide(w)); /* in single precision different rows would have a confidence of 1 */
+            put(log_p + k * out_stride + i, focal_gap(rows, top, label, gamma, slope) - log1p_(w), data->n_rows - i);
+            put_sum(confidence + k * out_stride + i, norm, data->n_rows - i);
+            put_sum(squares + k * out_stride + i, (1.0 + wide(level * level * ww)) * norm * norm, data->n_rows - i);
         }
     }
 }

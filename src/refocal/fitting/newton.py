@@ -23,8 +23,8 @@ from refocal.fitting.temperature import (
     Scale,
     first_slope,
     newton_temperature,
+    samples_of,
     scale_of,
-    share_of,
     solution_of,
 )
 
@@ -78,7 +78,8 @@ def newton(dataset: Dataset, *, fixed_gamma: float | None = None, fixed_temperat
     if fixed_gamma is not None:
         return _descend(dataset, _undone(fixed_gamma, centre, free), free, scale)
     found = _descend(dataset, _valley(dataset, centre, free, scale), free, scale)
-    if not _is_below(dataset, found.value, centre, free):
+    # The best T of γ = 0 leads to the end itself where that is close, and else its log-loss is compared.
+    if not (_joins((0.0, centre), [found]) or _is_below(dataset, found.value, centre, free)):
         start = newton_temperature(dataset).temperature if free[1] else centre
         found = _descend(dataset, (0.0, start), free, scale)
     return replace(found, passes=dataset.passes)
@@ -125,11 +126,12 @@ def optimum_near(dataset: Dataset, start: Pair, free: Free) -> Pair:
 def _valley(dataset: Dataset, centre: float, free: Free, scale: Scale) -> Pair:
     """Close to the bottom of the deepest valley that several starts lead to.
 
-    The starts are followed on a few rows, the valleys they end in on a share of the rows, and those that may still be
-    the deepest on all rows.
+    The starts are followed on a few rows, the valleys they end in on more and more, and those that may still be the
+    deepest on all rows.
     """
     points = [_undone(gamma, centre, free) for gamma in STARTS]
-    for rows in (dataset.part(PART).condensed(centre), share_of(dataset).condensed(centre)):
+    for sample in samples_of(dataset):
+        rows = sample.condensed(centre)
         ends = _ends(rows, points, free, scale, LOOK)
         points = [(end.gamma, end.temperature) for end in ends if not _clearly_worse(rows, end, ends[0])]
     (best, *_) = _ends(dataset.condensed(centre), points, free, scale, ROUGH)

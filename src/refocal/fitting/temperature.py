@@ -25,9 +25,8 @@ GAMMA_BOUNDS = (-0.9, 100.0)
 NO_LOSS = 1e-9
 # Where every row is right, the temperature is searched on so many.
 LAPLACE_ROWS = 20_000
-# The number of rows on which a search begins, and the share of all rows used next.
-PART = 300
-SHARE = 1 / 5
+# A search begins on so many rows and goes on with a share of all; where that share has many rows, with a share of it.
+PART, SHARE, MANY = 300, 1 / 5, 6000
 
 
 class Scale(NamedTuple):
@@ -48,7 +47,7 @@ class Care(NamedTuple):
 # Newton converges quadratically: after a relative step of this size the error is about that size squared.
 CLOSE = Care(1e-5, rough=False)
 ROUGH = Care(3e-3, rough=True)
-LOOK = Care(3e-2, rough=True)
+LOOK = Care(0.05, rough=True)
 
 MESSAGES: dict[Status, str] = {
     "converged": "the log-loss has a minimum here",
@@ -150,17 +149,22 @@ def _bracketed(dataset: Dataset, slope: float, scale: Scale, care: Care = CLOSE)
 
 def first_slope(dataset: Dataset, scale: Scale) -> float:
     """The first 1/T: the optimum of some of the rows, or else the inverse scale of the logits."""
-    share = share_of(dataset) if dataset.n_rows >= 2 * PART else dataset
-    if share.n_rows < dataset.n_rows and share.mean_gap > 0.0:
-        slope, _, status = _bracketed(share, first_slope(share, scale), scale, LOOK)
-        if status == "converged":
-            return slope
-    return 1.0 / scale.typical
+    slope = 1.0 / scale.typical
+    for rows in samples_of(dataset) if dataset.n_rows >= 2 * PART else ():
+        if rows.mean_gap > 0.0:
+            found, _, status = _bracketed(rows, slope, scale, LOOK)
+            slope = found if status == "converged" else slope
+    return slope
 
 
-def share_of(dataset: Dataset) -> Block:
-    """Some of the rows, on which a search begins."""
-    return dataset.part(max(PART, int(SHARE * dataset.n_rows)))
+def samples_of(dataset: Dataset) -> list[Block]:
+    """The samples of the rows on which a search begins, from a few rows to a share of all; kept with the dataset."""
+    if "samples" not in dataset.memo:
+        share = dataset.part(max(PART, int(SHARE * dataset.n_rows)))
+        fewer = samples_of(share) if share.n_rows >= MANY else [dataset.part(PART)]
+        dataset.memo["samples"] = [*fewer, share]
+    found: list[Block] = dataset.memo["samples"]
+    return found
 
 
 def solution_of(dataset: Dataset, gamma: float, temperature: float, value: float, status: Status) -> Solution:

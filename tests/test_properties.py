@@ -237,8 +237,8 @@ def test_probabilities_are_written_to_the_last_bit(ending, rows, single):
     p = probabilities_of(logits).astype(np.float32 if single else np.float64)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"p{ending}"
-        with open_writer(path, ending, p.shape[1], None) as writer:
-            writer.write(Answers(p, {}), {}, {"label": labels})
+        with open_writer(path, ending, p.shape[1], None) as write:
+            write(Answers(p, {}), {}, {"label": labels})
         found = read(path, input="probabilities")
         np.testing.assert_array_equal(np.asarray(found.values).astype(p.dtype), p)
         np.testing.assert_array_equal(found.labels, labels)

@@ -225,10 +225,8 @@ def test_the_commands_read_large_text_in_blocks_and_small_text_whole(tmp_path, m
     assert run([*fit, "-m", "ts"]) == 0
     whole = load("c.json").temperature_
     monkeypatch.setattr(files, "LARGE_TEXT", 1)
-    opened, table_parts = [], opening.table_parts
-    monkeypatch.setattr(
-        opening, "table_parts", lambda *given, **more: opened.append(given) or table_parts(*given, **more)
-    )
+    opened, open_parts = [], opening.open_parts
+    monkeypatch.setattr(opening, "open_parts", lambda *given: opened.append(given) or open_parts(*given))
     assert run([*fit, "-m", "ts"]) == 0
     assert opened
     assert load("c.json").temperature_ == pytest.approx(whole, rel=1e-9)

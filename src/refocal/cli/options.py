@@ -210,18 +210,18 @@ def read_with_or_without_labels(file: Path, reading: dict[str, Any]) -> tuple[Pr
     """Predictions of a file, and whether it has labels; without them all are 0."""
     import numpy as np
 
-    from refocal.io.readers import MAKE, read_values
+    from refocal.io import read_values
 
-    named = {name: value for name, value in reading.items() if name in ("input", "values", "labels", "groups")}
-    found = read_values(file, **named)
-    if found.labels is not None:
-        return read_file(file, **reading), True
-    make: Any = MAKE[reading["input"]]
-    more = {"renormalise": True} if "renormalise" in reading else {}
-    with about(file):
-        labels = np.zeros(len(found.values), dtype=np.int64)
-        made: Predictions = make(found.values, labels, class_names=found.class_names, **more)
-        return made.with_groups(found.groups), False
+    named = {name: reading[name] for name in ("input", "values", "labels", "weight", "groups") if name in reading}
+    found, known = read_values(file, **named), True
+    more = {name: value for name, value in reading.items() if name not in named}
+    if found.labels is None:
+        found, known = found._replace(labels=np.zeros(len(found.values), dtype=np.int64)), False
+        more = {name: value for name, value in more.items() if name == "renormalise"}
+    try:
+        return found.checked(**more), known
+    except (InputError, InputWarning) as error:
+        raise FileProblem(f"{file}: {explained(error)}") from error
 
 
 def with_groups_of(reading: dict[str, Any], *calibrators: Calibrator | None) -> dict[str, Any]:

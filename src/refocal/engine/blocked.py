@@ -43,10 +43,10 @@ class Sample:
         weight = None if self.weight is None else self.weight[order]
         return Sample(self.keys[order], self.values[order], self.labels[order], weight)
 
-    @property
-    def block(self) -> Block:
-        """These rows as a block of their own."""
-        return Block(self.values, self.labels, self.weight)
+    def block(self, n_rows: int, floor: float | None) -> Block:
+        """At most `n_rows` of the rows; where they were probabilities, none is below exp(`floor`)."""
+        few = self.smallest(n_rows)
+        return Block(few.values, few.labels, few.weight).raised(floor)
 
 
 @dataclass
@@ -110,7 +110,19 @@ class BlockedDataset(Dataset):
         task = Pass(look_at, partial(_merge, n_sample=n_sample), partial(_start, n_start), True)
         found, self._ask = self.go_through(task)
         self.n_rows, self.n_skipped = found.n_rows, found.n_skipped
-        inspected = self._checked(found.answer)
+        inspected: Inspected | None = found.answer
+        function = self.reading.function
+        if inspected is None:
+            skipped = f"none, and {self.n_skipped} bad ones" if self.n_skipped else "none"
+            raise ShapeError("X", function, expected="at least one row in all blocks together", got=skipped)
+        if not SMALL <= inspected.weight <= LARGE:
+            expected = f"of a sum between {SMALL:g} and {LARGE:g}"
+            raise DataError("sample_weight", function, expected=expected, got=f"a sum of {inspected.weight:g}")
+        if inspected.lowest == inspected.highest:
+            got = f"only one class, {inspected.lowest}"
+            raise LabelError("y", function, expected="of at least two classes", got=got)
+        if inspected.sum_of_parts is not None:
+            warn_of_sums(inspected.sum_of_parts, "X", function)
         self.total_weight, self.precision = inspected.weight, inspected.precision
         self.mean_gap = inspected.gap / self.n_rows / (self.n_classes - 1)
         self.floor = inspected.floor
@@ -125,7 +137,7 @@ class BlockedDataset(Dataset):
 
     def part(self, n_rows: int) -> Block:
         """At most `n_rows` of the rows to begin with."""
-        return self._few.smallest(n_rows).block.raised(self.floor)
+        return self._few.block(n_rows, self.floor)
 
     def sample_size(self, at_most: int) -> int:
         """As many rows as the sample has."""
@@ -136,20 +148,6 @@ class BlockedDataset(Dataset):
         self.start(look=True, n_rows=n_rows)
         answer: T = self._ask(partial(_of_sample, question, n_rows, self.floor))
         return answer
-
-    def _checked(self, found: Inspected | None) -> Inspected:
-        function = self.reading.function
-        if found is None:
-            skipped = f"none, and {self.n_skipped} bad ones" if self.n_skipped else "none"
-            raise ShapeError("X", function, expected="at least one row in all blocks together", got=skipped)
-        if not SMALL <= found.weight <= LARGE:
-            expected = f"of a sum between {SMALL:g} and {LARGE:g}"
-            raise DataError("sample_weight", function, expected=expected, got=f"a sum of {found.weight:g}")
-        if found.lowest == found.highest:
-            raise LabelError("y", function, expected="of at least two classes", got=f"only one class, {found.lowest}")
-        if found.sum_of_parts is not None:
-            warn_of_sums(found.sum_of_parts, "X", function)
-        return found
 
 
 def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0) -> Inspected:
@@ -209,7 +207,7 @@ def _start(n_start: int, found: Inspected) -> Inspected:
 
 
 def _of_sample(question: Callable[[Block], Any], n_rows: int, floor: float | None, found: Inspected) -> Any:
-    return question(found.sample.smallest(n_rows).block.raised(floor))
+    return question(found.sample.block(n_rows, floor))
 
 
 def _raised(task: Callable[[Block], Any], floor: float, block: Block) -> Any:

@@ -55,17 +55,14 @@ def partial(block: Block, task: Pass) -> Partial:
     return Partial(task.map(block) if block.n_rows else None, block.n_rows, 0)
 
 
-def reduce_chunks(
-    chunks: Iterable[Chunk], reading: Reading, task: Pass, tell: Callable[[int], None] | None = None
-) -> Partial:
+def reduce_chunks(chunks: Iterable[Chunk], reading: Reading, task: Pass) -> Partial:
     """Map some chunks one after the other and merge their answers; the caller applies `finish` to the whole."""
     total = Partial(None, 0, 0)
     for chunk in chunks:
         block = reading.prepared(chunk, task.check)
         n_skipped = len(chunk.labels) - block.n_rows + chunk.n_lost
-        total = merge(task, total, partial(block, task)._replace(n_skipped=n_skipped))
-        if tell is not None:
-            tell(len(chunk.labels))
+        found = Partial(task.map(block) if block.n_rows else None, block.n_rows, n_skipped)
+        total = merge(task, total, found)
     return total
 
 

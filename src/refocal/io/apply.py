@@ -26,16 +26,20 @@ from refocal.engine.c_engine import widened
 from refocal.engine.reading import Chunk, Reading
 from refocal.errors import ParameterError, ShapeError, need
 from refocal.io import cluster
-from refocal.io.addresses import Options, state_of
+from refocal.io.columns import Query
+from refocal.io.contents import Options, filesystem_of
 from refocal.io.local import Map
 from refocal.io.opening import Opened, open_parts
 from refocal.io.parts import Part, TablePart, n_columns
 from refocal.io.predictions import column_order
-from refocal.io.tables import TABLES
-from refocal.io.writers import LABEL, TextWriter, Writer, open_writer
+from refocal.io.tables import SEPARATORS, TABLES
+from refocal.io.writers import ARRAYS, LABEL, open_writer
 
 # The metadata key under which a file records its source.
 MADE_FROM = b"refocal"
+
+Progress = Callable[[int, int, int], None]
+"""Called with (parts done, all parts, rows done)."""
 
 
 class Written(NamedTuple):
@@ -102,7 +106,7 @@ def apply(
     scheduler: str | None = None,
     client: Any = None,
     map: Map | None = None,  # noqa: A002
-    progress: Callable[[int, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Written]:
     """Write the probabilities of a data set, block by block.
 
@@ -131,13 +135,13 @@ def apply(
     >>> sum(part.n_rows for part in written)
     3
     """
-    reading_of: dict[str, Any] = {"input": calibrator.input, "values": values, "labels": labels, "need_labels": False}
-    reading_of["groups"] = group_columns(calibrator)
+    groups = tuple(group_columns(calibrator))
+    query = Query(calibrator.input, values, labels, None, groups, storage_options, skip_bad_rows, keeping=True)
     bad: list[str] | None = [] if skip_bad_parts else None
-    opened = open_parts(path, **reading_of, storage_options=storage_options, lenient=skip_bad_rows, bad=bad)
+    opened = open_parts(path, query, bad, need_labels=False)
     left_out = [Written("", 0, 0, False, problem) for problem in bad or ()]
     target = Path(output)
-    in_memory = target.suffix.lower() in (".npz", ".npy")
+    in_memory = target.suffix.lower() in ARRAYS
     predict = _predictor(calibrator, opened, skip_bad_rows, renormalise, in_memory)
     if "://" in os.fspath(output):
         raise ParameterError("output", "apply", expected="on a mounted disk", got=repr(output))
@@ -145,12 +149,14 @@ def apply(
         if scheduler is not None or client is not None or map is not None:
             expected = "a folder where others do the work"
             raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
-        return [_write_file(predict, opened, target, progress), *left_out]
+        ending = target.suffix.lower()
+        written = _write_file(predict, opened.parts, target, ending, opened.class_names, progress=progress)
+        return [written, *left_out]
     if scheduler is not None and client is None:
         client = cluster.connect(scheduler)
     if client is not None:
         map = partial(_on_cluster, client)  # noqa: A001
-    return [*_write_folder(predict, opened, target, map or builtins.map, progress), *left_out]
+    return [*_write_folder(predict, opened.parts, target, map or builtins.map, progress), *left_out]
 
 
 def _predictor(
@@ -168,39 +174,16 @@ def _predictor(
     return Predictor(calibrator, reading, order, renormalise, precision_kept)
 
 
-def _write_file(
-    predict: Predictor, opened: Opened, target: Path, progress: Callable[[int, int, int], None] | None
-) -> Written:
-    """Write all parts, in their order, into one file."""
-    total = Written(str(target), 0, 0, False)
-    with (
-        replace_atomically(target) as temporary,
-        open_writer(temporary, target.suffix.lower(), opened.n_classes, opened.class_names) as writer,
-    ):
-        for i, part in enumerate(opened.parts):
-            for n_rows, n_skipped in _write_chunks(predict, part, writer):
-                total = total._replace(n_rows=total.n_rows + n_rows, n_skipped=total.n_skipped + n_skipped)
-                if progress is not None:
-                    progress(i, len(opened.parts), total.n_rows)
-    return total
-
-
 def _write_folder(
-    predict: Predictor,
-    opened: Opened,
-    folder: Path,
-    map_jobs: Map,
-    progress: Callable[[int, int, int], None] | None,
+    predict: Predictor, parts: Sequence[Part], folder: Path, map_jobs: Map, progress: Progress | None
 ) -> list[Written]:
     """Write a Parquet file a part; those that are there already stay."""
     folder.mkdir(parents=True, exist_ok=True)
     described = hashlib.sha256(json.dumps(to_dict(predict.calibrator), sort_keys=True).encode()).hexdigest()
-    skips = predict.reading.skip_bad_rows
+    options = f"{predict.reading.skip_bad_rows} {predict.renormalise}"
     jobs = [
-        partial(
-            write_part, predict, part, folder / name, f"{described} {_fingerprint(part)} {skips} {predict.renormalise}"
-        )
-        for part, name in zip(opened.parts, _names(opened.parts), strict=True)
+        partial(write_part, predict, part, folder / name, f"{described} {_fingerprint(part)} {options}")
+        for part, name in zip(parts, _names(parts), strict=True)
     ]
     written: list[Written] = []
     for done in map_jobs(_run, jobs):
@@ -211,41 +194,50 @@ def _write_folder(
 
 
 def write_part(predict: Predictor, part: Part, target: Path, made_from: str) -> Written:
-    """Write one part as a Parquet file."""
-    parquet = need("pyarrow.parquet", "parquet", "Parquet files")
+    """Write one part as a Parquet file, which records what it was made from."""
     if target.is_file():
-        metadata = parquet.read_metadata(target)
+        metadata = need("pyarrow.parquet", "parquet", "Parquet files").read_metadata(target)
         if (metadata.metadata or {}).get(MADE_FROM) == made_from.encode():
             return Written(str(target), int(metadata.num_rows), 0, True)
+    return _write_file(predict, [part], target, ".parquet", None, {MADE_FROM: made_from})
+
+
+def _write_file(
+    predict: Predictor,
+    parts: Sequence[Part],
+    target: Path,
+    ending: str,
+    class_names: Sequence[str] | None,
+    metadata: Mapping[bytes, str] | None = None,
+    progress: Progress | None = None,
+) -> Written:
+    """Write parts, in their order, into one file."""
     n_rows = n_skipped = 0
     with (
         replace_atomically(target) as temporary,
-        open_writer(temporary, ".parquet", predict.reading.n_classes, None, {MADE_FROM: made_from}) as writer,
+        open_writer(temporary, ending, predict.reading.n_classes, class_names, metadata) as write,
     ):
-        for rows, skipped in _write_chunks(predict, part, writer):
-            n_rows, n_skipped = n_rows + rows, n_skipped + skipped
+        for i, part in enumerate(parts):
+            for chunk in part.blocks():
+                bad = 0
+                if len(chunk.values):
+                    found, bad = predict(chunk)
+                    write(found, *_further_columns(chunk, part, ending in SEPARATORS))
+                n_rows, n_skipped = n_rows + len(chunk.values), n_skipped + bad + chunk.n_lost
+                if progress is not None:
+                    progress(i, len(parts), n_rows)
     return Written(str(target), n_rows, n_skipped, False)
-
-
-def _write_chunks(predict: Predictor, part: Part, writer: Writer) -> Iterator[tuple[int, int]]:
-    """Write the chunks of a part, and tell the rows and the bad rows of each."""
-    for chunk in part.blocks():
-        bad = 0
-        if len(chunk.values):
-            found, bad = predict(chunk)
-            writer.write(found, *_further_columns(chunk, part, isinstance(writer, TextWriter)))
-        yield len(chunk.values), bad + chunk.n_lost
 
 
 def _further_columns(chunk: Chunk, part: Part, is_text: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """What is written before the probabilities, and the labels, which are written behind."""
     if not isinstance(part, TablePart):
         return {}, {} if chunk.labels is None else {LABEL: chunk.labels}
-    before, behind = dict(chunk.kept), {}
-    if part.columns.labels is not None:
-        name, labels = part.columns.labels, before.pop(part.columns.labels)
-        behind = {name: labels if is_text or part.columns.text_labels else _whole_numbers(chunk.labels)}
-    return before, behind
+    before, name = dict(chunk.kept), part.columns.labels
+    if name is None:
+        return before, {}
+    labels = before.pop(name)
+    return before, {name: labels if is_text or part.columns.text_labels else _whole_numbers(chunk.labels)}
 
 
 def _whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
@@ -271,8 +263,9 @@ def _fingerprint(part: Part) -> str:
     """What changes when the source of a part does."""
     file = Path(getattr(getattr(part, "values", None), "file", part.where))
     place = f"{part.where}:{getattr(part, 'first', 0)}:{part.n_rows}"
-    if isinstance(part, TablePart) and "://" in part.file:
-        return f"{place}:{state_of(part.file, part.options)}"
+    if isinstance(part, TablePart) and "://" in part.where:
+        filesystem, path = filesystem_of(part.where, part.query.options)
+        return f"{place}:{filesystem.ukey(path)}"
     if not file.is_file():
         return place
     state = file.stat()

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from refocal.errors import FormatError, need
-from refocal.io.addresses import Options
-from refocal.io.contents import Contents, check_expansion
+from refocal.io.contents import Contents, Options, check_expansion
 
 # Smaller arrays are read whole, which also checks their sum.
 MAPPED_FROM = 1 << 20
-HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def open_npz(file: str) -> Contents:
@@ -26,49 +24,26 @@ def open_npz(file: str) -> Contents:
             raise FormatError(f"{file}: a single array; name the file .npy.")
     with zipfile.ZipFile(file) as archive:
         members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
-
-    def get(name: str) -> Any:
-        mapped = _mapped_member(file, members[name])
-        return _read_member(file, members[name]) if mapped is None else mapped
-
-    return Contents(file, list(members), get)
+    return Contents(file, list(members), lambda name: _member(file, members[name]))
 
 
-def _read_member(file: str, entry: zipfile.ZipInfo) -> Any:
-    check_expansion(entry.file_size, entry.compress_size)
-    with zipfile.ZipFile(file) as archive:
-        with archive.open(entry) as member:
-            shape, _, dtype = _read_header(member)
-        if not dtype.hasobject and math.prod(shape) * dtype.itemsize > entry.file_size:
-            raise ValueError(f"its header says {shape}, more than it holds")
-        with archive.open(entry) as member:
-            return np.lib.format.read_array(member, allow_pickle=False)
-
-
-def _mapped_member(file: str, entry: zipfile.ZipInfo) -> Any:
-    """The array as a view of the file, or None where that cannot be."""
-    if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or entry.file_size < MAPPED_FROM:
-        return None
-    with Path(file).open("rb") as raw, zipfile.ZipFile(raw) as archive:
-        with archive.open(entry):  # which reads and checks the header in front of the data
-            start = raw.tell()
-        raw.seek(start)
-        shape, fortran, dtype = _read_header(raw)
-        offset = raw.tell()
-        in_file = raw.seek(0, 2)
-    if dtype.hasobject:
-        return None  # which reading it whole refuses, with the reason
-    size = math.prod(shape) * dtype.itemsize
-    if not (offset + size == start + entry.file_size == start + entry.compress_size <= in_file):
-        raise ValueError("its size is not what its header says")
-    return np.memmap(file, dtype, "r", offset, shape, "F" if fortran else "C")
-
-
-def _read_header(raw: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(raw)
-    if version not in HEADERS:
-        raise ValueError(f"version {version} of the format, which arrays of numbers do not have")
-    return HEADERS[version](raw)
+def _member(file: str, entry: zipfile.ZipInfo) -> Any:
+    """An array of an archive, which is checked against its header before any of it is read."""
+    with Path(file).open("rb") as raw, zipfile.ZipFile(raw) as archive, archive.open(entry) as member:
+        start = raw.tell()
+        is_first_version = np.lib.format.read_magic(member) == (1, 0)
+        read_header = np.lib.format.read_array_header_1_0 if is_first_version else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read_header(member)
+        size = math.prod(shape) * dtype.itemsize
+        if not dtype.hasobject and member.tell() + size != entry.file_size:
+            raise ValueError(f"its header says {shape}, which is not what it holds")
+        if entry.compress_type == zipfile.ZIP_STORED and entry.file_size >= MAPPED_FROM and not dtype.hasobject:
+            if entry.compress_size != entry.file_size or start + entry.file_size > Path(file).stat().st_size:
+                raise ValueError("its size is not what the archive says")
+            return np.memmap(file, dtype, "r", start + member.tell(), shape, "F" if fortran else "C")
+        check_expansion(entry.file_size, entry.compress_size)
+        member.seek(0)
+        return np.lib.format.read_array(member, allow_pickle=False)
 
 
 def open_npy(file: str) -> Contents:
@@ -100,8 +75,7 @@ def open_safetensors(file: str) -> Contents:
 def open_torch(file: str) -> Contents:
     """A tensor, or a dictionary of tensors, of torch.save."""
     torch = need("torch", "torch", "Reading .pt")
-    zipped = zipfile.is_zipfile(file)
-    if zipped:
+    if zipped := zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
             check_expansion(sum(e.file_size for e in archive.infolist()), Path(file).stat().st_size)
     try:

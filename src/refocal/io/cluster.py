@@ -19,7 +19,7 @@ from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.engine.reading import Chunk, Reading
 from refocal.errors import ClusterError, RefocalError, ShapeError, need
-from refocal.io.parts import Part, plain_chunk
+from refocal.io.parts import Part, one_chunk
 
 FAN_IN = 8
 # Leaves for each thread of the cluster: several, so that a slow one does not keep all others waiting.
@@ -30,43 +30,44 @@ SLICE = 1 << 20
 
 
 class DaskDataset(BlockedDataset):
-    """Leaves that Dask computes; `client` is a distributed one, None takes what is in force or else threads."""
+    """Pieces of data, each a leaf of the tree, of which `chunks_of` makes chunks.
+
+    `client` is a distributed one; None takes what is in force, or else threads.
+    """
 
     answers_travel = True
 
-    def __init__(self, leaves: Sequence[Callable[[Any], Any]], reading: Reading, client: Any = None) -> None:
+    def __init__(
+        self, chunks_of: Callable[..., Iterable[Chunk]], pieces: Iterable[Sequence[Any]], reading: Reading, client: Any
+    ) -> None:
         super().__init__(reading)
-        self.leaves = list(leaves)
+        self.chunks_of, self.pieces = chunks_of, list(pieces)
         self.client = client if client is not None else current_client()
 
     def go_through(self, task: Pass) -> tuple[Partial, Ask]:
         """The answer of all leaves; the whole answer stays with the worker that merged it, and questions go there."""
-        root, leaves = self._tree(task)
+        from dask import delayed
+
+        # One node holds the pass: the others name it, and are small.
+        shared = delayed(partial(_same, task), pure=False)()
+        reduce = delayed(partial(_reduce, self.chunks_of, self.reading), pure=False)
+        level = leaves = [reduce(shared, *piece) for piece in self.pieces]
+        while len(level) > 1 or level is leaves:
+            groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
+            level = [delayed(merge, pure=False)(shared, *group) for group in groups]
         ask: Ask
         if self.client is None:
-            whole = root.compute()
+            whole = level[0].compute()
             found, ask = finish(task, whole), lambda question: question(whole.answer)
         else:
-            finished = need("dask", "dask", "refocal.io with Dask").delayed(finish, pure=False)(task, root)
+            finished = delayed(finish, pure=False)(task, level[0])
             # Should the worker die that keeps the root, Dask makes it again.
-            future, kept, *coming = self.client.compute([finished, root, *leaves])
+            future, kept, *coming = self.client.compute([finished, level[0], *leaves])
             self._watch(coming)
             found = result_of(future)
             ask = lambda question: result_of(self.client.submit(_asked, question, kept, pure=False))  # noqa: E731
         self.n_given = found.n_rows + found.n_skipped
         return found, ask
-
-    def _tree(self, task: Pass) -> tuple[Any, list[Any]]:
-        """The root, not yet finished, and the leaves."""
-        delayed = need("dask", "dask", "refocal.io with Dask").delayed
-        # One node holds the pass: the others name it, and are small.
-        shared = delayed(partial(_same, task), pure=False)()
-        level = leaves = [leaf(shared) for leaf in self.leaves]
-        while True:
-            groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
-            level = [delayed(merge, pure=False)(shared, *group) for group in groups]
-            if len(level) == 1:
-                return level[0], leaves
 
     def _watch(self, leaves: list[Any]) -> None:
         """Tell how many leaves are done; once joined they need not be kept."""
@@ -84,7 +85,7 @@ class DaskDataset(BlockedDataset):
 
     def __repr__(self) -> str:
         kind = f"{self.reading.n_classes:,} classes, {self.reading.input}"
-        return f"Dataset({len(self.leaves):,} leaves of a Dask tree, {kind})"
+        return f"Dataset({len(self.pieces):,} leaves of a Dask tree, {kind})"
 
 
 def connect(scheduler: str) -> Any:
@@ -115,110 +116,103 @@ def current_client() -> Any:
         return None
 
 
-def part_leaves(parts: Sequence[Part], reading: Reading, client: Any) -> list[Callable[[Any], Any]]:
+def of_parts(parts: Sequence[Part], reading: Reading, client: Any) -> DaskDataset:
     """Parts in as many groups as keep the cluster busy; the groups are sent once, and later passes only name them."""
-    delayed = need("dask", "dask", "refocal.io with Dask").delayed
-    threads = 8 if client is None else max(1, sum(client.nthreads().values()))
-    n_groups = min(len(parts), LEAVES_PER_THREAD * threads)
+    from dask import delayed
+
+    n_groups = min(len(parts), LEAVES_PER_THREAD * max(1, sum(client.nthreads().values())))
     cuts = [len(parts) * i // n_groups for i in range(n_groups + 1)]
     groups = [delayed(partial(_same, list(parts[a:b])), pure=False)() for a, b in pairwise(cuts)]
-    if client is not None:
-        groups = client.persist(groups)
-    return [_leaf(_chunks_of_parts, reading, group) for group in groups]
+    return DaskDataset(_chunks_of_parts, ((group,) for group in client.persist(groups)), reading, client)
 
 
-def array_leaves(
-    values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], reading: Reading
-) -> list[Callable[[Any], Any]]:
-    """One leaf for each chunk of rows of Dask arrays."""
-    values = values.rechunk({1: -1})
-    columns = [values.to_delayed()[:, 0]]
-    for name, vector in (("y", labels), ("sample_weight", weight), *(("groups", each) for each in groups.values())):
-        missing = [None] * len(columns[0])
-        columns.append(missing if vector is None else _aligned(vector, values, name, reading.function).to_delayed())
+def of_arrays(
+    values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], reading: Reading, client: Any
+) -> DaskDataset:
+    """Dask arrays: each chunk of rows is a leaf."""
+    import dask.array as da
+
+    values, function = values.rechunk({1: -1}), reading.function
     sizes = values.chunks[0]
-    firsts = np.cumsum([0, *sizes]) if not np.isnan(sizes).any() else [0] * (len(sizes) + 1)
-    return [
-        _leaf(partial(_chunk_of_arrays, f"chunk {i}", int(firsts[i]), reading.function, list(groups)), reading, *arrays)
-        for i, arrays in enumerate(zip(*columns, strict=True))
-    ]
+
+    def aligned(vector: Any, name: str) -> Any:
+        """A vector in the chunks of the rows."""
+        if vector is None:
+            return [None] * len(sizes)
+        vector = vector if isinstance(vector, da.Array) else da.from_array(np.asarray(vector))
+        if vector.ndim != 1:
+            raise ShapeError(name, function, expected="one-dimensional", got=f"shape {vector.shape}")
+        theirs = vector.chunks[0]
+        if np.isnan([*sizes, *theirs]).any():
+            if len(sizes) != len(theirs):
+                expected = f"in {len(sizes)} chunks, as X: the lengths of some are not known"
+                raise ShapeError(name, function, expected=expected, got=f"{len(theirs)} chunks")
+            return vector.to_delayed()
+        if sum(sizes) != sum(theirs):
+            raise ShapeError(name, function, expected=f"of {sum(sizes)} rows, as X has", got=f"{sum(theirs)} rows")
+        return vector.rechunk((sizes,)).to_delayed()
+
+    vectors = aligned(labels, "y"), aligned(weight, "sample_weight")
+    columns = {name: aligned(vector, "groups") for name, vector in groups.items()}
+    firsts = np.cumsum([0, *sizes[:-1]]) if not np.isnan(sizes).any() else np.zeros(len(sizes))
+    pieces = (
+        (*arrays, {name: each[i] for name, each in columns.items()}, f"chunk {i}", int(firsts[i]), function)
+        for i, arrays in enumerate(zip(values.to_delayed()[:, 0], *vectors, strict=True))
+    )
+    return DaskDataset(one_chunk, pieces, reading, client)
 
 
-def frame_leaves(
-    frame: Any, classes: list[str], labels: str, weight: str | None, groups: list[str], reading: Reading
-) -> list[Callable[[Any], Any]]:
-    """One leaf for each partition of a Dask DataFrame."""
+def of_frame(
+    frame: Any, classes: list[str], labels: str, weight: str | None, groups: list[str], reading: Reading, client: Any
+) -> DaskDataset:
+    """A Dask DataFrame: each partition is a leaf."""
     wanted = frame[[*classes, labels, *([] if weight is None else [weight]), *groups]]
-    return [
-        _leaf(partial(_chunk_of_frame, f"partition {i}", classes, labels, weight, groups), reading, partition)
-        for i, partition in enumerate(wanted.to_delayed())
-    ]
+    pieces = ((f"partition {i}", partition) for i, partition in enumerate(wanted.to_delayed()))
+    return DaskDataset(partial(_chunks_of_frame, classes, labels, weight, groups), pieces, reading, client)
+
+
+def as_columns(frame: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
+    """A Dask DataFrame with labels and weights among its columns, and their names.
+
+    On its own a Series would be cut into partitions of its own.
+    """
+    names = []
+    for what, column in (("refocal y", y), ("refocal weight", weight)):
+        is_series = hasattr(column, "to_dask_array")
+        frame = frame.assign(**{what: column}) if is_series else frame
+        names.append(what if is_series else column)
+    return frame, *names
 
 
 def distinct(labels: Any, client: Any) -> set[str]:
     """The different labels that are text, of a Dask array or Series or of anything that can be sliced."""
-    if type(labels).__module__.startswith("dask"):
-        parts = [need("dask", "dask", "refocal.io with Dask").delayed(_texts_of)(part) for part in _parts_of(labels)]
-        client = client if client is not None else current_client()
-        if client is not None:
-            return set().union(*client.gather(client.compute(parts)))
-        return set().union(*need("dask", "dask", "refocal.io with Dask").compute(*parts))
-    return set().union(*(_texts_of(labels[i : i + SLICE]) for i in range(0, len(labels), SLICE)))
+    if not type(labels).__module__.startswith("dask"):
+        return set().union(*(_texts_of(labels[i : i + SLICE]) for i in range(0, len(labels), SLICE)))
+    import dask
 
-
-def _parts_of(labels: Any) -> list[Any]:
-    return list(np.ravel(labels.to_delayed()))
+    parts = [dask.delayed(_texts_of)(part) for part in np.ravel(labels.to_delayed())]
+    client = client if client is not None else current_client()
+    return set().union(*(dask.compute(*parts) if client is None else client.compute(parts, sync=True)))
 
 
 def _texts_of(labels: Any) -> set[str]:
     return {label for label in set(np.asarray(labels).tolist()) if isinstance(label, str)}
 
 
-def _aligned(vector: Any, values: Any, name: str, function: str) -> Any:
-    """A vector in the chunks of the values' rows."""
-    da = need("dask.array", "dask", "refocal.io with Dask")
-    vector = vector if isinstance(vector, da.Array) else da.from_array(np.asarray(vector))
-    if vector.ndim != 1:
-        raise ShapeError(name, function, expected="one-dimensional", got=f"shape {vector.shape}")
-    ours, theirs = values.chunks[0], vector.chunks[0]
-    if np.isnan([*ours, *theirs]).any():
-        if len(ours) != len(theirs):
-            expected = f"in {len(ours)} chunks, as X: the lengths of some are not known"
-            raise ShapeError(name, function, expected=expected, got=f"{len(theirs)} chunks")
-        return vector
-    if sum(ours) != sum(theirs):
-        raise ShapeError(name, function, expected=f"of {sum(ours)} rows, as X has", got=f"{sum(theirs)} rows")
-    return vector.rechunk((ours,))
-
-
-def _leaf(chunks_of: Callable[..., Iterable[Chunk]], reading: Reading, *data: Any) -> Callable[[Any], Any]:
-    """A leaf of the tree: what a pass, given later, finds in the chunks of some data."""
-    delayed = need("dask", "dask", "refocal.io with Dask").delayed
-    return partial(delayed(partial(_reduce, chunks_of, reading), pure=False), *data)
-
-
-def _reduce(chunks_of: Callable[..., Iterable[Chunk]], reading: Reading, *data_and_task: Any) -> Partial:
-    *data, task = data_and_task
-    return reduce_chunks(chunks_of(*data), reading, task)
+def _reduce(chunks_of: Callable[..., Iterable[Chunk]], reading: Reading, task: Pass, *piece: Any) -> Partial:
+    return reduce_chunks(chunks_of(*piece), reading, task)
 
 
 def _chunks_of_parts(parts: list[Part]) -> Iterable[Chunk]:
     return chain.from_iterable(part.blocks() for part in parts)
 
 
-def _chunk_of_arrays(
-    where: str, first: int, function: str, names: list[str], values: Any, labels: Any, weight: Any, *groups: Any
-) -> Iterable[Chunk]:
-    chunk = plain_chunk(values, labels, weight, where, first, function=function)
-    return [chunk._replace(groups=dict(zip(names, groups, strict=True)))]
-
-
-def _chunk_of_frame(
-    where: str, classes: list[str], labels: str, weight: str | None, groups: list[str], frame: Any
+def _chunks_of_frame(
+    classes: list[str], labels: str, weight: str | None, groups: list[str], where: str, frame: Any
 ) -> Iterable[Chunk]:
     weights = None if weight is None else frame[weight].to_numpy()
     columns = {name: frame[name].to_numpy() for name in groups}
-    return [Chunk(frame[classes].to_numpy(), frame[labels].to_numpy(), weights, where, groups=columns)]
+    yield Chunk(frame[classes].to_numpy(), frame[labels].to_numpy(), weights, where, groups=columns)
 
 
 def result_of(future: Any) -> Any:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import NamedTuple
 
 from refocal.errors import FormatError, Remedy
-from refocal.io.contents import Contents
+from refocal.io.contents import Contents, Options
 
 LABELS = ("labels", "label")
 ONE_COLUMN = {"probabilities": ("p", "probability"), "log-odds": ("log_odds",), "logits": ("log_odds",)}
@@ -17,38 +17,64 @@ COUNTS_ROWS = ("", "id", "index", "Unnamed: 0", "__index_level_0__")
 NOT_CLASSES = (*COUNTS_ROWS, "weight", "weights", "sample_weight")
 
 
-class Chosen(NamedTuple):
-    """The columns of classes, or the one array or column of lists with all of them; the labels' one; class names."""
+@dataclass(frozen=True)
+class Query:
+    """What a caller says of files; the first five are arguments of `read`."""
 
-    classes: list[str]
+    input: str = "logits"
+    values: str | None = None
+    labels: str | None = None
+    weight: str | None = None
+    groups: tuple[str, ...] = ()
+    options: Options = None
+    """Those of a file system."""
+    lenient: bool = False
+    """Whether cells that are no numbers become NaN, and lines that cannot be read are left out and counted."""
+    keeping: bool = False
+    """Whether chunks also have the columns that hold neither classes nor labels, and the labels as they are."""
+
+
+ANYTHING = Query()
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which arrays or columns of a file hold what; one array or column of lists may hold all classes."""
+
+    names: tuple[str, ...]
+    """All of them."""
+    classes: tuple[str, ...]
+    nested: bool
+    """Whether they are one column of lists."""
     labels: str | None
-    names: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] | None
+    n_classes: int = 0
+    """Of a table that has rows."""
+    text_labels: bool = False
+    """Whether the labels of a table are names of classes."""
 
 
-def choose(
-    contents: Contents,
-    input: str,  # noqa: A002
-    values: str | None,
-    labels: str | None,
-    weight: str | None,
-    groups: Sequence[str] = (),
-) -> Chosen:
-    """What holds the values and the labels; the arguments are those of `read`."""
-    label_name = labels
-    if labels is None and not contents.is_anonymous:
+def choose(contents: Contents, query: Query) -> Columns:
+    """What holds the values and the labels."""
+    label_name = query.labels
+    if label_name is None and not contents.is_anonymous:
         label_name = next((name for name in LABELS if name in contents.names), None)
-    for name in (labels, weight, *groups):
+    for name in (query.labels, query.weight, *query.groups):
         if name is not None:
             known_name(contents, name)
+    class_names = None
     if not contents.is_table:
         # A .npy file has one array without a name: it is what the caller says it is.
-        likely = contents.names if contents.is_anonymous else (input, *ONE_COLUMN[input])
-        default = next((name for name in likely if name in contents.names), input)
-        return Chosen([known_name(contents, values or default)], label_name)
-    if (values or input) in contents.nested:
-        return Chosen([values or input], label_name)
-    columns = class_columns(contents, values, {label_name, weight, *groups}, input)
-    return Chosen(columns, label_name, names_of(columns))
+        likely = contents.names if contents.is_anonymous else (query.input, *ONE_COLUMN[query.input])
+        default = next((name for name in likely if name in contents.names), query.input)
+        classes = [known_name(contents, query.values or default)]
+    elif (query.values or query.input) in contents.nested:
+        classes = [query.values or query.input]
+    else:
+        classes = class_columns(contents, query.values, {label_name, query.weight, *query.groups}, query.input)
+        class_names = names_of(classes)
+    nested = classes[0] in contents.nested
+    return Columns(tuple(contents.names), tuple(classes), nested, label_name, class_names)
 
 
 def known_name(contents: Contents, name: str) -> str:

@@ -1,17 +1,18 @@
-"""What a file holds: arrays or columns by name, read on demand."""
+"""What a file holds: arrays or columns by name, read on demand, with the libraries and file systems that takes."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from refocal.errors import FormatError, RefocalError
+from refocal.errors import FormatError, MissingExtraError, RefocalError, need
 
+Options = Mapping[str, Any] | None
+"""What a file system is told beside the address, such as the endpoint and keys of an object store."""
 # Numbers that a model gave do not shrink to a hundredth; below a size that any machine holds nobody minds.
 MAX_EXPANSION, ALWAYS_ALLOWED = 100, 1 << 28
 
@@ -33,11 +34,12 @@ class Contents:
     def get(self, name: str) -> Any:
         """One array or column; a FormatError names the file and the array if it cannot be read."""
         with refusing(self.file, f"the {'column' if self.is_table else 'array'} {name!r} cannot be read"):
-            return _checked_text(self._get(name))
-
-    def matrix(self, columns: list[str]) -> NDArray[Any]:
-        """Several columns side by side."""
-        return np.column_stack([self.get(name) for name in columns])
+            values = self._get(name)
+            if isinstance(values, np.ndarray) and values.dtype.kind == "U" and values.nbytes:
+                codes = np.ascontiguousarray(values).view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
+                if codes.max() > sys.maxunicode:  # Python cannot even look at such text
+                    raise ValueError("it holds characters that do not exist")
+            return values
 
 
 @contextmanager
@@ -60,10 +62,14 @@ def check_expansion(expanded: int, stored: int) -> None:
         raise ValueError(f"it would unpack {stored:,} bytes to {expanded:,}, which no numbers of a model do")
 
 
-def _checked_text(values: Any) -> Any:
-    """An array of text whose every character exists: Python cannot even look at others."""
-    if isinstance(values, np.ndarray) and values.dtype.kind == "U" and values.nbytes:
-        codes = np.ascontiguousarray(values).view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
-        if codes.max() > sys.maxunicode:
-            raise ValueError("it holds characters that do not exist")
-    return values
+def filesystem_of(address: str, options: Options = None) -> tuple[Any, str]:
+    """The file system of an address that fsspec knows, and the path in it."""
+    url_to_fs = need("fsspec", "dask", "Addresses of files").core.url_to_fs
+    try:
+        filesystem, path = url_to_fs(address, **(options or {}))
+    except (ImportError, ValueError) as error:
+        protocol = address.partition("://")[0]
+        if isinstance(error, ImportError) and protocol in ("s3", "s3a"):
+            raise MissingExtraError(f"{protocol}://", "s3", "s3fs") from error
+        raise FormatError(f"{address}: {str(error).splitlines()[0]}") from error
+    return filesystem, path

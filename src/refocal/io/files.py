@@ -9,16 +9,16 @@ from pathlib import Path
 
 from refocal.errors import FormatError
 from refocal.io import arrays
-from refocal.io.addresses import Options, filesystem_of
-from refocal.io.contents import Contents, check_expansion, refusing
+from refocal.io.contents import Contents, Options, filesystem_of, refusing
 from refocal.io.tables import TABLES, TEXT, open_table
 
-ARRAYS: dict[str, Callable[[str], Contents]] = {
+OPEN: dict[str, Callable[[str], Contents]] = {
     ".npz": arrays.open_npz,
     ".npy": arrays.open_npy,
     ".safetensors": arrays.open_safetensors,
     ".pt": arrays.open_torch,
     ".pth": arrays.open_torch,
+    **dict.fromkeys(TABLES, open_table),
 }
 # Files of at least this many bytes are not read whole; text takes several times its size in memory.
 LARGE_FILE, LARGE_TEXT = 1 << 30, 1 << 26
@@ -34,15 +34,10 @@ def open_contents(path: str | os.PathLike[str], options: Options = None) -> Cont
         raise FileNotFoundError(f"{file}: no such file.")
     if ending == ".json":
         raise FormatError(f"{file}: a .json file holds a calibrator or an evaluation, not logits: arguments swapped?")
-    if ending not in ARRAYS and ending not in TABLES:
-        known = ", ".join((*ARRAYS, *TABLES))
-        raise FormatError(f"{file}: files that end in {file.suffix!r} are not known; known are {known}.")
+    if ending not in OPEN:
+        raise FormatError(f"{file}: files that end in {file.suffix!r} are not known; known are {', '.join(OPEN)}.")
     with refusing(place, f"cannot be read as {ending}"):
-        if ending in ARRAYS:
-            return ARRAYS[ending](place)
-        table = open_table(place)
-        check_expansion(8 * (table.n_rows or 0) * len(table.names), file.stat().st_size)
-        return table
+        return OPEN[ending](place)
 
 
 def files_of(place: str, options: Options = None) -> list[str]:
@@ -81,11 +76,6 @@ def is_pattern(place: str) -> bool:
 def is_several(place: str) -> bool:
     """Whether a place stands for a set of tables: a folder, a pattern, an address."""
     return not is_zarr(place) and ("://" in place or is_pattern(place) or Path(place).is_dir())
-
-
-def is_table(place: str) -> bool:
-    """Whether a file is one of columns."""
-    return Path(place).suffix.lower() in TABLES
 
 
 def is_zarr(place: str) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from refocal._arrays import Vector, to_numpy
 from refocal._validation import check_option
 from refocal.errors import DataError, FormatError, LabelError
 from refocal.io.predictions import Predictions
+
+T = TypeVar("T")
 
 CONFIDENCES = ("product", "mean", "least")
 
@@ -98,16 +100,14 @@ def read_lm_eval(path: str | os.PathLike[str]) -> Predictions:
     ...     read_lm_eval(Path(folder, "samples.jsonl"))
     Predictions(1 rows, 2 classes, logits, float64)
     """
-    scores, labels = [], []
-    for i, row in _objects(path):
-        try:
-            answers = row.get("filtered_resps") or row["resps"]
-            scores.append([float(_first(answer)) for answer in answers])
-            labels.append(int(row["target"]))
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            expected = "log-likelihoods of options under 'resps' and the number of the right one as 'target'"
-            raise FormatError(f"{path}: row {i} must have {expected}. Got {str(row)[:80]} instead.") from error
-    return multiple_choice(scores, labels)
+
+    def options(row: dict[str, Any]) -> tuple[list[float], int]:
+        answers = row.get("filtered_resps") or row["resps"]
+        return [float(_first(answer)) for answer in answers], int(row["target"])
+
+    expected = "log-likelihoods of options under 'resps' and the number of the right one as 'target'"
+    found = _read_lines(path, options, expected)
+    return multiple_choice([scores for scores, _ in found], [label for _, label in found])
 
 
 def read_token_log_p(path: str | os.PathLike[str]) -> list[Vector]:
@@ -123,19 +123,18 @@ def read_token_log_p(path: str | os.PathLike[str]) -> list[Vector]:
     ...     read_token_log_p(Path(folder, "answers.jsonl"))
     [array([-0.1, -0.4])]
     """
+
+    def tokens(row: dict[str, Any]) -> Vector:
+        log_p = row.get("response", {}).get("body", row)["choices"][0]["logprobs"]  # batches wrap the response
+        each = log_p.get("token_logprobs") or [token["logprob"] for token in log_p["content"]]
+        return np.array([token for token in each if token is not None], dtype=np.float64)
+
+    return _read_lines(path, tokens, "'choices' with 'logprobs'; ask the server for them")
+
+
+def _read_lines(path: str | os.PathLike[str], extract: Callable[[dict[str, Any]], T], expected: str) -> list[T]:
+    """What a function finds in each line, which is a JSON object."""
     found = []
-    for i, row in _objects(path):
-        try:
-            log_p = row.get("response", {}).get("body", row)["choices"][0]["logprobs"]  # batches wrap the response
-            tokens = log_p.get("token_logprobs") or [token["logprob"] for token in log_p["content"]]
-            found.append(np.array([each for each in tokens if each is not None], dtype=np.float64))
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            expected = "'choices' with 'logprobs'; ask the server for them"
-            raise FormatError(f"{path}: row {i} must have {expected}. Got {str(row)[:80]} instead.") from error
-    return found
-
-
-def _objects(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     with Path(path).open(encoding="utf-8") as lines:
         for i, line in enumerate(filter(str.strip, lines)):
             try:
@@ -144,7 +143,11 @@ def _objects(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]
                 row = None
             if not isinstance(row, dict):
                 raise FormatError(f"{path}: row {i} is not a JSON object.")
-            yield i, row
+            try:
+                found.append(extract(row))
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+                raise FormatError(f"{path}: row {i} must have {expected}. Got {str(row)[:80]} instead.") from error
+    return found
 
 
 def _first(answer: Any) -> Any:

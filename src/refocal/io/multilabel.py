@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, as_array, in_library_of, log_probabilities, to_numpy, two_columns
+from refocal._arrays import Array, Indices, as_array, in_library_of, log_probabilities, to_numpy, two_columns
 from refocal._validation import (
     IgnoreIndex,
     check_label_range,
@@ -22,9 +22,9 @@ from refocal._validation import (
 )
 from refocal.errors import FormatError, ShapeError
 from refocal.io.columns import class_columns, known_name, listed, names_of
-from refocal.io.contents import Contents
 from refocal.io.files import open_contents
-from refocal.io.predictions import Predictions, column_order
+from refocal.io.predictions import Predictions, check_class_names, column_order
+from refocal.io.tables import Table
 
 APPLIES = ("no label", "a label")
 """The names of the two classes of pooled rows."""
@@ -87,10 +87,7 @@ class MultiLabelPredictions:
         known = labelled_rows(target, ignore_index, "labels", name)
         check_label_range(int(target[known].min()), int(target[known].max()), 2, "labels", name)
         n_classes = int(array.shape[1])
-        names = tuple(map(str, range(n_classes) if class_names is None else class_names))
-        if len(set(names)) != n_classes or len(names) != n_classes:
-            expected = f"{n_classes} different names, one for each column"
-            raise ShapeError("class_names", name, expected=expected, got=f"{len(set(names))} different ones")
+        names = check_class_names(range(n_classes) if class_names is None else class_names, n_classes, name)
         weights = None if weight is None else check_weight(weight, (len(target),), name)
         return cls(array, np.where(known, target, UNKNOWN).astype(np.int64), kind, names, weights)
 
@@ -120,11 +117,9 @@ class MultiLabelPredictions:
 
     def __getitem__(self, label: str | int) -> Predictions:
         """One label by its name or number, as predictions of two classes; rows where it is unknown are left out."""
-        at = self.class_names.index(label) if isinstance(label, str) else label
-        rows = np.flatnonzero(self.labels[:, at] != UNKNOWN)
-        make = Predictions.from_log_odds if self.input == "log-odds" else Predictions.from_probabilities
-        weight = None if self.weight is None else self.weight[rows]
-        return make(self.values[rows, at], self.labels[rows, at], weight=weight)
+        column = self.class_names.index(label) if isinstance(label, str) else label
+        rows = np.flatnonzero(self.labels[:, column] != UNKNOWN)
+        return self._two_classes(rows, np.full(len(rows), column))
 
     def pooled(self) -> Predictions:
         """Every label of every row that is known, as a row of two classes, in groups by its label.
@@ -133,12 +128,15 @@ class MultiLabelPredictions:
         >>> rows.pooled().labels, rows.pooled().groups
         (array([1, 0, 1]), {'label': array(['0', '1', '1'], dtype='<U1')})
         """
-        at = np.nonzero(self.labels != UNKNOWN)
+        rows, columns = np.nonzero(self.labels != UNKNOWN)
+        found = self._two_classes(rows, columns, class_names=APPLIES)
+        return found.with_groups({LABEL: np.array(self.class_names)[columns]})
+
+    def _two_classes(self, rows: Indices, columns: Indices, **options: Any) -> Predictions:
         make = Predictions.from_log_odds if self.input == "log-odds" else Predictions.from_probabilities
-        weight = None if self.weight is None else self.weight[at[0]]
-        values = self.values[in_library_of(self.values, at[0]), in_library_of(self.values, at[1])]
-        found = make(values, self.labels[at], weight=weight, class_names=APPLIES)
-        return found.with_groups({LABEL: np.array(self.class_names)[at[1]]})
+        values = self.values[in_library_of(self.values, rows), in_library_of(self.values, columns)]
+        weight = None if self.weight is None else self.weight[rows]
+        return make(values, self.labels[rows, columns], weight=weight, **options)
 
     def in_order_of(self, class_names: Sequence[str]) -> MultiLabelPredictions:
         """The same rows with the columns in the order of these names."""
@@ -196,7 +194,7 @@ def read_multilabel(
     check_option(input, ("log-odds", "probabilities"), "input", "read_multilabel")
     contents = open_contents(path)
     weights = None if weight is None else contents.get(known_name(contents, weight))
-    if contents.is_table:
+    if isinstance(contents, Table):
         scores, truth, names = _columns(contents, values or "score_*", labels or "label_*")
     else:
         scores = contents.get(known_name(contents, values or input.replace("-", "_")))
@@ -207,18 +205,14 @@ def read_multilabel(
     return make(scores, truth, class_names=names, weight=weights, ignore_index=ignore_index)
 
 
-def _columns(contents: Contents, values: str, labels: str) -> tuple[Any, Any, tuple[str, ...] | None]:
+def _columns(contents: Table, values: str, labels: str) -> tuple[Any, Any, tuple[str, ...] | None]:
     """Scores and labels of a table, the latter in the order of the former."""
     of_labels = class_columns(contents, labels, set(), "log-odds")
     of_scores = class_columns(contents, values, set(of_labels), "log-odds")
-    names, others = (names_of(columns) or _counted(columns) for columns in (of_scores, of_labels))
+    names, others = (names_of(each) or tuple(map(str, range(len(each)))) for each in (of_scores, of_labels))
     alone = sorted(set(names) ^ set(others))
     if alone:
         shown = f"{listed(of_scores)} and {listed(of_labels)}"
         raise FormatError(f"{contents.file}: {alone[0]!r} has a column of scores or of labels alone, among {shown}.")
     ordered = [of_labels[others.index(name)] for name in names]
     return contents.matrix(of_scores), contents.matrix(ordered), names
-
-
-def _counted(columns: list[str]) -> tuple[str, ...]:
-    return tuple(map(str, range(len(columns))))

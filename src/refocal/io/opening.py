@@ -13,16 +13,15 @@ from refocal.engine.blocked import BlockedDataset
 from refocal.engine.reading import Reading
 from refocal.errors import DataError, FormatError, LabelError, Remedy, ShapeError
 from refocal.io import cluster
-from refocal.io.addresses import Options
-from refocal.io.columns import LABELS, listed
-from refocal.io.files import files_of, is_several, is_table
-from refocal.io.local import LocalDataset, Map, MappedDataset
-from refocal.io.parts import Mapped, PairsPart, Part, array_parts, n_columns, table_parts
-from refocal.io.readers import read_values
+from refocal.io.columns import Columns, Query, listed
+from refocal.io.contents import Options
+from refocal.io.local import LocalDataset, Map
+from refocal.io.parts import PairsPart, Part, array_parts, n_columns
+from refocal.io.readers import Values, open_source
 
 
 class Opened(NamedTuple):
-    """Parts, and what they hold; labels may be missing where only probabilities are to be made."""
+    """Parts, and what they hold."""
 
     parts: list[Part]
     n_classes: int
@@ -86,17 +85,19 @@ def open_rows(
     >>> round(fitted.temperature_, 1)
     1.5
     """
-    function = "open_rows"
-    reading_of: dict[str, Any] = {"input": input, "values": values, "labels": labels, "weight": weight}
-    reading_of["groups"] = tuple(groups)
+    name = None if labels is None else os.fspath(labels)
+    query = Query(input, values, name, weight, tuple(groups), storage_options, skip_bad_rows)
     bad: list[str] | None = [] if skip_bad_parts else None
-    opened = open_parts(path, **reading_of, storage_options=storage_options, lenient=skip_bad_rows, bad=bad)
-    names = opened.class_names if class_names is None else class_names
-    marks = check_marks(ignore_index, function)
-    reading = Reading(opened.n_classes, input, first_label, skip_bad_rows, function, _texts(names), ignore_index=marks)
+    opened = open_parts(path, query, bad)
+    names = _texts(opened.class_names if class_names is None else class_names)
+    marks = check_marks(ignore_index, "open_rows")
+    reading = Reading(opened.n_classes, input, first_label, skip_bad_rows, "open_rows", names, ignore_index=marks)
     if scheduler is not None and client is None:
         client = cluster.connect(scheduler)
-    rows = _rows(opened.parts, reading, client, map)
+    if client is None or map is not None:
+        rows: BlockedDataset = LocalDataset(opened.parts, reading, map)
+    else:
+        rows = cluster.of_parts(opened.parts, reading, client)
     rows.bad_parts = tuple(bad or ())
     return rows
 
@@ -133,8 +134,8 @@ def blocks(
     n_classes = next(filter(None, (n_columns(np.shape(pair[0])) for pair in pairs)), None)
     if n_classes is None:
         raise ShapeError("pairs", "blocks", expected="blocks of two-dimensional logits", got="none")
-    function, marks = "blocks", check_marks(ignore_index, "blocks")
-    reading = Reading(n_classes, input, first_label, skip_bad_rows, function, _texts(class_names), ignore_index=marks)
+    names, marks = _texts(class_names), check_marks(ignore_index, "blocks")
+    reading = Reading(n_classes, input, first_label, skip_bad_rows, "blocks", names, ignore_index=marks)
     return LocalDataset([PairsPart(pairs)], reading)
 
 
@@ -167,91 +168,55 @@ def rows_of(
     """
     if y is None:
         raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
-    if type(X).__module__.startswith("dask"):
-        return _rows_of_dask(X, y, sample_weight, groups, _texts(class_names), input, skip_bad_rows, client)
+    given, is_dask = _texts(class_names), type(X).__module__.startswith("dask")
+    if hasattr(X, "to_dask_array"):
+        X, y, sample_weight = cluster.as_columns(X, y, sample_weight)  # noqa: N806
+        X = X if isinstance(y, str) else X.to_dask_array()  # noqa: N806
+    if isinstance(y, str):
+        columns = [groups] if isinstance(groups, str) else list(groups or ())
+        named = [name for name in (y, sample_weight, *columns) if name is not None]
+        missing = next((name for name in named if name not in X.columns), None)
+        if missing is not None:
+            raise DataError("y", "fit", expected=f"a column of X: {list(X.columns)}", got=repr(missing))
+        classes = [name for name in X.columns if name not in named]
+        reading = Reading(len(classes), input, 0, skip_bad_rows, "fit", *_names(X[y], len(classes), given, client))
+        return cluster.of_frame(X, classes, y, sample_weight, columns, reading, client)
     n_classes = n_columns(X.shape)
-    if n_classes is None:
-        raise ShapeError("X", "rows_of", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
-    names = _names(y, n_classes, _texts(class_names), client)
-    reading = Reading(n_classes, input, 0, skip_bad_rows, "fit", *names)
-    name = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
-    return _rows(_array_parts(X, y, sample_weight, _group_columns(groups), str(name)), reading, client)
+    if n_classes is None or (is_dask and X.ndim != 2):
+        raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
+    reading = Reading(n_classes, input, 0, skip_bad_rows, "fit", *_names(y, n_classes, given, client))
+    of_rows = groups if isinstance(groups, Mapping) else {} if groups is None else {"group": groups}
+    by_name = {str(name): each for name, each in of_rows.items()}
+    if is_dask:
+        return cluster.of_arrays(X, y, sample_weight, by_name, reading, client)
+    where = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
+    parts = array_parts(X, y, sample_weight, by_name, str(where))
+    return LocalDataset(parts, reading) if client is None else cluster.of_parts(parts, reading, client)
 
 
 def open_parts(
-    path: str | os.PathLike[str],
-    *,
-    input: str = "logits",  # noqa: A002
-    values: str | None = None,
-    labels: str | os.PathLike[str] | None = None,
-    weight: str | None = None,
-    groups: Sequence[str] = (),
-    need_labels: bool = True,
-    storage_options: Options = None,
-    lenient: bool = False,
-    bad: list[str] | None = None,
+    path: str | os.PathLike[str], query: Query, bad: list[str] | None = None, *, need_labels: bool = True
 ) -> Opened:
-    """The parts of a data set; the arguments are those of `open_rows`."""
-    place, name = os.fspath(path), None if labels is None else os.fspath(labels)
-    if is_several(place) or (is_table(place) and not (name or "").endswith(".npy")):
-        files = files_of(place, storage_options)
-        more: dict[str, Any] = {"lenient": lenient, "keeping": not need_labels, "bad": bad}
-        parts = table_parts(files, input, values, name, weight, groups, options=storage_options, **more)
-        columns = parts[0].columns
-        if columns.n_classes == 0:
-            raise FormatError(f"{files[0]}: none of the {len(files)} files has any rows.")
-        if need_labels and columns.labels is None:
-            raise FormatError(f"{files[0]}: no labels: no column {' or '.join(map(repr, LABELS))}.", Remedy.LABELS)
-        return Opened(list(parts), columns.n_classes, columns.class_names)
-    kind: Any = input
-    reading_of: dict[str, Any] = {"labels": labels, "weight": weight, "groups": groups}
-    found = read_values(place, input=kind, values=values, **reading_of, storage_options=storage_options)
-    n_classes = n_columns(found.values.shape)
-    if n_classes is None:
-        raise FormatError(
-            f"{place}: the {input} must be two-dimensional, or one number a row of two classes. "
-            f"Got shape {tuple(found.values.shape)} instead."
-        )
-    if need_labels and found.labels is None:
-        raise FormatError(f"{place}: no labels. It has {listed(found.names)}.", Remedy.LABELS)
-    parts_of = _array_parts(found.values, found.labels, found.weight, found.groups, place)
-    return Opened(parts_of, n_classes, found.class_names)
-
-
-def _rows(parts: list[Part], reading: Reading, client: Any, map_parts: Map | None = None) -> BlockedDataset:
-    if map_parts is not None:
-        return MappedDataset(parts, reading, map_parts)
-    if client is None:
-        return LocalDataset(parts, reading)
-    return cluster.DaskDataset(cluster.part_leaves(parts, reading, client), reading, client)
-
-
-def _rows_of_dask(
-    values: Any, y: Any, weight: Any, groups: Any, given: tuple[str, ...] | None, kind: str, skip: bool, client: Any
-) -> BlockedDataset:
-    if hasattr(values, "to_dask_array"):
-        # Series become columns: on its own each would be cut into partitions of its own.
-        series = {f"refocal {what}": v for what, v in (("y", y), ("weight", weight)) if hasattr(v, "to_dask_array")}
-        values = values.assign(**series) if series else values
-        y, weight = (
-            f"refocal {what}" if f"refocal {what}" in series else v for what, v in (("y", y), ("weight", weight))
-        )
-    if isinstance(y, str):
-        columns = [groups] if isinstance(groups, str) else list(groups or ())
-        names = [name for name in (y, weight, *columns) if name is not None]
-        missing = [name for name in names if name not in values.columns]
-        if missing:
-            raise DataError("y", "fit", expected=f"a column of X: {list(values.columns)}", got=repr(missing[0]))
-        classes = [name for name in values.columns if name not in names]
-        names_of = _names(values[y], len(classes), given, client)
-        reading = Reading(len(classes), kind, 0, skip, "fit", *names_of)
-        return cluster.DaskDataset(cluster.frame_leaves(values, classes, y, weight, columns, reading), reading, client)
-    values = values.to_dask_array() if hasattr(values, "to_dask_array") else values
-    if values.ndim != 2:
-        raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(values.shape)}")
-    reading = Reading(int(values.shape[1]), kind, 0, skip, "fit", *_names(y, int(values.shape[1]), given, client))
-    leaves = cluster.array_leaves(values, y, weight, _group_columns(groups), reading)
-    return cluster.DaskDataset(leaves, reading, client)
+    """The parts of a data set; with a list `bad`, files that cannot be read are left out, and the list says why."""
+    place = os.fspath(path)
+    found = open_source(place, query, bad)
+    holds: Values | Columns
+    if isinstance(found, Values):
+        holds, n_classes = found, n_columns(found.values.shape)
+        if n_classes is None:
+            raise FormatError(
+                f"{place}: the {query.input} must be two-dimensional, or one number a row of two classes. "
+                f"Got shape {tuple(found.values.shape)} instead."
+            )
+        parts = array_parts(found.values, found.labels, found.weight, found.groups, place)
+    else:
+        holds, parts = found[0].columns, list(found)
+        n_classes = holds.n_classes
+        if n_classes == 0:
+            raise FormatError(f"{place}: none of the {len(parts)} files has any rows.")
+    if need_labels and holds.labels is None:
+        raise FormatError(f"{place}: no labels. It has {listed(holds.names)}.", Remedy.LABELS)
+    return Opened(parts, n_classes, holds.class_names)
 
 
 def _names(
@@ -271,34 +236,8 @@ def _names(
     return found, found
 
 
-def _group_columns(groups: Any) -> dict[str, Any]:
-    """Columns of groups by their names; one array is called "group", as in memory."""
-    if groups is None:
-        return {}
-    return {str(name): each for name, each in groups.items()} if isinstance(groups, Mapping) else {"group": groups}
-
-
 def _texts(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(str(name) for name in names)
-
-
-def _array_parts(values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], where: str) -> list[Part]:
-    """Parts of arrays that can be sliced; chunks of Zarr are not cut."""
-    n_rows = int(values.shape[0])
-
-    def checked(vector: Any, what: str) -> Any:
-        if vector is None:
-            return None
-        array = vector if hasattr(vector, "shape") else np.asarray(vector)
-        if tuple(array.shape) != (n_rows,):
-            expected = f"of shape {(n_rows,)}, one for each row"
-            raise ShapeError(what, "fit", expected=expected, got=f"shape {tuple(array.shape)}")
-        return Mapped.of(array)
-
-    columns = {name: checked(column, "groups") for name, column in groups.items()}
-    rows_of_a_chunk = int(values.chunks[0]) if getattr(values, "chunks", None) else 1
-    y, w = checked(labels, "y"), checked(weight, "sample_weight")
-    return list(array_parts(Mapped.of(values), y, w, where, rows_of_a_chunk, columns))
 
 
 __all__ = ["Opened", "blocks", "open_parts", "open_rows", "rows_of"]

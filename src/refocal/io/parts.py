@@ -5,19 +5,17 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import refuse_masked, to_numpy
-from refocal._groups import as_groups
 from refocal.engine.reading import Chunk
-from refocal.errors import DataError, FormatError
-from refocal.io.addresses import Options
-from refocal.io.columns import choose, listed
-from refocal.io.tables import Batch, Table, is_text, number, open_table, plain
+from refocal.errors import DataError, FormatError, ShapeError
+from refocal.io.columns import Columns, Query, choose, listed
+from refocal.io.tables import Table, is_text, number, open_table, plain
 
 # Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
 BLOCK_ENTRIES, BLOCK_ROWS = 1 << 24, 1 << 20
@@ -69,11 +67,6 @@ class Mapped:
     def __len__(self) -> int:
         return self.shape[0]
 
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         first, last, _ = rows.indices(len(self))
         row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
@@ -91,11 +84,10 @@ class ArrayPart:
     values: Any
     labels: Any
     weight: Any
+    groups: Mapping[str, Any]
     where: str
     first: int
     last: int
-    step: int
-    groups: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def n_rows(self) -> int:
@@ -103,13 +95,11 @@ class ArrayPart:
         return self.last - self.first
 
     def blocks(self) -> Iterator[Chunk]:
-        """Slices of `step` rows."""
-        for start in range(self.first, self.last, self.step):
-            rows = slice(start, min(start + self.step, self.last))
-            weight = None if self.weight is None else np.asarray(self.weight[rows])
-            labels = None if self.labels is None else np.asarray(self.labels[rows])
-            groups = {name: np.asarray(column[rows]) for name, column in self.groups.items()}
-            yield Chunk(to_numpy(self.values[rows]), labels, weight, self.where, start, groups=groups)
+        """All of them, as one block."""
+        rows = slice(self.first, self.last)
+        labels, weight = (None if each is None else each[rows] for each in (self.labels, self.weight))
+        groups = {name: np.asarray(column[rows]) for name, column in self.groups.items()}
+        yield from one_chunk(self.values[rows], labels, weight, groups, self.where, self.first)
 
 
 @dataclass(frozen=True)
@@ -128,16 +118,17 @@ class PairsPart:
                 got = f"{type(pair).__name__} as block {i}"
                 raise DataError("blocks", "blocks", expected=expected, got=got)
             values, labels, weight, groups = (*pair, None, None)[:4]
-            chunk = plain_chunk(values, labels, weight, f"{self.where} {i}", function="blocks")
-            yield chunk._replace(groups=as_groups(groups, len(chunk.labels), "blocks"))
+            yield from one_chunk(values, labels, weight, groups, f"{self.where} {i}", function="blocks")
 
 
-def plain_chunk(values: Any, labels: Any, weight: Any, where: str, first_row: int = 0, *, function: str) -> Chunk:
-    """A block of NumPy arrays; what a mask hides is no number."""
+def one_chunk(
+    values: Any, labels: Any, weight: Any, groups: Any, where: str, first_row: int = 0, function: str = "fit"
+) -> list[Chunk]:
+    """Arrays of any library as one chunk; what a mask hides is no number."""
     for argument, array in (("X", values), ("y", labels), ("sample_weight", weight)):
         refuse_masked(array, argument, function)
-    weights = None if weight is None else to_numpy(weight)
-    return Chunk(to_numpy(values), to_numpy(labels), weights, where, first_row)
+    y, w = (None if each is None else to_numpy(each) for each in (labels, weight))
+    return [Chunk(to_numpy(values), y, w, where, first_row, groups=groups)]
 
 
 def n_columns(shape: tuple[int, ...]) -> int | None:
@@ -150,110 +141,72 @@ def rows_of_a_block(n_classes: int) -> int:
     return max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // n_classes))
 
 
-def array_parts(
-    values: Any,
-    labels: Any,
-    weight: Any,
-    where: str,
-    multiple_of: int = 1,
-    groups: Mapping[str, Any] | None = None,
-) -> list[ArrayPart]:
-    """Parts of about a block each, so that machines can share them; rows are cut where `multiple_of` allows it."""
-    n_rows = values.shape[0]
-    step = max(1, rows_of_a_block(n_columns(values.shape) or 1) // multiple_of) * multiple_of
-    cut = range(0, n_rows, step)
-    return [ArrayPart(values, labels, weight, where, i, min(i + step, n_rows), step, groups or {}) for i in cut]
+def array_parts(values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], where: str) -> list[Part]:
+    """Parts of a block each of arrays that can be sliced, so that machines can share them; chunks of Zarr are whole."""
+    n_rows = int(values.shape[0])
 
+    def checked(vector: Any, what: str) -> Any:
+        array = vector if vector is None or hasattr(vector, "shape") else np.asarray(vector)
+        if array is not None and tuple(array.shape) != (n_rows,):
+            expected = f"of shape {(n_rows,)}, one for each row"
+            raise ShapeError(what, "fit", expected=expected, got=f"shape {tuple(array.shape)}")
+        return Mapped.of(array)
 
-@dataclass(frozen=True)
-class Columns:
-    """Which columns of the files hold what; one column of lists may hold all classes."""
-
-    classes: tuple[str, ...]
-    nested: bool
-    labels: str | None
-    weight: str | None
-    n_classes: int
-    """0 where there are no rows."""
-    class_names: tuple[str, ...] | None
-    text_labels: bool
-    """Whether the labels are names of classes."""
-    others: tuple[str, ...]
-    """All that hold neither classes nor labels."""
-    groups: tuple[str, ...]
-    """Those of the others that hold groups of rows."""
+    arrays = (Mapped.of(values), checked(labels, "y"), checked(weight, "sample_weight"),
+              {name: checked(column, "groups") for name, column in groups.items()})  # fmt: skip
+    chunk = int(values.chunks[0]) if getattr(values, "chunks", None) else 1
+    step = max(1, rows_of_a_block(n_columns(values.shape) or 1) // chunk) * chunk
+    return [ArrayPart(*arrays, where, i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
 
 @dataclass(frozen=True)
 class TablePart:
-    """One file of columns; with `keeping` the chunks have the other columns and the labels as they are."""
+    """One file of columns."""
 
-    file: str
+    where: str
     columns: Columns
     n_rows: int | None
-    options: Options = None
-    lenient: bool = False
-    keeping: bool = False
-
-    @property
-    def where(self) -> str:
-        """The name of the file."""
-        return self.file
+    query: Query
 
     def blocks(self) -> Iterator[Chunk]:
         """Batches of rows; labels and weight are None where no column holds them."""
-        columns = self.columns
-        table = open_table(self.file, self.options, self.lenient)
-        self._check(table)
-        kept = [name for name in (*columns.others, columns.labels) if name is not None] if self.keeping else []
-        wanted = [*columns.classes, *filter(None, (columns.labels, columns.weight)), *columns.groups, *kept]
+        columns, query = self.columns, self.query
+        table = open_table(self.where, query)
+        numbers = table.numbers
+        wanted = [*columns.classes, *filter(None, (columns.labels, query.weight)), *query.groups]
+        self._check(table, wanted)
+        kept = [name for name in columns.names if name not in columns.classes] if query.keeping else []
         n_lost = 0
-        for first, batch in table.batches(list(dict.fromkeys(wanted)), rows_of_a_block(columns.n_classes)):
-            labels, weight = (
-                None if name is None else plain(batch[name]) if is_name else table.numbers(batch[name], name, first)
-                for name, is_name in ((columns.labels, columns.text_labels), (columns.weight, False))
-            )
-            groups = {name: plain(batch[name]) for name in columns.groups}
+        for first, batch in table.batches(list(dict.fromkeys([*wanted, *kept])), rows_of_a_block(columns.n_classes)):
+            if columns.nested:
+                values = table.lists(batch, wanted[0], columns.n_classes, first)
+            else:
+                each = [numbers(batch, name, first) for name in columns.classes]
+                values = each[0] if len(each) == 1 else np.stack(each, axis=1)
+            labels = None
+            if columns.labels is not None:
+                labels = plain(batch[columns.labels]) if columns.text_labels else numbers(batch, columns.labels, first)
+            weight = None if query.weight is None else numbers(batch, query.weight, first)
+            groups = {name: plain(batch[name]) for name in query.groups}
             further = {name: batch[name] for name in kept}
-            values = self._matrix(table, batch, first)
-            yield Chunk(values, labels, weight, self.file, first, further, groups, table.n_lost - n_lost)
+            yield Chunk(values, labels, weight, self.where, first, further, groups, table.n_lost - n_lost)
             n_lost = table.n_lost
 
-    def _check(self, table: Table) -> None:
-        columns = self.columns
-        wanted = {*columns.classes, columns.labels, columns.weight, *columns.groups} - {None}
-        missing = sorted(str(name) for name in wanted if name not in table.names)
+    def _check(self, table: Table, wanted: Sequence[str]) -> None:
+        missing = sorted(name for name in wanted if name not in table.names)
         if missing:
             has = f"which the first file has. It has {listed(table.names)}."
-            raise FormatError(f"{self.file}: no column {missing[0]!r}, {has}")
+            raise FormatError(f"{self.where}: no column {missing[0]!r}, {has}")
+        columns = self.columns
         prefixes = {"".join(name.rpartition("_")[:2]) for name in columns.classes}
         prefix = prefixes.pop() if len(prefixes) == 1 < len(columns.classes) else ""
-        extra = [n for n in table.names if prefix and n.startswith(prefix) and n not in {*wanted, *columns.others}]
+        extra = [name for name in table.names if prefix and name.startswith(prefix) and name not in columns.names]
         if extra:
             more = f"has a class {extra[0]!r} more than the first file, which has {columns.n_classes}."
-            raise FormatError(f"{self.file}: {more}")
-
-    def _matrix(self, table: Table, batch: Batch, first_row: int) -> NDArray[Any]:
-        names = self.columns.classes
-        if self.columns.nested:
-            return table.lists(batch[names[0]], names[0], self.columns.n_classes, first_row)
-        columns = [table.numbers(batch[name], name, first_row) for name in names]
-        return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+            raise FormatError(f"{self.where}: {more}")
 
 
-def table_parts(
-    files: Sequence[str],
-    input_name: str,
-    values: str | None,
-    labels: str | None,
-    weight: str | None,
-    groups: Sequence[str] = (),
-    *,
-    options: Options = None,
-    lenient: bool = False,
-    keeping: bool = False,
-    bad: list[str] | None = None,
-) -> list[TablePart]:
+def table_parts(files: Sequence[str], query: Query, bad: list[str] | None = None) -> list[TablePart]:
     """One part a file; the columns are those of the first that has rows.
 
     With a list `bad`, files that cannot be read, or have other columns, are left out, and the list says why.
@@ -262,14 +215,14 @@ def table_parts(
     columns = None
     for file in files:
         with _noting(bad):
-            table = open_table(file, options, lenient)
+            table = open_table(file, query)
             if (columns is None or columns.n_classes == 0) and (table.n_rows != 0 or len(files) == 1):
-                columns = _columns_of(table, input_name, values, labels, weight, groups)
+                columns = _columns_of(table, query)
             sizes[file] = table.n_rows
     if columns is None:
         why = f"can be read: {bad[0]}" if bad else "has any rows."
         raise FormatError(f"{files[0]}: none of the {len(files)} files {why}")
-    parts = [TablePart(file, columns, size, options, lenient, keeping) for file, size in sizes.items()]
+    parts = [TablePart(file, columns, size, query) for file, size in sizes.items()]
     if bad is None or columns.n_classes == 0:
         return parts
     found = []
@@ -283,25 +236,21 @@ def table_parts(
     return found
 
 
-def _columns_of(
-    table: Table, input_name: str, values: str | None, labels: str | None, weight: str | None, groups: Sequence[str]
-) -> Columns:
-    """What the columns of a file hold."""
-    classes, label_name, class_names = choose(table, input_name, values, labels, weight, groups)
-    looked_at = [name for name in (classes[0], label_name) if name is not None]
-    batches = table.batches(looked_at, FIRST_ROWS)
-    first = next((batch for _, batch in batches if len(batch[classes[0]])), None)
-    nested, text_labels, n_classes = classes[0] in table.nested, False, 0
-    if first is not None:
-        n_classes = max(len(classes), 2)  # one column is about class 1 of two
-        if nested:
-            n_classes = next((len(each) for each in plain(first[classes[0]]) if each is not None), 0)
-        if label_name is not None and is_text(first[label_name]):  # most of it text that is no number
-            text_labels = bool(np.mean([np.isnan(number(c)) for c in plain(first[label_name])[:FIRST_ROWS]]) > 0.5)
-    others = tuple(name for name in table.names if name not in (*classes, label_name))
-    return Columns(
-        tuple(classes), nested, label_name, weight, n_classes, class_names, text_labels, others, tuple(groups)
-    )
+def _columns_of(table: Table, query: Query) -> Columns:
+    """What the columns of a file hold, as its first rows tell."""
+    columns = choose(table, query)
+    values, labels = columns.classes[0], columns.labels
+    batches = table.batches([values, *([] if labels is None else [labels])], FIRST_ROWS)
+    first = next((batch for _, batch in batches if len(batch[values])), None)
+    if first is None:
+        return columns
+    n_classes = max(len(columns.classes), 2)  # one column is about class 1 of two
+    if columns.nested:
+        n_classes = next((len(each) for each in plain(first[values]) if each is not None), 0)
+    text_labels = False
+    if labels is not None and is_text(first[labels]):  # unless most of it is numbers
+        text_labels = bool(np.mean([np.isnan(number(cell)) for cell in plain(first[labels])[:FIRST_ROWS]]) > 0.5)
+    return replace(columns, n_classes=n_classes, text_labels=text_labels)
 
 
 @contextmanager

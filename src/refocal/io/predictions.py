@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,21 @@ Input = Literal["logits", "probabilities", "log-odds"]
 MOST_SHOWN = 6
 
 
+class RowOptions(TypedDict, total=False):
+    """Options of every way to make `Predictions`."""
+
+    weight: Any
+    """Weights of the rows (N,)."""
+    class_names: Sequence[str] | None
+    """One for each column; labels may be these names."""
+    first_label: int
+    """1 if labels start at 1."""
+    positive_label: Any
+    """The label of class 1, the positive class of two."""
+    ignore_index: IgnoreIndex
+    """Rows with this label, or one of several, are left out."""
+
+
 @dataclass(frozen=True, eq=False)
 class Predictions:
     """Logits or probabilities (N, C) with their labels; made by `from_logits`, `from_probabilities`, `from_log_odds`.
@@ -56,35 +71,59 @@ class Predictions:
     """The groups of the rows, one array for each column of groups; see `with_groups`."""
 
     @classmethod
-    def from_logits(
-        cls,
-        logits: Any,
-        labels: Any,
-        *,
-        weight: Any = None,
-        class_names: Sequence[str] | None = None,
-        first_label: int = 0,
-        positive_label: Any = None,
-        ignore_index: IgnoreIndex = None,
-    ) -> Predictions:
-        """Rows of logits, before any softmax; `first_label` is 1 if labels start at 1.
+    def from_logits(cls, logits: Any, labels: Any, **options: Unpack[RowOptions]) -> Predictions:
+        """Rows of logits, before any softmax; for options see `RowOptions`.
 
-        `positive_label` is the label of class 1, the positive class of two. Rows whose label is `ignore_index`, or one
-        of several, are left out. Images (N, C, H, W) or (N, H, W, C) with labels (N, H, W) have one row per pixel.
+        Images (N, C, H, W) or (N, H, W, C) with labels (N, H, W) have one row per pixel.
+
+        >>> Predictions.from_logits([[2.0, 0.5], [0.1, 0.3]], [2, 1], first_label=1).labels
+        array([1, 0])
         """
-        name = "Predictions.from_logits"
-        logits, labels, weight = _rows(logits, labels, weight, ignore_index, "logits", name)
-        values = _matrix(logits, labels, "logits", name)
-        check_rows(values, "logits", name)
-        as_floating(values[:1], "logits", name)  # numbers, which stay in their precision and where they are
-        warn_of_probabilities(values, "logits", name)
-        return cls._of(values, labels, "logits", weight, class_names, first_label, positive_label, name)
+        return cls._of(logits, labels, "logits", **options)
 
     @classmethod
     def from_probabilities(
+        cls, probabilities: Any, labels: Any, *, renormalise: bool = False, **options: Unpack[RowOptions]
+    ) -> Predictions:
+        """Rows of probabilities that sum to 1, or the probability of class 1; the rest as for `from_logits`.
+
+        `renormalise` divides each row by its sum, where probabilities were rounded.
+        """
+        return cls._of(probabilities, labels, "probabilities", renormalise=renormalise, **options)
+
+    @classmethod
+    def from_log_odds(cls, log_odds: Any, labels: Any, **options: Unpack[RowOptions]) -> Predictions:
+        """Log-odds of class 1 of two, one number per row, such as a single logit or a margin; stored as logits 0 and s.
+
+        >>> Predictions.from_log_odds([-1.5, 2.0], [0, 1]).values
+        array([[ 0. , -1.5],
+               [ 0. ,  2. ]])
+        """
+        return cls._of(log_odds, labels, "log-odds", **options)
+
+    @classmethod
+    def from_top_k(
+        cls, log_p: Any, indices: Any, labels: Any, n_classes: int, *, weight: Any = None, **options: Any
+    ) -> Predictions:
+        """Log-probabilities of the k best classes (N, k), as returned by interfaces of language models.
+
+        The others are approximated by `refocal.io.TopK`, which takes the options and more rows than fit into memory.
+
+        >>> log_p, indices = np.log([[0.5, 0.2], [0.7, 0.2]]), [[3, 0], [1, 2]]
+        >>> Predictions.from_top_k(log_p, indices, [3, 1], n_classes=1000)
+        Predictions(2 rows, 1,000 classes, logits, float32)
+        """
+        from refocal.io.top_k import TopK
+
+        rows = TopK(log_p, indices, labels, n_classes, **options)
+        return cls.from_logits(np.concatenate([part for part, _ in rows]), rows.labels, weight=weight)
+
+    @classmethod
+    def _of(
         cls,
-        probabilities: Any,
+        given: Any,
         labels: Any,
+        kind: Input,
         *,
         weight: Any = None,
         class_names: Sequence[str] | None = None,
@@ -93,107 +132,38 @@ class Predictions:
         ignore_index: IgnoreIndex = None,
         renormalise: bool = False,
     ) -> Predictions:
-        """Rows of probabilities that sum to 1, or the probability of class 1; the rest as for `from_logits`.
-
-        `renormalise` divides each row by its sum, where probabilities were rounded.
-        """
-        name = "Predictions.from_probabilities"
-        probabilities, labels, weight = _rows(probabilities, labels, weight, ignore_index, "probabilities", name)
-        values = _matrix(probabilities, labels, "probabilities", name)
-        values = renormalised(values, "probabilities", name) if renormalise else values
-        check_probabilities(values, "probabilities", name)
-        return cls._of(values, labels, "probabilities", weight, class_names, first_label, positive_label, name)
-
-    @classmethod
-    def from_log_odds(
-        cls,
-        log_odds: Any,
-        labels: Any,
-        *,
-        weight: Any = None,
-        class_names: Sequence[str] | None = None,
-        first_label: int = 0,
-        positive_label: Any = None,
-        ignore_index: IgnoreIndex = None,
-    ) -> Predictions:
-        """Log-odds of class 1 of two, one number per row, such as a single logit or a margin; stored as logits 0 and s.
-
-        >>> Predictions.from_log_odds([-1.5, 2.0], [0, 1]).values
-        array([[ 0. , -1.5],
-               [ 0. ,  2. ]])
-        """
-        name = "Predictions.from_log_odds"
-        log_odds, labels, weight = _rows(log_odds, labels, weight, ignore_index, "log_odds", name)
-        values = as_array(log_odds, "log_odds", name)
-        if values.ndim != 1 or len(values) == 0:
-            expected = "one-dimensional, one number a row, of at least one row"
-            raise ShapeError("log_odds", name, expected=expected, got=f"shape {tuple(values.shape)}")
-        values = check_one_column(values, "log-odds", "log_odds", name)
-        return cls._of(values, labels, "logits", weight, class_names, first_label, positive_label, name)
-
-    @classmethod
-    def from_top_k(
-        cls,
-        log_p: Any,
-        indices: Any,
-        labels: Any,
-        n_classes: int,
-        *,
-        tail: str = "power law",
-        label_log_p: Any = None,
-        weight: Any = None,
-    ) -> Predictions:
-        """Log-probabilities of the k best classes (N, k), as returned by interfaces of language models.
-
-        The others are approximated, see `refocal.io.TopK`, which also takes more rows than fit into memory.
-
-        >>> log_p, indices = np.log([[0.5, 0.2], [0.7, 0.2]]), [[3, 0], [1, 2]]
-        >>> Predictions.from_top_k(log_p, indices, [3, 1], n_classes=1000)
-        Predictions(2 rows, 1,000 classes, logits, float32)
-        """
-        from refocal.io.top_k import TopK
-
-        rows = TopK(log_p, indices, labels, n_classes, tail=tail, label_log_p=label_log_p)
-        return cls.from_logits(np.concatenate([part for part, _ in rows]), rows.labels, weight=weight)
-
-    @classmethod
-    def _of(
-        cls,
-        values: Array,
-        labels: Any,
-        kind: Input,
-        weight: Any,
-        class_names: Sequence[str] | None,
-        first_label: int,
-        positive_label: Any,
-        function: str,
-    ) -> Predictions:
+        argument = kind.replace("-", "_")
+        function = f"Predictions.from_{argument}"
+        given, labels, weight = _rows(given, labels, weight, ignore_index, argument, function)
+        values = _matrix(given, labels, kind, argument, function)
+        if kind == "logits":
+            check_rows(values, argument, function)
+            as_floating(values[:1], argument, function)  # numbers, which stay in their precision and where they are
+            warn_of_probabilities(values, argument, function)
+        elif kind == "probabilities":
+            values = renormalised(values, argument, function) if renormalise else values
+            check_probabilities(values, argument, function)
         n_classes = int(values.shape[-1])
-        read, categories = read_labels(labels, "labels", function)
-        if class_names is None and categories is not None and len(categories) == n_classes:
-            class_names = categories
-        names = None if class_names is None else tuple(str(name) for name in class_names)
-        if names is not None and (len(names) != n_classes or len(set(names)) != n_classes):
-            expected = f"{n_classes} different names, one for each column"
-            raise ShapeError("class_names", function, expected=expected, got=f"{len(set(names))} different ones")
         if np.ndim(labels) == 2 and np.shape(labels)[1] == n_classes:
             expected = "one number a row; of one-hot labels take the argmax first"
             raise ShapeError("labels", function, expected=expected, got=f"shape {tuple(np.shape(labels))}")
-        if positive_label is not None:
-            if n_classes != 2:
-                expected = f"left out: it is for two classes, and there are {n_classes}"
-                raise ParameterError("positive_label", function, expected=expected, got=repr(positive_label))
-            if names is not None:
-                made = cls._of(values, labels, kind, weight, names, first_label, None, function)
-                return made.in_order_of(_positive_last(names, positive_label, function))
+        read, categories = read_labels(labels, "labels", function)
+        if class_names is None and categories is not None and len(categories) == n_classes:
+            class_names = categories
+        names = None if class_names is None else check_class_names(class_names, n_classes, function)
+        in_order = names
+        if positive_label is not None and n_classes != 2:
+            expected = f"left out: it is for two classes, and there are {n_classes}"
+            raise ParameterError("positive_label", function, expected=expected, got=repr(positive_label))
+        if positive_label is not None and names is not None:
+            in_order = _positive_last(names, positive_label, function)
+        elif positive_label is not None:
             read, names = _positive_labels(to_numpy(read), positive_label, function)
-            first_label = 0
-        numbers = _numbers(to_numpy(read), names, function) - first_label
-        _check_first_label(numbers, n_classes, function)
-        like = np.broadcast_to(0.0, (len(values), n_classes))
-        checked = to_numpy(check_labels(numbers, like, function, remedy=Remedy.IGNORE_INDEX))
-        weights = None if weight is None else check_weight(weight, checked.shape, function)
-        return cls(values, checked, kind, weights, names)
+            in_order, first_label = names, 0
+        numbers = _numbers(to_numpy(read), names, tuple(values.shape), first_label, function)
+        weights = None if weight is None else check_weight(weight, numbers.shape, function)
+        stored: Input = "probabilities" if kind == "probabilities" else "logits"
+        return cls(values, numbers, stored, weights, names).in_order_of(in_order)
 
     @property
     def logits(self) -> Array:
@@ -302,44 +272,56 @@ def _rows(
     return without_ignored((values, labels, weight), ignore_index, (argument, "labels", "weight"), function)
 
 
-def _matrix(values: Any, labels: Any, argument: str, function: str) -> Array:
-    array = as_array(values, argument, function)
-    if array.ndim == 1 and np.ndim(labels) == 2:
-        raise ShapeError(
-            argument,
-            function,
-            expected="two-dimensional; the labels are, so the two or their names are swapped",
-            got=f"shape {tuple(array.shape)}",
-        )
-    if array.ndim == 1:
-        array = check_one_column(array, argument, argument, function)
-    if array.ndim != 2 or array.shape[1] == 1:
-        raise ShapeError(
-            argument,
-            function,
-            expected="two-dimensional, one row a sample and one column a class, or of shape (N,) for class 1 of two",
-            got=f"shape {tuple(array.shape)}",
-        )
-    if len(array) == 0:
-        raise ShapeError(argument, function, expected="of at least one row", got=f"shape {tuple(array.shape)}")
-    return array
+def _matrix(given: Any, labels: Any, kind: str, argument: str, function: str) -> Array:
+    """One row a sample and one column a class; one number a row becomes two columns."""
+    array = as_array(given, argument, function)
+    expected = None
+    if kind == "log-odds":
+        if array.ndim != 1 or len(array) == 0:
+            expected = "one-dimensional, one number a row, of at least one row"
+    elif array.ndim == 1 and np.ndim(labels) == 2:
+        expected = "two-dimensional; the labels are, so the two or their names are swapped"
+    elif array.ndim not in (1, 2) or tuple(array.shape)[1:] == (1,):
+        expected = "two-dimensional, one row a sample and one column a class, or of shape (N,) for class 1 of two"
+    elif len(array) == 0:
+        expected = "of at least one row"
+    if expected is not None:
+        raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(array.shape)}")
+    return check_one_column(array, kind, argument, function) if array.ndim == 1 else array
 
 
-def _numbers(labels: NDArray[Any], names: tuple[str, ...] | None, function: str) -> NDArray[Any]:
-    """Labels as integers; names of classes become their numbers."""
-    if labels.dtype.kind in "biu":
-        return labels.astype(np.int64)
-    if labels.dtype.kind != "U":
+def check_class_names(names: Sequence[Any], n_classes: int, function: str) -> tuple[str, ...]:
+    """The names of the columns as text, if there is a different one for each."""
+    found = tuple(map(str, names))
+    if len(found) != n_classes or len(set(found)) != n_classes:
+        expected = f"{n_classes} different names, one for each column"
+        raise ShapeError("class_names", function, expected=expected, got=f"{len(set(found))} different ones")
+    return found
+
+
+def _numbers(
+    labels: NDArray[Any], names: tuple[str, ...] | None, shape: tuple[int, ...], first_label: int, function: str
+) -> NDArray[np.int64]:
+    """Labels of values of this shape as integers from 0 on; names of classes become their numbers."""
+    if labels.dtype.kind == "U":
+        if names is None:
+            remedy = Remedy.POSITIVE_LABEL if len(np.unique(labels)) == 2 else Remedy.CLASS_NAMES
+            raise LabelError("labels", function, expected="integers", got="text", remedy=remedy)
+        known = {name: i for i, name in enumerate(names)}
+        strangers = [str(label) for label in np.unique(labels) if str(label) not in known]
+        if strangers:
+            few = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
+            raise LabelError("labels", function, expected=f"among the class names ({few})", got=repr(strangers[0]))
+        labels = np.array([known[str(label)] for label in labels], dtype=np.int64)
+    elif labels.dtype.kind not in "biu":
         raise DataError("labels", function, expected="integers or names", got=f"dtype {labels.dtype}")
-    if names is None:
-        remedy = Remedy.POSITIVE_LABEL if len(np.unique(labels)) == 2 else Remedy.CLASS_NAMES
-        raise LabelError("labels", function, expected="integers", got="text", remedy=remedy)
-    known = {name: i for i, name in enumerate(names)}
-    strangers = [str(label) for label in np.unique(labels) if str(label) not in known]
-    if strangers:
-        few = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
-        raise LabelError("labels", function, expected=f"among the class names ({few})", got=repr(strangers[0]))
-    return np.array([known[str(label)] for label in labels], dtype=np.int64)
+    numbers = labels.astype(np.int64) - first_label
+    if numbers.size and int(numbers.min()) == 1 and int(numbers.max()) == shape[1]:  # the most common mistake
+        expected, got = f"between 0 and {shape[1] - 1}", f"labels from 1 to {shape[1]}"
+        raise LabelError("labels", function, expected=expected, got=got, remedy=Remedy.FIRST_LABEL)
+    like = np.broadcast_to(0.0, shape)
+    found: NDArray[np.int64] = to_numpy(check_labels(numbers, like, function, remedy=Remedy.IGNORE_INDEX))
+    return found
 
 
 def _positive_labels(
@@ -362,21 +344,9 @@ def _positive_labels(
     return found, None if plain else (names[0], names[1])
 
 
-def _positive_last(names: tuple[str, ...], positive: Any, function: str) -> tuple[str, str]:
+def _positive_last(names: tuple[str, ...], positive: Any, function: str) -> tuple[str, ...]:
     """The two names, the positive one behind the other."""
     if str(positive) not in names:
         expected = f"one of {names[0]!r} and {names[1]!r}"
         raise ParameterError("positive_label", function, expected=expected, got=repr(positive))
-    return next(name for name in names if name != str(positive)), str(positive)
-
-
-def _check_first_label(labels: NDArray[Any], n_classes: int, function: str) -> None:
-    """The most common mistake, labels that start at 1, has its own remedy."""
-    if labels.size and int(labels.min()) == 1 and int(labels.max()) == n_classes:
-        raise LabelError(
-            "labels",
-            function,
-            expected=f"between 0 and {n_classes - 1}",
-            got=f"labels from 1 to {n_classes}",
-            remedy=Remedy.FIRST_LABEL,
-        )
+    return names if names[1] == str(positive) else names[::-1]

@@ -9,32 +9,45 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from refocal._validation import INPUTS, IgnoreIndex, check_option
 from refocal.errors import FormatError, Remedy
-from refocal.io.addresses import Options
-from refocal.io.columns import choose, listed
+from refocal.io.columns import Query, choose, listed
+from refocal.io.contents import Options, check_expansion, refusing
 from refocal.io.files import files_of, is_several, open_contents
 from refocal.io.parts import TablePart, table_parts
 from refocal.io.predictions import Input, Predictions
-from refocal.io.tables import without_objects
+from refocal.io.tables import TABLES, without_objects
 
 
 class Values(NamedTuple):
     """The unchecked contents of a file; labels, weight and class names if it has them."""
 
+    input: str
     values: Any
     labels: Any
     weight: Any
     class_names: tuple[str, ...] | None
     groups: dict[str, Any]
-    names: list[str]
+    names: Sequence[str]
     """All that the file has."""
-    columns: tuple[str, ...] = ()
-    """The columns of a table that hold the values."""
+
+    def checked(self, class_names: Sequence[str] | None = None, **options: Any) -> Predictions:
+        """Predictions, which need labels; the options are those of `Predictions.from_logits`."""
+        names = self.class_names if class_names is None else class_names
+        values, labels, weight = (None if x is None else x[...] for x in (self.values, self.labels, self.weight))
+        make: Any = getattr(Predictions, f"from_{self.input.replace('-', '_')}")
+        made: Predictions = make(values, labels, weight=weight, class_names=names, **options)
+        if not self.groups:
+            return made
+        ignored = options.get("ignore_index")
+        labelled = ... if ignored is None else ~np.isin(np.asarray(labels), ignored)
+        return made.with_groups({name: np.asarray(column)[labelled] for name, column in self.groups.items()})
 
 
 def read(
@@ -90,32 +103,17 @@ def read(
     ...     read(file, input="probabilities").labels
     array([0, 0])
     """
-    found = read_values(path, input=input, values=values, labels=labels, weight=weight, groups=groups)
+    query = Query(input, values, None if labels is None else os.fspath(labels), weight, tuple(groups))
+    found = _values(path, query)
     if found.labels is None:
         raise FormatError(f"{path}: no labels. It has {listed(found.names)}.", Remedy.LABELS)
-    names = found.class_names if class_names is None else class_names
-    make: Any = MAKE[input]
-    made: Predictions = make(
-        found.values[...],
-        found.labels[...],
-        weight=None if found.weight is None else found.weight[...],
-        class_names=names,
+    return found.checked(
+        class_names,
         first_label=first_label,
         positive_label=positive_label,
         ignore_index=ignore_index,
         **({"renormalise": True} if renormalise else {}),
     )
-    if not found.groups:
-        return made
-    labelled = ... if ignore_index is None else ~np.isin(np.asarray(found.labels), ignore_index)
-    return made.with_groups({name: np.asarray(column)[labelled] for name, column in found.groups.items()})
-
-
-MAKE = {
-    "logits": Predictions.from_logits,
-    "probabilities": Predictions.from_probabilities,
-    "log-odds": Predictions.from_log_odds,
-}
 
 
 def read_values(
@@ -138,44 +136,55 @@ def read_values(
     >>> found.values.shape, found.labels
     ((5, 3), None)
     """
-    check_option(input, INPUTS, "input", "read")
-    place, name = os.fspath(path), None if labels is None else os.fspath(labels)
-    if name is not None and name.endswith(".npy"):
-        reading_of: dict[str, Any] = {"values": values, "weight": weight, "groups": groups}
-        found = read_values(place, input=input, **reading_of, storage_options=storage_options)
-        return found._replace(labels=open_contents(name).get("labels"))
-    if is_several(place):
-        files = files_of(place, storage_options)
-        return _gathered(table_parts(files, input, values, name, weight, groups, options=storage_options))
-    contents = open_contents(place, storage_options)
-    if contents.is_table:
-        return _gathered(table_parts([place], input, values, name, weight, groups))
-    (matrix,), label_name, _ = choose(contents, input, values, name, weight, groups)
-    y, w = (None if each is None else contents.get(each) for each in (label_name, weight))
+    name = None if labels is None else os.fspath(labels)
+    return _values(path, Query(input, values, name, weight, tuple(groups), storage_options))
+
+
+def _values(path: str | os.PathLike[str], query: Query) -> Values:
+    check_option(query.input, INPUTS, "input", "read")
+    found = open_source(os.fspath(path), query)
+    return found if isinstance(found, Values) else _gathered(found)
+
+
+def open_source(place: str, query: Query, bad: list[str] | None = None) -> Values | list[TablePart]:
+    """The arrays of a file or a Zarr group, or the parts of a data set of tables, of which nothing is read yet."""
+    if query.labels is not None and query.labels.endswith(".npy"):
+        found = _values(place, replace(query, labels=None))
+        return found._replace(labels=open_contents(query.labels).get("labels"))
+    if is_several(place) or Path(place).suffix.lower() in TABLES:
+        return table_parts(files_of(place, query.options), query, bad)
+    contents = open_contents(place, query.options)
+    columns = choose(contents, query)
+    y, w = (None if name is None else contents.get(name) for name in (columns.labels, query.weight))
     names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
-    return Values(contents.get(matrix), y, w, names, {each: contents.get(each) for each in groups}, contents.names)
+    groups = {name: contents.get(name) for name in query.groups}
+    return Values(query.input, contents.get(columns.classes[0]), y, w, names, groups, contents.names)
 
 
 def _gathered(parts: Sequence[TablePart]) -> Values:
     """All rows of tables together."""
-    columns = parts[0].columns
+    columns, query = parts[0].columns, parts[0].query
+    for part in parts:
+        if part.n_rows is not None and "://" not in part.where:
+            with refusing(part.where, "cannot be read"):
+                check_expansion(8 * part.n_rows * len(columns.names), Path(part.where).stat().st_size)
     chunks = [chunk for part in parts for chunk in part.blocks()] if columns.n_classes else []
+    if not chunks:
+        labels = None if columns.labels is None else np.empty(0)
+        empty = np.empty((0, max(len(columns.classes), 2)))
+        return Values(query.input, empty, labels, None, columns.class_names, {}, columns.names)
 
     def together(arrays: list[Any], name: str | None = None) -> Any:
         if arrays[0] is None:
             return None
-        return without_objects(np.concatenate(arrays), parts[0].file, str(name))
+        return without_objects(np.concatenate(arrays), parts[0].where, str(name))
 
-    names = [*columns.classes, *filter(None, [columns.labels]), *columns.others]
-    if not chunks:
-        labels = None if columns.labels is None else np.empty(0)
-        return Values(np.empty((0, max(len(columns.classes), 2))), labels, None, columns.class_names, {}, names)
     return Values(
+        query.input,
         together([chunk.values for chunk in chunks]),
         together([chunk.labels for chunk in chunks], columns.labels),
         together([chunk.weight for chunk in chunks]),
         columns.class_names,
-        {name: together([chunk.groups[name] for chunk in chunks], name) for name in columns.groups},
-        names,
-        () if columns.nested else columns.classes,
+        {name: together([chunk.groups[name] for chunk in chunks], name) for name in query.groups},
+        columns.names,
     )

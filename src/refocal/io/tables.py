@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal.errors import FormatError, Remedy, need
-from refocal.io.addresses import Options, filesystem_of
-from refocal.io.contents import Contents, refusing
+from refocal.io.columns import ANYTHING, Query
+from refocal.io.contents import Contents, filesystem_of, refusing
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
@@ -41,20 +41,15 @@ Batch = dict[str, Any]
 
 
 class Table(Contents):
-    """The columns of a file, read whole by `get`, or batch by batch.
-
-    With `lenient` cells that are no numbers become NaN, and rows that cannot be read at all are left out and counted in
-    `n_lost`.
-    """
+    """The columns of a file, read whole by `get`, or batch by batch; `n_lost` counts lines that a query left out."""
 
     is_table = True
     n_rows: int | None = None
     n_lost = 0
 
-    def __init__(self, file: str, options: Options = None, lenient: bool = False) -> None:
+    def __init__(self, file: str, query: Query = ANYTHING) -> None:
         super().__init__(file, (), self._whole)
-        self.options, self.lenient = options, lenient
-        self._problem = f"cannot be read as {Path(file).suffix.lower()}"
+        self.query, self._problem = query, f"cannot be read as {Path(file).suffix.lower()}"
         with refusing(file, self._problem):
             self.names, self.nested = self._header()
 
@@ -77,13 +72,13 @@ class Table(Contents):
     def _open(self) -> Any:
         if "://" not in self.file:
             return Path(self.file).open("rb")
-        filesystem, path = filesystem_of(self.file, self.options)
+        filesystem, path = filesystem_of(self.file, self.query.options)
         return filesystem.open(path, "rb")
 
     def matrix(self, columns: list[str]) -> NDArray[Any]:
         """Several columns side by side."""
         parts = [
-            np.stack([self.numbers(batch[name], name, first) for name in columns], axis=1)
+            np.stack([self.numbers(batch, name, first) for name in columns], axis=1)
             for first, batch in self.batches(columns)
         ]
         return np.concatenate(parts) if parts else np.empty((0, len(columns)))
@@ -94,8 +89,9 @@ class Table(Contents):
         values: NDArray[Any] = np.concatenate(found) if found else np.empty(0)
         return without_objects(values, self.file, name)
 
-    def numbers(self, column: Any, name: str, first_row: int) -> NDArray[Any]:
+    def numbers(self, batch: Batch, name: str, first_row: int) -> NDArray[Any]:
         """A column of numbers; text is read as numbers."""
+        column = batch[name]
         if not is_text(column):
             values = plain(column)
             return values.astype(np.float64) if values.dtype.kind == "O" else values
@@ -105,7 +101,7 @@ class Table(Contents):
             cells = plain(column).tolist()
         values = np.array([number(cell) for cell in cells])
         bad = np.isnan(values) & [str(cell).strip().lower() not in ("nan", "+nan", "-nan") for cell in cells]
-        if bad.any() and not self.lenient:
+        if bad.any() and not self.query.lenient:
             row = int(np.argmax(bad))
             raise FormatError(
                 f"{self.file}: row {first_row + row} has {str(cells[row])[:40]!r} in the column {name!r}, where a "
@@ -114,27 +110,26 @@ class Table(Contents):
             )
         return values
 
-    def lists(self, column: Any, name: str, n_classes: int, first_row: int) -> NDArray[Any]:
+    def lists(self, batch: Batch, name: str, n_classes: int, first_row: int) -> NDArray[Any]:
         """A column of lists of numbers as a matrix; what has another length is an error, or NaN."""
+        column = batch[name]
         if _is_plain(column):
             lengths = np.array([len(each) if isinstance(each, list) else 0 for each in column])
-        elif column.null_count == 0 and need("pyarrow", "parquet", "Lists").types.is_fixed_size_list(column.type):
-            lengths = np.full(1, column.type.list_size)
         else:
             lengths = plain(need("pyarrow.compute", "parquet", "Lists").list_value_length(column).fill_null(0))
         good = lengths == n_classes
-        if not good.all() and not self.lenient:
+        if not good.all() and not self.query.lenient:
             row = int(np.argmin(good))
             raise FormatError(
                 f"{self.file}: the lists of {name!r} must hold {n_classes} numbers in every row, as in the first one. "
                 f"Got {lengths[row]} in row {first_row + row} instead."
             )
+        kept = column if good.all() else column[good] if _is_plain(column) else column.take(np.flatnonzero(good))
+        flat = np.array(kept.tolist(), dtype=np.float64) if _is_plain(kept) else plain(kept.flatten())
         if good.all():
-            return _flat(column).reshape(len(column), n_classes)
+            return flat.reshape(-1, n_classes)
         values = np.full((len(column), n_classes), np.nan)
-        good = np.broadcast_to(good, len(column))
-        kept = column[good] if _is_plain(column) else column.take(np.flatnonzero(good))
-        values[good] = _flat(kept).reshape(-1, n_classes)
+        values[good] = flat.reshape(-1, n_classes)
         return values
 
 
@@ -144,7 +139,7 @@ class ParquetTable(Table):
     def _header(self) -> tuple[list[str], set[str]]:
         with self._parquet() as parquet:
             schema, self.n_rows = parquet.schema_arrow, int(parquet.metadata.num_rows)
-        return list(schema.names), {field.name for field in schema if _is_list(field.type)}
+        return list(schema.names), {field.name for field in schema if _is_list(str(field.type))}
 
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
         with self._parquet() as parquet:
@@ -196,7 +191,7 @@ class TextTable(Table):
         def note(row: Any) -> str:
             wrong.append(row)
             self.n_lost = len(wrong)
-            return "skip" if self.lenient else "error"
+            return "skip" if self.query.lenient else "error"
 
         parsing = reader.ParseOptions(delimiter=self._separator, newlines_in_values=True, invalid_row_handler=note)
         types = {name: arrow.string() for name in columns}
@@ -220,13 +215,13 @@ class TextTable(Table):
             rows = filter(None, csv.reader(lines, delimiter=self._separator))
             next(rows)
             while some := list(islice(rows, PLAIN_ROWS)):
-                misfit = next((i for i, row in enumerate(some) if len(row) != len(self.names)), None)
-                if misfit is not None and not self.lenient:
-                    raise self._misfit(first + misfit, len(some[misfit]))
                 whole = [row for row in some if len(row) == len(self.names)]
+                if len(whole) < len(some) and not self.query.lenient:
+                    misfit = next(i for i, row in enumerate(some) if len(row) != len(self.names))
+                    raise self._misfit(first + misfit, len(some[misfit]))
                 self.n_lost += len(some) - len(whole)
                 first += len(whole)
-                yield {name: _objects(row[i] for row in whole) for name, i in zip(columns, at, strict=True)}
+                yield {name: _objects([row[i] for row in whole]) for name, i in zip(columns, at, strict=True)}
 
     def _misfit(self, row: int, n_cells: int) -> FormatError:
         return FormatError(f"{self.file}: row {row} has {n_cells} of {len(self.names)} cells.")
@@ -237,7 +232,7 @@ class JsonTable(Table):
 
     def _header(self) -> tuple[list[str], set[str]]:
         first = next(self._all_columns(FIRST_TEXT), {})
-        return list(first), {name for name, column in first.items() if _holds_lists(column)}
+        return list(first), {name for name, column in first.items() if _is_list(_kind(column))}
 
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
         """Batches of some megabytes of text, whatever `n_rows` says."""
@@ -268,7 +263,7 @@ class JsonTable(Table):
                 row = json.loads(line)
             except ValueError:
                 row = None
-            if not isinstance(row, dict) and not self.lenient:
+            if not isinstance(row, dict) and not self.query.lenient:
                 raise FormatError(f"{self.file}: row {first + len(rows)} is not a JSON object.")
             rows.append(row if isinstance(row, dict) else {})
         names = dict.fromkeys(name for row in rows for name in row)
@@ -279,17 +274,18 @@ class JsonTable(Table):
         kind = next((type(value) for value in values if value is not None), object)
         found = [value if _is_like(value, kind) else None for value in values]
         lost = next((i for i, value in enumerate(values) if value is not None and found[i] is None), None)
-        if lost is not None and not self.lenient:
+        if lost is not None and not self.query.lenient:
             got = repr(values[lost])[:40]
             raise FormatError(f"{self.file}: row {first + lost} has {got} in {name!r}, unlike the rows before.")
         return _objects(found)
 
 
-def open_table(file: str, options: Options = None, lenient: bool = False) -> Table:
+TABLE_OF = {**dict.fromkeys(SEPARATORS, TextTable), **dict.fromkeys(JSON_LINES, JsonTable)}
+
+
+def open_table(file: str, query: Query = ANYTHING) -> Table:
     """A file of a table, by its ending; Parquet if that is another one."""
-    ending = Path(file).suffix.lower()
-    kind = TextTable if ending in SEPARATORS else JsonTable if ending in JSON_LINES else ParquetTable
-    return kind(file, options, lenient)
+    return TABLE_OF.get(Path(file).suffix.lower(), ParquetTable)(file, query)
 
 
 def plain(column: Any) -> NDArray[Any]:
@@ -310,12 +306,7 @@ def without_objects(values: NDArray[Any], file: str, name: str) -> NDArray[Any]:
 
 def is_text(column: Any) -> bool:
     """Whether a column is one of text."""
-    if _is_plain(column):
-        return any(isinstance(cell, str) for cell in column[:1])
-    types = need("pyarrow", "parquet", "Tables in blocks").types
-    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
-    known = ("is_string", "is_large_string", "is_string_view")  # the last since pyarrow 16
-    return any(getattr(types, name)(kind) for name in known if hasattr(types, name))
+    return _kind(column).removeprefix("dictionary<values=").removeprefix("large_").startswith("str")
 
 
 def number(cell: Any) -> float:
@@ -334,27 +325,19 @@ def _batch(batch: Any) -> Batch:
     return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
-def _objects(values: Any) -> NDArray[Any]:
-    values = list(values)
+def _objects(values: list[Any]) -> NDArray[Any]:
     found = np.empty(len(values), dtype=object)
     found[:] = values
     return found
 
 
-def _flat(column: Any) -> NDArray[Any]:
-    """The numbers of a column of lists, one after the other."""
-    if _is_plain(column):
-        return np.array(column.tolist(), dtype=np.float64).reshape(-1)
-    return plain(column.flatten())
+def _kind(column: Any) -> str:
+    """The type of a column in pyarrow's words, or that of its first object."""
+    return str(column.type) if not _is_plain(column) else type(column[0]).__name__ if len(column) else ""
 
 
-def _holds_lists(column: Any) -> bool:
-    return any(isinstance(cell, list) for cell in column[:1]) if _is_plain(column) else _is_list(column.type)
-
-
-def _is_list(kind: Any) -> bool:
-    types = need("pyarrow", "parquet", "Lists").types
-    return any(test(kind) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))
+def _is_list(kind: str) -> bool:
+    return kind.startswith(("list", "large_list", "fixed_size_list"))
 
 
 def _is_like(value: Any, kind: type) -> bool:

@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +21,6 @@ from refocal.io.tables import Table, is_text, number, open_table, plain
 BLOCK_ENTRIES, BLOCK_ROWS = 1 << 24, 1 << 20
 # So many rows tell what the columns of a table hold.
 FIRST_ROWS = 1000
-
-
-class Part(Protocol):
-    """Some of the rows; small enough to be sent to another machine, where it reads them itself."""
-
-    @property
-    def where(self) -> str:
-        """Its name in error messages."""
-
-    @property
-    def n_rows(self) -> int | None:
-        """How many rows, if that is known before they are read."""
-
-    def blocks(self) -> Iterator[Chunk]:
-        """The rows, from the first on."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +189,10 @@ class TablePart:
         if extra:
             more = f"has a class {extra[0]!r} more than the first file, which has {columns.n_classes}."
             raise FormatError(f"{self.where}: {more}")
+
+
+Part: TypeAlias = ArrayPart | PairsPart | TablePart
+"""Some of the rows; small enough to be sent to another machine, where its `blocks` reads them."""
 
 
 def table_parts(files: Sequence[str], query: Query, bad: list[str] | None = None) -> list[TablePart]:

@@ -95,8 +95,9 @@ class TopK:
             if found is not None and found.shape != shape:
                 raise ShapeError(name, NAME, expected=f"of shape {shape}", got=f"shape {found.shape}")
         sums = np.exp(self.log_p).sum(axis=1)
-        if not (np.isfinite(self.log_p).all() and (sums <= 1.0 + SUM_TOLERANCE).all()):
-            row = int(np.argmin(np.isfinite(self.log_p).all(axis=1) & (sums <= 1.0 + SUM_TOLERANCE)))
+        good = np.isfinite(self.log_p).all(axis=1) & (sums <= 1.0 + SUM_TOLERANCE)
+        if not good.all():
+            row = int(np.argmin(good))
             expected = "finite logarithms of probabilities that sum to at most 1 in each row"
             raise DataError("log_p", NAME, expected=expected, got=f"a sum of {sums[row]:.6g} in row {row}")
         ordered = np.sort(self.indices, axis=1)

@@ -210,7 +210,7 @@ def open_parts(
             )
         parts = array_parts(found.values, found.labels, found.weight, found.groups, place)
     else:
-        holds, parts = found[0].columns, list(found)
+        holds, parts, place = found[0].columns, list(found), found[0].where
         n_classes = holds.n_classes
         if n_classes == 0:
             raise FormatError(f"{place}: none of the {len(parts)} files has any rows.")

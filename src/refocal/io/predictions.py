@@ -33,18 +33,13 @@ MOST_SHOWN = 6
 
 
 class RowOptions(TypedDict, total=False):
-    """Options of every way to make `Predictions`."""
+    """The options of `Predictions.from_logits`."""
 
     weight: Any
-    """Weights of the rows (N,)."""
     class_names: Sequence[str] | None
-    """One for each column; labels may be these names."""
     first_label: int
-    """1 if labels start at 1."""
     positive_label: Any
-    """The label of class 1, the positive class of two."""
     ignore_index: IgnoreIndex
-    """Rows with this label, or one of several, are left out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +67,12 @@ class Predictions:
 
     @classmethod
     def from_logits(cls, logits: Any, labels: Any, **options: Unpack[RowOptions]) -> Predictions:
-        """Rows of logits, before any softmax; for options see `RowOptions`.
+        """Rows of logits, before any softmax.
 
-        Images (N, C, H, W) or (N, H, W, C) with labels (N, H, W) have one row per pixel.
+        Options are `weight` (N,); `class_names`, one for each column, which labels may be; `first_label`, 1 if labels
+        start at 1; `positive_label`, the label of class 1, the positive class of two; and `ignore_index`: rows with
+        this label, or one of several, are left out. Images (N, C, H, W) or (N, H, W, C) with labels (N, H, W) have one
+        row per pixel.
 
         >>> Predictions.from_logits([[2.0, 0.5], [0.1, 0.3]], [2, 1], first_label=1).labels
         array([1, 0])

@@ -175,6 +175,7 @@ def test_intervals_stay_within_what_is_possible():
         (lambda: best_actions([0.2], [[0, 1], [1, np.nan]]), "'costs' of best_actions must be finite"),
         (lambda: best_actions([0.2, 0.4], [[0, 1], [1, 0]], abstain=[1.0, 2.0, 3.0]), r"of shape \(2,\)"),
         (lambda: best_actions([0.2], [[0, 1], [1, 0]], abstain=np.nan), "finite"),
+        (lambda: cost_matrix(false_positive="1", false_negative=5), r"'false_positive' .* a finite number. Got '1'"),
         (lambda: optimal_threshold([[1, 1], [5, 0]]), "a wrong decision costs more"),
         (lambda: optimal_threshold(np.eye(3)), "a row for each of 2 classes"),
         (lambda: net_benefit_curve([0, 1], np.eye(3)[:2]), "two columns"),

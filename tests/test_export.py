@@ -215,6 +215,11 @@ def test_what_does_not_fit_is_refused_with_its_reason(tmp_path):
         append_to_onnx(tmp_path / "softmax.onnx", good, out)
     with pytest.raises(ParameterError, match=r"one of 'probabilities'. Got 'other'"):
         append_to_onnx(tmp_path / "model.onnx", good, out, output="other")
+    with pytest.raises(ParameterError, match=r"'n_axes' of to_onnx must be an integer of at least 1. Got 0"):
+        to_onnx(good, out, n_axes=0)
+    (tmp_path / "text.onnx").write_text("hello")
+    with pytest.raises(FormatError, match=r"text.onnx: not an ONNX model"):
+        append_to_onnx(tmp_path / "text.onnx", good, out)
     with pytest.raises(FormatError, match="opset 11 is too old"):
         append_to_onnx(tmp_path / "old.onnx", good, out)
     with pytest.raises(UnsupportedError, match=r"CalibratedClassifier cannot be exported.*TemperatureScaling"):

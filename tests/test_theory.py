@@ -311,6 +311,7 @@ def test_uniform_predictions_do_not_move():
         (lambda: theory.worst_top_change(0.2, 1.0, 4), ParameterError, "'top' of worst_top_change .* 0.25 .* Got 0.2"),
         (lambda: theory.highest_lowered_top(-0.5, 4), ParameterError, "'gamma' of highest_lowered_top .* Got -0.5"),
         (lambda: theory.highest_lowered_top(1.0, 1), ParameterError, "'n_classes' .* at least 2. Got 1"),
+        (lambda: theory.focal_minimizer([0.5, 0.5], -2), ParameterError, "'gamma' of focal_minimizer .* Got -2"),
         (lambda: theory.confidence_threshold(0.0), ParameterError, "'gamma' .* greater than 0. Got 0.0"),
         (
             lambda: theory.focal_minimizer([0.5, 0.6], 1.0),

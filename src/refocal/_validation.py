@@ -264,7 +264,7 @@ def check_class_weight(value: Any, function: str, *, like: Array, also: str = ""
 
 
 def _finite_setting(
-    value: Any, argument: str, function: str, bounds: dict[str, float | None], like: Array, what: str = "a number"
+    value: Any, argument: str, function: str, bounds: dict[str, float | None], like: Array, what: str = "a number,"
 ) -> Array:
     """A setting as an array of the library and dtype of `like`, with all values finite and within bounds."""
     xp = namespace(like)
@@ -320,8 +320,8 @@ def check_number(
     bounds = {"greater than": above, "at least": least, "less than": below, "at most": most}
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or not all(bound is None or _WITHIN[words](value, bound) for words, bound in bounds.items()):
-        domain = " and ".join(f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None)
-        raise ParameterError(argument, function, expected=f"{also}a finite number {domain}", got=repr(value))
+        domain = " and ".join(f" {words} {bound:g}" for words, bound in bounds.items() if bound is not None)
+        raise ParameterError(argument, function, expected=f"{also}a finite number{domain}", got=repr(value))
     return float(value)
 
 

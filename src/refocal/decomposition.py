@@ -63,11 +63,11 @@ def log_loss_decomposition(
     labels = to_numpy(check_labels(y_true, checked, name, "y_true", Remedy.IGNORE_INDEX)).reshape(-1)
     weight = None if sample_weight is None else check_weight(sample_weight, tuple(checked.shape[:-1]), name)
     rows = to_numpy(checked).reshape(-1, checked.shape[-1])
-    if isinstance(by, str) and by not in BY:
+    calibrator = BY.get(by) if isinstance(by, str) else by
+    if not isinstance(calibrator, Calibrator):
         words = ", ".join(repr(word) for word in BY)
         raise ParameterError("by", name, expected=f"one of {words}, or a calibrator", got=repr(by))
     check_integer(cv, "cv", name, least=2, most=len(rows))
-    calibrator = BY[by] if isinstance(by, str) else by
     log_p = np.empty_like(rows)
     for train, held_out in StratifiedKFold(cv, shuffle=True, random_state=random_state).split(rows, labels):
         fitted = clone(calibrator).fit(rows[train], labels[train], None if weight is None else weight[train])

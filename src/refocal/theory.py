@@ -54,7 +54,8 @@ def focal_minimizer(p: Array, gamma: float | Array) -> Array:
     """
     p = check_probabilities(p, "p", "focal_minimizer")
     xp = namespace(p)
-    return xp.exp(inverse_focal(xp.log(p), gamma))
+    g = check_parameter(gamma, "gamma", "focal_minimizer", above=-1.0, like=p)[..., 0]
+    return xp.exp(inverse_focal(xp.log(p), g))
 
 
 @without_warnings

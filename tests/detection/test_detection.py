@@ -296,7 +296,7 @@ def test_a_fitted_calibrator_is_written_and_read(tmp_path):
         (lambda: Detections.of([0.5, 1.2], [0, 1]), DataError, "'scores' of Detections.of must be at most 1"),
         (lambda: Detections.of([-3.0], [1]), DataError, "are these some"),
         (lambda: Detections.of([0.5], [2]), LabelError, "'correct' of Detections.of must be true or false"),
-        (lambda: Detections.of([0.5], [1, 0]), ShapeError, "'correct' of Detections.of must be of 1 rows"),
+        (lambda: Detections.of([0.5], [1, 0]), ShapeError, r"'correct' of Detections.of must be of shape \(1,\)"),
         (lambda: Detections.of([0.5], [1], boxes=[[5, 5, -1, 2]]), DataError, "not two corners"),
         (lambda: Detections.of([0.5], [1], boxes=[[5, 5, 1]]), ShapeError, r"of shape \(n, 4\)"),
         (lambda: Detections.of([0.5], [1]).relative_boxes, DataError, "made with boxes"),
@@ -306,6 +306,8 @@ def test_a_fitted_calibrator_is_written_and_read(tmp_path):
         (lambda: detection_ece(Detections.of([0.5], [1]), n_bins=(3, 4)), ShapeError, "'n_bins' of detection_ece"),
         (lambda: detection_ece(Detections.of([0.5], [1]), covariates=[7.0]), DataError, "'covariates'"),
         (lambda: localisation_aware_ece(Detections.of([0.5], [1])), DataError, r"Detections.of\(…, iou=…\)"),
+        (lambda: Detections.of([0.5], [1], labels=[["cat"]]), ShapeError, r"'labels' .* of shape \(1,\).* Got shape"),
+        (lambda: Detections.of([0.5], [1], image_sizes=[[640]]), ShapeError, r"'image_sizes' .* of shape \(1, 2\)"),
         (lambda: detection_ece([0.5]), DataError, "'detections' of detection_ece must be Detections.* Got a list"),
         (
             lambda: match_boxes([[0, 0, 1, 1]], ["a"], []),

@@ -35,7 +35,9 @@ def cost_matrix(
     array([[0., 1.],
            [5., 0.]])
     """
-    return np.array([[true_negative, false_positive], [false_negative, true_positive]], dtype=np.float64)
+    given = {"true_negative": true_negative, "false_positive": false_positive,
+             "false_negative": false_negative, "true_positive": true_positive}  # fmt: skip
+    return np.array([check_number(cost, name, "cost_matrix") for name, cost in given.items()]).reshape(2, 2)
 
 
 def optimal_threshold(costs: Any) -> float:

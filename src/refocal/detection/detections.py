@@ -70,7 +70,7 @@ class Detections:
         }
         for argument, column in columns.items():
             if column is not None:
-                _check_length(column, p, argument, name)
+                _check_shape(column, p, argument, name)
         return cls(p, **columns)
 
     @property
@@ -114,7 +114,7 @@ class Detections:
     def with_scores(self, scores: Any) -> Self:
         """The same detections with other scores, such as calibrated ones."""
         p = between_0_and_1(scores, "scores", "with_scores")
-        _check_length(p, self.scores, "scores", "with_scores")
+        _check_shape(p, self.scores, "scores", "with_scores")
         return replace(self, scores=p)
 
 
@@ -137,7 +137,8 @@ def between_0_and_1(values: Any, argument: str, function: str) -> Vector:
     return checked.astype(np.float64)
 
 
-def _check_length(column: Any, scores: Vector, argument: str, function: str) -> None:
-    if column.shape[:1] != scores.shape:
-        expected = f"of {len(scores)} rows, one for each detection"
+def _check_shape(column: Any, scores: Vector, argument: str, function: str) -> None:
+    wanted = scores.shape + {"boxes": (4,), "image_sizes": (2,)}.get(argument, ())
+    if column.shape != wanted:
+        expected = f"of shape {wanted}, one row for each detection"
         raise ShapeError(argument, function, expected=expected, got=f"shape {column.shape}")

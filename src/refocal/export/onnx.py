@@ -118,10 +118,14 @@ def append_to_onnx(
     name = "append_to_onnx"
     need("onnx", "onnx", f"refocal.export.{name}")
     import onnx
+    from google.protobuf.message import DecodeError
     from onnx import TensorProto, helper
 
     source, target = Path(model_path), Path(out_path)
-    model = onnx.load(source, load_external_data=False)
+    try:
+        model = onnx.load(source, load_external_data=False)
+    except DecodeError as error:
+        raise FormatError(f"{source}: not an ONNX model: {error}.") from error
     if source.resolve().parent != target.resolve().parent:
         onnx.load_external_data_for_model(model, str(source.parent))
     logits = _logits_output(model, output, calibrator, name)
@@ -246,6 +250,7 @@ def fitted_classes(calibrator: Any, n_classes: int | None, function: str) -> int
 
 def class_axis_of(class_axis: int, n_axes: int, function: str) -> int:
     """Where the classes lie, counted from the first axis."""
+    check_integer(n_axes, "n_axes", function)
     return check_integer(class_axis, "class_axis", function, least=-n_axes, most=n_axes - 1) % n_axes
 
 

@@ -303,7 +303,8 @@ class CalibrationMonitor:
         try:
             rows = read_probabilities(labels, p, None, function)
         except InputError as error:
-            error.argument = "labels" if error.argument == "y_true" else error.argument
+            for part in ("argument", "expected", "got"):
+                setattr(error, part, getattr(error, part).replace("y_true", "labels"))
             raise
         if self.n_classes is not None and rows.n_classes != self.n_classes:
             expected = f"of {self.n_classes} classes, as those before"

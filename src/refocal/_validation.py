@@ -320,8 +320,9 @@ def check_number(
     bounds = {"greater than": above, "at least": least, "less than": below, "at most": most}
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or not all(bound is None or _WITHIN[words](value, bound) for words, bound in bounds.items()):
-        domain = " and ".join(f" {words} {bound:g}" for words, bound in bounds.items() if bound is not None)
-        raise ParameterError(argument, function, expected=f"{also}a finite number{domain}", got=repr(value))
+        domain = " and ".join(f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None)
+        expected = f"{also}a finite number {domain}".rstrip()
+        raise ParameterError(argument, function, expected=expected, got=repr(value))
     return float(value)
 
 

@@ -48,7 +48,8 @@ def decide(
     options.check_output(output, (".csv",))
     table = _table(costs, false_positive, false_negative)
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
-    rows, known = options.read_with_or_without_labels(file, options.with_groups_of(scores.arguments(), fitted))
+    reading = options.with_groups_of(scores.arguments(), fitted)
+    rows, known = options.with_or_without_labels(file, options.read_unchecked(file, reading), reading)
     with options.about(file):
         p = {"uncalibrated": options.probabilities_of(rows)}
         if fitted is not None:

@@ -104,15 +104,14 @@ def _add(
 
     from refocal.io.columns import LABELS
     from refocal.io.files import open_contents
-    from refocal.io.readers import read_values
 
     if ids is not None and "values" not in reading:
         taken = {ids, reading.get("labels"), *LABELS, *reading.get("groups", ())}
         reading = reading | {"values": ",".join(name for name in open_contents(file).names if name not in taken)}
-    of_scores = {name: reading[name] for name in ("input", "values", "groups") if name in reading}
-    if len(read_values(file, **of_scores).values) == 0:
+    found = options.read_unchecked(file, reading)
+    if len(found.values) == 0:
         return f"{file}: no rows; ignored."
-    rows, known = options.read_with_or_without_labels(file, reading)
+    rows, known = options.with_or_without_labels(file, found, reading)
     if not known and ids is None:
         raise FileProblem(f"{file}: no labels. Name their column with --labels, or ids to wait for them with --ids.")
     with options.about(file):

@@ -23,6 +23,7 @@ from refocal.errors import InputError, InputWarning, ParameterError
 if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
     from refocal.io import Predictions
+    from refocal.io.readers import Values
 
 ONLY_HTML, ONLY_JSON = (".html", ".htm"), (".json",)
 # Written out, because reading them from the registry would load it for every command.
@@ -206,20 +207,25 @@ def read_file(file: Path, **reading: Any) -> Any:
         raise FileProblem(f"{file}: {explained(error)}") from error
 
 
-def read_with_or_without_labels(file: Path, reading: dict[str, Any]) -> tuple[Predictions, bool]:
-    """Predictions of a file, and whether it has labels; without them all are 0."""
-    import numpy as np
-
+def read_unchecked(file: Path, reading: dict[str, Any]) -> Values:
+    """What a file holds, with or without labels and rows."""
     from refocal.io import read_values
 
-    named = {name: reading[name] for name in ("input", "values", "labels", "weight", "groups") if name in reading}
-    found, known = read_values(file, **named), True
-    more = {name: value for name, value in reading.items() if name not in named}
-    if found.labels is None:
-        found, known = found._replace(labels=np.zeros(len(found.values), dtype=np.int64)), False
-        more = {name: value for name, value in more.items() if name == "renormalise"}
+    named = ("input", "values", "labels", "weight", "groups")
+    return read_values(file, **{name: reading[name] for name in named if name in reading})
+
+
+def with_or_without_labels(file: Path, found: Values, reading: dict[str, Any]) -> tuple[Predictions, bool]:
+    """Predictions of what a file holds, and whether it has labels; without them all are 0."""
+    import numpy as np
+
+    known = found.labels is not None
+    used = (
+        ("class_names", "first_label", "positive_label", "ignore_index", "renormalise") if known else ("renormalise",)
+    )
+    found = found if known else found._replace(labels=np.zeros(len(found.values), dtype=np.int64))
     try:
-        return found.checked(**more), known
+        return found.checked(**{name: reading[name] for name in used if name in reading}), known
     except (InputError, InputWarning) as error:
         raise FileProblem(f"{file}: {explained(error)}") from error
 

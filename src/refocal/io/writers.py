@@ -50,7 +50,7 @@ def open_writer(
         def write(answers: Answers, before: Columns, behind: Columns) -> None:
             if ending in ARRAYS:  # which have no place for further columns
                 name = "p" if answers.probabilities.ndim == 1 else PROBABILITIES
-                labels = dict(zip(["labels"], map(plain, behind.values()), strict=False))
+                labels = {"labels": plain(*behind.values())} if behind else {}
                 return add({name: answers.probabilities, **answers.further, **labels})
             columns = _columns(answers, names, is_text=ending in SEPARATORS)
             twice = next((name for name in columns if name in {*before, *behind}), None)

@@ -4,7 +4,7 @@
 # make test-all  the tests and all that takes long: long tests, lowest versions, stress, fuzz, mutants that survived
 # make bench-guard  the ratios of a few timings within one run, as a table
 # make docs   the site, strictly, into site/: every link and every reference must hold
-# make bench  the timing tables of docs/performance.md, beside the peers, which get environments of their own
+# make bench  the timing tables of docs/performance.md, beside the peers, which get environments of their own: ten minutes
 # make stress every stress case on refocal and its peers, the huge ones too: writes benchmarks/results/stress.md
 # make fuzz   mutated files against every reader, RUNS executions each
 # make coverage  the branches that the tests of maps, losses, metrics and searches run: at least 98 %
@@ -25,7 +25,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --no-loadscope-re
 DEMO   ?= .venv-demo
 BENCH  ?= .venv-bench
 TIMED  := OMP_NUM_THREADS=1
-NEWER  ?= $(firstword $(foreach v,3.14 3.13 3.12,$(shell python$(v) -c 'import sys; print(sys.executable)' 2>/dev/null)))
+NEWER  ?= $(firstword $(foreach v,3.14 3.13 3.12,$(shell python$(v) -c 'import sys; print(sys.executable)' 2>/dev/null)) \
+          $(wildcard $(HOME)/.pyenv/versions/3.1[2-9].*/bin/python))
 RUNS   ?= 100000
 LINUX  := $(filter Linux,$(shell uname))
 LOWEST ?= .venv-lowest

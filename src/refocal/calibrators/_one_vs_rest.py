@@ -236,5 +236,5 @@ def _sorted(block: Block, temperature: float, classes: range) -> Iterator[tuple[
             table[rows] = _log_odds(block.logits[rows, :], temperature)[:, some.start : some.stop]
         for k, score in zip(some, table.T, strict=True):
             usable = np.flatnonzero((block.weights > 0.0) & np.isfinite(score)).astype(np.int32)
-            order = usable[np.argsort(score[usable], kind="stable")]
+            order = usable[np.argsort(score[usable])]
             yield k, order, score[order]

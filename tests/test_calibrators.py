@@ -14,10 +14,18 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 from helpers import NOT_FOR_LOGITS, draw_logits, to_numpy
-from refocal import FocalCalibration, FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling, metrics
+from refocal import (
+    AutoCalibration,
+    FocalCalibration,
+    FocalTemperatureScaling,
+    IsotonicCalibration,
+    TemperatureScaling,
+    metrics,
+)
 from refocal.calibrators.registry import NAMED
 from refocal.calibrators.registry import make as make_method
 from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ParameterError, ShapeError
+from refocal.io import blocks
 from refocal.maps import focal_temperature, inverse_focal, log_softmax
 
 ALL = [TemperatureScaling(), FocalCalibration(), FocalCalibration(2.0), FocalTemperatureScaling()]
@@ -233,6 +241,23 @@ def test_bad_settings(calibrator, words):
         calibrator.fit(*draw_logits(50, 3))
     with pytest.raises(NotFittedError):
         calibrator.predict_proba(draw_logits(50, 3)[0])
+
+
+@pytest.mark.parametrize("method", NAMED)
+def test_weights_that_sum_to_1_are_shares_of_the_rows(method):
+    """A prior that counts in rows would take them for those of a single one."""
+    logits, labels = draw_logits(256, 3)
+    fitted = [make_method(method).fit(logits, labels, sample_weight=np.full(256, w)) for w in (1.0, 1.0 / 256)]
+    np.testing.assert_allclose(fitted[1].predict_proba(logits), fitted[0].predict_proba(logits), atol=1e-9)
+
+
+def test_weights_that_sum_to_1_are_shares_of_the_rows_in_blocks():
+    logits, labels = draw_logits(400, 3)
+    weight = np.where(np.arange(400) % 4 == 0, 0.0, np.random.default_rng(0).random(400) / 400)
+    there = blocks([(logits[at], labels[at], weight[at]) for at in np.s_[:150, 150:]])
+    together, apart = AutoCalibration().fit(logits, labels, sample_weight=weight), AutoCalibration().fit(there)
+    assert there.total_weight == pytest.approx(300)
+    np.testing.assert_allclose(apart.predict_proba(logits), together.predict_proba(logits), atol=1e-6)
 
 
 def test_weights():

@@ -42,6 +42,7 @@ from refocal.calibrators._settings import check_settings
 from refocal.calibrators._words import doubts, html_of_fit
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import apply, apply_there, apply_to_tensor
+from refocal.engine.dataset import weight_unit
 from refocal.errors import DataError, FitWarning, ParameterError, ShapeError, UnsupportedError, warn
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Floor
@@ -101,6 +102,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Fit on logits `X` and labels `y`. If it fails, the calibrator is left unfitted.
 
+        A weight is a number of equal rows; those of a mean below 1, such as shares, are scaled to a mean of 1.
         `class_axis=1` is for images (N, C, H, W) with labels (N, H, W), here and in predictions. Rows whose label is
         `ignore_index`, or one of several, are left out, such as 255 in segmentation.
 
@@ -180,7 +182,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return rows_of(X, y, sample_weight, input=self.input)
         logits = for_fitting(X if is_checked else self._logits(X, function))
         labels, classes = encode(y, logits, function, column_names(X))
-        weight = None if sample_weight is None else check_weight(sample_weight, tuple(labels.shape), function)
+        weight = None
+        if sample_weight is not None:
+            weight = check_weight(sample_weight, tuple(labels.shape), function)
+            weight = weight * weight_unit(float(weight.sum()), int(np.count_nonzero(weight)))
         logits = namespace(logits).reshape(logits, (-1, logits.shape[-1]))
         labels = namespace(labels).reshape(labels, (-1,))
         check_labels_possible(logits, labels, function)

@@ -90,12 +90,12 @@ class Block(Dataset):
             rows = namespace(self.logits).asarray(rows, device=self.logits.device)
         return Block(self.logits[rows, :], self.labels[rows], weight, groups)
 
-    def raised(self, floor: float | None) -> Block:
-        """The same rows, with logits of at least `floor`."""
-        if floor is None:
+    def with_limits(self, floor: float | None, unit: float) -> Block:
+        """The same rows, with logits of at least `floor` and weights multiplied by a unit."""
+        if floor is None and unit == 1.0:
             return self
-        raised = np.maximum(self.logits, np.asarray(floor, self.logits.dtype))
-        return Block(raised, self.labels, self.weight, self.groups)
+        logits = self.logits if floor is None else np.maximum(self.logits, np.asarray(floor, self.logits.dtype))
+        return Block(logits, self.labels, None if self.weight is None else unit * self.weight, self.groups)
 
     def part(self, n_rows: int) -> Block:
         """About `n_rows` of the rows, evenly spread."""

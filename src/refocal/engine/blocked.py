@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from refocal._arrays import Vector, lowest_log_probability, to_numpy
 from refocal._validation import LARGE, SMALL, sum_of_parts, warn_of_sums
 from refocal.engine.block import Block
-from refocal.engine.dataset import Dataset, sample_rows
+from refocal.engine.dataset import Dataset, sample_rows, weight_unit
 from refocal.engine.passes import Partial, Pass
 from refocal.engine.reading import Reading
 from refocal.errors import DataError, LabelError, ShapeError
@@ -43,10 +43,10 @@ class Sample:
         weight = None if self.weight is None else self.weight[order]
         return Sample(self.keys[order], self.values[order], self.labels[order], weight)
 
-    def block(self, n_rows: int, floor: float | None) -> Block:
-        """At most `n_rows` of the rows; where they were probabilities, none is below exp(`floor`)."""
+    def block(self, n_rows: int, floor: float | None, unit: float) -> Block:
+        """At most `n_rows` of the rows, with the limits of `Block.with_limits`."""
         few = self.smallest(n_rows)
-        return Block(few.values, few.labels, few.weight).raised(floor)
+        return Block(few.values, few.labels, few.weight).with_limits(floor, unit)
 
 
 @dataclass
@@ -54,6 +54,8 @@ class Inspected:
     """The result of the first pass."""
 
     weight: float
+    n_used: int
+    """The number of rows with a weight above 0."""
     gap: float
     lowest: int
     highest: int
@@ -123,7 +125,8 @@ class BlockedDataset(Dataset):
             raise LabelError("y", function, expected="of at least two classes", got=got)
         if inspected.sum_of_parts is not None:
             warn_of_sums(inspected.sum_of_parts, "X", function)
-        self.total_weight, self.precision = inspected.weight, inspected.precision
+        self._unit = weight_unit(inspected.weight, inspected.n_used)
+        self.total_weight, self.precision = self._unit * inspected.weight, inspected.precision
         self.mean_gap = inspected.gap / self.n_rows / (self.n_classes - 1)
         self.floor = inspected.floor
         self._few, self._n_sample = inspected.sample, n_sample
@@ -131,13 +134,13 @@ class BlockedDataset(Dataset):
     def reduce(self, task: Pass) -> Any:
         """The answer of all blocks: one pass."""
         self.passes += 1
-        if self.floor is not None:
-            task = replace(task, map=partial(_raised, task.map, self.floor))
+        if self.floor is not None or self._unit != 1.0:
+            task = replace(task, map=partial(_with_limits, task.map, self.floor, self._unit))
         return self.go_through(task)[0].answer
 
     def part(self, n_rows: int) -> Block:
         """At most `n_rows` of the rows to begin with."""
-        return self._few.block(n_rows, self.floor)
+        return self._few.block(n_rows, self.floor, self._unit)
 
     def sample_size(self, at_most: int) -> int:
         """As many rows as the sample has."""
@@ -146,7 +149,7 @@ class BlockedDataset(Dataset):
     def look(self, question: Callable[[Block], T], n_rows: int) -> T:
         """The result of a function of `n_rows` rows of the sample, computed where the sample is stored."""
         self.start(look=True, n_rows=n_rows)
-        answer: T = self._ask(partial(_of_sample, question, n_rows, self.floor))
+        answer: T = self._ask(partial(_of_sample, question, n_rows, self.floor, self._unit))
         return answer
 
 
@@ -164,6 +167,7 @@ def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0
     weight = block.weight
     return Inspected(
         weight=float(len(keys) if weight is None else weight.sum()),
+        n_used=len(keys) if weight is None else int(np.count_nonzero(weight)),
         gap=block.total_gap,
         lowest=int(block.labels.min()),
         highest=int(block.labels.max()),
@@ -190,6 +194,7 @@ def _merge(first: Inspected, second: Inspected, n_sample: int) -> Inspected:
     )
     return Inspected(
         first.weight + second.weight,
+        first.n_used + second.n_used,
         first.gap + second.gap,
         min(first.lowest, second.lowest),
         max(first.highest, second.highest),
@@ -206,12 +211,14 @@ def _start(n_start: int, found: Inspected) -> Inspected:
     return replace(found, sample=replace(few, values=few.values.astype(np.float32)))
 
 
-def _of_sample(question: Callable[[Block], Any], n_rows: int, floor: float | None, found: Inspected) -> Any:
-    return question(found.sample.block(n_rows, floor))
+def _of_sample(
+    question: Callable[[Block], Any], n_rows: int, floor: float | None, unit: float, found: Inspected
+) -> Any:
+    return question(found.sample.block(n_rows, floor, unit))
 
 
-def _raised(task: Callable[[Block], Any], floor: float, block: Block) -> Any:
-    return task(block.raised(floor))
+def _with_limits(task: Callable[[Block], Any], floor: float | None, unit: float, block: Block) -> Any:
+    return task(block.with_limits(floor, unit))
 
 
 def row_keys(block: Block) -> Keys:

@@ -111,6 +111,14 @@ class Dataset(ABC):
         return Curvature(float(value), np.array([g, b]), np.array([[gg, gb], [gb, bb]]))
 
 
+def weight_unit(total: float, n_used: int) -> float:
+    """What weights are multiplied by, given their sum and the number of rows with any: priors count in rows.
+
+    Weights of a mean below 1 cannot be numbers of equal rows: they are shares, and count as one row on average.
+    """
+    return max(1.0, n_used / total)
+
+
 def sample_rows(n_classes: int) -> int:
     """How many rows suffice to locate the promising region of a grid."""
     return max(FEWEST_SAMPLE_ROWS, min(SAMPLE_ROWS, SAMPLE_ENTRIES // n_classes))

@@ -134,6 +134,17 @@ def test_leading_axes(calibrator):
     )
 
 
+@pytest.mark.parametrize("calibrator", CURVES, ids=repr)
+def test_ties_are_found_in_every_order_of_the_classes(calibrator):
+    """Sums in another order round otherwise: that must not separate rows of equal log-odds."""
+    rng = np.random.default_rng(0)
+    logits = np.round(3.0 * rng.normal(size=(600, 4)))
+    labels = np.argmax(logits / 3.0 + rng.gumbel(size=logits.shape), axis=1)
+    order = np.array([2, 0, 3, 1])
+    other = clone(calibrator).fit(logits[:, order], np.argsort(order)[labels]).predict_proba(logits[:, order])
+    assert clone(calibrator).fit(logits, labels).predict_proba(logits)[:, order] == pytest.approx(other, abs=1e-9)
+
+
 def test_weights_are_repetitions(calibrator):
     logits, labels = draw_logits(400, 3)
     weight = np.random.default_rng(1).integers(0, 4, 400)

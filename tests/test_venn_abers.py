@@ -171,3 +171,15 @@ def test_margins_of_a_tiny_scale_are_no_ties():
         for unit in (1.0, 2.0**-20)
     ]
     assert_allclose(intervals[1], intervals[0], rtol=1e-12)
+
+
+def test_scores_close_to_each_other_are_no_ties():
+    rng = np.random.default_rng(0)
+    score = 5.0 + 1e-3 * np.sort(rng.random(2000))
+    labels = (rng.random(2000) < np.where(np.arange(2000) < 1000, 0.1, 0.9)).astype(int)
+    p = VennAbersCalibration(input="log-odds").fit(score, labels).predict_proba(score)[:, 1]
+    assert p[:990].mean() == pytest.approx(0.1, abs=0.03)
+    assert p[1010:].mean() == pytest.approx(0.9, abs=0.03)
+    for i in (3, 400, 1500):
+        low, high = anew(score, labels, score[i])
+        assert p[i] == pytest.approx(high / (1.0 - low + high), abs=1e-9)

@@ -27,6 +27,8 @@ from refocal.maps.steps import Affine, Mixture, Temperature, Uniform
 # The knots of one class, and for each power the coefficients of its pieces: see `Pieces`.
 Curve = tuple[Vector, tuple[Vector, ...]]
 
+# Log-odds that differ by less than this, relative to their size, are equal but for rounding.
+TIE = 1e-12
 # The number of log-odds, in float64, held at once while curves are fitted.
 TABLE = 1 << 24
 
@@ -49,10 +51,6 @@ class Rows:
         columns = [self.weight * self.target, self.weight * self.q, self.weight]
         return np.concatenate([np.zeros((3, 1)), np.cumsum(columns, axis=1)], axis=1)
 
-    def starts_of_ties(self) -> NDArray[np.int64]:
-        """The first row of each distinct score, where a bin may begin."""
-        return np.append(0, np.flatnonzero(np.diff(self.score) > 0.0) + 1)
-
     def sums(self, starts: NDArray[np.int64]) -> Bins:
         """Hits, expected hits and weights of the bins that begin at these rows, each ending where the next begins.
 
@@ -60,6 +58,12 @@ class Rows:
         """
         ends = np.append(starts[1:], 0)
         return Bins(*(self._before[:, np.where(ends == 0, len(self.score), ends)] - self._before[:, starts]))
+
+
+def starts_of_ties(score: Vector) -> NDArray[np.int64]:
+    """The first of the rows of each distinct score, where a bin may begin; rounding alone makes none distinct."""
+    least = TIE * (min(1.0, float(np.abs(score).mean())) + np.abs(score[1:]))
+    return np.append(0, np.flatnonzero(np.diff(score) > least) + 1)
 
 
 class Bins(NamedTuple):

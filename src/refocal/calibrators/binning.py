@@ -10,7 +10,7 @@ from scipy.special import expit, gammaln, logit
 
 from refocal._arrays import Vector
 from refocal.calibrators import _settings as setting
-from refocal.calibrators._one_vs_rest import Bins, Curve, Pooled, Rows
+from refocal.calibrators._one_vs_rest import Bins, Curve, Pooled, Rows, starts_of_ties
 
 # Sets of bins whose weight is below this share of the best one's are left out of the average.
 NEGLIGIBLE = 1e-2
@@ -134,7 +134,7 @@ def _starts(rows: Rows, mass: Vector, numbers: range) -> tuple[NDArray[np.int64]
 
     Rows with the same score share a bin, so a set can have fewer bins than asked for.
     """
-    ties = rows.starts_of_ties()
+    ties = starts_of_ties(rows.score)
     before = np.append(0.0, np.cumsum(mass))
     which = np.repeat(np.arange(len(numbers)), numbers)
     wanted = before[-1] * np.concatenate([np.arange(n) / n for n in numbers])

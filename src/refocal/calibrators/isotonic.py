@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from refocal._arrays import Vector
-from refocal.calibrators._one_vs_rest import Curve, Pooled, Rows
+from refocal.calibrators._one_vs_rest import Curve, Pooled, Rows, starts_of_ties
 
 
 class IsotonicCalibration(Pooled):
@@ -40,7 +40,7 @@ class IsotonicCalibration(Pooled):
     """
 
     def _fit_curve(self, rows: Rows) -> Curve:
-        ties = rows.starts_of_ties()
+        ties = starts_of_ties(rows.score)
         points = rows.sums(ties)
         ends = np.append(ties[1:], len(rows.score)) - 1
         hits, total = points.hits.copy(), points.total.copy()

@@ -14,14 +14,14 @@ from refocal.calibrators._base import Calibrator
 from refocal.calibrators._confidence import top_odds
 from refocal.calibrators._crossfit import usable_rows
 from refocal.calibrators._fitted import Fitted
-from refocal.calibrators._one_vs_rest import temperature_of
+from refocal.calibrators._one_vs_rest import starts_of_ties, temperature_of
 from refocal.engine import Dataset
 from refocal.maps.chain import Chain, Step, normalised
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_odds
 from refocal.maps.steps import Temperature
 
-# Scores that differ by less than this, relative to their size, are ties in every precision.
-TIE = 1e-6
+# Within this distance, relative to its size, a score has the step of its rows in every precision.
+SAME = 1e-6
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -106,14 +106,16 @@ def _folds(target: Flags, n_folds: int) -> list[Indices]:
 
 def _inductive(score: Vector, target: Flags, weight: Vector) -> tuple[Pieces, Pieces]:
     """The logarithms of p₁ and 1 - p₀ as functions of the score."""
-    reach = TIE * (min(1.0, float(np.abs(score).mean())) + np.abs(score))
-    starts = np.append(0, np.flatnonzero(np.diff(score) > 2.0 * reach[1:]) + 1)
+    starts = starts_of_ties(score)
     ends = np.append(starts[1:], len(score)) - 1
+    reach = SAME * (min(1.0, float(np.abs(score).mean())) + np.abs(score))
+    between = 0.5 * (score[starts[1:]] - score[ends[:-1]])
+    below, above = np.minimum(reach[starts], [np.inf, *between]), np.minimum(reach[ends], [*between, np.inf])
     hits, total = (np.add.reduceat(terms, starts) for terms in (weight * target, weight))
     # Between two scores a hit is pooled with the rows above it and a miss with those below.
     upper = np.append(with_a_hit(hits, total), 1.0)
     not_lower = np.append(with_a_hit((total - hits)[::-1], total[::-1]), 1.0)[::-1]
-    return _steps(score[ends] + reach[ends], np.log(upper)), _steps(score[starts] - reach[starts], np.log(not_lower))
+    return _steps(score[ends] + above, np.log(upper)), _steps(score[starts] - below, np.log(not_lower))
 
 
 def with_a_hit(hits: Vector, total: Vector) -> Vector:

@@ -12,18 +12,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from refocal.engine.triton_affine import IS_LOG_PROBABILITIES, IS_LOGITS, LOWEST
 from refocal.engine.triton_maths import LOG2E, chunk_of, exp2, inverse, log1p, log_not, other, raised, top_of
-from refocal.maps.affine import FLOOR, KINDS
 from refocal.maps.chain import CODES, Program
 from refocal.maps.curves import FARTHEST, ROUNDINGS
 
-LOWEST, FAR, MARGIN = tl.constexpr(-FLOOR), tl.constexpr(FARTHEST), tl.constexpr(ROUNDINGS)
+FAR, MARGIN = tl.constexpr(FARTHEST), tl.constexpr(ROUNDINGS)
 EPSILON, EPSILON_SINGLE = tl.constexpr(2.0**-52), tl.constexpr(2.0**-23)
 IS_FLOOR, IS_TEMPERATURE, IS_AFFINE, IS_OFFSET, IS_FOCAL, IS_CONFIDENCE, IS_TWO_CLASSES, IS_REWEIGHT = (
     tl.constexpr(CODES.index(code))
     for code in ("floor", "temperature", "affine", "offset", "focal", "confidence", "two classes", "reweight")
 )
-IS_LOGITS, IS_LOG_PROBABILITIES = tl.constexpr(KINDS.index("logits")), tl.constexpr(KINDS.index("log-probabilities"))
 NOT_NUMBERS, NOT_PROBABILITIES = 1, 2
 # Classes of a row that a program keeps, and those it looks at together of longer rows; entries of a tile, several rows
 # where rows are short.
@@ -73,30 +72,86 @@ def _log_sum(total, some):
 
 @triton.jit
 def _focal(below, some, total, slope, gamma):
-    """apply.h, focal_odds, of a row: the second's distance to the top behind the map, and what `_weight` needs."""
+    """apply.h, focal_odds, of a row: the second's distance to the top behind the map, and what `_weigh` needs."""
     rest, log_norm, top_log_not_q, top_h = top_of(below, total, some, slope)
     scale = rest / (1.0 + rest) / tl.where(some, total, 1.0)
     gap = below * slope
     second_log, _, _, second_h, _ = other(scale, gap - log_norm, gamma)
     second = gap - gamma * (second_log - top_log_not_q) - (log1p(gamma * second_h) - log1p(gamma * top_h))
     second = tl.where((gap != 0.0) & (second < 0.0), second, 0.0)
-    return second, log_norm, scale, second_log, 1.0 + gamma * second_h
+    return second, (gamma, log_norm, scale, second_log, 1.0 + gamma * second_h)
 
 
 @triton.jit
-def _weight(x, is_top, top, below, slope, gamma, log_norm, scale, second_log, bent, HAS_FOCAL: tl.constexpr):
-    """The weights of some classes relative to the second's, 0 for the top, and the logarithms of one of two factors."""
+def _rank(source, j, KINDS_OF_STEPS: tl.constexpr, N_STEPS: tl.constexpr, WHOLE: tl.constexpr, CHUNK: tl.constexpr):
+    """apply.h, look and rank: the last scores, what was seen of each row, and its top, second and slope."""
+    logits, row, stride, n_rows, n_classes, starts, numbers = source
+    x = chunk_of(logits, row, j, stride, n_rows, n_classes)
+    at, wrong = tl.zeros_like(row).to(tl.int32), tl.zeros_like(row).to(tl.int32)
+    sums, lowest = tl.zeros_like(row).to(x.dtype), tl.zeros_like(row).to(x.dtype)
+    top = sums - float("inf")
+    second, slope = top, tl.full([], 1.0, x.dtype)
+    for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
+        if not WHOLE:
+            x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
+        known = start + j < n_classes
+        wrong += tl.sum(tl.where(known & ~(x < float("inf")), 1, 0), axis=1)
+        sums += tl.sum(tl.where(known, x, 0.0), axis=1)
+        lowest = tl.minimum(lowest, tl.min(tl.where(known, x, 0.0), axis=1))
+        x, slope = _scores(x, start + j, starts, numbers, n_classes, KINDS_OF_STEPS, N_STEPS)
+        best, place = tl.max(x, axis=1, return_indices=True)
+        runner = tl.max(tl.where(j == place[:, None], float("-inf"), x), axis=1)
+        second = tl.maximum(second, tl.maximum(tl.minimum(top, best), runner))
+        at = tl.where(best > top, start + place, at)
+        top = tl.maximum(top, best)
+    seen = tl.where((wrong > 0) | (top == float("-inf")), 1, 0)
+    seen |= tl.where((lowest < 0.0) | ~((sums >= 0.99) & (sums <= 1.01)), 2, 0)
+    below = second - top
+    some = below > float("-inf")
+    return x, seen, some, (at, top, tl.where(some, below, 0.0), slope)
+
+
+@triton.jit
+def _weigh(
+    x, j, source, ranked, bend,
+    KINDS_OF_STEPS: tl.constexpr, N_STEPS: tl.constexpr, HAS_FOCAL: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    """Weights of some classes relative to the second's, 0 for the top, and the logarithms of one of two factors.
+
+    The scores are those at hand, or computed again where rows are not kept.
+    """
+    logits, row, stride, n_rows, n_classes, starts, numbers = source
+    at, top, below, slope = ranked
+    if not WHOLE:
+        x = chunk_of(logits, row, j, stride, n_rows, n_classes)
+        x, slope = _scores(x, j, starts, numbers, n_classes, KINDS_OF_STEPS, N_STEPS)
+    is_top = j == at[:, None]
     raw = raised(tl.where(is_top, float("-inf"), x) - top[:, None])
     lower = (raw - below[:, None]) * slope
     e = exp2(lower * LOG2E)
     factor = tl.full([], 1.0, x.dtype)
     if HAS_FOCAL:
+        gamma, log_norm, scale, second_log, bent = bend
         q = e * scale[:, None]
         rest = 1.0 - q
         factor = bent[:, None] * (rest * inverse(rest - gamma * (raw * slope - log_norm[:, None]) * q))
         lower -= gamma * (log_not(q) - second_log[:, None])
         e = tl.minimum(exp2(lower * LOG2E) * factor, 1.0)
-    return e, lower, factor
+    return e, lower, factor, is_top, x > float("-inf")
+
+
+@triton.jit
+def _total(
+    x, j, source, ranked, bend,
+    KINDS_OF_STEPS: tl.constexpr, N_STEPS: tl.constexpr, HAS_FOCAL: tl.constexpr, WHOLE: tl.constexpr,
+    CHUNK: tl.constexpr,
+):  # fmt: skip
+    """The sum of a row's weights."""
+    total = tl.zeros_like(ranked[1])
+    for start in range(0, CHUNK if WHOLE else source[4], CHUNK):
+        e, _, _, _, _ = _weigh(x, start + j, source, ranked, bend, KINDS_OF_STEPS, N_STEPS, HAS_FOCAL, WHOLE)
+        total += tl.sum(e, axis=1)
+    return total
 
 
 @triton.jit
@@ -131,56 +186,19 @@ def _apply_kernel(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     is_row = row < n_rows
     j = tl.arange(0, CHUNK)[None, :]
-    x = chunk_of(logits, row, j, stride, n_rows, n_classes)
-    dtype: tl.constexpr = x.dtype
-    at, wrong = tl.zeros([ROWS], tl.int32), tl.zeros([ROWS], tl.int32)
-    sums, lowest = tl.zeros([ROWS], dtype), tl.zeros([ROWS], dtype)
-    top = tl.full([ROWS], float("-inf"), dtype)
-    second, slope = top, tl.full([], 1.0, dtype)
-    for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
-        if not WHOLE:
-            x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
-        known = start + j < n_classes
-        wrong += tl.sum(tl.where(known & ~(x < float("inf")), 1, 0), axis=1)
-        sums += tl.sum(tl.where(known, x, 0.0), axis=1)
-        lowest = tl.minimum(lowest, tl.min(tl.where(known, x, 0.0), axis=1))
-        x, slope = _scores(x, start + j, starts, numbers, n_classes, KINDS_OF_STEPS, N_STEPS)
-        best, place = tl.max(x, axis=1, return_indices=True)
-        runner = tl.max(tl.where(j == place[:, None], float("-inf"), x), axis=1)
-        second = tl.maximum(second, tl.maximum(tl.minimum(top, best), runner))
-        at = tl.where(best > top, start + place, at)
-        top = tl.maximum(top, best)
-    # The bits of apply.h, look.
-    found = tl.where((wrong > 0) | (top == float("-inf")), 1, 0)
-    found |= tl.where((lowest < 0.0) | ~((sums >= 0.99) & (sums <= 1.01)), 2, 0)
+    source = (logits, row, stride, n_rows, n_classes, starts, numbers)
+    x, found, some, ranked = _rank(source, j, KINDS_OF_STEPS, N_STEPS, WHOLE, CHUNK)
     tl.store(seen + row, found, mask=is_row)
-    below = second - top
-    some = below > float("-inf")
-    below = tl.where(some, below, 0.0)
-    gamma = tl.zeros([], dtype)
-    log_norm, scale, second_log, bent = sums, sums, sums, sums
-    total = tl.zeros([ROWS], dtype)
-    for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
-        if not WHOLE:
-            x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
-            x, slope = _scores(x, start + j, starts, numbers, n_classes, KINDS_OF_STEPS, N_STEPS)
-        is_top = start + j == at[:, None]
-        e, _, _ = _weight(x, is_top, top, below, slope, gamma, log_norm, scale, second_log, bent, False)
-        total += tl.sum(e, axis=1)
+    at, top, below, slope = ranked
+    dtype: tl.constexpr = x.dtype
+    bend = (slope, top, top, top, top)  # none so far
+    total = _total(x, j, source, ranked, bend, KINDS_OF_STEPS, N_STEPS, False, WHOLE, CHUNK)
     log_odds = tl.where(some, -(below * slope + _log_sum(total, some)), FAR)
     for k in tl.static_range(N_STEPS):
         own = numbers + tl.load(starts + k)
         if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_FOCAL:
-            gamma = tl.load(own).to(dtype)
-            gap, log_norm, scale, second_log, bent = _focal(below, some, total, slope, gamma)
-            total = tl.zeros([ROWS], dtype)
-            for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
-                if not WHOLE:
-                    x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
-                    x, slope = _scores(x, start + j, starts, numbers, n_classes, KINDS_OF_STEPS, N_STEPS)
-                is_top = start + j == at[:, None]
-                e, _, _ = _weight(x, is_top, top, below, slope, gamma, log_norm, scale, second_log, bent, True)
-                total += tl.sum(e, axis=1)
+            gap, bend = _focal(below, some, total, slope, tl.load(own).to(dtype))
+            total = _total(x, j, source, ranked, bend, KINDS_OF_STEPS, N_STEPS, True, WHOLE, CHUNK)
             log_odds = tl.where(total > 0.0, -(gap + _log_sum(total, total > 0.0)), FAR)
         if (KINDS_OF_STEPS >> 4 * k) & 15 == IS_CONFIDENCE:
             curved = _curve(tl.where(log_odds < FAR, log_odds, FAR), own)
@@ -201,25 +219,20 @@ def _apply_kernel(
     if HAS_FACTORS:
         factors = numbers + tl.load(starts + N_STEPS - 1)
         for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
-            if not WHOLE:
-                x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
-                x, slope = _scores(x, start + j, starts, numbers, n_classes, KINDS_OF_STEPS, N_STEPS)
-            is_top = start + j == at[:, None]
-            e, _, _ = _weight(x, is_top, top, below, slope, gamma, log_norm, scale, second_log, bent, HAS_FOCAL)
+            e, _, _, is_top, _ = _weigh(x, start + j, source, ranked, bend, KINDS_OF_STEPS, N_STEPS, HAS_FOCAL, WHOLE)
             by = tl.load(factors + start + j, mask=start + j < n_classes, other=0.0).to(dtype)
             norm += tl.sum(_kept(e * per_weight[:, None], is_top, p_top, KEEPS_TOP) * by, axis=1)
     if LOG:
         p_top = tl.where(total > 0.0, tl.where(up, 0.0, log_odds) - log1p(small), 0.0)
         level = tl.where(up, -log_odds, 0.0) - log1p(small) - tl.log(safe)
     for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
-        if not WHOLE:
-            x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
-            x, slope = _scores(x, start + j, starts, numbers, n_classes, KINDS_OF_STEPS, N_STEPS)
-        known, is_top = start + j < n_classes, start + j == at[:, None]
-        e, lower, factor = _weight(x, is_top, top, below, slope, gamma, log_norm, scale, second_log, bent, HAS_FOCAL)
+        known = start + j < n_classes
+        e, lower, factor, is_top, possible = _weigh(
+            x, start + j, source, ranked, bend, KINDS_OF_STEPS, N_STEPS, HAS_FOCAL, WHOLE
+        )
         p = e * per_weight[:, None]
         if LOG:
-            p = tl.where(x > float("-inf"), tl.minimum(lower + tl.log(factor), 0.0) + level[:, None], float("-inf"))
+            p = tl.where(possible, tl.minimum(lower + tl.log(factor), 0.0) + level[:, None], float("-inf"))
         p = _kept(p, is_top, p_top, KEEPS_TOP)
         if HAS_FACTORS:
             by = tl.load(factors + start + j, mask=known, other=0.0).to(dtype)

@@ -29,7 +29,6 @@ from refocal.engine.triton_maths import (
     other,
     others,
     others_curve,
-    others_in_parts,
     raised,
     top_curve,
     top_of,
@@ -76,7 +75,7 @@ def _center(rest, mean, spread):
 @triton.jit
 def _rows_kernel(
     logits, settings, tops, places, sums, stride, n_rows, n_classes, n_gammas,
-    PART: tl.constexpr, IN_PARTS: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
+    PART: tl.constexpr, HALVINGS: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """kernel.c, rank and weigh; behind the focal map, sums over the classes but the top of p / p_top and more.
 
@@ -123,19 +122,13 @@ def _rows_kernel(
             gamma = tl.load(settings + 1 + k).to(dtype)
             gamma_2 = (tl.load(settings + 1 + k) * LOG2E).to(dtype)
             level = (gamma_2 * top_log_not_q)[:, None]
+            there = (slope, slope_2, log_norm[:, None], log_norm_2, level, gamma, gamma_2, center[:, None])
             s, s_g, s_b, s_gg, s_gb, s_bb = zero, zero, zero, zero, zero, zero
             for start in range(0, CHUNK if WHOLE else n_classes, CHUNK):
                 if not WHOLE:
                     x = chunk_of(logits, row, start + j, stride, n_rows, n_classes)
                 raw = raised(tl.where(start + j == at[:, None], float("-inf"), x) - top[:, None])
-                if IN_PARTS:
-                    a, b, c, d, e, f, g = others_in_parts(
-                        raw, slope, slope_2, log_norm[:, None], log_norm_2, level, gamma, gamma_2, center[:, None], PART
-                    )
-                else:
-                    a, b, c, d, e, f, g = others(
-                        raw, slope, slope_2, log_norm[:, None], log_norm_2, level, gamma, gamma_2, center[:, None], PART
-                    )
+                a, b, c, d, e, f, g = others(raw, there, PART, HALVINGS)
                 s += tl.sum(a, axis=1)
                 s_g += tl.sum(b, axis=1)
                 if PART == DERIVATIVES:
@@ -334,7 +327,7 @@ def _rows(x: Tensor, settings: Tensor, part: tl.constexpr = SOFTMAX) -> tuple[Te
     chunk = triton.next_power_of_2(x.shape[1]) if whole else MAX_CHUNK
     rows = max(1, OF_SHORT_ROWS // chunk)
     _rows_kernel[(triton.cdiv(len(x), rows),)](
-        x, settings, tops, places, sums, x.stride(0), *x.shape, n_gammas, PART=part, IN_PARTS=chunk >= OF_WARP,
+        x, settings, tops, places, sums, x.stride(0), *x.shape, n_gammas, PART=part, HALVINGS=2 * (chunk >= OF_WARP),
         WHOLE=whole, ROWS=rows, CHUNK=chunk, num_warps=max(1, chunk // OF_WARP),
     )  # fmt: skip
     return tops, places, sums

@@ -141,44 +141,24 @@ def top_curve(rest, log_not_q, h, gamma, mean, variance):
 
 
 @triton.jit
-def others(
-    raw, slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center, PART: tl.constexpr
-):  # fmt: skip
-    """Of classes but the top, what is to be summed up: p, and p² or what the derivatives are made of."""
-    q = exp2(raw * slope_2 - log_norm_2)
-    log_not_q, per_rest, odds, h, damp = other(q, raw * slope - log_norm, gamma)
-    p = exp2(raw * slope_2 + level - gamma_2 * log_not_q) * damp
-    g, b, gg, gb, bb = others_curve(log_not_q, per_rest, odds, h, damp, gamma)
-    away = raw - center
-    p_g, p_away = p * g, p * away
-    p_b = p_away * b
-    second = p * p if PART == SQUARES else p_g
-    return p, second, p_b, p * gg + p_g * g, p_away * gb + p_b * g, p_away * away * (bb + b * b), p * b
+def others(raw, there, PART: tl.constexpr, HALVINGS: tl.constexpr):
+    """Of classes but the top, what is to be summed up: p, and p² or what the derivatives are made of.
 
-
-@triton.jit
-def _halves(x):
-    """Two tensors of half the columns each."""
-    return tl.split(tl.reshape(x, [x.shape[0], x.shape[1] // 2, 2]))
-
-
-@triton.jit
-def _in_halves(
-    x, slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center, PART: tl.constexpr
-):  # fmt: skip
-    """`others` of one half after the other, which needs fewer registers than both at a time; added up."""
-    one, two = _halves(x)
-    a, b, c, d, e, f, g = others(one, slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center, PART)
-    h, i, j, k, m, n, o = others(two, slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center, PART)
-    return a + h, b + i, c + j, d + k, e + m, f + n, g + o
-
-
-@triton.jit
-def others_in_parts(
-    x, slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center, PART: tl.constexpr
-):  # fmt: skip
-    """`others` in four parts."""
-    one, two = _halves(x)
-    a, b, c, d, e, f, g = _in_halves(one, slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center, PART)
-    h, i, j, k, m, n, o = _in_halves(two, slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center, PART)
-    return a + h, b + i, c + j, d + k, e + m, f + n, g + o
+    Each halving takes one half of the classes after the other, which needs fewer registers, and adds them up.
+    """
+    if HALVINGS:
+        one, two = tl.split(tl.reshape(raw, [raw.shape[0], raw.shape[1] // 2, 2]))
+        a, b, c, d, e, f, g = others(one, there, PART, HALVINGS - 1)
+        h, i, j, k, m, n, o = others(two, there, PART, HALVINGS - 1)
+        return a + h, b + i, c + j, d + k, e + m, f + n, g + o
+    else:  # noqa: RET505  Triton compiles what follows a return
+        slope, slope_2, log_norm, log_norm_2, level, gamma, gamma_2, center = there
+        q = exp2(raw * slope_2 - log_norm_2)
+        log_not_q, per_rest, odds, h, damp = other(q, raw * slope - log_norm, gamma)
+        p = exp2(raw * slope_2 + level - gamma_2 * log_not_q) * damp
+        g, b, gg, gb, bb = others_curve(log_not_q, per_rest, odds, h, damp, gamma)
+        away = raw - center
+        p_g, p_away = p * g, p * away
+        p_b = p_away * b
+        second = p * p if PART == SQUARES else p_g
+        return p, second, p_b, p * gg + p_g * g, p_away * gb + p_b * g, p_away * away * (bb + b * b), p * b

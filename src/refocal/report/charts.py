@@ -48,34 +48,34 @@ def reliability(
     is_small, top = small_up_to is not None, small_up_to or 1.0
     if not is_small and terms is not CONFIDENCE and highest_point([curve]) <= SMALL:
         top = highest_point([curve])
-    has_density = histogram is not None and top == 1.0 and not is_small
-    ticks = () if has_density else None
+    density = None if histogram is None or is_small or top < 1.0 else _density(histogram, terms)
     gaps = [a - c for a, c in zip(curve.accuracy, curve.confidence, strict=True)]
     worst = max(range(len(gaps)), key=lambda i: abs(gaps[i]))
     outside = sum(not low <= a <= high for a, low, high in zip(curve.accuracy, curve.low, curve.high, strict=True))
-    plot = Plot(
-        (0, top),
-        (0, top),
-        [
-            Area(curve.confidence, curve.low, curve.high),
-            Line([0, top], [0, top], dash="4 3"),
-            Axes() if is_small else Axes("" if has_density else terms.probability, terms.outcome, ticks),
-            Line(curve.confidence, curve.accuracy, FIRST, 1.6 if is_small else 1.8),
-        ],
+    axes = Axes(terms.probability, terms.outcome)
+    plot = Plot((0, top), (0, top), size=(400, 400))
+    if is_small:
+        axes, plot.size, plot.margins = Axes(), (200, 190), (40, 8, 8, 26)
+    elif density is not None:
+        axes, plot.margins = Axes("", terms.outcome, x_ticks=()), (52, 12, 12, 44 + DENSITY)
+    plot.description = (
         f"Reliability diagram, {title}: {len(gaps)} bins of equal mass, {outside} of them outside the band of "
         f"calibrated predictions. Largest gap: {terms.probability} {percent(curve.confidence[worst])} %, "
         f"{terms.outcome} {percent(curve.accuracy[worst])} %, so the predictions there claim "
-        f"{'less' if gaps[worst] > 0 else 'more'} than is true.",
-        size=(200, 190) if is_small else (400, 400),
-        margins=(40, 8, 8, 26) if is_small else (52, 12, 12, 44 + (DENSITY if has_density else 0)),
+        f"{'less' if gaps[worst] > 0 else 'more'} than is true."
     )
+    plot.marks += [
+        Area(curve.confidence, curve.low, curve.high),
+        Line([0, top], [0, top], dash="4 3"),
+        axes,
+        Line(curve.confidence, curve.accuracy, FIRST, 1.6 if is_small else 1.8),
+    ]
     points = zip(curve.count, curve.confidence, curve.accuracy, curve.low, curve.high, strict=True)
     for count, confidence, accuracy, low, high in points:
         said = f"{terms.probability} {percent(confidence)} %, {terms.outcome} {percent(accuracy)} %"
         tip = f"{count:,} rows: {said}; by chance {percent(low)} to {percent(high)} %"
         plot.marks.append(Point(confidence, accuracy, FIRST, tip))
-    if histogram is not None and has_density:
-        plot.marks.append(_density(histogram, terms))
+    plot.marks += [] if density is None else [density]
     return plot
 
 
@@ -146,14 +146,9 @@ def intervals(rows: list[tuple[str, Interval, bool]], measure: str, of: str) -> 
     names = [_shortened(name) for name, _, _ in rows]
     low, high = (metric.scale * end for end in near_range([each for _, each, _ in rows], metric.lower_is_better))
     listed = ", ".join(f"{name} {metric.text(interval.value)}" for name, interval, _ in rows)
-    plot = Plot(
-        (low, high),
-        (len(rows) - 0.4, -0.6),
-        [Axes(label, y_ticks=(), names=names, grid=True)],
-        f"{metric.heading} of {of}: {listed}.",
-        size=(400.0, 56.0 + 24 * len(rows)),
-        margins=(22 + 7.2 * max(map(len, names)), 8, 14, 44),
-    )
+    axes, said = Axes(label, y_ticks=(), names=names, grid=True), f"{metric.heading} of {of}: {listed}."
+    size, margins = (400.0, 56.0 + 24 * len(rows)), (22 + 7.2 * max(map(len, names)), 8.0, 14.0, 44.0)
+    plot = Plot((low, high), (len(rows) - 0.4, -0.6), [axes], said, size, margins)
     for i, (name, interval, is_marked) in enumerate(rows):
         value, start, end = (metric.scale * v for v in (interval.value, interval.low, interval.high))
         text, *ends = map(metric.text, (interval.value, interval.low, interval.high))
@@ -193,20 +188,16 @@ def surface(found: SearchSurface) -> Plot:
     edges = [math.exp(v) for v in (2 * logs[0] - first, *between, 2 * logs[-1] - last)]
     rows, taken = len(found.gammas), f"γ = {found.gamma:.3f}, T = {found.temperature:.3f}"
     names = [tick_label(gamma) if rows <= 16 or g % 2 == 0 else "" for g, gamma in enumerate(found.gammas)]
-    plot = Plot(
-        (edges[0], edges[-1]),
-        (-0.5, rows - 0.5),
-        [Axes("temperature T", "γ", y_ticks=(), names=names)],
+    said = (
         f"Objective {found.objective} of {found.method} on the validation set over {rows} values of γ and "
         f"{len(found.temperatures)} of T. Taken: {taken}. The dashed border "
-        f"encloses the points of a log-loss at most {100 * tolerance_of(found):g} % above the best.",
-        size=(440, 400),
-        margins=(52, 12, 104, 44),
-        log_x=True,
-        is_crisp=True,
+        f"encloses the points of a log-loss at most {100 * tolerance_of(found):g} % above the best."
     )
+    axes, size, margins = Axes("temperature T", "γ", y_ticks=(), names=names), (440.0, 400.0), (52.0, 12.0, 104.0, 44.0)
+    plot = Plot((edges[0], edges[-1]), (-0.5, rows - 0.5), [axes], said, size, margins, log_x=True, is_crisp=True)
     best, objective = min(map(min, found.value)), OBJECTIVES.get(found.objective, found.objective)
     spread = sorted(v for row in found.value for v in row)[int(0.7 * rows * len(found.temperatures))] - best or 1e-9
+    border: list[tuple[float, float]] = []
     for g, gamma in enumerate(found.gammas):
         for k, i in enumerate(near):
             value, log_loss = found.value[g][i], found.log_loss[g][i]
@@ -214,41 +205,31 @@ def surface(found: SearchSurface) -> Plot:
             numbers = ", ".join(f"{name} {v:.4g}" for name, v in {objective: value, "log-loss": log_loss}.items())
             tip = f"γ {gamma:g}, T {found.temperatures[i]:.3g}: {numbers}"
             plot.marks.append(Bar((edges[k], edges[k + 1] * 1.0005), (g - 0.5, g + 0.5), SHADES[shade], tip))
-    border = _border([[row[i] <= limit for i in near] for row in found.log_loss], edges)
+            here = log_loss <= limit
+            if k and here != (found.log_loss[g][near[k - 1]] <= limit):
+                border += [(edges[k], g - 0.5), (edges[k], g + 0.5), (math.nan, math.nan)]
+            if g and here != (found.log_loss[g - 1][i] <= limit):
+                border += [(edges[k], g - 0.5), (edges[k + 1], g - 0.5), (math.nan, math.nan)]
     temperature = min(max(found.temperature, edges[0]), edges[-1])
     gamma = float(np.interp(found.gamma, found.gammas, range(rows)))
-    starts = [best + spread * (i / len(SHADES)) ** 2 for i in range(len(SHADES))]
     plot.marks += [
         Line([x for x, _ in border], [y for _, y in border], "#fff", 2, "5 3"),
         Point(temperature, gamma, FIRST, f"the point taken: {taken}", "target"),
-        _shades(objective, starts, plot.size),
+        _shades(objective, best, spread, size),
     ]
     return plot
 
 
-def _border(inside: list[list[bool]], edges: list[float]) -> list[tuple[float, float]]:
-    """The points of lines between cells inside and outside, with NaN between two lines."""
-    drawn: list[tuple[float, float]] = []
-    gap = (math.nan, math.nan)
-    for g, row in enumerate(inside):
-        for i, here in enumerate(row):
-            if i and here != row[i - 1]:
-                drawn += [(edges[i], g - 0.5), (edges[i], g + 0.5), gap]
-            if g and here != inside[g - 1][i]:
-                drawn += [(edges[i], g - 0.5), (edges[i + 1], g - 0.5), gap]
-    return drawn
-
-
-def _shades(objective: str, starts: list[float], size: tuple[float, float]) -> Plot:
+def _shades(objective: str, best: float, spread: float, size: tuple[float, float]) -> Plot:
     """The shades of a surface with words and numbers beside them."""
     left, last = size[0] - 94, 40 + 14 * len(SHADES)
     sheet = _sheet(size)
     for text, y in ((objective, 12), ("best: dark", 28), ("worse: light", last + 12)):
         sheet.marks.append(Text(left, y, text))
-    for i, (color, start) in enumerate(zip(SHADES, starts, strict=True)):
+    for i, color in enumerate(SHADES):
         sheet.marks.append(Bar((left, left + 14), (54.5 + 14 * i, 40 + 14 * i), color))
         if i % 2 == 0:
-            sheet.marks.append(Text(left + 20, 47 + 14 * i, f"{start:.4g}"))
+            sheet.marks.append(Text(left + 20, 47 + 14 * i, f"{best + spread * (i / len(SHADES)) ** 2:.4g}"))
     return sheet
 
 

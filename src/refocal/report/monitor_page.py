@@ -77,18 +77,10 @@ def _evidence(monitor: CalibrationMonitor) -> Section:
     shown = [math.log10(min(max(value, 1e-3), LARGEST_E)) for _, value in found]
     ends = (-0.5, len(found) - 0.5)
     where = f"the alarm was raised in {monitor.alarm}" if monitor.alarm else "there was no alarm"
-    plot = Plot(
-        ends,
-        (min(0.0, *shown), max(1.1 * math.log10(alarm), *shown)),
-        [
-            Axes("periods", "logarithm of the e-value (base 10)", x_ticks=()),
-            Line(ends, [math.log10(alarm)] * 2, SECOND, 1.4, "6 4"),
-            *_line(shown),
-        ],
-        f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}.",
-        SIZE,
-        MARGINS,
-    )
+    plot = Plot(ends, (min(0.0, *shown), max(1.1 * math.log10(alarm), *shown)), size=SIZE, margins=MARGINS)
+    plot.description = f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}."
+    axes = Axes("periods", "logarithm of the e-value (base 10)", x_ticks=())
+    plot.marks += [axes, Line(ends, [math.log10(alarm)] * 2, SECOND, 1.4, "6 4"), *_line(shown)]
     for i, (period, value) in enumerate(found):
         plot.marks.append(Point(i, shown[i], FIRST, f"{period}: e-value {value:.3g}"))
     fact = (

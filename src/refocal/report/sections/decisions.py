@@ -61,14 +61,10 @@ def decisions(evaluation: Evaluation) -> Section | None:
 
 def _chart(thresholds: list[float], costs: dict[str, list[float]], threshold: str) -> Plot:
     said = " and ".join(f"{name} it is at most {max(values):.1f}" for name, values in costs.items())
-    plot = Plot(
-        (0.0, 1.0),
-        (0.0, 1.05 * (max(max(values) for values in costs.values()) or 1.0)),
-        [Axes(threshold, "cost of 1,000 rows")],
-        f"The cost of 1,000 rows against the threshold; {said}.",
-        size=(440.0, 270.0),
-        margins=(60.0, 12.0, 16.0, 44.0),
-    )
+    top = 1.05 * (max(max(values) for values in costs.values()) or 1.0)
+    plot = Plot((0.0, 1.0), (0.0, top), size=(440.0, 270.0), margins=(60.0, 12.0, 16.0, 44.0))
+    plot.description = f"The cost of 1,000 rows against the threshold; {said}."
+    plot.marks.append(Axes(threshold, "cost of 1,000 rows"))
     styles = ((MUTED, "6 4"), (FIRST, ""))[-len(costs) :]
     for (name, values), (color, dash) in zip(costs.items(), styles, strict=True):
         plot.marks.append(Line(thresholds, values, color, 1.8, dash))

@@ -163,10 +163,7 @@ def report(
     else:
         test = sources[1] if len(sources) == 2 else None
         found = [_compared(sources[0], test, how, shared.title, rows.arguments())]
-    sharing.draw(found, output, shared)
-    result({"output": str(output)})
-    say(f"Wrote {output}.")
-    sharing.leave_by_requirements(found, shared)
+    sharing.share(found, shared, output, {"output": str(output)}, f"Wrote {output}.")
 
 
 def diff(old: Path, new: Path, fail_if_worse: bool = False) -> None:

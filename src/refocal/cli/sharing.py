@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit
 
@@ -66,32 +66,27 @@ class ResultOptions(SharingOptions, OutputOptions):
     """Both; where to write comes first in the help."""
 
 
-def draw(found: Evaluation | Sequence[Evaluation], report: Path, shared: SharingOptions) -> None:
-    """Write the report."""
-    from refocal.report import write_report
-
-    text = "" if shared.notes is None else shared.notes.read_text(encoding="utf-8")
-    with progress("drawing"):
-        write_report(found, report, title=shared.title, notes=text, require=shared.requirements)
-
-
 def finish(found: Evaluation, shared: ResultOptions, *lines: str) -> None:
-    """Write what was asked for, print it and `lines`; exit with a code of its own if a requirement does not hold."""
-    if shared.report is not None:
-        draw(found, shared.report, shared)
+    """Write what was asked for and print the evaluation and `lines`; see `share`."""
     if shared.output is not None:
         found.save(shared.output)
-    result(found.to_dict())
     print_evaluation(found)
-    say(*(f"Wrote {file}." for file in (shared.output, shared.report) if file is not None), *lines)
-    leave_by_requirements([found], shared)
+    written = [f"Wrote {file}." for file in (shared.output, shared.report) if file is not None]
+    share([found], shared, shared.report, found.to_dict(), *written, *lines)
 
 
-def leave_by_requirements(found: Sequence[Evaluation], shared: SharingOptions) -> None:
-    """Print which requirements hold; exit with a code of its own if one does not."""
+def share(found: Sequence[Evaluation], shared: SharingOptions, report: Path | None, data: Any, *lines: str) -> None:
+    """Draw the report, print `data` or `lines`; exit with a code of its own if a requirement does not hold."""
     from refocal.evaluate import check_requirements
 
+    if report is not None:
+        from refocal.report import write_report
+
+        text = "" if shared.notes is None else shared.notes.read_text(encoding="utf-8")
+        with progress("drawing"):
+            write_report(found, report, title=shared.title, notes=text, require=shared.requirements)
     checks = [check for each in found for check in check_requirements(each, shared.requirements)]
-    say(*(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))
+    result(data)
+    say(*lines, *(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))
     if not all(check.passed for check in checks):
         raise Exit(REQUIREMENT_FAILED)

@@ -64,7 +64,7 @@ def test_what_is_wrong_is_said_in_a_line(refocal, table):
         ((), "Say what mistakes cost"),
         (("--false-positive", "1"), "must be given together"),
         (("--costs", "0,1;x,0"), "--costs must be numbers"),
-        (("--costs", "0,1;1"), "as many numbers in each row"),
+        (("--costs", "0,1;1"), "--costs must be numbers, as many in each row"),
         (("--costs", "0,1;1,0;1,1"), "a row for each of 2 classes"),
         (("--costs", "0,1;1,0", "-o", "d.npz"), "must end in .csv"),
     ):

@@ -91,32 +91,30 @@ def _table(costs: str | None, false_positive: float | None, false_negative: floa
         return cost_matrix(false_positive=false_positive, false_negative=false_negative)
     text = Path(costs).read_text(encoding="utf-8") if Path(costs).is_file() else costs.replace(";", "\n")
     try:
-        found = [[float(cell) for cell in line.split(",")] for line in text.splitlines() if line.strip()]
+        return np.array([line.split(",") for line in text.splitlines() if line.strip()], dtype=np.float64)
     except ValueError:
-        raise UsageError(f"--costs must be numbers, such as '0,1;5,0', or a file of them. Got {costs!r}.") from None
-    if len({len(row) for row in found}) != 1:
-        raise UsageError("--costs must have as many numbers in each row.")
-    return np.array(found)
+        expected = "numbers, as many in each row, such as '0,1;5,0', or a file of them"
+        raise UsageError(f"--costs must be {expected}. Got {costs!r}.") from None
 
 
 def _print(said: dict[str, Any], reports: dict[str, DecisionReport]) -> None:
+    from refocal.evaluate.phrases import percent
+
     if "threshold" in said:
         low, high = said.get("abstain_between", (said["threshold"],) * 2)
         where = f"from a probability of {high:.4g} on" + (f", class 0 below {low:.4g}" if low < high else "")
         say(f"Class 1 is decided {where}.")
     if reports:
         heads = ("probabilities", "cost per row", "95 % interval", "expected", "automated %", "errors %")
-        rows = [
-            (
-                name,
+        rows = []
+        for name, each in reports.items():
+            cost = (
                 f"{each.cost.value:.4f}",
                 f"{each.cost.low:.4f} – {each.cost.high:.4f}",
                 f"{each.expected_cost:.4f}",
-                f"{100 * each.automated.value:.2f}",
-                "–" if each.error is None else f"{100 * each.error.value:.2f}",
             )
-            for name, each in reports.items()
-        ]
+            errors = "–" if each.error is None else percent(each.error.value)
+            rows.append((name, *cost, percent(each.automated.value), errors))
         print_table(heads, rows)
         *_, last = reports.values()
         action = ABSTAINED if last.fixed_action < 0 else f"action {last.fixed_action}"

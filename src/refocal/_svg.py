@@ -64,7 +64,6 @@ class Area(NamedTuple):
     x: Sequence[float]
     low: Sequence[float]
     high: Sequence[float]
-    color: str = BAND
 
 
 class Point(NamedTuple):
@@ -173,9 +172,9 @@ def _drawn(plot: Plot) -> Iterator[str]:
                 dashed = f' stroke-dasharray="{dash}"' if dash else ""
                 stroke = f'stroke="{VARIABLES.get(color, color)}" stroke-width="{width:g}"{dashed}'
                 yield f'<path fill="none" {stroke} d="{_path(x, y, xs, ys)}"/>'
-            case Area(xs, low, high, color):
+            case Area(xs, low, high):
                 around = _path(x, y, [*xs, *reversed(xs)], [*high, *reversed(low)])
-                yield f'<path fill="{VARIABLES[color]}" d="{around}Z"/>'
+                yield f'<path fill="{VARIABLES[BAND]}" d="{around}Z"/>'
             case Point(a, b, color, tip, shape):
                 at = f'cx="{x(a):.1f}" cy="{y(b):.1f}"'
                 yield _tipped(SHAPES[shape].format(x=x(a), y=y(b), at=at, color=VARIABLES[color]), tip)

@@ -7,13 +7,18 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 
 from refocal import FocalTemperatureScaling, TemperatureScaling, load, theory
 from refocal.calibrators.registry import NAMED
+from refocal.cli.options import with_options
+from refocal.cli.printing import result
+from refocal.cli.run import UsageError
 from refocal.evaluate import compare, load_evaluation
 from refocal.io import load_sample, read
 
@@ -272,6 +277,37 @@ def test_version_and_completion(refocal, monkeypatch):
     from refocal.cli.options import complete_method
 
     assert complete_method("fts") == ["fts", "fts-nll", "fts-ece"]
+
+
+def test_a_docstring_declares_the_options_of_a_command_by_their_names(capsys):
+    def toy(file: Path, *, size: Annotated[int, {"min": 2}] = 2, name: str | None = None):
+        """Do something.
+
+        --name, --title WORD  What it
+            is called.
+        -s, --size  How large.
+        FILE  Which.
+        """
+        result([str(file), size, name])
+
+    app = typer.Typer()
+    app.command()(with_options(toy))
+    app(["a.csv", "-s", "3", "--title", "x", "--json"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out) == ["a.csv", 3, "x"]
+    app(["a.csv"], standalone_mode=False)
+    assert capsys.readouterr().out == ""
+    with pytest.raises(Exception, match="2"):
+        app(["a.csv", "-s", "1"], standalone_mode=False)
+    app(["--help"], standalone_mode=False)
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "What it is called." in shown
+    assert "WORD" in shown
+    toy.__doc__ = toy.__doc__.replace("FILE", "PLACE")
+    with pytest.raises(KeyError, match="file"):
+        with_options(toy)
+    toy.__doc__ = None
+    with pytest.raises(UsageError, match="without -OO"):
+        with_options(toy)
 
 
 def named_table(file, names, order, label="label", **more):

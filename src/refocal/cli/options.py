@@ -167,7 +167,8 @@ def _said(documented: Any) -> dict[str, list[str]]:
     """
     joined = re.sub(r"\n +", " ", cleandoc(documented.__doc__))
     lines = [line.split("  ", 1) for line in joined.splitlines() if "  " in line]
-    return {name.strip("-").replace("-", "_").lower(): line for line in lines for name in re.split(r",? |/", line[0])}
+    names = [re.findall(r"(?:^|--)([A-Za-z][\w-]*)", line[0].lower()) for line in lines]
+    return {name.replace("-", "_"): line for line, of_line in zip(lines, names, strict=True) for name in of_line}
 
 
 def _declared(hint: Any, name: str, said: Mapping[str, list[str]]) -> Any:

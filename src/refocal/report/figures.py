@@ -133,8 +133,8 @@ def _draw(plot: Plot, ax: Axes | None, title: str = "") -> Axes:
             case Line(xs, ys, color, width, dash):
                 style = (0, tuple(map(float, dash.split()))) if dash else "solid"
                 ax.plot(xs, ys, color=THEME.get(color, color), linewidth=width, linestyle=style)
-            case Area(xs, low, high, color):
-                ax.fill_between(xs, low, high, color=THEME[color], linewidth=0)
+            case Area(xs, low, high):
+                ax.fill_between(xs, low, high, color=BAND, linewidth=0)
             case Point(a, b, color, _, shape):
                 ax.plot(a, b, color=THEME[color], linestyle="", clip_on=False, **MARKERS[shape])
             case Bar((left, right), (low, high), color):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from refocal._files import write_atomically
 from refocal._svg import FIRST, SECOND, Axes, Line, Plot, Point, Text
@@ -80,9 +80,8 @@ def _evidence(monitor: CalibrationMonitor) -> Section:
     plot = Plot(ends, (min(0.0, *shown), max(1.1 * math.log10(alarm), *shown)), size=SIZE, margins=MARGINS)
     plot.description = f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}."
     axes = Axes("periods", "logarithm of the e-value (base 10)", x_ticks=())
-    plot.marks += [axes, Line(ends, [math.log10(alarm)] * 2, SECOND, 1.4, "6 4"), *_line(shown)]
-    for i, (period, value) in enumerate(found):
-        plot.marks.append(Point(i, shown[i], FIRST, f"{period}: e-value {value:.3g}"))
+    tips = [f"{period}: e-value {value:.3g}" for period, value in found]
+    plot.marks += [axes, Line(ends, [math.log10(alarm)] * 2, SECOND, 1.4, "6 4"), *_line(shown, tips)]
     fact = (
         "The e-value measures the evidence against calibration. The probability that a calibrated model ever reaches "
         f"the dashed line, an e-value of {alarm:g}, is at most {100 * monitor.alpha:g} %, however often one looks."
@@ -98,10 +97,8 @@ def _losses(history: list[WindowSummary]) -> Section:
     ):
         plot = _plot(history, [*values, *chance], heading, size=(400.0, 260.0))
         plot.description = f"{heading} of {len(history)} periods."
-        plot.marks += _line(values)
-        for i, each in enumerate(history):
-            plot.marks.append(Point(i, values[i], FIRST, f"{_name(each)}: {heading} {values[i]:.4f}, {each.n:,} rows"))
-        plot.marks += _line(chance, SECOND, "6 4")
+        tips = [f"{_name(each)}: {heading} {x:.4f}, {each.n:,} rows" for each, x in zip(history, values, strict=True)]
+        plot.marks += [*_line(values, tips), *_line(chance, (), SECOND, "6 4")]
         caption = "dashed: what a calibrated model would show, by chance" if chance else ""
         drawn.append(Figure(key, heading, plot, caption))
     fact = "Losses rise when the task gets harder too; the ECE of few rows is high by chance alone."
@@ -139,11 +136,14 @@ def _plot(
     return plot
 
 
-def _line(values: Sequence[float], color: str = FIRST, dash: str = "") -> list[Line]:
-    """A line from period to period; of a single one a level line."""
-    if len(values) == 1:
-        return [Line([-0.4, 0.4], [*values, *values], color, 1.8, dash)]
-    return [Line(range(len(values)), values, color, 1.8, dash)] if values else []
+def _line(
+    values: Sequence[float], tips: Sequence[str] = (), color: str = FIRST, dash: str = ""
+) -> Iterator[Line | Point]:
+    """A line from period to period, of a single one a level line, with points that have tips."""
+    if values:
+        x, y = ([-0.4, 0.4], [*values, *values]) if len(values) == 1 else (range(len(values)), values)
+        yield Line(x, y, color, 1.8, dash)
+    yield from (Point(i, values[i], color, tip) for i, tip in enumerate(tips))
 
 
 def _name(each: WindowSummary) -> str:

@@ -64,7 +64,7 @@ def _name_row(name: str, method: registry.Method) -> str:
 
 def _method_card(kind: type[Any]) -> str:
     text = TEXTS["methods"][kind.__name__]
-    named = registry.NAMED | registry.SETS | registry.GROUPED
+    named = registry.every_method()
     rows = {name: method for name, method in named.items() if method.kind is kind}
     facts = {
         "formula": text["formula"],

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 from refocal._arrays import Vector, row_blocks
 from refocal.calibrators._logistic import Found, Target, fit_line, near, platt_targets, softplus, student
-from refocal.calibrators.spline import Prior, Splines, equal_shares, spline
+from refocal.calibrators.spline import Prior, Splines, equal_shares, penalty, spline
 from refocal.engine import Block
 from refocal.engine.block import Predictions
 from refocal.fitting.newton import closest_slope
@@ -114,7 +114,7 @@ def _tail(rows: Block, point: Vector, every: int = 1, strength: float | None = N
     gamma, temperature = math.expm1(point[0]), math.exp(point[1])
     odds, share = _split(rows, rows.predictions((gamma,), temperature)[0])
     curve = fit_curve(odds[::every], rows.correct[::every], rows.weights[::every], strength)
-    curved = odds if curve is None else Splines(curve.knots, odds).values(curve.theta)
+    curved = odds if curve is None else Pieces.of(*_joined(curve)).apply(np, odds)
     losses = softplus(np.where(rows.correct, -curved, curved)) - share
     return Tail(gamma, temperature, curve, losses)
 
@@ -217,15 +217,15 @@ def fit_curve(odds: Vector, target: Target, weight: Vector, strength: float | No
         best = splines.fit(target, weight, prior, theta)
         theta = best.theta
         thetas.append(theta)
-        found.append(evidence(best, splines.penalty(prior)))
+        found.append(evidence(best, penalty(prior, len(knots))))
     share = np.exp(np.array(found) - max(found))
     share /= share.sum()
     return Curve(knots, share @ np.stack(thetas), math.exp(share @ np.log(strengths)))
 
 
-def evidence(found: Found, penalty: Vector) -> float:
+def evidence(found: Found, of_prior: Vector) -> float:
     """The logarithm of the evidence for a prior, from the curve that is best with it."""
-    return -found.value - 0.5 * float(np.linalg.slogdet(found.hessian)[1] - np.linalg.slogdet(penalty)[1])
+    return -found.value - 0.5 * float(np.linalg.slogdet(found.hessian)[1] - np.linalg.slogdet(of_prior)[1])
 
 
 def _times(strength: float) -> Prior:

@@ -91,9 +91,6 @@ SETS = {
 GROUPED = {"group": Method("a correction for each group", GroupCalibration, usual=False)}
 """Methods that take the groups of the rows: a comparison has them where there are groups."""
 
-WITHOUT_A_NAME: tuple[type[Calibrator], ...] = (MultiLabelCalibration,)
-"""What `load` reads besides; a comparison of methods on rows of one label has no use for it."""
-
 OTHER_NAMES = {
     "sigmoid": "logistic",
     "platt": "logistic",
@@ -105,6 +102,11 @@ OTHER_NAMES = {
 
 ALL = "all"
 """Every method, where a comparison asks for names."""
+
+
+def every_method() -> dict[str, Method]:
+    """All rows by their names."""
+    return NAMED | SETS | GROUPED
 
 
 def chosen_methods(names: Sequence[str] | str | None) -> list[str]:
@@ -133,8 +135,7 @@ def make(name: str, **options: Any) -> Calibrator:
     >>> make("sigmoid")
     LogisticCalibration()
     """
-    known = NAMED | SETS | GROUPED
-    name = OTHER_NAMES.get(name, name)
+    name, known = OTHER_NAMES.get(name, name), every_method()
     check_option(name, tuple(known), "method", "make")
     calibrator = known[name].kind(**known[name].settings)
     given = {key: value for key, value in options.items() if value is not None}
@@ -152,16 +153,16 @@ def kinds(*, in_blocks: bool = False) -> dict[str, type[Calibrator]]:
     >>> kinds()["BetaCalibration"].__name__, "BetaCalibration" in kinds(in_blocks=True)
     ('BetaCalibration', False)
     """
-    known = (*NAMED.values(), *SETS.values(), *GROUPED.values())
-    found = {method.kind.__name__: method.kind for method in known if method.in_blocks or not in_blocks}
-    return found if in_blocks else {**found, **{kind.__name__: kind for kind in WITHOUT_A_NAME}}
+    known = [method.kind for method in every_method().values() if method.in_blocks or not in_blocks]
+    # A comparison on rows of one label has no use for the last: it has no name, but files.
+    return {kind.__name__: kind for kind in (known if in_blocks else [*known, MultiLabelCalibration])}
 
 
 def title_of(name: str, calibrator: Calibrator | None = None) -> str:
     """A name in words: that of the method whose class and settings a calibrator has, whatever it is called."""
     if name == NONE:
         return "no calibration"
-    known = NAMED | SETS | GROUPED
+    known = every_method()
     if calibrator is None:
         return known[name].title if name in known else name
     given = calibrator.get_params(deep=False)

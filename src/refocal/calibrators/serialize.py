@@ -115,13 +115,13 @@ def _chain(data: dict[str, Any], calibrator: Calibrator, n_classes: int) -> Chai
         else:
             chain = Chain(tuple(step_from_dict(each) for each in field(data, "chain", list)))
         chain.check(n_classes)
-    except KeyError as error:
-        raise FormatError(f"the field {error} is missing.") from error
+    except FormatError:
+        raise
     except ParameterError as error:
         raise FormatError(str(error)) from error
+    except KeyError as error:
+        raise FormatError(f"the field {error} is missing.") from error
     except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        if isinstance(error, FormatError):
-            raise
         raise FormatError(f"the fitted numbers are damaged: {error}.") from error
     return chain
 

@@ -89,7 +89,7 @@ class Splines:
         """
         lower = np.append(np.full(len(self.knots), prior.least_slope), -np.inf)
         loss = partial(self.loss, target=target.astype(np.float64, copy=False), weight=weight, pull=pull)
-        return fit_with_prior(loss, self.identity, self.penalty(prior), lower, start)
+        return fit_with_prior(loss, self.identity, penalty(prior, len(self.knots)), lower, start)
 
     def loss(self, theta: Vector, target: Vector, weight: Vector, pull: Vector | None = None) -> Loss:
         """The log-loss of a spline, with derivatives in θ; those in the scores are written into `pull`."""
@@ -105,7 +105,8 @@ class Splines:
     def _sums(self, pieces: Vector, target: Vector, weight: Vector, pull: Vector | None) -> Vector:
         """What `c_engine.spline` computes, by array functions."""
         piece, d = self._places
-        eta, slope = self._evaluated(pieces)
+        a, b, c = pieces[:, piece]
+        eta, slope = a + d * (b + d * c), b + 2.0 * d * c
         soft = softplus(eta)
         p = np.exp(eta - soft)
         first, second = weight * (p - target), weight * p * np.exp(-soft)
@@ -121,22 +122,10 @@ class Splines:
         piece = np.searchsorted(self.knots, self.score, side="right")
         return piece, self.score - self.knots[np.maximum(piece - 1, 0)]
 
-    def _evaluated(self, pieces: Vector) -> tuple[Vector, Vector]:
-        piece, d = self._places
-        a, b, c = pieces[:, piece]
-        return a + d * (b + d * c), b + 2.0 * d * c
-
-    def values(self, theta: Vector) -> Vector:
-        """A spline at the scores."""
-        return self._evaluated(self._pieces @ theta)[0]
-
-    def penalty(self, prior: Prior) -> Vector:
-        """What the prior costs is half the square of the distance from the identity by this matrix."""
-        return _penalty(len(self.knots), prior)
-
 
 @lru_cache(maxsize=32)
-def _penalty(n_knots: int, prior: Prior) -> Vector:
+def penalty(prior: Prior, n_knots: int) -> Vector:
+    """What the prior costs is half the square of the distance from the identity by this matrix."""
     bends = np.diff(np.eye(n_knots), axis=0)
     found = np.diag(np.append(np.full(n_knots, prior.slope), prior.offset))
     found[:n_knots, :n_knots] += prior.bend * bends.T @ bends

@@ -110,9 +110,9 @@ def _fit_rows(
     """Fit on the rows of a file or a data set, in blocks where it is large; classes keep their names."""
     import numpy as np
 
-    from refocal.calibrators.registry import GROUPED, NAMED, SETS
+    from refocal.calibrators.registry import every_method
 
-    suits = (NAMED | SETS | GROUPED)[method].in_blocks
+    suits = every_method()[method].in_blocks
     if large.is_large(place, blocks, reading, suits=suits):
         with large.open_rows(place, f"fitting {method}", update, blocks, reading) as opened:
             calibrator.fit(opened)

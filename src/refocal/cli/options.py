@@ -186,9 +186,9 @@ def _declared(hint: Any, name: str, said: Mapping[str, list[str]]) -> Any:
 
 def complete_method(incomplete: str) -> list[str]:
     """Names of methods, for the shell."""
-    from refocal.calibrators.registry import GROUPED, NAMED, SETS
+    from refocal.calibrators.registry import every_method
 
-    return [name for name in NAMED | SETS | GROUPED if name.startswith(incomplete)]
+    return [name for name in every_method() if name.startswith(incomplete)]
 
 
 def read_file(file: Path, **reading: Any) -> Any:

@@ -25,7 +25,7 @@ from refocal._arrays import (
 )
 from refocal.engine import Block, Dataset, Pass, array_engine
 from refocal.fitting.lbfgs import Ends, Objective, Solve, minimise
-from refocal.maps.affine import features, transform
+from refocal.maps.affine import features
 
 # Rows are walked through in blocks of so many numbers: large enough for matrix products, small enough for memory.
 BLOCK = 1 << 20
@@ -225,17 +225,19 @@ def _loss(block: Block, parameters: Vector, exact: bool, kind: str, temperature:
         weights, intercept = (
             xp.asarray(part, dtype=dtype, device=device) for part in _unpack(parameters, z.shape[1], True)
         )
-        p = some + transform(some, weights, intercept)
-        p -= xp.max(p, axis=1, keepdims=True)
+        p = weights @ some.T  # a row a class: sums over few classes are slow within a row
+        p += some.T
+        p += intercept[:, None]
+        p -= xp.max(p, axis=0)
         index = xp.arange(len(y), device=device)
-        at_label = xp.astype(p[index, y], xp.float64)
+        at_label = xp.astype(p[y, index], xp.float64)
         xp.exp(p, out=p)
-        total = xp.sum(p, axis=1)
+        total = xp.sum(p, axis=0)
         loss += float(w @ (xp.log(xp.astype(total, xp.float64)) - at_label))
-        p *= xp.astype(w / total, dtype)[:, None]
-        p[index, y] -= xp.astype(w, dtype)
-        slope = slope + xp.astype(p.T @ some, xp.float64)
-        offset = offset + xp.astype(xp.sum(p, axis=0), xp.float64)
+        p *= xp.astype(w / total, dtype)
+        p[y, index] -= xp.astype(w, dtype)
+        slope = slope + xp.astype(p @ some, xp.float64)
+        offset = offset + xp.astype(xp.sum(p, axis=1), xp.float64)
     return np.concatenate([[loss], to_numpy(slope).ravel(), to_numpy(offset)])
 
 
@@ -244,9 +246,9 @@ def _curvature(block: Block, n_rows: int | None, kind: str, temperature: float, 
     step = 1 if n_rows is None else max(1, block.n_rows // n_rows)
     slope, offset = 0.0, 0.0
     for xp, z, _, w in _parts(block, kind, temperature, total_weight, step):
-        p = xp.exp(z - xp.max(z, axis=1, keepdims=True))
-        p /= xp.sum(p, axis=1, keepdims=True)
-        p = p * (1.0 - p) * xp.astype(w, z.dtype)[:, None]
-        slope = slope + xp.astype(p.T @ z**2, xp.float64)
-        offset = offset + xp.astype(xp.sum(p, axis=0), xp.float64)
+        p = xp.exp(z.T - xp.max(z.T, axis=0))
+        p /= xp.sum(p, axis=0)
+        p = p * (1.0 - p) * xp.astype(w, z.dtype)
+        slope = slope + xp.astype(p @ z**2, xp.float64)
+        offset = offset + xp.astype(xp.sum(p, axis=1), xp.float64)
     return np.concatenate([to_numpy(slope).ravel(), to_numpy(offset)])

@@ -113,13 +113,13 @@ def test_rows_of_many_classes_are_condensed_once(objective, walked):
 def test_the_default_walks_through_the_rows_a_few_dozen_times(data, walked):
     assert AutoCalibration().fit(*data).choice_["chosen"] == "vector"
     # Five folds of four fifths of the rows, and all of them at the end, a few steps each.
-    assert passes(walked, "vector")[0] <= 25
-    assert passes(walked, "split")[0] <= 5  # γ and T of two candidates on a third of the rows, and on all
-    assert passes(walked, "predict")[1] <= 4
-    assert passes(walked, "apply")[1] == 1.0  # for the report
-    assert passes(walked, "inspect")[1] <= 7
+    assert passes(walked, "vector")[0] <= 20
+    assert passes(walked, "split")[0] <= 4  # γ and T of two candidates on a third of the rows, and on all
+    assert passes(walked, "predict") == (4.0, 0.0)  # the losses of two candidates, the curve, the report
+    assert passes(walked, "apply") == (1.0, 0.0)  # for the report
+    assert passes(walked, "inspect")[1] <= 5
     assert passes(walked, "temperature")[0] <= 4
-    assert passes(walked, "spline")[1] <= 200
+    assert passes(walked, "spline")[1] <= 100
 
 
 @pytest.mark.slow

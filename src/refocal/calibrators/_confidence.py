@@ -112,7 +112,7 @@ def _search(rows: Block, point: Vector) -> Vector:
 def _tail(rows: Block, point: Vector, every: int = 1, strength: float | None = None) -> Tail:
     """The tail at a point, its curve fitted to every so-manieth row."""
     gamma, temperature = math.expm1(point[0]), math.exp(point[1])
-    odds, share = _split(rows, rows.predictions((gamma,), temperature)[0])
+    odds, share = _split(rows, rows.predictions((gamma,), temperature, rough=True)[0])
     curve = fit_curve(odds[::every], rows.correct[::every], rows.weights[::every], strength)
     curved = odds if curve is None else Pieces.of(*_joined(curve)).apply(np, odds)
     losses = softplus(np.where(rows.correct, -curved, curved)) - share

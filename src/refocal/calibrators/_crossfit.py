@@ -170,7 +170,7 @@ def _scores(logits: Array, rows: Block, scaling: Scaling, order_preserving: bool
 
 def losses(rows: Block, scores: Array) -> Vector:
     """The log-loss of every row, by its scores."""
-    return np.asarray(-Block(scores, rows.labels).predictions((0.0,), 1.0)[0].label_log_p)
+    return np.asarray(-Block(scores, rows.labels).predictions((0.0,), 1.0, rough=True)[0].label_log_p)
 
 
 def mean_and_error(rows: Block, values: Vector) -> tuple[float, float]:

@@ -21,6 +21,8 @@ from refocal.maps.steps import Focal, Temperature, without_focal_end
 ENTRIES = 1 << 18
 # Probabilities below this may have lost digits in single precision.
 TINY = 1e-30
+# Where all classes but the top have less than this together, its own probability is computed from theirs.
+SURE = 1e-3
 
 
 class Fitted(NamedTuple):
@@ -108,7 +110,10 @@ def predictions_of(chain: Chain, block: Block, *, rough: bool = False) -> tuple[
         logits, labels = block.logits[rows, :], block.labels[rows]
         if is_torch(logits):  # bfloat16, which NumPy has not
             logits, labels = to_numpy(logits), to_numpy(labels)
-        found = _compiled(chain, logits, labels)
+        is_single = rough and logits.dtype == np.float32
+        found = _compiled(chain, logits, labels) if is_single else None
+        if found is None:
+            found = _compiled(chain, logits.astype(np.float64), labels)
         if found is None:
             part = Block(first.scores(logits), labels)
             found = (*part.predictions((gamma,), temperature, there=True)[0], part.correct_there)
@@ -118,17 +123,25 @@ def predictions_of(chain: Chain, block: Block, *, rough: bool = False) -> tuple[
 
 
 def _compiled(chain: Chain, logits: Array, labels: Array) -> tuple[Array, ...] | None:
-    """The same of a few rows from probabilities by the compiled engine; None where it does not know all steps."""
+    """The same of a few rows from probabilities by the compiled engine, in the precision of the logits.
+
+    None where it does not know all steps, or where a probability of a label has lost its digits.
+    """
     if not isinstance(logits, np.ndarray) or chain.program.before.steps:
         return None
-    found = apply(chain, logits.astype(np.float64))
+    found = apply(chain, logits)
     if found is None:
         return None
-    p = found.probabilities
-    at_label = p[np.arange(len(labels)), labels]
-    if not at_label.all():  # it rounds to 0, but its logarithm does not
+    p, index = found.probabilities, np.arange(len(labels))
+    at_label, at, squares = p[index, labels].astype(np.float64), p.argmax(axis=1), np.einsum("ij,ij->i", p, p)
+    if at_label.min() < (TINY if p.itemsize == 4 else 0.0) or not at_label.all():
         return None
-    return np.log(at_label), p.max(axis=1), np.einsum("ij,ij->i", p, p), p.argmax(axis=1) == labels
+    confidence = p[index, at].astype(np.float64)
+    if p.itemsize == 4:  # next to 1 it has few digits, where what the others have together has all
+        p[index, at] = 0.0
+        rest = p.sum(axis=1, dtype=np.float64)
+        confidence = np.where(rest < SURE, 1.0 - rest, confidence)
+    return np.log(at_label), confidence, squares.astype(np.float64), at == labels
 
 
 def _predictions_there(chain: Chain, block: Block) -> tuple[Predictions, Array]:

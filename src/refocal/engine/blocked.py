@@ -40,8 +40,8 @@ class Sample:
     def smallest(self, n_rows: int) -> Sample:
         """A limited number of rows, in ascending order of their keys."""
         order = np.argsort(self.keys, kind="stable")[:n_rows]
-        weight = None if self.weight is None else self.weight[order]
-        return Sample(self.keys[order], self.values[order], self.labels[order], weight)
+        kept: list[Any] = [None if each is None else each[order] for each in vars(self).values()]
+        return Sample(*kept)
 
     def block(self, n_rows: int, floor: float | None, unit: float) -> Block:
         """At most `n_rows` of the rows, with the limits of `Block.with_limits`."""
@@ -184,14 +184,8 @@ def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0
 
 
 def _merge(first: Inspected, second: Inspected, n_sample: int) -> Inspected:
-    mine, other = first.sample, second.sample
-    weighted = mine.weight is not None and other.weight is not None
-    both = Sample(
-        np.concatenate([mine.keys, other.keys]),
-        np.concatenate([mine.values, other.values]),
-        np.concatenate([mine.labels, other.labels]),
-        np.concatenate([mine.weight, other.weight]) if weighted else None,
-    )
+    pairs = zip(vars(first.sample).values(), vars(second.sample).values(), strict=True)
+    both: list[Any] = [None if a is None or b is None else np.concatenate([a, b]) for a, b in pairs]
     return Inspected(
         first.weight + second.weight,
         first.n_used + second.n_used,
@@ -201,7 +195,7 @@ def _merge(first: Inspected, second: Inspected, n_sample: int) -> Inspected:
         first.sum_of_parts if first.sum_of_parts == second.sum_of_parts else None,
         max(first.precision, second.precision),
         None if first.floor is None or second.floor is None else min(first.floor, second.floor),
-        both.smallest(n_sample),
+        Sample(*both).smallest(n_sample),
     )
 
 

@@ -165,9 +165,7 @@ def _predictor(
     if opened.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
         raise ShapeError("X", "apply", expected=expected, got=f"{opened.n_classes} columns")
-    wanted = named_classes(calibrator)
-    named = opened.class_names is not None and wanted is not None
-    order = column_order(opened.class_names or (), wanted or (), "apply") if named else None
+    order = column_order(opened.class_names, named_classes(calibrator), "apply")
     # Of labels that do not exclude one another, rows of probabilities have any sum.
     kind = calibrator.input if calibrator.row_axes == 1 else "logits"
     reading = Reading(opened.n_classes, kind, 0, skip_bad_rows, "apply")

@@ -55,12 +55,12 @@ class MultiLabelPredictions:
     @classmethod
     def from_log_odds(cls, log_odds: Any, labels: Any, **options: Any) -> MultiLabelPredictions:
         """Scores before the sigmoids; options are `class_names`, `weight` (N,) and `ignore_index`."""
-        return cls._of(log_odds, labels, "log-odds", "from_log_odds", **options)
+        return cls._of(log_odds, labels, "log-odds", **options)
 
     @classmethod
     def from_probabilities(cls, probabilities: Any, labels: Any, **options: Any) -> MultiLabelPredictions:
         """Outputs of the sigmoids; options as for `from_log_odds`."""
-        return cls._of(probabilities, labels, "probabilities", "from_probabilities", **options)
+        return cls._of(probabilities, labels, "probabilities", **options)
 
     @classmethod
     def _of(
@@ -68,13 +68,13 @@ class MultiLabelPredictions:
         values: Any,
         labels: Any,
         kind: Literal["log-odds", "probabilities"],
-        function: str,
         *,
         class_names: Sequence[str] | None = None,
         weight: Any = None,
         ignore_index: IgnoreIndex = None,
     ) -> MultiLabelPredictions:
-        name, argument = f"{cls.__name__}.{function}", kind.replace("-", "_")
+        argument = kind.replace("-", "_")
+        name = f"{cls.__name__}.from_{argument}"
         array = as_array(values, argument, name)
         if array.ndim != 2 or 0 in array.shape:
             expected = "two-dimensional, one row a sample and one column a label"
@@ -201,8 +201,7 @@ def read_multilabel(
         truth, names = contents.get(known_name(contents, labels or "labels")), None
         if "class_names" in contents.names:
             names = tuple(map(str, np.ravel(contents.get("class_names"))))
-    make = MultiLabelPredictions.from_log_odds if input == "log-odds" else MultiLabelPredictions.from_probabilities
-    return make(scores, truth, class_names=names, weight=weights, ignore_index=ignore_index)
+    return MultiLabelPredictions._of(scores, truth, input, class_names=names, weight=weights, ignore_index=ignore_index)
 
 
 def _columns(contents: Table, values: str, labels: str) -> tuple[Any, Any, tuple[str, ...] | None]:

@@ -38,10 +38,8 @@ class Mapped:
     @classmethod
     def of(cls, array: Any) -> Any:
         """A memory-mapped array by its place in the file; others, and views that skip some of it, stay as they are."""
-        if not isinstance(array, np.memmap) or array.filename is None or not array.flags.c_contiguous:
-            return array
         held = getattr(array, "_mmap", None)
-        if not isinstance(held, mmap.mmap):
+        if not isinstance(held, mmap.mmap) or array.filename is None or not array.flags.c_contiguous:
             return array
         start = np.frombuffer(held, dtype=np.uint8).ctypes.data
         # A view keeps the offset of the array that it was cut from: only addresses tell where it begins.

@@ -223,10 +223,8 @@ class Predictions:
         >>> other.values, other.labels
         (array([[0.5, 2. ]]), array([1]))
         """
-        if class_names is None or self.class_names is None:
-            return self
         order = column_order(self.class_names, class_names, "Predictions.in_order_of")
-        if order is None:
+        if order is None or class_names is None:
             return self
         labels = np.argsort(order)[self.labels]
         return replace(self, values=self.values[:, order], labels=labels, class_names=tuple(class_names))
@@ -236,12 +234,14 @@ class Predictions:
         return str(label) if self.class_names is None else self.class_names[label]
 
 
-def column_order(names: Sequence[str], wanted: Sequence[str], function: str) -> NDArray[np.int64] | None:
-    """Where the columns called `wanted` lie among those called `names`; None if they lie so already.
+def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, function: str) -> NDArray[np.int64] | None:
+    """Where the columns called `wanted` lie among those called `names`; None if they lie so already, or have no names.
 
     >>> column_order(("dog", "cat"), ("cat", "dog"), "f")
     array([1, 0])
     """
+    if names is None or wanted is None:
+        return None
     here, there = list(map(str, names)), list(map(str, wanted))
     if here == there:
         return None

@@ -248,6 +248,14 @@ def test_missing_names_are_listed(tmp_path):
         read(path, values="p_*")
 
 
+def test_fields_that_nobody_asks_for_may_be_of_several_kinds(tmp_path):
+    rows = [{"id": name, "logits": [1.0, 2.0], "label": 1} for name in (1, "a", [2])]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert read(tmp_path / "a.jsonl").labels.tolist() == [1, 1, 1]
+    with pytest.raises(FormatError, match=r"row 1 has 'a' in 'id', unlike the rows before"):
+        read(tmp_path / "a.jsonl", groups=["id"])
+
+
 def test_labels_that_start_at_one(tmp_path):
     FRAME.assign(label=LABELS + 1).to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(LabelError, match="first_label=1"):

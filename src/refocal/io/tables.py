@@ -236,9 +236,11 @@ class JsonTable(Table):
 
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
         """Batches of some megabytes of text, whatever `n_rows` says."""
+        first = 0
         for batch in self._all_columns(TEXT_BLOCK):
             missing = _objects([None] * len(next(iter(batch.values()))))
-            yield {name: batch.get(name, missing) for name in columns}
+            yield {name: self._of_one_kind(batch.get(name, missing), name, first) for name in columns}
+            first += len(missing)
 
     def _all_columns(self, n_bytes: int) -> Iterator[Batch]:
         first = 0
@@ -267,10 +269,12 @@ class JsonTable(Table):
                 raise FormatError(f"{self.file}: row {first + len(rows)} is not a JSON object.")
             rows.append(row if isinstance(row, dict) else {})
         names = dict.fromkeys(name for row in rows for name in row)
-        return [{name: self._column([row.get(name) for row in rows], name, first) for name in names}] if names else []
+        return [{name: _objects([row.get(name) for row in rows]) for name in names}] if names else []
 
-    def _column(self, values: list[Any], name: str, first: int) -> NDArray[Any]:
-        """One column; values that are not of the kind of the first one are missing, or an error."""
+    def _of_one_kind(self, values: Any, name: str, first: int) -> Any:
+        """A column that is asked for; values that are not of the kind of the first one are missing, or an error."""
+        if not _is_plain(values):
+            return values
         kind = next((type(value) for value in values if value is not None), object)
         found = [value if _is_like(value, kind) else None for value in values]
         lost = next((i for i, value in enumerate(values) if value is not None and found[i] is None), None)

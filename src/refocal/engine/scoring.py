@@ -13,7 +13,7 @@ from refocal._arrays import Array, Vector, in_library_of, namespace, row_blocks
 from refocal.engine.block import Block, Predictions
 from refocal.engine.dataset import Dataset
 from refocal.engine.passes import Pass
-from refocal.metrics._bins import equal_mass_ece, norm_of_gaps, quantile_bins
+from refocal.metrics._bins import norm_of_gaps, quantile_bins
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 
 Predict = Callable[[Block], Iterable[tuple[Predictions, Array]]]
@@ -205,9 +205,10 @@ def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict
 
 def _exact_measures(found: Predictions, correct: Array, block: Block) -> dict[str, float]:
     xp = namespace(found.label_log_p)
+    (bins,) = quantile_bins(*measured_on(found, correct, block), block.weight, (15,))
     return {
         "log_loss": -block.average(found.label_log_p),
-        "ece": equal_mass_ece(*measured_on(found, correct, block), block.weight),
+        "ece": norm_of_gaps(bins, "l1"),
         "brier_score": block.average(squared_errors(found, block)),
         "accuracy": block.average(xp.astype(correct, xp.float64)),
     }

@@ -27,17 +27,18 @@ from refocal.evaluate._block_sums import (
 )
 from refocal.evaluate._groups import measure_groups
 from refocal.evaluate._look import (
+    EDGES,
     MOST_CLASSES,
     N_BINS,
     Look,
     Looks,
     Progress,
     banded,
-    histogram_of,
     reported,
     warn_of_groups,
 )
 from refocal.evaluate._provenance import run_of
+from refocal.evaluate.evaluation import Histogram
 from refocal.metrics import CalibrationHistogram, Interval, PairedDifference
 from refocal.metrics.intervals import normal_difference, normal_interval
 from refocal.metrics.record import Metric, StreamedMetric
@@ -171,7 +172,7 @@ def _look(found: Measured, measured: dict[str, list[StreamedMetric]], i: int, le
         summaries={name: each.summary for name, each in mine.items() if each.summary is not None},
         values=values | bounds,
         reliability=banded(bins_of_curve(calibration.curve), level),
-        histogram=histogram_of(calibration.right, calibration.wrong),
+        histogram=Histogram(EDGES.tolist(), calibration.right, calibration.wrong),
         classes=lambda: found.classes[i],
         seconds=seconds,
         decisions=found.decisions[i],

@@ -17,6 +17,7 @@ from refocal.errors import DataError
 from refocal.evaluate._failures import Failures, is_last_hope
 from refocal.evaluate._groups import groups_of, measure_groups
 from refocal.evaluate._look import (
+    EDGES,
     MOST_CLASSES,
     N_BINS,
     Look,
@@ -27,12 +28,11 @@ from refocal.evaluate._look import (
     count_classes,
     decision_sums,
     decision_table,
-    histogram_of,
     reported,
     warn_of_groups,
 )
 from refocal.evaluate._provenance import run_of
-from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow
+from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow, Histogram
 from refocal.io import Predictions
 from refocal.io.multilabel import LABEL
 from refocal.maps.chain import Chain, in_row_blocks
@@ -41,7 +41,7 @@ from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import forget_resamples
 from refocal.metrics.bootstrap import Measured, summarise
 
-HISTOGRAM_BINS, CLASS_BINS = 20, 10
+CLASS_BINS = 10
 # Confusions and examples that are kept of each class.
 FEW = 5
 
@@ -86,14 +86,12 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
         measured.append(Measured(metric, of, value))
     summaries = summarise(measured, n_resamples, seed)
     (confidence, correct), weight = rows.confidence(), rows.weights
-    cuts: Any = {"bins": HISTOGRAM_BINS, "range": (0.0, 1.0)}
+    right, wrong = (np.histogram(confidence, EDGES, weights=weight * each)[0].tolist() for each in (correct, ~correct))
     return Look(
         summaries={each.record.name: summary for each, summary in zip(measured, summaries, strict=True)},
         values={m.name: float(m.measure(logs if m.takes_logs else rows)) for m in reported("value", test.n_classes)},
         reliability=banded(bins_of(rows, n_bins=N_BINS), level),
-        histogram=histogram_of(
-            *(np.histogram(confidence, weights=weight * each, **cuts)[0].tolist() for each in (correct, ~correct))
-        ),
+        histogram=Histogram(EDGES.tolist(), right, wrong),
         classes=partial(_classes, test, calibrator),
         seconds=seconds,
         groups=partial(_groups, test, calibrator, level, seed),

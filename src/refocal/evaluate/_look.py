@@ -21,6 +21,8 @@ from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
 
 N_BINS = 15
+# Of the histogram of the confidence.
+EDGES = np.linspace(0.0, 1.0, 21)
 DECISION_THRESHOLDS = np.array([*(i / 100 for i in range(100)), 0.995, 0.999])
 # The most classes with a row of their own; of more classes those with the most rows, and in blocks none.
 MOST_CLASSES = 1000
@@ -71,11 +73,6 @@ def class_row(counts: Vector, label: int, ece: float, detail: ClassDetail | None
     n, predicted, weight, correct, confidence = counts[:, label].tolist()
     precision, mean = (correct / weight, confidence / weight) if weight > 0 else (None, None)
     return ClassRow(label, int(n), int(predicted), precision, mean, ece, detail)
-
-
-def histogram_of(right: list[float], wrong: list[float]) -> Histogram:
-    """Weights of right and wrong rows in intervals of equal width."""
-    return Histogram(np.linspace(0.0, 1.0, len(right) + 1).tolist(), list(right), list(wrong))
 
 
 def banded(bins: Bins, level: float) -> Reliability:

@@ -1,8 +1,7 @@
 """Rows sorted by confidence and cut into bins: the common part of all binned measures.
 
 The functions here take vectors that are already checked: `confidence` float64 in [0, 1], `correct` of zeros and
-ones (any dtype), `weight` float64 or None. Code that measures the same rows thousands of times calls
-`equal_mass_ece` directly.
+ones (any dtype), `weight` float64 or None.
 """
 
 from __future__ import annotations
@@ -46,10 +45,6 @@ class Ranked:
         """Share of the weight up to and including each row."""
         cumulative = np.arange(1.0, self.size + 1.0) if self.weight is None else np.cumsum(self.weight)
         return np.asarray(cumulative / cumulative[-1])
-
-    def ends_of_ties(self) -> Indices:
-        """One past the last row of each group of equal confidence."""
-        return np.append(np.flatnonzero(np.diff(self.confidence)) + 1, self.size)
 
 
 @dataclass(frozen=True)
@@ -144,7 +139,18 @@ def sum_bins(ranked: Ranked, starts: Indices) -> Bins:
 
 def sum_ties(ranked: Ranked) -> Bins:
     """Sums of rows of equal confidence."""
-    return sum_bins(ranked, np.append(0, ranked.ends_of_ties()[:-1]))
+    return sum_bins(ranked, np.append(0, np.flatnonzero(np.diff(ranked.confidence)) + 1))
+
+
+def isotonic_fit(confidence: Vector, correct: Vector | Flags, weight: Vector | None) -> Bins:
+    """The pools of the isotonic regression; the share of correct ones rises strictly from pool to pool."""
+    # The import is costly and few callers need it.
+    from scipy.optimize import isotonic_regression
+
+    # One point for each distinct value: equal confidences must get equal probabilities.
+    points = sum_ties(rank(confidence, correct, weight))
+    pools = isotonic_regression(points.correct / points.weight, weights=points.weight).blocks[:-1]
+    return join_cells(points, pools)
 
 
 def quantile_bins(confidence: Array, correct: Array, weight: Vector | None, resolutions: tuple[int, ...]) -> list[Bins]:
@@ -307,15 +313,3 @@ def norm_of_gaps(bins: Bins, norm: str) -> float:
     if norm == "l2":
         return math.sqrt(float((gap * gap / bins.weight).sum() / bins.weight.sum()))
     return float((gap / bins.weight).max())
-
-
-def equal_mass_ece(
-    confidence: Vector,
-    correct: Vector | Flags,
-    weight: Vector | None = None,
-    *,
-    n_bins: int = 15,
-    norm: str = "l1",
-) -> float:
-    """Equal-mass calibration error of checked vectors: what `expected_calibration_error` computes by default."""
-    return norm_of_gaps(quantile_bins(confidence, correct, weight, (n_bins,))[0], norm)

@@ -10,9 +10,8 @@ import numpy as np
 
 from refocal._arrays import Array, Vector, on_gpu, row_blocks, take_label, to_numpy, without_warnings
 from refocal._validation import IgnoreIndex, check_integer, check_option
-from refocal.metrics._bins import STRATEGIES, Bins, make_bins, norm_of_gaps
+from refocal.metrics._bins import STRATEGIES, Bins, isotonic_fit, make_bins, norm_of_gaps
 from refocal.metrics._inputs import GPU_BLOCK, Rows, mean, read_log_probabilities, read_probabilities
-from refocal.metrics._isotonic import isotonic_fit
 from refocal.metrics.record import Metric
 
 __all__ = [

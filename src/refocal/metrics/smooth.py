@@ -11,9 +11,8 @@ import numpy as np
 
 from refocal._arrays import Flags, Vector
 from refocal._validation import IgnoreIndex, check_number
-from refocal.metrics._bins import Bins, bins_of, rank, sum_ties
+from refocal.metrics._bins import Bins, bins_of, isotonic_fit, rank, sum_ties
 from refocal.metrics._inputs import Rows, mean, read_probabilities
-from refocal.metrics._isotonic import isotonic_fit
 from refocal.metrics.inversion import ErrorModel
 from refocal.metrics.record import Metric, StreamedMetric
 

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 
+from refocal.calibrators.spline import spline
 from refocal.maps.affine import KINDS
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, OneVsRest, Pieces
@@ -154,3 +155,9 @@ def draw_rows(rng, n_classes):
     if rng.random() < 0.3:  # classes that cannot occur
         logits[:, 1:][rng.random(logits[:, 1:].shape) < 0.3] = -np.inf
     return logits
+
+
+def spline_at(x, knots, theta):
+    """The value of a spline, by the step that applies it."""
+    _, powers = spline(knots, theta)
+    return Pieces.of([knots], [[power] for power in powers]).apply(np, x)

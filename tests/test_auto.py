@@ -16,11 +16,11 @@ from scipy.stats import t as student_t
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
-from helpers import NOT_FOR_LOGITS
+from helpers import NOT_FOR_LOGITS, spline_at
 from refocal import AutoCalibration, TemperatureScaling, load, metrics
 from refocal.calibrators._confidence import Tempered, draft_tail, evidence, fit_curve, fit_tail, two_class_step
 from refocal.calibrators._logistic import fit_line, platt_targets
-from refocal.calibrators.spline import Prior, Splines
+from refocal.calibrators.spline import Prior, Splines, penalty
 from refocal.engine import Block
 from refocal.errors import FitWarning, ParameterError
 from refocal.export import to_onnx
@@ -104,13 +104,13 @@ def test_gamma_temperature_and_curve_are_a_minimum():
         knots = np.sort(x)[np.searchsorted(spread, (np.arange(6) + 0.5) / 6 * spread[-1])]
         splines = Splines(knots, x)
         theta = splines.fit(right, np.ones(len(x)), prior).theta
-        off, curved = theta - splines.identity, splines.values(theta)
-        penalty = (
+        off, curved = theta - splines.identity, spline_at(x, knots, theta)
+        costs = (
             prior.slope * off[:6] @ off[:6] + prior.bend * np.sum(np.diff(off[:6]) ** 2) + prior.offset * off[6] ** 2
         )
         far = np.array([np.log1p(gamma) / 0.4, np.log(temperature / (0.64 * gamma + 0.9) * 0.9) / 0.2])
         drawn = 6.0 * np.log1p(far**2 / 6.0).sum()
-        return np.sum(np.logaddexp(0.0, np.where(right, -curved, curved)) - share) + 0.5 * (penalty + drawn)
+        return np.sum(np.logaddexp(0.0, np.where(right, -curved, curved)) - share) + 0.5 * (costs + drawn)
 
     here = cost(tail.gamma, tail.temperature)
     for gamma, temperature in ((1.1, 1.0), (0.9, 1.0), (1.0, 1.05), (1.0, 0.95)):
@@ -139,16 +139,16 @@ def test_a_curve_is_weighed_by_the_evidence_of_its_rows():
 def test_the_evidence_is_the_integral_over_all_curves():
     rng = np.random.default_rng(0)
     x, prior = rng.normal(size=60), Prior(8.0, 4.0, 6.0)
-    target, splines = rng.random(60) < expit(1.3 * x), Splines(np.array([-0.7, 0.7]), x)
-    penalty = splines.penalty(prior)
+    target, knots = rng.random(60) < expit(1.3 * x), np.array([-0.7, 0.7])
+    splines, of_prior = Splines(knots, x), penalty(prior, 2)
     found = splines.fit(target, np.ones(60), prior)
     best, step = found.theta, 0.12
     grid = np.stack(np.meshgrid(*[np.arange(-2.4, 2.4, step)] * 3, indexing="ij"), axis=-1).reshape(-1, 3) + best
-    off, eta = grid - splines.identity, grid @ np.stack([splines.values(unit) for unit in np.eye(3)])
-    log_p = eta @ target - np.logaddexp(0.0, eta).sum(axis=1) - 0.5 * np.einsum("ij,jk,ik->i", off, penalty, off)
-    norm = 0.5 * np.linalg.slogdet(penalty / (2.0 * np.pi))[1]
+    off, eta = grid - splines.identity, grid @ np.stack([spline_at(x, knots, unit) for unit in np.eye(3)])
+    log_p = eta @ target - np.logaddexp(0.0, eta).sum(axis=1) - 0.5 * np.einsum("ij,jk,ik->i", off, of_prior, off)
+    norm = 0.5 * np.linalg.slogdet(of_prior / (2.0 * np.pi))[1]
     integral = norm + logsumexp(log_p) + 3.0 * np.log(step)
-    assert abs(evidence(found, penalty) - integral) < 0.02
+    assert abs(evidence(found, of_prior) - integral) < 0.02
 
 
 def test_the_curve_is_that_of_a_general_minimiser():
@@ -164,8 +164,8 @@ def test_the_curve_is_that_of_a_general_minimiser():
         height = np.concatenate([[0.0], np.cumsum(0.5 * np.diff(x) * (slope[1:] + slope[:-1]))])
         eta = theta[3] + height - np.interp(knots[1], x, height)
         off = np.append(theta[:3] - 1.0, theta[3] - knots[1])
-        penalty = prior.slope * off[:3] @ off[:3] + prior.bend * np.sum(np.diff(theta[:3]) ** 2) + 0.5 * off[3] ** 2
-        return weight @ (np.logaddexp(0.0, eta) - target * eta) + 0.5 * penalty
+        costs = prior.slope * off[:3] @ off[:3] + prior.bend * np.sum(np.diff(theta[:3]) ** 2) + 0.5 * off[3] ** 2
+        return weight @ (np.logaddexp(0.0, eta) - target * eta) + 0.5 * costs
 
     found = Splines(knots, x).fit(target, weight, prior)
     other = minimize(cost, [1.0, 1.0, 1.0, knots[1]], bounds=[(0.1, None)] * 3 + [(None, None)])

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit, log_softmax, logsumexp
 from sklearn.calibration import _SigmoidCalibration
 
-from helpers import draw_logits
+from helpers import draw_logits, spline_at
 from refocal import (
     BetaCalibration,
     EnsembleTemperatureScaling,
@@ -176,7 +176,7 @@ def test_the_loss_of_a_spline_has_the_derivatives_that_it_says(n_rows, monkeypat
     pull, pull_by_arrays = np.empty(n_rows), np.empty(n_rows)
 
     def loss(theta, score=score):
-        eta = Splines(knots, score).values(theta)
+        eta = spline_at(score, knots, theta)
         return float(weight @ (np.logaddexp(0.0, eta) - target * eta))
 
     found = Splines(knots, score).loss(theta, target, weight, pull)

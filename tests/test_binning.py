@@ -198,3 +198,10 @@ def test_constant_pools_of_rare_events_are_no_worse_than_their_share(n_rows):
     share = labels.mean()
     loss = -np.mean(np.log(fitted.predict_proba(p)[np.arange(n_rows), labels]))
     assert loss <= -(share * np.log(share) + (1.0 - share) * np.log(1.0 - share)) + 1e-6
+
+
+def test_bbq_tries_no_more_bins_than_there_are_scores():
+    logits, labels = draw_logits(60, 2)
+    heavy, heavier = (BayesianBinning().fit(logits, labels, sample_weight=np.full(60, w)) for w in (1e7, 1e9))
+    assert len(heavy.curve_.knots[0]) < 60  # one bin for each score at most
+    np.testing.assert_allclose(heavy.predict_proba(logits), heavier.predict_proba(logits), atol=1e-5)

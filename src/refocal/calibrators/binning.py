@@ -105,7 +105,7 @@ class BayesianBinning(Pooled):
     """
 
     def _fit_curve(self, rows: Rows) -> Curve:
-        numbers = _numbers_of_bins(float(rows.weight.sum()))
+        numbers = _numbers_of_bins(float(rows.weight.sum()), len(starts_of_ties(rows.score)))
         starts, which = _starts(rows, rows.weight, numbers)
         counted = rows.sums(starts)
         evidence = np.bincount(which, _evidence(counted, self.smoothing / np.bincount(which)[which]))
@@ -161,10 +161,11 @@ def _middles(edges: Vector) -> Vector:
     return np.asarray(logit(np.clip(0.5 * (q[1:] + q[:-1]), 1e-12, 1.0 - 1e-12)))
 
 
-def _numbers_of_bins(n: float) -> range:
+def _numbers_of_bins(n: float, n_scores: int) -> range:
+    """As in the paper, with at least five rows to a bin; more bins than different scores would be the same bins."""
     root = max(n, 1.0) ** (1.0 / 3.0)
-    fewest = max(1, int(root / 10.0))
-    return range(fewest, max(fewest, min(int(np.ceil(n / 5.0)), int(np.ceil(10.0 * root)))) + 1)
+    fewest = min(n_scores, max(1, int(root / 10.0)))
+    return range(fewest, max(fewest, min(n_scores, int(np.ceil(n / 5.0)), int(np.ceil(10.0 * root)))) + 1)
 
 
 def _evidence(bins: Bins, weight: Vector) -> Vector:

@@ -40,36 +40,50 @@ def on_device(*arrays):
     return [torch.from_numpy(array).to(DEVICE) for array in arrays]
 
 
+def assert_close(ours, expected, tolerance):
+    np.testing.assert_allclose(ours.cpu().numpy(), expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+
+
+PRECISIONS = pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-10), (np.float32, 2e-6)])
+SIZES = [(5, 2), (7, 3), (9, 100), (4, 600)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_rows", "n_classes"), SIZES)
+@PRECISIONS
+def test_sums_at_a_temperature_agree(dtype, tolerance, n_rows, n_classes):
+    x, y, weight = hard_rows(n_rows, n_classes, dtype)
+    logits, labels, weights = on_device(x, y, weight)
+    for here, there in ((None, None), (weight, weights)):
+        ours = triton_engine.temperature(logits, labels, there, 0.7)
+        assert_close(ours, c_engine.temperature(x, y, here, 0.7), tolerance)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_rows", "n_classes", "gamma"),
-    [(*size, gamma) for size in ((5, 2), (9, 100)) for gamma in (-0.5, 0.0, 0.8, 5.0)] + [(7, 3, 0.8), (4, 600, 0.8)],
+    [(*size, 0.8) for size in SIZES] + [(*size, gamma) for size in ((5, 2), (9, 100)) for gamma in (-0.5, 0.0, 5.0)],
 )
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-10), (np.float32, 2e-6)])
-def test_sums_and_predictions_agree(dtype, tolerance, n_rows, n_classes, gamma):
+@PRECISIONS
+def test_sums_and_predictions_at_a_gamma_agree(dtype, tolerance, n_rows, n_classes, gamma):
     x, y, weight = hard_rows(n_rows, n_classes, dtype)
-    tensors = on_device(x, y, weight)
-    for weights, tensor in ((None, None), (weight, tensors[2])):
-        ours = triton_engine.temperature(*tensors[:2], tensor, 0.7).cpu().numpy()
-        expected = c_engine.temperature(x, y, weights, 0.7)
-        np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
-        ours = triton_engine.focal(*tensors[:2], tensor, gamma, 0.7).cpu().numpy()
-        expected = c_engine.focal(x, y, weights, gamma, 0.7)
-        np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
-    ours = triton_engine.predict(*tensors[:2], (gamma, 0.0), 0.7).cpu().numpy()
+    logits, labels, weights = on_device(x, y, weight)
+    for here, there in ((None, None), (weight, weights)):
+        ours = triton_engine.focal(logits, labels, there, gamma, 0.7)
+        assert_close(ours, c_engine.focal(x, y, here, gamma, 0.7), tolerance)
+    ours = triton_engine.predict(logits, labels, (gamma, 0.0), 0.7).cpu().numpy()
     np.testing.assert_allclose(ours, c_engine.predict(x, y, (gamma, 0.0), 0.7), rtol=10 * tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-10), (np.float32, 2e-6)])
+@PRECISIONS
 def test_long_rows_are_read_some_classes_at_a_time(dtype, tolerance, monkeypatch):
     monkeypatch.setattr(triton_engine, "MAX_WHOLE", 1)
     monkeypatch.setattr(triton_engine, "MAX_CHUNK", 16)
     x, y, weight = hard_rows(6, 40, dtype)
     tensors = on_device(x, y, weight)
     for function, settings in (("temperature", (0.7,)), ("focal", (0.8, 0.7))):
-        ours = getattr(triton_engine, function)(*tensors, *settings).cpu().numpy()
-        expected = getattr(c_engine, function)(x, y, weight, *settings)
-        np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+        ours = getattr(triton_engine, function)(*tensors, *settings)
+        assert_close(ours, getattr(c_engine, function)(x, y, weight, *settings), tolerance)
     ours = triton_engine.predict(*tensors[:2], (0.8, 0.0), 0.7).cpu().numpy()
     np.testing.assert_allclose(ours, c_engine.predict(x, y, (0.8, 0.0), 0.7), rtol=10 * tolerance, atol=tolerance)
 

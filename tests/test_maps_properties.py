@@ -224,13 +224,10 @@ def test_the_inverse_takes_few_steps(gamma, monkeypatch):
 
 @pytest.mark.slow
 def test_the_inverse_of_an_absurd_gamma_is_an_error_or_in_traced_code_nan():
-    logits = np.array([[3.0, 1.0, 0.0], [100.0, 0.0, -50.0]])
     many = 100.0 * np.random.default_rng(0).normal(size=(20, 1000))
     with pytest.raises(ConvergenceError, match=r"known to do for γ from -0.99 to 200\. Got γ from 10000 to 10000"):
         inverse_focal(many, 1e4)
-    traced = jax.jit(inverse_focal, static_argnums=1)
-    np.testing.assert_allclose(traced(logits, 3.0), inverse_focal(logits, 3.0), atol=1e-12)
-    found = np.asarray(traced(many, 1e4))
+    found = np.asarray(jax.jit(inverse_focal, static_argnums=1)(many, 1e4))
     broken = np.isnan(found).any(axis=1)
     assert broken.any()
     back = np.asarray(focal(found[~broken], 1e4))  # what is not NaN is right

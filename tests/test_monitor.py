@@ -104,7 +104,7 @@ def test_the_e_value_is_the_mean_over_alternatives_and_starts():
 
 
 def test_calibrated_models_rarely_raise_an_alarm_and_a_shift_soon_does():
-    alarms = [filled(60, seed, n=50).alarm for seed in range(60)]
+    alarms = [filled(30, seed, n=50).alarm for seed in range(60)]
     assert sum(alarm is not None for alarm in alarms) <= 6  # 5 % of 60 are 3; 7 or more have a probability of 3 %
     delays = [int(filled(60, seed, shift_from=31).alarm or 999) - 30 for seed in range(10)]
     assert np.median(delays) <= 20

@@ -24,8 +24,8 @@ labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
 fitted = refocal.TemperatureScaling().fit(2.0 * logits, labels)
 print(c_engine.usable(logits), round(fitted.temperature_, 6))
 """
-# The compiler in half the time, and a warning fails. psabi: vectors are passed to inlined functions alone.
-STRICT = "sh -c 'cc \"$@\" -O1 -Wall -Wextra -Wno-psabi -Werror' cc"
+# The compiler in a third of the time, and a warning fails. psabi: vectors are passed to inlined functions alone.
+STRICT = "sh -c 'cc \"$@\" -Og -Wall -Wextra -Wno-psabi -Werror' cc"
 
 pytestmark = pytest.mark.slow
 

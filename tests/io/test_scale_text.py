@@ -32,8 +32,8 @@ def fitted():
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(tables, "TEXT_BLOCK", 1 << 14)
-    monkeypatch.setattr(tables, "READ_BLOCK", 1 << 12)
+    monkeypatch.setattr(tables, "TEXT_BLOCK", 1 << 15)
+    monkeypatch.setattr(tables, "READ_BLOCK", 1 << 13)
 
 
 def write(path, logits=LOGITS, labels=LABELS, ids=IDS):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from refocal._arrays import SMALLEST, is_plain_tensor, row_blocks
+from refocal._arrays import SMALLEST, is_plain_tensor, row_blocks, two_columns
 from refocal._validation import INPUTS, check_option
 from refocal.engine.apply import apply_there
 from refocal.errors import DataError, ParameterError
@@ -81,13 +81,11 @@ class CalibrationLayer(nn.Module):
                 log_p: Tensor = found.probabilities.reshape(x.shape)
                 return log_p.movedim(-1, self.class_axis)
         # Where the rows are not there yet their number must not be asked for.
-        if not is_walkable(logits) or self.input == "log-odds" or self.class_axis == 0:
-            return self._log_probabilities(logits)
-        entries = block_entries(logits)
-        if logits.numel() <= entries:
+        in_blocks = is_walkable(logits) and self.input != "log-odds" and self.class_axis != 0
+        if not in_blocks or logits.numel() <= block_entries(logits):
             return self._log_probabilities(logits)
         log_p = torch.empty_like(logits)
-        for rows in row_blocks(logits.shape[0], logits[0].numel(), entries):
+        for rows in row_blocks(logits.shape[0], logits[0].numel(), block_entries(logits)):
             log_p[rows] = self._log_probabilities(logits[rows])
         return log_p
 
@@ -108,10 +106,8 @@ class CalibrationLayer(nn.Module):
         return self._chain
 
     def _log_probabilities(self, logits: Tensor) -> Tensor:
-        if self.input == "log-odds":
-            x = torch.stack([torch.zeros_like(logits), logits], dim=-1)
-        else:
-            x = logits.movedim(self.class_axis, -1)
+        of_two = self.input == "log-odds"
+        x = two_columns(logits, self.input) if of_two else logits.movedim(self.class_axis, -1)
         return self.log_probabilities(x).movedim(-1, self.class_axis).to(logits.dtype)
 
     def log_probabilities(self, x: Tensor) -> Tensor:
@@ -158,6 +154,5 @@ class MultiLabelLayer(CalibrationLayer):
     def forward(self, logits: Tensor) -> Tensor:
         """Log-probabilities of the labels."""
         x = logits.movedim(self.class_axis, -1)
-        absent = 1.0 - x if self.input == "probabilities" else torch.zeros_like(x)
-        log_p = self.log_probabilities(torch.stack([absent, x], dim=-1))[..., 1]
+        log_p = self.log_probabilities(two_columns(x, self.input))[..., 1]
         return log_p.movedim(-1, self.class_axis).to(logits.dtype)

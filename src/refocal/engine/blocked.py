@@ -94,7 +94,7 @@ class BlockedDataset(Dataset):
         """The number of rows, good and bad, where it is known."""
         self.reading, self.n_classes, self.input = reading, reading.n_classes, reading.input
         self.classes = None if reading.classes is None else np.array(reading.classes)
-        self._n_sample = 0
+        self._n_sample, self._unit = 0, 1.0
 
     @abstractmethod
     def go_through(self, task: Pass) -> tuple[Partial, Ask]:

@@ -9,6 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from refocal._arrays import Vector
+from refocal.engine.triton_maths import OPTIONS
 from refocal.maps.affine import FLOOR, KINDS
 
 # Longer rows, and the sums for each of their classes, no longer fit the registers of a program.
@@ -103,8 +104,9 @@ def levels(x: Tensor, kind: str, temperature: float, *, exact: bool) -> Tensor:
     settings = _settings(x, np.zeros(2 * x.shape[1]), temperature)
     rows, classes = _tile(x)
     _level_kernel[(triton.cdiv(len(x), rows),)](
-        x, settings, tops, x.stride(0), *x.shape, KIND=KINDS.index(kind), DOUBLE=double, ROWS=rows, CLASSES=classes
-    )
+        x, settings, tops, x.stride(0), *x.shape, KIND=KINDS.index(kind), DOUBLE=double, ROWS=rows, CLASSES=classes,
+        **OPTIONS,
+    )  # fmt: skip
     return tops
 
 
@@ -116,7 +118,7 @@ def affine(x: Tensor, y: Tensor, weight: Tensor | None, tops: Tensor, temperatur
     _affine_kernel[(n_programs,)](
         x, y.contiguous(), out if weight is None else weight.contiguous(), _settings(x, parameters, temperature), tops,
         out, x.stride(0), *x.shape, HAS_WEIGHTS=weight is not None, DOUBLE=tops.dtype == torch.float64,
-        ROWS=rows, CLASSES=classes, num_warps=NUM_WARPS,
+        ROWS=rows, CLASSES=classes, num_warps=NUM_WARPS, **OPTIONS,
     )  # fmt: skip
     return out.sum(0)
 

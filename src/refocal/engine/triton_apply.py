@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from refocal.engine.triton_affine import IS_LOG_PROBABILITIES, IS_LOGITS, LOWEST
-from refocal.engine.triton_maths import LOG2E, chunk_of, exp2, inverse, log1p, log_not, other, raised, top_of
+from refocal.engine.triton_maths import LOG2E, OPTIONS, chunk_of, exp2, inverse, log1p, log_not, other, raised, top_of
 from refocal.maps.chain import CODES, Program
 from refocal.maps.curves import FARTHEST, ROUNDINGS
 
@@ -258,7 +258,7 @@ def apply(program: Program, x: Tensor, *, log: bool = False) -> tuple[Tensor, Te
         x.stride(0), out.stride(0), *x.shape,
         KINDS_OF_STEPS=sum(CODES.index(kind) << 4 * k for k, kind in enumerate(kinds)), N_STEPS=len(kinds),
         HAS_FOCAL="focal" in kinds, KEEPS_TOP="two classes" not in kinds, HAS_FACTORS="reweight" in kinds, LOG=log,
-        WHOLE=whole, ROWS=rows, CHUNK=chunk, num_warps=max(4, chunk >> 10),
+        WHOLE=whole, ROWS=rows, CHUNK=chunk, num_warps=max(4, chunk >> 10), **OPTIONS,
     )  # fmt: skip
     return out, seen
 

@@ -20,6 +20,7 @@ from refocal.engine.triton_affine import MAX_CLASSES as MAX_AFFINE
 from refocal.engine.triton_maths import (
     DERIVATIVES,
     LOG2E,
+    OPTIONS,
     SOFTMAX,
     SQUARES,
     chunk_of,
@@ -304,7 +305,7 @@ def predict(x: Tensor, y: Tensor, gammas: tuple[float, ...], slope: float, *, ro
     for gamma, own, part in zip(gammas, sums, out, strict=True):
         settings = _on_device(x, slope, gamma)
         _predict_kernel[grid](
-            x, y.contiguous(), settings, tops, places, own, part, x.stride(0), len(x), ROWS=ROWS_AT_ONCE
+            x, y.contiguous(), settings, tops, places, own, part, x.stride(0), len(x), ROWS=ROWS_AT_ONCE, **OPTIONS
         )
     return out.transpose(0, 1)
 
@@ -328,7 +329,7 @@ def _rows(x: Tensor, settings: Tensor, part: tl.constexpr = SOFTMAX) -> tuple[Te
     rows = max(1, OF_SHORT_ROWS // chunk)
     _rows_kernel[(triton.cdiv(len(x), rows),)](
         x, settings, tops, places, sums, x.stride(0), *x.shape, n_gammas, PART=part, HALVINGS=2 * (chunk >= OF_WARP),
-        WHOLE=whole, ROWS=rows, CHUNK=chunk, num_warps=max(1, chunk // OF_WARP),
+        WHOLE=whole, ROWS=rows, CHUNK=chunk, num_warps=max(1, chunk // OF_WARP), **OPTIONS,
     )  # fmt: skip
     return tops, places, sums
 
@@ -339,8 +340,9 @@ def _sums(kernel: Any, width: int, x: Tensor, y: Tensor, weight: Tensor | None, 
     out = torch.empty(*grid, width, dtype=torch.float64, device=x.device)
     weights = out if weight is None else weight.contiguous()
     kernel[grid](
-        x, y.contiguous(), weights, *found, out, x.stride(0), len(x), HAS_WEIGHTS=weight is not None, ROWS=ROWS_AT_ONCE
-    )
+        x, y.contiguous(), weights, *found, out, x.stride(0), len(x), HAS_WEIGHTS=weight is not None, ROWS=ROWS_AT_ONCE,
+        **OPTIONS,
+    )  # fmt: skip
     return out.sum(0)
 
 

@@ -14,6 +14,8 @@ LN2, LOG2E = tl.constexpr(0.6931471805599453), tl.constexpr(1.4426950408889634)
 FAR, FAR_SINGLE = tl.constexpr(LARGE), tl.constexpr(LARGE_SINGLE)
 # What is summed up of a row: its softmax alone, p and p² behind the focal map, or p and its derivatives.
 SOFTMAX, SQUARES, DERIVATIVES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+# Options of every kernel: products and sums in one instruction, which Triton gives up as its default in 3.10.
+OPTIONS = {"enable_fp_fusion": True}
 # The interpreter knows nothing of a GPU's own instructions.
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 

@@ -203,8 +203,10 @@ def fit_curve(odds: Vector, target: Target, weight: Vector, strength: float | No
     the targets, integrated over the curves by Laplace's approximation. Where the identity is as good as any curve, the
     strongest weigh most. With a `strength` it is the curve of that alone.
     """
-    order = np.argsort(odds)
-    odds, target, weight = near(odds[order]), target[order], weight[order]
+    if np.any(odds[1:] < odds[:-1]):
+        order = np.argsort(odds)
+        odds, target, weight = odds[order], target[order], weight[order]
+    odds = near(odds)
     # Halfway between equal shares of the rows, most of which are sure, and of what they say about a curve, q(1-q).
     knots = equal_shares(odds, weight * np.exp(0.5 * odds - softplus(odds)), N_KNOTS)
     if len(knots) < 2:

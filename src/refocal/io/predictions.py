@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,16 +32,6 @@ Input = Literal["logits", "probabilities", "log-odds"]
 MOST_SHOWN = 6
 
 
-class RowOptions(TypedDict, total=False):
-    """The options of `Predictions.from_logits`."""
-
-    weight: Any
-    class_names: Sequence[str] | None
-    first_label: int
-    positive_label: Any
-    ignore_index: IgnoreIndex
-
-
 @dataclass(frozen=True, eq=False)
 class Predictions:
     """Logits or probabilities (N, C) with their labels; made by `from_logits`, `from_probabilities`, `from_log_odds`.
@@ -66,38 +56,70 @@ class Predictions:
     """The groups of the rows, one array for each column of groups; see `with_groups`."""
 
     @classmethod
-    def from_logits(cls, logits: Any, labels: Any, **options: Unpack[RowOptions]) -> Predictions:
+    def from_logits(
+        cls,
+        logits: Any,
+        labels: Any,
+        *,
+        weight: Any = None,
+        class_names: Sequence[str] | None = None,
+        first_label: int = 0,
+        positive_label: Any = None,
+        ignore_index: IgnoreIndex = None,
+    ) -> Predictions:
         """Rows of logits, before any softmax.
 
-        Options are `weight` (N,); `class_names`, one for each column, which labels may be; `first_label`, 1 if labels
-        start at 1; `positive_label`, the label of class 1, the positive class of two; and `ignore_index`: rows with
-        this label, or one of several, are left out. Images (N, C, H, W) or (N, H, W, C) with labels (N, H, W) have one
-        row per pixel.
+        `weight` is (N,); `class_names`, one for each column, are what labels may be; `first_label` is 1 if labels
+        start at 1; `positive_label` is the label of class 1, the positive class of two. Rows whose label is
+        `ignore_index`, or one of several, are left out. Images (N, C, H, W) or (N, H, W, C) with labels (N, H, W) have
+        one row per pixel.
 
         >>> Predictions.from_logits([[2.0, 0.5], [0.1, 0.3]], [2, 1], first_label=1).labels
         array([1, 0])
         """
-        return cls._of(logits, labels, "logits", **options)
+        naming = class_names, first_label, positive_label
+        return cls._of(logits, labels, "logits", weight, naming, ignore_index)
 
     @classmethod
     def from_probabilities(
-        cls, probabilities: Any, labels: Any, *, renormalise: bool = False, **options: Unpack[RowOptions]
+        cls,
+        probabilities: Any,
+        labels: Any,
+        *,
+        weight: Any = None,
+        class_names: Sequence[str] | None = None,
+        first_label: int = 0,
+        positive_label: Any = None,
+        ignore_index: IgnoreIndex = None,
+        renormalise: bool = False,
     ) -> Predictions:
         """Rows of probabilities that sum to 1, or the probability of class 1; the rest as for `from_logits`.
 
         `renormalise` divides each row by its sum, where probabilities were rounded.
         """
-        return cls._of(probabilities, labels, "probabilities", renormalise=renormalise, **options)
+        naming = class_names, first_label, positive_label
+        return cls._of(probabilities, labels, "probabilities", weight, naming, ignore_index, renormalise)
 
     @classmethod
-    def from_log_odds(cls, log_odds: Any, labels: Any, **options: Unpack[RowOptions]) -> Predictions:
+    def from_log_odds(
+        cls,
+        log_odds: Any,
+        labels: Any,
+        *,
+        weight: Any = None,
+        class_names: Sequence[str] | None = None,
+        first_label: int = 0,
+        positive_label: Any = None,
+        ignore_index: IgnoreIndex = None,
+    ) -> Predictions:
         """Log-odds of class 1 of two, one number per row, such as a single logit or a margin; stored as logits 0 and s.
 
         >>> Predictions.from_log_odds([-1.5, 2.0], [0, 1]).values
         array([[ 0. , -1.5],
                [ 0. ,  2. ]])
         """
-        return cls._of(log_odds, labels, "log-odds", **options)
+        naming = class_names, first_label, positive_label
+        return cls._of(log_odds, labels, "log-odds", weight, naming, ignore_index)
 
     @classmethod
     def from_top_k(
@@ -122,14 +144,13 @@ class Predictions:
         given: Any,
         labels: Any,
         kind: Input,
-        *,
-        weight: Any = None,
-        class_names: Sequence[str] | None = None,
-        first_label: int = 0,
-        positive_label: Any = None,
-        ignore_index: IgnoreIndex = None,
+        weight: Any,
+        naming: tuple[Sequence[str] | None, int, Any],
+        ignore_index: IgnoreIndex,
         renormalise: bool = False,
     ) -> Predictions:
+        """`naming` says what labels are: class_names, first_label and positive_label."""
+        class_names, first_label, positive_label = naming
         argument = kind.replace("-", "_")
         function = f"Predictions.from_{argument}"
         given, labels, weight = _rows(given, labels, weight, ignore_index, argument, function)

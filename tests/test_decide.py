@@ -16,7 +16,7 @@ from refocal.decide import (
     net_benefit_curve,
     optimal_threshold,
 )
-from refocal.errors import InputError
+from refocal.errors import InputError, ParameterError
 
 COSTS = np.array([[0.0, 2.0, 7.0, 1.5], [4.0, -1.0, 3.0, 1.5], [9.0, 9.0, 0.5, 1.5]])  # three classes, four actions
 
@@ -165,6 +165,12 @@ def test_intervals_stay_within_what_is_possible():
     curve = automation_curve([0, 0, 1], [0.0, 0.1, 1.0])
     assert np.all(curve.error_low >= 0.0)
     assert np.all(curve.error_high <= 1.0)
+
+
+def test_costs_are_settings_and_not_data():
+    for wrong in ({"costs": [[0, 1], [np.inf, 0]]}, {"costs": [[0, 1], [1, 0]], "abstain": np.nan}):
+        with pytest.raises(ParameterError, match=r"must be finite. Got NaN or an infinity"):
+            best_actions([0.2], **wrong)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from refocal._arrays import (
     to_numpy,
     two_columns,
 )
-from refocal.errors import DataError, InputWarning, LabelError, ParameterError, Remedy, ShapeError, warn
+from refocal.errors import DataError, InputError, InputWarning, LabelError, ParameterError, Remedy, ShapeError, warn
 
 # Squares of numbers between the two, and their products with one another, neither vanish nor overflow.
 SMALL, LARGE = 1e-100, 1e100
@@ -288,11 +288,11 @@ def _finite_setting(
     return xp.astype(value, like.dtype)
 
 
-def check_finite(values: Any, argument: str, function: str) -> Vector:
+def check_finite(values: Any, argument: str, function: str, error: type[InputError] = DataError) -> Vector:
     """Finite numbers of any array library, as NumPy has them in double precision."""
     numbers: Vector = to_numpy(as_floating(values, argument, function)[0]).astype(np.float64)
     if not np.all(np.isfinite(numbers)):
-        raise DataError(argument, function, expected="finite", got="NaN or an infinity")
+        raise error(argument, function, expected="finite", got="NaN or an infinity")
     return numbers
 
 

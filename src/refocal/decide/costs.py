@@ -125,7 +125,7 @@ def cheapest(p: Array, table: Vector, price: Vector | None) -> Decisions:
 
 def check_costs(costs: Any, n_classes: int, function: str) -> Vector:
     """A matrix of finite costs with a row for each class."""
-    table = check_finite(costs, "costs", function)
+    table = check_finite(costs, "costs", function, ParameterError)
     if table.ndim != 2 or table.shape[0] != n_classes or table.shape[1] < 2:
         expected = f"a matrix with a row for each of {n_classes} classes and a column for each action, two or more"
         raise ShapeError("costs", function, expected=expected, got=f"shape {table.shape}")
@@ -136,7 +136,7 @@ def check_abstain(abstain: Any, shape: tuple[int, ...], function: str) -> Vector
     """The cost of abstaining, if it is possible: one for all rows, or one for each."""
     if abstain is None:
         return None
-    price = check_finite(abstain, "abstain", function)
+    price = check_finite(abstain, "abstain", function, ParameterError)
     if price.ndim > 0 and price.shape != shape:
         raise ShapeError("abstain", function, expected=f"a number or of shape {shape}", got=f"shape {price.shape}")
     return price

@@ -374,3 +374,26 @@ def test_what_cannot_be_done_is_said_at_once(small_sample):
         TemperatureScaling(objective="smooth_ece").fit(blocks(Pairs(LOGITS, LABELS)))
     with pytest.raises(LabelError, match="one label for each row"):
         rows_of(LOGITS, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "names", "error", "argument"),
+    [
+        (LOGITS[:3], LABELS[:3], ("a", "b", "c", "d", "d"), ShapeError, "class_names"),
+        (LOGITS[:3].astype(str), LABELS[:3], None, DataError, "X"),
+        (LOGITS[:3], LABELS[:3].astype(complex), None, LabelError, "y"),
+        (LOGITS[:3], np.array(["a", "b", "c"]), None, LabelError, "y"),
+        (LOGITS[:3], np.array(["a", "b", "z"]), tuple("abcde"), LabelError, "y"),
+        (LOGITS[:3], LABELS[:2], None, ShapeError, "y"),
+    ],
+)
+def test_blocks_that_cannot_be_read_are_named(values, labels, names, error, argument):
+    with pytest.raises(error, match=f"'{argument}'"):
+        TemperatureScaling().fit(blocks([(LOGITS[:50], LABELS[:50]), (values, labels)][::-1], class_names=names))
+
+
+def test_blocks_of_one_column_are_two_classes():
+    p, labels = np.linspace(0.1, 0.9, 40), np.arange(40) % 2
+    found = TemperatureScaling(input="probabilities").fit(blocks([(p, labels)], input="probabilities"))
+    both = TemperatureScaling(input="probabilities").fit(np.stack([1.0 - p, p], axis=1), labels)
+    assert found.temperature_ == pytest.approx(both.temperature_, rel=1e-9)

@@ -8,8 +8,9 @@ from scipy import stats
 
 import refocal.metrics as rm
 from refocal.errors import DataError, InputError, ParameterError
+from refocal.metrics import _resampling
 from refocal.metrics._inputs import read_log_probabilities, read_probabilities
-from refocal.metrics._resampling import draw_counts
+from refocal.metrics._resampling import draw_counts, draw_resamples
 from refocal.metrics.records import metric_of
 
 NUMBER = {"SpiegelhalterResult": "z", "CorpReliability": "miscalibration", "BrierDecomposition": "calibration"}
@@ -78,6 +79,12 @@ def test_counts_are_those_of_draws_with_replacement():
     counts = draw_counts(np.random.default_rng(0), 500, 50)
     assert np.all(counts.sum(axis=1) == 50)
     assert counts.var() == pytest.approx(1 - 1 / 50, rel=0.05)
+
+
+def test_resamples_are_the_same_whether_they_are_kept_or_not(monkeypatch):
+    kept = list(draw_resamples(50, 20, seed=3))
+    monkeypatch.setattr(_resampling, "_KEPT", 0)
+    np.testing.assert_array_equal(list(draw_resamples(50, 20, seed=3)), kept)
 
 
 def test_standard_error_of_a_mean():

@@ -337,3 +337,9 @@ def test_import_stays_light():
 def test_errors_are_input_errors():
     with pytest.raises(InputError):
         rm.accuracy(Y, P[:2])
+
+
+def test_what_is_no_table_of_sets_is_refused():
+    for sets, error in (([1, 0], ShapeError), (np.ones((2, 1)), ShapeError), ([[0.2, 1.0], [1.0, 0.0]], DataError)):
+        with pytest.raises(error, match="The 'sets' of set_coverage must be"):
+            rm.set_coverage([0, 1], sets)

@@ -173,12 +173,6 @@ def losses(rows: Block, scores: Array) -> Vector:
     return np.asarray(-Block(scores, rows.labels).predictions((0.0,), 1.0, rough=True)[0].label_log_p)
 
 
-def mean_and_error(rows: Block, values: Vector) -> tuple[float, float]:
-    """The mean of one number a row, and its standard error."""
-    mean = rows.average(values)
-    return mean, float(np.sqrt(np.sum(rows.weights**2 * (values - mean) ** 2)) / rows.total_weight)
-
-
 def folds(labels: Array, n_folds: int, seed: int, keys: NDArray[np.uint64] | None = None) -> NDArray[np.int64]:
     """A fold for each row, every class spread evenly over them; with keys a row's fold does not depend on its place."""
     labels = to_numpy(labels)

@@ -24,7 +24,6 @@ from refocal.calibrators._crossfit import (
     fit_scalings,
     folds,
     losses,
-    mean_and_error,
     out_of_fold,
     usable_rows,
 )
@@ -219,8 +218,9 @@ def _simplest(rows: Block, candidates: list[Vector]) -> int:
     """The first candidate that is not clearly worse than the best."""
     best = int(np.argmin([rows.average(each) for each in candidates]))
     for i, each in enumerate(candidates[:best]):
-        mean, error = mean_and_error(rows, each - candidates[best])
-        if mean <= STANDARD_ERRORS * error:
+        worse = each - candidates[best]
+        mean = rows.average(worse)
+        if mean <= STANDARD_ERRORS * float(np.sqrt(np.sum(rows.weights**2 * (worse - mean) ** 2))) / rows.total_weight:
             return i
     return best
 

@@ -90,18 +90,12 @@ def _is_below(dataset: Dataset, value: float, centre: float, free: Free) -> bool
     slope = 1.0 / centre
     if not free[1]:
         return value <= dataset.temperature_curvature(slope)[0]
-    for rough in (True, False):
-        there, first, second = dataset.temperature_curvature(slope, rough=rough)
-        step = abs(first / second) / slope if second > 0.0 else math.inf
-        if step >= NEAR:
-            break
-        # What Newton's step would gain, to the third order in the step, and the rounding.
-        gain = 0.5 * abs(first) * step * slope * (1.0 + CUBIC * step)
-        epsilon = max(ROUGH_PRECISION if rough else 0.0, dataset.precision)
-        if value <= there - gain - ROUNDING * epsilon * max(1.0, there):
-            return True
-        slope -= first / second
-    return value <= newton_temperature(dataset).value
+    there, first, second = dataset.temperature_curvature(slope, rough=True)
+    step = abs(first / second) / slope if second > 0.0 else math.inf
+    # What Newton's step would gain, to the third order in the step, and the rounding.
+    gain = 0.5 * abs(first) * step * slope * (1.0 + CUBIC * step)
+    rounding = ROUNDING * max(ROUGH_PRECISION, dataset.precision) * max(1.0, there)
+    return (step < NEAR and value <= there - gain - rounding) or value <= newton_temperature(dataset).value
 
 
 def _undone(gamma: float, centre: float, free: Free) -> Pair:
@@ -224,10 +218,15 @@ def _descend(
 
 def _evaluated(dataset: Dataset, point: Pair, free: Free, bounds: list[Pair], care: Care) -> _State:
     """A pass over the rows: the log-loss at a point and the step from there."""
-    value, gradient, hessian = _in_logs(dataset, point, care.rough)
+    gamma, slope = math.expm1(point[0]), math.exp(-point[1])
+    value, (g, b), ((gg, gb), (_, bb)) = dataset.curvature(gamma, 1.0 / slope, rough=care.rough)
+    # By the chain rule from (γ, 1/T) to (log(1+γ), log T).
+    gradient = (1.0 + gamma) * float(g), -slope * float(b)
+    turns = (1.0 + gamma) ** 2 * float(gg) + gradient[0], -(1.0 + gamma) * slope * float(gb)
+    hessian = (*turns, slope**2 * float(bb) - gradient[1])
     stuck = [
-        moves and ((at <= low and slope > 0.0) or (at >= high and slope < 0.0))
-        for moves, at, (low, high), slope in zip(free, point, bounds, gradient, strict=True)
+        moves and ((at <= low and rise > 0.0) or (at >= high and rise < 0.0))
+        for moves, at, (low, high), rise in zip(free, point, bounds, gradient, strict=True)
     ]
     step = _newton_step(gradient, hessian, (free[0] and not stuck[0], free[1] and not stuck[1]))
     # A step ends where it meets a bound, rather than leave its direction; one that has hardly begun moves along it.
@@ -273,12 +272,3 @@ def _newton_step(gradient: Pair, hessian: Triple, moving: Free) -> Pair:
         step = -moving[0] * g / max(abs(gg), FLAT), -moving[1] * t / max(abs(tt), FLAT)
     shrink = min(1.0, LONGEST / max(abs(step[0]), abs(step[1]), 1e-300))
     return shrink * step[0], shrink * step[1]
-
-
-def _in_logs(dataset: Dataset, point: Pair, rough: bool) -> tuple[float, Pair, Triple]:
-    """Value, gradient and Hessian in (log(1+γ), log T) by the chain rule from (γ, 1/T)."""
-    gamma, slope = math.expm1(point[0]), math.exp(-point[1])
-    value, (g, b), ((gg, gb), (_, bb)) = dataset.curvature(gamma, 1.0 / slope, rough=rough)
-    first = (1.0 + gamma) * float(g), -slope * float(b)
-    second = (1.0 + gamma) ** 2 * float(gg) + first[0], -(1.0 + gamma) * slope * float(gb)
-    return value, first, (*second, slope**2 * float(bb) - first[1])

@@ -231,6 +231,7 @@ def test_gradients_are_finite_everywhere(name):
     assert np.isfinite(torch_gradient(name)[0]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IN_JAX)
 def test_jax_agrees_in_values_and_gradients(name):
     gradient, finite = torch_gradient(name)

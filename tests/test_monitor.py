@@ -103,6 +103,7 @@ def test_the_e_value_is_the_mean_over_alternatives_and_starts():
     assert sum(left_after(n) - left_after(n + 1) for n in range(1000)) + left_after(1000) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_calibrated_models_rarely_raise_an_alarm_and_a_shift_soon_does():
     alarms = [filled(30, seed, n=50).alarm for seed in range(60)]
     assert sum(alarm is not None for alarm in alarms) <= 6  # 5 % of 60 are 3; 7 or more have a probability of 3 %

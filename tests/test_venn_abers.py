@@ -102,6 +102,7 @@ def test_cross_venn_abers_is_the_geometric_mean_of_its_folds():
     assert_allclose(fitted.predict_proba(two_columns(new))[:, 1], upper / (not_lower + upper), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_one_of_the_two_probabilities_is_calibrated_whatever_the_scores():
     """The guarantee: the bound that the label picks, p₁ of a hit and p₀ of a miss, has mean P(hit), at every level."""
     rng = np.random.default_rng(2)

@@ -223,6 +223,7 @@ def test_lines_of_classes_and_the_size_of_boxes_come_near_the_truth():
     assert excess[True, True] < loss(truth, peer.predict_proba(design(test))[:, 1]) - best + 0.0005
 
 
+@pytest.mark.slow
 def test_a_rare_class_is_drawn_to_the_others_and_an_unknown_one_is_calibrated_as_all_are():
     excess = np.zeros(2)
     for seed in range(10):

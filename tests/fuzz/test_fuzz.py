@@ -117,6 +117,7 @@ def test_a_parquet_bomb_is_not_unpacked(tmp_path):
         read(tmp_path / "a.parquet")
 
 
+@pytest.mark.slow
 def test_one_long_label_does_not_cost_as_much_for_each_row(tmp_path):
     (tmp_path / "a.csv").write_text("a,b,label\n" + "1,2,x\n" * 20_000 + f"1,2,{'x' * 100_000}\n")
     said = in_bounds("read(Path(sys.argv[1]))", tmp_path / "a.csv")

@@ -48,6 +48,7 @@ def test_what_depends_on_the_top_class_is_exact(k):
     assert top_label[0] == pytest.approx(top_label[1], abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "of_t", "of_loss"), [(5, 0.05, 1e-3), (20, 0.01, 1e-4)])
 def test_fits_are_near_those_of_all_classes(k, of_t, of_loss):
     rows = TopK(*best(LOG_P, k), SAMPLE.labels, 100)

@@ -93,6 +93,7 @@ def as_blocks(p, y, w, groups, n_blocks=3):
     return [(p[i], y[i], None if w is None else w[i], {name: each[i] for name, each in groups.items()}) for i in cut]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 def test_groups_in_blocks_are_those_of_memory(weighted):
     p, y, w, groups = grouped()
@@ -119,6 +120,7 @@ def test_groups_in_blocks_are_those_of_memory(weighted):
     assert [row.name for row in in_blocks.before.groups][:2] == [row.name for row in in_memory.before.groups][:2]
 
 
+@pytest.mark.slow
 def test_groups_of_tables_arrays_and_dask_are_read_with_the_rows(tmp_path):
     p, y, _, groups = grouped(600)
     frame = pd.DataFrame({"p": p, "label": y, **groups})

@@ -63,6 +63,7 @@ def winners():
     return found
 
 
+@pytest.mark.slow
 def test_facts_are_those_of_the_fitted_chain(winners):
     for n_classes in (2, 4):
         kinds = {name: facts_of(winners[name, n_classes]).kind for name in ("none", "fts", "ets", "isotonic", "vs")}

@@ -43,22 +43,27 @@ PACKAGES = {
     "maps": (
         "maps/*.py",
         "tests/test_maps_accuracy.py tests/test_maps_affine.py tests/test_maps_gradients.py "
-        "tests/test_maps_properties.py tests/test_losses.py tests/test_properties.py src/refocal/maps",
+        "tests/test_maps_practice.py tests/test_maps_properties.py tests/test_chain.py tests/test_curves.py "
+        "tests/test_losses.py tests/test_properties.py src/refocal/maps",
         30,
     ),
-    "metrics": ("metrics/*.py", "tests/metrics tests/test_properties.py src/refocal/metrics", 30),
+    "metrics": (
+        "metrics/*.py",
+        "tests/metrics tests/test_multilabel.py tests/test_properties.py src/refocal/metrics",
+        30,
+    ),
     "engine": (
         "engine/*.py",
         "tests/test_search.py tests/test_search_grid.py tests/test_search_rows.py tests/test_search_blocks.py "
-        "tests/test_kernel.py tests/test_reproducible.py tests/io/test_scale_blocks.py tests/test_properties.py "
-        "src/refocal/engine",
+        "tests/test_kernel.py tests/test_apply.py tests/test_wide.py tests/test_reproducible.py "
+        "tests/io/test_scale_blocks.py tests/test_properties.py src/refocal/engine",
         20,
     ),
     "fitting": (
         "fitting/*.py",
         "tests/test_search.py tests/test_search_grid.py tests/test_search_rows.py tests/test_search_blocks.py "
-        "tests/test_kernel.py tests/test_reproducible.py tests/io/test_scale_blocks.py tests/test_properties.py "
-        "src/refocal/fitting",
+        "tests/test_kernel.py tests/test_scaling.py tests/test_class_weight.py tests/test_reproducible.py "
+        "tests/io/test_scale_blocks.py tests/test_properties.py src/refocal/fitting",
         20,
     ),
 }

@@ -18,6 +18,7 @@ from refocal import AutoCalibration, HistogramBinning, IsotonicCalibration
 from refocal._arrays import namespace
 from refocal.calibrators._plain import step_from_dict, step_to_dict
 from refocal.calibrators.registry import NAMED, make
+from refocal.errors import ParameterError
 from refocal.export import to_onnx, to_torch_export
 from refocal.maps import Chain, Focal, Temperature
 from refocal.maps.chain import Step
@@ -155,6 +156,12 @@ def test_steps_say_whether_they_keep_the_order(step):
     np.testing.assert_array_equal(
         Chain((again,)).log_probabilities(x.astype(np.float32)), Chain((step,)).log_probabilities(x.astype(np.float32))
     )
+
+
+@pytest.mark.parametrize(("weights", "intercept"), [(3, 2), (2, 3)])
+def test_an_affine_step_has_parameters_for_every_class(weights, intercept):
+    with pytest.raises(ParameterError, match="fit each other and 3 classes"):
+        Affine("tempered", 1.0, np.ones(weights), np.zeros(intercept)).check(3)
 
 
 def test_the_list_of_steps_is_whole():

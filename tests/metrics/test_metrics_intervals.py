@@ -8,6 +8,7 @@ import pytest
 import refocal.metrics as rm
 from refocal.errors import ParameterError
 from refocal.metrics._inputs import read_probabilities
+from refocal.metrics.intervals import share_interval
 from refocal.metrics.smooth import _kernel
 from refocal.metrics.squared import gap_squares, standard_error
 
@@ -147,3 +148,27 @@ def test_weights_of_two_narrow_no_interval():
 def test_an_unknown_level_is_refused():
     with pytest.raises(ParameterError, match="'level' of squared_ece_difference"):
         rm.squared_ece_difference([0, 1], [0.1, 0.9], [0.2, 0.8], level=95)
+
+
+def test_standard_errors_of_a_share_and_of_a_shift_are_those_of_binomials():
+    rng = np.random.default_rng(0)
+    assert share_interval(0.2, 50.0, 0.9).standard_error == pytest.approx(np.sqrt(0.2 * 0.8 / 50.0))
+    p = rng.random(2000)
+    found = rm.mean_bias_interval(rng.random(2000) < p, p)
+    assert found.standard_error == pytest.approx(np.sqrt((p * (1.0 - p)).sum()) / 2000, rel=0.02)
+
+
+def test_a_heavy_row_moves_the_band_of_its_bin():
+    y, weight = np.array([1] + [0] * 9), np.array([1000.0] + [1.0] * 9)
+    band = rm.reliability_band(y, np.full(10, 0.6), n_bins=1, sample_weight=weight)
+    assert band.accuracy[0] == pytest.approx(1000.0 / 1009.0)
+    assert band.high[0] > 0.99  # most resamples have it
+    assert band.low[0] == 0.0  # and some do not
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 1.5])
+def test_a_level_lies_between_0_and_1(level):
+    y, p = draw(0, 20)
+    for measure, values in ((rm.set_coverage, np.ones((20, 2))), (rm.reliability_band, p), (rm.mean_bias_interval, p)):
+        with pytest.raises(ParameterError, match=f"'level' of {measure.__name__}"):
+            measure(y, values, level=level)

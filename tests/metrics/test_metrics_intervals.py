@@ -7,8 +7,10 @@ import pytest
 
 import refocal.metrics as rm
 from refocal.errors import ParameterError
+from refocal.metrics._bins import Bins
 from refocal.metrics._inputs import read_probabilities
 from refocal.metrics.intervals import share_interval
+from refocal.metrics.inversion import _smoothed_gaps
 from refocal.metrics.smooth import _kernel
 from refocal.metrics.squared import gap_squares, standard_error
 
@@ -172,3 +174,15 @@ def test_a_level_lies_between_0_and_1(level):
     for measure, values in ((rm.set_coverage, np.ones((20, 2))), (rm.reliability_band, p), (rm.mean_bias_interval, p)):
         with pytest.raises(ParameterError, match=f"'level' of {measure.__name__}"):
             measure(y, values, level=level)
+
+
+def test_the_gaps_of_an_inverted_test_are_averaged_twice_with_their_neighbours():
+    weight, gap = np.full(6, 10.0), np.array([0.3, -0.1, 0.2, 0.0, 0.4, -0.2])
+    bins = Bins(weight.astype(int), weight, weight * (0.5 + gap), weight * 0.5, weight)
+    expected = gap
+    for _ in range(2):
+        last = len(gap) - 1
+        expected = [
+            (expected[max(i - 1, 0)] + 2.0 * expected[i] + expected[min(i + 1, last)]) / 4.0 for i in range(last + 1)
+        ]
+    np.testing.assert_allclose(_smoothed_gaps(bins, bins), expected, rtol=1e-12)

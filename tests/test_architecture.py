@@ -10,6 +10,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
+from jinja2 import ChoiceLoader, DictLoader
 from sklearn.base import clone
 
 import refocal
@@ -161,9 +162,14 @@ def test_every_method_and_every_metric_has_its_card():
 def test_the_new_section_is_on_the_page(monkeypatch):
     from refocal.report import page
 
-    monkeypatch.setattr(page, "SECTIONS", (*page.SECTIONS, from_page("every_method")))
+    source = page.ENVIRONMENT.loader.get_source(page.ENVIRONMENT, "evaluation.html")[0]
+    (section,) = re.findall(r"```html\n(.*?)```", PAGE, re.S)
+    made = {"evaluation.html": f"{source.rpartition('{% endset %}')[0]}{section}{{% endset %}}"}
+    loader = ChoiceLoader([DictLoader(made), page.ENVIRONMENT.loader])
+    monkeypatch.setattr(page, "ENVIRONMENT", page.ENVIRONMENT.overlay(loader=loader))
     found = compare(make_rows(300, 0), make_rows(300, 1), ["ts", "fts"], n_resamples=2)
     text = page.render(found)
     assert '<section id="every"' in text
+    assert '<a href="#every">Every method</a></nav>' in text
     assert "3 methods on the same rows." in text
     assert text.count('id="fig-every-') == 3

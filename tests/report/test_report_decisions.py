@@ -11,7 +11,6 @@ import pytest
 from refocal.evaluate import Evaluation, evaluate
 from refocal.io import Predictions
 from refocal.report import render
-from refocal.report.sections.decisions import decisions
 
 rng = np.random.default_rng(0)
 P = rng.beta(1, 4, 1000)
@@ -40,7 +39,7 @@ def test_weights_count(two_classes):
 
 
 def test_costs_are_those_of_a_plain_loop(two_classes):
-    html = str(decisions(two_classes).html)
+    html = render(two_classes)
     (row,) = re.findall(r'<tr><th scope="row">0.2</th>(.*?)</tr>', html)
     price, acted, alarms, cost = re.findall(r"<td>(.*?)</td>", row)
     chosen = P >= 0.2
@@ -53,14 +52,14 @@ def test_costs_are_those_of_a_plain_loop(two_classes):
 
 def test_text_and_slider_start_at_one_threshold(two_classes, evaluation):
     for found, at in ((two_classes, Y.mean()), (evaluation, 0.9)):
-        section, thresholds = decisions(found), found.before.decisions.threshold
-        start = int(re.search(r'id="decide-at" min="0" value="(\d+)"', str(section.html))[1])
+        text, thresholds = render(found), found.before.decisions.threshold
+        start = int(re.search(r'id="decide-at" min="0" value="(\d+)"', text)[1])
         assert abs(thresholds[start] - at) == min(abs(t - at) for t in thresholds)
-        assert f"<p>From {100 * thresholds[start]:g}\u00a0% on, " in section.html
+        assert f"<p>From {100 * thresholds[start]:g}\u00a0% on, " in text
 
 
 def test_more_classes_are_decided_by_confidence(evaluation):
-    html = str(decisions(evaluation).html)
+    html = render(evaluation)
     (row,) = re.findall(r'<tr><th scope="row">0.9</th>(.*?)</tr>', html)
     cells = re.findall(r"<td>(.*?)</td>", row)
     assert cells[0] == "0.1 mistakes"
@@ -87,7 +86,8 @@ def test_old_evaluations_have_no_panel(two_classes):
     data = json.loads(json.dumps(two_classes.to_dict()))
     for method in data["methods"]:
         del method["decisions"]
-    assert decisions(Evaluation.from_dict(data)) is None
+    assert 'id="decisions"' in render(two_classes)
+    assert 'id="decisions"' not in render(Evaluation.from_dict(data))
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import matplotlib as mpl
 
@@ -23,7 +24,6 @@ from refocal.maps import focal_temperature
 from refocal.metrics import Interval
 from refocal.report import charts, plot_comparison, plot_confidence, plot_reliability, plot_surface, render
 from refocal.report.charts import near_range
-from refocal.report.sections.use import use
 
 VOID = {"input", "meta", "link", "br", "path", "use", "rect", "stop", "line", "image"}
 
@@ -104,7 +104,8 @@ def test_it_is_drawn_from_the_json_alone(evaluation, tmp_path):
 
 
 def test_code_in_the_page_gives_the_calibrator(evaluation):
-    panels = re.findall(r'id="panel-(\w+)".*?<code>(.*?)</code>', use(evaluation).html, flags=re.S)
+    section = render(evaluation).partition('<section id="use"')[2]
+    panels = re.findall(r'id="panel-(\w+)".*?<code>(.*?)</code>', section, flags=re.S)
     code = {key: unescape(shown) for key, shown in panels}
     logits = np.random.default_rng(0).normal(size=(5, 30))
     scope = {"logits": logits}
@@ -217,6 +218,6 @@ def test_a_method_far_off_leaves_room_for_the_others():
     low, high = near_range(accuracies, lower_is_better=False)
     assert 0.95 < low < 0.968
     assert near_range(near)[1] >= near[-1].high
-    rows = [(f"m{i}", each, i == 0) for i, each in enumerate((*near, far))]
-    drawn = charts.intervals(rows, "ece", "words").svg()
+    methods = {f"m{i}": SimpleNamespace(measures={"ece": each}) for i, each in enumerate((*near, far))}
+    drawn = charts.intervals(methods, "ece", "words").svg()
     assert ">50.00<" in drawn  # the arrow has its number beside it

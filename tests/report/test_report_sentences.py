@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from html import unescape
 from itertools import product
 
 import numpy as np
@@ -12,27 +13,55 @@ import pytest
 from refocal.evaluate import MapFacts, compare, evaluate
 from refocal.io import Predictions
 from refocal.report import render
-from refocal.report.sentences import Facts, about_classes, about_map, about_predictions, about_surface, facts_of
 
 KINDS = ("none", "numbers", "shared", "each class", "unknown")
 CHANGES = {"same": (0.9, 0.9), "rises": (0.9, 0.92), "falls": (0.9, 0.88)}
 
 
-@pytest.mark.parametrize(("kind", "change", "is_binary"), list(product(KINDS, CHANGES, (True, False))))
-def test_no_sentence_contradicts_the_facts(kind, change, is_binary):
+def text_of(page):
+    """What a reader sees of a page."""
+    shown = re.sub(r"<(script|style|svg|pre).*?</\1>|<[^>]+>", " ", page, flags=re.S)
+    return " ".join(unescape(shown).split())
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """Evaluations of a method each, of two classes and of four."""
+    return {n_classes: compared(n_classes, ["vs"], "vs") for n_classes in (2, 4)}
+
+
+def compared(n_classes, methods, chosen):
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(400, n_classes))
+    labels = np.argmax(truth + rng.gumbel(size=truth.shape), axis=1)
+    rows = Predictions.from_logits(3.0 * truth + np.arange(n_classes), labels)
+    return compare(rows, rows, methods, chosen=chosen, n_resamples=5)
+
+
+@pytest.mark.parametrize(("kind", "change", "n_classes"), list(product(KINDS, CHANGES, (2, 4))))
+def test_no_sentence_contradicts_the_facts(plain, kind, change, n_classes):
     for keeps_order in (True, False):
         if keeps_order and change != "same":
             continue  # no such thing: where the order stays, so does the accuracy
-        facts = Facts(kind, 2 if kind == "numbers" else 500, keeps_order, CHANGES[change], is_binary, "some method")
-        said = " ".join((about_predictions(facts), about_map(facts), about_classes(facts)))
-        assert ("every row keeps its predicted class" in said) == (keeps_order and kind != "none")
+        facts = MapFacts(kind, 2 if kind == "numbers" else 500, keeps_order)
+        before, after = (
+            replace(method, measures=method.measures | {"accuracy": replace(method.measures["accuracy"], value=value)})
+            for method, value in zip(plain[n_classes].methods, CHANGES[change], strict=True)
+        )
+        after = replace(after, map=None if kind == "unknown" else facts)
+        found = replace(plain[n_classes], methods=[before, after], chosen="none" if kind == "none" else "vs")
+        said = text_of(render(found))
+        is_kept = keeps_order and kind not in ("none", "unknown")
+        assert ("every row keeps its predicted class" in said) == is_kept
+        assert ("No calibrator is used." in said) == (kind == "none")
         if kind != "none":
             assert ("rises from 90.00 % to 92.00 %" in said) == (change == "rises")
             assert ("falls from 90.00 % to 88.00 %" in said) == (change == "falls")
-            assert ("stays" in said) == (change == "same")
-        assert ("treats all classes alike" in said) == (kind in ("numbers", "shared") and not is_binary)
+            assert ("the accuracy stays" in said) == (change == "same")
+        assert ("treats all classes alike" in said) == (kind in ("numbers", "shared") and n_classes > 2)
         assert ("500 numbers" in said) == (kind in ("shared", "each class"))
         assert ("2 numbers" in said) == (kind == "numbers")
+        assert ("The calibrator is vector scaling." in said) == (kind == "unknown")
 
 
 def test_a_page_without_a_calibrator_speaks_of_none():
@@ -50,37 +79,21 @@ def test_a_page_without_a_calibrator_speaks_of_none():
 @pytest.fixture(scope="module")
 def winners():
     """Evaluations of one small file, with each kind of method shown in detail."""
-    rng = np.random.default_rng(0)
-    found = {}
-    for n_classes in (2, 4):
-        truth = rng.normal(size=(400, n_classes))
-        labels = np.argmax(truth + rng.gumbel(size=truth.shape), axis=1)
-        rows = Predictions.from_logits(3.0 * truth + np.arange(n_classes), labels)
-        for name in ("none", "fts", "ets", "isotonic", "vs"):
-            methods = [name] if name in ("fts", "none") else [name, "fts"]
-            methods = ["ts", "fts"] if name == "none" else methods
-            found[name, n_classes] = compare(rows, rows, methods, chosen=name, n_resamples=5)
-    return found
+    methods = {"none": ["ts", "fts"], "fts": ["fts"], "ets": ["ets", "fts"], "isotonic": ["isotonic", "fts"]}
+    methods["vs"] = ["vs", "fts"]
+    return {(name, n): compared(n, fitted, name) for name, fitted in methods.items() for n in (2, 4)}
 
 
 @pytest.mark.slow
 def test_facts_are_those_of_the_fitted_chain(winners):
     for n_classes in (2, 4):
-        kinds = {name: facts_of(winners[name, n_classes]).kind for name in ("none", "fts", "ets", "isotonic", "vs")}
-        assert kinds == {
-            "none": "none",
-            "fts": "numbers",
-            "ets": "shared",
-            "isotonic": "each class",
-            "vs": "each class",
-        }
-        assert facts_of(winners["fts", n_classes]).n_numbers == 2
-        assert facts_of(winners["fts", n_classes]).keeps_order
-        assert not facts_of(winners["vs", n_classes]).keeps_order
-        assert facts_of(winners["vs", n_classes]).is_binary == (n_classes == 2)
-    old = winners["vs", 4]
-    old = replace(old, methods=[replace(method, map=None) for method in old.methods])
-    assert facts_of(old).kind == "unknown"
+        maps = {name: winners[name, n_classes].after.map for name in ("none", "fts", "ets", "isotonic", "vs")}
+        assert maps.pop("none") is None
+        kinds = {"fts": "numbers", "ets": "shared", "isotonic": "each class", "vs": "each class"}
+        assert {name: found.kind for name, found in maps.items()} == kinds
+        assert maps["fts"].n_numbers == 2
+        assert maps["fts"].keeps_order
+        assert not maps["vs"].keeps_order
 
 
 def test_gamma_and_t_are_shown_only_of_methods_that_have_nothing_else(winners):
@@ -91,16 +104,23 @@ def test_gamma_and_t_are_shown_only_of_methods_that_have_nothing_else(winners):
 
 
 def test_the_ring_is_the_choice_only_where_its_method_was_chosen(winners):
-    assert "The ring is the choice" in about_surface(winners["fts", 4])
-    said = about_surface(winners["isotonic", 4])
+    assert "The ring is the choice" in render(winners["fts", 4])
+    said = text_of(render(winners["isotonic", 4]))
     assert "The ring is the point that fts took" in said
     assert "shown in detail is isotonic calibration" in said
 
 
-@pytest.mark.parametrize("name", ["none", "fts", "ets", "isotonic", "vs"])
-@pytest.mark.parametrize("n_classes", [2, 4])
-def test_the_page_has_these_sentences(winners, name, n_classes):
-    text = render(winners[name, n_classes]).replace("\u00a0", " ")
-    facts = facts_of(winners[name, n_classes])
-    for sentence in (about_predictions(facts), about_map(facts), about_classes(facts)):
-        assert sentence in text
+@pytest.mark.parametrize(
+    ("name", "of_two", "of_more"),
+    [
+        ("none", "No calibrator is used.", "No calibrator is used."),
+        ("fts", "The calibrator is 2 numbers.", "The calibrator is 2 numbers, the same for all classes."),
+        ("ets", "numbers.", "numbers that treat all classes alike."),
+        ("isotonic", "numbers.", "numbers, some of them for each class."),
+        ("vs", "numbers.", "numbers, some of them for each class."),
+    ],
+)
+def test_the_page_says_what_the_calibrator_is(winners, name, of_two, of_more):
+    for n_classes, sentence in ((2, of_two), (4, of_more)):
+        section = text_of(render(winners[name, n_classes]).partition('<section id="use"')[2])
+        assert sentence in section

@@ -11,7 +11,7 @@ import pytest
 from refocal.errors import ParameterError
 from refocal.evaluate import check_requirements, differences
 from refocal.report import render
-from refocal.report.notes import notes_html
+from refocal.report.page import notes_html
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from refocal._svg import FIRST, MUTED, SECOND, Area, Axes, Bar, Line, Plot, Point, Text, tick_label
-from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
+from refocal.evaluate import Evaluation, Histogram, Measured, Reliability, SearchSurface
 from refocal.evaluate.phrases import percent
 from refocal.evaluate.summary import ranked
 from refocal.metrics import METRICS, Interval
 from refocal.report.terms import CONFIDENCE, Terms
+
+if TYPE_CHECKING:
+    from refocal.report.details import Decision
 
 # Room for the density of the confidences below a reliability diagram, in pixels.
 DENSITY = 44
@@ -132,24 +136,27 @@ def highest_bar(histograms: Iterable[Histogram]) -> float:
 
 def comparison(evaluation: Evaluation, measure: str) -> Plot:
     """One measure of every method with its interval, in the order of the table; the chosen method is filled."""
-    rows = [(each.name, each.measures[measure], each.name == evaluation.chosen) for each in ranked(evaluation)]
-    return intervals(rows, measure, f"every method with its {evaluation.level * 100:g} % interval")
+    methods = {method.name: method for method in ranked(evaluation)}
+    of = f"every method with its {evaluation.level * 100:g} % interval"
+    return intervals(methods, measure, of, marked=(evaluation.chosen,))
 
 
-def intervals(rows: list[tuple[str, Interval, bool]], measure: str, of: str) -> Plot:
+def intervals(methods: Mapping[str, Measured], measure: str, of: str, marked: Collection[str] | None = None) -> Plot:
     """Values with intervals, one below the other; those marked are filled, and what lies far off is an arrow.
 
     `of` says in words what they are of.
     """
     metric = METRICS[measure]
     label = f"{metric.label} ({metric.unit})" if metric.unit else metric.label
-    names = [_shortened(name) for name, _, _ in rows]
-    low, high = (metric.scale * end for end in near_range([each for _, each, _ in rows], metric.lower_is_better))
-    listed = ", ".join(f"{name} {metric.text(interval.value)}" for name, interval, _ in rows)
+    found = {name: method.measures[measure] for name, method in methods.items()}
+    names = [_shortened(name) for name in found]
+    low, high = (metric.scale * end for end in near_range(list(found.values()), metric.lower_is_better))
+    listed = ", ".join(f"{name} {metric.text(interval.value)}" for name, interval in found.items())
     axes, said = Axes(label, y_ticks=(), names=names, grid=True), f"{metric.heading} of {of}: {listed}."
-    size, margins = (400.0, 56.0 + 24 * len(rows)), (22 + 7.2 * max(map(len, names)), 8.0, 14.0, 44.0)
-    plot = Plot((low, high), (len(rows) - 0.4, -0.6), [axes], said, size, margins)
-    for i, (name, interval, is_marked) in enumerate(rows):
+    size, margins = (400.0, 56.0 + 24 * len(names)), (22 + 7.2 * max(map(len, names)), 8.0, 14.0, 44.0)
+    plot = Plot((low, high), (len(names) - 0.4, -0.6), [axes], said, size, margins)
+    for i, (name, interval) in enumerate(found.items()):
+        is_marked = marked is None or name in marked
         value, start, end = (metric.scale * v for v in (interval.value, interval.low, interval.high))
         text, *ends = map(metric.text, (interval.value, interval.low, interval.high))
         tip, color = f"{name}: {label} {text} ({' to '.join(ends)})", FIRST if is_marked else MUTED
@@ -174,6 +181,22 @@ def near_range(found: Sequence[Interval], lower_is_better: bool = True) -> tuple
     high = max(max(each.high, each.value) for each in near)
     room = 0.04 * (high - low) or 0.01
     return low - room if low < 0.0 else max(low - room, 0.0), high + room
+
+
+def costs(sides: Mapping[str, Sequence[Decision]], threshold: str) -> Plot:
+    """The cost of deciding from a threshold on, before calibration dashed."""
+    said = " and ".join(f"{name} it is at most {max(each.cost for each in made):.1f}" for name, made in sides.items())
+    top = 1.05 * (max(each.cost for made in sides.values() for each in made) or 1.0)
+    plot = Plot((0.0, 1.0), (0.0, top), size=(440.0, 270.0), margins=(60.0, 12.0, 16.0, 44.0))
+    plot.description = f"The cost of 1,000 rows against the threshold; {said}."
+    plot.marks.append(Axes(threshold, "cost of 1,000 rows"))
+    styles = ((MUTED, "6 4"), (FIRST, ""))[-len(sides) :]
+    for (name, made), (color, dash) in zip(sides.items(), styles, strict=True):
+        plot.marks.append(Line([each.threshold for each in made], [each.cost for each in made], color, 1.8, dash))
+        for each in made[5::10]:
+            tip = f"{name}, {threshold} {each.threshold:g}: cost {each.cost:.1f}"
+            plot.marks.append(Point(each.threshold, each.cost, color, tip, "hidden"))
+    return plot
 
 
 def surface(found: SearchSurface) -> Plot:

@@ -11,7 +11,7 @@ from refocal._svg import FIRST, SECOND, Axes, Line, Plot, Point, Text
 from refocal.errors import DataError
 from refocal.evaluate.phrases import interval_percent, percent
 from refocal.monitor import CalibrationMonitor, WindowSummary
-from refocal.report.section import Figure, Section, fill
+from refocal.report.page import fill
 
 SIZE, MARGINS = (440.0, 260.0), (60.0, 12.0, 16.0, 44.0)
 # An e-value beyond this is shown as this.
@@ -43,22 +43,25 @@ def render_monitor(monitor: CalibrationMonitor, *, title: str = "predictions") -
     history = monitor.history()
     if not history:
         raise DataError("monitor", "render_monitor", expected="one with labelled rows", got="a monitor without any")
-    about = [f"{sum(each.n for each in history):,} labelled rows", f"{history[0].first} to {history[-1].last}"]
-    if monitor.n_waiting:
-        about.append(f"{monitor.n_waiting:,} rows wait for labels")
+    what, outcome = ("mean probability", "rate") if monitor.n_classes == 2 else ("mean confidence", "accuracy")
     periods = periods_table(history[::-1])
-    sections = [
-        _rates(history, monitor),
-        _evidence(monitor),
-        _losses(history),
-        Section("periods", "Every period", (), heads=list(periods[0]), rows=[list(row.values()) for row in periods]),
-    ]
-    return fill("page.html", title=title, about=about, verdict=monitor.advice().reason, sections=sections) + "\n"
+    return fill(
+        "monitor.html",
+        title=title,
+        monitor=monitor,
+        history=history,
+        what=what,
+        outcome=outcome,
+        rates=_rates(history, what, outcome),
+        evidence=_evidence(monitor),
+        log_loss=_loss(history, "Log-loss", [each.log_loss for each in history]),
+        ece=_loss(history, "ECE", [each.ece for each in history], [each.ece_by_chance for each in history]),
+        heads=list(periods[0]),
+        rows=[list(row.values()) for row in periods],
+    )
 
 
-def _rates(history: list[WindowSummary], monitor: CalibrationMonitor) -> Section:
-    what = "mean probability" if monitor.n_classes == 2 else "mean confidence"
-    outcome = "rate" if monitor.n_classes == 2 else "accuracy"
+def _rates(history: list[WindowSummary], what: str, outcome: str) -> Plot:
     ends = [*(each.mean_p for each in history), *(x for each in history for x in (each.rate.low, each.rate.high))]
     plot = _plot(history, ends, f"{what} (line) and {outcome}")
     plot.description = f"{what} and {outcome} of {len(history)} periods; the table below has the numbers."
@@ -68,41 +71,28 @@ def _rates(history: list[WindowSummary], monitor: CalibrationMonitor) -> Section
         ends_of = f"{percent(each.rate.low)} to {percent(each.rate.high)} %"
         tip = f"{_name(each)}: {what} {percent(each.mean_p)} %, {outcome} {percent(each.rate.value)} % ({ends_of})"
         plot.marks.append(Point(i, each.rate.value, SECOND, f"{tip}, {each.n:,} rows"))
-    fact = f"The line is the {what} of each period, the points the {outcome} with its interval. They should agree."
-    return Section("rates", f"Does the {what} match the {outcome}?", (fact,), figures=[Figure("rates", "", plot)])
+    return plot
 
 
-def _evidence(monitor: CalibrationMonitor) -> Section:
-    found, alarm = monitor.evidence(), 1.0 / monitor.alpha
+def _evidence(monitor: CalibrationMonitor) -> Plot:
+    found, alarm = monitor.evidence(), math.log10(1.0 / monitor.alpha)
     shown = [math.log10(min(max(value, 1e-3), LARGEST_E)) for _, value in found]
     ends = (-0.5, len(found) - 0.5)
     where = f"the alarm was raised in {monitor.alarm}" if monitor.alarm else "there was no alarm"
-    plot = Plot(ends, (min(0.0, *shown), max(1.1 * math.log10(alarm), *shown)), size=SIZE, margins=MARGINS)
+    plot = Plot(ends, (min(0.0, *shown), max(1.1 * alarm, *shown)), size=SIZE, margins=MARGINS)
     plot.description = f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}."
     axes = Axes("periods", "logarithm of the e-value (base 10)", x_ticks=())
     tips = [f"{period}: e-value {value:.3g}" for period, value in found]
-    plot.marks += [axes, Line(ends, [math.log10(alarm)] * 2, SECOND, 1.4, "6 4"), *_line(shown, tips)]
-    fact = (
-        "The e-value measures the evidence against calibration. The probability that a calibrated model ever reaches "
-        f"the dashed line, an e-value of {alarm:g}, is at most {100 * monitor.alpha:g} %, however often one looks."
-    )
-    return Section("evidence", "Has the calibration changed?", (fact,), figures=[Figure("evidence", "", plot)])
+    plot.marks += [axes, Line(ends, [alarm, alarm], SECOND, 1.4, "6 4"), *_line(shown, tips)]
+    return plot
 
 
-def _losses(history: list[WindowSummary]) -> Section:
-    drawn = []
-    for key, heading, values, chance in (
-        ("log-loss", "Log-loss", [each.log_loss for each in history], []),
-        ("ece", "ECE", [each.ece for each in history], [each.ece_by_chance for each in history]),
-    ):
-        plot = _plot(history, [*values, *chance], heading, size=(400.0, 260.0))
-        plot.description = f"{heading} of {len(history)} periods."
-        tips = [f"{_name(each)}: {heading} {x:.4f}, {each.n:,} rows" for each, x in zip(history, values, strict=True)]
-        plot.marks += [*_line(values, tips), *_line(chance, (), SECOND, "6 4")]
-        caption = "dashed: what a calibrated model would show, by chance" if chance else ""
-        drawn.append(Figure(key, heading, plot, caption))
-    fact = "Losses rise when the task gets harder too; the ECE of few rows is high by chance alone."
-    return Section("losses", "Losses", (fact,), figures=drawn)
+def _loss(history: list[WindowSummary], heading: str, values: Sequence[float], chance: Sequence[float] = ()) -> Plot:
+    plot = _plot(history, [*values, *chance], heading, size=(400.0, 260.0))
+    plot.description = f"{heading} of {len(history)} periods."
+    tips = [f"{_name(each)}: {heading} {x:.4f}, {each.n:,} rows" for each, x in zip(history, values, strict=True)]
+    plot.marks += [*_line(values, tips), *_line(chance, (), SECOND, "6 4")]
+    return plot
 
 
 def periods_table(history: Sequence[WindowSummary]) -> list[dict[str, str]]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from refocal.evaluate import Evaluation, comparison_table, recommendation, verdict
-from refocal.evaluate.summary import headers, remarks
-from refocal.report.section import fill
+from refocal.evaluate import Evaluation
+from refocal.report.page import ENVIRONMENT
 from refocal.report.terms import sides, terms_of
 
 
@@ -17,11 +16,5 @@ def view(evaluation: Evaluation) -> str:
     >>> view(found).count("<svg")
     2
     """
-    return fill(
-        "notebook.html",
-        lines=(verdict(evaluation), recommendation(evaluation), *remarks(evaluation)),
-        methods=[method for _, _, method in sides(evaluation)],
-        terms=terms_of(evaluation),
-        headers=headers(evaluation),
-        rows=comparison_table(evaluation),
-    )
+    template = ENVIRONMENT.get_template("notebook.html")
+    return template.render(found=evaluation, sides=sides(evaluation), terms=terms_of(evaluation))

@@ -3,25 +3,67 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from refocal._files import write_atomically
-from refocal.calibrators.registry import NONE
+from refocal._svg import tips_script
+from refocal.calibrators.registry import NAMED
 from refocal.errors import ShapeError
-from refocal.evaluate import Evaluation, check_requirements, verdict
+from refocal.evaluate import Evaluation, check_requirements, differences, group_summary, summary
 from refocal.evaluate.multilabel import of_labels
-from refocal.evaluate.phrases import percent
+from refocal.evaluate.phrases import capital, interval_percent, percent
 from refocal.evaluate.two_classes import mean_probability, positive_name
 from refocal.metrics import METRICS
-from refocal.report import several
-from refocal.report.notes import notes_html
-from refocal.report.section import fill
-from refocal.report.sections.decisions import decisions
-from refocal.report.sections.diagrams import confidence, reliability, surface
-from refocal.report.sections.tables import classes, groups, methods, run
-from refocal.report.sections.use import use
+from refocal.report import charts, details
+from refocal.report.terms import sides, terms_of
 
-SECTIONS = (reliability, groups, methods, confidence, decisions, classes, surface, use, run)
+
+def asset(name: str) -> Markup:
+    """A style sheet or script of this package."""
+    text = (files("refocal.report") / "assets" / name).read_text(encoding="utf-8")
+    return Markup(text.rstrip("\n"))  # noqa: S704, our own
+
+
+ENVIRONMENT = Environment(
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    loader=PackageLoader("refocal.report", "templates"),
+    extensions=["jinja2.ext.do"],
+)
+# What the templates read an evaluation with.
+ENVIRONMENT.globals |= {
+    "METRICS": METRICS,
+    "NAMED": NAMED,
+    "asset": asset,
+    "charts": charts,
+    "details": details,
+    "differences": differences,
+    "groups": group_summary,
+    "mean_probability": mean_probability,
+    "of_labels": of_labels,
+    "positive_name": positive_name,
+    "summary": summary,
+    "tips_script": tips_script,
+}
+ENVIRONMENT.filters |= {
+    "capital": capital,
+    "interval_percent": interval_percent,
+    "is_off": group_summary.is_off,
+    "measured": lambda value, metric: f"{metric.text(value)} {metric.unit}".rstrip(),
+    "percent": percent,
+    "quoted": shlex.quote,
+    # No line ends between a number and its percent sign.
+    "unbroken": lambda text: text.replace(" %", "\u00a0%"),
+}
 
 
 def write_report(
@@ -77,46 +119,43 @@ def render(
     found = [evaluation] if isinstance(evaluation, Evaluation) else list(evaluation)
     if not found:
         raise ShapeError("evaluation", "render", expected="one evaluation or several", got="none")
-    one, titled = found[0] if len(found) == 1 else None, several.by_title(found)
-    if one is not None:
-        sections = [made for make in SECTIONS if (made := make(one)) is not None]
-        rows = [f"{one.n_test:,} test rows", f"{one.n_classes:,} classes"]
-        about = [f"{one.n_test:,} known labels of the test rows"] if of_labels(one) else rows
-    else:
-        sections = [several.overview(titled), several.diagrams(titled), several.changes(titled)]
-        about = [f"{len(found)} evaluations"]
-    checks = [
-        check._replace(text=f"{each.title}: {check.text}" if one is None else check.text)
-        for each in found
-        for check in check_requirements(each, require)
-    ]
-    html = fill(
-        "page.html",
-        title=title or ", ".join(dict.fromkeys(each.title for each in found)),
-        about=about,
-        verdict=verdict(one) if one else several.verdict_of(titled),
-        sections=sections,
-        numbers=_numbers(one) if one else [],
-        calibrated=one is not None and one.chosen != NONE,
-        checks=checks,
-        notes=notes_html(notes) if notes else "",
-        is_interactive=True,
+    titles = [each.title for each in found]
+    shared: dict[str, Any] = {
+        "title": title or ", ".join(dict.fromkeys(titles)),
+        "notes": notes_html(notes) if notes else "",
+        "terms": terms_of(found[0]),
+        "is_interactive": True,
+    }
+    checks = [(each.title, check) for each in found for check in check_requirements(each, require)]
+    if len(found) == 1:
+        shared["checks"] = [check for _, check in checks]
+        return fill("evaluation.html", **shared, found=found[0], sides=sides(found[0]))
+    numbered = [f"{each} ({i})" if titles.count(each) > 1 else each for i, each in enumerate(titles, 1)]
+    measured = [each.after.measures for each in found]
+    return fill(
+        "several.html",
+        **shared,
+        checks=[check._replace(text=f"{name}: {check.text}") for name, check in checks],
+        titled=dict(zip(numbered, found, strict=True)),
+        methods={name: each.after for name, each in zip(numbered, found, strict=True)},
+        others=[m for m in summary.columns(found[0]) if m.name != "ece" and all(m.name in each for each in measured)],
     )
-    return f"{html}\n"
 
 
-def _numbers(evaluation: Evaluation) -> list[tuple[str, str, str]]:
-    """The few numbers that matter, before and after."""
-    sides, rows = (evaluation.before, evaluation.after), []
-    names = {"ece": "calibration error (ECE)", "log_loss": "log-loss", "accuracy": "accuracy"}
-    if evaluation.positive is not None:
-        names = {"log_loss": "log-loss", "ece": "calibration error (ECE)", "roc_auc": "AUC"}
-        label = f"mean probability of {positive_name(evaluation)}; it occurs in {percent(evaluation.rate)} %"
-        before, after = (f"{percent(mean_probability(evaluation, side))} %" for side in sides)
-        rows.append((label, before, after))
-    for name, label in names.items():
-        if name in evaluation.before.measures:
-            metric = METRICS[name]
-            before, after = (f"{metric.text(side.measures[name].value)} {metric.unit}".rstrip() for side in sides)
-            rows.append((label, before, after))
-    return rows
+def fill(template: str, **values: Any) -> str:
+    """A page of `templates` with values; text is escaped, Markup is not."""
+    return ENVIRONMENT.get_template(template).render(contents=[], **values) + "\n"
+
+
+def notes_html(text: str) -> Markup:
+    r"""Markdown as HTML: markup in it stays text, and images, which a page would have to load, are left out.
+
+    >>> notes_html("**Trained** on <b>May</b> data.")
+    Markup('<p><strong>Trained</strong> on &lt;b&gt;May&lt;/b&gt; data.</p>\n')
+    """
+    from markdown_it import MarkdownIt
+
+    html = MarkdownIt("js-default", {"linkify": False}).disable("image").render(text)
+    # The page has the only heading of the first level.
+    below = re.sub(r"<(/?)h([1-5])>", lambda tag: f"<{tag[1]}h{int(tag[2]) + 1}>", html)
+    return Markup(below)  # noqa: S704, markdown-it has escaped what stays text

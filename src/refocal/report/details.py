@@ -1,0 +1,124 @@
+"""What the sections of a page show beyond the numbers of an evaluation: decisions, classes, files to take along."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import io
+import json
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from refocal.evaluate import Evaluation
+from refocal.evaluate.summary import ranked
+from refocal.report.terms import sides
+
+LONGEST_SNIPPET = 20_000
+# Bytes of a calibrator that a page carries along.
+LARGEST_DOWNLOAD = 500_000
+
+
+class Decision(NamedTuple):
+    """From a threshold on: the share of rows that is decided, that of errors among them, the cost of 1,000 rows."""
+
+    threshold: float
+    decided: float
+    error: float
+    cost: float
+
+
+class Decisions(NamedTuple):
+    """The decisions before and after calibration, and the threshold that the text and the slider start with."""
+
+    sides: dict[str, list[Decision]]
+    start: int
+    data: dict[str, Any]
+
+
+def decisions(evaluation: Evaluation) -> Decisions | None:
+    """How many rows are decided, how many of those wrongly, and at which cost, before and after calibration."""
+    is_two = evaluation.n_classes == 2
+    made: dict[str, list[Decision]] = {}
+    tables = []
+    for _, heading, method in sides(evaluation):
+        found, rows = method.decisions, []
+        if found is None:  # in evaluations of version 0.1.0
+            return None
+        for t, decided, right in zip(found.threshold, found.decided, found.right, strict=True):
+            wrong = decided - right
+            missed = found.right[0] - right if is_two else 1.0 - decided
+            cost = 1000.0 * ((t if is_two else 1.0) * wrong + (1.0 - t) * missed)
+            rows.append(Decision(t, decided, wrong / decided if decided > 0.0 else 0.0, cost))
+        made[heading.lower()] = rows
+        tables.append({"name": heading.lower(), **asdict(found)})
+        # Of two classes that of the rate.
+        wanted = min(max(found.right[0], 0.01), 0.5) if is_two else 0.9
+    start = min(range(len(rows)), key=lambda i: abs(rows[i].threshold - wanted))
+    return Decisions(made, start, {"two": is_two, "tables": tables})
+
+
+def class_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """The classes by their gaps: what to sort by and what to show, after calibration unless the heading says before."""
+    rows, is_same = [], evaluation.after is evaluation.before
+    for before, after in zip(evaluation.before.classes or (), evaluation.after.classes or (), strict=True):
+        gaps = [
+            None if row.confidence is None or row.precision is None else row.confidence - row.precision
+            for row in (before, after)
+        ]
+        shares = {
+            "right\u00a0%": after.precision,
+            "confidence\u00a0%": after.confidence,
+            "gap": gaps[1],
+            "gap before": gaps[0],
+            "ECE\u00a0%": after.ece,
+            "ECE before\u00a0%": before.ece,
+        }
+        cells: dict[str, tuple[float, str]] = {
+            "rows": (after.n, f"{after.n:,}"),
+            "predicted": (after.predicted, f"{after.predicted:,}"),
+        }
+        for name, value in shares.items():
+            if not (is_same and "before" in name):
+                text = "–" if value is None else f"{100 * value:{'+' * ('gap' in name)}.2f}".replace("-", "−")
+                cells[name] = (-1.0 if value is None else round(abs(value), 6), text)
+        rows.append({"label": after.label, "name": evaluation.name_of(after.label), "cells": cells})
+    return sorted(rows, key=lambda row: row["cells"]["gap"][0], reverse=True)
+
+
+def class_data(evaluation: Evaluation) -> dict[str, Any] | None:
+    """What the page draws of a class, where that is known; small, because there may be thousands of them."""
+    before, after = evaluation.before.classes or (), evaluation.after.classes or ()
+    details = [(b.detail, a.detail) for b, a in zip(before, after, strict=True) if b.detail and a.detail]
+    if len(details) < len(after):
+        return None
+    return {
+        "names": [evaluation.name_of(row.label) for row in after],
+        "curves": [[[each.count, each.probability, each.frequency] for each in pair] for pair in details],
+        "others": [[each.predicted_as, each.taken_for_it, each.examples] for _, each in details],
+        "calibrated": evaluation.after is not evaluation.before,
+    }
+
+
+def downloads(evaluation: Evaluation) -> tuple[str, dict[str, str]]:
+    """The calibrator as text where it is short, and files to download: it, where small enough, and all metrics."""
+    after, files, text = evaluation.after, {}, ""
+    if after.calibrator is not None and "chain" in after.calibrator:
+        data = {name: value for name, value in after.calibrator.items() if name != "fitted"}
+        text = json.dumps(data, indent=2)
+        text = text if len(text) < LONGEST_SNIPPET else json.dumps(data)
+        if len(text) < LONGEST_SNIPPET:
+            files["calibrator.json"] = ("application/json", text.encode())
+        elif len(text) <= LARGEST_DOWNLOAD:
+            files["calibrator.json.gz"] = ("application/gzip", gzip.compress(text.encode(), mtime=0))
+    metrics = io.StringIO()
+    table = csv.writer(metrics, lineterminator="\n")
+    table.writerow(["method", "measure", "value", "low", "high"])
+    for method in ranked(evaluation):
+        measured = method.measures.items()
+        table.writerows([method.name, name, found.value, found.low, found.high] for name, found in measured)
+        table.writerows([method.name, name, value, "", ""] for name, value in method.values.items())
+    files["metrics.csv"] = ("text/csv", metrics.getvalue().encode())
+    encoded = {name: f"data:{kind};base64,{base64.b64encode(data).decode()}" for name, (kind, data) in files.items()}
+    # Thousands of numbers are of no use on a page.
+    return text if len(text) < LONGEST_SNIPPET else "", encoded

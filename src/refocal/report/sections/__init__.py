@@ -1,1 +1,0 @@
-"""The sections of the page: functions (Evaluation) -> Section | None; their order is `page.SECTIONS`."""

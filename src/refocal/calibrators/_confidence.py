@@ -45,7 +45,7 @@ class Tempered(Block):
 
     def __init__(self, rows: Block, temperature: float) -> None:
         super().__init__(rows.logits, rows.labels, rows.weight)
-        self.temperature, self._inspected = temperature, rows._inspected
+        self.temperature, self.tops = temperature, rows.tops
 
     def take(self, rows: Any) -> Block:
         """Some of the rows."""

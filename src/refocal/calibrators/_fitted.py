@@ -102,7 +102,7 @@ def predictions_of(chain: Chain, block: Block, *, rough: bool = False) -> tuple[
     """
     first, gamma, temperature = without_focal_end(chain)
     if not first.steps:
-        return block.predictions((gamma,), temperature, rough=rough, there=True)[0], block.correct_there
+        return block.predictions((gamma,), temperature, rough=rough, there=True)[0], block.tops.correct
     if block.on_gpu:
         return _predictions_there(chain, block)
     parts = []
@@ -116,10 +116,10 @@ def predictions_of(chain: Chain, block: Block, *, rough: bool = False) -> tuple[
             found = _compiled(chain, logits.astype(np.float64), labels)
         if found is None:
             part = Block(first.scores(logits), labels)
-            found = (*part.predictions((gamma,), temperature, there=True)[0], part.correct_there)
+            found = (*part.predictions((gamma,), temperature, there=True)[0], part.tops.correct)
         parts.append(found)
     *columns, correct = (namespace(*column).concat(column) for column in zip(*parts, strict=True))
-    return Predictions(*columns), block.correct_there if chain.keeps_order else correct
+    return Predictions(*columns), block.tops.correct if chain.keeps_order else correct
 
 
 def _compiled(chain: Chain, logits: Array, labels: Array) -> tuple[Array, ...] | None:
@@ -160,4 +160,4 @@ def _predictions_there(chain: Chain, block: Block) -> tuple[Predictions, Array]:
         parts.append((log_p, confidence.double(), (p * p).sum(-1).double(), at == y))
     xp = namespace(parts[0][0])
     *measured, correct = (xp.concat(column) for column in zip(*parts, strict=True))
-    return Predictions(*measured), block.correct_there if chain.keeps_order else correct
+    return Predictions(*measured), block.tops.correct if chain.keeps_order else correct

@@ -19,7 +19,6 @@ from refocal.engine.dataset import FINE, Dataset, sample_rows
 from refocal.engine.passes import Pass
 from refocal.engine.protocol import Engine
 from refocal.maps.forward import focal_temperature
-from refocal.maps.row import gaps
 
 T = TypeVar("T")
 
@@ -42,6 +41,15 @@ class Predictions(NamedTuple):
     squares: Array
 
 
+class Tops(NamedTuple):
+    """Whether each row's largest logit (the first of equal ones) belongs to its label, on the device of the logits;
+    and the sum of the distances from the largest to all others.
+    """
+
+    correct: Array
+    gap: float
+
+
 class Block(Dataset):
     """Checked logits (N, C), labels 0 … C-1 and weights in memory, on the CPU or on a GPU: a Dataset of one block.
 
@@ -62,7 +70,7 @@ class Block(Dataset):
     def __init__(
         self, logits: Array, labels: Array, weight: Vector | None = None, groups: Groups | None = None
     ) -> None:
-        super().__init__()
+        self.passes, self.memo = 0, {}
         self.on_gpu = on_gpu(logits)
         if is_torch(logits) and not self.on_gpu and logits.device.type == "cpu" and "bfloat16" not in str(logits.dtype):
             logits, labels = to_numpy(logits), to_numpy(labels)  # the same memory, seen by NumPy
@@ -103,10 +111,11 @@ class Block(Dataset):
 
     def condensed(self, unit: float, fine: int = FINE) -> Block:
         """Rows of some hundred entries instead of many classes; the block itself where it has few, or on a GPU."""
-        if self.engine is not c_engine or self.n_classes < c_engine.OCTAVES << fine or not self._may_be(True):
+        can_be = self.engine is c_engine and self.plan.has_rough and self.n_classes >= c_engine.OCTAVES << fine
+        if not can_be or self.tops.gap >= LARGE_SINGLE:
             return self
         self.passes += 1
-        parts = self._over_parts(c_engine.condense, unit, fine)
+        parts = self._over_parts("condense", unit, fine)
         width = max(part.shape[2] for part in parts)
         gaps, counts = (
             np.full((self.n_rows, width), -np.inf, dtype=np.float32),
@@ -129,51 +138,39 @@ class Block(Dataset):
         return question(self if n_rows >= self.n_rows else self.part(n_rows))
 
     @cached_property
-    def correct_there(self) -> Array:
-        """Whether each row's largest logit (the first of equal ones) belongs to its label; on the logits' device."""
-        return self._inspected[0]
+    def tops(self) -> Tops:
+        """What the engine finds of the largest logits, once."""
+        correct, distances = zip(*self._over_parts("inspect"), strict=True)
+        found = namespace(*correct).concat(correct)
+        return Tops(found if self.on_gpu else to_numpy(found), sum(map(float, distances)))
 
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
-        """The same as a NumPy array."""
-        found: NDArray[np.bool_] = to_numpy(self.correct_there)
+        """Whether each row's largest logit belongs to its label, as a NumPy array."""
+        found: NDArray[np.bool_] = to_numpy(self.tops.correct)
         return found
 
-    @cached_property
-    def total_gap(self) -> float:
-        """The sum of the distances from each row's top logit to its other logits."""
-        return self._inspected[1]
-
-    @cached_property
+    @property
     def mean_gap(self) -> float:  # type: ignore[override]
         """Mean distance from the top logit to the others; 0 if all are equal."""
-        return self.total_gap / self.n_rows / (self.n_classes - 1)
+        return self.tops.gap / self.n_rows / (self.n_classes - 1)
 
     @property
     def weights(self) -> Vector:
         """The weight of each row, 1 where none was given."""
         return np.ones(self.n_rows) if self.weight is None else self.weight
 
-    @cached_property
-    def _inspected(self) -> tuple[Array, float]:
-        correct, distances = zip(*self._over_parts(self.engine.inspect), strict=True)
-        found = namespace(*correct).concat(correct)
-        return found if self.on_gpu else to_numpy(found), sum(map(float, distances))
-
     def runner_up_gaps(self) -> Vector:
         """How far the second largest logit of a row lies below the largest, where that is more than rounding."""
         x, given = as_floating(self.logits[: max(1, GAP_ENTRIES // self.n_classes), :], "logits", "fit")
         xp = namespace(x)
-        gap, is_top = gaps(xp, x, 1.0)
-        second = -xp.max(xp.where(is_top, -xp.inf, gap), axis=-1)
-        rounding = 64.0 * float(xp.finfo(given).eps) * xp.abs(xp.max(x, axis=-1))
-        return np.asarray(to_numpy(second[(second < xp.inf) & (second > rounding)]), dtype=np.float64)
+        ranked = xp.sort(x, axis=-1)
+        gap, rounding = ranked[:, -1] - ranked[:, -2], 64.0 * float(xp.finfo(given).eps) * xp.abs(ranked[:, -1])
+        return np.asarray(to_numpy(gap[(gap < xp.inf) & (gap > rounding)]), dtype=np.float64)
 
     def sums(self, name: str, *settings: Any, rough: bool = False) -> Vector:
         """The sums over all rows that the engine's pass "temperature", "focal" or "vector" computes."""
-        # The features of vector scaling are of bounded size: single precision can hold them.
-        rough = rough and self.plan.has_rough if name == "vector" else self._may_be(rough)
-        parts = self._over_parts(getattr(self.engine, name), *settings, rough=rough, weighted=True)
+        parts = self._over_parts(name, *settings, rough=rough, weighted=True)
         return np.asarray(to_numpy(sum(parts[1:], start=parts[0])))  # one transfer from the device for all parts
 
     def affine_sums(self, kind: str, temperature: float, parameters: Vector, *, exact: bool) -> Vector:
@@ -192,7 +189,7 @@ class Block(Dataset):
         Both are rows of six, (2, 6, N): the value and its derivatives γ, b, γγ, γb, bb; b = 1/T.
         """
         self.passes += 1
-        parts = self._over_parts(self.engine.split, gamma, 1.0 / temperature, rough=self._may_be(rough))
+        parts = self._over_parts("split", gamma, 1.0 / temperature, rough=rough)
         return np.concatenate([to_numpy(part) for part in parts], axis=-1).astype(np.float64, copy=False)
 
     def predictions(
@@ -200,7 +197,7 @@ class Block(Dataset):
     ) -> list[Predictions]:
         """The predictions at one temperature for several γ, which share the softmax; `there`: left on a GPU."""
         self.passes += len(gammas)
-        parts = self._over_parts(self.engine.predict, gammas, 1.0 / temperature, rough=self._may_be(rough))
+        parts = self._over_parts("predict", gammas, 1.0 / temperature, rough=rough)
         if self.on_gpu and there:
             table = namespace(*parts).concat(parts, axis=-1).double()
         else:
@@ -217,26 +214,23 @@ class Block(Dataset):
         """The weighted mean of one number per row."""
         if self.weight is None:
             return float(values.mean())
-        return float(values @ (self._weight if on_gpu(values) else self.weight)) / self.total_weight
+        return float(values @ (self.weight if isinstance(values, np.ndarray) else self._weight)) / self.total_weight
 
-    def _may_be(self, rough: bool) -> bool:
-        """Whether a pass that may be rough is: where there is such a way, and it can hold the logits."""
-        return (rough or self.plan.is_rough) and self.plan.has_rough and self.total_gap < LARGE_SINGLE
+    def _over_parts(self, name: str, *settings: Any, rough: bool | None = None, weighted: bool = False) -> list[Any]:
+        """The results of the engine's pass of this name for each part of the rows.
 
-    def _over_parts(
-        self, function: Callable[..., T], *settings: Any, rough: bool = False, weighted: bool = False
-    ) -> list[T]:
-        """The results of an engine function for each part of the rows.
-
-        The parts and their order are the same whatever the number of threads, and so are sums over them.
+        The parts and their order are the same whatever the number of threads, and so are sums over them. A pass that
+        may be `rough` is where there is such a mode and it can hold the logits; None: the pass has no such mode.
         """
+        function, options = getattr(self.engine, name), {}
+        if rough is not None and (rough or self.plan.is_rough) and self.plan.has_rough:
+            # The features of vector scaling are of bounded size.
+            options = {"rough": True} if name == "vector" or self.tops.gap < LARGE_SINGLE else {}
 
-        def compute(rows: slice) -> T:
-            options: dict[str, Any] = {"rough": True} if rough else {}
-            if rough and self.counts is not None:
-                options["counts"] = self.counts[rows]
+        def compute(rows: slice) -> Any:
             weights = () if not weighted else (None if self._weight is None else self._weight[rows],)
-            return function(self.logits[rows, :], self.labels[rows], *weights, *settings, **options)
+            counts = {"counts": self.counts[rows]} if options and self.counts is not None else {}
+            return function(self.logits[rows, :], self.labels[rows], *weights, *settings, **options, **counts)
 
         parts = row_blocks(self.n_rows, self.n_classes, self.plan.part_entries)
         n_threads = min(self.plan.n_threads, len(parts))

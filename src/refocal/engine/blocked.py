@@ -89,7 +89,7 @@ class BlockedDataset(Dataset):
     """Called with the number of rows done in a pass and the total number, if that is known."""
 
     def __init__(self, reading: Reading, n_given: int | None = None) -> None:
-        super().__init__()
+        self.passes, self.memo = 0, {}
         self.n_given = n_given
         """The number of rows, good and bad, where it is known."""
         self.reading, self.n_classes, self.input = reading, reading.n_classes, reading.input
@@ -168,7 +168,7 @@ def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0
     return Inspected(
         weight=float(len(keys) if weight is None else weight.sum()),
         n_used=len(keys) if weight is None else int(np.count_nonzero(weight)),
-        gap=block.total_gap,
+        gap=block.tops.gap,
         lowest=int(block.labels.min()),
         highest=int(block.labels.max()),
         sum_of_parts=sum_of_parts(values.astype(np.float64)),

@@ -142,9 +142,9 @@ def _run(
     data = _Data(places[0], x.itemsize == 8, x.strides[0] // x.itemsize, *places[1:], *x.shape)
     if counts is not None:
         data.counts = counts.ctypes.data
-    size = (7 * VECTOR if name == "vector" else VECTORS) * x.shape[1]
-    memory = np.empty(size + ALIGNMENT, dtype=np.uint8)
-    _pass(name, rough)(data, *settings, _aligned(memory), *outputs)
+    memory = np.empty((7 * VECTOR if name == "vector" else VECTORS) * x.shape[1] + ALIGNMENT, dtype=np.uint8)
+    place = memory.ctypes.data
+    _pass(name, rough)(data, *settings, place + -place % ALIGNMENT, *outputs)
 
 
 def temperature(
@@ -251,15 +251,10 @@ def spline(
     curve, out = np.concatenate([knots, pieces.ravel()]), np.empty(1 + 8 * (len(knots) + 1))
     memory = np.empty(2 * VECTOR * (len(knots) + 1) + ALIGNMENT, dtype=np.uint8)
     rows = _address(scores), _address(targets), _address(weights), len(scores)
-    ends = _aligned(memory), None if pull is None else _address(pull), _address(out)
+    place = _address(memory)
+    ends = place + -place % ALIGNMENT, None if pull is None else _address(pull), _address(out)
     _pass("spline")(*rows, _address(curve), len(knots), *ends)
     return out
-
-
-def _aligned(memory: NDArray[np.uint8]) -> int:
-    """The address of the first aligned byte of scratch memory."""
-    place = memory.ctypes.data
-    return int(place + -place % ALIGNMENT)
 
 
 def _address(array: NDArray[Any]) -> int:
@@ -268,8 +263,7 @@ def _address(array: NDArray[Any]) -> int:
     return place
 
 
+@functools.cache
 def _pass(name: str, rough: bool = False) -> Any:
-    library = _library()
-    if library is None:
-        raise RuntimeError("refocal was installed without its compiled kernel; ask usable() first.")
-    return getattr(library, f"refocal_{name}_single" if rough else f"refocal_{name}")
+    """A function of the compiled kernel, which `usable` says is there."""
+    return getattr(_library(), f"refocal_{name}_single" if rough else f"refocal_{name}")

@@ -66,9 +66,8 @@ class Dataset(ABC):
     bad_parts: tuple[str, ...] = ()
     """For each file that was left out, the reason."""
 
-    def __init__(self) -> None:
-        self.passes = 0
-        self.memo: dict[Any, Any] = {}
+    passes: int
+    memo: dict[Any, Any]
 
     def start(self, *, look: bool = False) -> None:  # noqa: B027
         """Make sure that the rows are checked and counted; with `look`, also take the sample that `look` uses."""
@@ -102,7 +101,8 @@ class Dataset(ABC):
 
     def temperature_curvature(self, slope: float, *, rough: bool = False) -> tuple[float, float, float]:
         """Mean log-loss of temperature scaling and its derivatives in 1/T = `slope`; `rough`: six digits suffice."""
-        value, first, second = self.mean(methodcaller("sums", "temperature", slope, rough=rough)).tolist()
+        sums = self.reduce(Pass(methodcaller("sums", "temperature", slope, rough=rough), np.add))
+        value, first, second = (sums / self.total_weight).tolist()
         return value, first, second
 
     def curvature(self, gamma: float, temperature: float, *, rough: bool = False) -> Curvature:

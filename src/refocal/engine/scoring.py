@@ -46,7 +46,7 @@ class FocalPoints:
             gammas = tuple(dict.fromkeys(g for g, t in self.points if t == temperature))
             predictions = block.predictions(gammas, temperature, there=self.there)
             found.update({(gamma, temperature): each for gamma, each in zip(gammas, predictions, strict=True)})
-        correct = block.correct_there if self.there else block.correct
+        correct = block.tops.correct if self.there else block.correct
         return [(found[point], correct) for point in self.points]
 
 

@@ -180,7 +180,7 @@ def evaluate(block: Block, objective: Objective, gamma: float, temperature: floa
         return log_loss, block.average(objective.of_rows(found, block))
     if objective.error is None:
         return log_loss, 0.0
-    return log_loss, objective.error(*measured_on(found, block.correct_there, block), block.weight)
+    return log_loss, objective.error(*measured_on(found, block.tops.correct, block), block.weight)
 
 
 def best_index(surface: Surface, nll_tolerance: float | None) -> tuple[int, ...]:

@@ -81,8 +81,6 @@ def test_tallies_of_two_blocks_are_that_of_both():
     assert [h.count for h in joined.histograms] == [len(labels)] * len(POINTS)
     without = scoring.scores(scoring.tally(Block(logits, labels), predict, ()), ())
     np.testing.assert_array_equal(without.ece, np.zeros(len(POINTS)))
-    with pytest.raises(ValueError, match="a block without rows"):
-        scoring.tally(Block(logits[:0], labels[:0]), predict, ())
 
 
 def test_whole_numbers_are_logits_too():

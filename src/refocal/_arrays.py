@@ -92,12 +92,15 @@ def as_array(values: Any, argument: str, function: str) -> Array:
         return values
     if hasattr(values, "tocsr"):
         raise DataError(argument, function, expected="a dense array", got="a sparse one; call .toarray()")
-    refuse_masked(values, argument, function)
+    if np.ma.is_masked(values):
+        raise masked_error(values, argument, function)
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise ShapeError(argument, function, expected="an array with rows of equal length", got=str(error)) from error
-    array = without_bfloat16(array.astype(array.dtype.newbyteorder("="), copy=False))
+    if array.dtype.name == "bfloat16":
+        array = from_bfloat16(array)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.kind == "O" and array.ndim > 0:
         array = _from_objects(array, argument, function)
     if array.dtype.kind == "c":
@@ -116,11 +119,10 @@ def _plain_tensor(tensor: Array, argument: str, function: str) -> Array:
     return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 2 else tensor
 
 
-def refuse_masked(values: Any, argument: str, function: str) -> None:
-    """NumPy would forget the mask and take what lies below it for numbers."""
-    if np.ma.is_masked(values):
-        got = f"{np.count_nonzero(np.ma.getmaskarray(values))} of them; leave those rows out"
-        raise DataError(argument, function, expected="an array without masked entries", got=got)
+def masked_error(values: Any, argument: str, function: str) -> DataError:
+    """Of a masked array NumPy would forget the mask and take what lies below it for numbers."""
+    got = f"{np.count_nonzero(np.ma.getmaskarray(values))} of them; leave those rows out"
+    return DataError(argument, function, expected="an array without masked entries", got=got)
 
 
 def _numbers(argument: str) -> str:
@@ -162,13 +164,12 @@ def to_numpy(array: Array) -> Any:
         array = array.float() if array.dtype == sys.modules["torch"].bfloat16 else array
     elif type(array).__module__.startswith("array_api_strict"):  # which pretends to have several devices
         array = array.to_device(sys.modules["array_api_strict"].Device("CPU_DEVICE"))
-    return without_bfloat16(np.asarray(array))
+    array = np.asarray(array)
+    return from_bfloat16(array) if array.dtype.name == "bfloat16" else array
 
 
-def without_bfloat16(array: NDArray[Any]) -> NDArray[Any]:
-    """An array of ml_dtypes' bfloat16, the upper halves of float32, as float32; any other as it is."""
-    if array.dtype.name != "bfloat16":
-        return array
+def from_bfloat16(array: NDArray[Any]) -> NDArray[np.float32]:
+    """An array of ml_dtypes' bfloat16, the upper halves of float32, as float32."""
     return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 

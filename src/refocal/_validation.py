@@ -26,8 +26,8 @@ from refocal._arrays import (
     indices_beside,
     is_torch,
     is_traced,
+    masked_error,
     namespace,
-    refuse_masked,
     row_blocks,
     stop_gradient,
     to_numpy,
@@ -52,7 +52,14 @@ IgnoreIndex = int | Sequence[int] | None
 """What an argument `ignore_index` takes: the label, or several, of rows that have none and are left out."""
 
 
-_WITHIN = {"greater than": operator.gt, "at least": operator.ge, "less than": operator.lt, "at most": operator.le}
+# The bounds that a number may have, in words and as a comparison.
+_BOUNDS = {
+    "above": ("greater than", operator.gt),
+    "least": ("at least", operator.ge),
+    "below": ("less than", operator.lt),
+    "most": ("at most", operator.le),
+}
+_TWO_CLASSES = "an array with at least two classes on its last axis"
 
 
 def check_logits(values: Any, argument: str, function: str) -> tuple[Array, Any]:
@@ -68,17 +75,12 @@ def check_logits(values: Any, argument: str, function: str) -> tuple[Array, Any]
 def check_rows(logits: Array, argument: str, function: str) -> None:
     """What `check_logits` checks, without a copy: half precision in a file may be more than memory holds."""
     if logits.ndim < 1 or logits.shape[-1] < 2:
-        raise ShapeError(
-            argument,
-            function,
-            expected="an array with at least two classes on its last axis",
-            got=f"shape {tuple(logits.shape)}",
-        )
+        raise ShapeError(argument, function, expected=_TWO_CLASSES, got=f"shape {tuple(logits.shape)}")
     xp = namespace(logits)
     if is_traced(logits) or not xp.isdtype(logits.dtype, "real floating"):
         return
     # A row's maximum is NaN, +inf or -inf exactly if the row cannot be normalised: one pass finds all three.
-    if not bool(xp.all(xp.isfinite(xp.max(stop_gradient(logits), axis=-1)))):
+    if not bool(xp.all(xp.isfinite(xp.max(logits, axis=-1)))):
         raise DataError(argument, function, expected="free of NaN and +inf, with a finite value in every row",
                         got=_describe_bad_row(xp, logits))  # fmt: skip
 
@@ -95,13 +97,8 @@ def _describe_bad_row(xp: Any, logits: Array) -> str:
     rows = xp.reshape(stop_gradient(logits), (-1, logits.shape[-1]))
     worst = xp.max(rows, axis=-1)
     row = int(xp.argmax(xp.astype(~xp.isfinite(worst), xp.int32)))
-    if bool(xp.any(xp.isnan(rows[row, :]))):
-        what = "NaN"
-    elif float(worst[row]) > 0:
-        what = "+inf"
-    else:
-        what = "only -inf"
-    return f"{what} in row {row}"
+    is_nan = bool(xp.any(xp.isnan(rows[row, :])))
+    return f"{'NaN' if is_nan else '+inf' if float(worst[row]) > 0 else 'only -inf'} in row {row}"
 
 
 def check_labels(
@@ -110,12 +107,8 @@ def check_labels(
     """Labels 0 … C-1, one for each row of `logits`, as an array of the same library and device."""
     labels = indices_beside(logits, whole_numbers(as_array(values, argument, function), argument, function))
     if tuple(labels.shape) != tuple(logits.shape[:-1]):
-        raise ShapeError(
-            argument,
-            function,
-            expected=f"of shape {tuple(logits.shape[:-1])}, one label for each row of logits",
-            got=f"shape {tuple(labels.shape)}",
-        )
+        expected = f"of shape {tuple(logits.shape[:-1])}, one label for each row of logits"
+        raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(labels.shape)}")
     xp, n_classes = namespace(logits), int(logits.shape[-1])
     if not is_traced(labels) and math.prod(labels.shape) > 0:
         check_label_range(int(xp.min(labels)), int(xp.max(labels)), n_classes, argument, function, remedy)
@@ -199,7 +192,8 @@ def class_axes(values: tuple[int, ...], labels: tuple[int, ...]) -> list[int]:
 
 def read_labels(values: Any, argument: str, function: str) -> tuple[Array, tuple[Any, ...] | None]:
     """Labels as integers, booleans or text, and their categories where they are of pandas or polars and have some."""
-    refuse_masked(values, argument, function)
+    if np.ma.is_masked(values):
+        raise masked_error(values, argument, function)
     dtype: Any = getattr(values, "dtype", None)
     categories = tuple(dtype.categories) if type(dtype).__name__ in ("CategoricalDtype", "Enum") else None
     labels = values if array_api_compat.is_array_api_obj(values) else np.asarray(values)
@@ -220,28 +214,16 @@ def check_parameter(value: Any, argument: str, function: str, *, above: float, l
 
     It may be a number, or an array with one value for each row of `like`; the last axis is added here.
     """
-    value = _finite_setting(value, argument, function, {"greater than": above}, like)
+    value = _finite_setting(value, argument, function, {"above": above}, like)
     rows = tuple(like.shape[:-1])
     if value.ndim > 0 and tuple(value.shape) != rows:
-        raise ShapeError(
-            argument, function, expected=f"a number or an array of shape {rows}", got=f"shape {tuple(value.shape)}"
-        )
+        expected = f"a number or an array of shape {rows}"
+        raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(value.shape)}")
     return value[..., None]
 
 
-def check_broadcast(
-    value: Any,
-    argument: str,
-    function: str,
-    *,
-    like: Array,
-    above: float | None = None,
-    least: float | None = None,
-    below: float | None = None,
-    most: float | None = None,
-) -> Array:
-    """Finite numbers within bounds: one, or an array that broadcasts to the shape of `like`."""
-    bounds = {"greater than": above, "at least": least, "less than": below, "at most": most}
+def check_broadcast(value: Any, argument: str, function: str, *, like: Array, **bounds: float) -> Array:
+    """Finite numbers within `bounds` as for `check_number`: one, or an array that broadcasts to the shape of `like`."""
     value = _finite_setting(value, argument, function, bounds, like)
     try:
         fits = np.broadcast_shapes(tuple(value.shape), tuple(like.shape)) == tuple(like.shape)
@@ -256,7 +238,7 @@ def check_broadcast(
 def check_class_weight(value: Any, function: str, *, like: Array, also: str = "") -> Array:
     """One factor above 0 for each class on the last axis of `like`; `also` says what else may be given."""
     what = f"{also}an array of numbers, all of them"
-    value = _finite_setting(value, "class_weight", function, {"greater than": 0.0}, like, what)
+    value = _finite_setting(value, "class_weight", function, {"above": 0.0}, like, what)
     if tuple(value.shape) != (like.shape[-1],):
         expected = f"of shape ({like.shape[-1]},), one factor for each class"
         raise ParameterError("class_weight", function, expected=expected, got=f"shape {tuple(value.shape)}")
@@ -264,11 +246,11 @@ def check_class_weight(value: Any, function: str, *, like: Array, also: str = ""
 
 
 def _finite_setting(
-    value: Any, argument: str, function: str, bounds: dict[str, float | None], like: Array, what: str = "a number,"
+    value: Any, argument: str, function: str, bounds: dict[str, float], like: Array, what: str = "a number,"
 ) -> Array:
     """A setting as an array of the library and dtype of `like`, with all values finite and within bounds."""
     xp = namespace(like)
-    domain = " and ".join(["finite", *(f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None)])
+    domain = " and ".join(["finite", *(f"{_BOUNDS[name][0]} {bound:g}" for name, bound in bounds.items())])
     if isinstance(value, (bool, str, bytes)) or value is None:
         raise ParameterError(argument, function, expected=f"{what} {domain}", got=repr(value))
     if not is_torch(value) and (not array_api_compat.is_array_api_obj(value) or isinstance(value, np.ndarray)):
@@ -279,9 +261,8 @@ def _finite_setting(
     value = in_library_of(like, value)
     if not is_traced(value):
         fine = xp.isfinite(value)
-        for words, bound in bounds.items():
-            if bound is not None:
-                fine = fine & _WITHIN[words](value, bound)
+        for name, bound in bounds.items():
+            fine = fine & _BOUNDS[name][1](value, bound)
         if not bool(xp.all(fine)):
             bad = float(stop_gradient(value)[~fine][0]) if value.ndim > 0 else float(value)
             raise ParameterError(argument, function, expected=domain, got=repr(bad))
@@ -305,22 +286,11 @@ def check_integer(value: Any, argument: str, function: str, *, least: int = 1, m
     return int(value)
 
 
-def check_number(
-    value: Any,
-    argument: str,
-    function: str,
-    *,
-    above: float | None = None,
-    least: float | None = None,
-    below: float | None = None,
-    most: float | None = None,
-    also: str = "",
-) -> float:
-    """A finite number within bounds; `also` says what else the argument may be."""
-    bounds = {"greater than": above, "at least": least, "less than": below, "at most": most}
+def check_number(value: Any, argument: str, function: str, *, also: str = "", **bounds: float) -> float:
+    """A finite number within `bounds`: above, least, below, most; `also` says what else the argument may be."""
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
-    if not is_number or not all(bound is None or _WITHIN[words](value, bound) for words, bound in bounds.items()):
-        domain = " and ".join(f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None)
+    if not is_number or not all(_BOUNDS[name][1](value, bound) for name, bound in bounds.items()):
+        domain = " and ".join(f"{_BOUNDS[name][0]} {bound:g}" for name, bound in bounds.items())
         expected = f"{also}a finite number {domain}".rstrip()
         raise ParameterError(argument, function, expected=expected, got=repr(value))
     return float(value)
@@ -348,12 +318,7 @@ def check_probabilities(values: Any, argument: str, function: str, tolerance: fl
     p, given = as_floating(values, argument, function)
     xp = namespace(p)
     if p.ndim < 1 or p.shape[-1] < 2:
-        raise ShapeError(
-            argument,
-            function,
-            expected="an array with at least two classes on its last axis",
-            got=f"shape {tuple(p.shape)}",
-        )
+        raise ShapeError(argument, function, expected=_TWO_CLASSES, got=f"shape {tuple(p.shape)}")
     if is_traced(p) or math.prod(p.shape) == 0:
         return p
     check_not_negative(float(xp.min(p)), argument, function)
@@ -455,10 +420,7 @@ def check_weight(values: Any, shape: tuple[int, ...], function: str) -> Vector:
     with np.errstate(over="ignore"):
         lowest, total = float(weight.min()), float(weight.sum())
     if not (lowest >= 0.0 and SMALL <= total <= LARGE):
-        raise DataError(
-            "sample_weight",
-            function,
-            expected=f"free of negative values, not all zero, and of a sum between {SMALL:g} and {LARGE:g}",
-            got=f"weights with minimum {lowest:g} and sum {total:g}",
-        )
+        expected = f"free of negative values, not all zero, and of a sum between {SMALL:g} and {LARGE:g}"
+        got = f"weights with minimum {lowest:g} and sum {total:g}"
+        raise DataError("sample_weight", function, expected=expected, got=got)
     return weight.reshape(-1)

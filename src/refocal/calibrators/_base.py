@@ -37,8 +37,7 @@ from refocal._validation import (
     without_ignored,
 )
 from refocal.calibrators._fitted import Fitted, report_of
-from refocal.calibrators._labels import check_labels_possible, column_names, encode
-from refocal.calibrators._settings import check_settings
+from refocal.calibrators._labels import column_names, encode
 from refocal.calibrators._words import doubts, html_of_fit
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import apply, apply_there, apply_to_tensor
@@ -110,7 +109,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         opened by `refocal.io`, or given as Dask or Zarr arrays; see docs/scale.md.
         """
         name = f"{type(self).__name__}.fit"
-        X = classes_last(X, class_axis, name)
+        if class_axis != -1:
+            X = classes_last(X, class_axis, name)
         if ignore_index is not None:
             if isinstance(X, Dataset) or _is_dask(X):
                 raise ParameterError("ignore_index", name, expected="given where the rows are opened", got="it here")
@@ -123,7 +123,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Like `fit`; `progress` is called from time to time with the share of the work that is done."""
         self._forget()
-        check_settings(self)
+        for name, each in getattr(self, "__dataclass_fields__", {}).items():
+            if "check" in each.metadata:
+                each.metadata["check"](getattr(self, name), name, type(self).__name__)
         dataset = self.dataset(X, y, sample_weight)
         found = self._fit(dataset, progress)
         report = report_of(found, dataset)
@@ -176,19 +178,20 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise DataError("X", function, expected=expected, got=f"rows of {X.input}")
             return X
         is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE_MAP
-        if is_large_map or _is_dask(X) or type(X).__module__.startswith("zarr."):
+        if is_large_map or type(X).__module__.startswith(("dask", "zarr.")):
             from refocal.io.opening import rows_of
 
             return rows_of(X, y, sample_weight, input=self.input)
-        logits = for_fitting(X if is_checked else self._logits(X, function))
-        labels, classes = encode(y, logits, function, column_names(X))
+        logits = X if is_checked else self._logits(X, function)
+        if not isinstance(logits, np.ndarray):
+            logits = for_fitting(logits)
+        labels, classes = encode(y, logits, function, column_names(X) if hasattr(X, "columns") else None)
         weight = None
         if sample_weight is not None:
             weight = check_weight(sample_weight, tuple(labels.shape), function)
             weight = weight * weight_unit(float(weight.sum()), int(np.count_nonzero(weight)))
         logits = namespace(logits).reshape(logits, (-1, logits.shape[-1]))
         labels = namespace(labels).reshape(labels, (-1,))
-        check_labels_possible(logits, labels, function)
         floor = lowest_log_probability(logits) if self.input == "probabilities" else None
         block = Block(logits if floor is None else namespace(logits).clip(logits, floor, None), labels, weight)
         block.input, block.classes, block.floor = self.input, classes, floor
@@ -289,35 +292,20 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _logits(self, X: Array, function: str) -> Array:
         check_option(self.input, INPUTS, "input", type(self).__name__)
         values = self._columns(X, function)
-        if values.ndim < 2:
-            raise ShapeError(
-                "X",
-                function,
-                expected="two-dimensional, one row a sample and one column a class. Reshape your data",
-                got=f"shape {tuple(values.shape)}",
-            )
-        if 0 in values.shape[:-1]:
-            raise ShapeError(
-                "X",
-                function,
-                expected="at least one row",
-                got=f"0 sample(s) (shape={tuple(values.shape)}) while a minimum of 1 is required.",
-            )
-        columns, needed = int(values.shape[-1]), getattr(self, "n_features_in_", None)
-        if needed is None and columns < 2:
-            raise ShapeError(
-                "X",
-                function,
-                expected="of two or more columns, one a class, or X[:, 0], one number a row of two classes",
-                got=f"{columns} feature(s) (shape={tuple(values.shape)}) while a minimum of 2 is required.",
-            )
-        if needed is not None and columns != needed:
-            raise ShapeError(
-                "X",
-                function,
-                expected=f"of {needed} columns, one a class",
-                got=f"X has {columns} features, but {type(self).__name__} is expecting {needed} features as input",
-            )
+        shape, needed, expected = tuple(values.shape), getattr(self, "n_features_in_", None), ""
+        if len(shape) < 2:
+            expected = "two-dimensional, one row a sample and one column a class. Reshape your data"
+            got = f"shape {shape}"
+        elif 0 in shape[:-1]:
+            expected, got = "at least one row", f"0 sample(s) (shape={shape}) while a minimum of 1 is required."
+        elif needed is None and shape[-1] < 2:
+            expected = "of two or more columns, one a class, or X[:, 0], one number a row of two classes"
+            got = f"{shape[-1]} feature(s) (shape={shape}) while a minimum of 2 is required."
+        elif needed not in (None, shape[-1]):
+            expected = f"of {needed} columns, one a class"
+            got = f"X has {shape[-1]} features, but {type(self).__name__} is expecting {needed} features as input"
+        if expected:
+            raise ShapeError("X", function, expected=expected, got=got)
         if self.input == "probabilities":
             p = check_probabilities(values, "X", function)
             return log_probabilities(p, SMALLEST)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from refocal.engine.array_engine import GPU_PART
 from refocal.engine.scoring import describe
 from refocal.fitting import Solution, Surface
 from refocal.maps.chain import Chain
-from refocal.maps.steps import Focal, Temperature, without_focal_end
+from refocal.maps.steps import Focal, Temperature
 
 # The number of scores held at a time.
 ENTRIES = 1 << 18
@@ -62,7 +62,7 @@ def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
     known = {"before": dataset.memo.get("before"), "after": found.notes.get("after")}
     chains = {"before": Chain(), "after": found.chain}
     missing = tuple(chains[name] for name in known if known[name] is None)
-    measured = iter(describe(dataset, Predictors(missing), len(missing)))
+    measured = iter(describe(dataset, partial(predict_by, missing), len(missing)))
     before, after = (found or next(measured) for found in known.values())
     dataset.memo["before"] = dict(before)
     counted = {
@@ -83,15 +83,10 @@ def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class Predictors:
+def predict_by(chains: tuple[Chain, ...], block: Block) -> Iterator[tuple[Predictions, Array]]:
     """Several chains as the predictors of a pass; the empty chain is the uncalibrated model."""
-
-    chains: tuple[Chain, ...]
-
-    def __call__(self, block: Block) -> Iterator[tuple[Predictions, Array]]:
-        for chain in self.chains:
-            yield predictions_of(chain, block, rough=True)
+    for chain in chains:
+        yield predictions_of(chain, block, rough=True)
 
 
 def predictions_of(chain: Chain, block: Block, *, rough: bool = False) -> tuple[Predictions, Array]:
@@ -100,8 +95,12 @@ def predictions_of(chain: Chain, block: Block, *, rough: bool = False) -> tuple[
     `rough`: to the digits of the logits, where these are in single precision. A temperature and a focal map at the end
     of the chain are computed by the engine of the block.
     """
-    first, gamma, temperature = without_focal_end(chain)
-    if not first.steps:
+    steps, gamma, temperature = chain.steps, 0.0, 1.0
+    if steps and isinstance(last := steps[-1], Focal):
+        steps, gamma = steps[:-1], last.gamma
+    if steps and isinstance(last := steps[-1], Temperature):
+        steps, temperature = steps[:-1], last.temperature
+    if not steps:
         return block.predictions((gamma,), temperature, rough=rough, there=True)[0], block.tops.correct
     if block.on_gpu:
         return _predictions_there(chain, block)
@@ -115,7 +114,7 @@ def predictions_of(chain: Chain, block: Block, *, rough: bool = False) -> tuple[
         if found is None:
             found = _compiled(chain, logits.astype(np.float64), labels)
         if found is None:
-            part = Block(first.scores(logits), labels)
+            part = Block(Chain(steps).scores(logits), labels)
             found = (*part.predictions((gamma,), temperature, there=True)[0], part.tops.correct)
         parts.append(found)
     *columns, correct = (namespace(*column).concat(column) for column in zip(*parts, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, indices_beside, namespace, take_label, to_numpy
+from refocal._arrays import Array, indices_beside, namespace, take, to_numpy
 from refocal._validation import IGNORED, check_label_range, read_labels
 from refocal.errors import DataError, LabelError, Remedy, ShapeError, warn
 
@@ -23,38 +24,14 @@ def column_names(X: Any) -> NDArray[np.str_] | None:
 def encode(y: Any, logits: Array, function: str, columns: NDArray[np.str_] | None = None) -> tuple[Array, NDArray[Any]]:
     """Labels as integers 0 … C-1 in the library of the logits, and the classes of the columns.
 
-    Integers from 0 to C-1 are column numbers, and classes may be absent. Names are matched with the column names, else
-    with the order of their categories, else in sorted order, in which case there must be C of them. Integers may be
-    names too, such as -1 and 1, unless all those outside 0 … C-1 are values that usually mark unlabelled rows.
+    Integers from 0 to C-1 are column numbers, and classes may be absent; other labels are names. Every label must have
+    a finite logit.
     """
     if y is None:
         raise LabelError("y", function, expected="given: requires y to be passed, but the target y is None", got="None")
     labels, categories = read_labels(y, "y", function)
-    labels = _flat(labels, logits, function)
-    xp, n_classes = namespace(labels), int(logits.shape[-1])
-    is_number = categories is None and xp.isdtype(labels.dtype, "integral")
-    if is_number and 0 <= int(xp.min(labels)) < int(xp.max(labels)) < n_classes:
-        return indices_beside(logits, labels), np.arange(n_classes)
-    values = to_numpy(labels)
-    try:
-        distinct = np.unique(values)
-    except TypeError as error:
-        kinds = " and ".join(sorted({type(value).__name__ for value in values.ravel()}))
-        expected = "of one kind, all numbers or all text, and none missing"
-        raise LabelError("y", function, expected=expected, got=f"labels of the types {kinds}") from error
-    if len(distinct) < 2:
-        got = f"only one class, {distinct.tolist()[0]!r}"
-        raise LabelError("y", function, expected="of at least two classes", got=got)
-    classes = _named_columns(distinct, n_classes, columns, categories)
-    if classes is None:
-        raise _misfit(distinct, n_classes, function)
-    order = np.argsort(classes)
-    return indices_beside(logits, order[np.searchsorted(classes[order], values)]), classes
-
-
-def _flat(labels: Array, logits: Array, function: str) -> Array:
-    """One label per row; a column vector is accepted with a warning, as in scikit-learn."""
-    if labels.ndim == logits.ndim and labels.shape[-1] == 1 and logits.ndim == 2:
+    shape, n_classes = tuple(logits.shape), int(logits.shape[-1])
+    if labels.ndim == len(shape) == 2 and labels.shape[1] == 1:  # accepted with a warning, as in scikit-learn
         from sklearn.exceptions import DataConversionWarning
 
         warn(
@@ -62,67 +39,61 @@ def _flat(labels: Array, logits: Array, function: str) -> Array:
             DataConversionWarning,
         )
         labels = labels[:, 0]
-    if tuple(labels.shape) != tuple(logits.shape[:-1]):
-        raise ShapeError(
-            "y",
-            function,
-            expected=f"of shape {tuple(logits.shape[:-1])}, one label for each row of X{_one_hot_hint(labels, logits)}",
-            got=f"shape {tuple(labels.shape)}",
-        )
-    return labels
+    if tuple(labels.shape) != shape[:-1]:
+        hint = "; of one-hot labels take the argmax first" if tuple(labels.shape) == shape else ""
+        expected = f"of shape {shape[:-1]}, one label for each row of X{hint}"
+        raise ShapeError("y", function, expected=expected, got=f"shape {tuple(labels.shape)}")
+    xp, classes = namespace(labels), np.arange(n_classes)
+    is_number = categories is None and xp.isdtype(labels.dtype, "integral")
+    if not is_number or not 0 <= int(xp.min(labels)) < int(xp.max(labels)) < n_classes:
+        labels, classes = _by_name(to_numpy(labels), n_classes, columns, categories, function)
+    labels = indices_beside(logits, labels)
+    impossible = to_numpy(take(logits, labels[..., None]) == -math.inf)
+    if impossible.any():
+        expected = "finite where the label points: no temperature gives probability to a logit of -inf"
+        raise DataError("X", function, expected=expected, got=f"-inf at the label of row {int(np.argmax(impossible))}")
+    return labels, classes
 
 
-def _named_columns(
-    distinct: NDArray[Any],
+def _by_name(
+    values: NDArray[Any],
     n_classes: int,
     columns: NDArray[np.str_] | None,
     categories: tuple[Any, ...] | None,
-) -> NDArray[Any] | None:
-    """The classes in the order of the columns; None if the labels do not determine it."""
+    function: str,
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Labels that are names as column numbers, and the name of each column.
+
+    Names are matched with the column names, else with the order of their categories, else in sorted order, in which
+    case there must be C of them. Integers may be names too, such as -1 and 1, unless all those outside 0 … C-1 are
+    values that usually mark unlabelled rows.
+    """
+    try:
+        distinct = np.unique(values)
+    except TypeError as error:
+        kinds = " and ".join(sorted({type(value).__name__ for value in values.ravel()}))
+        expected = "of one kind, all numbers or all text, and none missing"
+        raise LabelError("y", function, expected=expected, got=f"labels of the types {kinds}") from error
+    known = distinct.tolist()
+    if len(known) < 2:
+        raise LabelError("y", function, expected="of at least two classes", got=f"only one class, {known[0]!r}")
+    used = [category for category in categories or () if len(categories or ()) == n_classes or category in distinct]
+    outside = {label for label in known if distinct.dtype.kind in "iu" and not 0 <= label < n_classes}
+    has_marks = distinct.dtype.kind in "iu" and len(outside) < len(known) and outside <= {*IGNORED} and known != [-1, 1]
     if columns is not None and distinct.dtype.kind == "U" and np.isin(distinct, columns).all():
-        return columns
-    if categories is not None:
-        used = [category for category in categories if len(categories) == n_classes or category in distinct]
-        if len(used) == n_classes:
-            return np.array(used)
-    if len(distinct) != n_classes or (distinct.dtype.kind in "iu" and _are_marks(distinct, n_classes)):
-        return None
-    return distinct
-
-
-def _are_marks(distinct: NDArray[Any], n_classes: int) -> bool:
-    """Whether some labels are column numbers and all others mark unlabelled rows; -1 and 1 are names."""
-    outside = [label for label in distinct.tolist() if not 0 <= label < n_classes]
-    return len(outside) < len(distinct) and set(outside) <= set(IGNORED) and distinct.tolist() != [-1, 1]
-
-
-def _misfit(distinct: NDArray[Any], n_classes: int, function: str) -> LabelError:
-    first, last = distinct.tolist()[0], distinct.tolist()[-1]
-    if distinct.dtype.kind in "iu" and _are_marks(distinct, n_classes):
-        check_label_range(first, last, n_classes, "y", function, Remedy.IGNORE_INDEX)
-    return LabelError(
-        "y",
-        function,
-        expected=f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}",
-        got=f"{len(distinct)} distinct labels from {first!r} to {last!r}",
-    )
-
-
-def _one_hot_hint(labels: Array, logits: Array) -> str:
-    return "; of one-hot labels take the argmax first" if tuple(labels.shape) == tuple(logits.shape) else ""
-
-
-def check_labels_possible(logits: Array, labels: Array, function: str) -> None:
-    """Every label must have a finite logit."""
-    xp = namespace(logits)
-    impossible = to_numpy(take_label(logits, labels) == -xp.inf)
-    if impossible.any():
-        raise DataError(
-            "X",
-            function,
-            expected="finite where the label points: no temperature gives probability to a logit of -inf",
-            got=f"-inf at the label of row {int(np.argmax(impossible))}",
-        )
+        classes: NDArray[Any] = columns
+    elif len(used) == n_classes:
+        classes = np.array(used)
+    elif len(known) == n_classes and not has_marks:
+        classes = distinct
+    else:
+        if has_marks:
+            check_label_range(known[0], known[-1], n_classes, "y", function, Remedy.IGNORE_INDEX)
+        expected = f"of {n_classes} distinct classes, as X has columns, or integers from 0 to {n_classes - 1}"
+        got = f"{len(known)} distinct labels from {known[0]!r} to {known[-1]!r}"
+        raise LabelError("y", function, expected=expected, got=got)
+    order = np.argsort(classes)
+    return order[np.searchsorted(classes[order], values)], classes
 
 
 def named_classes(calibrator: Any) -> list[str] | None:

@@ -16,6 +16,7 @@ from refocal.metrics import METRICS
 
 # Below this number of rows a warning is given.
 FEW_ROWS = 30
+FEW = "{} rows are few: the result may be due to chance"
 # Of the ECE in a report; the chance of perfect calibration is some √(bins · a(1-a) / rows).
 ECE_BINS = 15
 # A log-loss above this share of log C is no better than guessing.
@@ -61,45 +62,32 @@ def is_guessing(log_loss: float, n_classes: int) -> bool:
     return log_loss >= AS_GUESSING * math.log(n_classes)
 
 
-def doubt(n_rows: int) -> str:
-    """A caution about results from few rows; empty if there are enough.
-
-    >>> doubt(5), doubt(1000)
-    ('5 rows are few: the result may be due to chance', '')
-    """
-    return f"{n_rows} rows are few: the result may be due to chance" if n_rows < FEW_ROWS else ""
-
-
-def worse(report: dict[str, Any], has_curve: bool = False) -> str:
-    """Measures that got worse on the rows of the fit by more than chance, and the remedy; usually empty.
+def doubts(report: dict[str, Any], chain: Chain) -> list[str]:
+    """Reasons to doubt a fit: few rows, measures that got worse by more than chance, or no better than guessing.
 
     >>> before, after = {"ece": 0.108, "log_loss": 0.55, "accuracy": 0.8}, {"ece": 0.149, "log_loss": 0.49}
-    >>> worse({"n_samples": 2000, "before": before, "after": after}).partition(": ")[0]
-    'on the rows of the fit the ECE rose from 0.108 to 0.149'
+    >>> report = {"n_samples": 2000, "n_classes": 2, "before": before, "after": after}
+    >>> [doubt.partition(": ")[0] for doubt in doubts(report, Chain())]
+    ['on the rows of the fit the ECE rose from 0.108 to 0.149']
     """
-    before, after = report["before"], report["after"]
+    n_rows, before, after = report["n_samples"], report["before"], report["after"]
+    found = [FEW.format(n_rows)] if n_rows < FEW_ROWS else []
     accuracy = before.get("accuracy", 0.5)
-    chance = math.sqrt(ECE_BINS * accuracy * (1.0 - accuracy) / max(1, report["n_samples"]))
+    chance = math.sqrt(ECE_BINS * accuracy * (1.0 - accuracy) / max(1, n_rows))
     margins = {"ece": ("ECE", chance), "log_loss": ("log-loss", 0.02 * before.get("log_loss", 0.0))}
     risen = [
         f"the {title} rose from {before[name]:.3f} to {after[name]:.3f}"
         for name, (title, margin) in margins.items()
         if name in before and name in after and after[name] > before[name] + margin
     ]
-    if not risen:
-        return ""
-    remedy = "use more rows" if has_curve else "this map does not suit them. Try one with a curve, auto or isotonic"
-    return f"on the rows of the fit {' and '.join(risen)}: {remedy}"
-
-
-def doubts(report: dict[str, Any], chain: Chain) -> list[str]:
-    """Reasons to doubt a fit: few rows, worse than before, or no better than guessing."""
-    has_curve = any(isinstance(step, (Confidence, OneVsRest)) for step in chain.walk())
-    found = [doubt(report["n_samples"]), worse(report, has_curve)]
-    if is_guessing(report["after"]["log_loss"], report["n_classes"]):
+    if risen:
+        has_curve = any(isinstance(step, (Confidence, OneVsRest)) for step in chain.walk())
+        remedy = "use more rows" if has_curve else "this map does not suit them. Try one with a curve, auto or isotonic"
+        found.append(f"on the rows of the fit {' and '.join(risen)}: {remedy}")
+    if is_guessing(after["log_loss"], report["n_classes"]):
         names = "(class names are assigned in alphabetical order, unless the columns have these names)"
         found.append(f"{GUESSED} {names}")
-    return [each for each in found if each]
+    return found
 
 
 def report_rows(report: dict[str, Any]) -> tuple[str, list[tuple[str, str, str]]]:

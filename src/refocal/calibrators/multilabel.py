@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -26,7 +27,7 @@ from refocal._validation import (
 )
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator, classes_last, written
-from refocal.calibrators._fitted import Fitted, Predictors
+from refocal.calibrators._fitted import Fitted, predict_by
 from refocal.calibrators._labels import column_names
 from refocal.calibrators._shrunken import fit_lines
 from refocal.calibrators.focal import FocalCalibration, TemperatureScaling
@@ -140,7 +141,7 @@ class MultiLabelCalibration(Calibrator):
             lines = fit_lines(log_p[:, 1] - log_p[:, 0], target == 1, rows.weights, label, len(labels))
             chain = Chain((*chain.steps, LabelLines(lines.slope, lines.intercept)))
             scores = to_numpy(chain.log_probabilities(rows.logits.reshape(-1, len(labels), 2), row_axes=2))
-            (after,) = describe(Block(scores.reshape(-1, 2), target, rows.weight), Predictors((Chain(),)), 1)
+            (after,) = describe(Block(scores.reshape(-1, 2), target, rows.weight), partial(predict_by, (Chain(),)), 1)
             notes |= {"after": after, "deviation": lines.deviation}
         return Fitted(chain, notes=notes)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import SMALLEST, log_probabilities, row_blocks, two_columns, without_bfloat16, without_warnings
+from refocal._arrays import SMALLEST, log_probabilities, row_blocks, to_numpy, two_columns, without_warnings
 from refocal._groups import as_groups
 from refocal._validation import IGNORED, INPUTS, NEGATIVE_TOLERANCE, SUM_TOLERANCE, check_option
 from refocal.engine.block import Block
@@ -58,7 +58,7 @@ class Reading:
 
     def prepared(self, chunk: Chunk, check: bool) -> Block:
         """A block of logits. Bad rows are left out if `skip_bad_rows` is set; otherwise the first one is an error."""
-        chunk = chunk._replace(values=without_bfloat16(chunk.values))
+        chunk = chunk._replace(values=to_numpy(chunk.values))
         if chunk.values.ndim == 1 and self.n_classes == 2:
             chunk = chunk._replace(values=two_columns(chunk.values, self.input))
         self._check_shapes(chunk)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -61,26 +61,19 @@ class Tally:
 
 def tally(block: Block, predict: Predict, cells: tuple[CalibrationHistogram, ...]) -> Tally:
     """Sums over a block; `cells` are empty histograms, one per predictor, or none."""
-    histograms = [each.fresh() for each in cells]
-    total: Tally | None = None
+    total = Tally(0.0, np.zeros(()), [each.fresh() for each in cells])
     for rows in row_blocks(block.n_rows, 1, entries=PART_ROWS):
-        found = _tally_part(block.take(rows), predict, histograms)
-        total = found if total is None else join_tallies(total, found)
-    if total is None:
-        raise ValueError("a block without rows has no tally")
-    return replace(total, histograms=histograms)
-
-
-def _tally_part(block: Block, predict: Predict, histograms: list[CalibrationHistogram]) -> Tally:
-    rows = []
-    for i, (found, correct) in enumerate(predict(block)):
-        rows.append((-found.label_log_p, squared_errors(found, block), correct.astype(np.float64)))
-        if histograms:
-            p, happened = measured_on(found, correct, block)
-            histograms[i].count_rows(np.clip(p, 0.0, 1.0), happened, block.weight)  # rounding may leave a little more
-    terms = np.array(rows).transpose(1, 0, 2)
-    weight = block.weights
-    return Tally(float(weight.sum()), terms @ weight, [])
+        part, terms = block.take(rows), []
+        for i, (found, correct) in enumerate(predict(part)):
+            terms.append((-found.label_log_p, squared_errors(found, part), correct.astype(np.float64)))
+            if cells:
+                p, happened = measured_on(found, correct, part)
+                # Rounding may leave a little more than 1.
+                total.histograms[i].count_rows(np.clip(p, 0.0, 1.0), happened, part.weight)
+        weight = part.weights
+        total.weight += float(weight.sum())
+        total.sums = total.sums + np.array(terms).transpose(1, 0, 2) @ weight
+    return total
 
 
 def join_tallies(first: Tally, second: Tally) -> Tally:
@@ -189,26 +182,27 @@ def measured_on(found: Predictions, correct: Array, block: Block) -> tuple[Array
 def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict[str, float]]:
     """Log-loss, ECE, Brier score and accuracy of each predictor: exactly in memory, the ECE to 1e-4 in blocks."""
     if isinstance(dataset, Block):
-        return [_exact_measures(*found, dataset) for found in predict(dataset)]
+        exact = []
+        for found, correct in predict(dataset):
+            (bins,) = quantile_bins(*measured_on(found, correct, dataset), dataset.weight, (15,))
+            xp = namespace(correct)
+            exact.append(
+                {
+                    "log_loss": -dataset.average(found.label_log_p),
+                    "ece": norm_of_gaps(bins, "l1"),
+                    "brier_score": dataset.average(squared_errors(found, dataset)),
+                    "accuracy": dataset.average(xp.astype(correct, xp.float64)),
+                }
+            )
+        return exact
     bits = TRAVELLING_BITS if dataset.answers_travel else REPORT_BITS
-    found = measure(dataset, predict, 15, report_cells(n_predictors, bits))
+    measured = measure(dataset, predict, 15, report_cells(n_predictors, bits))
     return [
         {
-            "log_loss": float(found.means[LOG_LOSS, i]),
+            "log_loss": float(measured.means[LOG_LOSS, i]),
             "ece": calibration.ece,
-            "brier_score": float(found.means[BRIER, i]),
-            "accuracy": float(found.means[ACCURACY, i]),
+            "brier_score": float(measured.means[BRIER, i]),
+            "accuracy": float(measured.means[ACCURACY, i]),
         }
-        for i, calibration in enumerate(found.calibration)
+        for i, calibration in enumerate(measured.calibration)
     ]
-
-
-def _exact_measures(found: Predictions, correct: Array, block: Block) -> dict[str, float]:
-    xp = namespace(found.label_log_p)
-    (bins,) = quantile_bins(*measured_on(found, correct, block), block.weight, (15,))
-    return {
-        "log_loss": -block.average(found.label_log_p),
-        "ece": norm_of_gaps(bins, "l1"),
-        "brier_score": block.average(squared_errors(found, block)),
-        "accuracy": block.average(xp.astype(correct, xp.float64)),
-    }

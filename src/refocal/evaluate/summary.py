@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from refocal.calibrators._words import GUESSED, doubt, is_guessing
+from refocal.calibrators._words import FEW, FEW_ROWS, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
 from refocal.evaluate import two_classes
 from refocal.evaluate._provenance import ABSENT_CLASSES, SAME, SAME_ROWS
@@ -183,9 +183,9 @@ def remarks(evaluation: Evaluation) -> list[str]:
         said.insert(0, f"No method helps: {GUESSED}.")
     if SAME_ROWS in evaluation.run:
         said.insert(0, capital(SAME))
-    few = doubt(min(evaluation.n_test, evaluation.n_validation or evaluation.n_test))
-    if few:
-        said.append(f"{few}.")
+    fewest = min(evaluation.n_test, evaluation.n_validation or evaluation.n_test)
+    if fewest < FEW_ROWS:
+        said.append(f"{FEW.format(fewest)}.")
     if ABSENT_CLASSES in evaluation.run:
         n_absent = int(evaluation.run[ABSENT_CLASSES])
         said.append(

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import refuse_masked, to_numpy
+from refocal._arrays import masked_error, to_numpy
 from refocal.engine.reading import Chunk
 from refocal.errors import DataError, FormatError, ShapeError
 from refocal.io.columns import Columns, Query, choose, listed
@@ -109,7 +109,8 @@ def one_chunk(
 ) -> list[Chunk]:
     """Arrays of any library as one chunk; what a mask hides is no number."""
     for argument, array in (("X", values), ("y", labels), ("sample_weight", weight)):
-        refuse_masked(array, argument, function)
+        if np.ma.is_masked(array):
+            raise masked_error(array, argument, function)
     y, w = (None if each is None else to_numpy(each) for each in (labels, weight))
     return [Chunk(to_numpy(values), y, w, where, first_row, groups=groups)]
 

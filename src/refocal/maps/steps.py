@@ -221,13 +221,3 @@ class Mixture(Step):
         """Weights of at least 0 that sum to 1, one for each member."""
         known = np.shape(self.weights) == (len(self.members),) and len(self.members) > 0
         return known and bool(np.all(self.weights >= 0.0)) and abs(float(np.sum(self.weights)) - 1.0) < 1e-9
-
-
-def without_focal_end(chain: Chain) -> tuple[Chain, float, float]:
-    """The chain without a temperature and a focal map at its end, and their γ and T: 0 and 1 if there is none."""
-    steps, gamma, temperature = chain.steps, 0.0, 1.0
-    if steps and isinstance(last := steps[-1], Focal):
-        steps, gamma = steps[:-1], last.gamma
-    if steps and isinstance(last := steps[-1], Temperature):
-        steps, temperature = steps[:-1], last.temperature
-    return Chain(steps), gamma, temperature

@@ -26,7 +26,7 @@ from sklearn.svm import SVC, NuSVC
 from sklearn.utils.estimator_checks import check_estimator
 
 from refocal import CalibratedClassifier, FocalTemperatureScaling, TemperatureScaling
-from refocal.calibrators._held_out import logits_of
+from refocal.calibrators.classifier import logits_of
 from refocal.errors import InputWarning, LabelError, ParameterError
 from refocal.maps import log_softmax
 from refocal.metrics import expected_calibration_error

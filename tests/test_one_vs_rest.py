@@ -285,7 +285,7 @@ def test_tables_of_classes_make_no_difference(monkeypatch):
     """Where all log-odds are too many to be held, some classes are fitted at a time."""
     logits, labels = draw_logits(300, 7)
     whole = IsotonicCalibration().fit(logits, labels)
-    monkeypatch.setattr("refocal.calibrators._one_vs_rest.TABLE", 700)
+    monkeypatch.setattr("refocal.calibrators.one_vs_rest.TABLE", 700)
     parts = IsotonicCalibration().fit(logits, labels)
     np.testing.assert_array_equal(parts.predict_proba(logits), whole.predict_proba(logits))
 

@@ -19,7 +19,7 @@ from refocal._validation import (
     check_parameter,
 )
 from refocal.maps.inverse import invert
-from refocal.maps.row import Row, gaps, log1p_ratio, log_minus, normalise, softmax_row, softplus
+from refocal.maps.row import Row, log1p_ratio, log_minus, normalised, softmax_row, softplus
 
 __all__ = [
     "Reduction",
@@ -47,7 +47,7 @@ def cross_entropy(log_q: Array, labels: Array, *, reduction: Reduction = "none")
     1.4979
     """
     xp, x, y, dtype = _rows(log_q, labels, "log_q", "cross_entropy")
-    loss = -take_label(normalise(xp, *gaps(xp, x, 1.0)), y)
+    loss = -take_label(normalised(xp, x), y)
     return _reduce(xp, loss, reduction, "cross_entropy", dtype)
 
 

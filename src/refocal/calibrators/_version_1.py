@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators._one_vs_rest import Curve, join_pieces, one_vs_rest
-from refocal.calibrators.binning import bins
-from refocal.calibrators.isotonic import polyline
+from refocal.calibrators.binning import bins, polyline
+from refocal.calibrators.one_vs_rest import Curve, join_pieces, one_vs_rest
 from refocal.calibrators.spline import spline
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Beta

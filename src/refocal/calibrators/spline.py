@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from refocal._arrays import Vector
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._logistic import Found, Loss, Target, fit_with_prior, softplus
-from refocal.calibrators._one_vs_rest import Curve, OneVsRest, Rows
+from refocal.calibrators.one_vs_rest import Curve, OneVsRest, Rows
 from refocal.engine import c_engine
 
 # How much stiffer the curve is against bending than against a slope other than 1.

@@ -14,10 +14,11 @@ from refocal.calibrators._base import Calibrator
 from refocal.calibrators._confidence import top_odds
 from refocal.calibrators._crossfit import usable_rows
 from refocal.calibrators._fitted import Fitted
-from refocal.calibrators._one_vs_rest import starts_of_ties, temperature_of
+from refocal.calibrators.one_vs_rest import starts_of_ties, temperature_of
 from refocal.engine import Dataset
-from refocal.maps.chain import Chain, Step, normalised
+from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_odds
+from refocal.maps.row import normalised
 from refocal.maps.steps import Temperature
 
 # Within this distance, relative to its size, a score has the step of its rows in every precision.

@@ -30,10 +30,9 @@ from refocal.engine.dataset import Dataset
 from refocal.fitting.newton import newton
 from refocal.fitting.solution import Solution, Status
 from refocal.fitting.temperature import GAMMA_BOUNDS, MESSAGES
-from refocal.maps.chain import normalised
 from refocal.maps.derivatives import derivatives_of_row
 from refocal.maps.forward import focal_gaps
-from refocal.maps.row import softmax_row
+from refocal.maps.row import normalised, softmax_row
 
 # The γ to start from, beside that of least log-loss without an offset: the loss is not convex in γ.
 STARTS = (0.0, 2.0)

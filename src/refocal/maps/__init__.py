@@ -8,10 +8,9 @@ arrays with one value for each row. `steps` and `curves` hold what fitted calibr
 
 from refocal.maps.chain import Chain
 from refocal.maps.derivatives import LabelDerivatives, label_derivatives
-from refocal.maps.forward import focal, focal_temperature, log_softmax
+from refocal.maps.forward import focal, focal_temperature, log_softmax, unsmooth
 from refocal.maps.inverse import inverse_focal
-from refocal.maps.sigmoid import asymmetric_focal, inverse_sigmoid_focal, sigmoid_focal
-from refocal.maps.smoothing import sigmoid_unsmooth, unsmooth
+from refocal.maps.sigmoid import asymmetric_focal, inverse_sigmoid_focal, sigmoid_focal, sigmoid_unsmooth
 from refocal.maps.steps import Focal, Offset, Temperature, Unsmooth
 
 __all__ = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from refocal._arrays import Array, cumulative_sum, take
-from refocal.maps.row import gaps, normalise
+from refocal.maps.row import normalised
 
 # Lowest z below the top class: the logarithm of float32's smallest number. One stray logit of -10,000 or -inf would
 # otherwise outweigh all other rows.
@@ -54,7 +54,7 @@ def keep_top(xp: Any, scores: Array, top: Array) -> Array:
     array([[0.5 , 0.3 , 0.2 ],
            [0.35, 0.3 , 0.35]])
     """
-    log_p = normalise(xp, *gaps(xp, scores, 1.0))
+    log_p = normalised(xp, scores)
     device = getattr(scores, "device", None)
     is_top = xp.arange(scores.shape[-1], device=device) == top
     p = xp.exp(log_p)

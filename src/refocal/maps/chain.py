@@ -19,7 +19,7 @@ import numpy as np
 
 from refocal._arrays import Array, as_floating, is_recorded, is_torch, namespace, on_gpu, row_blocks, without_warnings
 from refocal.errors import ParameterError
-from refocal.maps.row import gaps, normalise
+from refocal.maps.row import normalised
 
 # Larger arrays are processed in blocks of this size, so that temporaries stay small; on a GPU of the second size.
 BLOCK, GPU_BLOCK = 1 << 18, 1 << 23
@@ -238,8 +238,3 @@ def is_walkable(logits: Array) -> bool:
     if not is_torch(logits):
         return isinstance(logits, np.ndarray)
     return not is_recorded(logits) and (logits.device.type == "cpu" or on_gpu(logits))
-
-
-def normalised(xp: Any, scores: Array) -> Array:
-    """Log-probabilities from scores."""
-    return normalise(xp, *gaps(xp, scores, 1.0))

@@ -1,12 +1,12 @@
-"""Softmax with a temperature, the focal calibration map, and the two composed."""
+"""Softmax with a temperature, the focal calibration map, the two composed, and label smoothing undone."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from refocal._arrays import Array, namespace, stop_gradient, without_warnings
-from refocal._validation import check_class_weight, check_logits, check_parameter
-from refocal.maps.row import Row, gaps, normalise, softmax_row
+from refocal._validation import check_class_weight, check_logits, check_number, check_parameter
+from refocal.maps.row import Row, gaps, log_minus, normalise, normalised, softmax_row
 
 
 @without_warnings
@@ -64,7 +64,7 @@ def _focal(values: Any, argument: str, gamma: Any, temperature: Any, class_weigh
     log_p = focal_of_row(xp, softmax_row(xp, x, scale), gamma)
     if class_weight is not None:
         log_weight = xp.log(check_class_weight(class_weight, function, like=log_p))
-        log_p = normalise(xp, *gaps(xp, log_p - log_weight, 1.0))
+        log_p = normalised(xp, log_p - log_weight)
     return xp.astype(log_p, dtype, copy=False)
 
 
@@ -83,3 +83,28 @@ def focal_gaps(xp: Any, row: Row, gamma: Any) -> Array:
     )  # fmt: skip
     # The map keeps the order of the classes; keep it against the last bit of rounding too, ties included.
     return gap - stop_gradient(xp.where((row.gap == 0.0) | (gap > 0.0), gap, 0.0))
+
+
+@without_warnings
+def unsmooth(log_u: Array, label_smoothing: float) -> Array:
+    """Inverse of label smoothing: log p with p = (u - ε/C) / (1-ε), from unnormalised log u.
+
+    With labels smoothed by ε the truth p is seen as u = (1-ε) p + ε/C, and that is what a network learns to predict.
+    No p leads to a u below ε/C: such a class gets probability 0, and the others share what is left in proportion.
+    Behind focal loss with weights: ``unsmooth(focal(log_q, gamma, class_weight=w), label_smoothing)``.
+
+    >>> import numpy as np
+    >>> np.exp(unsmooth(np.log([0.75, 0.21, 0.04]), label_smoothing=0.1)).round(3)
+    array([0.796, 0.196, 0.007])
+    """
+    x, dtype = check_logits(log_u, "log_u", "unsmooth")
+    epsilon = check_number(label_smoothing, "label_smoothing", "unsmooth", least=0.0, below=1.0)
+    xp = namespace(x)
+    found = unsmoothed(xp, normalised(xp, x), epsilon)
+    return xp.astype(normalised(xp, found), dtype, copy=False)
+
+
+def unsmoothed(xp: Any, log_u: Array, epsilon: Any) -> Array:
+    """log(u - ε/C) of log-probabilities, which are scores of p; -inf where u is no larger than ε/C."""
+    found, is_larger = log_minus(xp, log_u, epsilon / log_u.shape[-1])
+    return xp.where(is_larger, found, -xp.inf)

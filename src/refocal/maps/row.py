@@ -48,6 +48,11 @@ def normalise(xp: Any, gap: Array, is_top: Array) -> Array:
     return gap - xp.log1p(xp.sum(others, axis=-1, keepdims=True))
 
 
+def normalised(xp: Any, scores: Array) -> Array:
+    """Log-probabilities from scores."""
+    return normalise(xp, *gaps(xp, scores, 1.0))
+
+
 def softmax_row(xp: Any, logits: Array, temperature: Any) -> Row:
     """The row of q = softmax(logits / temperature)."""
     gap, is_top = gaps(xp, logits, temperature)

@@ -82,6 +82,22 @@ def asymmetric_focal(
     return xp.astype(xp.where(is_positive, up + down, -xp.inf), dtype, copy=False)
 
 
+@without_warnings
+def sigmoid_unsmooth(log_odds: Array, label_smoothing: float | Array) -> Array:
+    """Inverse of label smoothing on log-odds of any shape: p = (u - ε/2) / (1-ε); -inf or +inf where no p leads to u.
+
+    >>> import numpy as np
+    >>> (1 / (1 + np.exp(-sigmoid_unsmooth(np.log([0.23 / 0.77]), label_smoothing=0.1)))).round(3)
+    array([0.2])
+    """
+    s, dtype = check_log_odds(log_odds, "log_odds", "sigmoid_unsmooth")
+    epsilon = check_broadcast(label_smoothing, "label_smoothing", "sigmoid_unsmooth", like=s, least=0.0, below=1.0)
+    xp = namespace(s)
+    log_p, log_not_p = (log_minus(xp, -softplus(xp, -side), epsilon / 2.0) for side in (s, -s))
+    found = xp.where(log_p[1], log_p[0], -xp.inf) - xp.where(log_not_p[1], log_not_p[0], -xp.inf)
+    return xp.astype(found, dtype, copy=False)
+
+
 def _checked(log_odds: Array, gamma: Any, alpha: Any, function: str) -> tuple[Array, Array, Array, Any]:
     """Log-odds, γ, logit α, and the dtype of the result."""
     s, dtype = check_log_odds(log_odds, "log_odds", function)

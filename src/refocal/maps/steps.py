@@ -15,10 +15,9 @@ import numpy as np
 
 from refocal._arrays import Array
 from refocal.maps.affine import KINDS, features, keep_top, transform
-from refocal.maps.chain import ABOVE_MINUS_1, ANY, DOUBLE, POSITIVE, SINGLE, Chain, Instruction, Step, normalised
-from refocal.maps.forward import focal_gaps
-from refocal.maps.row import gaps, softmax_row
-from refocal.maps.smoothing import unsmoothed
+from refocal.maps.chain import ABOVE_MINUS_1, ANY, DOUBLE, POSITIVE, SINGLE, Chain, Instruction, Step
+from refocal.maps.forward import focal_gaps, unsmoothed
+from refocal.maps.row import gaps, normalised, softmax_row
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ from refocal._arrays import Array, take_label, to_numpy
 from refocal._validation import check_integer, check_number
 from refocal.errors import ParameterError, ShapeError
 from refocal.losses import focal_of_row
-from refocal.maps.row import gaps, normalise
 from refocal.metrics._bins import quantile_starts, rank
-from refocal.nn._base import Batch, Loss
+from refocal.nn.losses import Batch, Loss
 
 
 class AdaFocalLoss(Loss):
@@ -71,9 +70,7 @@ class AdaFocalLoss(Loss):
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Move the γ by a validation set: its logits and labels, in the shapes that the loss takes."""
         batch = self._batch(logits, labels)
-        log_q = normalise(xp, *gaps(xp, batch.logits, 1.0))
-        top = log_q.argmax(dim=-1)
-        confidence, correct = take_label(log_q, top).exp(), top == batch.labels
+        _, confidence, correct = batch.predicted()
         self.update_bins(confidence[batch.kept], correct[batch.kept])
 
     def update_bins(self, confidence: Tensor, correct: Tensor) -> None:

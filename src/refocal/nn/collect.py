@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import math
+import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from refocal._files import replace_atomically
 from refocal._validation import IgnoreIndex, check_integer, check_marks, check_option, class_axes, whole_numbers
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.io.multilabel import UNKNOWN
-from refocal.nn._tensor_file import TensorFile, tensor_file
 
 # Where models keep their logits: Hugging Face's, torchvision's segmentation models, those that return a sequence.
 KEYS = ("logits", "out", 0)
@@ -25,6 +27,9 @@ KEYS = ("logits", "out", 0)
 UNLABELLED = (-100, 255)
 # How images and volumes of a lower resolution than their labels are brought to it.
 UPSAMPLING = {4: "bilinear", 5: "trilinear"}
+# The length of a file's header is not known before the last row: so many bytes are kept for it, filled with spaces.
+HEADER = 512
+DTYPES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
 
 
 @torch.no_grad()
@@ -294,3 +299,49 @@ def _classes_last(logits: Tensor, labels: Tensor, class_axis: int | None, kind: 
     hint = " (of labels that do not exclude one another say input='log-odds', of one-hot labels take the argmax)"
     expected = f"one for each row of logits of shape {shape}{hint if shape == of_labels else ''}"
     raise ShapeError("labels", "collect_logits", expected=expected, got=f"shape {of_labels}")
+
+
+@contextmanager
+def tensor_file(path: str | Path, function: str) -> Iterator[TensorFile]:
+    """A file to write rows of logits into, batch by batch, and the labels at the end; whole or not at all."""
+    target = Path(path)
+    if target.suffix != ".safetensors":
+        expected = "the name of a file that ends in .safetensors"
+        raise ParameterError("path", function, expected=expected, got=repr(str(path)))
+    with replace_atomically(target) as part, part.open("wb") as file:
+        file.write(bytes(HEADER))
+        yield TensorFile(target, file)
+
+
+class TensorFile:
+    """Rows of logits and labels in a file."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path, self.file = path, file
+        self.first, self.n_rows = torch.empty(0, 0), 0
+
+    def append(self, logits: Tensor) -> None:
+        """Write some rows."""
+        if len(logits) == 0:
+            return
+        self.first = self.first if self.n_rows else logits[:1].cpu()
+        self.file.write(logits.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        self.n_rows += len(logits)
+
+    def finish(self, labels: Tensor) -> None:
+        """Write the labels and the header."""
+        size, shape = self.n_rows * self.first.nbytes, [self.n_rows, self.first.shape[1]]
+        end = size + labels.nbytes
+        header = {
+            "logits": {"dtype": DTYPES[self.first.dtype], "shape": shape, "data_offsets": [0, size]},
+            "labels": {"dtype": "I64", "shape": list(labels.shape), "data_offsets": [size, end]},
+        }
+        self.file.write(labels.contiguous().numpy().tobytes())
+        self.file.seek(0)
+        self.file.write(struct.pack("<Q", HEADER - 8) + json.dumps(header).encode().ljust(HEADER - 8))
+
+    def logits(self) -> Tensor:
+        """The logits, mapped: what is changed in memory stays out of the file."""
+        size = self.n_rows * self.first.nbytes
+        mapped = np.memmap(self.path, dtype=np.uint8, mode="c", offset=HEADER, shape=(size,))
+        return torch.from_numpy(mapped).view(self.first.dtype).reshape(self.n_rows, -1)

@@ -15,7 +15,8 @@ from refocal._arrays import SMALLEST, is_plain_tensor, row_blocks, two_columns
 from refocal._validation import INPUTS, check_option
 from refocal.engine.apply import apply_there
 from refocal.errors import DataError, ParameterError
-from refocal.maps.chain import Chain, Step, block_entries, is_walkable, normalised
+from refocal.maps.chain import Chain, Step, block_entries, is_walkable
+from refocal.maps.row import normalised
 
 
 class CalibrationLayer(nn.Module):

@@ -1,21 +1,182 @@
-"""Training losses as modules on logits. The formulas are those of `refocal.losses`."""
+"""Training losses as modules, on logits of classes and of sigmoids. The formulas are those of `refocal.losses`."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import array_api_compat.torch as xp
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from refocal._arrays import Array, take_label
-from refocal._validation import check_broadcast, check_option
-from refocal.errors import ShapeError
-from refocal.losses import brier_of_row, focal_of_row, gamma_by_label
-from refocal.maps.inverse import invert
-from refocal.maps.row import gaps, normalise, softmax_row
-from refocal.nn._base import Batch, Loss
-from refocal.nn._solve import solve_outside
+from refocal import losses
+from refocal._arrays import Array, is_traced, take_label
+from refocal._validation import check_broadcast, check_number, check_option
+from refocal.errors import LabelError, ParameterError, ShapeError
+from refocal.maps.inverse import State, invert, solve
+from refocal.maps.row import Row, normalised, softmax_row
+
+
+class Batch(NamedTuple):
+    """Logits in float32 or float64, of classes on the last axis, and labels that can all be looked up."""
+
+    logits: Tensor  # (..., C), or of the labels' shape for sigmoids
+    labels: Tensor  # (...), 0 in place of ignore_index
+    kept: Tensor  # (...), False where the label was ignore_index
+
+    def row(self) -> Row:
+        """The row of softmax(logits), on which the losses rest."""
+        return softmax_row(xp, self.logits, 1.0)
+
+    def predicted(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities (..., C), the probability of the predicted class, and whether that is the label."""
+        log_q = normalised(xp, self.logits)
+        top = log_q.detach().argmax(dim=-1)
+        return log_q, take_label(log_q, top).exp(), top == self.labels
+
+
+class BaseLoss(nn.Module, ABC):
+    """Settings, checks and reductions of the losses of classes and of sigmoids; `shown` are what `print` shows."""
+
+    shown: ClassVar[tuple[str, ...]] = ("reduction",)
+    ignore_index: float | None
+    weight: Tensor | None
+
+    def __init__(
+        self, ignore_index: float | None, reduction: str, validate: bool | None, weight: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        check_option(reduction, ("none", "mean", "sum"), "reduction", type(self).__name__)
+        self.ignore_index, self.reduction, self.validate = ignore_index, reduction, validate
+
+    def forward(self, logits: Any, labels: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:
+        """The loss of a batch; the arguments are also those of Hugging Face's `compute_loss_func`."""
+        batch = self._batch(logits, labels)
+        return self._reduce(self._of(batch), batch, num_items_in_batch)
+
+    @abstractmethod
+    def _batch(self, outputs: Any, labels: Tensor) -> Batch:
+        """What a model gives and its labels, checked."""
+
+    @abstractmethod
+    def _of(self, batch: Batch) -> Array:
+        """The loss of each label."""
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        values = [getattr(self, name) for name in self.shown]
+        texts = [f"tensor of shape {tuple(each.shape)}" if isinstance(each, Tensor) else repr(each) for each in values]
+        return ", ".join(f"{name}={text}" for name, text in zip(self.shown, texts, strict=True))
+
+    def _set(self, argument: str, value: Any, *, exact: bool = False, **bounds: Any) -> None:
+        """Keep a setting: a number, or a tensor with a value for each label, which becomes a buffer."""
+        name = type(self).__name__
+        if isinstance(value, Tensor):
+            like = value if exact and value.is_floating_point() else value.float()
+            self.register_buffer(argument, check_broadcast(value, argument, name, like=like, **bounds), False)
+        else:
+            setattr(self, argument, check_number(value, argument, name, **bounds))
+
+    def _logits(self, outputs: Any, labels: Any) -> Tensor:
+        """The logits of what a model gives, a tensor or an object that has one called logits, in float32 at least."""
+        name = type(self).__name__
+        if not isinstance(labels, Tensor):
+            # Hugging Face's Trainer passes None to the loss of a model whose forward() has no argument of that name.
+            expected = "a tensor; Hugging Face's Trainer has them if forward() of the model has an argument 'labels'"
+            raise LabelError("labels", name, expected=expected, got=f"a {type(labels).__name__}")
+        found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", outputs)
+        if not isinstance(found, Tensor) or not found.is_floating_point():
+            expected = "a floating-point tensor, or the output of a model that has one called logits"
+            got = f"dtype {found.dtype}" if isinstance(found, Tensor) else f"a {type(outputs).__name__}"
+            raise ShapeError("logits", name, expected=expected, got=got)
+        return found.float() if found.dtype.itemsize < 4 else found
+
+    def _checks(self, values: Tensor) -> bool:
+        """Whether values are to be read and checked."""
+        wanted = values.device.type == "cpu" if self.validate is None else self.validate
+        return wanted and not is_traced(values) and values.numel() > 0
+
+    def _check_range(self, labels: Tensor, most: int) -> None:
+        if not self._checks(labels):
+            return
+        lowest, highest = labels.min().item(), labels.max().item()
+        if not (lowest >= 0 and highest <= most):
+            also = "" if self.ignore_index is None else f", or ignore_index ({self.ignore_index:g})"
+            expected, got = f"between 0 and {most}{also}", f"labels from {lowest:.12g} to {highest:.12g}"
+            raise LabelError("labels", type(self).__name__, expected=expected, got=got)
+
+    def _reduce(self, values: Tensor, batch: Batch, n_items: Tensor | float | None) -> Tensor:
+        factor = batch.kept if self.weight is None else batch.kept * self.weight.to(values.dtype)[batch.labels]
+        # Where the factor is 0 the value is dropped, not multiplied: an infinite one would leave NaN.
+        values = torch.where(factor > 0, values * factor, 0.0)
+        if self.reduction == "none":
+            return values
+        if self.reduction == "sum":
+            return values.sum()
+        return values.sum() / (factor.sum() if n_items is None else n_items)
+
+
+class Loss(BaseLoss):
+    """A loss on logits (N, C, d1, ...) or (C,), classes on axis 1, and integer labels (N, d1, ...) or ().
+
+    Parameters
+    ----------
+    weight : Tensor of shape (C,), optional
+        One factor for each class; "mean" divides by the sum of the labels' factors, as `nn.CrossEntropyLoss` does.
+    ignore_index : int
+        A label that is ignored. Logits there may hold anything, even NaN.
+    reduction : "mean", "sum" or "none"
+    validate : bool, optional
+        Whether labels are read and checked. None, the default, checks them on the CPU, where it costs next to
+        nothing, and not on other devices, where it would make every step wait for the device: there a label out of
+        range trips the device's own assertion, as it does in cross-entropy. True checks everywhere and gives the same
+        readable error; turn it on to find out what is wrong. Nothing is read under `torch.compile`.
+
+    The computation and the result are in float32 at least, also for half precision and under autocast. A loss serves as
+    `compute_loss_func` of Hugging Face's `Trainer`: outputs that have `logits` are taken for them, with the classes on
+    the last axis, and the mean is over `num_items_in_batch` if that is given.
+    """
+
+    shown: ClassVar[tuple[str, ...]] = ("ignore_index", "reduction")
+    ignore_index: int
+
+    def __init__(
+        self,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        validate: bool | None = None,
+    ) -> None:
+        is_fit = isinstance(weight, Tensor) and weight.ndim == 1 and bool((weight >= 0).all())
+        if weight is not None and not is_fit:
+            expected = "a tensor with one factor of at least 0 for each class"
+            raise ParameterError("weight", type(self).__name__, expected=expected, got=repr(weight))
+        super().__init__(ignore_index, reduction, validate, weight)
+
+    def _batch(self, outputs: Any, labels: Tensor) -> Batch:
+        name, logits = type(self).__name__, self._logits(outputs, labels)
+        if not isinstance(outputs, Tensor):
+            logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+        if logits.ndim == 0:
+            raise ShapeError("logits", name, expected="of shape (N, C, ...) or (C,)", got="a single number")
+        rows = logits if logits.ndim == 1 else logits.movedim(1, -1)
+        shape, n_classes = tuple(rows.shape[:-1]), rows.shape[-1]
+        if labels.shape != shape:
+            expected = f"of shape {shape}, since the logits have shape {tuple(logits.shape)}"
+            raise ShapeError("labels", name, expected=expected, got=f"shape {tuple(labels.shape)}")
+        if labels.is_floating_point() or labels.dtype in (torch.bool, torch.complex64, torch.complex128):
+            raise LabelError("labels", name, expected="integers", got=f"dtype {labels.dtype}")
+        if self.weight is not None and self.weight.shape[0] != n_classes:
+            got = f"shape {tuple(self.weight.shape)}"
+            raise ShapeError("weight", name, expected=f"of shape ({n_classes},)", got=got)
+        labels = labels.to(torch.int64)
+        kept = labels != self.ignore_index
+        known = torch.where(kept, labels, 0)
+        self._check_range(known, n_classes - 1)
+        return Batch(torch.where(kept[..., None], rows, 0.0), known, kept)
 
 
 class FocalLoss(Loss):
@@ -55,7 +216,7 @@ class FocalLoss(Loss):
         return self._reduce(self._of(batch, chosen), batch, num_items_in_batch)
 
     def _of(self, batch: Batch, gamma: Tensor | float) -> Array:  # type: ignore[override]
-        return focal_of_row(xp, batch.row(), batch.labels, gamma)
+        return losses.focal_of_row(xp, batch.row(), batch.labels, gamma)
 
 
 class ProperFocalLoss(FocalLoss):
@@ -73,7 +234,7 @@ class ProperFocalLoss(FocalLoss):
         # Filled on the device: a tensor made from a number would be a copy, which waits.
         g = gamma if isinstance(gamma, Tensor) else batch.logits.new_full(batch.labels.shape, gamma)
         row = softmax_row(xp, invert(xp, batch.logits, g[..., None], solve_outside), 1.0)
-        return focal_of_row(xp, row, batch.labels, g)
+        return losses.focal_of_row(xp, row, batch.labels, g)
 
 
 class SampleDependentFocalLoss(Loss):
@@ -97,8 +258,8 @@ class SampleDependentFocalLoss(Loss):
 
     def _of(self, batch: Batch) -> Array:
         row = batch.row()
-        gamma = gamma_by_label(xp, row, batch.labels, self.threshold, self.gamma_below, self.gamma_above)
-        return focal_of_row(xp, row, batch.labels, gamma)
+        gamma = losses.gamma_by_label(xp, row, batch.labels, self.threshold, self.gamma_below, self.gamma_above)
+        return losses.focal_of_row(xp, row, batch.labels, gamma)
 
 
 class BrierLoss(Loss):
@@ -110,7 +271,7 @@ class BrierLoss(Loss):
     """
 
     def _of(self, batch: Batch) -> Array:
-        return brier_of_row(xp, batch.row(), batch.labels)
+        return losses.brier_of_row(xp, batch.row(), batch.labels)
 
 
 class MMCE(Loss):
@@ -136,11 +297,9 @@ class MMCE(Loss):
         self._set("width", width, above=0.0)
 
     def _of(self, batch: Batch) -> Array:
-        log_q = normalise(xp, *gaps(xp, batch.logits, 1.0))
-        top = log_q.detach().argmax(dim=-1)
-        confidence = take_label(log_q, top).exp().reshape(-1)
-        kept = batch.kept.reshape(-1).to(confidence.dtype)
-        excess = (confidence - (top == batch.labels).reshape(-1).to(confidence.dtype)) * kept
+        log_q, confidence, correct = batch.predicted()
+        confidence, kept = confidence.reshape(-1), batch.kept.reshape(-1).to(confidence.dtype)
+        excess = (confidence - correct.reshape(-1).to(confidence.dtype)) * kept
         kernel = torch.exp(-(confidence[:, None] - confidence).abs() / self.width)
         # Products and a sum, not a matrix product: that would be done in half precision under autocast.
         square = (excess[:, None] * kernel * excess).sum()
@@ -148,3 +307,124 @@ class MMCE(Loss):
         # A square root has no slope at 0: a batch without error asks for no change.
         error = torch.where(positive, torch.where(positive, square, 1.0).sqrt(), 0.0) / kept.sum()
         return self.strength * error - take_label(log_q, batch.labels)  # the mean of a number is that number
+
+
+@torch.library.custom_op("refocal::invert_focal", mutates_args=())
+def _invert(target: Tensor, possible: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
+    log_q, log_rest = solve(xp, target, possible, gamma)
+    return log_q.clone(), log_rest.clone()  # an operator may not return what came in
+
+
+@_invert.register_fake
+def _(target: Tensor, possible: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(target), torch.empty_like(target[..., :1])
+
+
+def solve_outside(_: Any, target: Tensor, possible: Tensor, gamma: Tensor) -> State:
+    """`solve`, kept out of compiled graphs, where twenty unrolled steps take minutes to compile and never end early."""
+    return State(*_invert(target, possible, gamma))
+
+
+class SigmoidLoss(BaseLoss):
+    """A loss on logits of any shape and labels of that shape: 0, 1 or, where they are soft, between.
+
+    Parameters
+    ----------
+    label_smoothing : float
+        ε: labels are moved towards 1/2 by this share.
+    ignore_index : number, optional
+        A label that is ignored, such as -1 or 255. Logits there may hold anything, even NaN.
+    reduction : "mean", "sum" or "none"
+        "mean" is over all labels that count, or over `num_items_in_batch`.
+    validate : bool, optional
+        Whether labels are read and checked; None, the default, does so on the CPU alone, as for `Loss`.
+
+    The computation and the result are in float32 at least, also for half precision.
+    """
+
+    shown: ClassVar[tuple[str, ...]] = ("label_smoothing", "reduction")
+
+    def __init__(
+        self,
+        *,
+        label_smoothing: float = 0.0,
+        ignore_index: float | None = None,
+        reduction: str = "mean",
+        validate: bool | None = None,
+    ) -> None:
+        super().__init__(ignore_index, reduction, validate)
+        self._set("label_smoothing", label_smoothing, least=0.0, below=1.0)
+
+    def _batch(self, outputs: Any, labels: Tensor) -> Batch:
+        s = self._logits(outputs, labels)
+        if labels.shape != s.shape:
+            expected = f"of the shape of the logits, {tuple(s.shape)}"
+            raise ShapeError("labels", type(self).__name__, expected=expected, got=f"shape {tuple(labels.shape)}")
+        kept = torch.ones_like(s, dtype=torch.bool) if self.ignore_index is None else labels != self.ignore_index
+        y = torch.where(kept, labels.to(s.dtype), 0.0)
+        self._check_range(y, 1)
+        return Batch(torch.where(kept, s, 0.0), losses.smoothed(y, self.label_smoothing), kept)
+
+
+class SigmoidFocalLoss(SigmoidLoss):
+    """Focal loss of sigmoids, α-balanced: RetinaNet's, and torchvision's `sigmoid_focal_loss`.
+
+    -α (1-q)^γ log q where a label is 1, -(1-α) q^γ log(1-q) where it is 0. γ > -1 and α are numbers, or tensors with
+    one value for each label on the last axis; `alpha=None` weighs neither side. Other settings are those of
+    `SigmoidLoss`. Gradients are finite at any logit. `FocalCalibration.from_training(gamma, alpha=alpha)`
+    inverts the loss.
+
+    >>> import torch
+    >>> SigmoidFocalLoss(reduction="none")(torch.tensor([0.0, 2.0, -2.0]), torch.tensor([1, 1, 0]))
+    tensor([0.0433, 0.0005, 0.0014])
+    """
+
+    shown = ("gamma", "alpha", *SigmoidLoss.shown)
+    gamma: float | Tensor
+    alpha: float | Tensor | None
+
+    def __init__(self, gamma: float | Tensor = 2.0, alpha: float | Tensor | None = 0.25, **options: Any) -> None:
+        super().__init__(**options)
+        self._set("gamma", gamma, above=-1.0)
+        if alpha is None:
+            self.alpha = None
+        else:
+            self._set("alpha", alpha, above=0.0, below=1.0)
+
+    def _of(self, batch: Batch) -> Array:
+        return losses.sigmoid_focal_of(xp, batch.logits, batch.labels, self.gamma, self.alpha)
+
+
+class AsymmetricFocalLoss(SigmoidLoss):
+    """Asymmetric loss (Ridnik et al. 2021): one γ where a label is 1, another where it is 0; timm's for many labels.
+
+    -(1-q)^γ₊ log q where a label is 1, -u^γ₋ log(1-u) where it is 0, with u = max(q - margin, 0). γ₊, γ₋ ≥ 0 and the
+    margin are numbers, or tensors with one value for each label on the last axis. Other settings are those of
+    `SigmoidLoss`; `maps.asymmetric_focal` inverts the loss.
+
+    >>> import torch
+    >>> AsymmetricFocalLoss(reduction="none")(torch.tensor([0.0, 0.0, -4.0]), torch.tensor([1, 0, 0]))
+    tensor([0.3466, 0.0245, 0.0000])
+    """
+
+    shown = ("gamma_positive", "gamma_negative", "margin", *SigmoidLoss.shown)
+    gamma_positive: float | Tensor
+    gamma_negative: float | Tensor
+    margin: float | Tensor
+
+    def __init__(
+        self,
+        gamma_positive: float | Tensor = 1.0,
+        gamma_negative: float | Tensor = 4.0,
+        margin: float | Tensor = 0.05,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self._set("gamma_positive", gamma_positive, least=0.0)
+        self._set("gamma_negative", gamma_negative, least=0.0)
+        self._set("margin", margin, least=0.0, below=1.0)
+
+    def _of(self, batch: Batch) -> Array:
+        s = batch.logits
+        margin = torch.as_tensor(self.margin, dtype=s.dtype, device=s.device)
+        return losses.asymmetric_focal_of(xp, s, batch.labels, self.gamma_positive, self.gamma_negative, margin)

@@ -1,4 +1,4 @@
-"""One curve per class: the common part of the one-versus-rest calibrators."""
+"""One curve per class: what the one-versus-rest calibrators share, and the curves of two or three coefficients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refocal._arrays import Array, Vector, as_floating, row_blocks, to_numpy, wi
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._fitted import Fitted
-from refocal.calibrators._logistic import fit_line, softplus
+from refocal.calibrators._logistic import fit_line, fit_logistic, softplus
 from refocal.calibrators._words import is_guessing
 from refocal.engine import Block, Dataset
 from refocal.fitting.temperature import newton_temperature
@@ -31,6 +31,8 @@ Curve = tuple[Vector, tuple[Vector, ...]]
 TIE = 1e-12
 # The number of log-odds, in float64, held at once while curves are fitted.
 TABLE = 1 << 24
+# The coefficients of a beta curve that changes nothing, and the least ones.
+IDENTITY, LOWER = np.array([1.0, 1.0, 0.0]), np.array([0.0, 0.0, -np.inf])
 
 
 @dataclass(eq=False)
@@ -165,6 +167,74 @@ class Pooled(OneVsRest):
 
     smoothing: float = setting.number(5.0, above=0.0)
     within: str = setting.option("shift", "constant")
+
+
+class LogisticCalibration(OneVsRest):
+    """Platt's calibration of each class against the rest: a slope and an intercept in log-odds.
+
+    scikit-learn calls it "sigmoid". It is fitted by log-loss to Platt's targets, (n₊ + 1)/(n₊ + 2) for the n₊ rows of a
+    class and 1/(n₋ + 2) for the others, so that its coefficients stay finite on rows without an error.
+
+    Parameters
+    ----------
+    base : "temperature" or "softmax"
+        Where the log-odds of more than two classes come from; irrelevant for two classes.
+    input : "logits" or "probabilities"
+        What the columns hold.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(5000, 2))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> fitted = LogisticCalibration(base="softmax").fit(2.0 * logits + [0.0, 1.0], labels)
+    >>> intercept, slope = fitted.curve_.coefficients[:, 0, 0]
+    >>> float(slope.round(1)), float(intercept.round(1))
+    (0.5, -0.5)
+    """
+
+    _needs_line = False  # it is one
+
+    def _fit_curve(self, rows: Rows) -> Curve:
+        slope, intercept = fit_line(rows.score, rows.target, rows.weight)
+        return np.zeros(1), (np.repeat(intercept, 2), np.repeat(slope, 2))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class BetaCalibration(OneVsRest):
+    """Beta calibration (Kull, Silva Filho & Flach 2017), of each class against the rest where there are more than two.
+
+    log-odds = a·log q - b·log(1-q) + c with a, b ≥ 0, fitted by log-loss; a = b = 1, c = 0 changes nothing.
+
+    Parameters
+    ----------
+    smoothing : float
+        The weight of the prior: a, b and c lie around those of the identity with standard deviation 1/√smoothing. Near
+        0 the fit is unregularised and diverges on separable rows.
+    base : "temperature" or "softmax"
+        The starting point of the curves.
+    input : "logits" or "probabilities"
+        What the columns hold.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(5000, 2))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> fitted = BetaCalibration(base="softmax").fit(2.0 * logits, labels)
+    >>> fitted.curve_.coefficients[0, :2].round(1)
+    array([0.5, 0.5])
+    """
+
+    smoothing: float = setting.number(30.0, above=0.0)
+
+    def _fit_curve(self, rows: Rows) -> Vector:
+        features = np.stack([-softplus(-rows.score), softplus(rows.score), np.ones_like(rows.score)], axis=1)
+        penalty = self.smoothing * np.eye(3)
+        return fit_logistic(features, rows.target, rows.weight, IDENTITY, penalty, LOWER)
+
+    def _joined(self, curves: list[Vector]) -> Step:
+        return maps.Beta(np.stack(curves))
 
 
 def _line(rows: Rows) -> Affine:

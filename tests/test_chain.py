@@ -16,8 +16,8 @@ from scipy.special import log_expit, log_softmax
 import refocal
 from refocal import AutoCalibration, HistogramBinning, IsotonicCalibration
 from refocal._arrays import namespace
-from refocal.calibrators._plain import step_from_dict, step_to_dict
 from refocal.calibrators.registry import NAMED, make
+from refocal.calibrators.serialize import step_from_dict, step_to_dict
 from refocal.errors import ParameterError
 from refocal.export import to_onnx, to_torch_export
 from refocal.maps import Chain, Focal, Temperature

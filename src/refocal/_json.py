@@ -109,3 +109,21 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     if origin is dict:
         return {key: _value(arguments[1], entry, f"{where}.{key}") for key, entry in value.items()}
     return value
+
+
+def field(data: dict[str, Any], name: str, kind: type) -> Any:
+    """An entry of an object, of this type."""
+    if name not in data:
+        raise FormatError(f"the field {name!r} is missing.")
+    value = data[name]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise FormatError(f"the field {name!r} must be of type {kind.__name__}. Got {type(value).__name__} instead.")
+    return value
+
+
+def number(data: dict[str, Any], name: str) -> float:
+    """A number of an object; those that are not finite have been refused before."""
+    value = field(data, name, object)
+    if type(value) not in (int, float):
+        raise FormatError(f"the field {name!r} must be a number. Got {value!r} instead.")
+    return float(value)

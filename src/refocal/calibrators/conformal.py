@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from refocal._arrays import Array, Flags, Matrix, Vector, in_library_of, to_numpy
+from refocal._json import number
 from refocal._validation import check_option
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._crossfit import folds, usable_rows
 from refocal.calibrators._fitted import Fitted
-from refocal.calibrators._plain import number
 from refocal.engine import Block, Dataset
 from refocal.errors import FitWarning, warn
 from refocal.maps.chain import Chain

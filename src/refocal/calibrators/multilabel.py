@@ -29,8 +29,8 @@ from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator, classes_last, written
 from refocal.calibrators._fitted import Fitted, predict_by
 from refocal.calibrators._labels import column_names
-from refocal.calibrators._shrunken import fit_lines
 from refocal.calibrators.focal import FocalCalibration, TemperatureScaling
+from refocal.calibrators.group import fit_lines
 from refocal.engine import Block, Dataset
 from refocal.engine.scoring import describe
 from refocal.errors import LabelError, Remedy, ShapeError, UnsupportedError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import Field, fields
 from typing import Any
 
 import numpy as np
@@ -12,21 +13,24 @@ from sklearn.utils.validation import check_is_fitted
 
 import refocal
 from refocal._files import write_atomically
-from refocal._json import read_json
+from refocal._json import field, number, read_json, without_format
 from refocal._validation import INPUTS
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted, focal_point
-from refocal.calibrators._plain import field, number, step_from_dict, step_to_dict
-from refocal.calibrators._version_1 import chain_of as chain_of_version_1
+from refocal.calibrators.binning import bins, polyline
+from refocal.calibrators.one_vs_rest import Curve, join_pieces, one_vs_rest
 from refocal.calibrators.registry import kinds
+from refocal.calibrators.spline import spline
 from refocal.errors import FormatError, ParameterError
 from refocal.fitting import Solution
-from refocal.maps.chain import Chain
+from refocal.maps.chain import Chain, Step
+from refocal.maps.curves import Beta
+from refocal.maps.steps import Affine, Floor, Focal, KeepTop, Mixture, Temperature, Uniform
 
 FORMAT = "refocal-calibrator"
 VERSION = 2
-# Settings of refocal 0.1 that no method has any more.
-GONE = ("objective", "nll_tolerance")
+# Settings of refocal 0.1 that no method has any more, and the probability below which others counted as it there.
+GONE, LOWEST = ("objective", "nll_tolerance"), float(np.finfo(np.float64).eps)
 MAX_BYTES = 64 << 20
 # Up to this size a file has a line for each number.
 READABLE = 20_000
@@ -84,11 +88,7 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
 
 def from_dict(data: Any) -> Calibrator:
     """The calibrator that `to_dict` described."""
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise FormatError(f"not a calibrator: 'format' must be {FORMAT!r}.")
-    version = data.get("version")
-    if version not in (1, VERSION):
-        raise FormatError(f"version {version!r} is not known here; this refocal reads versions 1 and {VERSION}.")
+    without_format(data, "a calibrator", FORMAT, 1, VERSION)
     name, parameters = field(data, "method", str), field(data, "parameters", dict)
     if name == "FocalStructuredScaling":  # of refocal 0.1, which `AutoCalibration` replaces
         name, parameters = "AutoCalibration", {k: v for k, v in parameters.items() if k not in GONE}
@@ -113,7 +113,7 @@ def _chain(data: dict[str, Any], calibrator: Calibrator, n_classes: int) -> Chai
         if data["version"] == 1:
             chain = chain_of_version_1(field(data, "fitted", dict), calibrator)
         else:
-            chain = Chain(tuple(step_from_dict(each) for each in field(data, "chain", list)))
+            chain = Chain(tuple(map(step_from_dict, field(data, "chain", list))))
         chain.check(n_classes)
     except FormatError:
         raise
@@ -208,3 +208,88 @@ def _read_feature_names(data: dict[str, Any], n_classes: int) -> NDArray[Any]:
     if len(names) != n_classes or not all(isinstance(name, str) for name in names):
         raise FormatError(f"'feature_names' must be {n_classes} names, one for each class.")
     return np.array(names, dtype=object)
+
+
+def step_to_dict(step: Step) -> dict[str, Any]:
+    """A step as plain values, its name first."""
+    return {"step": type(step).__name__, **{each.name: _step_value(getattr(step, each.name)) for each in fields(step)}}
+
+
+def step_from_dict(data: Any) -> Step:
+    """The step that `step_to_dict` described."""
+    known = {kind.__name__: kind for kind in Step.__subclasses__()}
+    if not isinstance(data, dict) or data.get("step") not in known:
+        raise FormatError(f"a step must be one of {', '.join(sorted(known))}. Got {data!r:.80} instead.")
+    kind = known[data["step"]]
+    wanted = {each.name: each for each in fields(kind)}
+    unknown = sorted(set(data) - {"step", *wanted})
+    if unknown:
+        raise FormatError(f"unknown field {unknown[0]!r} of the step {kind.__name__}.")
+    return kind(**{name: _read_value(data, name, each) for name, each in wanted.items()})
+
+
+def _step_value(value: Any) -> Any:
+    if isinstance(value, Step):
+        return step_to_dict(value)
+    if isinstance(value, tuple):
+        return [step_to_dict(step) for step in value]
+    if isinstance(value, np.ndarray):
+        # A float32 is written with just enough digits to identify it.
+        return (value.astype(str).astype(np.float64) if value.dtype == np.float32 else value).tolist()
+    return value
+
+
+def _read_value(data: dict[str, Any], name: str, each: Field[Any]) -> Any:
+    if "above" in each.metadata:
+        value = field(data, name, object)
+        return float(value) if type(value) in (int, float) else value  # which `check` refuses
+    if "dtype" in each.metadata:
+        entries = field(data, name, list)
+        try:
+            values = np.asarray(entries)
+        except ValueError:  # rows of different lengths
+            values = np.empty(0, dtype=object)
+        if values.dtype.kind not in "if":
+            raise FormatError(f"the field {name!r} must hold numbers alone, in rows of equal length.")
+        with np.errstate(over="ignore"):
+            return values.astype(each.metadata["dtype"])
+    if each.type == "str":
+        return field(data, name, str)
+    if each.type == "Step":
+        return step_from_dict(field(data, name, dict))
+    return tuple(step_from_dict(step) for step in field(data, name, list))
+
+
+def chain_of_version_1(fitted: dict[str, Any], calibrator: Calibrator) -> Chain:
+    """The chain of a file of refocal 0.1.0, which had fields of its own for each method."""
+    floor = (Floor(float(np.log(LOWEST))),) if calibrator.input == "probabilities" else ()
+    return Chain((*floor, *_steps_of_version_1(fitted, calibrator)))
+
+
+def _steps_of_version_1(fitted: dict[str, Any], calibrator: Calibrator) -> tuple[Step, ...]:
+    temperature = Temperature(float(fitted["temperature"]))
+    settings = calibrator.get_params(deep=False)
+    if "intercept" in fitted:
+        weights, intercept = (np.asarray(fitted[name], dtype=np.float32) for name in ("weights", "intercept"))
+        kind = getattr(calibrator, "_kind", "tempered")
+        affine: Step = Affine(kind, float(fitted["inner_temperature"]), weights, intercept)
+        affine = KeepTop((affine,)) if settings.get("order_preserving") else affine
+        return affine, temperature, Focal(float(fitted["gamma"]))
+    if "weights" in fitted:
+        return (Mixture((temperature, Chain(), Uniform()), np.asarray(fitted["weights"], dtype=np.float64)),)
+    if "curves" in fitted:
+        curves = [{name: np.asarray(value, dtype=np.float64) for name, value in c.items()} for c in fitted["curves"]]
+        if "coefficients" in curves[0]:
+            curve: Step = Beta(np.stack([each["coefficients"] for each in curves]))
+        else:
+            curve = join_pieces([_pieces_of_version_1(each, settings) for each in curves])
+        return one_vs_rest(temperature.temperature, curve, float(fitted["floor"])).steps
+    return temperature, Focal(float(fitted["gamma"]))
+
+
+def _pieces_of_version_1(curve: dict[str, Any], settings: dict[str, Any]) -> Curve:
+    if "knots" in curve:
+        return spline(curve["knots"], np.append(curve["slopes"], curve["offset"]))
+    if "edges" in curve:
+        return bins(curve["edges"], curve["value"], settings["within"])
+    return polyline(curve["score"], curve["log_odds"], settings["within"])

@@ -187,8 +187,8 @@ class LabelLines(Step):
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """The log-odds are the difference of two scores, of which the second gets the intercept."""
-        is_second = xp.astype(xp.arange(2, device=getattr(scores, "device", None)), scores.dtype)
-        return scores * self.slope[:, None] + self.intercept[:, None] * is_second
+        is_second = xp.arange(scores.shape[-1], device=getattr(scores, "device", None)) == 1
+        return scores * self.slope[:, None] + self.intercept[:, None] * xp.astype(is_second, scores.dtype)
 
     def fits(self, n_classes: int) -> bool:
         """Lines that rise, as many intercepts as slopes, of two classes."""

@@ -71,6 +71,15 @@ def test_labels_come_later_and_states_are_merged(refocal, days):
     assert "No labels yet" in refocal("monitor", "--restart", "--state", "all.json")[1]
 
 
+def test_ids_are_text_as_it_stands_in_the_file(refocal, folder):
+    ids = [90071992547409931, 90071992547409932, 7]  # the first two are one number in floating point
+    pd.DataFrame({"id": ids, "p": [0.1, 0.8, 0.4]}).to_csv(folder / "said.csv", index=False)
+    pd.DataFrame({"id": ids, "label": [0, 1, 1]}).to_parquet(folder / "came.parquet")
+    assert refocal("monitor", "said.csv", "--probability-column", "p", "--ids", "id")[0] == 0
+    said = refocal("monitor", "--outcomes", "came.parquet", "--ids", "id")[1]
+    assert "came.parquet: 3 labels matched with predictions." in said
+
+
 def test_rows_without_a_label_can_be_left_out(refocal, folder):
     (folder / "some.csv").write_text("p,label\n0.5,1\n0.25,255\n0.75,0\n")
     code, _, err = refocal("monitor", "some.csv", "--probability-column", "p")

@@ -24,7 +24,7 @@ import refocal
 from helpers import PATIENCE
 from refocal.errors import DataError, FormatError
 from refocal.evaluate import load_evaluation
-from refocal.io import read
+from refocal.io import read, read_values
 from refocal.metrics import CalibrationHistogram
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -81,13 +81,13 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path):
     bomb(tmp_path / "a.npz", (260 << 17, 1))
     assert (tmp_path / "a.npz").stat().st_size < 1 << 20
     with pytest.raises(FormatError, match=r"'logits' cannot be read: it would unpack .* bytes to 272,629,"):
-        read(tmp_path / "a.npz")
+        read_values(tmp_path / "a.npz")
 
 
 def test_a_huge_declared_shape_is_not_believed(tmp_path):
     bomb(tmp_path / "a.npz", (10**12, 10), body=bytes(80), times=1)
     with pytest.raises(FormatError, match=r"'logits' cannot be read: its header says \(1000000000000, 10\)"):
-        read(tmp_path / "a.npz")
+        read_values(tmp_path / "a.npz")
     np.save(tmp_path / "a.npy", np.zeros((1000, 10)))
     data = (tmp_path / "a.npy").read_bytes()
     (tmp_path / "a.npy").write_bytes(data.replace(b"(1000, 10)", b"(9999, 10)"))

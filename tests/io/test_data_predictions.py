@@ -14,6 +14,11 @@ from refocal.io import SAMPLES, Predictions, load_sample, split
 LOGITS = np.array([[2.0, 0.5, -1.0], [0.1, 0.3, 0.2], [1.0, 1.5, 3.0]])
 
 
+def test_only_probabilities_are_renormalised():
+    with pytest.raises(ParameterError, match=r"'renormalise' of Predictions\.from_logits must be left out"):
+        Predictions.from_logits(LOGITS, [0, 1, 2], renormalise=True)
+
+
 def test_values_are_kept_as_they_came():
     for values in (LOGITS.astype(np.float16), torch.from_numpy(LOGITS)):
         predictions = Predictions.from_logits(values, [0, 1, 2])

@@ -145,6 +145,14 @@ def test_apply_into_a_folder_keeps_ids_too_and_one_file_takes_several(tmp_path, 
         apply(fitted, path, tmp_path / "two.csv", values="logit_*")
 
 
+def test_what_looks_like_a_date_is_written_as_it_was(tmp_path, fitted):
+    ids = ["2026-05-01", "2026-05-02", "2026-05-03"]
+    path = write(tmp_path / "rows.jsonl", LOGITS[:3], LABELS[:3], ids)
+    for ending in (".jsonl", ".csv", ".parquet"):
+        apply(fitted, path, tmp_path / f"probs{ending}")
+        assert read_table(tmp_path / f"probs{ending}")[0]["id"].tolist() == ids
+
+
 def spoil(path, row, old, new):
     lines = path.read_text().replace("\n,", ",").splitlines(keepends=True)
     lines[row] = lines[row].replace(old, new, 1)

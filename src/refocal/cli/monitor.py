@@ -100,44 +100,41 @@ def _add(
     reading: dict[str, Any],
 ) -> str:
     """Add a batch; says what became of it."""
-    import numpy as np
+    from refocal.io.files import names_in
 
-    from refocal.io.columns import LABELS
-    from refocal.io.files import open_contents
-
-    if ids is not None and "values" not in reading:
-        taken = {ids, reading.get("labels"), *LABELS, *reading.get("groups", ())}
-        reading = reading | {"values": ",".join(name for name in open_contents(file).names if name not in taken)}
-    found = options.read_unchecked(file, reading)
+    groups, has = reading.get("groups", []), names_in(file)
+    found = options.read_unchecked(file, reading | {"groups": [*groups, ids]} if ids in has else reading)
+    names = found.groups.get(str(ids))
+    found = found._replace(groups={name: column for name, column in found.groups.items() if name in groups})
     if len(found.values) == 0:
         return f"{file}: no rows; ignored."
     rows, known = options.with_or_without_labels(file, found, reading)
-    if not known and ids is None:
-        raise FileProblem(f"{file}: no labels. Name their column with --labels, or ids to wait for them with --ids.")
+    if not known and names is None:
+        why = "" if ids is None else f" and no column {ids!r}"
+        say_which = "Name their column with --labels, or ids to wait for them with --ids."
+        raise FileProblem(f"{file}: no labels{why}. {say_which}")
     with options.about(file):
         p = options.probabilities_of(rows, fitted)
         if known:
             before = sum(each.n for each in watched.history() if each.first == each.last == period)
             again = f", which had {before:,} already; the same rows again count twice" if before else ""
             return f"{file}: {watched.update(p, rows.labels, period=period):,} rows counted in {period}{again}."
-        watched.update(p, ids=np.asarray(open_contents(file).get(str(ids))), period=period)
+        watched.update(p, ids=names, period=period)
         return f"{file}: {len(p):,} rows wait for labels in {period}."
 
 
 def _join(watched: CalibrationMonitor, file: Path, ids: str | None, labels: str | None) -> str:
     """Labels of predictions that waited; says how many there were."""
-    import numpy as np
+    from refocal.io import read_values
+    from refocal.io.files import names_in
 
-    from refocal.io.files import open_contents
-
-    contents = open_contents(file)
-    found = labels or next((name for name in ("label", "labels") if name in contents.names), "label")
-    columns = {"--ids": ids or "id", "--labels": found}
-    for option, name in columns.items():
-        if name not in contents.names:
-            known = ", ".join(contents.names)
-            raise FileProblem(f"{file}: no column {name!r}; name it with {option}. It has {known}.")
-    given, true = (np.asarray(contents.get(name)) for name in columns.values())
+    has = names_in(file)
+    of_ids, of_labels = ids or "id", labels or next((name for name in ("label", "labels") if name in has), "label")
+    for option, name in (("--ids", of_ids), ("--labels", of_labels)):
+        if name not in has:
+            raise FileProblem(f"{file}: no column {name!r}; name it with {option}. It has {', '.join(has)}.")
+    found = read_values(file, values=of_labels, groups=[of_ids])
+    given, true = found.groups.get(of_ids, ()), found.values
     with options.about(file), warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)
         matched = watched.add_labels(given, true)

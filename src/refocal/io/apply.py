@@ -138,7 +138,7 @@ def apply(
     groups = tuple(group_columns(calibrator))
     query = Query(calibrator.input, values, labels, None, groups, storage_options, skip_bad_rows, keeping=True)
     bad: list[str] | None = [] if skip_bad_parts else None
-    opened = open_parts(path, query, bad, need_labels=False)
+    opened = open_parts(path, query, bad)
     left_out = [Written("", 0, 0, False, problem) for problem in bad or ()]
     target = Path(output)
     in_memory = target.suffix.lower() in ARRAYS
@@ -180,19 +180,20 @@ def _write_folder(
     described = hashlib.sha256(json.dumps(to_dict(predict.calibrator), sort_keys=True).encode()).hexdigest()
     options = f"{predict.reading.skip_bad_rows} {predict.renormalise}"
     jobs = [
-        partial(write_part, predict, part, folder / name, f"{described} {_fingerprint(part)} {options}")
+        (part, folder / name, f"{described} {_fingerprint(part)} {options}")
         for part, name in zip(parts, _names(parts), strict=True)
     ]
     written: list[Written] = []
-    for done in map_jobs(_run, jobs):
+    for done in map_jobs(partial(write_part, predict), jobs):
         written.append(done)
         if progress is not None:
             progress(len(written), len(jobs), sum(each.n_rows for each in written))
     return sorted(written)
 
 
-def write_part(predict: Predictor, part: Part, target: Path, made_from: str) -> Written:
+def write_part(predict: Predictor, job: tuple[Part, Path, str]) -> Written:
     """Write one part as a Parquet file, which records what it was made from."""
+    part, target, made_from = job
     if target.is_file():
         metadata = need("pyarrow.parquet", "parquet", "Parquet files").read_metadata(target)
         if (metadata.metadata or {}).get(MADE_FROM) == made_from.encode():
@@ -231,11 +232,10 @@ def _further_columns(chunk: Chunk, part: Part, is_text: bool) -> tuple[Mapping[s
     """What is written before the probabilities, and the labels, which are written behind."""
     if not isinstance(part, TablePart):
         return {}, {} if chunk.labels is None else {LABEL: chunk.labels}
-    before, name = dict(chunk.kept), part.columns.labels
-    if name is None:
-        return before, {}
-    labels = before.pop(name)
-    return before, {name: labels if is_text or part.columns.text_labels else _whole_numbers(chunk.labels)}
+    before = dict(chunk.kept)
+    behind = {name: before.pop(name) for name in part.columns.labels}
+    as_they_are = is_text or part.columns.text_labels
+    return before, behind if as_they_are else {name: _whole_numbers(chunk.labels) for name in behind}
 
 
 def _whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
@@ -268,10 +268,6 @@ def _fingerprint(part: Part) -> str:
         return place
     state = file.stat()
     return f"{place}:{state.st_size}:{state.st_mtime_ns}"
-
-
-def _run(job: Callable[[], Written]) -> Written:
-    return job()
 
 
 def _on_cluster(client: Any, run: Callable[[Any], Written], jobs: Sequence[Any]) -> Iterator[Written]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 import zipfile
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,20 +13,38 @@ from typing import Any
 import numpy as np
 
 from refocal.errors import FormatError, need
-from refocal.io.contents import Contents, Options, check_expansion
+from refocal.io.contents import Contents, Options, check_expansion, refusing
 
 # Smaller arrays are read whole, which also checks their sum.
 MAPPED_FROM = 1 << 20
 
 
-def open_npz(file: str) -> Contents:
+class Arrays(Contents):
+    """The named arrays of a file; `get` reads one of them."""
+
+    def __init__(self, file: str, names: Sequence[str], get: Callable[[str], Any], is_anonymous: bool = False) -> None:
+        super().__init__(file, names)
+        self._get, self.is_anonymous = get, is_anonymous
+
+    def get(self, name: str) -> Any:
+        """One array; a FormatError names the file and the array if it cannot be read."""
+        with refusing(self.file, f"the array {name!r} cannot be read"):
+            values = self._get(name)
+            if isinstance(values, np.ndarray) and values.dtype.kind == "U" and values.nbytes:
+                codes = np.ascontiguousarray(values).view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
+                if codes.max() > sys.maxunicode:  # Python cannot even look at such text
+                    raise ValueError("it holds characters that do not exist")
+            return values
+
+
+def open_npz(file: str) -> Arrays:
     """An archive of NumPy: arrays that lie in it uncompressed are mapped, others read whole."""
     with Path(file).open("rb") as raw:
         if raw.read(6) == np.lib.format.MAGIC_PREFIX:
             raise FormatError(f"{file}: a single array; name the file .npy.")
     with zipfile.ZipFile(file) as archive:
         members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
-    return Contents(file, list(members), lambda name: _member(file, members[name]))
+    return Arrays(file, list(members), lambda name: _member(file, members[name]))
 
 
 def _member(file: str, entry: zipfile.ZipInfo) -> Any:
@@ -46,15 +66,15 @@ def _member(file: str, entry: zipfile.ZipInfo) -> Any:
         return np.lib.format.read_array(member, allow_pickle=False)
 
 
-def open_npy(file: str) -> Contents:
+def open_npy(file: str) -> Arrays:
     """One array, which is mapped."""
     array = np.load(file, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise FormatError(f"{file}: an archive of arrays; name the file .npz.")
-    return Contents(file, [Path(file).stem], lambda _: array, is_anonymous=True)
+    return Arrays(file, [Path(file).stem], lambda _: array, is_anonymous=True)
 
 
-def open_safetensors(file: str) -> Contents:
+def open_safetensors(file: str) -> Arrays:
     """Tensors, which are mapped; bfloat16 stays as it is, as a tensor of torch."""
     library = need("safetensors", "safetensors", "Reading .safetensors")
     handle = library.safe_open(file, framework="np")
@@ -69,10 +89,10 @@ def open_safetensors(file: str) -> Contents:
         with library.safe_open(file, framework="pt") as tensors:
             return tensors.get_tensor(name)
 
-    return Contents(file, list(handle.keys()), get)
+    return Arrays(file, list(handle.keys()), get)
 
 
-def open_torch(file: str) -> Contents:
+def open_torch(file: str) -> Arrays:
     """A tensor, or a dictionary of tensors, of torch.save."""
     torch = need("torch", "torch", "Reading .pt")
     if zipped := zipfile.is_zipfile(file):
@@ -94,10 +114,10 @@ def open_torch(file: str) -> Contents:
             return np.asarray(value)
         return value.detach() if value.dtype == torch.bfloat16 else value.detach().numpy()  # NumPy has no bfloat16
 
-    return Contents(file, list(named), get, is_anonymous=is_one)
+    return Arrays(file, list(named), get, is_anonymous=is_one)
 
 
-def open_zarr(place: str, options: Options = None) -> Contents:
+def open_zarr(place: str, options: Options = None) -> Arrays:
     """The arrays of a Zarr group, of which only what is asked for is read."""
     zarr = need("zarr", "zarr", "Zarr arrays")
     more = {"storage_options": dict(options or {})} if "://" in place else {}
@@ -105,4 +125,4 @@ def open_zarr(place: str, options: Options = None) -> Contents:
         group = zarr.open_group(place, mode="r", **more)
     except Exception as error:  # its exceptions differ from version to version
         raise FormatError(f"{place}: cannot be read as a Zarr group with arrays 'logits' and 'labels'.") from error
-    return Contents(place, sorted(group.array_keys()), group.__getitem__)
+    return Arrays(place, sorted(group.array_keys()), group.__getitem__)

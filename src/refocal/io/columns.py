@@ -32,6 +32,10 @@ class Query:
     """Whether cells that are no numbers become NaN, and lines that cannot be read are left out and counted."""
     keeping: bool = False
     """Whether chunks also have the columns that hold neither classes nor labels, and the labels as they are."""
+    several: bool = False
+    """Whether a row may have several labels: each class has a column of labels of its own."""
+    labelled: bool = False
+    """Whether rows without labels are an error."""
 
 
 ANYTHING = Query()
@@ -46,7 +50,8 @@ class Columns:
     classes: tuple[str, ...]
     nested: bool
     """Whether they are one column of lists."""
-    labels: str | None
+    labels: tuple[str, ...]
+    """None, one, or with several labels a row one for each class."""
     class_names: tuple[str, ...] | None
     n_classes: int = 0
     """Of a table that has rows."""
@@ -56,25 +61,44 @@ class Columns:
 
 def choose(contents: Contents, query: Query) -> Columns:
     """What holds the values and the labels."""
-    label_name = query.labels
-    if label_name is None and not contents.is_anonymous:
-        label_name = next((name for name in LABELS if name in contents.names), None)
-    for name in (query.labels, query.weight, *query.groups):
+    pairs = query.several and contents.is_table
+    for name in (None if pairs else query.labels, query.weight, *query.groups):
         if name is not None:
             known_name(contents, name)
+    if pairs:
+        return _pairs(contents, query)
+    usual = (name for name in LABELS if name in contents.names and name != query.values)
+    labels = query.labels or (None if contents.is_anonymous else next(usual, None))
+    if query.several:
+        labels = known_name(contents, labels or LABELS[0])
     class_names = None
     if not contents.is_table:
         # A .npy file has one array without a name: it is what the caller says it is.
         likely = contents.names if contents.is_anonymous else (query.input, *ONE_COLUMN[query.input])
-        default = next((name for name in likely if name in contents.names), query.input)
+        default = next((name for name in likely if name in contents.names), query.input.replace("-", "_"))
         classes = [known_name(contents, query.values or default)]
     elif (query.values or query.input) in contents.nested:
         classes = [query.values or query.input]
     else:
-        classes = class_columns(contents, query.values, {label_name, query.weight, *query.groups}, query.input)
+        classes = class_columns(contents, query.values, {labels, query.weight, *query.groups}, query.input)
         class_names = names_of(classes)
+    if query.labelled and labels is None:
+        raise FormatError(f"{contents.file}: no labels. It has {listed(contents.names)}.", Remedy.LABELS)
     nested = classes[0] in contents.nested
-    return Columns(tuple(contents.names), tuple(classes), nested, label_name, class_names)
+    return Columns(tuple(contents.names), tuple(classes), nested, (labels,) if labels else (), class_names)
+
+
+def _pairs(contents: Contents, query: Query) -> Columns:
+    """Columns of scores and of labels, the latter in the order of the former."""
+    labels = class_columns(contents, query.labels or "label_*", set(), query.input)
+    scores = class_columns(contents, query.values or "score_*", set(labels), query.input)
+    names, others = (names_of(each) or tuple(map(str, range(len(each)))) for each in (scores, labels))
+    alone = sorted(set(names) ^ set(others))
+    if alone:
+        shown = f"{listed(scores)} and {listed(labels)}"
+        raise FormatError(f"{contents.file}: {alone[0]!r} has a column of scores or of labels alone, among {shown}.")
+    ordered = tuple(labels[others.index(name)] for name in names)
+    return Columns(tuple(contents.names), tuple(scores), False, ordered, names)
 
 
 def known_name(contents: Contents, name: str) -> str:

@@ -1,13 +1,10 @@
-"""What a file holds: arrays or columns by name, read on demand, with the libraries and file systems that takes."""
+"""What a file holds, arrays or columns by name, with the errors and the file systems that reading takes."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
-
-import numpy as np
 
 from refocal.errors import FormatError, MissingExtraError, RefocalError, need
 
@@ -18,28 +15,16 @@ MAX_EXPANSION, ALWAYS_ALLOWED = 100, 1 << 28
 
 
 class Contents:
-    """The named arrays or columns of a file; `get` reads one of them."""
+    """The names of the arrays or columns of a file."""
 
     is_table = False
+    is_anonymous = False
+    """Whether the file holds one array without a name."""
     nested: Collection[str] = ()
     """The columns that hold a list of numbers in each cell."""
 
-    def __init__(
-        self, file: str, names: Sequence[str], get: Callable[[str], Any], *, is_anonymous: bool = False
-    ) -> None:
-        self.file, self.names, self._get = file, list(names), get
-        self.is_anonymous = is_anonymous
-        """Whether the file holds one array without a name."""
-
-    def get(self, name: str) -> Any:
-        """One array or column; a FormatError names the file and the array if it cannot be read."""
-        with refusing(self.file, f"the {'column' if self.is_table else 'array'} {name!r} cannot be read"):
-            values = self._get(name)
-            if isinstance(values, np.ndarray) and values.dtype.kind == "U" and values.nbytes:
-                codes = np.ascontiguousarray(values).view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
-                if codes.max() > sys.maxunicode:  # Python cannot even look at such text
-                    raise ValueError("it holds characters that do not exist")
-            return values
+    def __init__(self, file: str, names: Sequence[str]) -> None:
+        self.file, self.names = file, list(names)
 
 
 @contextmanager

@@ -9,23 +9,22 @@ from pathlib import Path
 
 from refocal.errors import FormatError
 from refocal.io import arrays
-from refocal.io.contents import Contents, Options, filesystem_of, refusing
+from refocal.io.contents import Options, filesystem_of, refusing
 from refocal.io.tables import TABLES, TEXT, open_table
 
-OPEN: dict[str, Callable[[str], Contents]] = {
+ARRAYS: dict[str, Callable[[str], arrays.Arrays]] = {
     ".npz": arrays.open_npz,
     ".npy": arrays.open_npy,
     ".safetensors": arrays.open_safetensors,
     ".pt": arrays.open_torch,
     ".pth": arrays.open_torch,
-    **dict.fromkeys(TABLES, open_table),
 }
 # Files of at least this many bytes are not read whole; text takes several times its size in memory.
 LARGE_FILE, LARGE_TEXT = 1 << 30, 1 << 26
 
 
-def open_contents(path: str | os.PathLike[str], options: Options = None) -> Contents:
-    """What a file or a Zarr group holds, to be read whole or in part."""
+def open_arrays(path: str | os.PathLike[str], options: Options = None) -> arrays.Arrays:
+    """The arrays of a file or of a Zarr group, of which nothing is read yet."""
     place = os.fspath(path)
     if is_zarr(place):
         return arrays.open_zarr(place, options)
@@ -34,10 +33,17 @@ def open_contents(path: str | os.PathLike[str], options: Options = None) -> Cont
         raise FileNotFoundError(f"{file}: no such file.")
     if ending == ".json":
         raise FormatError(f"{file}: a .json file holds a calibrator or an evaluation, not logits: arguments swapped?")
-    if ending not in OPEN:
-        raise FormatError(f"{file}: files that end in {file.suffix!r} are not known; known are {', '.join(OPEN)}.")
+    if ending not in ARRAYS:
+        known = ", ".join([*ARRAYS, *TABLES])
+        raise FormatError(f"{file}: files that end in {file.suffix!r} are not known; known are {known}.")
     with refusing(place, f"cannot be read as {ending}"):
-        return OPEN[ending](place)
+        return ARRAYS[ending](place)
+
+
+def names_in(path: str | os.PathLike[str]) -> list[str]:
+    """The names of the arrays or columns of a file."""
+    is_table = Path(path).suffix.lower() in TABLES
+    return open_table(os.fspath(path)).names if is_table else open_arrays(path).names
 
 
 def files_of(place: str, options: Options = None) -> list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from refocal._arrays import Vector, to_numpy
 from refocal._validation import check_option
 from refocal.errors import DataError, FormatError, LabelError
 from refocal.io.predictions import Predictions
+from refocal.io.tables import JsonTable
 
 T = TypeVar("T")
 
@@ -94,6 +94,7 @@ def read_lm_eval(path: str | os.PathLike[str]) -> Predictions:
     Each line has the log-likelihoods of the options under `filtered_resps` or `resps` and the right one as `target`.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> line = '{"target": 1, "filtered_resps": [[-4.2, false], [-1.3, true]]}\n'
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "samples.jsonl").write_text(line)
@@ -117,6 +118,7 @@ def read_token_log_p(path: str | os.PathLike[str]) -> list[Vector]:
     (chats).
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> line = '{"choices": [{"text": "42", "logprobs": {"token_logprobs": [-0.1, -0.4]}}]}\n'
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "answers.jsonl").write_text(line)
@@ -135,18 +137,11 @@ def read_token_log_p(path: str | os.PathLike[str]) -> list[Vector]:
 def _read_lines(path: str | os.PathLike[str], extract: Callable[[dict[str, Any]], T], expected: str) -> list[T]:
     """What a function finds in each line, which is a JSON object."""
     found = []
-    with Path(path).open(encoding="utf-8") as lines:
-        for i, line in enumerate(filter(str.strip, lines)):
-            try:
-                row = json.loads(line)
-            except ValueError:
-                row = None
-            if not isinstance(row, dict):
-                raise FormatError(f"{path}: row {i} is not a JSON object.")
-            try:
-                found.append(extract(row))
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-                raise FormatError(f"{path}: row {i} must have {expected}. Got {str(row)[:80]} instead.") from error
+    for i, row in enumerate(chain.from_iterable(JsonTable(os.fspath(path)).rows())):
+        try:
+            found.append(extract(row))
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise FormatError(f"{path}: row {i} must have {expected}. Got {str(row)[:80]} instead.") from error
     return found
 
 

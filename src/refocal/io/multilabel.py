@@ -20,11 +20,10 @@ from refocal._validation import (
     labelled_rows,
     whole_numbers,
 )
-from refocal.errors import FormatError, ShapeError
-from refocal.io.columns import class_columns, known_name, listed, names_of
-from refocal.io.files import open_contents
+from refocal.errors import ShapeError
+from refocal.io.columns import Query
 from refocal.io.predictions import Predictions, check_class_names, column_order
-from refocal.io.tables import Table
+from refocal.io.readers import read_source
 
 APPLIES = ("no label", "a label")
 """The names of the two classes of pooled rows."""
@@ -192,26 +191,6 @@ def read_multilabel(
     (('cat', 'dog'), [[1, 0], [0, 1]])
     """
     check_option(input, ("log-odds", "probabilities"), "input", "read_multilabel")
-    contents = open_contents(path)
-    weights = None if weight is None else contents.get(known_name(contents, weight))
-    if isinstance(contents, Table):
-        scores, truth, names = _columns(contents, values or "score_*", labels or "label_*")
-    else:
-        scores = contents.get(known_name(contents, values or input.replace("-", "_")))
-        truth, names = contents.get(known_name(contents, labels or "labels")), None
-        if "class_names" in contents.names:
-            names = tuple(map(str, np.ravel(contents.get("class_names"))))
-    return MultiLabelPredictions._of(scores, truth, input, class_names=names, weight=weights, ignore_index=ignore_index)
-
-
-def _columns(contents: Table, values: str, labels: str) -> tuple[Any, Any, tuple[str, ...] | None]:
-    """Scores and labels of a table, the latter in the order of the former."""
-    of_labels = class_columns(contents, labels, set(), "log-odds")
-    of_scores = class_columns(contents, values, set(of_labels), "log-odds")
-    names, others = (names_of(each) or tuple(map(str, range(len(each)))) for each in (of_scores, of_labels))
-    alone = sorted(set(names) ^ set(others))
-    if alone:
-        shown = f"{listed(of_scores)} and {listed(of_labels)}"
-        raise FormatError(f"{contents.file}: {alone[0]!r} has a column of scores or of labels alone, among {shown}.")
-    ordered = [of_labels[others.index(name)] for name in names]
-    return contents.matrix(of_scores), contents.matrix(ordered), names
+    found = read_source(path, Query(input, values, labels, weight, several=True))
+    options = {"class_names": found.class_names, "weight": found.weight, "ignore_index": ignore_index}
+    return MultiLabelPredictions._of(found.values, found.labels, input, **options)

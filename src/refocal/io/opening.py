@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._validation import IgnoreIndex, check_marks
+from refocal._validation import INPUTS, IgnoreIndex, check_marks, check_option
 from refocal.engine.blocked import BlockedDataset
 from refocal.engine.reading import Reading
 from refocal.errors import DataError, FormatError, LabelError, Remedy, ShapeError
 from refocal.io import cluster
-from refocal.io.columns import Columns, Query, listed
+from refocal.io.columns import Query
 from refocal.io.contents import Options
 from refocal.io.local import LocalDataset, Map
 from refocal.io.parts import PairsPart, Part, array_parts, n_columns
@@ -85,19 +85,19 @@ def open_rows(
     >>> round(fitted.temperature_, 1)
     1.5
     """
+    check_option(input, INPUTS, "input", "open_rows")
     name = None if labels is None else os.fspath(labels)
-    query = Query(input, values, name, weight, tuple(groups), storage_options, skip_bad_rows)
+    query = Query(input, values, name, weight, tuple(groups), storage_options, skip_bad_rows, labelled=True)
     bad: list[str] | None = [] if skip_bad_parts else None
-    opened = open_parts(path, query, bad)
-    names = _texts(opened.class_names if class_names is None else class_names)
-    marks = check_marks(ignore_index, "open_rows")
-    reading = Reading(opened.n_classes, input, first_label, skip_bad_rows, "open_rows", names, ignore_index=marks)
+    parts, n_classes, found_names = open_parts(path, query, bad)
+    names, marks = _texts(found_names if class_names is None else class_names), check_marks(ignore_index, "open_rows")
+    reading = Reading(n_classes, input, first_label, skip_bad_rows, "open_rows", names, ignore_index=marks)
     if scheduler is not None and client is None:
         client = cluster.connect(scheduler)
     if client is None or map is not None:
-        rows: BlockedDataset = LocalDataset(opened.parts, reading, map)
+        rows: BlockedDataset = LocalDataset(parts, reading, map)
     else:
-        rows = cluster.of_parts(opened.parts, reading, client)
+        rows = cluster.of_parts(parts, reading, client)
     rows.bad_parts = tuple(bad or ())
     return rows
 
@@ -194,29 +194,23 @@ def rows_of(
     return LocalDataset(parts, reading) if client is None else cluster.of_parts(parts, reading, client)
 
 
-def open_parts(
-    path: str | os.PathLike[str], query: Query, bad: list[str] | None = None, *, need_labels: bool = True
-) -> Opened:
+def open_parts(path: str | os.PathLike[str], query: Query, bad: list[str] | None = None) -> Opened:
     """The parts of a data set; with a list `bad`, files that cannot be read are left out, and the list says why."""
     place = os.fspath(path)
     found = open_source(place, query, bad)
-    holds: Values | Columns
-    if isinstance(found, Values):
-        holds, n_classes = found, n_columns(found.values.shape)
-        if n_classes is None:
-            raise FormatError(
-                f"{place}: the {query.input} must be two-dimensional, or one number a row of two classes. "
-                f"Got shape {tuple(found.values.shape)} instead."
-            )
-        parts = array_parts(found.values, found.labels, found.weight, found.groups, place)
-    else:
-        holds, parts, place = found[0].columns, list(found), found[0].where
-        n_classes = holds.n_classes
-        if n_classes == 0:
-            raise FormatError(f"{place}: none of the {len(parts)} files has any rows.")
-    if need_labels and holds.labels is None:
-        raise FormatError(f"{place}: no labels. It has {listed(holds.names)}.", Remedy.LABELS)
-    return Opened(parts, n_classes, holds.class_names)
+    if not isinstance(found, Values):
+        columns = found[0].columns
+        if columns.n_classes == 0:
+            raise FormatError(f"{found[0].where}: none of the {len(found)} files has any rows.")
+        return Opened([*found], columns.n_classes, columns.class_names)
+    n_classes = n_columns(found.values.shape)
+    if n_classes is None:
+        raise FormatError(
+            f"{place}: the {query.input} must be two-dimensional, or one number a row of two classes. "
+            f"Got shape {tuple(found.values.shape)} instead."
+        )
+    parts = array_parts(found.values, found.labels, found.weight, found.groups, place)
+    return Opened(parts, n_classes, found.class_names)
 
 
 def _names(
@@ -238,6 +232,3 @@ def _names(
 
 def _texts(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(str(name) for name in names)
-
-
-__all__ = ["Opened", "blocks", "open_parts", "open_rows", "rows_of"]

@@ -155,22 +155,20 @@ class TablePart:
     def blocks(self) -> Iterator[Chunk]:
         """Batches of rows; labels and weight are None where no column holds them."""
         columns, query = self.columns, self.query
-        table = open_table(self.where, query)
-        numbers = table.numbers
-        wanted = [*columns.classes, *filter(None, (columns.labels, query.weight)), *query.groups]
+        table, n_lost = open_table(self.where, query), 0
+        wanted = [*columns.classes, *columns.labels, *filter(None, [query.weight]), *query.groups]
         self._check(table, wanted)
         kept = [name for name in columns.names if name not in columns.classes] if query.keeping else []
-        n_lost = 0
         for first, batch in table.batches(list(dict.fromkeys([*wanted, *kept])), rows_of_a_block(columns.n_classes)):
             if columns.nested:
                 values = table.lists(batch, wanted[0], columns.n_classes, first)
             else:
-                each = [numbers(batch, name, first) for name in columns.classes]
-                values = each[0] if len(each) == 1 else np.stack(each, axis=1)
-            labels = None
-            if columns.labels is not None:
-                labels = plain(batch[columns.labels]) if columns.text_labels else numbers(batch, columns.labels, first)
-            weight = None if query.weight is None else numbers(batch, query.weight, first)
+                values = table.matrix(batch, columns.classes, first)
+            if columns.text_labels:
+                labels = plain(batch[columns.labels[0]])
+            else:
+                labels = table.matrix(batch, columns.labels, first)
+            weight = None if query.weight is None else table.numbers(batch, query.weight, first)
             groups = {name: plain(batch[name]) for name in query.groups}
             further = {name: batch[name] for name in kept}
             yield Chunk(values, labels, weight, self.where, first, further, groups, table.n_lost - n_lost)
@@ -227,17 +225,16 @@ def table_parts(files: Sequence[str], query: Query, bad: list[str] | None = None
 def _columns_of(table: Table, query: Query) -> Columns:
     """What the columns of a file hold, as its first rows tell."""
     columns = choose(table, query)
-    values, labels = columns.classes[0], columns.labels
-    batches = table.batches([values, *([] if labels is None else [labels])], FIRST_ROWS)
-    first = next((batch for _, batch in batches if len(batch[values])), None)
+    values, labels = columns.classes[0], columns.labels[:1]
+    first = next((batch for _, batch in table.batches([values, *labels], FIRST_ROWS) if len(batch[values])), None)
     if first is None:
         return columns
     n_classes = max(len(columns.classes), 2)  # one column is about class 1 of two
     if columns.nested:
         n_classes = next((len(each) for each in plain(first[values]) if each is not None), 0)
     text_labels = False
-    if labels is not None and is_text(first[labels]):  # unless most of it is numbers
-        text_labels = bool(np.mean([np.isnan(number(cell)) for cell in plain(first[labels])[:FIRST_ROWS]]) > 0.5)
+    if labels and not query.several and is_text(first[labels[0]]):  # unless most of it is numbers
+        text_labels = bool(np.mean([np.isnan(number(cell)) for cell in plain(first[labels[0]])[:FIRST_ROWS]]) > 0.5)
     return replace(columns, n_classes=n_classes, text_labels=text_labels)
 
 

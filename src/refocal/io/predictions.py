@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,19 @@ from refocal._validation import (
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 
 Input = Literal["logits", "probabilities", "log-odds"]
+
+
+class RowOptions(TypedDict, total=False):
+    """What can be said of rows beside their scores and labels; see `Predictions.from_logits`."""
+
+    weight: Any
+    class_names: Sequence[str] | None
+    first_label: int
+    positive_label: Any
+    ignore_index: IgnoreIndex
+    renormalise: bool
+
+
 # The number of classes that a notebook shows by name.
 MOST_SHOWN = 6
 
@@ -56,70 +69,36 @@ class Predictions:
     """The groups of the rows, one array for each column of groups; see `with_groups`."""
 
     @classmethod
-    def from_logits(
-        cls,
-        logits: Any,
-        labels: Any,
-        *,
-        weight: Any = None,
-        class_names: Sequence[str] | None = None,
-        first_label: int = 0,
-        positive_label: Any = None,
-        ignore_index: IgnoreIndex = None,
-    ) -> Predictions:
+    def from_logits(cls, logits: Any, labels: Any, **options: Unpack[RowOptions]) -> Predictions:
         """Rows of logits, before any softmax.
 
-        `weight` is (N,); `class_names`, one for each column, are what labels may be; `first_label` is 1 if labels
-        start at 1; `positive_label` is the label of class 1, the positive class of two. Rows whose label is
+        Options: `weight` is (N,); `class_names`, one for each column, are what labels may be; `first_label` is 1 if
+        labels start at 1; `positive_label` is the label of class 1, the positive class of two. Rows whose label is
         `ignore_index`, or one of several, are left out. Images (N, C, H, W) or (N, H, W, C) with labels (N, H, W) have
         one row per pixel.
 
         >>> Predictions.from_logits([[2.0, 0.5], [0.1, 0.3]], [2, 1], first_label=1).labels
         array([1, 0])
         """
-        naming = class_names, first_label, positive_label
-        return cls._of(logits, labels, "logits", weight, naming, ignore_index)
+        return cls._of(logits, labels, "logits", **options)
 
     @classmethod
-    def from_probabilities(
-        cls,
-        probabilities: Any,
-        labels: Any,
-        *,
-        weight: Any = None,
-        class_names: Sequence[str] | None = None,
-        first_label: int = 0,
-        positive_label: Any = None,
-        ignore_index: IgnoreIndex = None,
-        renormalise: bool = False,
-    ) -> Predictions:
+    def from_probabilities(cls, probabilities: Any, labels: Any, **options: Unpack[RowOptions]) -> Predictions:
         """Rows of probabilities that sum to 1, or the probability of class 1; the rest as for `from_logits`.
 
         `renormalise` divides each row by its sum, where probabilities were rounded.
         """
-        naming = class_names, first_label, positive_label
-        return cls._of(probabilities, labels, "probabilities", weight, naming, ignore_index, renormalise)
+        return cls._of(probabilities, labels, "probabilities", **options)
 
     @classmethod
-    def from_log_odds(
-        cls,
-        log_odds: Any,
-        labels: Any,
-        *,
-        weight: Any = None,
-        class_names: Sequence[str] | None = None,
-        first_label: int = 0,
-        positive_label: Any = None,
-        ignore_index: IgnoreIndex = None,
-    ) -> Predictions:
+    def from_log_odds(cls, log_odds: Any, labels: Any, **options: Unpack[RowOptions]) -> Predictions:
         """Log-odds of class 1 of two, one number per row, such as a single logit or a margin; stored as logits 0 and s.
 
         >>> Predictions.from_log_odds([-1.5, 2.0], [0, 1]).values
         array([[ 0. , -1.5],
                [ 0. ,  2. ]])
         """
-        naming = class_names, first_label, positive_label
-        return cls._of(log_odds, labels, "log-odds", weight, naming, ignore_index)
+        return cls._of(log_odds, labels, "log-odds", **options)
 
     @classmethod
     def from_top_k(
@@ -144,17 +123,20 @@ class Predictions:
         given: Any,
         labels: Any,
         kind: Input,
-        weight: Any,
-        naming: tuple[Sequence[str] | None, int, Any],
-        ignore_index: IgnoreIndex,
+        *,
+        weight: Any = None,
+        class_names: Sequence[str] | None = None,
+        first_label: int = 0,
+        positive_label: Any = None,
+        ignore_index: IgnoreIndex = None,
         renormalise: bool = False,
     ) -> Predictions:
-        """`naming` says what labels are: class_names, first_label and positive_label."""
-        class_names, first_label, positive_label = naming
         argument = kind.replace("-", "_")
         function = f"Predictions.from_{argument}"
         given, labels, weight = _rows(given, labels, weight, ignore_index, argument, function)
         values = _matrix(given, labels, kind, argument, function)
+        if renormalise and kind != "probabilities":
+            raise ParameterError("renormalise", function, expected="left out: it is for probabilities", got="True")
         if kind == "logits":
             check_rows(values, argument, function)
             as_floating(values[:1], argument, function)  # numbers, which stay in their precision and where they are

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._validation import INPUTS, IgnoreIndex, check_option
-from refocal.errors import FormatError, Remedy
-from refocal.io.columns import Query, choose, listed
+from refocal.io.columns import Query, choose
 from refocal.io.contents import Options, check_expansion, refusing
-from refocal.io.files import files_of, is_several, open_contents
+from refocal.io.files import files_of, is_several, open_arrays
 from refocal.io.parts import TablePart, table_parts
 from refocal.io.predictions import Input, Predictions
 from refocal.io.tables import TABLES, without_objects
@@ -28,21 +27,18 @@ from refocal.io.tables import TABLES, without_objects
 class Values(NamedTuple):
     """The unchecked contents of a file; labels, weight and class names if it has them."""
 
-    input: str
+    input: Any
     values: Any
     labels: Any
     weight: Any
     class_names: tuple[str, ...] | None
     groups: dict[str, Any]
-    names: Sequence[str]
-    """All that the file has."""
 
     def checked(self, class_names: Sequence[str] | None = None, **options: Any) -> Predictions:
         """Predictions, which need labels; the options are those of `Predictions.from_logits`."""
         names = self.class_names if class_names is None else class_names
         values, labels, weight = (None if x is None else x[...] for x in (self.values, self.labels, self.weight))
-        make: Any = getattr(Predictions, f"from_{self.input.replace('-', '_')}")
-        made: Predictions = make(values, labels, weight=weight, class_names=names, **options)
+        made = Predictions._of(values, labels, self.input, weight=weight, class_names=names, **options)
         if not self.groups:
             return made
         ignored = options.get("ignore_index")
@@ -103,16 +99,14 @@ def read(
     ...     read(file, input="probabilities").labels
     array([0, 0])
     """
-    query = Query(input, values, None if labels is None else os.fspath(labels), weight, tuple(groups))
-    found = _values(path, query)
-    if found.labels is None:
-        raise FormatError(f"{path}: no labels. It has {listed(found.names)}.", Remedy.LABELS)
-    return found.checked(
+    check_option(input, INPUTS, "input", "read")
+    name = None if labels is None else os.fspath(labels)
+    return read_source(path, Query(input, values, name, weight, tuple(groups), labelled=True)).checked(
         class_names,
         first_label=first_label,
         positive_label=positive_label,
         ignore_index=ignore_index,
-        **({"renormalise": True} if renormalise else {}),
+        renormalise=renormalise,
     )
 
 
@@ -136,12 +130,13 @@ def read_values(
     >>> found.values.shape, found.labels
     ((5, 3), None)
     """
+    check_option(input, INPUTS, "input", "read")
     name = None if labels is None else os.fspath(labels)
-    return _values(path, Query(input, values, name, weight, tuple(groups), storage_options))
+    return read_source(path, Query(input, values, name, weight, tuple(groups), storage_options))
 
 
-def _values(path: str | os.PathLike[str], query: Query) -> Values:
-    check_option(query.input, INPUTS, "input", "read")
+def read_source(path: str | os.PathLike[str], query: Query) -> Values:
+    """The contents of a file or a data set."""
     found = open_source(os.fspath(path), query)
     return found if isinstance(found, Values) else _gathered(found)
 
@@ -149,16 +144,17 @@ def _values(path: str | os.PathLike[str], query: Query) -> Values:
 def open_source(place: str, query: Query, bad: list[str] | None = None) -> Values | list[TablePart]:
     """The arrays of a file or a Zarr group, or the parts of a data set of tables, of which nothing is read yet."""
     if query.labels is not None and query.labels.endswith(".npy"):
-        found = _values(place, replace(query, labels=None))
-        return found._replace(labels=open_contents(query.labels).get("labels"))
+        found = read_source(place, replace(query, labels=None, labelled=False))
+        return found._replace(labels=open_arrays(query.labels).get("labels"))
     if is_several(place) or Path(place).suffix.lower() in TABLES:
         return table_parts(files_of(place, query.options), query, bad)
-    contents = open_contents(place, query.options)
+    contents = open_arrays(place, query.options)
     columns = choose(contents, query)
-    y, w = (None if name is None else contents.get(name) for name in (columns.labels, query.weight))
+    y = contents.get(columns.labels[0]) if columns.labels else None
+    w = None if query.weight is None else contents.get(query.weight)
     names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
     groups = {name: contents.get(name) for name in query.groups}
-    return Values(query.input, contents.get(columns.classes[0]), y, w, names, groups, contents.names)
+    return Values(query.input, contents.get(columns.classes[0]), y, w, names, groups)
 
 
 def _gathered(parts: Sequence[TablePart]) -> Values:
@@ -170,21 +166,17 @@ def _gathered(parts: Sequence[TablePart]) -> Values:
                 check_expansion(8 * part.n_rows * len(columns.names), Path(part.where).stat().st_size)
     chunks = [chunk for part in parts for chunk in part.blocks()] if columns.n_classes else []
     if not chunks:
-        labels = None if columns.labels is None else np.empty(0)
         empty = np.empty((0, max(len(columns.classes), 2)))
-        return Values(query.input, empty, labels, None, columns.class_names, {}, columns.names)
+        return Values(query.input, empty, np.empty(0) if columns.labels else None, None, columns.class_names, {})
 
-    def together(arrays: list[Any], name: str | None = None) -> Any:
-        if arrays[0] is None:
-            return None
-        return without_objects(np.concatenate(arrays), parts[0].where, str(name))
+    def together(arrays: list[Any], name: str = "") -> Any:
+        return None if arrays[0] is None else without_objects(np.concatenate(arrays), parts[0].where, name)
 
     return Values(
         query.input,
         together([chunk.values for chunk in chunks]),
-        together([chunk.labels for chunk in chunks], columns.labels),
+        together([chunk.labels for chunk in chunks], *columns.labels[:1]),
         together([chunk.weight for chunk in chunks]),
         columns.class_names,
         {name: together([chunk.groups[name] for chunk in chunks], name) for name in query.groups},
-        columns.names,
     )

@@ -11,7 +11,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,10 @@ TABLES = (".parquet", *TEXT)
 TEXT_BLOCK, READ_BLOCK, LONGEST_CELL = 1 << 21, 1 << 19, 64
 # Of JSON lines so many bytes tell the columns.
 FIRST_TEXT = 1 << 16
-# Rows of a batch where nothing else is said, and of those that Python's own modules read.
-BATCH_ROWS, PLAIN_ROWS = 1 << 17, 1 << 13
+# Rows of CSV that Python's own module reads at a time.
+PLAIN_ROWS = 1 << 13
+# Types of pyarrow that hold several numbers.
+LISTS = ("list<", "large_list<", "fixed_size_list<")
 # Characters of the name of a class.
 LONGEST_NAME = 1000
 
@@ -41,19 +43,19 @@ Batch = dict[str, Any]
 
 
 class Table(Contents):
-    """The columns of a file, read whole by `get`, or batch by batch; `n_lost` counts lines that a query left out."""
+    """The columns of a file, read batch by batch; `n_lost` counts lines that a query left out."""
 
     is_table = True
     n_rows: int | None = None
     n_lost = 0
 
     def __init__(self, file: str, query: Query = ANYTHING) -> None:
-        super().__init__(file, (), self._whole)
+        super().__init__(file, ())
         self.query, self._problem = query, f"cannot be read as {Path(file).suffix.lower()}"
         with refusing(file, self._problem):
             self.names, self.nested = self._header()
 
-    def batches(self, columns: Sequence[str], n_rows: int = BATCH_ROWS) -> Iterator[tuple[int, Batch]]:
+    def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[tuple[int, Batch]]:
         """The columns in batches of about so many rows, each with the number of its first row."""
         first = 0
         with refusing(self.file, self._problem):
@@ -67,7 +69,7 @@ class Table(Contents):
 
     @abstractmethod
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
-        """Batches of some columns, from the first row on."""
+        """Batches of some columns, from the first row on; of text some megabytes, whatever `n_rows` says."""
 
     def _open(self) -> Any:
         if "://" not in self.file:
@@ -75,19 +77,10 @@ class Table(Contents):
         filesystem, path = filesystem_of(self.file, self.query.options)
         return filesystem.open(path, "rb")
 
-    def matrix(self, columns: list[str]) -> NDArray[Any]:
-        """Several columns side by side."""
-        parts = [
-            np.stack([self.numbers(batch, name, first) for name in columns], axis=1)
-            for first, batch in self.batches(columns)
-        ]
-        return np.concatenate(parts) if parts else np.empty((0, len(columns)))
-
-    def _whole(self, name: str) -> NDArray[Any]:
-        """A column: numbers, or text."""
-        found = [plain(batch[name]) for _, batch in self.batches([name])]
-        values: NDArray[Any] = np.concatenate(found) if found else np.empty(0)
-        return without_objects(values, self.file, name)
+    def matrix(self, batch: Batch, columns: Sequence[str], first_row: int) -> Any:
+        """Columns of numbers side by side; one alone is a vector, unless it is one of several labels, and none None."""
+        each = [self.numbers(batch, name, first_row) for name in columns]
+        return np.stack(each, axis=1) if len(each) > 1 or (each and self.query.several) else next(iter(each), None)
 
     def numbers(self, batch: Batch, name: str, first_row: int) -> NDArray[Any]:
         """A column of numbers; text is read as numbers."""
@@ -114,7 +107,7 @@ class Table(Contents):
         """A column of lists of numbers as a matrix; what has another length is an error, or NaN."""
         column = batch[name]
         if _is_plain(column):
-            lengths = np.array([len(each) if isinstance(each, list) else 0 for each in column])
+            lengths = np.array([len(each or ()) for each in column])
         else:
             lengths = plain(need("pyarrow.compute", "parquet", "Lists").list_value_length(column).fill_null(0))
         good = lengths == n_classes
@@ -125,7 +118,11 @@ class Table(Contents):
                 f"Got {lengths[row]} in row {first_row + row} instead."
             )
         kept = column if good.all() else column[good] if _is_plain(column) else column.take(np.flatnonzero(good))
-        flat = np.array(kept.tolist(), dtype=np.float64) if _is_plain(kept) else plain(kept.flatten())
+        flat = (
+            np.fromiter(map(number, chain.from_iterable(kept)), np.float64)
+            if _is_plain(kept)
+            else plain(kept.flatten())
+        )
         if good.all():
             return flat.reshape(-1, n_classes)
         values = np.full((len(column), n_classes), np.nan)
@@ -139,7 +136,7 @@ class ParquetTable(Table):
     def _header(self) -> tuple[list[str], set[str]]:
         with self._parquet() as parquet:
             schema, self.n_rows = parquet.schema_arrow, int(parquet.metadata.num_rows)
-        return list(schema.names), {field.name for field in schema if _is_list(str(field.type))}
+        return list(schema.names), {field.name for field in schema if str(field.type).startswith(LISTS)}
 
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
         with self._parquet() as parquet:
@@ -173,15 +170,7 @@ class TextTable(Table):
     def _lines(self) -> Any:
         return io.TextIOWrapper(self._open(), "utf-8-sig", newline="")
 
-    def _whole(self, name: str) -> NDArray[Any]:
-        text = super()._whole(name)
-        try:
-            return text.astype(np.float64)
-        except ValueError:
-            return text
-
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
-        """Batches of some megabytes of text, whatever `n_rows` says."""
         return self._by_arrow(columns) if find_spec("pyarrow") is not None else self._by_line(columns)
 
     def _by_arrow(self, columns: Sequence[str]) -> Iterator[Batch]:
@@ -228,60 +217,52 @@ class TextTable(Table):
 
 
 class JsonTable(Table):
-    """JSON lines: an object in each; a field may hold a list of numbers."""
+    """JSON lines: an object in each; a field may hold a list of numbers.
+
+    Python's own module: pyarrow's makes dates of what looks like one, and wants all values of a field of one kind.
+    """
 
     def _header(self) -> tuple[list[str], set[str]]:
-        first = next(self._all_columns(FIRST_TEXT), {})
-        return list(first), {name for name, column in first.items() if _is_list(_kind(column))}
+        rows = next(self.rows(FIRST_TEXT), [])
+        kinds = {name: type(value) for row in reversed(rows) for name, value in row.items() if value is not None}
+        names = dict.fromkeys(name for row in rows for name in row)
+        return list(names), {name for name, kind in kinds.items() if kind is list}
 
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
-        """Batches of some megabytes of text, whatever `n_rows` says."""
         first = 0
-        for batch in self._all_columns(TEXT_BLOCK):
-            missing = _objects([None] * len(next(iter(batch.values()))))
-            yield {name: self._of_one_kind(batch.get(name, missing), name, first) for name in columns}
-            first += len(missing)
+        for rows in self.rows(TEXT_BLOCK):
+            yield {name: self._column([row.get(name) for row in rows], name, first) for name in columns}
+            first += len(rows)
 
-    def _all_columns(self, n_bytes: int) -> Iterator[Batch]:
+    def rows(self, n_bytes: int = TEXT_BLOCK) -> Iterator[list[dict[str, Any]]]:
+        """The objects of all lines, so many bytes at a time."""
         first = 0
         with self._open() as file:
             while text := file.read(n_bytes) + file.readline():
-                for batch in self._read(text, first) if text.strip() else ():
-                    first += len(next(iter(batch.values())))
-                    yield batch
+                rows = [self._row(line, i) for i, line in enumerate(filter(bytes.strip, text.splitlines()), first)]
+                first += len(rows)
+                yield rows
 
-    def _read(self, text: bytes, first: int) -> list[Batch]:
-        if find_spec("pyarrow") is not None:
-            arrow, reader = (need(name, "parquet", "Text in blocks") for name in ("pyarrow", "pyarrow.json"))
-            try:
-                whole = reader.ReadOptions(use_threads=False, block_size=len(text))
-                table = reader.read_json(io.BytesIO(text), whole).combine_chunks()
-                return list(filter(None, map(_batch, table.to_batches())))
-            except arrow.ArrowInvalid:  # NaN, values of several kinds, lines that are no JSON
-                pass
-        rows: list[dict[str, Any]] = []
-        for line in filter(bytes.strip, text.splitlines()):
-            try:
-                row = json.loads(line)
-            except ValueError:
-                row = None
-            if not isinstance(row, dict) and not self.query.lenient:
-                raise FormatError(f"{self.file}: row {first + len(rows)} is not a JSON object.")
-            rows.append(row if isinstance(row, dict) else {})
-        names = dict.fromkeys(name for row in rows for name in row)
-        return [{name: _objects([row.get(name) for row in rows]) for name in names}] if names else []
+    def _row(self, line: bytes, i: int) -> dict[str, Any]:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict) and not self.query.lenient:
+            raise FormatError(f"{self.file}: row {i} is not a JSON object.")
+        return row if isinstance(row, dict) else {}
 
-    def _of_one_kind(self, values: Any, name: str, first: int) -> Any:
+    def _column(self, values: list[Any], name: str, first: int) -> NDArray[Any]:
         """A column that is asked for; values that are not of the kind of the first one are missing, or an error."""
-        if not _is_plain(values):
-            return values
         kind = next((type(value) for value in values if value is not None), object)
-        found = [value if _is_like(value, kind) else None for value in values]
-        lost = next((i for i, value in enumerate(values) if value is not None and found[i] is None), None)
-        if lost is not None and not self.query.lenient:
-            got = repr(values[lost])[:40]
-            raise FormatError(f"{self.file}: row {first + lost} has {got} in {name!r}, unlike the rows before.")
-        return _objects(found)
+        kinds = (int, float) if kind in (int, float) else kind
+        lost = [i for i, value in enumerate(values) if not (value is None or isinstance(value, kinds))]
+        if lost and not self.query.lenient:
+            got = repr(values[lost[0]])[:40]
+            raise FormatError(f"{self.file}: row {first + lost[0]} has {got} in {name!r}, unlike the rows before.")
+        found = _objects(values)
+        found[lost] = None
+        return found
 
 
 TABLE_OF = {**dict.fromkeys(SEPARATORS, TextTable), **dict.fromkeys(JSON_LINES, JsonTable)}
@@ -310,7 +291,9 @@ def without_objects(values: NDArray[Any], file: str, name: str) -> NDArray[Any]:
 
 def is_text(column: Any) -> bool:
     """Whether a column is one of text."""
-    return _kind(column).removeprefix("dictionary<values=").removeprefix("large_").startswith("str")
+    if _is_plain(column):
+        return isinstance(next((cell for cell in column if cell is not None), None), str)
+    return str(column.type).removeprefix("dictionary<values=").removeprefix("large_").startswith("str")
 
 
 def number(cell: Any) -> float:
@@ -333,19 +316,3 @@ def _objects(values: list[Any]) -> NDArray[Any]:
     found = np.empty(len(values), dtype=object)
     found[:] = values
     return found
-
-
-def _kind(column: Any) -> str:
-    """The type of a column in pyarrow's words, or that of its first object."""
-    return str(column.type) if not _is_plain(column) else type(column[0]).__name__ if len(column) else ""
-
-
-def _is_list(kind: str) -> bool:
-    return kind.startswith(("list", "large_list", "fixed_size_list"))
-
-
-def _is_like(value: Any, kind: type) -> bool:
-    numbers = (int, float)
-    if kind is list:
-        return isinstance(value, list) and all(isinstance(each, numbers) for each in value)
-    return isinstance(value, numbers) if kind in numbers else isinstance(value, kind)

@@ -6,8 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -43,11 +42,12 @@ def open_writer(
 
     Of two classes there may be one probability a row, which is called `p`.
     """
-    names = list(class_names or (f"class_{i}" for i in range(n_classes)))
-    opened = parquet_file(file, names, metadata) if ending == ".parquet" else FILES[ending](file, names)
-    with opened as add:
+    names, is_empty = list(class_names or (f"class_{i}" for i in range(n_classes))), True
+    with FILES[ending](file, ending, metadata) as add:
 
         def write(answers: Answers, before: Columns, behind: Columns) -> None:
+            nonlocal is_empty
+            is_empty = False
             if ending in ARRAYS:  # which have no place for further columns
                 name = "p" if answers.probabilities.ndim == 1 else PROBABILITIES
                 labels = {"labels": plain(*behind.values())} if behind else {}
@@ -59,6 +59,8 @@ def open_writer(
             return add({**before, **columns, **behind})
 
         yield write
+        if is_empty:
+            write(Answers(np.empty((0, n_classes), dtype=np.float32), {}), {}, {})
 
 
 def _columns(answers: Answers, names: list[str], *, is_text: bool) -> dict[str, Any]:
@@ -79,53 +81,44 @@ def _columns(answers: Answers, names: list[str], *, is_text: bool) -> dict[str, 
 
 
 @contextmanager
-def parquet_file(file: Path, names: list[str], metadata: Mapping[bytes, str] | None) -> Iterator[Add]:
+def parquet_file(file: Path, ending: str, metadata: Mapping[bytes, str] | None = None) -> Iterator[Add]:
     """Columns of lists, in the precision that the probabilities have; the first rows tell the types of the columns."""
     arrow, parquet = (need(name, "parquet", "Parquet files") for name in ("pyarrow", "pyarrow.parquet"))
-    writer: Any = None
+    with ExitStack() as stack:
+        writer: Any = None
 
-    def add(columns: dict[str, Any]) -> None:
-        nonlocal writer
-        for name, each in columns.items():
-            if isinstance(each, np.ndarray) and each.ndim == 2:
-                columns[name] = arrow.FixedSizeListArray.from_arrays(arrow.array(each.reshape(-1)), each.shape[1])
-            elif name == "set":
-                columns[name] = arrow.array(each, arrow.list_(arrow.string()))
-        table = arrow.table(columns)
-        if writer is None:
-            writer = parquet.ParquetWriter(file, table.schema.with_metadata(metadata))
-        writer.write_table(table.cast(writer.schema))
+        def add(columns: dict[str, Any]) -> None:
+            nonlocal writer
+            for name, each in columns.items():
+                if isinstance(each, np.ndarray) and each.ndim == 2:
+                    columns[name] = arrow.FixedSizeListArray.from_arrays(arrow.array(each.reshape(-1)), each.shape[1])
+                elif name == "set":
+                    columns[name] = arrow.array(each, arrow.list_(arrow.string()))
+            table = arrow.table(columns)
+            if writer is None:
+                opened = parquet.ParquetWriter(file, table.schema.with_metadata(metadata))
+                writer = stack.enter_context(opened)
+            writer.write_table(table.cast(writer.schema))
 
-    try:
         yield add
-        if writer is None:
-            add({PROBABILITIES: np.empty((0, len(names)), dtype=np.float32)})
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 @contextmanager
-def text_file(file: Path, names: list[str], separator: str = ",") -> Iterator[Add]:
-    """Lines below the names of the columns, or of the classes if there are none, with all digits of the numbers."""
-    is_empty = True
+def text_file(file: Path, ending: str, metadata: Mapping[bytes, str] | None = None) -> Iterator[Add]:
+    """Lines below the names of the columns, with all digits of the numbers."""
     with file.open("w", encoding="utf-8", newline="") as out:
-        lines = csv.writer(out, delimiter=separator, lineterminator="\n")
+        lines = csv.writer(out, delimiter=SEPARATORS[ending], lineterminator="\n")
 
         def add(columns: dict[str, Any]) -> None:
-            nonlocal is_empty
-            if is_empty:
+            if out.tell() == 0:
                 lines.writerow(columns)
-                is_empty = False
             if find_spec("pyarrow") is not None:
-                out.write(_lines_of(columns, separator))
-                return
-            rows = zip(*(plain(each) for each in columns.values()), strict=True)
-            lines.writerows([str(cell) for cell in row] for row in rows)
+                out.write(_lines_of(columns, SEPARATORS[ending]))
+            else:
+                rows = zip(*(plain(each) for each in columns.values()), strict=True)
+                lines.writerows([str(cell) for cell in row] for row in rows)
 
         yield add
-        if is_empty:
-            lines.writerow(names)
 
 
 def _lines_of(columns: dict[str, Any], separator: str) -> str:
@@ -144,7 +137,7 @@ def _lines_of(columns: dict[str, Any], separator: str) -> str:
 
 
 @contextmanager
-def json_file(file: Path, names: list[str]) -> Iterator[Add]:
+def json_file(file: Path, ending: str, metadata: Mapping[bytes, str] | None = None) -> Iterator[Add]:
     """An object a row; rows with NaN, which JSON has not, are null."""
     with file.open("w", encoding="utf-8") as out:
 
@@ -164,11 +157,10 @@ def _json_cells(column: Any) -> list[Any]:
 
 
 @contextmanager
-def array_file(file: Path, names: list[str], ending: str = ".npz") -> Iterator[Add]:
+def array_file(file: Path, ending: str, metadata: Mapping[bytes, str] | None = None) -> Iterator[Add]:
     """A .npz file of arrays, or a .npy file of the probabilities alone; written when all rows are there."""
     parts: list[dict[str, NDArray[Any]]] = []
     yield parts.append
-    parts = parts or [{PROBABILITIES: np.empty((0, len(names)))}]
     arrays: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     with file.open("wb") as out:
         if ending == ".npy":
@@ -177,15 +169,15 @@ def array_file(file: Path, names: list[str], ending: str = ".npz") -> Iterator[A
             np.savez(out, **{name: x.astype(str) if x.dtype == object else x for name, x in arrays.items()})
 
 
-FILES: dict[str, Callable[[Path, list[str]], AbstractContextManager[Add]]] = {
-    **{ending: partial(text_file, separator=separator) for ending, separator in SEPARATORS.items()},
+FILES: dict[str, Callable[..., AbstractContextManager[Add]]] = {
+    ".parquet": parquet_file,
+    **dict.fromkeys(SEPARATORS, text_file),
     **dict.fromkeys(JSON_LINES, json_file),
-    **{ending: partial(array_file, ending=ending) for ending in ARRAYS},
+    **dict.fromkeys(ARRAYS, array_file),
 }
 
 
 def write_table(file: Path, columns: Columns) -> None:
     """Columns as a CSV or TSV file, whole or not at all."""
-    separator = SEPARATORS[file.suffix.lower()]
-    with replace_atomically(file) as temporary, text_file(temporary, [], separator) as add:
+    with replace_atomically(file) as temporary, text_file(temporary, file.suffix.lower()) as add:
         add(dict(columns))

@@ -17,7 +17,7 @@ from refocal._files import replace_atomically, write_atomically
 from refocal._json import build, read_json, without_format
 from refocal._validation import check_integer, check_number
 from refocal.errors import DataError, FormatError, InputError, InputWarning, ParameterError, ShapeError, warn
-from refocal.io.files import open_contents
+from refocal.io.files import open_arrays
 from refocal.metrics._inputs import Rows, read_probabilities
 from refocal.monitor.evidence import likely_start
 from refocal.monitor.history import History, summary_of
@@ -276,7 +276,7 @@ class CalibrationMonitor:
         def build_both(data: Any) -> CalibrationMonitor:
             made, beside = cls.from_dict(data), _waiting_file(path)
             if data["n_waiting"] and beside.is_file():
-                contents = open_contents(beside)
+                contents = open_arrays(beside)
                 ids, keys, p = (np.asarray(contents.get(name)) for name in ("ids", "periods", "probabilities"))
                 if not len(ids) == len(keys) == len(p):
                     raise FormatError(f"{beside.name} must hold as many ids as periods and probabilities.")

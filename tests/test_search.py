@@ -382,10 +382,11 @@ def test_weights_count_as_repetitions():
         a, b = search(repeated), search(weighted)
         assert a.temperature == pytest.approx(b.temperature, rel=1e-7)
         assert a.value == pytest.approx(b.value, rel=1e-12)
-    options = {"objective": "ece", "search": "grid", "gammas": [0.0, 0.5], "temperatures": np.linspace(0.5, 2.0, 31)}
-    (a, _), (b, _) = find(repeated, **options), find(weighted, **options)
-    assert (a.gamma, a.temperature) == (b.gamma, b.temperature)
-    assert a.value == pytest.approx(b.value, rel=1e-9)
+    options = {"search": "grid", "gammas": [0.0, 0.5], "temperatures": np.linspace(0.5, 2.0, 31)}
+    for objective in ("ece", "auto"):
+        (a, _), (b, _) = (find(rows, objective=objective, **options) for rows in (repeated, weighted))
+        assert (a.gamma, a.temperature) == (b.gamma, b.temperature)
+        assert a.value == pytest.approx(b.value, rel=1e-9)
 
 
 def test_torch_tensors_are_searched_as_they_are():

@@ -59,7 +59,7 @@ class Objective:
         return log_loss / max(float(np.min(log_loss)), 1e-6) + self.error_weight * error
 
 
-def as_objective(objective: Any, n_rows: int, function: str) -> Objective:
+def as_objective(objective: Any, n_rows: float, function: str) -> Objective:
     """An objective by name, a metric of `refocal.metrics` by name, or a callable (y_true, probabilities) → float."""
     if objective == "nll":
         return Objective("nll")

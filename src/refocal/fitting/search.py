@@ -75,7 +75,7 @@ def find(
     by_newton = search == "newton" or (search == "auto" and objective == "nll")
     dataset.start(look=not by_newton)
     dataset.passes = 0
-    goal = as_objective(objective, dataset.n_rows, function)
+    goal = as_objective(objective, dataset.total_weight, function)
     if nll_tolerance is not None and not nll_tolerance >= 0.0:
         raise ParameterError("nll_tolerance", function, expected="None or at least 0", got=repr(nll_tolerance))
     if by_newton:

@@ -164,6 +164,17 @@ def test_columns_that_share_a_beginning_are_the_classes_beside_one_that_counts_r
     assert found.labels.tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_numbered_columns_are_in_the_order_of_their_numbers(tmp_path, first):
+    numbers = range(first, 12 + first)
+    order = sorted(numbers, key=str)  # as tools write columns: 1, 10, 11, 2
+    header = ",".join(f"class_{i}" for i in order)
+    (tmp_path / "a.csv").write_text(f"{header},label\n{','.join(map(str, order))},{first + 2}\n")
+    rows = read(tmp_path / "a.csv", first_label=first)
+    np.testing.assert_array_equal(rows.values[0], numbers)
+    assert rows.labels.tolist() == [2]
+
+
 def test_columns_name_the_classes(tmp_path):
     frame = pd.DataFrame(LOGITS, columns=["p_cat", "p_dog", "p_eel", "p_fox"])
     frame["truth"] = np.array(["cat", "dog", "eel", "fox"])[LABELS]

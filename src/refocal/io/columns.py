@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import string
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -117,7 +118,8 @@ def class_columns(contents: Contents, pattern: str | None, taken: Collection[str
     """The columns that match one of the patterns; without any all that are not taken.
 
     Where some of these are no classes, such as ids, a column of two classes is found by its name, and those of more by
-    the beginning that they share: logit_cat, logit_dog.
+    the beginning that they share: logit_cat, logit_dog. Columns that are numbered from 0 or 1 are in the order of their
+    numbers, which labels are, also where the file has class_10 before class_2.
     """
     columns = [name for name in contents.names if name not in taken]
     if pattern is not None:
@@ -133,7 +135,9 @@ def class_columns(contents: Contents, pattern: str | None, taken: Collection[str
     if not columns:
         sought = "besides the labels" if pattern is None else f"that matches {pattern!r}"
         raise FormatError(f"{contents.file}: no column {sought}. It has {listed(contents.names)}.")
-    return columns
+    prefix = columns[0].rstrip(string.digits)
+    counted = ([f"{prefix}{first + i}" for i in range(len(columns))] for first in (0, 1))
+    return next((each for each in counted if set(each) == set(columns)), columns)
 
 
 def names_of(columns: list[str]) -> tuple[str, ...] | None:

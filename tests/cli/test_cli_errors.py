@@ -59,6 +59,7 @@ WRONG = [
     ("report nope.json", 2, "nope.json"),
     # swapped arguments
     ("apply val.npz cal.json", 2, "are the arguments swapped"),
+    ("apply cal.json val.npz -o -", 2, "-: the output must end in .npz or"),
     ("fit cal.json", 1, "arguments swapped"),
     ("show val.npz", 2, "made by refocal fit"),
     ("fit swapped.npz", 1, "names are swapped"),

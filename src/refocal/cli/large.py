@@ -48,7 +48,7 @@ def check_written(place: str, output: Path) -> None:
     """Complain about where `apply` is to write before anything is computed: a file, or a folder of Parquet files."""
     from refocal.io.tables import TABLES
 
-    if output.is_dir() or not output.suffix:
+    if output.is_dir() or not (output.suffix or str(output) == "-"):  # nothing is written to standard output
         if output.is_file():
             raise UsageError(f"{output}: is a file; name a folder, or a file with an ending, with -o.")
         return
@@ -147,7 +147,7 @@ def apply(
         "files_there_before": sum(each.was_there for each in written),
     }
     there = f", {said['files_there_before']} of them there before" if said["files_there_before"] else ""
-    parts = "" if output.is_file() else f" in {said['files']:,} files{there}"
+    parts = "" if output.is_file() else f" in {said['files']:,} {'file' if said['files'] == 1 else 'files'}{there}"
     unused = (
         f" Rows that cannot be used, with NaN or left out: {said['rows_skipped']:,}." if said["rows_skipped"] else ""
     )

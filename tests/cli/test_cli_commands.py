@@ -369,8 +369,7 @@ def test_columns_by_a_list_and_labels_under_another_name(refocal, folder):
     assert refocal("evaluate", "id.csv", "--probabilities", "--values", "dog,cat,emu,ant", "--resamples", "5")[0] == 0
     named_table("truth.csv", ["dog", "cat", "emu", "ant"], [0, 1, 2, 3], label="truth")
     _, _, err = refocal("evaluate", "truth.csv", "--probabilities")
-    assert "in the column 'truth'" in err
-    assert "--labels" in err
+    assert "no labels. It has 'dog', 'cat', 'emu', 'ant', 'truth'. Name theirs with --labels" in err
     _, out, _ = refocal("compare", "truth.csv", "--probabilities", "--labels", "truth", "-m", "ts", "--resamples", "5")
     told = out.splitlines()[-1].removeprefix("Next: refocal ").split()
     assert refocal(*told)[0] == 0

@@ -5,13 +5,13 @@ from refocal.calibrators.auto import AutoCalibration
 from refocal.calibrators.binning import BayesianBinning, HistogramBinning, IsotonicCalibration
 from refocal.calibrators.classifier import CalibratedClassifier
 from refocal.calibrators.conformal import PredictionSets
-from refocal.calibrators.ensemble import EnsembleTemperatureScaling
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.group import GroupCalibration
 from refocal.calibrators.multilabel import MultiLabelCalibration
 from refocal.calibrators.one_vs_rest import BetaCalibration, LogisticCalibration
 from refocal.calibrators.scaling import (
     DirichletCalibration,
+    EnsembleTemperatureScaling,
     MatrixScaling,
     StructuredMatrixScaling,
     StructuredVectorScaling,

@@ -131,7 +131,7 @@ class GroupCalibration(Calibrator):
         if not rows.groups:
             raise ParameterError("groups", f"{name}.fit", expected="given, one for each row of X", got="None")
         chain, *_, notes = make(self.method)._fit(rows, progress)
-        self.lines_, deviations, after = _fit_groups(rows, chain)
+        self.lines_, deviations, after = fit_groups(rows, chain, rows.groups)
         said = [f"Before the groups: {each}" for each in notes.get("sentences", ())]
         said += [lines.sentence(column) for column, lines in self.lines_.items()]
         return Fitted(chain, notes={**notes, "after": after, "deviations": deviations, "sentences": said})
@@ -181,23 +181,25 @@ class GroupCalibration(Calibrator):
         self.lines_ = {column: _lines_of(column, found) for column, found in field(data, "groups", dict).items()}
 
 
-def _fit_groups(rows: Block, chain: Chain) -> tuple[dict[str, GroupLines], dict[str, float], dict[str, float]]:
+def fit_groups(
+    rows: Block, chain: Chain, groups: Mapping[str, NDArray[Any]]
+) -> tuple[dict[str, GroupLines], dict[str, float], dict[str, float]]:
     """The lines of each column of groups, how far they may lie from the identity, and the measures behind them."""
     lines, deviations = {}, {}
     slope, intercept = np.ones(rows.n_rows), np.zeros(rows.n_rows)
-    for column, values in rows.groups.items():
+    for column, values in groups.items():
         names, place = np.unique(values, return_inverse=True)
         parts = _parts(rows, chain, slope, intercept)
         if rows.n_classes == 2:
             scores = np.concatenate([part.logits for part in parts])
             odds, happened = scores[:, 1] - scores[:, 0], to_numpy(rows.labels) == 1
-            found = fit_lines(odds, happened, rows.weights, place, len(names))
+            own, shift, deviations[column] = fit_lines(odds, happened, rows.weights, place, len(names))
         else:
             log_p = np.concatenate([_at_nodes(part) for part in parts], axis=1)
-            found = fit_slopes(np.stack([np.bincount(place, each) for each in -rows.weights * log_p]))
-        lines[column], deviations[column] = GroupLines(names, found.slope, found.intercept), found.deviation
-        own = found.slope[place]
-        slope, intercept = own * slope, own * intercept + found.intercept[place]
+            losses = np.stack([np.bincount(place, each) for each in -rows.weights * log_p])
+            own, shift, deviations[column] = fit_slopes(losses)
+        lines[column] = GroupLines(names, own, shift)
+        slope, intercept = own[place] * slope, own[place] * intercept + shift[place]
     measured = [(*part.predictions((0.0,), 1.0)[0], part.correct) for part in _parts(rows, chain, slope, intercept)]
     *columns, correct = (np.concatenate(column) for column in zip(*measured, strict=True))
     (after,) = describe(rows, lambda _: [(Predictions(*columns), correct)], 1)
@@ -250,12 +252,8 @@ def _lines_of(column: str, data: Any) -> GroupLines:
     return lines
 
 
-class Lines(NamedTuple):
-    """Slope and intercept for each group, and the standard deviation between groups that was chosen."""
-
-    slope: Vector
-    intercept: Vector
-    deviation: float
+Lines = tuple[Vector, Vector, float]
+"""Slope and intercept for each group, and the standard deviation between groups that was chosen."""
 
 
 def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: NDArray[np.int64], n_groups: int) -> Lines:
@@ -266,7 +264,7 @@ def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: NDArray[np
 
     >>> x, group = np.zeros(400), np.repeat([0, 1], 200)
     >>> y = np.concatenate([np.arange(200) < 50, np.arange(200) < 150])  # 25 % and 75 %: log-odds of ∓1.1
-    >>> fit_lines(x, y, np.ones(400), group, 3).intercept.round(2)
+    >>> fit_lines(x, y, np.ones(400), group, 3)[1].round(2)
     array([-1.07,  1.07,  0.  ])
     """
     # A row in which a class cannot occur says nothing of the lines.
@@ -284,7 +282,7 @@ def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: NDArray[np
 
     _, theta, deviation = max(map(fit, DEVIATIONS), key=itemgetter(0))
     slope = theta[:, 1] / spread
-    return Lines(slope, theta[:, 0] - slope * centre, deviation)
+    return slope, theta[:, 0] - slope * centre, deviation
 
 
 def fit_slopes(losses: Vector) -> Lines:
@@ -293,7 +291,7 @@ def fit_slopes(losses: Vector) -> Lines:
     The log-slopes have a normal prior around 0, with the deviation of most evidence as in `fit_lines`.
 
     >>> parabolas = 2000.0 * (NODES[:, None] - [0.5, 0.5, -1.0, -0.4]) ** 2
-    >>> np.log(fit_slopes(parabolas).slope).round(2)
+    >>> np.log(fit_slopes(parabolas)[0]).round(2)
     array([ 0.5,  0.5, -1. , -0.4])
     """
     places = np.linspace(-1.0, 1.0, N_PLACES)
@@ -308,7 +306,7 @@ def fit_slopes(losses: Vector) -> Lines:
         return -float(np.sum(cost[groups, least] + 0.5 * volume)), at[least], deviation
 
     _, log_slope, deviation = max(map(fit, DEVIATIONS), key=itemgetter(0))
-    return Lines(np.exp(log_slope), np.zeros(len(log_slope)), deviation)
+    return np.exp(log_slope), np.zeros(len(log_slope)), deviation
 
 
 def _fit_one(features: Vector, target: Flags, weight: Vector, common: Vector, deviation: float) -> tuple[Vector, float]:

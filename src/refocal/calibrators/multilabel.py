@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -27,12 +26,11 @@ from refocal._validation import (
 )
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator, classes_last, written
-from refocal.calibrators._fitted import Fitted, predict_by
+from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._labels import column_names
 from refocal.calibrators.focal import FocalCalibration, TemperatureScaling
-from refocal.calibrators.group import fit_lines
-from refocal.engine import Block, Dataset
-from refocal.engine.scoring import describe
+from refocal.calibrators.group import fit_groups
+from refocal.engine import Dataset
 from refocal.errors import LabelError, Remedy, ShapeError, UnsupportedError
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
@@ -135,14 +133,10 @@ class MultiLabelCalibration(Calibrator):
         check_option(self.method, (*NAMED, *OTHER_NAMES), "method", type(self).__name__)
         chain, *_, notes = make(self.method)._fit(rows, progress)
         notes = {**notes, "n_labels": len(labels)}
-        if self.per_label:
-            log_p = to_numpy(chain.log_probabilities(rows.logits)).astype(np.float64)
-            label, target = np.arange(rows.n_rows) % len(labels), to_numpy(rows.labels)
-            lines = fit_lines(log_p[:, 1] - log_p[:, 0], target == 1, rows.weights, label, len(labels))
-            chain = Chain((*chain.steps, LabelLines(lines.slope, lines.intercept)))
-            scores = to_numpy(chain.log_probabilities(rows.logits.reshape(-1, len(labels), 2), row_axes=2))
-            (after,) = describe(Block(scores.reshape(-1, 2), target, rows.weight), partial(predict_by, (Chain(),)), 1)
-            notes |= {"after": after, "deviation": lines.deviation}
+        if self.per_label:  # the labels are groups of rows
+            lines, deviation, after = fit_groups(rows, chain, {"label": np.arange(rows.n_rows) % len(labels)})
+            chain = Chain((*chain.steps, LabelLines(lines["label"].slope, lines["label"].intercept)))
+            notes |= {"after": after, "deviation": deviation["label"]}
         return Fitted(chain, notes=notes)
 
     @classmethod

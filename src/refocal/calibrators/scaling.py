@@ -1,4 +1,4 @@
-"""The affine family: vector and matrix scaling, Dirichlet calibration, and their structured forms."""
+"""Scalings of logits: vector, matrix and Dirichlet, their structured forms, and ensemble temperature scaling."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
+from refocal._arrays import Vector, to_numpy
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._affine import Affine as FittedAffine
-from refocal.calibrators._base import Calibrator
+from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._crossfit import MIN_ROWS, Recipe, fit_scalings, folds, losses, out_of_fold, usable_rows
-from refocal.calibrators._fitted import Fitted, HasFocalPoint
+from refocal.calibrators._fitted import Fitted, HasFocalPoint, predictions_of
 from refocal.engine import Block, Dataset
 from refocal.errors import UnsupportedError
 from refocal.fitting import Solution, find
 from refocal.fitting.solution import Status
+from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain
-from refocal.maps.steps import Affine, Focal, Temperature
+from refocal.maps.steps import Affine, Focal, Mixture, Temperature, Uniform
 
 # What strength="auto" chooses from, by the out-of-fold log-loss; the first is the strongest.
 STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1)
@@ -27,6 +30,8 @@ STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1)
 MAX_ENTRIES = 20
 # How weakly the diagonal of a matrix is held, beside its other entries.
 FREE_DIAGONAL = 0.1
+# A weight of an ensemble below this counts as 0.
+NOTHING = 1e-9
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -218,3 +223,68 @@ class StructuredMatrixScaling(StructuredVectorScaling):
     """
 
     _matrix = True
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class EnsembleTemperatureScaling(Calibrator):
+    """Ensemble temperature scaling (Zhang, Kailkhura & Han 2020).
+
+    p = w₁·softmax(logits / T) + w₂·softmax(logits) + w₃/C: first T, then the weights by the log-loss. Keeps the order
+    of the classes. The results are `temperature_` and `weights_`.
+
+    Parameters
+    ----------
+    input : "logits" or "probabilities"
+        What the columns hold.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(5000, 10))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> calibrator = EnsembleTemperatureScaling().fit(3.0 * logits, labels)
+    >>> calibrator.weights_.sum().round(12)
+    np.float64(1.0)
+    """
+
+    input: str = "logits"
+
+    @property
+    def temperature_(self) -> float:
+        """T of the first member."""
+        return float(self.chain_.find(Temperature, "temperature"))
+
+    @property
+    def weights_(self) -> Vector:
+        """w₁, w₂ and w₃."""
+        return np.asarray(self.chain_.find(Mixture, "weights"))
+
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
+        block = self._block_of(dataset)
+        solution = newton_temperature(block)
+        members = (Temperature(solution.temperature), Chain(), Uniform())
+        log_p = np.stack([to_numpy(predictions_of(Chain((member,)), block)[0].label_log_p) for member in members])
+        weights = _mixture(log_p, block.weights / block.total_weight, FLOOR / (1.0 + block.total_weight))
+        return Fitted(Chain((Mixture(members, weights),)), solution)
+
+
+def _mixture(log_p: Vector, share: Vector, floor: float) -> Vector:
+    """The weights of least log-loss, a convex problem; the uniform member keeps every probability above 0."""
+    p = np.exp(log_p - log_p.max(axis=0))
+    least = np.array([0.0, 0.0, floor])
+
+    def loss(v: Vector) -> tuple[float, Vector]:
+        mixed = v @ p
+        return -float(share @ np.log(mixed)), -(p / mixed) @ share
+
+    found = minimize(
+        loss,
+        np.array([0.9, 0.05, 0.05]),
+        jac=True,
+        method="SLSQP",
+        bounds=[(low, 1.0) for low in least],
+        constraints={"type": "eq", "fun": lambda v: v.sum() - 1.0, "jac": lambda v: np.ones(3)},
+        options={"ftol": 1e-13, "maxiter": 500},
+    )
+    best = np.maximum(np.where(found.x < NOTHING, 0.0, found.x), least)
+    return np.asarray(best / best.sum())

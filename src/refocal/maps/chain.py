@@ -215,8 +215,13 @@ def in_row_blocks(function: Callable[[Array], Array], logits: Array, row_axes: i
 
     `row_axes` is the number of axes of a row. Only the result and one block's temporaries are held.
     """
-    entries = block_entries(logits)
-    if not is_walkable(logits) or math.prod(logits.shape) <= entries:
+    there = on_gpu(logits)
+    entries = GPU_BLOCK if there else BLOCK
+    if is_torch(logits):  # with gradients or tracing, the graph is one of all rows, whose number may be unknown
+        in_memory = not is_recorded(logits) and (there or logits.device.type == "cpu")
+    else:
+        in_memory = isinstance(logits, np.ndarray)
+    if not in_memory or math.prod(logits.shape) <= entries:
         return function(logits)
     rows = logits.reshape(-1, *logits.shape[-row_axes:])
     found: Array = None
@@ -226,15 +231,3 @@ def in_row_blocks(function: Callable[[Array], Array], logits: Array, row_axes: i
             found = part.new_empty(rows.shape) if is_torch(part) else np.empty(rows.shape, part.dtype)
         found[some] = part
     return found.reshape(logits.shape)
-
-
-def block_entries(logits: Array) -> int:
-    """How many numbers a block has."""
-    return GPU_BLOCK if on_gpu(logits) else BLOCK
-
-
-def is_walkable(logits: Array) -> bool:
-    """Whether rows can be processed block by block: NumPy arrays or tensors, without gradients or tracing."""
-    if not is_torch(logits):
-        return isinstance(logits, np.ndarray)
-    return not is_recorded(logits) and (logits.device.type == "cpu" or on_gpu(logits))

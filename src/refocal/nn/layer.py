@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from refocal._arrays import SMALLEST, is_plain_tensor, row_blocks, two_columns
+from refocal._arrays import SMALLEST, is_plain_tensor, two_columns
 from refocal._validation import INPUTS, check_option
 from refocal.engine.apply import apply_there
 from refocal.errors import DataError, ParameterError
-from refocal.maps.chain import Chain, Step, block_entries, is_walkable
+from refocal.maps.chain import Chain, Step, in_row_blocks
 from refocal.maps.row import normalised
 
 
@@ -75,20 +75,15 @@ class CalibrationLayer(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Log-probabilities, of the shape of the logits; of log-odds with one axis more."""
+        x = two_columns(logits, self.input) if self.input == "log-odds" else logits.movedim(self.class_axis, -1)
+        found = None
         if self._goes_by_kernel(logits):
-            x = logits.movedim(self.class_axis, -1)
             found = apply_there(self._chain_now(), x.reshape(-1, x.shape[-1]), log=True, looks=False)
-            if found is not None:
-                log_p: Tensor = found.probabilities.reshape(x.shape)
-                return log_p.movedim(-1, self.class_axis)
-        # Where the rows are not there yet their number must not be asked for.
-        in_blocks = is_walkable(logits) and self.input != "log-odds" and self.class_axis != 0
-        if not in_blocks or logits.numel() <= block_entries(logits):
-            return self._log_probabilities(logits)
-        log_p = torch.empty_like(logits)
-        for rows in row_blocks(logits.shape[0], logits[0].numel(), block_entries(logits)):
-            log_p[rows] = self._log_probabilities(logits[rows])
-        return log_p
+        if found is None:
+            log_p: Tensor = in_row_blocks(lambda rows: self.log_probabilities(rows).to(logits.dtype), x)
+        else:
+            log_p = found.probabilities.reshape(x.shape)
+        return log_p.movedim(-1, self.class_axis)
 
     def _goes_by_kernel(self, logits: Tensor) -> bool:
         """Whether the rows are on a GPU, and nobody records what is done with them for gradients or for a graph."""
@@ -105,11 +100,6 @@ class CalibrationLayer(nn.Module):
             self._fetched, self._versions = buffers, versions
             self._chain = self.chain.with_parameters(lambda _: next(values))
         return self._chain
-
-    def _log_probabilities(self, logits: Tensor) -> Tensor:
-        of_two = self.input == "log-odds"
-        x = two_columns(logits, self.input) if of_two else logits.movedim(self.class_axis, -1)
-        return self.log_probabilities(x).movedim(-1, self.class_axis).to(logits.dtype)
 
     def log_probabilities(self, x: Tensor) -> Tensor:
         """Log-probabilities in the precision to compute in, the classes on the last axis."""

@@ -196,7 +196,7 @@ def fit_groups(
             own, shift, deviations[column] = fit_lines(odds, happened, rows.weights, place, len(names))
         else:
             log_p = np.concatenate([_at_nodes(part) for part in parts], axis=1)
-            losses = np.stack([np.bincount(place, each) for each in -rows.weights * log_p])
+            losses: Vector = np.stack([np.bincount(place, each) for each in -rows.weights * log_p])
             own, shift, deviations[column] = fit_slopes(losses)
         lines[column] = GroupLines(names, own, shift)
         slope, intercept = own[place] * slope, own[place] * intercept + shift[place]

@@ -100,7 +100,7 @@ def passes(logits: torch.Tensor, labels: torch.Tensor) -> Table:
     table, block = Table(logits), Block(logits, labels)
     table.say("temperature pass", lambda: block.temperature_curvature(0.5))
     table.say("focal pass", lambda: block.curvature(0.3, 1.8))
-    table.say("predictions of one γ", lambda: block.predictions((0.3,), 1.8))
+    table.say("predictions of one γ", lambda: block.predictions((0.3,), 1.8, there=True))
     if block.plan.has_affine:
         parameters = 0.01 * torch.randn(2 * logits.shape[1], dtype=torch.float64).numpy()
         for exact in (False, True):

@@ -118,6 +118,14 @@ def test_nothing_but_the_answer_is_allocated():
     assert peak < 1.01 * p.nbytes
 
 
+def test_parameters_in_single_precision_as_a_layer_has_them_are_supported_too():
+    logits, labels = draw_biased_logits(2000, 5)
+    chain = AutoCalibration().fit(logits, labels).chain_
+    assert chain.find(Pieces, "knots") is not None
+    rounded = chain.with_parameters(lambda value: np.asarray(np.float32(value), dtype=np.float64)[()])
+    assert rounded.program.before.steps == ()
+
+
 def test_a_curve_with_a_jump_is_left_to_the_array_functions():
     jump = Confidence(Pieces.of([[0.0]], [[[0.0, 1.0]], [[1.0, 1.0]]]))
     smooth = Confidence(Pieces.of([[0.0]], [[[0.0, 0.0]], [[1.0, 0.5]]]))

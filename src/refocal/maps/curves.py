@@ -14,6 +14,8 @@ from refocal.maps.row import gaps, shares, softplus
 
 # Log-odds are clipped to this distance from 0: towards masked logits a curve has no accuracy.
 FARTHEST = 1e8
+# A curve's step at a knot that is no jump: the rounding of coefficients to single precision, as in a layer's buffers.
+JUMP = 1e-5
 # By how many rounding errors the top class stays above the second where a curve would put it below.
 ROUNDINGS = 4.0
 
@@ -124,7 +126,7 @@ class Pieces(Step):
         """One curve without jumps, for the compiled engine: at a jump the last bit of a score would decide."""
         n_rows, n_knots = self.knots.shape
         just_below = self.apply(np, np.nextafter(self.knots, -np.inf).T)
-        if n_rows > 1 or not np.allclose(just_below, self.apply(np, self.knots.T), rtol=1e-9, atol=1e-9):
+        if n_rows > 1 or not np.allclose(just_below, self.apply(np, self.knots.T), rtol=JUMP, atol=JUMP):
             return None
         numbers = (n_knots, self.coefficients.shape[0], *self.knots[0], *self.coefficients.ravel())
         return Instruction("curve", numbers)

@@ -14,7 +14,7 @@ from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted, HasFocalPoint
 from refocal.engine import Dataset
 from refocal.errors import ParameterError
-from refocal.fitting import find
+from refocal.fitting import Solution, find
 from refocal.fitting.offset import fit_offset
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import Focal, Offset, Temperature, Unsmooth
@@ -42,9 +42,6 @@ class _FocalFamily(HasFocalPoint, Calibrator):
         offset = self.chain_.find(Offset, "offset")
         return None if offset is None else np.exp(np.mean(offset) - offset)
 
-    def _steps(self, gamma: float, temperature: float) -> tuple[Step, ...]:
-        return Temperature(temperature), Focal(gamma)
-
     def _options(self) -> dict[str, Any]:
         """The arguments of the search: the settings, and what is fixed where there is no such setting."""
         options = {name: getattr(self, name, fixed) for name, fixed in SEARCHED.items()}
@@ -54,15 +51,22 @@ class _FocalFamily(HasFocalPoint, Calibrator):
         return options
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
-        options = self._options()
+        options, path, steps = self._options(), None, list[Step]()
+        if self.class_weight is None:
+            solution, path = find(dataset, function=type(self).__name__, progress=progress, **options)
+        else:
+            solution, offset = self._fit_weighted(dataset, **options)
+        if hasattr(self, "temperatures"):
+            steps.append(Temperature(solution.temperature))
+        if hasattr(self, "gammas"):
+            steps.append(Focal(solution.gamma))
         if self.class_weight is not None:
-            return self._fit_weighted(dataset, **options)
-        solution, path = find(dataset, function=type(self).__name__, progress=progress, **options)
-        return Fitted(Chain(self._steps(solution.gamma, solution.temperature)), solution, path)
+            steps.append(Offset(offset))
+        return Fitted(Chain(tuple(steps)), solution, path)
 
     def _fit_weighted(
         self, dataset: Dataset, objective: Any, search: str, gammas: Any, temperatures: Any, nll_tolerance: float | None
-    ) -> Fitted:
+    ) -> tuple[Solution, Vector]:
         """Class weights removed after the map; γ and T, unless given, by the log-loss."""
         name = type(self).__name__
         for argument, value, known in (
@@ -80,17 +84,11 @@ class _FocalFamily(HasFocalPoint, Calibrator):
             for argument, value, above in (("gammas", gammas, -1.0), ("temperatures", temperatures, 0.0))
         )
         dataset.start()
-        solution, offset = fit_offset(dataset, self._offset(dataset.n_classes), gamma, temperature)
-        steps = self._steps(solution.gamma, solution.temperature)
-        return Fitted(Chain((*steps, Offset(offset))), solution)
-
-    def _offset(self, n_classes: int) -> Vector | None:
-        """-log w of known class weights; None where they are to be fitted."""
-        if isinstance(self.class_weight, str) and self.class_weight == "fit":
-            return None
-        function = f"{type(self).__name__}.fit"
-        weight: Vector = check_class_weight(self.class_weight, function, like=np.zeros(n_classes), also="'fit' or ")
-        return -np.log(weight)
+        offset: Vector | None = None  # to be fitted
+        if not (isinstance(self.class_weight, str) and self.class_weight == "fit"):
+            like = np.zeros(dataset.n_classes)
+            offset = -np.log(check_class_weight(self.class_weight, f"{name}.fit", like=like, also="'fit' or "))
+        return fit_offset(dataset, offset, gamma, temperature)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -128,9 +126,6 @@ class TemperatureScaling(_FocalFamily):
 
     objective: Any = "nll"
     temperatures: Any = None
-
-    def _steps(self, gamma: float, temperature: float) -> tuple[Step, ...]:
-        return (Temperature(temperature),)
 
 
 @dataclass(eq=False, repr=False)
@@ -221,9 +216,6 @@ class FocalCalibration(_FocalFamily):
         report = {"n_samples": 0, "n_classes": size, "before": {}, "after": {}}
         made._set_fitted(Fitted(Chain(tuple(steps))), np.arange(size), report)
         return made
-
-    def _steps(self, gamma: float, temperature: float) -> tuple[Step, ...]:
-        return (Focal(gamma),)
 
     def _options(self) -> dict[str, Any]:
         options = super()._options()

@@ -49,7 +49,7 @@ def scan_grid(
     for among in every * np.eye(len(gammas), dtype=bool)[:, :, None] if each_gamma else [every]:
         scan.settle(nll_tolerance, among)
     scan.fill()
-    return Surface(gamma, temperature, scan.log_loss, scan.score)
+    return Surface(gamma, temperature, scan.log_loss, objective.score(scan.log_loss, scan.error))
 
 
 class _Scan:
@@ -101,16 +101,12 @@ class _Scan:
                 progress((k + 1) / len(self.nodes))
         return losses, means, errors, tables, happened
 
-    @property
-    def score(self) -> Vector:
-        """The objective at every point, as far as it is known."""
-        return self.objective.score(self.log_loss, self.error)
-
     def settle(self, nll_tolerance: float | None, among: NDArray[np.bool_]) -> None:
         """Evaluate points more exactly until no other can be the best within the tolerance."""
         slack = 0.0
         while True:
-            score = np.where(among & within(self.log_loss, nll_tolerance), self.score, np.inf).ravel()
+            known = self.objective.score(self.log_loss, self.error)
+            score = np.where(among & within(self.log_loss, nll_tolerance), known, np.inf).ravel()
             level = self.level.ravel()
             best = np.min(score[level == self.EXACT], initial=np.inf)
             unsure = np.flatnonzero((level < self.EXACT) & (score <= best + 2.0 * slack) & (score < np.inf))
@@ -122,12 +118,11 @@ class _Scan:
                 continue
             for at in order[:FEW][level[order[:FEW]] == self.INTERPOLATED]:
                 i, j = np.unravel_index(at, self.level.shape)
-                before = self.score[i, j]
-                self.log_loss[i, j], self.error[i, j] = evaluate(
-                    self.block, self.objective, float(self.gammas[i]), float(self.temperatures[j])
-                )
+                before = self.objective.score(self.log_loss, self.error)[i, j]
+                point = float(self.gammas[i]), float(self.temperatures[j])
+                self.log_loss[i, j], self.error[i, j] = evaluate(self.block, self.objective, *point)
                 self.level[i, j] = self.EXACT
-                slack = max(slack, abs(float(self.score[i, j] - before)))
+                slack = max(slack, abs(float(self.objective.score(self.log_loss, self.error)[i, j] - before)))
 
     def fill(self) -> None:
         """Errors of the points that were ruled out: the bound plus its typical shortfall at other temperatures."""

@@ -17,6 +17,7 @@ from refocal.fitting.temperature import (
     GAMMA_BOUNDS,
     LOOK,
     MAX_STEPS,
+    MESSAGES,
     PART,
     ROUGH,
     Care,
@@ -25,7 +26,6 @@ from refocal.fitting.temperature import (
     newton_temperature,
     samples_of,
     scale_of,
-    solution_of,
 )
 
 # The starting values of γ.
@@ -68,7 +68,7 @@ def newton(dataset: Dataset, *, fixed_gamma: float | None = None, fixed_temperat
     if scale is None:  # neither γ nor T matters
         centre = fixed_temperature or 1.0
         value = dataset.temperature_curvature(1.0 / centre)[0]
-        return solution_of(dataset, fixed_gamma or 0.0, centre, value, "flat")
+        return Solution(fixed_gamma or 0.0, centre, value, "flat", MESSAGES["flat"], dataset.passes)
     if fixed_temperature is not None:
         centre = fixed_temperature
     elif dataset.n_rows < 2 * PART:
@@ -213,7 +213,8 @@ def _descend(
         else:
             status = done
             break
-    return solution_of(dataset, math.expm1(state.point[0]), math.exp(state.point[1]), state.value, status)
+    gamma, temperature = math.expm1(state.point[0]), math.exp(state.point[1])
+    return Solution(gamma, temperature, state.value, status, MESSAGES[status], dataset.passes)
 
 
 def _evaluated(dataset: Dataset, point: Pair, free: Free, bounds: list[Pair], care: Care) -> _State:

@@ -18,7 +18,7 @@ from refocal.fitting.grid import best_index, most_rows, scan_grid, scan_points
 from refocal.fitting.newton import newton, optimum_near
 from refocal.fitting.objective import Objective, as_objective
 from refocal.fitting.refine import polish, refine
-from refocal.fitting.solution import Solution, Surface
+from refocal.fitting.solution import Solution, Status, Surface
 from refocal.fitting.temperature import laplace_temperature, newton_temperature
 
 PAPER_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
@@ -105,8 +105,7 @@ def find(
     at_most = most_rows(len(all_gammas), all_temperatures)
     if search == "auto":
         at_most = min(at_most, MANY_ROWS)
-    surface, at = _best(dataset, goal, scan, at_most, tolerance)
-    chosen = _chosen(surface, at, dataset.passes)
+    chosen, surface = _best(dataset, goal, scan, at_most, tolerance)
     if base is not None and base.status == "at a bound":
         return replace(chosen, status=base.status, message=base.message), surface
     if search == "auto" and dataset.n_rows >= MANY_ROWS and goal.name in ("nll", "ece", "auto"):
@@ -117,21 +116,32 @@ def find(
 
 def _best(
     dataset: Dataset, objective: Objective, scan: Callable[[Block], Surface], at_most: int, tolerance: float | None
-) -> tuple[Surface, tuple[int, ...]]:
-    """The surface and its best point: all rows if they are in memory and few enough, else a sample first."""
+) -> tuple[Solution, Surface]:
+    """The best point of a surface, and the surface: of all rows if they are in memory and few enough, else of a sample
+    first.
+    """
     if isinstance(dataset, Block) and objective.metric is not None:
         at_most = dataset.n_rows
     elif isinstance(dataset, Block) and dataset.on_gpu:
         at_most = min(at_most, GPU_ROWS)
     n_looked_at = dataset.sample_size(at_most)
-    if n_looked_at == dataset.n_rows:
-        surface = dataset.look(scan, n_looked_at)
-        return surface, best_index(surface, tolerance)
-    if objective.metric is not None:
+    if objective.metric is not None and n_looked_at < dataset.n_rows:
         raise UnsupportedError(
             f"The objective {objective.name!r} needs all rows in memory. 'nll', 'ece', 'auto' and 'brier_score' do not."
         )
-    return refine(dataset, objective, dataset.look(scan, n_looked_at), tolerance)
+    surface = dataset.look(scan, n_looked_at)
+    if n_looked_at == dataset.n_rows:
+        at = best_index(surface, tolerance)
+    else:
+        surface, at = refine(dataset, objective, surface, tolerance)
+    temperature, ends = float(surface.temperature[at]), (surface.temperature.min(), surface.temperature.max())
+    status: Status = "converged"
+    message = "the best of the points that were tried"
+    if ends[0] < ends[1] and temperature in ends:
+        status = "at a bound"
+        message = "the best temperature is the first or last that was tried; give a wider range of temperatures"
+    value = float(surface.value[at])
+    return Solution(float(surface.gamma[at]), temperature, value, status, message, dataset.passes), surface
 
 
 def _polished(
@@ -161,25 +171,6 @@ def _scan_line(block: Block, objective: Objective, gammas: Vector, temperatures:
     on_line = best[0] + (best[1] - best[0]) / (second - first) * (along - first)
     inside = on_line > 0.0
     return scan_points(block, objective, along[inside], on_line[inside])
-
-
-def _chosen(surface: Surface, at: tuple[int, ...], passes: int) -> Solution:
-    gamma, temperature = float(surface.gamma[at]), float(surface.temperature[at])
-    lowest, highest = surface.temperature.min(), surface.temperature.max()
-    on_edge = lowest < highest and temperature in (lowest, highest)
-    message = (
-        "the best temperature is the first or last that was tried; give a wider range of temperatures"
-        if on_edge
-        else "the best of the points that were tried"
-    )
-    return Solution(
-        gamma,
-        temperature,
-        float(surface.value[at]),
-        "at a bound" if on_edge else "converged",
-        message,
-        passes,
-    )
 
 
 def _single(values: Any) -> float | None:

@@ -76,7 +76,7 @@ def newton_temperature(dataset: Dataset) -> Solution:
             start = first_slope(dataset, scale)
             roughly, _, status = _bracketed(dataset, start, scale, ROUGH)
             slope, value, status = _bracketed(dataset, roughly if status == "converged" else start, scale)
-        dataset.memo["temperature"] = solution_of(dataset, 0.0, 1.0 / slope, value, status)
+        dataset.memo["temperature"] = Solution(0.0, 1.0 / slope, value, status, MESSAGES[status], dataset.passes)
     found: Solution = dataset.memo["temperature"]
     return found
 
@@ -165,8 +165,3 @@ def samples_of(dataset: Dataset) -> list[Block]:
         dataset.memo["samples"] = [*fewer, share]
     found: list[Block] = dataset.memo["samples"]
     return found
-
-
-def solution_of(dataset: Dataset, gamma: float, temperature: float, value: float, status: Status) -> Solution:
-    """What was found, and in how many passes."""
-    return Solution(gamma, temperature, value, status, MESSAGES[status], dataset.passes)

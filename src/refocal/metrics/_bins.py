@@ -101,7 +101,7 @@ def quantile_starts(ranked: Ranked, n_bins: int) -> Indices:
     values are never separated, and a group of them belongs to the bin of its lowest rank.
     """
     if ranked.weight is None:
-        last = -(-np.arange(1, n_bins, dtype=np.int64) * ranked.size // n_bins) - 1
+        last = -(-np.arange(1, n_bins, dtype=np.int64) * len(ranked.confidence) // n_bins) - 1
     else:
         last = np.searchsorted(ranked.shares, _targets(n_bins))
     inner = np.searchsorted(ranked.confidence, ranked.confidence[last], side="right")
@@ -126,7 +126,7 @@ def interpolated_starts(ranked: Ranked, n_bins: int) -> Indices:
 
 def sum_bins(ranked: Ranked, starts: Indices) -> Bins:
     """Sums of consecutive rows; bins without weight are left out."""
-    ends = np.append(starts[1:], ranked.size)
+    ends = np.append(starts[1:], len(ranked.confidence))
     filled = starts < ends
     starts, count = starts[filled], (ends - starts)[filled]
     if ranked.weight is None:

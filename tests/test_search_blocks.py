@@ -63,9 +63,9 @@ def test_a_tally_holds_the_means(weighted, part, monkeypatch):
         p = np.exp(focal_temperature(logits, gamma, temperature))
         errors = [metrics.expected_calibration_error(labels, p, n_bins=n, sample_weight=block.weight) for n in (5, 15)]
         assert scores.ece[at] == pytest.approx(np.mean(errors), abs=1e-4)
-        bound = measured.calibration[at].error_bound + 1e-15
-        assert measured.calibration[at].ece == pytest.approx(errors[1], abs=bound)
-        assert measured.finer[at].count == 0
+        assert measured.ece[at] == pytest.approx(errors[1], abs=measured.bound + 1e-15)
+    assert measured.bound <= scoring.ECE_BOUND
+    assert measured.finer == ()  # known well enough
 
 
 @pytest.mark.slow
@@ -144,28 +144,26 @@ def test_an_error_that_is_in_doubt_is_measured_again(monkeypatch):
     logits = np.stack([np.zeros(4000), 0.8 + 1e-4 * rng.random(4000)], axis=1)  # crowded into a few cells
     labels = (rng.random(4000) < 0.7).astype(int)
     problem = started([(logits, labels)])
-    found = scoring.measure(problem, scoring.FocalPoints(((0.0, 1.0),)), 15, scoring.report_cells(1))
-    (calibration,) = found.calibration
-    assert calibration.error_bound <= scoring.ECE_BOUND
+    predict, cells = scoring.FocalPoints(((0.0, 1.0),)), (metrics.CalibrationHistogram(),)
+    found = scoring.measure(problem, predict, 15, cells)
+    assert found.bound <= scoring.ECE_BOUND
     exact = metrics.expected_calibration_error(labels, np.exp(focal_temperature(logits, 0.0, 1.0)))
-    assert calibration.ece == pytest.approx(exact, abs=scoring.ECE_BOUND)
+    assert found.ece == pytest.approx([exact], abs=scoring.ECE_BOUND)
     walks = problem.passes
     assert 1 < walks <= 1 + scoring.MAX_REFINEMENTS
     monkeypatch.setattr(scoring, "ECE_BOUND", -1.0)  # never settled
-    scoring.measure(problem, scoring.FocalPoints(((0.0, 1.0),)), 15, scoring.report_cells(1))
+    scoring.measure(problem, predict, 15, cells)
     assert problem.passes == walks + 1 + scoring.MAX_REFINEMENTS
 
 
 def test_an_error_that_is_known_is_measured_once():
     logits, labels, _ = draw_weighted(3000)
     problem = started([(logits, labels)])
-    (calibration,) = scoring.measure(
-        problem, scoring.FocalPoints(((1.0, 1.5),)), 15, scoring.report_cells(1)
-    ).calibration
+    found = scoring.measure(problem, scoring.FocalPoints(((1.0, 1.5),)), 15, (metrics.CalibrationHistogram(),))
     assert problem.passes == 1
     exact = metrics.expected_calibration_error(labels, np.exp(focal_temperature(logits, 1.0, 1.5)), n_bins=15)
-    assert calibration.ece == pytest.approx(exact, abs=calibration.error_bound + 1e-12)
-    assert calibration.error_bound < scoring.ECE_BOUND
+    assert found.ece == pytest.approx([exact], abs=found.bound + 1e-12)
+    assert found.bound < scoring.ECE_BOUND
 
 
 def test_one_block_that_looks_like_probabilities_is_no_reason_to_warn():

@@ -58,10 +58,21 @@ class Reading:
 
     def prepared(self, chunk: Chunk, check: bool) -> Block:
         """A block of logits. Bad rows are left out if `skip_bad_rows` is set; otherwise the first one is an error."""
-        chunk = chunk._replace(values=to_numpy(chunk.values))
-        if chunk.values.ndim == 1 and self.n_classes == 2:
-            chunk = chunk._replace(values=two_columns(chunk.values, self.input))
-        self._check_shapes(chunk)
+        values = to_numpy(chunk.values)
+        if values.ndim == 1 and self.n_classes == 2:
+            values = two_columns(values, self.input)
+        if values.ndim != 2 or values.shape[1] != self.n_classes:
+            expected = f"of {self.n_classes} columns in every block, as in the first"
+            raise ShapeError("X", self.function, expected=expected, got=f"shape {values.shape} in {chunk.where}")
+        for name, column in (("y", chunk.labels), ("sample_weight", chunk.weight)):
+            if column is not None and tuple(column.shape) != values.shape[:1]:
+                got = f"shape {tuple(column.shape)} in {chunk.where}"
+                expected = f"of shape {values.shape[:1]}, one for each row"
+                raise ShapeError(name, self.function, expected=expected, got=got)
+        if values.dtype.kind not in "fiub":
+            got = f"dtype {values.dtype} in {chunk.where}"
+            raise DataError("X", self.function, expected="an array of numbers", got=got)
+        chunk = chunk._replace(values=values)
         given, labels = chunk.labels, self._numbers(chunk) - self.first_label
         groups = as_groups(chunk.groups, len(labels), self.function)
         weight = None if chunk.weight is None else np.asarray(chunk.weight, dtype=np.float64)
@@ -80,19 +91,6 @@ class Reading:
         values = log_probabilities(chunk.values, SMALLEST) if self.input == "probabilities" else chunk.values
         values = values if values.dtype.kind == "f" else values.astype(np.float64)
         return Block(values, chunk.labels, chunk.weight, groups)
-
-    def _check_shapes(self, chunk: Chunk) -> None:
-        shape = tuple(chunk.values.shape)
-        if len(shape) != 2 or shape[1] != self.n_classes:
-            expected = f"of {self.n_classes} columns in every block, as in the first"
-            raise ShapeError("X", self.function, expected=expected, got=f"shape {shape} in {chunk.where}")
-        for name, values in (("y", chunk.labels), ("sample_weight", chunk.weight)):
-            if values is not None and tuple(values.shape) != shape[:1]:
-                got = f"shape {tuple(values.shape)} in {chunk.where}"
-                raise ShapeError(name, self.function, expected=f"of shape {shape[:1]}, one for each row", got=got)
-        if chunk.values.dtype.kind not in "fiub":
-            got = f"dtype {chunk.values.dtype} in {chunk.where}"
-            raise DataError("X", self.function, expected="an array of numbers", got=got)
 
     def _numbers(self, chunk: Chunk) -> NDArray[np.int64]:
         labels = np.asarray(chunk.labels)

@@ -14,7 +14,7 @@ from refocal.engine.block import Block, Predictions
 from refocal.engine.dataset import Dataset
 from refocal.engine.passes import Pass
 from refocal.metrics._bins import norm_of_gaps, quantile_bins
-from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
+from refocal.metrics.histogram import CalibrationHistogram
 
 Predict = Callable[[Block], Iterable[tuple[Predictions, Array]]]
 
@@ -28,8 +28,6 @@ ECE_BOUND, MAX_REFINEMENTS = 1e-4, 3
 POINTS = 16
 # The number of rows processed at a time: a few numbers per row and predictor are held.
 PART_ROWS = 1 << 18
-
-LOG_LOSS, BRIER, ACCURACY = range(3)
 
 
 @dataclass(frozen=True)
@@ -95,24 +93,29 @@ class Scores(NamedTuple):
 
 def scores(found: Tally, resolutions: tuple[int, ...]) -> Scores:
     """The scores of a tally; without histograms the ECE is 0."""
-    values = found.sums / found.weight
-    errors = [np.mean([h.compute(n_bins=n).ece for n in resolutions]) for h in found.histograms]
-    return Scores(values[LOG_LOSS], values[BRIER], np.array(errors) if errors else np.zeros(values.shape[1]))
+    log_loss, brier, _ = found.sums / found.weight
+    errors = [np.mean([h.equal_mass(n).ece for n in resolutions]) for h in found.histograms]
+    return Scores(log_loss, brier, np.array(errors) if errors else np.zeros_like(log_loss))
 
 
 class Measures(NamedTuple):
-    """The reported measures of each predictor; `finer` are empty histograms with tighter error bounds."""
+    """The reported measures of each predictor."""
 
     means: Vector
     """Log-loss, Brier score and accuracy (3, predictors)."""
-    calibration: list[StreamedCalibration]
+    ece: list[float]
+    bound: float
+    """How far an ECE may be off."""
     finer: tuple[CalibrationHistogram, ...]
+    """Empty histograms that leave less doubt, where that is needed."""
 
 
 def measures(found: Tally, n_bins: int) -> Measures:
     """The measures of a tally with histograms."""
-    calibration = [histogram.compute(n_bins=n_bins) for histogram in found.histograms]
-    return Measures(found.sums / found.weight, calibration, tuple(h.refined(n_bins=n_bins) for h in found.histograms))
+    cut = [histogram.equal_mass(n_bins) for histogram in found.histograms]
+    bound = max(each.error_bound for each in cut)
+    finer = () if bound <= ECE_BOUND else tuple(each.refined(n_bins=n_bins) for each in found.histograms)
+    return Measures(found.sums / found.weight, [each.ece for each in cut], bound, finer)
 
 
 def score_points(
@@ -146,20 +149,10 @@ def measure(dataset: Dataset, predict: Predict, n_bins: int, cells: tuple[Calibr
     for _ in range(1 + MAX_REFINEMENTS):
         task = Pass(partial(tally, predict=predict, cells=cells), join_tallies, partial(measures, n_bins=n_bins))
         found: Measures = dataset.reduce(task)
-        if is_settled(found):
+        if not found.finer:
             break
         cells = found.finer
     return found
-
-
-def report_cells(n_predictors: int, bits: int = REPORT_BITS) -> tuple[CalibrationHistogram, ...]:
-    """Empty histograms for the first pass of a report."""
-    return (CalibrationHistogram(bits=bits),) * n_predictors
-
-
-def is_settled(found: Measures) -> bool:
-    """Whether every ECE is known well enough."""
-    return max(each.error_bound for each in found.calibration) <= ECE_BOUND
 
 
 def squared_errors(found: Predictions, block: Block) -> Array:
@@ -196,13 +189,9 @@ def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict
             )
         return exact
     bits = TRAVELLING_BITS if dataset.answers_travel else REPORT_BITS
-    measured = measure(dataset, predict, 15, report_cells(n_predictors, bits))
+    measured = measure(dataset, predict, 15, (CalibrationHistogram(bits=bits),) * n_predictors)
+    means = measured.means.T.tolist()
     return [
-        {
-            "log_loss": float(measured.means[LOG_LOSS, i]),
-            "ece": calibration.ece,
-            "brier_score": float(measured.means[BRIER, i]),
-            "accuracy": float(measured.means[ACCURACY, i]),
-        }
-        for i, calibration in enumerate(measured.calibration)
+        {"log_loss": log_loss, "ece": ece, "brier_score": brier, "accuracy": accuracy}
+        for (log_loss, brier, accuracy), ece in zip(means, measured.ece, strict=True)
     ]

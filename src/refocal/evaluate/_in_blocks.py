@@ -13,7 +13,7 @@ import numpy as np
 from refocal._arrays import Vector
 from refocal.calibrators import Calibrator
 from refocal.engine import BlockedDataset, Pass
-from refocal.engine.scoring import ECE_BOUND, MAX_REFINEMENTS, report_cells
+from refocal.engine.scoring import ECE_BOUND, MAX_REFINEMENTS, REPORT_BITS
 from refocal.errors import DataError, ParameterError
 from refocal.evaluate._block_sums import (
     Measured,
@@ -120,7 +120,8 @@ def _measure(rows: BlockedDataset, predictors: tuple[Predictor, ...]) -> Measure
         answer: Measured = rows.reduce(Pass(count, join_sums, partial(finish_sums, n_bins=N_BINS)))
         return answer
 
-    found = measure(report_cells(len(predictors)), rows.n_classes <= MOST_CLASSES)
+    cells = (CalibrationHistogram(bits=REPORT_BITS),) * len(predictors)
+    found = measure(cells, rows.n_classes <= MOST_CLASSES)
     for _ in range(MAX_REFINEMENTS):
         if found.bound <= ECE_BOUND:
             break

@@ -49,7 +49,7 @@ class DaskDataset(BlockedDataset):
         from dask import delayed
 
         # One node holds the pass: the others name it, and are small.
-        shared = delayed(partial(_same, task), pure=False)()
+        shared = delayed(task, pure=False, traverse=False)
         reduce = delayed(partial(_reduce, self.chunks_of, self.reading), pure=False)
         level = leaves = [reduce(shared, *piece) for piece in self.pieces]
         while len(level) > 1 or level is leaves:
@@ -122,7 +122,7 @@ def of_parts(parts: Sequence[Part], reading: Reading, client: Any) -> DaskDatase
 
     n_groups = min(len(parts), LEAVES_PER_THREAD * max(1, sum(client.nthreads().values())))
     cuts = [len(parts) * i // n_groups for i in range(n_groups + 1)]
-    groups = [delayed(partial(_same, list(parts[a:b])), pure=False)() for a, b in pairwise(cuts)]
+    groups = [delayed(list(parts[a:b]), pure=False, traverse=False) for a, b in pairwise(cuts)]
     return DaskDataset(_chunks_of_parts, ((group,) for group in client.persist(groups)), reading, client)
 
 
@@ -226,10 +226,6 @@ def result_of(future: Any) -> Any:
             raise
         reason = " ".join(str(error).split())
         raise ClusterError(f"the cluster gave no answer: {type(error).__name__}: {reason[:300]}") from error
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _asked(question: Callable[[Any], Any], kept: Partial) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 from refocal._arrays import Indices, Vector
 from refocal._validation import check_integer
 
+MOST_BITS = 20
 _OCTAVES = 53
 _FULL_OCTAVES = 32
 _MANTISSA_BITS = 52
@@ -47,15 +48,21 @@ class Cells:
         self._reach = np.cumsum(1 << depth)
         self._half = int(self._reach[-1]) + 1
         self._grid = 2 * self._half + 1
-
-    @property
-    def size(self) -> int:
+        self.size: int = self._grid + (sum(len(zoom.cell) for zoom in zooms) << _ZOOM_BITS)
         """Number of cells."""
-        return self._grid + (sum(len(zoom.cell) for zoom in self.zooms) << _ZOOM_BITS)
 
     def index(self, confidence: Vector) -> Indices:
         """The cell of each confidence."""
-        cell = self._grid_index(confidence)
+        upper = confidence > 0.5
+        # 1 - c is exact for c ≥ 1/2.
+        pattern = np.where(upper, 1.0 - confidence, confidence).view(np.int64)
+        octave = _HALF_EXPONENT - 1 - (pattern >> _MANTISSA_BITS)
+        in_reach = np.clip(octave, 0, _OCTAVES - 1)
+        mantissa = (pattern & ((1 << _MANTISSA_BITS) - 1)) >> self._shift[in_reach]
+        away = self._reach[in_reach] - mantissa
+        away[octave < 0] = 0
+        away[octave >= _OCTAVES] = self._half
+        cell: Indices = np.where(upper, self._half + away, self._half - away)
         if not self.zooms:
             return cell
         key, first = ordered_key(confidence), self._grid
@@ -84,7 +91,8 @@ class Cells:
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Cells:
         """The numbering that `to_dict` described; a ValueError for one that cannot have come from there."""
-        bits, cells = state["bits"], cls(check_bits(state["bits"], "CalibrationHistogram.from_json"))
+        bits = check_integer(state["bits"], "bits", "CalibrationHistogram.from_json", most=MOST_BITS)
+        cells = cls(bits)
         for zoom in state["zooms"]:
             cell, origin, shift = (np.array(zoom[name], dtype=np.int64) for name in ("cell", "origin", "shift"))
             if not (cell.ndim == 1 and 0 < cell.size == origin.size == shift.size and are_cells(cell, cells.size)):
@@ -95,24 +103,6 @@ class Cells:
             if sum(len(zoom.cell) for zoom in cells.zooms) > _MAX_ZOOMED:
                 raise ValueError("more cells than a histogram has")
         return cells
-
-    def _grid_index(self, confidence: Vector) -> Indices:
-        upper = confidence > 0.5
-        # 1 - c is exact for c ≥ 1/2.
-        pattern = np.where(upper, 1.0 - confidence, confidence).view(np.int64)
-        octave = _HALF_EXPONENT - 1 - (pattern >> _MANTISSA_BITS)
-        in_reach = np.clip(octave, 0, _OCTAVES - 1)
-        mantissa = (pattern & ((1 << _MANTISSA_BITS) - 1)) >> self._shift[in_reach]
-        away = self._reach[in_reach] - mantissa
-        away[octave < 0] = 0
-        away[octave >= _OCTAVES] = self._half
-        cell: Indices = np.where(upper, self._half + away, self._half - away)
-        return cell
-
-
-def check_bits(bits: Any, function: str) -> int:
-    """The fineness of the cells."""
-    return check_integer(bits, "bits", function, most=20)
 
 
 def are_cells(cell: Indices, size: int) -> bool:

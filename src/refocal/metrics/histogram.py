@@ -16,8 +16,8 @@ from refocal._json import parse_json
 from refocal._validation import IgnoreIndex, check_integer
 from refocal.errors import DataError, ParameterError
 from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, quantile_starts
-from refocal.metrics._histogram_bounds import bound_of_largest_gap, cumulative_gap, doubt_of
-from refocal.metrics._histogram_cells import Cells, are_cells, check_bits
+from refocal.metrics._histogram_bounds import Doubt, bound_of_largest_gap, cumulative_gap, doubt_of
+from refocal.metrics._histogram_cells import MOST_BITS, Cells, are_cells
 from refocal.metrics._inputs import check_level, read_probabilities
 from refocal.metrics.reliability import ReliabilityCurve, curve_of
 
@@ -68,6 +68,20 @@ class ScoreCells(NamedTuple):
     place: Callable[[Vector], Indices]
 
 
+class EqualMass(NamedTuple):
+    """Cells with weight, by rising confidence, put together into equal-mass bins, and the bins that are in doubt."""
+
+    ece: float
+    error_bound: float
+    used: Indices
+    """The numbers of the cells."""
+    cells: Bins
+    bins: Bins
+    ends: Indices
+    """The last cell of each bin."""
+    doubt: Doubt
+
+
 class CalibrationHistogram:
     """Equal-mass calibration error of a stream: `update` with blocks, `merge` with others, `compute`.
 
@@ -98,7 +112,7 @@ class CalibrationHistogram:
     """
 
     def __init__(self, *, bits: int = 12) -> None:
-        self._start(Cells(check_bits(bits, "CalibrationHistogram")))
+        self._start(Cells(check_integer(bits, "bits", "CalibrationHistogram", most=MOST_BITS)))
 
     def _start(self, cells: Cells) -> None:
         self._cells = cells
@@ -124,19 +138,42 @@ class CalibrationHistogram:
         """`update` from confidences (float64, at most 1) and whether they were correct, without checks."""
         for start in range(0, confidence.shape[0], _BLOCK):
             block = slice(start, start + _BLOCK)
-            self._add_block(confidence[block], correct[block], None if weight is None else weight[block])
+            c, y, w = confidence[block], correct[block], None if weight is None else weight[block]
+            cell = self._cells.index(c)
+            np.minimum.at(self._low, cell, c)
+            np.maximum.at(self._high, cell, c)
+            touched: Indices | slice = slice(None)
+            position, size = cell, self._cells.size
+            if c.shape[0] < size:
+                # A small block touches few cells: work on those alone.
+                touched, position = np.unique(cell, return_inverse=True)
+                size = touched.shape[0]
+            count = np.bincount(position, minlength=size)
+            self._count[touched] += count
+            # Distances from the lowest confidence of the cell are tiny, so that summing them loses nothing.
+            origin = np.where(count > 0, self._low[touched], 0.0)
+            distance = c - origin[position]
+            if w is None:
+                ones, right = count.astype(np.float64), np.bincount(position[y], minlength=size)
+                sums = np.stack([ones, np.bincount(position, distance, size), right.astype(np.float64), ones])
+            else:
+                sums = np.stack([np.bincount(position, each, size) for each in (w, w * distance, w * y, w * w)])
+            sums[1] += sums[0] * origin
+            _compensated_add(self._sums, self._carry, touched, sums)
         return self
 
-    def fresh(self) -> CalibrationHistogram:
-        """An empty histogram with the same cells."""
-        return self._with(self._cells)
+    def fresh(self, cells: Cells | None = None) -> CalibrationHistogram:
+        """An empty histogram with the same cells, or with others."""
+        made = type(self).__new__(type(self))
+        made._start(self._cells if cells is None else cells)
+        return made
 
     def merge(self, other: CalibrationHistogram) -> CalibrationHistogram:
         """Add the rows that `other` has seen and return self."""
-        if not isinstance(other, CalibrationHistogram) or other._cells.to_dict() != self._cells.to_dict():
-            raise ParameterError(
-                "other", "CalibrationHistogram.merge", expected="a histogram with the same cells", got=repr(other)
-            )
+        theirs = other._cells if isinstance(other, CalibrationHistogram) else None
+        if theirs is not self._cells and (theirs is None or theirs.to_dict() != self._cells.to_dict()):
+            expected = "a histogram with the same cells"
+            raise ParameterError("other", "CalibrationHistogram.merge", expected=expected, got=repr(other))
         filled = np.flatnonzero(other._count)
         used: Indices | slice = filled if 4 * filled.shape[0] < other._count.shape[0] else slice(None)
         self._count[used] += other._count[used]
@@ -149,18 +186,13 @@ class CalibrationHistogram:
     def compute(self, *, n_bins: int = 15, level: float = 0.95) -> StreamedCalibration:
         """The equal-mass ECE of all rows so far, with a bound on its distance from the exact value."""
         function = "CalibrationHistogram.compute"
-        check_integer(n_bins, "n_bins", function)
         check_level(level, function)
-        used, cells = self._filled(function)
-        low, high = self._low[used], self._high[used]
-        starts = quantile_starts(Ranked(low, cells.correct, cells.weight), n_bins)
-        starts = np.unique(starts[starts < cells.weight.shape[0]])
-        bins, ends = join_cells(cells, starts), np.append(starts[1:], cells.weight.shape[0]) - 1
-        doubt, (ks, ks_reach) = doubt_of(cells, low, high, n_bins), cumulative_gap(cells, low, high)
+        ece, bound, used, cells, bins, ends, doubt = self.equal_mass(n_bins, function)
+        ks, ks_reach = cumulative_gap(cells, self._low[used], self._high[used])
         total = float(cells.weight.sum())
         return StreamedCalibration(
-            ece=norm_of_gaps(bins, "l1"),
-            error_bound=float(doubt.all_bins.sum()) / total,
+            ece=ece,
+            error_bound=bound,
             largest_gap=norm_of_gaps(bins, "max"),
             largest_gap_bound=bound_of_largest_gap(bins, ends, doubt),
             ks=ks / total,
@@ -186,12 +218,23 @@ class CalibrationHistogram:
         >>> abs(histogram.compute().ece - expected_calibration_error(y, p)) < 1e-4
         True
         """
-        function = "CalibrationHistogram.refined"
+        found = self.equal_mass(n_bins, "CalibrationHistogram.refined")
+        doubtful = found.used[found.doubt.cell]
+        if doubtful.size == 0:
+            return self.fresh()
+        return self.fresh(self._cells.zoomed(doubtful, self._low[doubtful], self._high[doubtful]))
+
+    def equal_mass(self, n_bins: int, function: str = "CalibrationHistogram.equal_mass") -> EqualMass:
+        """The cells in equal-mass bins: the part of `compute` that the ECE needs."""
         check_integer(n_bins, "n_bins", function)
         used, cells = self._filled(function)
-        doubtful = used[doubt_of(cells, self._low[used], self._high[used], n_bins).cell]
-        grid = self._cells
-        return self._with(grid.zoomed(doubtful, self._low[doubtful], self._high[doubtful]) if doubtful.size else grid)
+        low, high, n_cells = self._low[used], self._high[used], len(used)
+        starts = quantile_starts(Ranked(low, cells.correct, cells.weight), n_bins)
+        starts = np.unique(starts[starts < n_cells])
+        bins, doubt = join_cells(cells, starts), doubt_of(cells, low, high, n_bins)
+        bound = float(doubt.all_bins.sum()) / float(cells.weight.sum())
+        ends = np.append(starts[1:], n_cells) - 1
+        return EqualMass(norm_of_gaps(bins, "l1"), bound, used, cells, bins, ends, doubt)
 
     def scores(self) -> ScoreCells:
         """What measures of the order of the confidences, such as the AUC, are computed from."""
@@ -224,7 +267,7 @@ class CalibrationHistogram:
             state = parse_json(text)
             if (state["format"], state["version"]) != (_FORMAT, 1):
                 raise ValueError(f"{state['format']} {state['version']}")
-            histogram = cls._with(Cells.from_dict(state))
+            histogram = cls(bits=1).fresh(Cells.from_dict(state))
             histogram._restore(state)
         except (TypeError, KeyError, ValueError, OverflowError, MemoryError) as error:
             reason = str(error).splitlines()[0] if str(error) else ""
@@ -268,12 +311,6 @@ class CalibrationHistogram:
         self._sums[:, used], self._carry[:, used] = sums, carry
         self._low[used], self._high[used] = low, high
 
-    @classmethod
-    def _with(cls, cells: Cells) -> CalibrationHistogram:
-        histogram = cls.__new__(cls)
-        histogram._start(cells)
-        return histogram
-
     def _filled(self, function: str) -> tuple[Indices, Bins]:
         """The cells that hold weight, by rising confidence, and their sums."""
         used = np.flatnonzero(self._sums[0] + self._carry[0] > 0)
@@ -281,30 +318,6 @@ class CalibrationHistogram:
             raise DataError("self", function, expected="a histogram that has seen rows", got="an empty one")
         used = used[np.argsort(self._low[used], kind="stable")]
         return used, Bins(self._count[used], *(self._sums[:, used] + self._carry[:, used]))
-
-    def _add_block(self, confidence: Vector, correct: Flags, weight: Vector | None) -> None:
-        cell = self._cells.index(confidence)
-        np.minimum.at(self._low, cell, confidence)
-        np.maximum.at(self._high, cell, confidence)
-        touched: Indices | slice = slice(None)
-        position, size = cell, self._count.shape[0]
-        if confidence.shape[0] < size:
-            # A small block touches few cells: work on those alone.
-            touched, position = np.unique(cell, return_inverse=True)
-            size = touched.shape[0]
-        count = np.bincount(position, minlength=size)
-        self._count[touched] += count
-        # Distances from the lowest confidence of the cell are tiny, so that summing them loses nothing.
-        origin = np.where(count > 0, self._low[touched], 0.0)
-        distance = confidence - origin[position]
-        if weight is None:
-            ones, right = count.astype(np.float64), np.bincount(position[correct], minlength=size)
-            sums = np.stack([ones, np.bincount(position, distance, size), right.astype(np.float64), ones])
-        else:
-            terms = (weight, weight * distance, weight * correct, weight * weight)
-            sums = np.stack([np.bincount(position, values, size) for values in terms])
-        sums[1] += sums[0] * origin
-        _compensated_add(self._sums, self._carry, touched, sums)
 
 
 def _compensated_add(total: Vector, carry: Vector, columns: Indices | slice, values: Vector) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument
 
-from refocal.cli import large, options
+from refocal.cli import options
 from refocal.cli.options import ONLY_JSON, BlockOptions, ColumnOptions, RowOptions, Source
 from refocal.cli.printing import left_out, print_calibrator, progress, result, say
-from refocal.cli.run import UsageError
+from refocal.cli.rows import about, cluster, is_large, is_text, open_rows
+from refocal.cli.run import FileProblem, Stopped, UsageError, explained
+from refocal.errors import FormatError, InputWarning, RefocalError, Remedy
 
 if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
@@ -68,7 +73,9 @@ def fit(
     refocal fit val.npz --method aps --coverage 0.95 -o sets.json
     refocal fit 's3://bucket/val/*.parquet' --scheduler tcp://host:8786 --method fts-nll
     """
-    from refocal.calibrators.registry import OTHER_NAMES, make
+    import numpy as np
+
+    from refocal.calibrators.registry import OTHER_NAMES, every_method, make
     from refocal.calibrators.serialize import to_dict
     from refocal.evaluate.multilabel import fit_method
 
@@ -78,57 +85,39 @@ def fit(
         raise UsageError("--objective, --tolerance, --class-weight, --coverage cannot be combined with --multi-label.")
     default = "group" if rows.groups else "lac" if "coverage" in settings else "fts" if settings else "auto"
     method = default if how.method is None else OTHER_NAMES.get(how.method, how.method)
-    with progress("reading") as update, options.about(validation):
+    if rows.multi_label:
+        suits = False
+    else:
+        calibrator: Calibrator = make(method, **settings, input=reading["input"])
+        suits = every_method()[method].in_blocks
+        if calibrator.needs_groups != bool(rows.groups):
+            raise UsageError(f"--groups requires the method group, which requires --groups. Got {method!r}.")
+    with (
+        progress("reading") as update,
+        open_rows(validation, f"fitting {method}", update, blocks, reading, suits=suits) as (found, in_blocks),
+    ):
         if rows.multi_label:
-            calibrator: Calibrator = fit_method(options.read_file(Path(validation), **reading), method)
+            calibrator = fit_method(found, method)
+        elif in_blocks:
+            calibrator.fit(found)
         else:
-            calibrator = make(method, **settings, input=reading["input"])
-            if calibrator.needs_groups != bool(rows.groups):
-                raise UsageError(f"--groups requires the method group, which requires --groups. Got {method!r}.")
-            _fit_rows(calibrator, validation, method, blocks, reading, update)
+            words = f"fitting {method} on {len(found):,} rows"
+            update(0.0, 1, words)
+            more: dict[str, Any] = {"groups": found.groups} if rows.groups else {}
+            given = (found.values, found.labels, found.weight)
+            calibrator.fit_with_progress(*given, lambda share: update(share, 1, words), **more)
+        names = None if rows.multi_label else found.reading.class_names if in_blocks else found.class_names
+    if names is not None:
+        calibrator.classes_ = np.array(names)
     calibrator.save(output)
     result(to_dict(calibrator))
     print_calibrator(calibrator)
     report = calibrator.fit_report_
-    lines = left_out(report.get("n_skipped", 0), report.get("n_bad_parts", 0))
-    in_blocks = large.is_large(validation, blocks) and not rows.multi_label
-    where = "probs.npz" if not in_blocks else "probs.csv" if large.is_text(validation) else "probs"
+    where = "probs.npz" if not in_blocks else "probs.csv" if is_text(validation) else "probs"
     # The calibrator knows whether it takes probabilities.
-    kept = {name: value for name, value in reading.items() if name in ("values", "renormalise")}
-    more = options.as_given("logits", **kept)
-    say(*lines, f"Wrote {output}. Next: refocal apply {output} {calibrator.input.upper()}{more} -o {where}")
-
-
-def _fit_rows(
-    calibrator: Calibrator,
-    place: str,
-    method: str,
-    blocks: BlockOptions,
-    reading: dict[str, Any],
-    update: large.Update,
-) -> None:
-    """Fit on the rows of a file or a data set, in blocks where it is large; classes keep their names."""
-    import numpy as np
-
-    from refocal.calibrators.registry import every_method
-
-    suits = every_method()[method].in_blocks
-    if large.is_large(place, blocks, reading, suits=suits):
-        with large.open_rows(place, f"fitting {method}", update, blocks, reading) as opened:
-            calibrator.fit(opened)
-            names = opened.reading.class_names
-    else:
-        rows = options.read_file(Path(place), **reading)
-
-        def tell(share: float) -> None:
-            update(share, 1, f"fitting {method} on {len(rows):,} rows")
-
-        tell(0.0)
-        more: dict[str, Any] = {"groups": rows.groups} if calibrator.needs_groups else {}
-        calibrator.fit_with_progress(rows.values, rows.labels, rows.weight, tell, **more)
-        names = rows.class_names
-    if names is not None:
-        calibrator.classes_ = np.array(names)
+    asked = options.as_given("logits", **{name: reading[name] for name in ("values", "renormalise") if name in reading})
+    next_ = f"Next: refocal apply {output} {calibrator.input.upper()}{asked} -o {where}"
+    say(*left_out(report.get("n_skipped", 0), report.get("n_bad_parts", 0)), f"Wrote {output}. {next_}")
 
 
 def apply(
@@ -149,9 +138,10 @@ def apply(
     refocal apply calibrator.json logits.npz -o probs.npz
     refocal apply calibrator.json 'logits/*.parquet' -o probs
     """
-    from refocal.calibrators._answers import group_columns
+    from refocal.calibrators._answers import further_names, group_columns, what_is_written
+    from refocal.io import apply as apply_blocks
 
-    large.check_written(logits, output)
+    _check_written(logits, output)
     fitted = options.load_calibrator(calibrator)
     if groups is not None and set(groups) != set(group_columns(fitted)):
         known = " and ".join(group_columns(fitted)) or "no groups"
@@ -159,9 +149,72 @@ def apply(
     # Of several labels a table has a column of scores for each.
     is_table = fitted.row_axes == 2 and Path(logits).suffix.lower() not in (".npz", ".npy", ".safetensors", ".pt")
     values = columns.values or columns.probability_column or ("score_*" if is_table else None)
-    reading = {"values": values, "labels": columns.labels, "renormalise": columns.renormalise}
-    with progress("reading") as update, options.about(logits):
-        large.apply(fitted, logits, output, update, blocks, reading)
+    reading = {"values": values, "labels": columns.labels, "renormalise": columns.renormalise, **vars(blocks)}
+    with progress("reading") as update, about(logits), _explaining(fitted, logits, output) as files:
+        start = time.monotonic()
+
+        def tell(done: int, total: int, n_rows: int) -> None:
+            files[:] = [done]
+            rate = n_rows / max(time.monotonic() - start, 1e-9)
+            update(done, total, f"applying: {n_rows:,} rows, {rate / 1e6:.2f} million rows/s")
+
+        with cluster(blocks) as client:
+            written = apply_blocks(fitted, logits, output, client=client, progress=tell, **reading)
+    problems = [each.problem for each in written if each.problem is not None]
+    n_files, n_before = len(written) - len(problems), sum(each.was_there for each in written)
+    n_rows, n_skipped = sum(each.n_rows for each in written), sum(each.n_skipped for each in written)
+    result(
+        {
+            "output": str(output),
+            "rows": n_rows,
+            "classes": fitted.n_features_in_,
+            "rows_skipped": n_skipped,
+            "files": n_files,
+            "files_skipped": len(problems),
+            "files_there_before": n_before,
+        }
+    )
+    there = f", {n_before} of them there before" if n_before else ""
+    parts = "" if output.is_file() else f" in {n_files:,} {'file' if n_files == 1 else 'files'}{there}"
+    unused = f" Rows that cannot be used, with NaN or left out: {n_skipped:,}." if n_skipped else ""
+    what = what_is_written([] if output.suffix.lower() == ".npy" else further_names(fitted))
+    say(f"Wrote {output}: {what} of {n_rows:,} rows and {fitted.n_features_in_:,} classes{parts}.{unused}")
+    if problems:
+        say(f"Left out {len(problems):,} files: {' '.join(problems[:3])}{' …' if len(problems) > 3 else ''}")
+
+
+def _check_written(place: str, output: Path) -> None:
+    """Complain about where to write before anything is computed: a file, or a folder of Parquet files."""
+    from refocal.io.tables import TABLES
+
+    if output.is_dir() or not (output.suffix or str(output) == "-"):  # nothing is written to standard output
+        if output.is_file():
+            raise UsageError(f"{output}: is a file; name a folder, or a file with an ending, with -o.")
+        return
+    if is_large(place) and not is_text(place) and output.suffix.lower() not in TABLES:
+        wanted = f"a folder of Parquet files or one table ({', '.join(TABLES)}); name a folder or such a file with -o"
+        raise UsageError(f"{output}: the probabilities of a data set are {wanted}.")
+    options.check_output(output, (".npz", ".npy", *TABLES))
+
+
+@contextmanager
+def _explaining(calibrator: Calibrator, place: str, output: Path) -> Iterator[list[int]]:
+    """Say what does not suit the calibrator, and how many files, the number that is yielded, are there already."""
+    files = [0]
+    try:
+        yield files
+    except InputWarning as error:
+        wanted = "look like probabilities, but this calibrator takes logits; fit one with --probabilities"
+        raise FileProblem(f"{place}: the rows {wanted}.") from error
+    except (KeyboardInterrupt, RefocalError, OSError) as error:
+        if isinstance(error, FormatError) and error.remedy in (Remedy.READ_LOGITS, Remedy.READ_PROBABILITIES):
+            raise FileProblem(f"{place}: holds no {calibrator.input}, which this calibrator takes.") from error
+        if files[0] == 0 or not output.is_dir():
+            raise
+        so_far = f"{files[0]:,} files are in {output}, and the same command continues with the others."
+        if isinstance(error, KeyboardInterrupt):
+            raise Stopped(f"stopped; {so_far}") from error
+        raise FileProblem(f"{explained(error)} {so_far}") from error
 
 
 def show(calibrator: CalibratorFile) -> None:

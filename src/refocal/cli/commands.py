@@ -1,8 +1,11 @@
-"""The commands of `refocal`."""
+"""The commands of `refocal`, and the two that are about no rows: `theory` and `explore`."""
 
 from __future__ import annotations
 
+import sys
+import webbrowser
 from inspect import cleandoc
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,11 +13,62 @@ import typer
 from refocal.cli.calibrators import apply, fit, show
 from refocal.cli.decide import decide
 from refocal.cli.evaluations import compare, demo, diff, evaluate, report
-from refocal.cli.explore import explore
 from refocal.cli.monitor import monitor
-from refocal.cli.options import with_options
+from refocal.cli.options import ONLY_HTML, check_output, with_options
+from refocal.cli.printing import IS_JSON, print_table, progress, result, say
 from refocal.cli.run import UsageError
-from refocal.cli.theory import theory
+
+
+def theory(gamma: float = 2.0, classes: Annotated[int, {"min": 2, "max": 4}] = 2) -> None:
+    """What focal loss with a γ does: bounds, the closest temperature, the threshold of confidence.
+
+    --gamma  γ of the focal loss, greater than -1.
+    --classes  Number of classes for the closest temperature.
+
+    refocal theory --gamma 2 --classes 3
+    """
+    from refocal import theory as known
+
+    with progress("searching the closest temperature"):
+        bounds, tight = known.temperature_bounds(gamma), known.tight_temperature_bounds(gamma, 20.0)
+        closest = known.closest_temperature(gamma, classes)
+        threshold = known.confidence_threshold(gamma) if gamma > 0 else None
+    result(
+        {
+            "gamma": gamma,
+            "temperature_bounds": list(bounds),
+            "tight_temperature_bounds": list(tight),
+            "closest_temperature": {"classes": classes, **closest._asdict()},
+            "confidence_threshold": threshold,
+        }
+    )
+    rows = [
+        ("two classes: focal calibration lies between temperatures", f"{bounds.lower:.4f} and {bounds.upper:.4f}"),
+        ("  and for log-odds up to 20 between", f"{tight.lower:.4f} and {tight.upper:.4f}"),
+        (f"{classes} classes: the closest temperature", f"{closest.temperature:.4f}"),
+        ("  and the largest difference of a probability that remains", f"{closest.error:.4f}"),
+    ]
+    last = [] if threshold is None else [("a top probability is never lowered from τ on", f"{threshold:.4f}")]
+    print_table((f"γ = {gamma:g}", ""), rows + last)
+
+
+def explore(output: Path = Path("explore.html"), open: bool | None = None) -> None:  # noqa: A002
+    """Write a page with sliders for γ, T and a curve: real logits or your own, calibrated live; the maps and losses.
+
+    -o, --output  Where to write it.
+    --open/--no-open  Open it in a browser; default: only in a terminal.
+
+    refocal explore -o explore.html --no-open
+    """
+    from refocal.explore import write_page
+
+    check_output(output, ONLY_HTML)
+    write_page(output)
+    result({"output": str(output)})
+    say(f"Wrote {output}.")
+    if (sys.stdout.isatty() and not IS_JSON.get()) if open is None else open:
+        webbrowser.open(output.resolve().as_uri())
+
 
 COMMANDS = (demo, fit, apply, evaluate, compare, report, show, diff, decide, monitor, theory, explore)
 

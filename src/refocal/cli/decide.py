@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from refocal.cli import options
 from refocal.cli.options import WeightedOptions
 from refocal.cli.printing import print_table, result, say
+from refocal.cli.rows import about, checked, probabilities_of, read_unchecked, with_groups_of
 from refocal.cli.run import UsageError
 
 if TYPE_CHECKING:
@@ -48,12 +49,12 @@ def decide(
     options.check_output(output, (".csv",))
     table = _table(costs, false_positive, false_negative)
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
-    reading = options.with_groups_of(scores.arguments(), fitted)
-    rows, known = options.with_or_without_labels(file, options.read_unchecked(file, reading), reading)
-    with options.about(file):
-        p = {"uncalibrated": options.probabilities_of(rows)}
+    reading = with_groups_of(scores.arguments(), fitted)
+    with about(file):
+        rows, known = checked(read_unchecked(file, reading), reading)
+        p = {"uncalibrated": probabilities_of(rows)}
         if fitted is not None:
-            p["calibrated"] = options.probabilities_of(rows, fitted)
+            p["calibrated"] = probabilities_of(rows, fitted)
         *_, used = p.values()
         decisions = best_actions(used, table, abstain=abstain)
         reports = {

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit, Option
 
-from refocal.cli import large, options, sharing
-from refocal.cli.options import ONLY_HTML, BlockOptions, RowOptions, Source
-from refocal.cli.printing import left_out, print_table, progress, result, say
+from refocal.cli import options
+from refocal.cli.options import ONLY_HTML, ONLY_JSON, BlockOptions, RowOptions, Source, check_output
+from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
+from refocal.cli.rows import about, is_large, is_text, open_rows, read_file, with_groups_of
 from refocal.cli.run import UsageError
-from refocal.cli.sharing import REQUIREMENT_FAILED, ResultOptions, SharingOptions
 
 if TYPE_CHECKING:
     from refocal.evaluate import Evaluation
 
+REQUIREMENT_FAILED = 3
 DEMO_METHODS = ("auto", "ts", "focal", "fts", "fts-nll")
 
 Resamples = Annotated[int, Option(min=1, help="Resamples of the bootstrap.")]
@@ -35,6 +37,52 @@ class CompareOptions:
     seed: Seed = 0
 
 
+@dataclass(frozen=True)
+class SharingOptions:
+    """What a report says beside its numbers, and what they must be.
+
+    --title  Title of the report; by default the file's name.
+    --notes FILE.md  Markdown to show in the report.
+    --require EXPRESSION  A requirement such as 'ece<2%' or 'log_loss<=ts'; several with commas or by repeating the
+        option. Otherwise the exit code is 3.
+    """
+
+    title: str | None = None
+    notes: Annotated[Path | None, {"exists": True}] = None
+    require: list[str] | None = None
+
+    @property
+    def requirements(self) -> list[str]:
+        """The requirements, one by one."""
+        return [each for text in self.require or [] for each in text.split(",")]
+
+    def check(self, output: Path | None, report: Path | None) -> None:
+        """Complain about where to write and about what is required before anything is computed."""
+        from refocal.evaluate.requirements import parse_requirement
+
+        for each in self.requirements:
+            parse_requirement(each)
+        check_output(output, ONLY_JSON)
+        check_output(report, ONLY_HTML)
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Where an evaluation and its report are written.
+
+    -o, --output  Write the evaluation here, as JSON.
+    --report  Write the HTML report here as well.
+    """
+
+    output: Path | None = None
+    report: Path | None = None
+
+
+@dataclass(frozen=True)
+class ResultOptions(SharingOptions, OutputOptions):
+    """Both; where to write comes first in the help."""
+
+
 def demo(
     sample: str = "cifar100-focal7",
     output: Path = Path("report.html"),
@@ -51,11 +99,11 @@ def demo(
     from refocal.evaluate import compare
     from refocal.io import SAMPLES, load_sample
 
-    options.check_output(output, ONLY_HTML)
+    check_output(output, ONLY_HTML)
     parts, title = load_sample(sample), SAMPLES[sample]
     with progress("reading") as update:
         found = compare(*parts, DEMO_METHODS, title=title, n_resamples=resamples, seed=seed, progress=update)
-    sharing.finish(found, ResultOptions(report=output))
+    _finish(found, ResultOptions(report=output))
 
 
 def evaluate(
@@ -85,26 +133,27 @@ def evaluate(
         if file.stem in fitted or file.stem == "none":
             raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
         fitted[file.stem] = options.load_calibrator(file)
-    reading = options.with_groups_of(rows.arguments(), *fitted.values())
+    reading = with_groups_of(rows.arguments(), *fitted.values())
     asked: dict[str, Any] = {
         "chosen": next(iter(fitted)) if len(fitted) == 1 else None,
         "title": shared.title or Path(test).stem,
         "n_resamples": resamples,
         "seed": seed,
     }
-    lines = []
-    with progress("reading") as update, options.about(test):
-        if large.is_large(test, blocks, reading, suits=resamples is None and seed is None):
-            with large.open_rows(test, "measuring", update, blocks, reading) as opened:
-                found = measure(opened, fitted, **asked)
-                lines = left_out(opened.n_skipped, len(opened.bad_parts))
+    in_memory, lines = resamples is not None or seed is not None, []
+    with (
+        progress("reading") as update,
+        open_rows(test, "measuring", update, blocks, reading, suits=not in_memory) as (read, in_blocks),
+    ):
+        if in_blocks:
+            found = measure(read, fitted, **asked)
+            lines = left_out(read.n_skipped, len(read.bad_parts))
         else:
-            read = options.read_file(Path(test), **reading)
             if not rows.multi_label:  # whose labels are known by their names
                 # In the order of the columns that the first was fitted on; a calibrator of another order is refused.
                 read = read.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
             found = measure(read, fitted, progress=update, **asked)
-    sharing.finish(found, shared, *lines)
+    _finish(found, shared, *lines)
 
 
 def compare(
@@ -132,7 +181,7 @@ def compare(
         reading.pop("groups", None)
     more = options.as_given(**reading)
     next_ = f"Next: refocal fit {validation} --method {found.chosen}{more} -o calibrator.json"
-    sharing.finish(found, shared, *([] if found.chosen == "none" else [next_]))
+    _finish(found, shared, *([] if found.chosen == "none" else [next_]))
 
 
 def report(
@@ -163,7 +212,7 @@ def report(
     else:
         test = sources[1] if len(sources) == 2 else None
         found = [_compared(sources[0], test, how, shared.title, rows.arguments())]
-    sharing.share(found, shared, output, {"output": str(output)}, f"Wrote {output}.")
+    _share(found, shared, output, {"output": str(output)}, f"Wrote {output}.")
 
 
 def diff(old: Path, new: Path, fail_if_worse: bool = False) -> None:
@@ -210,22 +259,48 @@ def _compared(
     for place in filter(None, (validation, test)):
         size = place.stat().st_size if place.is_file() else 0
         # Said before memory is gone.
-        if large.is_large(str(place), suits=False) or (large.is_text(str(place)) and size >= 1 << 30):
+        if is_large(str(place), suits=False) or (is_text(str(place)) and size >= 1 << 30):
             what = f"{size / 1e9:.1f} GB" if size else "a data set"
             raise UsageError(
                 f"{place}: {what}; compare needs all rows in memory. refocal fit and refocal evaluate take them "
                 "in blocks, one method at a time."
             )
     with progress("reading") as update:
-        first = options.read_file(validation, **reading)
+        first = read_file(validation, **reading)
         if test is None:
             first, second = split(first, seed=how.seed)
         else:
-            with options.about(test):
-                second = options.read_file(test, **reading).in_order_of(first.class_names)
+            with about(test):
+                second = read_file(test, **reading).in_order_of(first.class_names)
         if first.n_classes != second.n_classes:
             sizes = f"{validation} has {first.n_classes} classes and {test} has {second.n_classes}"
             raise UsageError(f"{sizes}; give two files of the same model.")
         asked: dict[str, Any] = {"title": title or (test or validation).stem, "n_resamples": how.resamples}
-        with options.about(validation):
+        with about(validation):
             return fit_and_measure(first, second, methods, seed=how.seed, progress=update, **asked)
+
+
+def _finish(found: Evaluation, shared: ResultOptions, *lines: str) -> None:
+    """Write what was asked for and print the evaluation and `lines`; see `_share`."""
+    if shared.output is not None:
+        found.save(shared.output)
+    print_evaluation(found)
+    written = [f"Wrote {file}." for file in (shared.output, shared.report) if file is not None]
+    _share([found], shared, shared.report, found.to_dict(), *written, *lines)
+
+
+def _share(found: Sequence[Evaluation], shared: SharingOptions, report: Path | None, data: Any, *lines: str) -> None:
+    """Draw the report, print `data` or `lines`; exit with a code of its own if a requirement does not hold."""
+    from refocal.evaluate import check_requirements
+
+    if report is not None:
+        from refocal.report import write_report
+
+        text = "" if shared.notes is None else shared.notes.read_text(encoding="utf-8")
+        with progress("drawing"):
+            write_report(found, report, title=shared.title, notes=text, require=shared.requirements)
+    checks = [check for each in found for check in check_requirements(each, shared.requirements)]
+    result(data)
+    say(*lines, *(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))
+    if not all(check.passed for check in checks):
+        raise Exit(REQUIREMENT_FAILED)

@@ -11,6 +11,7 @@ from typer import Exit
 from refocal.cli import options
 from refocal.cli.options import ScoreOptions
 from refocal.cli.printing import print_table, result, say
+from refocal.cli.rows import about, checked, probabilities_of, read_unchecked, with_groups_of
 from refocal.cli.run import FileProblem, UsageError
 from refocal.errors import InputWarning
 
@@ -62,12 +63,12 @@ def monitor(
     options.check_output(state, options.ONLY_JSON)
     options.check_output(output, options.ONLY_HTML)
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
-    reading = options.with_groups_of(scores.arguments(), fitted)
+    reading = with_groups_of(scores.arguments(), fitted)
     if state.is_file() and alpha is not None:
         raise UsageError(f"--alpha is for a new state; {state} has its own.")
     watched = CalibrationMonitor.load(state) if state.is_file() else CalibrationMonitor(alpha=alpha or 0.05)
     for file in merge or []:
-        with options.about(file):
+        with about(file):
             watched.merge(CalibrationMonitor.load(file))
     if restart:
         watched.restart()
@@ -103,18 +104,18 @@ def _add(
     from refocal.io.files import names_in
 
     groups, has = reading.get("groups", []), names_in(file)
-    found = options.read_unchecked(file, reading | {"groups": [*groups, ids]} if ids in has else reading)
+    found = read_unchecked(file, reading | {"groups": [*groups, ids]} if ids in has else reading)
     names = found.groups.get(str(ids))
     found = found._replace(groups={name: column for name, column in found.groups.items() if name in groups})
     if len(found.values) == 0:
         return f"{file}: no rows; ignored."
-    rows, known = options.with_or_without_labels(file, found, reading)
-    if not known and names is None:
+    if found.labels is None and names is None:
         why = "" if ids is None else f" and no column {ids!r}"
         say_which = "Name their column with --labels, or ids to wait for them with --ids."
         raise FileProblem(f"{file}: no labels{why}. {say_which}")
-    with options.about(file):
-        p = options.probabilities_of(rows, fitted)
+    with about(file):
+        rows, known = checked(found, reading)
+        p = probabilities_of(rows, fitted)
         if known:
             before = sum(each.n for each in watched.history() if each.first == each.last == period)
             again = f", which had {before:,} already; the same rows again count twice" if before else ""
@@ -135,7 +136,7 @@ def _join(watched: CalibrationMonitor, file: Path, ids: str | None, labels: str 
             raise FileProblem(f"{file}: no column {name!r}; name it with {option}. It has {', '.join(has)}.")
     found = read_values(file, values=of_labels, groups=[of_ids])
     given, true = found.groups.get(of_ids, ()), found.values
-    with options.about(file), warnings.catch_warnings():
+    with about(file), warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)
         matched = watched.add_labels(given, true)
     left = f"; {len(given) - matched:,} ids match no waiting prediction" if matched < len(given) else ""

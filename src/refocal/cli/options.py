@@ -1,4 +1,4 @@
-"""The options that several commands share, and how they become predictions."""
+"""The options that several commands share, and how commands declare theirs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import re
 import shlex
 import tempfile
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
@@ -17,13 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 from typer import Argument, Option
 
 from refocal.cli.printing import IS_JSON
-from refocal.cli.run import FileProblem, UsageError, explained
-from refocal.errors import InputError, InputWarning, ParameterError
+from refocal.cli.run import FileProblem, UsageError
 
 if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
-    from refocal.io import Predictions
-    from refocal.io.readers import Values
 
 ONLY_HTML, ONLY_JSON = (".html", ".htm"), (".json",)
 # Written out, because reading them from the registry would load it for every command.
@@ -191,64 +187,6 @@ def complete_method(incomplete: str) -> list[str]:
     return [name for name in every_method() if name.startswith(incomplete)]
 
 
-def read_file(file: Path, **reading: Any) -> Any:
-    """Predictions of a file, as the options say: `Predictions`, or `MultiLabelPredictions` with --multi-label."""
-    from refocal.io import read, read_multilabel
-
-    several = reading.pop("multi_label", False)
-    if several:
-        known = {"input", "values", "labels", "weight", "ignore_index"}
-        other = next((name for name in reading if name not in known), None)
-        if other is not None:
-            raise UsageError(f"--{other.replace('_', '-')} cannot be combined with --multi-label.")
-        reading["input"] = "probabilities" if reading["input"] == "probabilities" else "log-odds"
-    try:
-        return read_multilabel(file, **reading) if several else read(file, **reading)
-    except (InputError, InputWarning) as error:
-        raise FileProblem(f"{file}: {explained(error)}") from error
-
-
-def read_unchecked(file: Path, reading: dict[str, Any]) -> Values:
-    """What a file holds, with or without labels and rows."""
-    from refocal.io import read_values
-
-    named = ("input", "values", "labels", "weight", "groups")
-    return read_values(file, **{name: reading[name] for name in named if name in reading})
-
-
-def with_or_without_labels(file: Path, found: Values, reading: dict[str, Any]) -> tuple[Predictions, bool]:
-    """Predictions of what a file holds, and whether it has labels; without them all are 0."""
-    import numpy as np
-
-    known = found.labels is not None
-    used = (
-        ("class_names", "first_label", "positive_label", "ignore_index", "renormalise") if known else ("renormalise",)
-    )
-    found = found if known else found._replace(labels=np.zeros(len(found.values), dtype=np.int64))
-    try:
-        return found.checked(**{name: reading[name] for name in used if name in reading}), known
-    except (InputError, InputWarning) as error:
-        raise FileProblem(f"{file}: {explained(error)}") from error
-
-
-def with_groups_of(reading: dict[str, Any], *calibrators: Calibrator | None) -> dict[str, Any]:
-    """The same way of reading, with the columns of groups that calibrators were fitted with."""
-    from refocal.calibrators._answers import group_columns
-
-    needed = [column for each in calibrators if each is not None for column in group_columns(each)]
-    return reading | {"groups": list(dict.fromkeys([*reading.get("groups", ()), *needed]))} if needed else reading
-
-
-def probabilities_of(rows: Predictions, calibrator: Calibrator | None = None) -> Any:
-    """Probabilities of a calibrator, or as the predictions have them, in rows that sum to 1."""
-    import numpy as np
-
-    from refocal.evaluate._in_memory import log_proba
-
-    p = np.exp(log_proba(rows, calibrator).astype(np.float64))
-    return p / p.sum(axis=1, keepdims=True)
-
-
 def as_given(input: str, **reading: Any) -> str:  # noqa: A002
     """How the file was read, as options to paste behind another command.
 
@@ -261,17 +199,6 @@ def as_given(input: str, **reading: Any) -> str:  # noqa: A002
         values = value if isinstance(value, list) else [value]
         said += [option if each is True else f"{option} {shlex.quote(str(each))}" for each in values]
     return "".join(f" {each}" for each in said)
-
-
-@contextmanager
-def about(file: Path | str) -> Iterator[None]:
-    """Name the file in errors about what is in it; those about settings stay as they are."""
-    try:
-        yield
-    except InputError as error:
-        if isinstance(error, ParameterError):
-            raise
-        raise FileProblem(f"{file}: {explained(error)}") from error
 
 
 def check_output(file: Path | None, endings: tuple[str, ...]) -> None:

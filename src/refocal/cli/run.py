@@ -16,6 +16,7 @@ ARGUMENTS = {
     "y": "'labels'",
     "nll_tolerance": "--tolerance",
     "objective": "--objective",
+    "positive_label": "--positive-label",
     "class_weight": "--class-weight",
 }
 REMEDIES = {

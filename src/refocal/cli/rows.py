@@ -1,0 +1,152 @@
+"""The rows of a file or a data set: read whole, or gone through in blocks, here or by a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from refocal.cli.options import BlockOptions
+from refocal.cli.run import FileProblem, UsageError, explained
+from refocal.errors import InputError, InputWarning, ParameterError
+
+if TYPE_CHECKING:
+    from refocal.calibrators import Calibrator
+    from refocal.io import Predictions
+    from refocal.io.readers import Values
+
+Update = Callable[[float, int, str], None]
+
+# What files that are read whole alone can do.
+ONLY_WHOLE = ("positive_label", "renormalise", "multi_label")
+
+
+@contextmanager
+def about(file: Path | str) -> Iterator[None]:
+    """Name the file in errors about what is in it; those about settings stay as they are."""
+    try:
+        yield
+    except ParameterError:
+        raise
+    except (InputError, InputWarning) as error:
+        raise FileProblem(f"{file}: {explained(error)}") from error
+
+
+def read_file(file: Path | str, *, multi_label: bool = False, **reading: Any) -> Any:
+    """Predictions of a file, as the options say: `Predictions`, or `MultiLabelPredictions` with --multi-label."""
+    from refocal.io import read, read_multilabel
+
+    with about(file):
+        if not multi_label:
+            return read(file, **reading)
+        for name in reading.keys() - {"input", "values", "labels", "weight", "ignore_index"}:
+            raise UsageError(f"--{name.replace('_', '-')} cannot be combined with --multi-label.")
+        return read_multilabel(file, **reading | {"input": reading["input"].replace("logits", "log-odds")})
+
+
+def read_unchecked(file: Path, reading: Mapping[str, Any]) -> Values:
+    """What a file holds, with or without labels and rows."""
+    from refocal.io import read_values
+
+    named = ("input", "values", "labels", "weight", "groups")
+    return read_values(file, **{name: reading[name] for name in named if name in reading})
+
+
+def checked(found: Values, reading: Mapping[str, Any]) -> tuple[Predictions, bool]:
+    """Predictions of what a file holds, and whether it has labels; without them all are 0."""
+    import numpy as np
+
+    known = found.labels is not None
+    found = found if known else found._replace(labels=np.zeros(len(found.values), dtype=np.int64))
+    used = ("renormalise", *(("class_names", "first_label", "positive_label", "ignore_index") if known else ()))
+    return found.checked(**{name: reading[name] for name in used if name in reading}), known
+
+
+def with_groups_of(reading: dict[str, Any], *calibrators: Calibrator | None) -> dict[str, Any]:
+    """The same way of reading, with the columns of groups that calibrators were fitted with."""
+    from refocal.calibrators._answers import group_columns
+
+    needed = [column for each in calibrators if each is not None for column in group_columns(each)]
+    return reading | {"groups": list(dict.fromkeys([*reading.get("groups", ()), *needed]))} if needed else reading
+
+
+def probabilities_of(rows: Predictions, calibrator: Calibrator | None = None) -> Any:
+    """Probabilities of a calibrator, or as the predictions have them, in rows that sum to 1."""
+    import numpy as np
+
+    from refocal.evaluate._in_memory import log_proba
+
+    p = np.exp(log_proba(rows, calibrator).astype(np.float64))
+    return p / p.sum(axis=1, keepdims=True)
+
+
+def is_large(
+    place: str, blocks: BlockOptions | None = None, reading: Mapping[str, Any] = {}, *, suits: bool = True
+) -> bool:
+    """Whether rows are gone through in blocks rather than read: asked for, a data set, or a large file.
+
+    Rows of several labels are read whole, and so is large text where blocks do not suit what is to be done, or how it
+    is to be read.
+    """
+    from refocal.io.files import is_large as by_itself
+
+    if blocks is not None and (blocks.scheduler is not None or blocks.skip_bad_rows):
+        return True
+    is_whole = is_text(place) and (not suits or any(name in reading for name in ONLY_WHOLE))
+    return by_itself(place) and not (is_whole or "multi_label" in reading)
+
+
+def is_text(place: str) -> bool:
+    """Whether a path is that of one file of text, which can be read whole as well."""
+    from refocal.io.tables import TEXT
+
+    return Path(place).is_file() and Path(place).suffix.lower() in TEXT
+
+
+@contextmanager
+def open_rows(
+    place: str, words: str, update: Update, blocks: BlockOptions, reading: dict[str, Any], *, suits: bool = True
+) -> Iterator[tuple[Any, bool]]:
+    """The rows of a place, and whether they are in blocks, which tell the bar how far a pass is."""
+    from refocal.io import open_rows as open_blocks
+
+    with about(place):
+        if not is_large(place, blocks, reading, suits=suits):
+            yield read_file(place, **reading), False
+            return
+        for name in ONLY_WHOLE:
+            if name in reading:
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option} is for a file that is read whole; {place} is read in blocks.")
+        with cluster(blocks) as client:
+            rows = open_blocks(place, client=client, **reading, **vars(blocks))
+            rows.watch = Watch(update, words)
+            yield rows, True
+
+
+def cluster(blocks: BlockOptions) -> AbstractContextManager[Any]:
+    """The cluster that does the work; None for this process."""
+    from refocal.io import connect
+
+    return nullcontext() if blocks.scheduler is None else closing(connect(blocks.scheduler))
+
+
+class Watch:
+    """A bar for each pass, with rows a second and the time that is left of it."""
+
+    def __init__(self, update: Update, words: str) -> None:
+        self.update, self.words = update, words
+        self.passes, self.done, self.start = 0, 0, 0.0
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """Show a pass that has `done` of `total` rows behind it."""
+        now = time.monotonic()
+        if self.passes == 0 or done < self.done:
+            self.passes, self.start, self.first = self.passes + 1, now, done
+        self.done = done
+        rate = (done - self.first) / (now - self.start) if now > self.start else 0.0
+        speed = f", {rate / 1e6:.2f} million rows/s" if rate > 0 else ""
+        left = f", {(total - done) / rate:.0f} s left of it" if rate > 0 and total is not None else ""
+        self.update(done, total or 0, f"{self.words}: pass {self.passes}{speed}{left}")

@@ -11,8 +11,8 @@ import numpy as np
 from refocal.calibrators.spline import spline
 from refocal.maps.affine import KINDS
 from refocal.maps.chain import Chain
-from refocal.maps.curves import Confidence, OneVsRest, Pieces
-from refocal.maps.steps import Affine, Floor, Focal, KeepTop, Offset, Temperature
+from refocal.maps.curves import Beta, Confidence, OneVsRest, Pieces
+from refocal.maps.steps import Affine, Floor, Focal, KeepTop, Mixture, Offset, Temperature, Uniform
 
 # Seconds after which something hangs, on however busy a machine; nothing is faster or slower for it.
 PATIENCE = 600
@@ -146,6 +146,22 @@ def draw_chain(rng, n_classes):
     if rng.random() < 0.6:
         steps.append(rng.choice(last)())
     return Chain(tuple(steps))
+
+
+def draw_mixture(rng, n_classes):
+    """A mixture as one-versus-rest calibrators and ensemble temperature scaling have it."""
+    temperature, n_curves = Temperature(float(rng.uniform(0.3, 4))), 1 if n_classes == 2 else n_classes
+    pieces = [rising_curve(rng) for _ in range(n_curves)]
+    curves = [
+        Pieces(np.vstack([each.knots for each in pieces]), np.hstack([each.coefficients for each in pieces])),
+        Beta(np.abs(rng.normal(size=(n_curves, 3)))),
+    ]
+    members = [
+        (Chain((temperature, OneVsRest(curves[int(rng.integers(2))]))), Uniform()),
+        (temperature, Chain(), Uniform()),
+        (Chain((temperature, Focal(2.0))), Uniform()),
+    ][int(rng.integers(3))]
+    return Chain((Floor(-8.0),) * int(rng.integers(2)) + (Mixture(members, rng.dirichlet(np.ones(len(members)))),))
 
 
 def draw_rows(rng, n_classes):

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
 
-from helpers import draw_biased_logits, draw_chain, draw_logits, draw_rows
+from helpers import draw_biased_logits, draw_chain, draw_logits, draw_mixture, draw_rows
 from refocal import AutoCalibration, FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling
 from refocal.engine import c_engine
-from refocal.engine.apply import apply
+from refocal.engine.apply import apply, log_probabilities_of
 from refocal.errors import DataError, InputWarning, ShapeError
 from refocal.maps.chain import Chain
-from refocal.maps.curves import Confidence, Pieces
-from refocal.maps.steps import Focal, Temperature
+from refocal.maps.curves import Confidence, OneVsRest, Pieces
+from refocal.maps.steps import Focal, Mixture, Temperature, Uniform
 
 pytestmark = pytest.mark.skipif(not c_engine.usable(np.ones((1, 2))), reason="the kernel was not compiled")
 
@@ -25,15 +25,23 @@ pytestmark = pytest.mark.skipif(not c_engine.usable(np.ones((1, 2))), reason="th
 def test_any_chain_is_that_of_the_array_functions(seed):
     rng = np.random.default_rng(seed)
     n_classes = int(rng.choice([2, 3, 5, 8, 10, 17, 64]))
-    chain, logits = draw_chain(rng, n_classes), draw_rows(rng, n_classes)
-    exact = np.exp(chain.log_probabilities(logits))
-    np.testing.assert_allclose(apply(chain, logits).probabilities, exact, rtol=0, atol=1e-12)
+    chain, logits = (draw_mixture if seed % 3 == 0 else draw_chain)(rng, n_classes), draw_rows(rng, n_classes)
+    exact = chain.log_probabilities(logits)
+    np.testing.assert_allclose(apply(chain, logits).probabilities, np.exp(exact), rtol=0, atol=1e-12)
+    if (logs := apply(chain, logits, log=True)) is not None:
+        np.testing.assert_allclose(logs.probabilities, exact, rtol=1e-12, atol=1e-12)
 
     single = logits.astype(np.float32)
-    exact, by_arrays = (np.exp(chain.log_probabilities(x)) for x in (single.astype(np.float64), single))
+    exact, by_arrays = (chain.log_probabilities(x) for x in (single.astype(np.float64), single))
     found = apply(chain, single).probabilities
     assert found.dtype == np.float32
-    assert np.abs(found - exact).max() <= max(1e-6, 2 * np.abs(by_arrays - exact).max())
+    assert np.abs(found - np.exp(exact)).max() <= max(1e-6, 2 * np.abs(np.exp(by_arrays) - np.exp(exact)).max())
+    if (logs := apply(chain, single, log=True)) is not None:
+        possible = exact > -np.inf
+        np.testing.assert_array_equal(logs.probabilities > -np.inf, possible)
+        found, usual, exact = (x[possible] for x in (logs.probabilities, by_arrays, exact))
+        off, usual = (np.abs(x - exact) / (1 - exact) for x in (found, usual))
+        assert off.max() <= max(1e-6, 2 * usual.max())
 
 
 @pytest.mark.parametrize("gamma", [0.0, 3.0])
@@ -41,6 +49,35 @@ def test_small_probabilities_keep_their_digits(gamma):
     logits = np.array([[0.0, -300.0, -310.0], [0.0, -1e-9, -600.0]])
     chain = Chain((Temperature(0.9), Focal(gamma)))
     np.testing.assert_allclose(apply(chain, logits).probabilities, np.exp(chain.log_probabilities(logits)), rtol=1e-11)
+    farther = np.array([[0.0, -3e3, -1e5], [0.0, -1e-9, -1e4], [5.0, -np.inf, -np.inf], [0.0, -1e100, -np.inf]])
+    for x, tolerance in ((farther, 1e-12), (farther[:3].astype(np.float32), 1e-6)):
+        found = apply(chain, x, log=True).probabilities
+        np.testing.assert_allclose(found, chain.log_probabilities(x), rtol=tolerance, atol=tolerance)
+
+
+def test_logarithms_that_a_mixture_would_lose_are_left_to_the_array_functions():
+    logits = np.array([[0.0, -900.0], [0.0, 1.0]])
+    mixture = Chain((Mixture((Temperature(1.0), Chain()), np.array([0.5, 0.5])),))
+    assert apply(mixture, logits, log=True) is None
+    assert apply(mixture, logits[1:], log=True) is not None
+    np.testing.assert_allclose(log_probabilities_of(mixture, logits), log_softmax(logits, axis=1), rtol=1e-14)
+    np.testing.assert_allclose(apply(mixture, logits).probabilities, softmax(logits, axis=1), rtol=1e-14)
+
+
+def test_steep_curves_are_computed_in_single_precision_only():
+    """In double precision the last digits of a score would be seen; in single precision they are seen either way."""
+    knots, step = np.array([-1.0, 1.0, 1.0 + 2.0**-30]), np.array([-1.0, -1.0, 0.0, 1.0])
+    curves = {
+        "steep": [step, [0.0, 0.5, 2.0**30, 0.0]],
+        "jump": [step, [0.0, 0.5, 0.0, 0.0]],
+    }
+    compiled = {}
+    for name, powers in curves.items():
+        pieces = Pieces.of([knots] * 3, [[power] * 3 for power in powers])
+        chain = Chain((Mixture((Chain((OneVsRest(pieces),)), Uniform()), np.array([0.9, 0.1])),))
+        rows = np.zeros((2, 3))
+        compiled[name] = [not chain.program_for(x).before.steps for x in (rows, rows.astype(np.float32))]
+    assert compiled == {"steep": [False, True], "jump": [False, False]}
 
 
 @pytest.mark.parametrize("row", [[0.0, np.nan], [0.0, np.inf], [-np.inf, -np.inf]], ids=["nan", "inf", "nothing"])

@@ -40,7 +40,7 @@ from refocal.calibrators._fitted import Fitted, report_of
 from refocal.calibrators._labels import column_names, encode
 from refocal.calibrators._words import doubts, html_of_fit
 from refocal.engine import Block, Dataset
-from refocal.engine.apply import apply, apply_there, apply_to_tensor
+from refocal.engine.apply import apply, apply_to_tensor, log_probabilities_of
 from refocal.engine.dataset import weight_unit
 from refocal.errors import DataError, FitWarning, ParameterError, ShapeError, UnsupportedError, warn
 from refocal.maps.chain import Chain
@@ -206,7 +206,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if _is_dask(X):
             return _by_chunk(self.predict_log_proba, X)
         if is_plain_tensor(X) and self._is_plain(X):  # the checks below are part of the pass
-            found = apply_there(self.chain_, X, log=True)
+            found = apply(self.chain_, X, log=True)
             if found is not None and not found.is_suspect:
                 return found.probabilities
         name = f"{type(self).__name__}.predict_log_proba"
@@ -317,11 +317,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def log_proba_of(self, logits: Array) -> Array:
         """Log-probabilities from checked logits, or from log-probabilities if the calibrator takes probabilities."""
-        if is_plain_tensor(logits):
-            found = apply_there(self.chain_, logits.reshape(-1, logits.shape[-1]), log=True)
-            if found is not None:
-                return found.probabilities.reshape(logits.shape)
-        return self.chain_.log_probabilities(logits)
+        return log_probabilities_of(self.chain_, logits)
 
     def proba_of(self, logits: Array) -> Array:
         """Probabilities from checked logits, like `log_proba_of`."""

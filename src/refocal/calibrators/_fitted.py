@@ -126,7 +126,7 @@ def _compiled(chain: Chain, logits: Array, labels: Array) -> tuple[Array, ...] |
 
     None where it does not know all steps, or where a probability of a label has lost its digits.
     """
-    if not isinstance(logits, np.ndarray) or chain.program.before.steps:
+    if not isinstance(logits, np.ndarray) or chain.program_for(logits).before.steps:
         return None
     found = apply(chain, logits)
     if found is None:

@@ -1,20 +1,23 @@
-/* Probabilities behind a chain of steps (refocal/maps/steps.py, curves.py), a few rows at a time and each row once.
+/* Probabilities behind a chain of steps (refocal/maps/steps.py, curves.py), or their logarithms, a few rows at a time.
  *
  * Steps of scores come first. From the focal map on, or from the end of the chain, a row is held as the log-odds of its
  * top class and the weights of the others relative to the second: those stand for any row without overflow or loss.
+ * A mixture is the steps of each member in turn, which end with its weight.
  */
 
 /* A step is three integers: its kind, where its numbers start, and how many there are. */
-enum { FLOOR, TEMPERATURE, AFFINE, OFFSET, FOCAL, CONFIDENCE, TWO_CLASSES, REWEIGHT };
+enum { FLOOR, TEMPERATURE, AFFINE, OFFSET, FOCAL, CONFIDENCE, TWO_CLASSES, REWEIGHT, ONE_VS_REST, UNIFORM, MEMBER };
 enum { LOGITS, TEMPERED, LOG_PROBABILITIES }; /* what an affine step is a map of */
-enum { NOT_NUMBERS = 1, NOT_PROBABILITIES = 2 };
+enum { NOT_NUMBERS = 1, NOT_PROBABILITIES = 2, LOST = 4 }; /* LOST: a logarithm of what is too small for its digits */
 
 #define ROUNDINGS ((real)4.0)
 #define LOWEST_FEATURE ((real)-87.0)
 #ifdef SINGLE
 #define EPSILON 0x1p-23f
+#define LEAST 0x1p-126f /* the smallest number with all digits */
 #else
 #define EPSILON 0x1p-52
+#define LEAST 0x1p-1022
 #endif
 
 typedef struct {
@@ -45,27 +48,42 @@ INLINE int64_t look(const V *d, int64_t n) {
 /* The logarithm of a sum of weights, the largest of which is 1. */
 INLINE V log_sum(V sum) { return log1p_(keep(sum > 0.0, sum - 1.0)); }
 
-INLINE Odds odds_of(V *d, V *e, int64_t n, real slope) {
+/* log(u) of what has all its digits. */
+INLINE V log_(V u) {
+    const real round = ROUND;
+    I k = ((I)u - (whole)SQRT_HALF) >> MANTISSA;
+    V f = (V)((I)u - (k << MANTISSA)) - 1.0;
+    return twice_atanh(f / (2.0 + f)) + ((V)((I)same(round) + k) - round) * LN2;
+}
+
+/* Scores as log-odds and weights e; logs, unless it is NULL: the logarithms of the weights, which do not vanish. */
+INLINE Odds odds_of(V *d, V *e, V *logs, int64_t n, real slope) {
+    if (logs != NULL) memcpy(logs, d, n * sizeof(V));
     Rows rows = weigh(d, e, NULL, n, slope);
+    V second = rows.top + keep(rows.sum > 0.0, rows.below);
+    for (int64_t j = 0; logs != NULL && j < n; j++) logs[j] = (logs[j] - second) * slope;
     V log_odds = pick(rows.sum > 0.0, -(rows.below * slope + log_sum(rows.sum)), same(FARTHEST));
     return (Odds){log_odds, rows.sum, rows.at};
 }
 
 /* The same behind the focal map of softmax(slope * d). */
-INLINE Odds focal_odds(V *d, V *e, int64_t n, real slope, real gamma) {
+INLINE Odds focal_odds(V *d, V *e, V *logs, int64_t n, real slope, real gamma) {
+    if (logs != NULL) memcpy(logs, d, n * sizeof(V));
     Rows rows = weigh(d, e, NULL, n, slope);
     Top top = top_of(rows, slope);
-    V scale = scale_of(rows, top), gap = rows.below * slope, sum = {0};
+    V scale = scale_of(rows, top), gap = rows.below * slope, sum = {0}, level = rows.top + keep(rows.sum > 0.0, rows.below);
     Other second = other(scale, gap - top.log_norm);
     V bent = log1p_(gamma * second.h) - log1p_(gamma * top.h);
     V second_gap = gap - gamma * (second.log_not_q - top.log_not_q) - bent;
     second_gap = keep((gap != 0.0) & (second_gap < 0.0), second_gap); /* the top stays on top, and ties stay ties */
-    V damp = 1.0 + gamma * second.h;
+    V damp = 1.0 + gamma * second.h, log_damp = log1p_(gamma * second.h);
     for (int64_t j = 0; j < n; j++) {
         Other o = other(e[j] * scale, d[j] * slope - top.log_norm);
-        V weight = e[j] * exp_(gamma * (second.log_not_q - o.log_not_q)) * damp / (1.0 + gamma * o.h);
+        V power = gamma * (second.log_not_q - o.log_not_q), weight = e[j] * exp_(power) * damp / (1.0 + gamma * o.h);
         e[j] = smaller(weight, same(1.0));
         sum += e[j];
+        if (logs != NULL)
+            logs[j] = smaller((logs[j] - level) * slope + power + log_damp - log1p_(gamma * o.h), same(0.0));
     }
     return (Odds){pick(sum > 0.0, -(second_gap + log_sum(sum)), same(FARTHEST)), sum, rows.at};
 }
@@ -88,23 +106,55 @@ INLINE void affine(V *d, int64_t n, real slope, const double *numbers) {
     }
 }
 
-/* A piecewise polynomial: the numbers of knots and of powers, the knots, the coefficients of each power. */
+INLINE V softplus(V s) {
+    I up = s > 0.0;
+    return keep(up, s) + log1p_(exp_(pick(up, -s, s)));
+}
+
+/* A piecewise polynomial: the numbers of knots and of powers, the knots, the coefficients of each power. Without knots
+ * a beta curve, whose three coefficients are a, b and c.
+ */
 INLINE V curve(V s, const double *numbers) {
     const int64_t n_knots = numbers[0], n_powers = numbers[1];
     const double *knots = numbers + 2, *coefficients = knots + n_knots;
+    if (n_knots == 0) return (real)knots[1] * softplus(s) - (real)knots[0] * softplus(-s) + (real)knots[2];
+    int64_t piece[LANES] = {0}, left = n_knots; /* the number of knots that are at most s, by halves */
+    for (int64_t half; left > 1; left -= half) {
+        half = left / 2;
+        for (int r = 0; r < LANES; r++) piece[r] += knots[piece[r] + half - 1] <= s[r] ? half : 0;
+    }
     V out;
     for (int r = 0; r < LANES; r++) {
-        int64_t low = 0, high = n_knots; /* the piece is the number of knots that are at most s */
-        while (low < high) {
-            int64_t middle = (low + high) / 2;
-            if ((real)knots[middle] <= s[r]) low = middle + 1;
-            else high = middle;
-        }
-        double distance = s[r] - knots[low > 0 ? low - 1 : 0], value = 0.0;
-        for (int64_t k = n_powers - 1; k >= 0; k--) value = value * distance + coefficients[k * (n_knots + 1) + low];
+        piece[r] += knots[piece[r]] <= s[r];
+        double distance = s[r] - knots[piece[r] > 0 ? piece[r] - 1 : 0], value = 0.0;
+        for (int64_t k = n_powers - 1; k >= 0; k--) value = value * distance + coefficients[k * (n_knots + 1) + piece[r]];
         out[r] = value;
     }
     return out;
+}
+
+/* The probabilities of more than two classes, each by a curve of its own log-odds: maps/curves.py. */
+INLINE void one_vs_rest(V *d, V *e, V *scores, int64_t n, real slope, const double *numbers, int64_t size) {
+    memcpy(scores, d, n * sizeof(V));
+    Rows rows = weigh(d, e, NULL, n, slope);
+    I some = rows.sum > 0.0;
+    V log_rest = rows.below * slope + log_sum(rows.sum), rest = keep(some, exp_(log_rest)), highest = same(-INFINITY);
+    V scale = 1.0 / pick(some, rows.sum, same(1.0)), total = {0};
+    for (int64_t j = 0; j < n; j++) {
+        V odds = (scores[j] - rows.top) * slope - log1p_(rest * (1.0 - e[j] * scale));
+        odds = pick(rows.at == (real)j, pick(some, -log_rest, same(FARTHEST)), odds);
+        odds = smaller(larger(odds, same(-FARTHEST)), same(FARTHEST));
+        d[j] = curve(odds, numbers + j * size / n);
+        highest = larger(pick(scores[j] > -INFINITY, d[j], same(-INFINITY)), highest);
+    }
+    V shift = keep(highest < 0.0, highest), least = exp_(shift); /* so that the largest does not vanish */
+    for (int64_t j = 0; j < n; j++) {
+        I up = d[j] > 0.0;
+        V small = exp_(pick(up, -d[j], d[j] - shift));
+        e[j] = keep(scores[j] > -INFINITY, pick(up, same(1.0), small) / (1.0 + small * pick(up, same(1.0), least)));
+        total += e[j];
+    }
+    for (int64_t j = 0; j < n; j++) e[j] /= total;
 }
 
 INLINE V confidence_curve(Odds odds, const double *numbers) {
@@ -113,13 +163,33 @@ INLINE V confidence_curve(Odds odds, const double *numbers) {
     return pick((odds.sum > 0.0) & (curved < least), least, curved);
 }
 
-/* All steps for a few rows; the probabilities into e. */
-INLINE void run(V *d, V *e, int64_t n, const int64_t *steps, int64_t n_steps, const double *numbers) {
+/* The probabilities of a row of odds into e, whose weights are there, or their logarithms from those of the weights. */
+INLINE void end(Odds odds, V *e, const V *logs, int64_t n, int keeps_top) {
+    I some = odds.sum > 0.0, up = odds.log_odds > 0.0; /* exp of what is not positive */
+    V small = exp_(pick(up, -odds.log_odds, odds.log_odds)), share = 1.0 / (1.0 + small);
+    V top = pick(some, pick(up, share, small * share), same(1.0)), most = keeps_top ? top : same(1.0);
+    V scale = keep(some, pick(up, small * share, share)) / pick(some, odds.sum, same(1.0));
+    for (int64_t j = 0; logs == NULL && j < n; j++) {
+        V p = e[j] * scale; /* at most the top's, against the last rounding */
+        e[j] = pick(odds.at == (real)j, top, pick(p < most, p, most));
+    }
+    if (logs == NULL) return;
+    V norm = log1p_(small), level = keep(some, keep(up, -odds.log_odds) - norm - log_sum(odds.sum));
+    top = keep(some, keep(~up, odds.log_odds) - norm), most = keeps_top ? top : same(0.0);
+    for (int64_t j = 0; j < n; j++) e[j] = pick(odds.at == (real)j, top, smaller(logs[j] + level, most));
+}
+
+/* All steps of a chain, or of one member of a mixture, for a few rows: the probabilities into e, or their logarithms
+ * if logs are given. Returns the number of steps, that of the member's weight included.
+ */
+INLINE int64_t run(V *d, V *e, V *logs, V *scores, int64_t n, const int64_t *steps, int64_t n_steps,
+                   const double *numbers) {
     real slope = 1.0; /* temperatures that are still to be divided by */
     Odds odds;
     const double *factors = NULL;
-    int is_weighed = 0, keeps_top = 1;
-    for (int64_t k = 0; k < n_steps; k++) {
+    int is_weighed = 0, is_done = 0, keeps_top = 1;
+    int64_t k = 0;
+    for (; k < n_steps && steps[3 * k] != MEMBER; k++) {
         const double *own = numbers + steps[3 * k + 1];
         switch (steps[3 * k]) {
         case FLOOR:
@@ -131,10 +201,18 @@ INLINE void run(V *d, V *e, int64_t n, const int64_t *steps, int64_t n_steps, co
             for (int64_t j = 0; j < n; j++) d[j] = d[j] * slope + (real)own[j];
             slope = 1.0;
             break;
-        case FOCAL: odds = focal_odds(d, e, n, slope, own[0]), is_weighed = 1; break;
+        case FOCAL: odds = focal_odds(d, e, logs, n, slope, own[0]), is_weighed = 1; break;
         case REWEIGHT: factors = own; break;
+        case ONE_VS_REST: one_vs_rest(d, e, scores, n, slope, own, steps[3 * k + 2]), is_done = 1; break;
+        case UNIFORM: {
+            V total = {0};
+            for (int64_t j = 0; j < n; j++) total += e[j] = keep(d[j] > -INFINITY, same(1.0));
+            for (int64_t j = 0; j < n; j++) e[j] /= total;
+            is_done = 1;
+            break;
+        }
         default:
-            if (!is_weighed) odds = odds_of(d, e, n, slope), is_weighed = 1;
+            if (!is_weighed) odds = odds_of(d, e, logs, n, slope), is_weighed = 1;
             if (steps[3 * k] == CONFIDENCE) odds.log_odds = confidence_curve(odds, own);
             else { /* of two classes the curve is about the second */
                 keeps_top = 0;
@@ -144,20 +222,35 @@ INLINE void run(V *d, V *e, int64_t n, const int64_t *steps, int64_t n_steps, co
             }
         }
     }
-    if (!is_weighed) odds = odds_of(d, e, n, slope);
-    I up = odds.log_odds > 0.0; /* exp of what is not positive */
-    V small = exp_(pick(up, -odds.log_odds, odds.log_odds)), share = 1.0 / (1.0 + small);
-    V top = pick(odds.sum > 0.0, pick(up, share, small * share), same(1.0));
-    V scale = keep(odds.sum > 0.0, pick(up, small * share, share)) / pick(odds.sum > 0.0, odds.sum, same(1.0));
-    V most = keeps_top ? top : same(1.0); /* against the last rounding */
-    for (int64_t j = 0; j < n; j++) {
-        V p = e[j] * scale;
-        e[j] = pick(odds.at == (real)j, top, pick(p < most, p, most));
-    }
-    if (factors == NULL) return;
+    if (is_done) return k + 1;
+    if (!is_weighed) odds = odds_of(d, e, logs, n, slope);
+    end(odds, e, logs, n, keeps_top);
+    if (factors == NULL) return k + 1;
     V total = {0};
     for (int64_t j = 0; j < n; j++) total += e[j] *= (real)factors[j];
     for (int64_t j = 0; j < n; j++) e[j] /= total;
+    return k + 1;
+}
+
+/* The weighted mean of the members' probabilities into sum, or its logarithm; returns LOST or 0. */
+INLINE int64_t mix(const Data *data, int64_t first, V *d, V *e, V *scores, V *sum, int64_t n, const int64_t *steps,
+                   int64_t n_steps, const double *numbers, int is_log) {
+    int64_t found = 0;
+    memset(sum, 0, n * sizeof(V));
+    for (int64_t k = 0; k < n_steps;) {
+        gather(data, data->logits, first, d);
+        k += run(d, e, NULL, scores, n, steps + 3 * k, n_steps - k, numbers);
+        const real weight = numbers[steps[3 * k - 2]];
+        for (int64_t j = 0; j < n; j++) sum[j] += weight * e[j];
+    }
+    if (!is_log) return 0;
+    gather(data, data->logits, first, d);
+    for (int64_t j = 0; j < n; j++) {
+        I possible = d[j] > -INFINITY, lost = possible & ~(sum[j] >= LEAST);
+        for (int r = 0; r < LANES; r++) found |= lost[r] ? LOST : 0;
+        sum[j] = pick(possible, log_(sum[j]), same(-INFINITY));
+    }
+    return found;
 }
 
 INLINE void store(V *e, int64_t n, real *out, int64_t stride, int rows) {
@@ -171,17 +264,21 @@ INLINE void store(V *e, int64_t n, real *out, int64_t stride, int rows) {
         for (int r = 0; r < rows; r++) out[r * stride + j] = e[j][r];
 }
 
-/* The probabilities of every row into out; found: the bits of `look` over all rows. */
-INLINE void apply(const Data *data, const int64_t *steps, int64_t n_steps, const double *numbers, void *out,
-                  int64_t out_stride, int64_t *found) {
-    const int64_t n = data->n_classes;
-    V *scratch = aligned_alloc(64, (2 * n * sizeof(V) + 63) / 64 * 64), *d = scratch, *e = scratch + n;
+/* The probabilities of every row, or their logarithms, into out; found: the bits of `look` over all rows, and LOST. */
+INLINE void apply_chain(const Data *data, const int64_t *steps, int64_t n_steps, const double *numbers, int64_t is_log,
+                        void *out, int64_t out_stride, int64_t *found) {
+    const int64_t n = data->n_classes, is_mixture = n_steps > 0 && steps[3 * n_steps - 3] == MEMBER;
+    V *scratch = aligned_alloc(64, (4 * n * sizeof(V) + 63) / 64 * 64);
+    V *d = scratch, *e = d + n, *more = e + n, *sum = more + n;
     *found = scratch == NULL ? NOT_NUMBERS : 0;
     for (int64_t i = 0; scratch != NULL && i < data->n_rows; i += LANES) {
         gather(data, data->logits, i, d);
         *found |= look(d, n);
-        run(d, e, n, steps, n_steps, numbers);
-        store(e, n, (real *)out + i * out_stride, out_stride, data->n_rows - i < LANES ? data->n_rows - i : LANES);
+        if (is_mixture) *found |= mix(data, i, d, e, more, sum, n, steps, n_steps, numbers, is_log);
+        else if (is_log) run(d, e, more, more, n, steps, n_steps, numbers);
+        else run(d, e, NULL, more, n, steps, n_steps, numbers);
+        const int rows = data->n_rows - i < LANES ? data->n_rows - i : LANES;
+        store(is_mixture ? sum : e, n, (real *)out + i * out_stride, out_stride, rows);
     }
     free(scratch);
 }

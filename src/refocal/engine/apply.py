@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -10,12 +11,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, in_half, in_library_of, is_torch, namespace, on_gpu, row_blocks, to_numpy
+from refocal._arrays import (
+    Array,
+    in_half,
+    in_library_of,
+    is_plain_tensor,
+    is_torch,
+    namespace,
+    on_gpu,
+    row_blocks,
+    to_numpy,
+)
 from refocal.engine import c_engine
-from refocal.maps.chain import BLOCK, Chain, Program
+from refocal.maps.chain import BLOCK, CODES, Chain, Program
 
 # As in apply.h.
-NOT_NUMBERS, NOT_PROBABILITIES = 1, 2
+NOT_NUMBERS, NOT_PROBABILITIES, LOST = 1, 2, 4
 
 
 class Applied(NamedTuple):
@@ -26,32 +37,34 @@ class Applied(NamedTuple):
     """NaN, +inf or a row of -inf was among the logits, or all rows sum to 1 as those of probabilities do."""
 
 
-def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None) -> Applied | None:
-    """The chain's probabilities of logits (N, C), in their precision; None if the engine does not support the chain.
+def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None, *, log: bool = False) -> Applied | None:
+    """The chain's probabilities of logits (N, C), or their logarithms, in their precision.
 
-    The rows need not be checked first: the pass itself reports bad values.
+    None if the engine does not support the chain, or has not all digits of a logarithm. The rows need not be checked
+    first: the pass itself reports bad values.
 
     >>> from refocal.maps.steps import Temperature
     >>> found = apply(Chain((Temperature(2.0),)), np.array([[4.0, 2.0], [1.0, np.nan]]))
     >>> found is None or found.is_suspect
     True
     """
-    program = chain.program
-    if program.n_classes not in (None, logits.shape[1]):
-        return None
     if on_gpu(logits):
-        return apply_there(chain, logits)
-    if not c_engine.usable(logits):
+        return apply_there(chain, logits, log=log)
+    program = chain.program_for(logits)
+    if program.n_classes not in (None, logits.shape[1]) or not c_engine.usable(logits):
+        return None
+    if log and CODES.index("reweight") in program.steps[:, 0]:
         return None
     p = np.empty(logits.shape, dtype=logits.dtype) if out is None else out
     n_threads = c_engine.n_threads() if logits.size >= c_engine.THREADS_FROM else 1
     if n_threads == 1 and _is_known(logits, program) and _is_known(p, program) and p.dtype == logits.dtype:
-        seen = c_engine.apply(program, logits, p)
+        seen = c_engine.apply(program, logits, p, log)
     else:
-        run = functools.partial(_run, program, logits, p)
+        run = functools.partial(_run, program, logits, p, log)
         with ThreadPoolExecutor(n_threads) as threads:
-            seen = functools.reduce(_together, threads.map(run, row_blocks(logits.shape[0], logits.shape[1], BLOCK)))
-    return Applied(p, seen != NOT_PROBABILITIES)
+            parts = threads.map(run, row_blocks(logits.shape[0], logits.shape[1], BLOCK))
+            seen = functools.reduce(operator.or_, parts)
+    return None if seen & LOST else Applied(p, seen != NOT_PROBABILITIES)
 
 
 def apply_there(chain: Chain, logits: Array, *, log: bool = False, looks: bool = True) -> Applied | None:
@@ -64,12 +77,26 @@ def apply_there(chain: Chain, logits: Array, *, log: bool = False, looks: bool =
     from refocal.engine import triton_apply, triton_engine
 
     program = chain.program
+    if program.n_classes not in (None, logits.shape[1]):
+        return None
     x = program.before.scores(logits) if program.before.steps else logits
     found = triton_apply.apply(program, x, log=log) if triton_engine.usable(x) else None
     if found is None:
         return None
     p, seen = found
     return Applied(p.to(logits.dtype), looks and triton_apply.is_suspect(seen))
+
+
+def log_probabilities_of(chain: Chain, logits: Array) -> Array:
+    """Log-probabilities of checked logits (..., C): in single precision, and on a GPU, by an engine that can.
+
+    In double precision by the array functions, which keep more digits where a mixture's probability is next to 1.
+    """
+    if is_plain_tensor(logits) or (isinstance(logits, np.ndarray) and logits.dtype.kind == "f" and logits.itemsize < 8):
+        found = apply(chain, logits.reshape(-1, logits.shape[-1]), log=True)
+        if found is not None:
+            return found.probabilities.reshape(logits.shape)
+    return chain.log_probabilities(logits)
 
 
 def apply_to_tensor(chain: Chain, logits: Array) -> Array | None:
@@ -91,18 +118,15 @@ def _is_known(array: NDArray[Any], program: Program) -> bool:
     return is_plain and array.flags.aligned and not program.before.steps
 
 
-def _run(program: Program, logits: NDArray[Any], p: NDArray[Any], some: slice) -> int:
+def _run(program: Program, logits: NDArray[Any], p: NDArray[Any], log: bool, some: slice) -> int:
     """Some rows, converted to a dtype and layout that the kernel accepts."""
     x, part = logits[some], p[some]
     if not _is_known(x, program):
         x = np.ascontiguousarray(program.before.scores(x))
     if _is_known(part, program) and part.dtype == x.dtype:
-        return c_engine.apply(program, x, part)
+        return c_engine.apply(program, x, part, log)
     made = np.empty(x.shape, dtype=x.dtype)
-    seen = c_engine.apply(program, x, made)
-    part[...] = in_half(made) if part.dtype == np.float16 and made.dtype == np.float32 else made
+    seen = c_engine.apply(program, x, made, log)
+    is_half = part.dtype == np.float16 and made.dtype == np.float32
+    part[...] = in_half(made) if is_half and not log else made
     return seen
-
-
-def _together(one: int, other: int) -> int:
-    return one | other

@@ -64,13 +64,13 @@ def _library() -> ctypes.CDLL | None:
         "split": (data, number, number, pointer, pointer, ctypes.c_int64),
         "predict": (data, pointer, ctypes.c_int64, number, *(pointer,) * 4, ctypes.c_int64),
         "vector": (data, pointer, pointer, pointer),
-        "apply": (data, pointer, ctypes.c_int64, pointer, pointer, ctypes.c_int64, pointer),
+        "apply_chain": (data, pointer, ctypes.c_int64, pointer, ctypes.c_int64, pointer, ctypes.c_int64, pointer),
         "inspect": (data, pointer, pointer, pointer),
         "condense": (data, number, ctypes.c_int64, *(pointer,) * 4),
         "spline": (*(pointer,) * 3, ctypes.c_int64, pointer, ctypes.c_int64, *(pointer,) * 3),
         "widen": (pointer, pointer, ctypes.c_int64),
     }
-    for single in ("temperature", "focal", "split", "predict", "vector", "apply"):
+    for single in ("temperature", "focal", "split", "predict", "vector", "apply_chain"):
         taken[f"{single}_single"] = taken[single]
     for name, types in taken.items():
         function = getattr(library, f"refocal_{name}", None)
@@ -229,13 +229,13 @@ def inspect(x: NDArray[Any], y: NDArray[np.int64]) -> tuple[NDArray[np.bool_], f
     return correct, float(out[0])
 
 
-def apply(program: Program, x: NDArray[Any], out: NDArray[Any]) -> int:
-    """Probabilities of rows of float32 or float64 logits into `out`; returns the flags of apply.h."""
+def apply(program: Program, x: NDArray[Any], out: NDArray[Any], log: bool = False) -> int:
+    """Probabilities of rows of float32 or float64 logits, or their logarithms, into `out`: the flags of apply.h."""
     size, seen = x.itemsize, ctypes.c_int64()
     data = _Data(_address(x), size == 8, x.strides[0] // size, None, None, *x.shape)
-    run = _pass("apply", rough=size == 4)
+    run = _pass("apply_chain", rough=size == 4)
     steps, numbers = _address(program.steps), _address(program.numbers)
-    run(data, steps, len(program.steps), numbers, _address(out), out.strides[0] // size, ctypes.byref(seen))
+    run(data, steps, len(program.steps), numbers, log, _address(out), out.strides[0] // size, ctypes.byref(seen))
     return seen.value
 
 

@@ -755,10 +755,10 @@ PASS(predict,
       double *confidence, double *squares, int64_t out_stride),
      (data, gammas, n_gammas, slope, scratch, log_p, confidence, squares, out_stride))
 PASS(vector, (const Data *data, const double *weights, void *scratch, double *out), (data, weights, scratch, out))
-PASS(apply,
-     (const Data *data, const int64_t *steps, int64_t n_steps, const double *numbers, void *out, int64_t out_stride,
-      int64_t *found),
-     (data, steps, n_steps, numbers, out, out_stride, found))
+PASS(apply_chain,
+     (const Data *data, const int64_t *steps, int64_t n_steps, const double *numbers, int64_t is_log, void *out,
+      int64_t out_stride, int64_t *found),
+     (data, steps, n_steps, numbers, is_log, out, out_stride, found))
 #ifndef SINGLE
 PASS(inspect, (const Data *data, void *scratch, uint8_t *correct, double *out), (data, scratch, correct, out))
 PASS(condense,

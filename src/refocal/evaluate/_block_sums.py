@@ -19,6 +19,7 @@ from refocal._groups import Groups
 from refocal.calibrators import Calibrator, GroupCalibration
 from refocal.calibrators.group import GroupLines, with_lines
 from refocal.engine import Block
+from refocal.engine.apply import log_probabilities_of
 from refocal.evaluate._group_counts import NO_GROUPS, Coded, GroupCounts
 from refocal.evaluate._look import (
     DECISION_THRESHOLDS,
@@ -93,7 +94,7 @@ class Predictor(NamedTuple):
 
     def log_probabilities(self, logits: Array, groups: Groups) -> Array:
         """Log-probabilities of rows of these groups."""
-        return with_lines(self.chain.log_probabilities(logits), self.lines, groups)
+        return with_lines(log_probabilities_of(self.chain, logits), self.lines, groups)
 
 
 def count_block(

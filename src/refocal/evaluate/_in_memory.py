@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from refocal._arrays import as_floating, to_numpy
 from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.calibrators.registry import NONE
+from refocal.engine.apply import log_probabilities_of
 from refocal.errors import DataError
 from refocal.evaluate._failures import Failures, is_last_hope
 from refocal.evaluate._groups import groups_of, measure_groups
@@ -102,12 +103,12 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
 def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArray[Any]:
     """Log-probabilities of a calibrator, or of the model itself, in float32 or float64."""
     if calibrator is None:
-        return _by_rows(Chain().log_probabilities, predictions.logits)
+        return _by_rows(partial(log_probabilities_of, Chain()), predictions.logits)
     if isinstance(calibrator, MultiLabelCalibration):
         return np.asarray(calibrator.log_proba_of_labels(wide(predictions.values), predictions.groups[LABEL]))
     values = predictions.values if calibrator.input == predictions.input else predictions.logits
     if calibrator.input == "probabilities" and predictions.input == "logits":
-        values = np.exp(_by_rows(Chain().log_probabilities, values))
+        values = np.exp(_by_rows(partial(log_probabilities_of, Chain()), values))
     if calibrator.input == "log-odds":
         values = wide(values)[:, 1] - wide(values)[:, 0]
     if calibrator.needs_groups:

@@ -33,10 +33,14 @@ DOUBLE: dict[str, Any] = {"dtype": np.dtype(np.float64)}
 
 
 class Instruction(NamedTuple):
-    """A step in the form the C engine takes: its code and its numbers."""
+    """A step in the form the C engine takes: its code and its numbers.
+
+    `is_steep`: of curves so steep that a score's last digits in double precision are seen in the result.
+    """
 
     code: str
     numbers: Any
+    is_steep: bool = False
 
 
 class Program(NamedTuple):
@@ -50,17 +54,22 @@ class Program(NamedTuple):
     @classmethod
     def of(cls, before: Chain, instructions: list[Instruction]) -> Program:
         """From the steps one by one."""
-        parts = [np.asarray(each.numbers, dtype=np.float64) for each in instructions]
+        parts = [np.ravel(each.numbers).astype(np.float64) for each in instructions]
         starts = np.cumsum([0, *map(len, parts)])
         rows = [(CODES.index(each.code), starts[i], len(parts[i])) for i, each in enumerate(instructions)]
-        for_two = any(each.code == "two classes" for each in instructions)
+        n_curves = next((len(each.numbers) for each in instructions if each.code in CURVES), None)
         steps = np.array(rows, dtype=np.int64).reshape(-1, 3)
-        return cls(before, steps, np.concatenate([*parts, np.zeros(1)]), 2 if for_two else None)
+        return cls(before, steps, np.concatenate([*parts, np.zeros(1)]), 2 if n_curves == 1 else n_curves)
 
 
-# The order of the steps in engine/apply.h. Scores come first, then the focal map, then one of the last three.
-CODES = ("floor", "temperature", "affine", "offset", "focal", "confidence", "two classes", "reweight")
-STAGES = {"focal": 1, "confidence": 2, "two classes": 2, "reweight": 2}
+# The order of the steps in engine/apply.h, of which the GPU knows the simple ones. Scores come first, then the focal
+# map, then one of the others; "member" ends the steps of each member of a mixture.
+SIMPLE = ("floor", "temperature", "affine", "offset", "focal", "confidence", "two classes", "reweight")
+CODES = (*SIMPLE, "one vs rest", "uniform", "member")
+STAGES = {"focal": 1, "confidence": 2, "two classes": 2, "reweight": 2, "one vs rest": 2, "uniform": 2}
+CURVES = ("two classes", "one vs rest")
+# They take scores and end a member.
+LAST = ("one vs rest", "uniform")
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,10 @@ class Step(ABC):
     def instruction(self, is_last: bool) -> Instruction | None:
         """The step for the C engine; None if it is not supported."""
         return None
+
+    def members_with_weights(self) -> tuple[tuple[Step, float], ...]:
+        """Of a mixture, which the C engine computes member by member."""
+        return ()
 
     def with_parameters(self, change: Callable[[Any], Any]) -> Self:
         """The same step with every number and array changed, those of inner steps included."""
@@ -195,19 +208,45 @@ class Chain(Step):
 
     @functools.cached_property
     def program(self) -> Program:
-        """The longest end of the chain that the C engine supports, and the chain before it."""
+        """The longest end of the chain that the C engine and the GPU support, and the chain before it."""
+        found = _instructions(self.steps, SIMPLE)
+        return Program.of(Chain(self.steps[: len(self.steps) - len(found)]), found)
+
+    @functools.cached_property
+    def _mixture(self) -> tuple[Program, bool] | None:
+        """A mixture at the end for the C engine, and whether it has steep curves; None if it does not support it."""
         found: list[Instruction] = []
-        stage, left = 3, len(self.steps)
-        while left > 0:
-            known = self.steps[left - 1].instruction(is_last=left == len(self.steps))
-            if known is None:
-                break
-            own = STAGES.get(known.code, 0)
-            if own > stage or own == stage > 0:
-                break
-            found.insert(0, known)
-            stage, left = own, left - 1
-        return Program.of(Chain(self.steps[:left]), found)
+        for member, weight in self.steps[-1].members_with_weights() if self.steps else ():
+            steps = member.steps if isinstance(member, Chain) else (member,)
+            own = _instructions(steps, CODES)
+            if len(own) < len(steps):
+                return None
+            found += [*own, Instruction("member", (weight,))]
+        if not found:
+            return None
+        return Program.of(Chain(self.steps[:-1]), found), any(each.is_steep for each in found)
+
+    def program_for(self, logits: Array) -> Program:
+        """The program of the C engine for these logits, which also supports a mixture at the end."""
+        if self._mixture is None or (self._mixture[1] and logits.dtype.itemsize > 4):
+            return self.program
+        return self._mixture[0]
+
+
+def _instructions(steps: tuple[Step, ...], codes: tuple[str, ...]) -> list[Instruction]:
+    """The longest end of some steps with these codes."""
+    found: list[Instruction] = []
+    stage = 3
+    for left in range(len(steps), 0, -1):
+        known = steps[left - 1].instruction(is_last=left == len(steps))
+        own = STAGES.get(known.code, 0) if known is not None else 0
+        if known is None or known.code not in codes or own > stage or own == stage > 0:
+            break
+        if found and (known.code in LAST or (own > 0 and found[0].code in LAST)):
+            break
+        found.insert(0, known)
+        stage = own
+    return found
 
 
 def in_row_blocks(function: Callable[[Array], Array], logits: Array, row_axes: int = 1) -> Array:

@@ -41,9 +41,11 @@ class OneVsRest(Step):
         return xp.where(scores > -xp.inf, found, -xp.inf)
 
     def instruction(self, is_last: bool) -> Instruction | None:
-        """For the compiled engine, where there are two classes."""
+        """For the compiled engine."""
         known = self.curve.instruction(is_last)
-        return None if known is None else known._replace(code="two classes")
+        if known is None:
+            return None
+        return known._replace(code="two classes" if len(known.numbers) == 1 else "one vs rest")
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Confidence(Step):
     def instruction(self, is_last: bool) -> Instruction | None:
         """For the compiled engine."""
         known = self.curve.instruction(is_last)
-        return None if known is None else known._replace(code="confidence")
+        return None if known is None or len(known.numbers) > 1 else known._replace(code="confidence")
 
 
 @dataclass(frozen=True)
@@ -123,13 +125,18 @@ class Pieces(Step):
         return right and same and bool(np.all(np.diff(self.knots) >= 0.0))
 
     def instruction(self, is_last: bool) -> Instruction | None:
-        """One curve without jumps, for the compiled engine: at a jump the last bit of a score would decide."""
+        """Curves without jumps, for the compiled engine: at a jump the last bit of a score would decide."""
         n_rows, n_knots = self.knots.shape
-        just_below = self.apply(np, np.nextafter(self.knots, -np.inf).T)
-        if n_rows > 1 or not np.allclose(just_below, self.apply(np, self.knots.T), rtol=JUMP, atol=JUMP):
+        value, below = (self.apply(np, at.T).T for at in (self.knots, np.nextafter(self.knots, -np.inf)))
+        is_steep = not np.allclose(below, value, rtol=1e-12, atol=1e-12)
+        if n_rows > 1:  # steep ones too, for single precision
+            width = np.diff(self.knots, axis=1, prepend=self.knots[:, :1])
+            limit = sum(power[:, :-1] * width**d for d, power in enumerate(self.coefficients))
+            below = np.where(np.diff(self.knots, axis=1, prepend=-np.inf) == 0.0, value, limit)  # equal knots are one
+        if not np.allclose(below, value, rtol=JUMP, atol=JUMP):
             return None
-        numbers = (n_knots, self.coefficients.shape[0], *self.knots[0], *self.coefficients.ravel())
-        return Instruction("curve", numbers)
+        sizes = np.tile([n_knots, len(self.coefficients)], (n_rows, 1))
+        return Instruction("curve", np.hstack([sizes, self.knots, *self.coefficients]), is_steep)
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,11 @@ class Beta(Step):
         """The curves' values, class by class."""
         a, b, c = self.coefficients[:, 0], self.coefficients[:, 1], self.coefficients[:, 2]
         return b * softplus(xp, scores) - a * softplus(xp, -scores) + c
+
+    def instruction(self, is_last: bool) -> Instruction | None:
+        """For the compiled engine, but for two classes: it has no knots, and three numbers."""
+        sizes = np.tile([0, 3], (len(self.coefficients), 1))
+        return Instruction("curve", np.hstack([sizes, self.coefficients])) if len(sizes) > 1 else None
 
     def fits(self, n_classes: int) -> bool:
         """Curves that rise, as many as there are classes, or one for two."""

@@ -190,6 +190,10 @@ class Uniform(Step):
         """0, or -inf where the score is -inf."""
         return xp.where(scores > -xp.inf, 0.0, scores)
 
+    def instruction(self, is_last: bool) -> Instruction | None:
+        """For the compiled engine."""
+        return Instruction("uniform", ())
+
 
 @dataclass(frozen=True)
 class Mixture(Step):
@@ -215,6 +219,10 @@ class Mixture(Step):
         largest = reduce(xp.maximum, parts)
         shift = xp.where(largest == -xp.inf, 0.0, largest)
         return shift + xp.log(reduce(add, [xp.exp(part - shift) for part in parts]))
+
+    def members_with_weights(self) -> tuple[tuple[Step, float], ...]:
+        """Each member and its weight."""
+        return tuple(zip(self.members, map(float, self.weights), strict=True))
 
     def fits(self, n_classes: int) -> bool:
         """Weights of at least 0 that sum to 1, one for each member."""

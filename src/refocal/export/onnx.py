@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -60,22 +60,19 @@ def to_onnx(
     import onnx
     from onnx import TensorProto, helper
 
-    axis = class_axis_of(class_axis, n_axes, "to_onnx")
-    layout = Layout(fitted_classes(calibrator, n_classes, "to_onnx"), axis, n_axes, not calibrator.has_class_axis)
+    axis, size = class_axis_of(class_axis, n_axes, "to_onnx"), fitted_classes(calibrator, n_classes, "to_onnx")
     shape: list[int | str] = ["batch", *(f"axis_{i}" for i in range(1, n_axes))]
-    shape[axis] = layout.n_classes
-    given = [size for i, size in enumerate(shape) if i != axis or not layout.one_number]
+    shape[axis : axis + 1] = [size] if calibrator.has_class_axis else []
     numbers = (f"{name} = {value!r}" for name, value in calibrator.chain_.parameters() if isinstance(value, float))
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, given)
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)
     model = helper.make_model(
-        helper.make_graph([], "refocal", [logits], []),
+        helper.make_graph([], "refocal", [logits], [logits]),
         producer_name="refocal",
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=8,  # the one that belongs to opset 17; a newer one would shut out runtimes that know the opset
         doc_string=f"{type(calibrator).__name__}: {', '.join(numbers)}",
     )
-    result = _append(model, "logits", TensorProto.FLOAT, OPSET, calibrator, layout)
-    model.graph.output.append(helper.make_tensor_value_info(result, TensorProto.FLOAT, shape))
+    _append(model, logits, OPSET, calibrator, class_axis, "to_onnx")
     onnx.checker.check_model(model, full_check=True)
     write_atomically(path, model.SerializeToString())
     return model
@@ -119,7 +116,7 @@ def append_to_onnx(
     need("onnx", "onnx", f"refocal.export.{name}")
     import onnx
     from google.protobuf.message import DecodeError
-    from onnx import TensorProto, helper
+    from onnx import TensorProto
 
     source, target = Path(model_path), Path(out_path)
     try:
@@ -129,56 +126,28 @@ def append_to_onnx(
     if source.resolve().parent != target.resolve().parent:
         onnx.load_external_data_for_model(model, str(source.parent))
     logits = _logits_output(model, output, calibrator, name)
-    kind: int = logits.type.tensor_type.elem_type
+    kind = logits.type.tensor_type.elem_type
     if kind not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16):
         expected = "an output of floating-point numbers"
         raise ParameterError("output", name, expected=expected, got=TensorProto.DataType.Name(kind))
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
     if opset < OLDEST_OPSET:
         raise FormatError(f"{source}: opset {opset} is too old; {name} needs {OLDEST_OPSET} or newer.")
-    dims = [d.dim_value if d.HasField("dim_value") else d.dim_param for d in logits.type.tensor_type.shape.dim]
-    layout = _layout(calibrator, dims, class_axis, name)
-    result = _append(model, logits.name, kind, opset, calibrator, layout)
-    if layout.one_number:
-        dims = [size for i, size in enumerate(dims) if i != layout.axis or not layout.squeezed]
-        dims.insert(layout.axis, 2)
-    outputs = [
-        helper.make_tensor_value_info(result, kind, dims) if value.name == logits.name else value
-        for value in model.graph.output
-    ]
-    del model.graph.output[:]
-    model.graph.output.extend(outputs)
+    _append(model, logits, opset, calibrator, class_axis, name)
     _write(model, target)
     return model
 
 
-class Layout(NamedTuple):
-    """Where the classes are in the result; of `one_number` a row of two classes the scores have no such axis."""
-
-    n_classes: int
-    axis: int
-    n_axes: int
-    one_number: bool = False
-    squeezed: bool = False
-    """Whether the scores do have that axis, of size 1."""
-
-
-def _layout(calibrator: Calibrator, dims: list[Any], class_axis: int, function: str) -> Layout:
-    """How a model's output is laid out."""
-    if getattr(calibrator, "n_features_in_", None) == 2 and calibrator.row_axes == 1:
-        squeezed = dims[class_axis_of(class_axis, len(dims), function)] == 1
-        if squeezed or len(dims) == 1 or not calibrator.has_class_axis:
-            n_axes = len(dims) + (not squeezed)
-            n_classes = fitted_classes(calibrator, None, function)
-            return Layout(n_classes, class_axis_of(class_axis, n_axes, function), n_axes, True, squeezed)
-    axis = class_axis_of(class_axis, len(dims), function)
-    n_classes = fitted_classes(calibrator, dims[axis] if isinstance(dims[axis], int) else None, function)
-    return Layout(n_classes, axis, len(dims))
-
-
-def _append(model: onnx.ModelProto, logits: str, kind: int, opset: int, calibrator: Calibrator, layout: Layout) -> str:
-    """Add the nodes from logits to probabilities to a model, under names that it has not; how the result is called."""
-    from onnx import TensorProto
+def _append(
+    model: onnx.ModelProto,
+    logits: onnx.ValueInfoProto,
+    opset: int,
+    calibrator: Calibrator,
+    class_axis: int,
+    function: str,
+) -> None:
+    """Put probabilities in the place of an output of logits, under names that the model has not."""
+    from onnx import TensorProto, helper
 
     from refocal.export.graph import Graph, Symbol
 
@@ -188,26 +157,38 @@ def _append(model: onnx.ModelProto, logits: str, kind: int, opset: int, calibrat
     result, prefix = next(name for name in names if name not in taken), "refocal_"
     while any(name.startswith(prefix) for name in taken):
         prefix += "_"
-    graph = Graph(opset, layout.n_axes, prefix, np.float64 if kind == TensorProto.DOUBLE else np.float32)
+    kind, dims = logits.type.tensor_type.elem_type, logits.type.tensor_type.shape.dim
+    shape = [size.dim_value if size.HasField("dim_value") else size.dim_param for size in dims]
+    # Of two classes the scores may be one number a row, with an axis of size 1 in the place of the classes or none.
+    of_two = fitted_classes(calibrator, None, function) == 2 and calibrator.row_axes == 1
+    squeezed = of_two and -len(shape) <= class_axis < len(shape) and shape[class_axis] == 1
+    one_number = squeezed or (of_two and (len(shape) == 1 or not calibrator.has_class_axis))
+    axis = class_axis_of(class_axis, len(shape) + (one_number and not squeezed), function)
+    if one_number:
+        shape[axis : axis + squeezed] = [2]
+    n_classes = fitted_classes(calibrator, shape[axis] if isinstance(shape[axis], int) else None, function)
+    graph = Graph(opset, len(shape), prefix, np.float64 if kind == TensorProto.DOUBLE else np.float32)
     is_half = kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    x = Symbol(graph, logits, layout.n_classes, graph.dtype)
-    if layout.squeezed:
-        x = graph.node("Squeeze", x, graph.indices(layout.axis))
+    x = Symbol(graph, logits.name, n_classes, graph.dtype)
+    if squeezed:
+        x = graph.node("Squeeze", x, graph.indices(axis))
     if is_half:
         x = graph.node("Cast", x, to=TensorProto.FLOAT)
-    p = _probabilities(x, calibrator, layout)
+    p = _probabilities(x, calibrator, axis, one_number)
     if is_half:
         graph.node("Cast", p, to=kind)
     graph.nodes[-1].output[0] = result
     model.graph.node.extend(graph.nodes)
     model.graph.initializer.extend(graph.constants)
-    return result
+    next(value for value in model.graph.output if value.name == logits.name).CopyFrom(
+        helper.make_tensor_value_info(result, kind, shape)
+    )
 
 
 @without_warnings
-def _probabilities(x: Symbol, calibrator: Calibrator, layout: Layout) -> Symbol:
+def _probabilities(x: Symbol, calibrator: Calibrator, axis: int, one_number: bool) -> Symbol:
     """The nodes from logits to probabilities: the maps' own, with the class axis last."""
-    graph, (_, axis, n_axes, one_number, _) = x.graph, layout
+    graph, n_axes = x.graph, x.graph.n_axes
     order = [i for i in range(n_axes) if i != axis] + [axis]
     moved = axis != n_axes - 1
     of_labels = calibrator.row_axes == 2

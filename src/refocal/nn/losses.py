@@ -44,10 +44,10 @@ class BaseLoss(nn.Module, ABC):
     weight: Tensor | None
 
     def __init__(
-        self, ignore_index: float | None, reduction: str, validate: bool | None, weight: Tensor | None = None
+        self, *, ignore_index: float | None = None, reduction: str = "mean", validate: bool | None = None
     ) -> None:
         super().__init__()
-        self.register_buffer("weight", weight)
+        self.register_buffer("weight", None)
         check_option(reduction, ("none", "mean", "sum"), "reduction", type(self).__name__)
         self.ignore_index, self.reduction, self.validate = ignore_index, reduction, validate
 
@@ -142,19 +142,13 @@ class Loss(BaseLoss):
     shown: ClassVar[tuple[str, ...]] = ("ignore_index", "reduction")
     ignore_index: int
 
-    def __init__(
-        self,
-        *,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-        validate: bool | None = None,
-    ) -> None:
+    def __init__(self, *, weight: Tensor | None = None, ignore_index: int = -100, **options: Any) -> None:
+        super().__init__(ignore_index=ignore_index, **options)
         is_fit = isinstance(weight, Tensor) and weight.ndim == 1 and bool((weight >= 0).all())
         if weight is not None and not is_fit:
             expected = "a tensor with one factor of at least 0 for each class"
             raise ParameterError("weight", type(self).__name__, expected=expected, got=repr(weight))
-        super().__init__(ignore_index, reduction, validate, weight)
+        self.weight = weight
 
     def _batch(self, outputs: Any, labels: Tensor) -> Batch:
         name, logits = type(self).__name__, self._logits(outputs, labels)
@@ -344,15 +338,8 @@ class SigmoidLoss(BaseLoss):
 
     shown: ClassVar[tuple[str, ...]] = ("label_smoothing", "reduction")
 
-    def __init__(
-        self,
-        *,
-        label_smoothing: float = 0.0,
-        ignore_index: float | None = None,
-        reduction: str = "mean",
-        validate: bool | None = None,
-    ) -> None:
-        super().__init__(ignore_index, reduction, validate)
+    def __init__(self, *, label_smoothing: float = 0.0, **options: Any) -> None:
+        super().__init__(**options)
         self._set("label_smoothing", label_smoothing, least=0.0, below=1.0)
 
     def _batch(self, outputs: Any, labels: Tensor) -> Batch:

@@ -30,7 +30,7 @@ from refocal.io.columns import Query
 from refocal.io.contents import Options, filesystem_of
 from refocal.io.local import Map
 from refocal.io.opening import Opened, open_parts
-from refocal.io.parts import Part, TablePart, n_columns
+from refocal.io.parts import Part, Table, n_columns
 from refocal.io.predictions import column_order
 from refocal.io.tables import SEPARATORS, TABLES
 from refocal.io.writers import ARRAYS, LABEL, open_writer
@@ -230,7 +230,7 @@ def _write_file(
 
 def _further_columns(chunk: Chunk, part: Part, is_text: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """What is written before the probabilities, and the labels, which are written behind."""
-    if not isinstance(part, TablePart):
+    if not isinstance(part, Table):
         return {}, {} if chunk.labels is None else {LABEL: chunk.labels}
     before = dict(chunk.kept)
     behind = {name: before.pop(name) for name in part.columns.labels}
@@ -252,7 +252,7 @@ def _whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
 def _names(parts: Sequence[Part]) -> list[str]:
     """Files are named after those they come from, where these have different names; else they are numbered."""
     stems = [Path(part.where).stem for part in parts]
-    if all(isinstance(part, TablePart) for part in parts) and len(set(stems)) == len(stems):
+    if all(isinstance(part, Table) for part in parts) and len(set(stems)) == len(stems):
         return [f"{stem}.parquet" for stem in stems]
     return [f"part-{i:06d}.parquet" for i in range(len(parts))]
 
@@ -261,7 +261,7 @@ def _fingerprint(part: Part) -> str:
     """What changes when the source of a part does."""
     file = Path(getattr(getattr(part, "values", None), "file", part.where))
     place = f"{part.where}:{getattr(part, 'first', 0)}:{part.n_rows}"
-    if isinstance(part, TablePart) and "://" in part.where:
+    if isinstance(part, Table) and "://" in part.where:
         filesystem, path = filesystem_of(part.where, part.query.options)
         return f"{place}:{filesystem.ukey(path)}"
     if not file.is_file():

@@ -28,7 +28,7 @@ class Arrays(Contents):
 
     def get(self, name: str) -> Any:
         """One array; a FormatError names the file and the array if it cannot be read."""
-        with refusing(self.file, f"the array {name!r} cannot be read"):
+        with refusing(self.where, f"the array {name!r} cannot be read"):
             values = self._get(name)
             if isinstance(values, np.ndarray) and values.dtype.kind == "U" and values.nbytes:
                 codes = np.ascontiguousarray(values).view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))

@@ -84,7 +84,7 @@ def choose(contents: Contents, query: Query) -> Columns:
         classes = class_columns(contents, query.values, {labels, query.weight, *query.groups}, query.input)
         class_names = names_of(classes)
     if query.labelled and labels is None:
-        raise FormatError(f"{contents.file}: no labels. It has {listed(contents.names)}.", Remedy.LABELS)
+        raise FormatError(f"{contents.where}: no labels. It has {listed(contents.names)}.", Remedy.LABELS)
     nested = classes[0] in contents.nested
     return Columns(tuple(contents.names), tuple(classes), nested, (labels,) if labels else (), class_names)
 
@@ -97,7 +97,7 @@ def _pairs(contents: Contents, query: Query) -> Columns:
     alone = sorted(set(names) ^ set(others))
     if alone:
         shown = f"{listed(scores)} and {listed(labels)}"
-        raise FormatError(f"{contents.file}: {alone[0]!r} has a column of scores or of labels alone, among {shown}.")
+        raise FormatError(f"{contents.where}: {alone[0]!r} has a column of scores or of labels alone, among {shown}.")
     ordered = tuple(labels[others.index(name)] for name in names)
     return Columns(tuple(contents.names), tuple(scores), False, ordered, names)
 
@@ -107,10 +107,10 @@ def known_name(contents: Contents, name: str) -> str:
     other = {"logits": "probabilities", "probabilities": "logits"}.get(name)
     if name not in contents.names and other in contents.names:
         remedy = Remedy.READ_LOGITS if other == "logits" else Remedy.READ_PROBABILITIES
-        raise FormatError(f"{contents.file}: no {name!r} but {other!r}.", remedy)
+        raise FormatError(f"{contents.where}: no {name!r} but {other!r}.", remedy)
     if name not in contents.names:
         what = "column" if contents.is_table else "array"
-        raise FormatError(f"{contents.file}: no {what} {name!r}. It has {listed(contents.names)}.", Remedy.ARRAYS)
+        raise FormatError(f"{contents.where}: no {what} {name!r}. It has {listed(contents.names)}.", Remedy.ARRAYS)
     return name
 
 
@@ -131,10 +131,10 @@ def class_columns(contents: Contents, pattern: str | None, taken: Collection[str
             columns = others
         if not columns:
             problem = f"the column {doubtful[0]!r} does not look like a class."
-            raise FormatError(f"{contents.file}: {problem}", Remedy.COLUMNS)
+            raise FormatError(f"{contents.where}: {problem}", Remedy.COLUMNS)
     if not columns:
         sought = "besides the labels" if pattern is None else f"that matches {pattern!r}"
-        raise FormatError(f"{contents.file}: no column {sought}. It has {listed(contents.names)}.")
+        raise FormatError(f"{contents.where}: no column {sought}. It has {listed(contents.names)}.")
     prefix = columns[0].rstrip(string.digits)
     counted = ([f"{prefix}{first + i}" for i in range(len(columns))] for first in (0, 1))
     return next((each for each in counted if set(each) == set(columns)), columns)

@@ -23,8 +23,8 @@ class Contents:
     nested: Collection[str] = ()
     """The columns that hold a list of numbers in each cell."""
 
-    def __init__(self, file: str, names: Sequence[str]) -> None:
-        self.file, self.names = file, list(names)
+    def __init__(self, where: str, names: Sequence[str]) -> None:
+        self.where, self.names = where, list(names)
 
 
 @contextmanager

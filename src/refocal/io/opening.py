@@ -23,7 +23,7 @@ from refocal.io.readers import Values, open_source
 class Opened(NamedTuple):
     """Parts, and what they hold."""
 
-    parts: list[Part]
+    parts: Sequence[Part]
     n_classes: int
     class_names: tuple[str, ...] | None
 
@@ -202,7 +202,7 @@ def open_parts(path: str | os.PathLike[str], query: Query, bad: list[str] | None
         columns = found[0].columns
         if columns.n_classes == 0:
             raise FormatError(f"{found[0].where}: none of the {len(found)} files has any rows.")
-        return Opened([*found], columns.n_classes, columns.class_names)
+        return Opened(found, columns.n_classes, columns.class_names)
     n_classes = n_columns(found.values.shape)
     if n_classes is None:
         raise FormatError(

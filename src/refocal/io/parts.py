@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import mmap
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,9 +15,9 @@ from numpy.typing import NDArray
 
 from refocal._arrays import masked_error, to_numpy
 from refocal.engine.reading import Chunk
-from refocal.errors import DataError, FormatError, ShapeError
-from refocal.io.columns import Columns, Query, choose, listed
-from refocal.io.tables import Table, is_text, number, open_table, plain
+from refocal.errors import DataError, FormatError, Remedy, ShapeError, need
+from refocal.io.columns import ANYTHING, Columns, Query, choose, listed
+from refocal.io.contents import Contents, filesystem_of, refusing
 
 # Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
 BLOCK_ENTRIES, BLOCK_ROWS = 1 << 24, 1 << 20
@@ -125,7 +127,7 @@ def rows_of_a_block(n_classes: int) -> int:
     return max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // n_classes))
 
 
-def array_parts(values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], where: str) -> list[Part]:
+def array_parts(values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], where: str) -> list[ArrayPart]:
     """Parts of a block each of arrays that can be sliced, so that machines can share them; chunks of Zarr are whole."""
     n_rows = int(values.shape[0])
 
@@ -143,107 +145,168 @@ def array_parts(values: Any, labels: Any, weight: Any, groups: Mapping[str, Any]
     return [ArrayPart(*arrays, where, i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
 
-@dataclass(frozen=True)
-class TablePart:
-    """One file of columns."""
+Batch = dict[str, Any]
+"""Columns by their names: arrays of pyarrow, or of Python's objects."""
 
-    where: str
+
+class Table(Contents):
+    """One file of columns, a part of a data set; `n_lost` counts lines that a query left out."""
+
+    is_table = True
+    n_rows: int | None = None
+    n_lost = 0
     columns: Columns
-    n_rows: int | None
-    query: Query
+    """Those of the first file of the data set that has rows."""
+
+    def __init__(self, where: str, query: Query = ANYTHING) -> None:
+        super().__init__(where, ())
+        self.query, self._problem = query, f"cannot be read as {Path(where).suffix.lower()}"
+        with refusing(where, self._problem):
+            self.names, self.nested = self._header()
 
     def blocks(self) -> Iterator[Chunk]:
         """Batches of rows; labels and weight are None where no column holds them."""
-        columns, query = self.columns, self.query
-        table, n_lost = open_table(self.where, query), 0
+        columns, query, counted = self.columns, self.query, 0
         wanted = [*columns.classes, *columns.labels, *filter(None, [query.weight]), *query.groups]
-        self._check(table, wanted)
+        self._check(wanted)
         kept = [name for name in columns.names if name not in columns.classes] if query.keeping else []
-        for first, batch in table.batches(list(dict.fromkeys([*wanted, *kept])), rows_of_a_block(columns.n_classes)):
+        self.n_lost = 0
+        for first, batch in self.batches(list(dict.fromkeys([*wanted, *kept])), rows_of_a_block(columns.n_classes)):
             if columns.nested:
-                values = table.lists(batch, wanted[0], columns.n_classes, first)
+                values = self.lists(batch, wanted[0], columns.n_classes, first)
             else:
-                values = table.matrix(batch, columns.classes, first)
+                values = self.matrix(batch, columns.classes, first)
             if columns.text_labels:
                 labels = plain(batch[columns.labels[0]])
             else:
-                labels = table.matrix(batch, columns.labels, first)
-            weight = None if query.weight is None else table.numbers(batch, query.weight, first)
+                labels = self.matrix(batch, columns.labels, first)
+            weight = None if query.weight is None else self.numbers(batch, query.weight, first)
             groups = {name: plain(batch[name]) for name in query.groups}
             further = {name: batch[name] for name in kept}
-            yield Chunk(values, labels, weight, self.where, first, further, groups, table.n_lost - n_lost)
-            n_lost = table.n_lost
+            yield Chunk(values, labels, weight, self.where, first, further, groups, self.n_lost - counted)
+            counted = self.n_lost
 
-    def _check(self, table: Table, wanted: Sequence[str]) -> None:
-        missing = sorted(name for name in wanted if name not in table.names)
+    def _check(self, wanted: Sequence[str]) -> None:
+        """Refuse a file that lacks a column of the first one, or has a class more."""
+        columns, missing = self.columns, sorted(name for name in wanted if name not in self.names)
         if missing:
-            has = f"which the first file has. It has {listed(table.names)}."
+            has = f"which the first file has. It has {listed(self.names)}."
             raise FormatError(f"{self.where}: no column {missing[0]!r}, {has}")
-        columns = self.columns
         prefixes = {"".join(name.rpartition("_")[:2]) for name in columns.classes}
         prefix = prefixes.pop() if len(prefixes) == 1 < len(columns.classes) else ""
-        extra = [name for name in table.names if prefix and name.startswith(prefix) and name not in columns.names]
+        extra = [name for name in self.names if prefix and name.startswith(prefix) and name not in columns.names]
         if extra:
             more = f"has a class {extra[0]!r} more than the first file, which has {columns.n_classes}."
             raise FormatError(f"{self.where}: {more}")
 
+    def look(self) -> Columns:
+        """What the columns hold, as the first rows tell."""
+        columns = choose(self, self.query)
+        values, labels = columns.classes[0], columns.labels[:1]
+        first = next((batch for _, batch in self.batches([values, *labels], FIRST_ROWS) if len(batch[values])), None)
+        if first is None:
+            return columns
+        n_classes = max(len(columns.classes), 2)  # one column is about class 1 of two
+        if columns.nested:
+            n_classes = next((len(each) for each in plain(first[values]) if each is not None), 0)
+        text_labels = False
+        if labels and not self.query.several and is_text(first[labels[0]]):  # unless most of it is numbers
+            cells = plain(first[labels[0]])[:FIRST_ROWS]
+            text_labels = bool(np.mean([np.isnan(number(cell)) for cell in cells]) > 0.5)
+        return replace(columns, n_classes=n_classes, text_labels=text_labels)
 
-Part: TypeAlias = ArrayPart | PairsPart | TablePart
+    def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[tuple[int, Batch]]:
+        """The columns in batches of about so many rows, each with the number of its first row."""
+        first = 0
+        with refusing(self.where, self._problem):
+            for batch in self._batches(columns, n_rows):
+                yield first, batch
+                first += len(batch[columns[0]])
+
+    @abstractmethod
+    def _header(self) -> tuple[list[str], set[str]]:
+        """The names of the columns, and of those that hold lists."""
+
+    @abstractmethod
+    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
+        """Batches of some columns, from the first row on; of text some megabytes, whatever `n_rows` says."""
+
+    def _open(self) -> Any:
+        if "://" not in self.where:
+            return Path(self.where).open("rb")
+        filesystem, path = filesystem_of(self.where, self.query.options)
+        return filesystem.open(path, "rb")
+
+    def matrix(self, batch: Batch, columns: Sequence[str], first_row: int) -> Any:
+        """Columns of numbers side by side; one alone is a vector, unless it is one of several labels, and none None."""
+        each = [self.numbers(batch, name, first_row) for name in columns]
+        return np.stack(each, axis=1) if len(each) > 1 or (each and self.query.several) else next(iter(each), None)
+
+    def numbers(self, batch: Batch, name: str, first_row: int) -> NDArray[Any]:
+        """A column of numbers; text is read as numbers."""
+        column = batch[name]
+        if not is_text(column):
+            values = plain(column)
+            return values.astype(np.float64) if values.dtype.kind == "O" else values
+        try:
+            return np.asarray(column.astype(np.float64) if _is_plain(column) else plain(column.cast("float64")))
+        except (ValueError, NotImplementedError):  # Python knows more spellings of a number, and says which is none
+            cells = plain(column).tolist()
+        values = np.array([number(cell) for cell in cells])
+        bad = np.isnan(values) & [str(cell).strip().lower() not in ("nan", "+nan", "-nan") for cell in cells]
+        if bad.any() and not self.query.lenient:
+            row = int(np.argmax(bad))
+            raise FormatError(
+                f"{self.where}: row {first_row + row} has {str(cells[row])[:40]!r} in the column {name!r}, where a "
+                "number was expected.",
+                Remedy.COLUMNS,
+            )
+        return values
+
+    def lists(self, batch: Batch, name: str, n_classes: int, first_row: int) -> NDArray[Any]:
+        """A column of lists of numbers as a matrix; what has another length is an error, or NaN."""
+        cells = batch[name]
+        if not _is_plain(cells):
+            lengths = need("pyarrow.compute", "parquet", "Lists").list_value_length(cells).fill_null(0)
+            if np.all(plain(lengths) == n_classes):
+                return plain(cells.flatten()).reshape(-1, n_classes)
+            cells = plain(cells)
+        lengths = np.array([0 if each is None else len(each) for each in cells])
+        good = lengths == n_classes
+        if not good.all() and not self.query.lenient:
+            row = int(np.argmin(good))
+            raise FormatError(
+                f"{self.where}: the lists of {name!r} must hold {n_classes} numbers in every row, as in the first one. "
+                f"Got {lengths[row]} in row {first_row + row} instead."
+            )
+        values = np.full((len(cells), n_classes), np.nan)
+        values[good] = np.fromiter(map(number, chain.from_iterable(cells[good])), np.float64).reshape(-1, n_classes)
+        return values
+
+
+Part: TypeAlias = ArrayPart | PairsPart | Table
 """Some of the rows; small enough to be sent to another machine, where its `blocks` reads them."""
 
 
-def table_parts(files: Sequence[str], query: Query, bad: list[str] | None = None) -> list[TablePart]:
-    """One part a file; the columns are those of the first that has rows.
-
-    With a list `bad`, files that cannot be read, or have other columns, are left out, and the list says why.
-    """
-    sizes: dict[str, int | None] = {}
-    columns = None
-    for file in files:
-        with _noting(bad):
-            table = open_table(file, query)
-            if (columns is None or columns.n_classes == 0) and (table.n_rows != 0 or len(files) == 1):
-                columns = _columns_of(table, query)
-            sizes[file] = table.n_rows
-    if columns is None:
-        why = f"can be read: {bad[0]}" if bad else "has any rows."
-        raise FormatError(f"{files[0]}: none of the {len(files)} files {why}")
-    parts = [TablePart(file, columns, size, query) for file, size in sizes.items()]
-    if bad is None or columns.n_classes == 0:
-        return parts
-    found = []
-    for part in parts:
-        with _noting(bad):
-            for _ in part.blocks():
-                pass
-            found.append(part)
-    if not found:
-        raise FormatError(f"{files[0]}: none of the files can be read: {bad[0]}")
-    return found
+def plain(column: Any) -> NDArray[Any]:
+    """A column as a NumPy array."""
+    return np.asarray(column if _is_plain(column) else column.to_numpy(zero_copy_only=False))
 
 
-def _columns_of(table: Table, query: Query) -> Columns:
-    """What the columns of a file hold, as its first rows tell."""
-    columns = choose(table, query)
-    values, labels = columns.classes[0], columns.labels[:1]
-    first = next((batch for _, batch in table.batches([values, *labels], FIRST_ROWS) if len(batch[values])), None)
-    if first is None:
-        return columns
-    n_classes = max(len(columns.classes), 2)  # one column is about class 1 of two
-    if columns.nested:
-        n_classes = next((len(each) for each in plain(first[values]) if each is not None), 0)
-    text_labels = False
-    if labels and not query.several and is_text(first[labels[0]]):  # unless most of it is numbers
-        text_labels = bool(np.mean([np.isnan(number(cell)) for cell in plain(first[labels[0]])[:FIRST_ROWS]]) > 0.5)
-    return replace(columns, n_classes=n_classes, text_labels=text_labels)
+def is_text(column: Any) -> bool:
+    """Whether a column is one of text."""
+    if _is_plain(column):
+        return isinstance(next((cell for cell in column if cell is not None), None), str)
+    return str(column.type).removeprefix("dictionary<values=").removeprefix("large_").startswith("str")
 
 
-@contextmanager
-def _noting(bad: list[str] | None) -> Iterator[None]:
-    """Note what is wrong with a file rather than raise it, where there is a list to do so."""
+def number(cell: Any) -> float:
+    """What a cell says, NaN where that is no number."""
     try:
-        yield
-    except (FormatError, OSError) as error:
-        if bad is None:
-            raise
-        bad.append(str(error))
+        return float(cell)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _is_plain(column: Any) -> bool:
+    return isinstance(column, np.ndarray)

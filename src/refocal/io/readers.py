@@ -16,12 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._validation import INPUTS, IgnoreIndex, check_option
+from refocal.errors import FormatError
 from refocal.io.columns import Query, choose
 from refocal.io.contents import Options, check_expansion, refusing
 from refocal.io.files import files_of, is_several, open_arrays
-from refocal.io.parts import TablePart, table_parts
+from refocal.io.parts import Table
 from refocal.io.predictions import Input, Predictions
-from refocal.io.tables import TABLES, without_objects
+from refocal.io.tables import TABLES, table_parts
+
+# Characters of the name of a class.
+LONGEST_NAME = 1000
 
 
 class Values(NamedTuple):
@@ -141,7 +145,7 @@ def read_source(path: str | os.PathLike[str], query: Query) -> Values:
     return found if isinstance(found, Values) else _gathered(found)
 
 
-def open_source(place: str, query: Query, bad: list[str] | None = None) -> Values | list[TablePart]:
+def open_source(place: str, query: Query, bad: list[str] | None = None) -> Values | list[Table]:
     """The arrays of a file or a Zarr group, or the parts of a data set of tables, of which nothing is read yet."""
     if query.labels is not None and query.labels.endswith(".npy"):
         found = read_source(place, replace(query, labels=None, labelled=False))
@@ -157,7 +161,7 @@ def open_source(place: str, query: Query, bad: list[str] | None = None) -> Value
     return Values(query.input, contents.get(columns.classes[0]), y, w, names, groups)
 
 
-def _gathered(parts: Sequence[TablePart]) -> Values:
+def _gathered(parts: Sequence[Table]) -> Values:
     """All rows of tables together."""
     columns, query = parts[0].columns, parts[0].query
     for part in parts:
@@ -170,7 +174,14 @@ def _gathered(parts: Sequence[TablePart]) -> Values:
         return Values(query.input, empty, np.empty(0) if columns.labels else None, None, columns.class_names, {})
 
     def together(arrays: list[Any], name: str = "") -> Any:
-        return None if arrays[0] is None else without_objects(np.concatenate(arrays), parts[0].where, name)
+        values = None if arrays[0] is None else np.concatenate(arrays)
+        if values is None or values.dtype.kind != "O":
+            return values
+        # An array of text takes as much for each row as for the longest.
+        longest = max(len(str(cell)) for cell in values)
+        if longest > LONGEST_NAME:
+            raise FormatError(f"{parts[0].where}: the column {name!r} holds a text of {longest:,} characters.")
+        return values.astype(str)
 
     return Values(
         query.input,

@@ -8,19 +8,19 @@ from __future__ import annotations
 import csv
 import io
 import json
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal.errors import FormatError, Remedy, need
+from refocal.errors import FormatError, need
 from refocal.io.columns import ANYTHING, Query
-from refocal.io.contents import Contents, filesystem_of, refusing
+from refocal.io.parts import Batch, Table, number
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
@@ -35,99 +35,6 @@ FIRST_TEXT = 1 << 16
 PLAIN_ROWS = 1 << 13
 # Types of pyarrow that hold several numbers.
 LISTS = ("list<", "large_list<", "fixed_size_list<")
-# Characters of the name of a class.
-LONGEST_NAME = 1000
-
-Batch = dict[str, Any]
-"""Columns by their names: arrays of pyarrow, or of Python's objects."""
-
-
-class Table(Contents):
-    """The columns of a file, read batch by batch; `n_lost` counts lines that a query left out."""
-
-    is_table = True
-    n_rows: int | None = None
-    n_lost = 0
-
-    def __init__(self, file: str, query: Query = ANYTHING) -> None:
-        super().__init__(file, ())
-        self.query, self._problem = query, f"cannot be read as {Path(file).suffix.lower()}"
-        with refusing(file, self._problem):
-            self.names, self.nested = self._header()
-
-    def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[tuple[int, Batch]]:
-        """The columns in batches of about so many rows, each with the number of its first row."""
-        first = 0
-        with refusing(self.file, self._problem):
-            for batch in self._batches(columns, n_rows):
-                yield first, batch
-                first += len(batch[columns[0]])
-
-    @abstractmethod
-    def _header(self) -> tuple[list[str], set[str]]:
-        """The names of the columns, and of those that hold lists."""
-
-    @abstractmethod
-    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
-        """Batches of some columns, from the first row on; of text some megabytes, whatever `n_rows` says."""
-
-    def _open(self) -> Any:
-        if "://" not in self.file:
-            return Path(self.file).open("rb")
-        filesystem, path = filesystem_of(self.file, self.query.options)
-        return filesystem.open(path, "rb")
-
-    def matrix(self, batch: Batch, columns: Sequence[str], first_row: int) -> Any:
-        """Columns of numbers side by side; one alone is a vector, unless it is one of several labels, and none None."""
-        each = [self.numbers(batch, name, first_row) for name in columns]
-        return np.stack(each, axis=1) if len(each) > 1 or (each and self.query.several) else next(iter(each), None)
-
-    def numbers(self, batch: Batch, name: str, first_row: int) -> NDArray[Any]:
-        """A column of numbers; text is read as numbers."""
-        column = batch[name]
-        if not is_text(column):
-            values = plain(column)
-            return values.astype(np.float64) if values.dtype.kind == "O" else values
-        try:
-            return np.asarray(column.astype(np.float64) if _is_plain(column) else plain(column.cast("float64")))
-        except (ValueError, NotImplementedError):  # Python knows more spellings of a number, and says which is none
-            cells = plain(column).tolist()
-        values = np.array([number(cell) for cell in cells])
-        bad = np.isnan(values) & [str(cell).strip().lower() not in ("nan", "+nan", "-nan") for cell in cells]
-        if bad.any() and not self.query.lenient:
-            row = int(np.argmax(bad))
-            raise FormatError(
-                f"{self.file}: row {first_row + row} has {str(cells[row])[:40]!r} in the column {name!r}, where a "
-                "number was expected.",
-                Remedy.COLUMNS,
-            )
-        return values
-
-    def lists(self, batch: Batch, name: str, n_classes: int, first_row: int) -> NDArray[Any]:
-        """A column of lists of numbers as a matrix; what has another length is an error, or NaN."""
-        column = batch[name]
-        if _is_plain(column):
-            lengths = np.array([len(each or ()) for each in column])
-        else:
-            lengths = plain(need("pyarrow.compute", "parquet", "Lists").list_value_length(column).fill_null(0))
-        good = lengths == n_classes
-        if not good.all() and not self.query.lenient:
-            row = int(np.argmin(good))
-            raise FormatError(
-                f"{self.file}: the lists of {name!r} must hold {n_classes} numbers in every row, as in the first one. "
-                f"Got {lengths[row]} in row {first_row + row} instead."
-            )
-        kept = column if good.all() else column[good] if _is_plain(column) else column.take(np.flatnonzero(good))
-        flat = (
-            np.fromiter(map(number, chain.from_iterable(kept)), np.float64)
-            if _is_plain(kept)
-            else plain(kept.flatten())
-        )
-        if good.all():
-            return flat.reshape(-1, n_classes)
-        values = np.full((len(column), n_classes), np.nan)
-        values[good] = flat.reshape(-1, n_classes)
-        return values
 
 
 class ParquetTable(Table):
@@ -144,7 +51,7 @@ class ParquetTable(Table):
 
     def _parquet(self) -> Any:
         parquet = need("pyarrow.parquet", "parquet", "Reading .parquet")
-        return parquet.ParquetFile(self._open() if "://" in self.file else self.file)
+        return parquet.ParquetFile(self._open() if "://" in self.where else self.where)
 
 
 class TextTable(Table):
@@ -152,19 +59,19 @@ class TextTable(Table):
 
     @property
     def _separator(self) -> str:
-        return SEPARATORS[Path(self.file).suffix.lower()]
+        return SEPARATORS[Path(self.where).suffix.lower()]
 
     def _header(self) -> tuple[list[str], set[str]]:
         with self._lines() as lines:
             names = next(csv.reader(lines, delimiter=self._separator), [])
         if len(names) < 2 or len(set(names)) != len(names):
             raise FormatError(
-                f"{self.file}: the first line must hold the names of two or more columns, "
+                f"{self.where}: the first line must hold the names of two or more columns, "
                 f"none twice and {'tabs' if self._separator != ',' else 'commas'} between them."
             )
         # 0, 1, 2 are names of classes; 0.73 is a value.
         if all(not np.isnan(number(name)) and not name.strip().isdigit() for name in names):
-            raise FormatError(f"{self.file}: the first line must hold the names of the columns; it holds numbers.")
+            raise FormatError(f"{self.where}: the first line must hold the names of the columns; it holds numbers.")
         return names, set()
 
     def _lines(self) -> Any:
@@ -213,7 +120,7 @@ class TextTable(Table):
                 yield {name: _objects([row[i] for row in whole]) for name, i in zip(columns, at, strict=True)}
 
     def _misfit(self, row: int, n_cells: int) -> FormatError:
-        return FormatError(f"{self.file}: row {row} has {n_cells} of {len(self.names)} cells.")
+        return FormatError(f"{self.where}: row {row} has {n_cells} of {len(self.names)} cells.")
 
 
 class JsonTable(Table):
@@ -241,7 +148,8 @@ class JsonTable(Table):
             while text := file.read(n_bytes) + file.readline():
                 rows = [self._row(line, i) for i, line in enumerate(filter(bytes.strip, text.splitlines()), first)]
                 first += len(rows)
-                yield rows
+                if rows:
+                    yield rows
 
     def _row(self, line: bytes, i: int) -> dict[str, Any]:
         try:
@@ -249,7 +157,7 @@ class JsonTable(Table):
         except ValueError:
             row = None
         if not isinstance(row, dict) and not self.query.lenient:
-            raise FormatError(f"{self.file}: row {i} is not a JSON object.")
+            raise FormatError(f"{self.where}: row {i} is not a JSON object.")
         return row if isinstance(row, dict) else {}
 
     def _column(self, values: list[Any], name: str, first: int) -> NDArray[Any]:
@@ -259,7 +167,7 @@ class JsonTable(Table):
         lost = [i for i, value in enumerate(values) if not (value is None or isinstance(value, kinds))]
         if lost and not self.query.lenient:
             got = repr(values[lost[0]])[:40]
-            raise FormatError(f"{self.file}: row {first + lost[0]} has {got} in {name!r}, unlike the rows before.")
+            raise FormatError(f"{self.where}: row {first + lost[0]} has {got} in {name!r}, unlike the rows before.")
         found = _objects(values)
         found[lost] = None
         return found
@@ -273,39 +181,46 @@ def open_table(file: str, query: Query = ANYTHING) -> Table:
     return TABLE_OF.get(Path(file).suffix.lower(), ParquetTable)(file, query)
 
 
-def plain(column: Any) -> NDArray[Any]:
-    """A column as a NumPy array."""
-    return np.asarray(column if _is_plain(column) else column.to_numpy(zero_copy_only=False))
+def table_parts(files: Sequence[str], query: Query, bad: list[str] | None = None) -> list[Table]:
+    """One part a file; the columns are those of the first that has rows.
+
+    With a list `bad`, files that cannot be read, or have other columns, are left out, and the list says why.
+    """
+    tables: list[Table] = []
+    columns = None
+    for file in files:
+        with _noting(bad):
+            table = open_table(file, query)
+            if (columns is None or columns.n_classes == 0) and (table.n_rows != 0 or len(files) == 1):
+                columns = table.look()
+            tables.append(table)
+    if columns is None:
+        why = f"can be read: {bad[0]}" if bad else "has any rows."
+        raise FormatError(f"{files[0]}: none of the {len(files)} files {why}")
+    for table in tables:
+        table.columns = columns
+    if bad is None or columns.n_classes == 0:
+        return tables
+    found = []
+    for table in tables:
+        with _noting(bad):
+            for _ in table.blocks():
+                pass
+            found.append(table)
+    if not found:
+        raise FormatError(f"{files[0]}: none of the files can be read: {bad[0]}")
+    return found
 
 
-def without_objects(values: NDArray[Any], file: str, name: str) -> NDArray[Any]:
-    """A column of numbers or, of objects, one of text."""
-    if values.dtype.kind != "O":
-        return values
-    # An array of text takes as much for each row as for the longest.
-    longest = max(len(str(cell)) for cell in values)
-    if longest > LONGEST_NAME:
-        raise FormatError(f"{file}: the column {name!r} holds a text of {longest:,} characters.")
-    return values.astype(str)
-
-
-def is_text(column: Any) -> bool:
-    """Whether a column is one of text."""
-    if _is_plain(column):
-        return isinstance(next((cell for cell in column if cell is not None), None), str)
-    return str(column.type).removeprefix("dictionary<values=").removeprefix("large_").startswith("str")
-
-
-def number(cell: Any) -> float:
-    """What a cell says, NaN where that is no number."""
+@contextmanager
+def _noting(bad: list[str] | None) -> Iterator[None]:
+    """Note what is wrong with a file rather than raise it, where there is a list to do so."""
     try:
-        return float(cell)
-    except (TypeError, ValueError):
-        return float("nan")
-
-
-def _is_plain(column: Any) -> bool:
-    return isinstance(column, np.ndarray)
+        yield
+    except (FormatError, OSError) as error:
+        if bad is None:
+            raise
+        bad.append(str(error))
 
 
 def _batch(batch: Any) -> Batch:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from refocal._files import replace_atomically
 from refocal.calibrators._answers import Answers
 from refocal.errors import FormatError, need
-from refocal.io.tables import JSON_LINES, SEPARATORS, plain
+from refocal.io.parts import plain
+from refocal.io.tables import JSON_LINES, SEPARATORS
 
 LABEL, PROBABILITIES = "label", "probabilities"
 ARRAYS = (".npz", ".npy")

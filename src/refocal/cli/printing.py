@@ -83,7 +83,7 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, 
 def print_evaluation(evaluation: Evaluation) -> None:
     """The comparison as a table, with what it says in words."""
     from refocal.evaluate import comparison_table, recommendation, verdict
-    from refocal.evaluate.group_summary import group_headers, group_table, group_verdict
+    from refocal.evaluate.group_summary import group_table, group_verdict
     from refocal.evaluate.summary import headers, remarks
 
     rows = comparison_table(evaluation)
@@ -97,7 +97,8 @@ def print_evaluation(evaluation: Evaluation) -> None:
     if evaluation.after.groups:
         say(group_verdict(evaluation))
         groups = group_table(evaluation)
-        print_table(group_headers(evaluation), groups[:SHOWN_GROUPS], ("by chance %", "ECE %"))
+        shown = [tuple(row.values()) for row in groups[:SHOWN_GROUPS]]
+        print_table(tuple(groups[0]), shown, ("by chance %", "ECE %"))
         if len(groups) > SHOWN_GROUPS:
             say(f"{len(groups) - SHOWN_GROUPS:,} more groups are in the report and in the evaluation.")
     say(*remarks(evaluation))

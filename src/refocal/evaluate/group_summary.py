@@ -9,32 +9,19 @@ from refocal.metrics import METRICS, Interval
 BIAS = METRICS["mean_bias"]
 
 
-def group_headers(evaluation: Evaluation) -> tuple[str, ...]:
-    """The headings of the table of groups."""
+def group_table(evaluation: Evaluation) -> list[dict[str, str]]:
+    """Each group with the method that is shown in detail as texts by their headings, the worst first."""
     mean, rate = ("mean p %", "rate %") if evaluation.positive is not None else ("confidence %", "accuracy %")
-    before = () if evaluation.after is evaluation.before else ("before",)
-    interval = f"{evaluation.level * 100:g} % for all groups"
-    return ("group", "rows", mean, rate, "difference", interval, *before, "ECE %", "by chance %")
-
-
-def group_table(evaluation: Evaluation) -> list[tuple[str, ...]]:
-    """A row for each group with the method that is shown in detail, the worst first."""
-    before = {(row.column, row.name): row for row in evaluation.before.groups}
-    calibrated = evaluation.after is not evaluation.before
-    return [
-        (
-            group_name(row),
-            f"{row.n:,}",
-            percent(row.mean),
-            percent(row.rate),
-            BIAS.text(row.difference.value),
-            interval_text(row.difference),
-            *((BIAS.text(before[row.column, row.name].difference.value),) if calibrated else ()),
-            percent(row.ece),
-            percent(row.ece_by_chance),
-        )
-        for row in evaluation.after.groups
-    ]
+    before = {(row.column, row.name): row.difference.value for row in evaluation.before.groups}
+    table = []
+    for row in evaluation.after.groups:
+        cells = {"group": group_name(row), "rows": f"{row.n:,}", mean: percent(row.mean), rate: percent(row.rate)}
+        cells["difference"] = BIAS.text(row.difference.value)
+        cells[f"{evaluation.level * 100:g} % for all groups"] = interval_text(row.difference)
+        if evaluation.after is not evaluation.before:
+            cells["before"] = BIAS.text(before[row.column, row.name])
+        table.append(cells | {"ECE %": percent(row.ece), "by chance %": percent(row.ece_by_chance)})
+    return table
 
 
 def group_name(row: GroupRow) -> str:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from refocal.calibrators._words import FEW, FEW_ROWS, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
-from refocal.evaluate import two_classes
 from refocal.evaluate._provenance import ABSENT_CLASSES, SAME, SAME_ROWS
 from refocal.evaluate.evaluation import Evaluation, Measured
 from refocal.evaluate.phrases import capital, change, interval_percent, p_value_text, percent, sign
@@ -34,22 +33,9 @@ def columns(evaluation: Evaluation) -> list[Metric]:
     return [METRICS[name] for name in names if name in evaluation.before.measures]
 
 
-def _point(evaluation: Evaluation) -> list[str]:
-    """γ and T if the method has them; for two classes further measures take their place."""
-    if evaluation.positive is not None:
-        return []
-    return [key for key in ("gamma", "temperature") if any(key in method.point for method in evaluation.methods)]
-
-
 def headers(evaluation: Evaluation) -> tuple[str, ...]:
     """The headings of the comparison."""
-    interval = f"{evaluation.level * 100:g} % interval"
-    measured = (
-        text
-        for metric in columns(evaluation)
-        for text in ([metric.heading, interval] if metric.name in WITH_INTERVAL else [metric.heading])
-    )
-    return ("method", *({"gamma": "γ", "temperature": "T"}[key] for key in _point(evaluation)), *measured, "fit s")
+    return tuple(heading for heading, _ in _cells(evaluation, evaluation.before))
 
 
 def comparison_table(evaluation: Evaluation) -> list[Row]:
@@ -62,7 +48,8 @@ def comparison_table(evaluation: Evaluation) -> list[Row]:
     ['ts', 'none']
     """
     return [
-        Row(method.name, _cells(evaluation, method), method.name == evaluation.chosen) for method in ranked(evaluation)
+        Row(method.name, tuple(text for _, text in _cells(evaluation, method)), method.name == evaluation.chosen)
+        for method in ranked(evaluation)
     ]
 
 
@@ -72,15 +59,20 @@ def ranked(evaluation: Evaluation) -> list[Measured]:
     return sorted(evaluation.methods, key=lambda method: method.measures[first].value)
 
 
-def _cells(evaluation: Evaluation, method: Measured) -> tuple[str, ...]:
-    found = method.point
-    cells = [f"{found[key]:.3f}".replace("-", "−") if key in found else "–" for key in _point(evaluation)]
+def _cells(evaluation: Evaluation, method: Measured) -> list[tuple[str, str]]:
+    """The headings and the texts of a method's row."""
+    cells = [("method", method.name)]
+    if evaluation.positive is None:  # for two classes further measures take the place of γ and T
+        for key, heading in (("gamma", "γ"), ("temperature", "T")):
+            if any(key in each.point for each in evaluation.methods):
+                cells.append((heading, f"{method.point[key]:.3f}".replace("-", "−") if key in method.point else "–"))
     for metric in columns(evaluation):
-        measured = method.measures[metric.name]
-        cells.append(metric.text(measured.value))
+        found = method.measures[metric.name]
+        cells.append((metric.heading, metric.text(found.value)))
         if metric.name in WITH_INTERVAL:
-            cells.append(f"{metric.text(measured.low)} – {metric.text(measured.high)}")
-    return (method.name, *cells, "–" if method.fit_seconds is None else f"{method.fit_seconds:.2f}")
+            interval = f"{metric.text(found.low)} – {metric.text(found.high)}"
+            cells.append((f"{evaluation.level * 100:g} % interval", interval))
+    return [*cells, ("fit s", "–" if method.fit_seconds is None else f"{method.fit_seconds:.2f}")]
 
 
 def verdict(evaluation: Evaluation) -> str:
@@ -93,7 +85,7 @@ def verdict(evaluation: Evaluation) -> str:
     'Temperature scaling does not change the calibration error (ECE) significantly'
     """
     if evaluation.positive is not None:
-        return two_classes.verdict(evaluation)
+        return _verdict_of_two(evaluation)
     after = evaluation.after
     if after.name == NONE:
         error = after.measures["ece"]
@@ -104,18 +96,41 @@ def verdict(evaluation: Evaluation) -> str:
             return f"The predictions need no calibration: their calibration error (ECE) is {as_it_is} as they are."
         return f"No method improves on the predictions as they are: their calibration error (ECE) is {as_it_is}."
     old, new = evaluation.before.measures["ece"].value, after.measures["ece"].value
-    side = _side(new - old, after.against_none)
+    side, _ = tested_ece(new - old, after.against_none)
     ece_change = change(side, "calibration error (ECE)", f"{percent(old)} %", f"{percent(new)} %")
-    loss = after.against_none["log_loss"]
+    loss, accuracy = after.against_none["log_loss"], after.against_none["accuracy"]
     loss_change = change(sign(loss), "log-loss", f"{loss.second:.3f}", f"{loss.first:.3f}")
-    accuracy = after.against_none["accuracy"]
-    return f"{capital(after.title)} {ece_change} and {loss_change}; {_accuracy(accuracy.second, accuracy.first)}."
+    old, new = accuracy.second, accuracy.first
+    kept = f"stays at {percent(new)} %"
+    moved = f"{'rises' if new > old else 'falls'} from {percent(old)} % to {percent(new)} %"
+    return f"{capital(after.title)} {ece_change} and {loss_change}; accuracy {kept if old == new else moved}."
 
 
-def _accuracy(old: float, new: float) -> str:
-    if old == new:
-        return f"accuracy stays at {percent(new)} %"
-    return f"accuracy {'rises' if new > old else 'falls'} from {percent(old)} % to {percent(new)} %"
+def _verdict_of_two(evaluation: Evaluation) -> str:
+    """Whether the mean probability is right, and what the method that is shown does about it and to the log-loss."""
+    after, bias, name = evaluation.after, evaluation.before.measures["mean_bias"], positive_name(evaluation)
+    mean, rate = percent(mean_probability(evaluation, evaluation.before)), percent(evaluation.rate)
+    first = f"The mean probability of {name}, {mean} %, agrees with its rate, {rate} %"
+    if not bias.low <= 0.0 <= bias.high:
+        off = f"{percent(abs(bias.value))} points too {'high' if bias.value > 0 else 'low'}"
+        first = f"The mean probability of {name} is {mean} %, but it occurs in {rate} % of the rows: {off}"
+    if after.name == NONE:
+        tried = "" if len(evaluation.methods) == 1 else ", and no method that was tried has a lower one"
+        return f"{first}. The log-loss is {after.measures['log_loss'].value:.4f}{tried}."
+    loss = after.against_none["log_loss"]
+    says = change(sign(loss), "log-loss", f"{loss.second:.4f}", f"{loss.first:.4f}")
+    mean = percent(mean_probability(evaluation, after))
+    return f"{first}. {capital(after.title)} makes it {mean} % and {says}."
+
+
+def positive_name(evaluation: Evaluation) -> str:
+    """The name of the positive class in a sentence."""
+    return f"class {evaluation.positive}" if evaluation.class_names is None else str(evaluation.positive)
+
+
+def mean_probability(evaluation: Evaluation, method: Measured) -> float:
+    """The mean probability of the positive class by a method."""
+    return evaluation.rate + method.measures["mean_bias"].value
 
 
 def recommendation(evaluation: Evaluation) -> str:
@@ -152,7 +167,7 @@ def recommendation(evaluation: Evaluation) -> str:
         seen = f"{gap:+.4f}".replace("-", "−") if abs(gap) >= 5e-5 else "below 0.0001"
         side, difference = sign(tested, least=0.0), f"{seen}, {p_value_text(tested.p_value)}"
     else:
-        side, difference = _side(gap, second.against_chosen), points(gap, second.against_chosen)
+        side, difference = tested_ece(gap, second.against_chosen)
     words = {
         0: f"By {metric.label} it is statistically indistinguishable from {second.name} on these "
         f"{evaluation.n_test:,} rows",
@@ -203,21 +218,13 @@ INTERVALS = (
 )
 
 
-def points(difference: float, tested: Mapping[str, PairedDifference]) -> str:
-    """A difference of ECEs in points, with the p-value of the test that goes with it."""
-    p_value = _test_of(tested).p_value
-    return f"{100 * difference:+.2f} points, {p_value_text(p_value)}".replace("-", "−")
-
-
-def _side(difference: float, tested: Mapping[str, PairedDifference]) -> int:
-    """Whether an ECE is significantly lower (-1) or higher (1); otherwise 0.
+def tested_ece(difference: float, tested: Mapping[str, PairedDifference]) -> tuple[int, str]:
+    """Whether an ECE is significantly lower (-1) or higher (1), otherwise 0; and by how many points, with the p-value.
 
     The test is that of the squared errors (`metrics.squared_ece_difference`): that of the ECEs would not hold.
+    Evaluations of version 0.1.0 have only a bootstrap of the ECEs.
     """
-    side = sign(_test_of(tested), least=0.0)
-    return side if side * difference >= 5e-5 else 0
-
-
-def _test_of(tested: Mapping[str, PairedDifference]) -> PairedDifference:
-    """The test of calibration errors; evaluations of version 0.1.0 have only a bootstrap of the ECEs."""
-    return tested["squared_ece"] if "squared_ece" in tested else tested["ece"]
+    test = tested["squared_ece"] if "squared_ece" in tested else tested["ece"]
+    side = sign(test, least=0.0)
+    text = f"{100 * difference:+.2f} points, {p_value_text(test.p_value)}".replace("-", "−")
+    return side if side * difference >= 5e-5 else 0, text

@@ -44,7 +44,6 @@ def render_monitor(monitor: CalibrationMonitor, *, title: str = "predictions") -
     if not history:
         raise DataError("monitor", "render_monitor", expected="one with labelled rows", got="a monitor without any")
     what, outcome = ("mean probability", "rate") if monitor.n_classes == 2 else ("mean confidence", "accuracy")
-    periods = periods_table(history[::-1])
     return fill(
         "monitor.html",
         title=title,
@@ -56,8 +55,7 @@ def render_monitor(monitor: CalibrationMonitor, *, title: str = "predictions") -
         evidence=_evidence(monitor),
         log_loss=_loss(history, "Log-loss", [each.log_loss for each in history]),
         ece=_loss(history, "ECE", [each.ece for each in history], [each.ece_by_chance for each in history]),
-        heads=list(periods[0]),
-        rows=[list(row.values()) for row in periods],
+        periods=periods_table(history[::-1]),
     )
 
 

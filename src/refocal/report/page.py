@@ -19,7 +19,6 @@ from refocal.errors import ShapeError
 from refocal.evaluate import Evaluation, check_requirements, differences, group_summary, summary
 from refocal.evaluate.multilabel import of_labels
 from refocal.evaluate.phrases import capital, interval_percent, percent
-from refocal.evaluate.two_classes import mean_probability, positive_name
 from refocal.metrics import METRICS
 from refocal.report import charts, details
 from refocal.report.terms import sides, terms_of
@@ -48,9 +47,7 @@ ENVIRONMENT.globals |= {
     "details": details,
     "differences": differences,
     "groups": group_summary,
-    "mean_probability": mean_probability,
     "of_labels": of_labels,
-    "positive_name": positive_name,
     "summary": summary,
     "tips_script": tips_script,
 }

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from refocal.calibrators.registry import NONE
 from refocal.evaluate import Evaluation, Measured
 from refocal.evaluate.multilabel import of_labels
-from refocal.evaluate.two_classes import positive_name
+from refocal.evaluate.summary import positive_name
 
 
 class Terms(NamedTuple):

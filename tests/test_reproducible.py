@@ -163,7 +163,7 @@ grid = {"gammas": list(np.linspace(0, 5, 60)), "temperatures": list(np.linspace(
 calibrator = FocalTemperatureScaling(objective="ece", search="grid", **grid)
 print("fitting", flush=True)
 try:
-    calibrator.fit_with_progress(logits, labels, None, lambda share: print(share, flush=True))
+    calibrator.fit(logits, labels, progress=lambda share: print(share, flush=True))
 except KeyboardInterrupt:
     try:
         check_is_fitted(calibrator)
@@ -195,6 +195,6 @@ def test_an_interrupted_fit_leaves_nothing_behind():
 
     calibrator = FocalTemperatureScaling(objective="ece", search="grid")
     with pytest.raises(KeyboardInterrupt):
-        calibrator.fit_with_progress(LOGITS, LABELS, None, interrupt)
+        calibrator.fit(LOGITS, LABELS, progress=interrupt)
     with pytest.raises(NotFittedError):
         check_is_fitted(calibrator)

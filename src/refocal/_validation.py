@@ -380,18 +380,25 @@ def renormalised(values: Array, argument: str, function: str) -> Array:
     return p / sums
 
 
-def sum_of_parts(rows: Array) -> int | None:
-    """1 if every row looks like probabilities, 100 if like percentages, None if like neither.
+def sum_of_parts(values: Array, argument: str, function: str) -> int | None:
+    """1 if every row looks like probabilities, 100 if like percentages, None if like neither; a few rows tell at once.
 
     >>> import numpy as np
-    >>> sum_of_parts(np.array([[20.0, 80.0], [99.5, 0.5]])), sum_of_parts(np.array([[0.2, 0.7]]))
+    >>> sum_of_parts(np.array([[20.0, 80.0], [99.5, 0.5]]), "X", "f"), sum_of_parts(np.array([[0.2, 0.7]]), "X", "f")
     (100, None)
     """
-    xp = namespace(rows)
-    if not bool(xp.min(rows) >= 0.0):
-        return None
-    sums = xp.sum(rows, axis=-1)
-    return next((whole for whole in (1, 100) if float(xp.max(xp.abs(sums / whole - 1.0))) <= SUM_TOLERANCE), None)
+    common = {1, 100}
+    blocks = row_blocks(values.shape[0], math.prod(values.shape[1:]), entries=1 << 22)
+    for rows in (slice(0, 64), *blocks):
+        part, _ = as_floating(values[rows, ...], argument, function)
+        xp = namespace(part)
+        if not bool(xp.min(part) >= 0.0):
+            return None
+        sums = xp.sum(part, axis=-1)
+        common = {whole for whole in common if float(xp.max(xp.abs(sums / whole - 1.0))) <= SUM_TOLERANCE}
+        if not common:
+            return None
+    return common.pop()
 
 
 def warn_of_sums(whole: int, argument: str, function: str) -> None:
@@ -399,16 +406,6 @@ def warn_of_sums(whole: int, argument: str, function: str) -> None:
     like, remedy = ("probabilities", Remedy.PROBABILITIES) if whole == 1 else ("percentages", Remedy.PERCENTAGES)
     text = f"all rows of '{argument}' sum to {whole}, as {like} do; logits were expected."
     warn(InputWarning(text, remedy, function))
-
-
-def warn_of_probabilities(values: Array, argument: str, function: str) -> None:
-    """Rows that all sum to 1, or to 100, and are never negative are hardly logits; the first rows tell at once."""
-    whole = sum_of_parts(as_floating(values[: min(64, values.shape[0]), ...], argument, function)[0])
-    if whole is None:
-        return
-    blocks = row_blocks(values.shape[0], math.prod(values.shape[1:]), entries=1 << 22)
-    if all(sum_of_parts(as_floating(values[rows, ...], argument, function)[0]) == whole for rows in blocks):
-        warn_of_sums(whole, argument, function)
 
 
 def check_weight(values: Any, shape: tuple[int, ...], function: str) -> Vector:

@@ -33,7 +33,8 @@ from refocal._validation import (
     check_probabilities,
     check_rows,
     check_weight,
-    warn_of_probabilities,
+    sum_of_parts,
+    warn_of_sums,
     without_ignored,
 )
 from refocal.calibrators._fitted import Fitted, report_of
@@ -98,16 +99,19 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         class_axis: int = -1,
         ignore_index: IgnoreIndex = None,
+        progress: Callable[[float], None] | None = None,
     ) -> Self:
         """Fit on logits `X` and labels `y`. If it fails, the calibrator is left unfitted.
 
         A weight is a number of equal rows; those of a mean below 1, such as shares, are scaled to a mean of 1.
         `class_axis=1` is for images (N, C, H, W) with labels (N, H, W), here and in predictions. Rows whose label is
-        `ignore_index`, or one of several, are left out, such as 255 in segmentation.
+        `ignore_index`, or one of several, are left out, such as 255 in segmentation. `progress` is called from time to
+        time with the share of the work that is done.
 
         `X` may be a `refocal.engine.Dataset`, which includes labels and weights. Rows that do not fit into memory are
         opened by `refocal.io`, or given as Dask or Zarr arrays; see docs/scale.md.
         """
+        self._forget()
         name = f"{type(self).__name__}.fit"
         if class_axis != -1:
             X = classes_last(X, class_axis, name)
@@ -116,16 +120,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ParameterError("ignore_index", name, expected="given where the rows are opened", got="it here")
             names = ("X", "y", "sample_weight")
             X, y, sample_weight = without_ignored((X, y, sample_weight), ignore_index, names, name)
-        return self.fit_with_progress(X, y, sample_weight, None)
-
-    def fit_with_progress(
-        self, X: Array, y: Array, sample_weight: Array, progress: Callable[[float], None] | None
-    ) -> Self:
-        """Like `fit`; `progress` is called from time to time with the share of the work that is done."""
-        self._forget()
-        for name, each in getattr(self, "__dataclass_fields__", {}).items():
+        for setting, each in getattr(self, "__dataclass_fields__", {}).items():
             if "check" in each.metadata:
-                each.metadata["check"](getattr(self, name), name, type(self).__name__)
+                each.metadata["check"](getattr(self, setting), setting, type(self).__name__)
         dataset = self.dataset(X, y, sample_weight)
         found = self._fit(dataset, progress)
         report = report_of(found, dataset)
@@ -135,7 +132,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             _check_feature_names(self, X, reset=True)
         self._set_fitted(found, np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes, report)
         for doubt in doubts(report, found.chain):
-            warn(f"{type(self).__name__}.fit: {doubt}.", FitWarning)
+            warn(f"{name}: {doubt}.", FitWarning)
         return self
 
     def _forget(self) -> None:
@@ -310,7 +307,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             p = check_probabilities(values, "X", function)
             return log_probabilities(p, SMALLEST)
         check_rows(values, "X", function)
-        warn_of_probabilities(values, "X", function)
+        whole = sum_of_parts(values, "X", function)
+        if whole is not None:
+            warn_of_sums(whole, "X", function)
         # Half precision is kept: each block is converted to float32 when it is processed.
         is_floating = namespace(values).isdtype(values.dtype, "real floating")
         return values if is_floating else as_floating(values, "X", function)[0]

@@ -42,6 +42,9 @@ class _FocalFamily(HasFocalPoint, Calibrator):
         offset = self.chain_.find(Offset, "offset")
         return None if offset is None else np.exp(np.mean(offset) - offset)
 
+    def _steps(self, found: Solution) -> tuple[Step, ...]:
+        return Temperature(found.temperature), Focal(found.gamma)
+
     def _options(self) -> dict[str, Any]:
         """The arguments of the search: the settings, and what is fixed where there is no such setting."""
         options = {name: getattr(self, name, fixed) for name, fixed in SEARCHED.items()}
@@ -51,44 +54,36 @@ class _FocalFamily(HasFocalPoint, Calibrator):
         return options
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
-        options, path, steps = self._options(), None, list[Step]()
-        if self.class_weight is None:
-            solution, path = find(dataset, function=type(self).__name__, progress=progress, **options)
-        else:
-            solution, offset = self._fit_weighted(dataset, **options)
-        if hasattr(self, "temperatures"):
-            steps.append(Temperature(solution.temperature))
-        if hasattr(self, "gammas"):
-            steps.append(Focal(solution.gamma))
+        options = self._options()
         if self.class_weight is not None:
-            steps.append(Offset(offset))
-        return Fitted(Chain(tuple(steps)), solution, path)
+            return self._fit_weighted(dataset, **options)
+        solution, path = find(dataset, function=type(self).__name__, progress=progress, **options)
+        return Fitted(Chain(self._steps(solution)), solution, path)
 
     def _fit_weighted(
         self, dataset: Dataset, objective: Any, search: str, gammas: Any, temperatures: Any, nll_tolerance: float | None
-    ) -> tuple[Solution, Vector]:
+    ) -> Fitted:
         """Class weights removed after the map; γ and T, unless given, by the log-loss."""
         name = type(self).__name__
-        for argument, value, known in (
+        for argument, value, fit in (
             ("objective", objective, ("auto", "nll")),
             ("search", search, ("auto", "newton")),
             ("nll_tolerance", nll_tolerance, (None,)),
         ):
-            if value not in known:
-                expected = (
-                    f"{' or '.join(map(repr, known))} together with class_weight, which is fitted by the log-loss"
-                )
+            if value not in fit:
+                expected = f"{' or '.join(map(repr, fit))} together with class_weight, which is fitted by the log-loss"
                 raise ParameterError(argument, name, expected=expected, got=repr(value))
         gamma, temperature = (
             None if value is None else check_number(value, argument, name, above=above, also="with class_weight, ")
             for argument, value, above in (("gammas", gammas, -1.0), ("temperatures", temperatures, 0.0))
         )
         dataset.start()
-        offset: Vector | None = None  # to be fitted
+        known: Vector | None = None
         if not (isinstance(self.class_weight, str) and self.class_weight == "fit"):
             like = np.zeros(dataset.n_classes)
-            offset = -np.log(check_class_weight(self.class_weight, f"{name}.fit", like=like, also="'fit' or "))
-        return fit_offset(dataset, offset, gamma, temperature)
+            known = -np.log(check_class_weight(self.class_weight, f"{name}.fit", like=like, also="'fit' or "))
+        solution, offset = fit_offset(dataset, known, gamma, temperature)
+        return Fitted(Chain((*self._steps(solution), Offset(offset))), solution)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -126,6 +121,9 @@ class TemperatureScaling(_FocalFamily):
 
     objective: Any = "nll"
     temperatures: Any = None
+
+    def _steps(self, found: Solution) -> tuple[Step, ...]:
+        return (Temperature(found.temperature),)
 
 
 @dataclass(eq=False, repr=False)
@@ -216,6 +214,9 @@ class FocalCalibration(_FocalFamily):
         report = {"n_samples": 0, "n_classes": size, "before": {}, "after": {}}
         made._set_fitted(Fitted(Chain(tuple(steps))), np.arange(size), report)
         return made
+
+    def _steps(self, found: Solution) -> tuple[Step, ...]:
+        return (Focal(found.gamma),)
 
     def _options(self) -> dict[str, Any]:
         options = super()._options()

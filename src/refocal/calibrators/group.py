@@ -102,8 +102,10 @@ class GroupCalibration(Calibrator):
         groups: Any = None,
         class_axis: int = -1,
         ignore_index: IgnoreIndex = None,
+        progress: Callable[[float], None] | None = None,
     ) -> Self:
         """Fit on scores, labels, and groups: an array, or several columns by their names."""
+        self._forget()
         name = f"{type(self).__name__}.fit"
         if class_axis != -1:
             expected = "left out: a group is that of a row, so that classes lie on the last axis"
@@ -112,16 +114,9 @@ class GroupCalibration(Calibrator):
             kept = labelled_rows(y, ignore_index, "y", name)
             groups = {column: each[kept] for column, each in as_groups(groups, len(kept), name).items()}
         X, y, sample_weight = without_ignored((X, y, sample_weight), ignore_index, ("X", "y", "sample_weight"), name)
-        return self.fit_with_progress(X, y, sample_weight, None, groups)
-
-    def fit_with_progress(
-        self, X: Array, y: Array, sample_weight: Array, progress: Callable[[float], None] | None, groups: Any = None
-    ) -> Self:
-        """Like `fit`; `progress` is called from time to time with the share of the work that is done."""
-        self._forget()
         rows = self._block_of(self.dataset(X, y, sample_weight))
-        rows.groups = as_groups(groups, rows.n_rows, f"{type(self).__name__}.fit") or rows.groups
-        return super().fit_with_progress(rows, None, None, progress)
+        rows.groups = as_groups(groups, rows.n_rows, name) or rows.groups
+        return super().fit(rows, progress=progress)
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         from refocal.calibrators.registry import NAMED, OTHER_NAMES, make

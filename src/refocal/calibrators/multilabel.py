@@ -100,6 +100,7 @@ class MultiLabelCalibration(Calibrator):
         *,
         class_axis: int = -1,
         ignore_index: IgnoreIndex = None,
+        progress: Callable[[float], None] | None = None,
         class_names: Sequence[str] | None = None,
     ) -> Self:
         """Fit on scores and ones and zeros, (N, K), or (N, K, H, W) with `class_axis=1`.
@@ -119,7 +120,7 @@ class MultiLabelCalibration(Calibrator):
         shared = TemperatureScaling(input="probabilities" if self.input == "probabilities" else "logits")
         rows = shared.dataset(namespace(columns).reshape(columns, (-1, 2)), target, weight)
         rows.input, rows.classes = self.input, np.arange(shape[-1]) if names is None else names
-        self.fit_with_progress(rows, None, None, None)
+        super().fit(rows, progress=progress)
         _check_feature_names(self, X, reset=True)
         return self
 

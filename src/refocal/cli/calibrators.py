@@ -105,7 +105,7 @@ def fit(
             update(0.0, 1, words)
             more: dict[str, Any] = {"groups": found.groups} if rows.groups else {}
             given = (found.values, found.labels, found.weight)
-            calibrator.fit_with_progress(*given, lambda share: update(share, 1, words), **more)
+            calibrator.fit(*given, progress=lambda share: update(share, 1, words), **more)
         names = None if rows.multi_label else found.reading.class_names if in_blocks else found.class_names
     if names is not None:
         calibrator.classes_ = np.array(names)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, Vector, as_floating, is_torch, namespace, on_gpu, row_blocks, to_numpy
+from refocal._arrays import Array, Vector, is_torch, namespace, on_gpu, row_blocks, to_numpy
 from refocal._groups import Groups
 from refocal.engine import array_engine, c_engine
 from refocal.engine.array_engine import LARGE_SINGLE
@@ -21,9 +21,6 @@ from refocal.engine.protocol import Engine
 from refocal.maps.forward import focal_temperature
 
 T = TypeVar("T")
-
-# The number of entries in which runner-ups are searched for.
-GAP_ENTRIES = 1 << 20
 
 
 class Predictions(NamedTuple):
@@ -159,14 +156,6 @@ class Block(Dataset):
     def weights(self) -> Vector:
         """The weight of each row, 1 where none was given."""
         return np.ones(self.n_rows) if self.weight is None else self.weight
-
-    def runner_up_gaps(self) -> Vector:
-        """How far the second largest logit of a row lies below the largest, where that is more than rounding."""
-        x, given = as_floating(self.logits[: max(1, GAP_ENTRIES // self.n_classes), :], "logits", "fit")
-        xp = namespace(x)
-        ranked = xp.sort(x, axis=-1)
-        gap, rounding = ranked[:, -1] - ranked[:, -2], 64.0 * float(xp.finfo(given).eps) * xp.abs(ranked[:, -1])
-        return np.asarray(to_numpy(gap[(gap < xp.inf) & (gap > rounding)]), dtype=np.float64)
 
     def sums(self, name: str, *settings: Any, rough: bool = False) -> Vector:
         """The sums over all rows that the engine's pass "temperature", "focal" or "vector" computes."""

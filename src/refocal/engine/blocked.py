@@ -171,7 +171,7 @@ def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0
         gap=block.tops.gap,
         lowest=int(block.labels.min()),
         highest=int(block.labels.max()),
-        sum_of_parts=sum_of_parts(values.astype(np.float64)),
+        sum_of_parts=sum_of_parts(values.astype(np.float64), "X", "fit"),
         precision=block.precision,
         floor=lowest_log_probability(block.logits) if zeros else None,
         sample=Sample(

@@ -138,7 +138,7 @@ def _fit_all(
             elif (calibrator := make(name, input=validation.input)).needs_groups:
                 fitted[name] = calibrator.fit(*given, groups=validation.groups or None)  # type: ignore[call-arg]
             else:
-                fitted[name] = calibrator.fit_with_progress(dataset, None, None, tell)
+                fitted[name] = calibrator.fit(dataset, progress=tell)
             seconds[name] = time.perf_counter() - start
     return fitted, seconds
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Flags, Vector
+from refocal._arrays import Flags, Vector, to_numpy
 from refocal.engine.block import Block
 from refocal.engine.dataset import COARSE
 from refocal.engine.scoring import measured_on
@@ -90,10 +90,10 @@ class _Scan:
         rows = block if self._on_nodes else block.condensed(float(self.temperatures.max()) / 6.0, COARSE)
         tables = np.empty((*shape, block.n_rows))
         losses, means, errors = np.zeros((3, *shape))
-        some = tuple(float(gamma) for gamma in self.gammas)
+        some, correct = tuple(float(gamma) for gamma in self.gammas), to_numpy(block.tops.correct)
         for k, node in enumerate(self.nodes):
             for i, found in enumerate(rows.predictions(some, math.exp(node), rough=not self._on_nodes)):
-                tables[i, k], happened = measured_on(found, block.correct, block)
+                tables[i, k], happened = measured_on(found, correct, block)
                 losses[i, k], means[i, k] = -block.average(found.label_log_p), block.average(tables[i, k])
                 if self.objective.of_rows is not None:
                     errors[i, k] = block.average(self.objective.of_rows(found, block))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from refocal._arrays import as_floating, namespace, to_numpy
 from refocal._validation import LARGE, SMALL
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset
@@ -17,6 +18,8 @@ from refocal.maps.row import softplus
 MAX_STEPS = 100
 # How far beyond the distances between logits temperatures are searched; probabilities are long saturated there.
 REACH = 1e6
+# The number of entries in which runner-ups are searched for.
+GAP_ENTRIES = 1 << 20
 # A mean distance this many times the typical one comes from classes that are masked by logits like -1e9.
 OUTLYING = 1e3
 # Close to γ = -1 the map loses its inverse and the log-loss has minima that gain nothing on other data.
@@ -112,7 +115,12 @@ def scale_of(dataset: Dataset) -> Scale | None:
     if not SMALL <= mean <= LARGE:
         expected = f"of logits whose distances lie between {SMALL:g} and {LARGE:g} (impossible classes may be -inf)"
         raise DataError("X", "fit", expected=expected, got=f"a mean distance of {mean:g}")
-    near = dataset.part(PART).runner_up_gaps()
+    rows = dataset.part(PART)
+    x, given = as_floating(rows.logits[: max(1, GAP_ENTRIES // rows.n_classes), :], "logits", "fit")
+    xp = namespace(x)
+    ranked = xp.sort(x, axis=-1)
+    gaps, rounding = ranked[:, -1] - ranked[:, -2], 64.0 * float(xp.finfo(given).eps) * xp.abs(ranked[:, -1])
+    near = to_numpy(gaps[(gaps < xp.inf) & (gaps > rounding)]).astype(np.float64)  # not impossible, not by rounding
     if len(near) == 0:
         near = np.array([mean])
     typical = min(mean, OUTLYING * float(np.median(near)))

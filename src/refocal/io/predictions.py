@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, as_array, as_floating, log_probabilities, namespace, to_numpy
+from refocal._arrays import Array, as_array, log_probabilities, namespace, to_numpy
 from refocal._groups import Groups, as_groups
 from refocal._validation import (
     IgnoreIndex,
@@ -22,7 +22,8 @@ from refocal._validation import (
     class_axes,
     read_labels,
     renormalised,
-    warn_of_probabilities,
+    sum_of_parts,
+    warn_of_sums,
     without_ignored,
 )
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
@@ -139,8 +140,9 @@ class Predictions:
             raise ParameterError("renormalise", function, expected="left out: it is for probabilities", got="True")
         if kind == "logits":
             check_rows(values, argument, function)
-            as_floating(values[:1], argument, function)  # numbers, which stay in their precision and where they are
-            warn_of_probabilities(values, argument, function)
+            whole = sum_of_parts(values, argument, function)
+            if whole is not None:
+                warn_of_sums(whole, argument, function)
         elif kind == "probabilities":
             values = renormalised(values, argument, function) if renormalise else values
             check_probabilities(values, argument, function)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,17 +50,11 @@ class SharingOptions:
     notes: Annotated[Path | None, {"exists": True}] = None
     require: list[str] | None = None
 
-    @property
-    def requirements(self) -> list[str]:
-        """The requirements, one by one."""
-        return [each for text in self.require or [] for each in text.split(",")]
-
     def check(self, output: Path | None, report: Path | None) -> None:
         """Complain about where to write and about what is required before anything is computed."""
-        from refocal.evaluate.requirements import parse_requirement
+        from refocal.evaluate.requirements import parse_requirements
 
-        for each in self.requirements:
-            parse_requirement(each)
+        parse_requirements(self.require or ())
         check_output(output, ONLY_JSON)
         check_output(report, ONLY_HTML)
 
@@ -212,7 +205,7 @@ def report(
     else:
         test = sources[1] if len(sources) == 2 else None
         found = [_compared(sources[0], test, how, shared.title, rows.arguments())]
-    _share(found, shared, output, {"output": str(output)}, f"Wrote {output}.")
+    _finish(found, ResultOptions(report=output, **vars(shared)))
 
 
 def diff(old: Path, new: Path, fail_if_worse: bool = False) -> None:
@@ -280,27 +273,25 @@ def _compared(
             return fit_and_measure(first, second, methods, seed=how.seed, progress=update, **asked)
 
 
-def _finish(found: Evaluation, shared: ResultOptions, *lines: str) -> None:
-    """Write what was asked for and print the evaluation and `lines`; see `_share`."""
-    if shared.output is not None:
-        found.save(shared.output)
-    print_evaluation(found)
-    written = [f"Wrote {file}." for file in (shared.output, shared.report) if file is not None]
-    _share([found], shared, shared.report, found.to_dict(), *written, *lines)
+def _finish(found: Evaluation | list[Evaluation], shared: ResultOptions, *lines: str) -> None:
+    """Write what was asked for, print an evaluation and `lines`; a code of its own if a requirement does not hold."""
+    from refocal.evaluate import Evaluation, check_requirements
 
-
-def _share(found: Sequence[Evaluation], shared: SharingOptions, report: Path | None, data: Any, *lines: str) -> None:
-    """Draw the report, print `data` or `lines`; exit with a code of its own if a requirement does not hold."""
-    from refocal.evaluate import check_requirements
-
-    if report is not None:
+    every, data = [found] if isinstance(found, Evaluation) else found, {"output": str(shared.report)}
+    if isinstance(found, Evaluation):
+        data = found.to_dict()
+        if shared.output is not None:
+            found.save(shared.output)
+        print_evaluation(found)
+    if shared.report is not None:
         from refocal.report import write_report
 
         text = "" if shared.notes is None else shared.notes.read_text(encoding="utf-8")
         with progress("drawing"):
-            write_report(found, report, title=shared.title, notes=text, require=shared.requirements)
-    checks = [check for each in found for check in check_requirements(each, shared.requirements)]
+            write_report(every, shared.report, title=shared.title, notes=text, require=shared.require or ())
+    checks = [check for each in every for check in check_requirements(each, shared.require or ())]
     result(data)
-    say(*lines, *(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))
+    say(*(f"Wrote {file}." for file in (shared.output, shared.report) if file is not None), *lines)
+    say(*(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))
     if not all(check.passed for check in checks):
         raise Exit(REQUIREMENT_FAILED)

@@ -132,8 +132,8 @@ def left_out(n_rows: int, n_files: int) -> list[str]:
 def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], dropped: Sequence[str] = (), bold: int | None = None
 ) -> None:
-    """A table whose numbers and names are never cut: where it is too wide, columns are left out, the first of
-    `dropped` first, and named below it.
+    """A table without a frame, of names and numbers that are never cut: where it is too wide, columns are left out,
+    the first of `dropped` first, and named below it.
     """
     if IS_JSON.get():
         return
@@ -146,18 +146,12 @@ def print_table(
         if head in heads:
             kept.remove(heads.index(head))
             left_out.append(head)
-    table = plain_table(*(heads[i] for i in kept))
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
+    for i in kept:
+        table.add_column(heads[i], justify="right" if i else "left", no_wrap=True)
     for n, row in enumerate(rows):
         table.add_row(*(row[i] for i in kept), style="bold" if n == bold else None)
     wide = max(console.width, sum(widths[i] + GAP for i in kept))
     Console(file=console.file, highlight=False, width=wide).print(table, markup=False)
     if left_out:
         console.print(f"Too narrow for: {', '.join(left_out)}. A wider terminal or --json shows them.", style="dim")
-
-
-def plain_table(*heads: str) -> Table:
-    """A table without a frame: the first column to the left, numbers to the right."""
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
-    for i, head in enumerate(heads):
-        table.add_column(head, justify="left" if i == 0 else "right", no_wrap=True)
-    return table

@@ -325,9 +325,9 @@ class Evaluation:
         return plot_evaluation(self)
 
     def _repr_html_(self) -> str:
-        from refocal.report.notebook import view
+        from refocal.report.page import notebook_view
 
-        return view(self)
+        return notebook_view(self)
 
 
 def load_evaluation(path: str | os.PathLike[str]) -> Evaluation:

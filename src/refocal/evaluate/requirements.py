@@ -32,7 +32,7 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
     """Hold the method shown in detail against requirements.
 
     A requirement compares a measure of the evaluation by <, <=, > or >= with a number, a percentage or the same measure
-    of another method.
+    of another method; several may be written with commas between them.
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
@@ -40,36 +40,35 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
     >>> [check.passed for check in check_requirements(found, ["ece < 2%", "log_loss <= ts", "accuracy > 0.99"])]
     [True, True, False]
     """
-    return [_check(evaluation, requirement) for requirement in requirements]
+    checks = []
+    for text, measure, sign, target, percent in parse_requirements(requirements):
+        metric, found = METRICS[measure], _value(evaluation.after, measure)
+        try:
+            limit, source = float(target) / (100.0 if percent else 1.0), ""
+        except ValueError:
+            check_option(target, tuple(method.name for method in evaluation.methods), "require", "check_requirements")
+            limit, source = _value(evaluation[target], measure), f" of {target}"
+        shown = [f"{metric.text(value)} {metric.unit}".strip() for value in (found, limit)]
+        said = f"{metric.label} {shown[0]} of {evaluation.chosen}; required {sign} {shown[1]}{source}"
+        checks.append(Check(text, OPERATORS[sign](found, limit), said))
+    return checks
 
 
-def parse_requirement(requirement: str) -> tuple[str, str, str, bool]:
-    """The measure, the sign, the target, and whether that is a percentage.
+def parse_requirements(requirements: Sequence[str]) -> list[tuple[str, ...]]:
+    """Each with its measure, sign, target and percent sign.
 
-    >>> parse_requirement("ece < 2%")
-    ('ece', '<', '2', True)
+    >>> parse_requirements(["ece < 2%,log_loss<=ts"])
+    [('ece < 2%', 'ece', '<', '2', '%'), ('log_loss<=ts', 'log_loss', '<=', 'ts', '')]
     """
-    parts = FORM.fullmatch(requirement)
-    if parts is None:
-        expected = "of the form 'ece<2%', 'log_loss<=0.3' or 'log_loss<=ts'"
-        raise ParameterError("require", "check_requirements", expected=expected, got=repr(requirement))
-    measure, sign, target, percent = parts.groups()
-    shown = tuple(name for name, metric in METRICS.items() if metric.shown != "no")
-    check_option(measure, shown, "require", "check_requirements")
-    return measure, sign, target, bool(percent)
-
-
-def _check(evaluation: Evaluation, requirement: str) -> Check:
-    measure, sign, target, is_percentage = parse_requirement(requirement)
-    metric, found = METRICS[measure], _value(evaluation.after, measure)
-    try:
-        limit, source = float(target) / (100.0 if is_percentage else 1.0), ""
-    except ValueError:
-        check_option(target, tuple(method.name for method in evaluation.methods), "require", "check_requirements")
-        limit, source = _value(evaluation[target], measure), f" of {target}"
-    shown = [f"{metric.text(value)} {metric.unit}".strip() for value in (found, limit)]
-    text = f"{metric.label} {shown[0]} of {evaluation.chosen}; required {sign} {shown[1]}{source}"
-    return Check(requirement, OPERATORS[sign](found, limit), text)
+    parsed, known = [], tuple(name for name, metric in METRICS.items() if metric.shown != "no")
+    for text in ",".join(requirements).split(",") if requirements else ():
+        parts = FORM.fullmatch(text)
+        if parts is None:
+            expected = "of the form 'ece<2%', 'log_loss<=0.3' or 'log_loss<=ts'"
+            raise ParameterError("require", "check_requirements", expected=expected, got=repr(text))
+        check_option(parts[1], known, "require", "check_requirements")
+        parsed.append((text, *parts.groups()))
+    return parsed
 
 
 def _value(method: Measured, measure: str) -> float:

@@ -23,13 +23,6 @@ from refocal.metrics import METRICS
 from refocal.report import charts, details
 from refocal.report.terms import sides, terms_of
 
-
-def asset(name: str) -> Markup:
-    """A style sheet or script of this package."""
-    text = (files("refocal.report") / "assets" / name).read_text(encoding="utf-8")
-    return Markup(text.rstrip("\n"))  # noqa: S704, our own
-
-
 ENVIRONMENT = Environment(
     autoescape=True,
     undefined=StrictUndefined,
@@ -42,14 +35,17 @@ ENVIRONMENT = Environment(
 ENVIRONMENT.globals |= {
     "METRICS": METRICS,
     "NAMED": NAMED,
-    "asset": asset,
+    "assets": {
+        file.name: Markup(file.read_text(encoding="utf-8").rstrip("\n"))  # noqa: S704, our own
+        for file in (files("refocal.report") / "assets").iterdir()
+    },
     "charts": charts,
     "details": details,
     "differences": differences,
     "groups": group_summary,
     "of_labels": of_labels,
     "summary": summary,
-    "tips_script": tips_script,
+    "tips": Markup(tips_script()),  # noqa: S704
 }
 ENVIRONMENT.filters |= {
     "capital": capital,
@@ -137,6 +133,18 @@ def render(
         methods={name: each.after for name, each in zip(numbered, found, strict=True)},
         others=[m for m in summary.columns(found[0]) if m.name != "ece" and all(m.name in each for each in measured)],
     )
+
+
+def notebook_view(evaluation: Evaluation) -> str:
+    """The verdict, two diagrams and the table, as a piece of HTML.
+
+    >>> from refocal.io import load_sample
+    >>> from refocal.evaluate import compare
+    >>> found = compare(*load_sample("cifar10-focal3"), ["ts"], n_resamples=20)
+    >>> notebook_view(found).count("<svg")
+    2
+    """
+    return fill("notebook.html", found=evaluation, sides=sides(evaluation), terms=terms_of(evaluation))
 
 
 def fill(template: str, **values: Any) -> str:

@@ -17,12 +17,8 @@ class Terms(NamedTuple):
     outcome: str = "accuracy"
     happened: str = "right"
     did_not: str = "wrong"
-
-    @property
-    def question(self) -> str:
-        """What a reliability diagram answers."""
-        article = "" if self == CONFIDENCE else "the "
-        return f"Does {article}{self.probability} match {article}{self.outcome}?"
+    question: str = "Does confidence match accuracy?"
+    """What a reliability diagram answers."""
 
 
 CONFIDENCE = Terms()
@@ -39,7 +35,8 @@ def terms_of(evaluation: Evaluation) -> Terms:
     """The terms of an evaluation."""
     if evaluation.positive is None:
         return CONFIDENCE
-    if of_labels(evaluation):
-        return Terms("probability of a label", "share of rows that have it", "true", "not true")
     name = positive_name(evaluation)
-    return Terms(f"probability of {name}", f"share of {name}", name, f"not {name}")
+    made = Terms(f"probability of {name}", f"share of {name}", name, f"not {name}")
+    if of_labels(evaluation):
+        made = Terms("probability of a label", "share of rows that have it", "true", "not true")
+    return made._replace(question=f"Does the {made.probability} match the {made.outcome}?")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from refocal.cli import options
-from refocal.cli.printing import out, plain_table, print_json, progress
+from refocal.cli.printing import out, print_json, print_table, progress
 from refocal.cli.run import UsageError
 
 ALL = "all"
@@ -57,8 +57,5 @@ def reproduce(
         )
         return
     for made in done:
-        table = plain_table(made.figure.title, "ours", "the paper")
-        for reading in made.readings:
-            table.add_row(*reading)
-        out().print(table)
+        print_table((made.figure.title, "ours", "the paper"), made.readings)
         out().print(f"Wrote {', '.join(str(file) for file in made.files)}.\n")

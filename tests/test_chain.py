@@ -17,7 +17,7 @@ import refocal
 from refocal import AutoCalibration, HistogramBinning, IsotonicCalibration
 from refocal._arrays import namespace
 from refocal.calibrators.registry import NAMED, make
-from refocal.calibrators.serialize import step_from_dict, step_to_dict
+from refocal.calibrators.serialize import step_from_dict, to_plain
 from refocal.errors import ParameterError
 from refocal.export import to_onnx, to_torch_export
 from refocal.maps import Chain, Focal, Temperature
@@ -152,7 +152,7 @@ def test_steps_say_whether_they_keep_the_order(step):
     kept = np.argmax(Chain((step,)).log_probabilities(x), axis=1) == np.argmax(x, axis=1)
     assert kept.all() == step.keeps_order or isinstance(step, Uniform)
     step.check(3)
-    again = step_from_dict(json.loads(json.dumps(step_to_dict(step))))
+    again = step_from_dict(json.loads(json.dumps(to_plain(step))))
     np.testing.assert_array_equal(
         Chain((again,)).log_probabilities(x.astype(np.float32)), Chain((step,)).log_probabilities(x.astype(np.float32))
     )

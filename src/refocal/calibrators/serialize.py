@@ -21,7 +21,7 @@ from refocal.calibrators.binning import bins, polyline
 from refocal.calibrators.one_vs_rest import Curve, join_pieces, one_vs_rest
 from refocal.calibrators.registry import kinds
 from refocal.calibrators.spline import spline
-from refocal.errors import FormatError, ParameterError
+from refocal.errors import FormatError
 from refocal.fitting import Solution
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Beta
@@ -74,9 +74,9 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
         "version": VERSION,
         "refocal": refocal.__version__,
         "method": type(calibrator).__name__,
-        "parameters": {name: _plain(value) for name, value in calibrator.get_params(deep=False).items()},
+        "parameters": {name: to_plain(value) for name, value in calibrator.get_params(deep=False).items()},
         **_classes_to_plain(calibrator.classes_),
-        "chain": [step_to_dict(step) for step in calibrator.chain_.steps],
+        "chain": to_plain(calibrator.chain_.steps),
     }
     if hasattr(calibrator, "feature_names_in_"):
         data["feature_names"] = calibrator.feature_names_in_.tolist()
@@ -117,21 +117,28 @@ def _chain(data: dict[str, Any], calibrator: Calibrator, n_classes: int) -> Chai
         chain.check(n_classes)
     except FormatError:
         raise
-    except ParameterError as error:
-        raise FormatError(str(error)) from error
     except KeyError as error:
         raise FormatError(f"the field {error} is missing.") from error
     except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        raise FormatError(f"the fitted numbers are damaged: {error}.") from error
+        raise FormatError(f"the fitted numbers are damaged: {error}") from error
     return chain
 
 
-def _plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
+    """A setting, a step or what a step holds as plain values; a step has its name first."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, Step):
+        return {"step": type(value).__name__} | {
+            each.name: to_plain(getattr(value, each.name)) for each in fields(value)
+        }
+    if isinstance(value, tuple) and all(isinstance(each, Step) for each in value):
+        return [to_plain(step) for step in value]
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
-    return np.asarray(value, dtype=np.float64).tolist()
+    numbers = np.asarray(value)
+    # A float32 is written with just enough digits to identify it.
+    return (numbers.astype(str) if numbers.dtype == np.float32 else numbers).astype(np.float64).tolist()
 
 
 def _parameters(method: type[Calibrator], parameters: dict[str, Any]) -> dict[str, Any]:
@@ -210,13 +217,8 @@ def _read_feature_names(data: dict[str, Any], n_classes: int) -> NDArray[Any]:
     return np.array(names, dtype=object)
 
 
-def step_to_dict(step: Step) -> dict[str, Any]:
-    """A step as plain values, its name first."""
-    return {"step": type(step).__name__, **{each.name: _step_value(getattr(step, each.name)) for each in fields(step)}}
-
-
 def step_from_dict(data: Any) -> Step:
-    """The step that `step_to_dict` described."""
+    """The step that `to_plain` described."""
     known = {kind.__name__: kind for kind in Step.__subclasses__()}
     if not isinstance(data, dict) or data.get("step") not in known:
         raise FormatError(f"a step must be one of {', '.join(sorted(known))}. Got {data!r:.80} instead.")
@@ -226,17 +228,6 @@ def step_from_dict(data: Any) -> Step:
     if unknown:
         raise FormatError(f"unknown field {unknown[0]!r} of the step {kind.__name__}.")
     return kind(**{name: _read_value(data, name, each) for name, each in wanted.items()})
-
-
-def _step_value(value: Any) -> Any:
-    if isinstance(value, Step):
-        return step_to_dict(value)
-    if isinstance(value, tuple):
-        return [step_to_dict(step) for step in value]
-    if isinstance(value, np.ndarray):
-        # A float32 is written with just enough digits to identify it.
-        return (value.astype(str).astype(np.float64) if value.dtype == np.float32 else value).tolist()
-    return value
 
 
 def _read_value(data: dict[str, Any], name: str, each: Field[Any]) -> Any:

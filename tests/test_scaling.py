@@ -178,7 +178,8 @@ def test_out_of_fold_predictions_never_saw_their_row():
     recipes = [Recipe("tempered", None), Recipe("tempered", False), Recipe("logits", True)]
     changed = logits.copy()
     changed[7] = -changed[7]
-    before, after = (out_of_fold(Block(x, labels), recipes, folds(labels, 5, 0)) for x in (logits, changed))
+    fold = folds(Block(logits, labels), 5, 0)
+    before, after = (out_of_fold(Block(x, labels), recipes, fold) for x in (logits, changed))
     for old, new in zip(before, after, strict=True):
         moved = np.any(old != new, axis=1)
         assert moved[7]  # it is another row now

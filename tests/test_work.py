@@ -115,7 +115,7 @@ def test_the_default_walks_through_the_rows_a_few_dozen_times(data, walked):
     # Five folds of four fifths of the rows, and all of them at the end, a few steps each.
     assert passes(walked, "vector")[0] <= 20
     assert passes(walked, "split")[0] <= 4  # γ and T of two candidates on a third of the rows, and on all
-    assert passes(walked, "predict") == (4.0, 0.0)  # the losses of two candidates, the curve, the report
+    assert passes(walked, "predict") == (4.0, 1.0)  # the losses of two candidates, the curve, the report; the folds
     assert passes(walked, "apply_chain") == (1.0, 0.0)  # for the report
     assert passes(walked, "inspect")[1] <= 5
     assert passes(walked, "temperature")[0] <= 4

@@ -173,15 +173,15 @@ def losses(rows: Block, scores: Array) -> Vector:
     return np.asarray(-Block(scores, rows.labels).predictions((0.0,), 1.0, rough=True)[0].label_log_p)
 
 
-def folds(labels: Array, n_folds: int, seed: int, keys: NDArray[np.uint64] | None = None) -> NDArray[np.int64]:
-    """A fold for each row, every class spread evenly over them; with keys a row's fold does not depend on its place."""
-    labels = to_numpy(labels)
-    if keys is None:
-        shuffled = np.random.default_rng(seed).permutation(len(labels))
-    else:
-        mixed = (keys ^ np.random.default_rng(seed).integers(2**63, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-        shuffled = np.argsort(mixed, kind="stable")
-    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    fold = np.empty(len(labels), dtype=np.int64)
-    fold[by_class] = np.arange(len(labels)) % n_folds
+def folds(rows: Block, n_folds: int, seed: int) -> NDArray[np.int64]:
+    """A fold for each row by chance, every class spread evenly over them.
+
+    Chance is drawn for the hardest row of a class, for the next one and so on, so that neither the order of rows and
+    classes nor the last digits of logits decide on the folds.
+    """
+    labels, log_p = to_numpy(rows.labels), rows.predictions((0.0,), 1.0)[0].label_log_p
+    of_class = np.bincount(labels, log_p)[labels]
+    chance, fold = np.empty((2, rows.n_rows), dtype=np.int64)
+    chance[np.lexsort((log_p, of_class))] = np.random.default_rng(seed).permutation(rows.n_rows)
+    fold[np.lexsort((chance, of_class))] = np.arange(rows.n_rows) % n_folds
     return fold

@@ -134,7 +134,7 @@ class AutoCalibration(HasFocalPoint, Calibrator):
     def _two_classes(self, rows: Block, few: bool) -> tuple[tuple[Step, ...], dict[str, Any]]:
         choice: dict[str, Any] = {"chosen": "curve", "name": "curve"}
         if not few:
-            fold = folds(rows.labels, self.n_folds, self.random_state, row_keys(rows))
+            fold = folds(rows, self.n_folds, self.random_state)
             found = np.empty(rows.n_rows)
             for i in range(self.n_folds):
                 found[fold == i] = losses_of((two_class_step(rows.take(fold != i)),), rows.take(fold == i))
@@ -152,7 +152,7 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         if not only_temperature:
             enough = rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2
             tried = [VECTOR, *(MATRICES if enough else ())]
-            fold = folds(rows.labels, self.n_folds, self.random_state, row_keys(rows))
+            fold = folds(rows, self.n_folds, self.random_state)
             scores = out_of_fold(rows, tried, fold, order_preserving=keep, temperature=temperature)
             plain = [rows.average(losses(rows, each)) for each in scores[1:]]
             for i in (0, 1 + int(np.argmin(plain))) if enough else (0,):

@@ -108,7 +108,7 @@ class PredictionSets(Calibrator):
         check_option(self.base, (NONE, *NAMED), "base", type(self).__name__)
         if self.base == NONE:
             return Chain(), rows
-        first = folds(rows.labels, 2, self.seed) == 0
+        first = folds(rows, 2, self.seed) == 0
         return make(self.base).fit(rows.take(first)).chain_, rows.take(~first)
 
     def _scores(self, p: Matrix, generator: np.random.Generator) -> Vector:

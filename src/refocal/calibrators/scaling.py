@@ -86,7 +86,7 @@ class RidgeScaling(HasFocalPoint, Calibrator):
             recipes = [self._recipe(1.0 if self.strength == "auto" else float(self.strength))]
         chosen, scores = 0, None
         if isinstance(rows, Block) and (len(recipes) > 1 or (self.focal and not undivided)):
-            tried = out_of_fold(rows, recipes, folds(rows.labels, self.n_folds, self.random_state))
+            tried = out_of_fold(rows, recipes, folds(rows, self.n_folds, self.random_state))
             chosen = int(np.argmin([rows.average(losses(rows, each)) for each in tried]))
             scores = Block(tried[chosen], rows.labels, rows.weight)
         elif self.focal and not isinstance(rows, Block):

@@ -8,7 +8,7 @@ add up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -98,10 +98,7 @@ class Predictor(NamedTuple):
 
 
 def count_block(
-    block: Block,
-    predictors: tuple[Predictor, ...],
-    cells: tuple[CalibrationHistogram, ...],
-    each_class: bool = True,
+    block: Block, predictors: tuple[Predictor, ...], cells: tuple[CalibrationHistogram, ...], each_class: bool = True
 ) -> Sums:
     """The sums of a block for each predictor; `cells` are empty histograms of the confidence, one for each of them."""
     total, metrics = _empty(block.n_classes, cells, each_class), mean_metrics(block.n_classes)
@@ -171,26 +168,28 @@ def join_sums(first: Any, second: Any) -> Any:
     return first + second
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What the sums say: means (means, predictors) with their covariances, and what is known of each predictor.
+class PredictorMeasures(NamedTuple):
+    """What the sums say of one predictor; `finer` is an empty histogram of the confidence that leaves less doubt."""
 
-    `finer` are empty histograms of the confidence that would leave less doubt.
-    """
+    sums: BlockSums
+    classes: list[ClassRow]
+    decisions: DecisionTable
+    groups: GroupCounts
+    finer: CalibrationHistogram
+
+
+class Measured(NamedTuple):
+    """What the sums say: means (means, predictors) with their covariances, and what is known of each predictor."""
 
     weight: float
     means: Vector
     covariance: Vector
-    predictors: list[BlockSums]
-    classes: list[list[ClassRow]]
-    decisions: list[DecisionTable]
-    groups: list[GroupCounts]
-    finer: tuple[CalibrationHistogram, ...]
+    predictors: list[PredictorMeasures]
 
     @property
     def bound(self) -> float:
         """How far the ECE of a predictor may be off."""
-        return max(each.calibration.error_bound for each in self.predictors)
+        return max(each.sums.calibration.error_bound for each in self.predictors)
 
 
 def finish_sums(found: Sums, n_bins: int) -> Measured:
@@ -200,33 +199,25 @@ def finish_sums(found: Sums, n_bins: int) -> Measured:
     crossed = found.moments[:, :, None] * means[:, None, :]
     about = found.squared_weight * means[:, :, None] * means[:, None, :]
     covariance = (found.products - crossed - crossed.transpose(0, 2, 1) + about) / found.weight**2
-    n_classes = found.predictors[0].counts.shape[1]
-    names = [metric.name for metric in mean_metrics(n_classes)]
-    predictors = [
-        BlockSums(
-            each.confidence.compute(n_bins=n_bins),
-            [histogram.compute(n_bins=n_bins) for histogram in each.classes],
-            each.residuals / found.weight,
-            each.confidence,
-            dict(zip(names, means[:, i].tolist(), strict=True)),
-        )
-        for i, each in enumerate(found.predictors)
-    ]
-    classes = [
-        [class_row(sums.counts, label, each.ece) for label, each in enumerate(known.classes)]
-        for sums, known in zip(found.predictors, predictors, strict=True)
-    ]
-    finer = tuple(each.confidence.refined(n_bins=n_bins) for each in found.predictors)
-    groups = [each.groups for each in found.predictors]
-    decisions = [decision_table(each.decided / found.weight) for each in found.predictors]
-    return Measured(found.weight, means, covariance, predictors, classes, decisions, groups, finer)
+    names = [metric.name for metric in mean_metrics(found.predictors[0].counts.shape[1])]
+    predictors = []
+    for each, own in zip(found.predictors, means.T.tolist(), strict=True):
+        classes = [histogram.compute(n_bins=n_bins) for histogram in each.classes]
+        calibration, residuals = each.confidence.compute(n_bins=n_bins), each.residuals / found.weight
+        sums = BlockSums(calibration, classes, residuals, each.confidence, dict(zip(names, own, strict=True)))
+        rows = [class_row(each.counts, label, known.ece) for label, known in enumerate(classes)]
+        decisions, finer = decision_table(each.decided / found.weight), each.confidence.refined(n_bins=n_bins)
+        predictors.append(PredictorMeasures(sums, rows, decisions, each.groups, finer))
+    return Measured(found.weight, means, covariance, predictors)
 
 
 def with_finer(found: Measured, finer: Measured) -> Measured:
     """`found`, with the confidences of a later pass with finer cells."""
-    pairs = zip(found.predictors, finer.predictors, strict=True)
-    predictors = [known._replace(calibration=exact.calibration, histogram=exact.histogram) for known, exact in pairs]
-    return replace(found, predictors=predictors, finer=finer.finer)
+    predictors = []
+    for known, exact in zip(found.predictors, finer.predictors, strict=True):
+        sums = known.sums._replace(calibration=exact.sums.calibration, histogram=exact.sums.histogram)
+        predictors.append(known._replace(sums=sums, finer=exact.finer))
+    return found._replace(predictors=predictors)
 
 
 @cache

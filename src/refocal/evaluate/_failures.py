@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
+from refocal.calibrators.registry import NONE
 from refocal.errors import RefocalError
 
 
 class Failures:
-    """The errors of methods that failed, by their names."""
+    """The errors of methods that failed, by their names; an error of one that is needed is raised.
 
-    def __init__(self) -> None:
+    Those are the uncalibrated model, the one that is shown in detail, and the last that has not failed.
+    """
+
+    def __init__(self, methods: Iterable[str], chosen: str | None) -> None:
         self.errors: dict[str, Exception] = {}
+        self._methods, self._needed = {*methods} - {NONE}, {NONE, chosen}
 
     @contextmanager
-    def of(self, name: str, *, needed: bool) -> Iterator[None]:
+    def of(self, name: str) -> Iterator[None]:
         """Record an error and continue, unless the method is needed."""
         try:
             yield
         except Exception as error:
-            if needed:
+            if name in self._needed or self._methods - self.errors.keys() == {name}:
                 raise
             self.errors[name] = error
 
     def reasons(self) -> dict[str, str]:
         """One line for each method that failed."""
         return {name: _line(error) for name, error in self.errors.items()}
-
-
-def is_last_hope(i: int, everything: Mapping[str, Any], done: Mapping[str, Any]) -> bool:
-    """Whether no calibrator would be left if the one at position `i` failed; the first is the uncalibrated model."""
-    return i == len(everything) - 1 and len(done) <= 1 and len(everything) > 1
 
 
 def _line(error: Exception) -> str:

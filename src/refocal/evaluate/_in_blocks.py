@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from refocal.errors import DataError, ParameterError
 from refocal.evaluate._block_sums import (
     Measured,
     Predictor,
+    PredictorMeasures,
     count_block,
     cross_products,
     finish_sums,
@@ -25,22 +26,13 @@ from refocal.evaluate._block_sums import (
     mean_metrics,
     with_finer,
 )
+from refocal.evaluate._failures import Failures
 from refocal.evaluate._groups import measure_groups
-from refocal.evaluate._look import (
-    EDGES,
-    MOST_CLASSES,
-    N_BINS,
-    Look,
-    Looks,
-    Progress,
-    banded,
-    reported,
-    warn_of_groups,
-)
+from refocal.evaluate._look import EDGES, MOST_CLASSES, N_BINS, Look, Looks, Progress, banded, reported, warn_of_groups
 from refocal.evaluate._provenance import run_of
 from refocal.evaluate.evaluation import Histogram
-from refocal.metrics import CalibrationHistogram, Interval, PairedDifference
-from refocal.metrics.intervals import normal_difference, normal_interval
+from refocal.metrics import CalibrationHistogram
+from refocal.metrics.intervals import InfluenceSummary
 from refocal.metrics.record import Metric, StreamedMetric
 from refocal.metrics.reliability import bins_of_curve
 
@@ -48,41 +40,23 @@ from refocal.metrics.reliability import bins_of_curve
 SEED = 0
 
 
-@dataclass(frozen=True)
-class JointSummary:
-    """A metric of one predictor, among those of all predictors: the covariances of their errors are known."""
-
-    values: Vector
-    covariance: Vector
-    predictor: int
-    limits: tuple[float, float]
-
-    @property
-    def value(self) -> float:
-        """The metric."""
-        return float(self.values[self.predictor])
-
-    def interval(self, *, level: float = 0.95) -> Interval:
-        """By the normal approximation, which many rows justify."""
-        return normal_interval(self.value, self._error({self.predictor: 1.0}), level, self.limits)
-
-    def minus(self, other: JointSummary, *, level: float = 0.95) -> PairedDifference:
-        """The difference from another predictor."""
-        apart = other.predictor != self.predictor
-        error = self._error({self.predictor: 1.0, other.predictor: -1.0}) if apart else 0.0
-        return normal_difference(self.value, other.value, error, level)
-
-    def _error(self, factors: dict[int, float]) -> float:
-        squared = sum(a * b * self.covariance[i, j] for i, a in factors.items() for j, b in factors.items())
-        return math.sqrt(max(float(squared), 0.0))
-
-
 def look_at_blocks(
-    rows: BlockedDataset, calibrators: Mapping[str, Calibrator | None], level: float, progress: Progress | None
+    rows: BlockedDataset,
+    calibrators: Mapping[str, Calibrator | None],
+    report: Progress,
+    failures: Failures,
+    *,
+    level: float,
+    **refused: Any,
 ) -> Looks:
-    """Every metric of every method."""
-    if progress is not None:
-        rows.watch = lambda done, total: progress(done, total or 0, "measuring")
+    """Every metric of every method; one that fails ends it, as the pass over the rows is one for all."""
+    for argument, value in refused.items():
+        if value is not None:
+            why = "have those that they were opened with: open_rows(…, groups=…)"
+            expected = f"left out for rows in blocks, which {why if argument == 'groups' else 'are not resampled'}"
+            got = type(value).__name__ if argument == "groups" else repr(value)
+            raise ParameterError(argument, "evaluate", expected=expected, got=got)
+    rows.watch = lambda done, total: report(done, total or 0, "measuring")
     for name, calibrator in calibrators.items():
         if calibrator is not None:
             _check_input(name, calibrator, rows.input)
@@ -93,10 +67,13 @@ def look_at_blocks(
     predictors = tuple(map(Predictor.of, calibrators.values()))
     found = _measure(rows, predictors)
     for name, calibrator in calibrators.items():
-        warn_of_groups(name, calibrator, {column for column, _ in found.groups[0].names})
+        warn_of_groups(name, calibrator, {column for column, _ in found.predictors[0].groups.names})
     measured = _metrics(rows, predictors, found)
     seconds = (time.perf_counter() - start) / len(calibrators)
-    looks = {name: _look(found, measured, i, level, seconds) for i, name in enumerate(calibrators)}
+    looks = {
+        name: _look(one, {metric: each[i] for metric, each in measured.items()}, level, seconds)
+        for i, (name, one) in enumerate(zip(calibrators, found.predictors, strict=True))
+    }
     counts = {"rows skipped": rows.n_skipped, "files skipped": len(rows.bad_parts)}
     skipped = {name: str(count) for name, count in counts.items() if count}
     return Looks(looks, rows.n_rows, run_of(None, None) | skipped)
@@ -125,7 +102,7 @@ def _measure(rows: BlockedDataset, predictors: tuple[Predictor, ...]) -> Measure
     for _ in range(MAX_REFINEMENTS):
         if found.bound <= ECE_BOUND:
             break
-        found = with_finer(found, measure(found.finer, False))
+        found = with_finer(found, measure(tuple(each.finer for each in found.predictors), False))
     return found
 
 
@@ -141,7 +118,7 @@ def _metrics(
             k = means[metric.name]
             measured[metric.name] = _together(metric, found.means[k], found.covariance[k])
         elif metric.streamed is not None:
-            known = [each for sums in found.predictors if (each := metric.streamed(sums)) is not None]
+            known = [each for one in found.predictors if (each := metric.streamed(one.sums)) is not None]
             if len(known) < len(predictors):  # the sums lack what it needs
                 continue
             measured[metric.name] = known
@@ -159,23 +136,24 @@ def _metrics(
 
 
 def _together(metric: Metric, values: Vector, covariance: Vector) -> list[StreamedMetric]:
-    """A metric of every predictor, whose errors have known covariances."""
-    summaries = [JointSummary(values, covariance, i, metric.range) for i in range(len(values))]
-    return [StreamedMetric(each.value, summary=each) for each in summaries]
+    """A metric of every predictor; the rows of a root of their covariance stand for influences of the same products."""
+    squares, axes = np.linalg.eigh(covariance)
+    root = axes * np.sqrt(np.maximum(squares, 0.0))
+    pairs = zip(values.tolist(), root, strict=True)
+    return [StreamedMetric(value, summary=InfluenceSummary(value, row, metric.range)) for value, row in pairs]
 
 
-def _look(found: Measured, measured: dict[str, list[StreamedMetric]], i: int, level: float, seconds: float) -> Look:
-    mine = {name: streamed[i] for name, streamed in measured.items()}
-    values = {name: each.value for name, each in mine.items() if each.summary is None}
-    bounds = {f"{name}_bound": each.bound for name, each in mine.items() if each.bound is not None}
-    calibration = found.predictors[i].calibration
+def _look(found: PredictorMeasures, measured: dict[str, StreamedMetric], level: float, seconds: float) -> Look:
+    values = {name: each.value for name, each in measured.items() if each.summary is None}
+    bounds = {f"{name}_bound": each.bound for name, each in measured.items() if each.bound is not None}
+    calibration = found.sums.calibration
     return Look(
-        summaries={name: each.summary for name, each in mine.items() if each.summary is not None},
+        summaries={name: each.summary for name, each in measured.items() if each.summary is not None},
         values=values | bounds,
         reliability=banded(bins_of_curve(calibration.curve), level),
         histogram=Histogram(EDGES.tolist(), calibration.right, calibration.wrong),
-        classes=lambda: found.classes[i],
+        classes=lambda: found.classes,
         seconds=seconds,
-        decisions=found.decisions[i],
-        groups=lambda: measure_groups(found.groups[i].groups(SEED), level),
+        decisions=found.decisions,
+        groups=lambda: measure_groups(found.groups.groups(SEED), level),
     )

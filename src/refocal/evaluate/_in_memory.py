@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import as_floating, to_numpy
+from refocal._validation import check_integer
 from refocal.calibrators import Calibrator, MultiLabelCalibration
-from refocal.calibrators.registry import NONE
 from refocal.engine.apply import log_probabilities_of
 from refocal.errors import DataError
-from refocal.evaluate._failures import Failures, is_last_hope
+from refocal.evaluate._failures import Failures
 from refocal.evaluate._groups import groups_of, measure_groups
 from refocal.evaluate._look import (
     EDGES,
@@ -42,6 +42,7 @@ from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import forget_resamples
 from refocal.metrics.bootstrap import Measured, summarise
 
+N_RESAMPLES, SEED = 500, 0
 CLASS_BINS = 10
 # Confusions and examples that are kept of each class.
 FEW = 5
@@ -50,20 +51,23 @@ FEW = 5
 def look_at_rows(
     test: Predictions,
     methods: Mapping[str, Calibrator | None],
-    chosen: str | None,
     report: Progress,
     failures: Failures,
     *,
     level: float,
-    n_resamples: int,
-    seed: int,
+    n_resamples: int | None,
+    seed: int | None,
+    groups: Any,
 ) -> Looks:
     """Every metric of every method that can be measured."""
+    test = test if groups is None else test.with_groups(groups)
+    n_resamples = N_RESAMPLES if n_resamples is None else check_integer(n_resamples, "n_resamples", "evaluate")
+    seed = SEED if seed is None else seed
     looks: dict[str, Look] = {}
     for i, (name, calibrator) in enumerate(methods.items()):
         report(i, len(methods) + 1, f"measuring {name}")
         warn_of_groups(name, calibrator, test.groups)
-        with failures.of(name, needed=name in (NONE, chosen) or is_last_hope(i, methods, looks)):
+        with failures.of(name):
             looks[name] = _look(test, calibrator, level=level, n_resamples=n_resamples, seed=seed)
     forget_resamples()
     return Looks(looks, len(test), run_of(n_resamples, seed))

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from refocal._validation import check_integer, check_option
+from refocal._validation import check_option
 from refocal.calibrators import Calibrator, TemperatureScaling
 from refocal.calibrators._labels import check_class_order
 from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
-from refocal.errors import ParameterError, ShapeError
-from refocal.evaluate._failures import Failures, is_last_hope
+from refocal.errors import ShapeError
+from refocal.evaluate._failures import Failures
 from refocal.evaluate._in_blocks import look_at_blocks
-from refocal.evaluate._in_memory import look_at_rows, wide
+from refocal.evaluate._in_memory import N_RESAMPLES, SEED, look_at_rows, wide
 from refocal.evaluate._look import Look, Progress
 from refocal.evaluate._provenance import absent_classes_of, n_validation_of, same_rows, surface_of
 from refocal.evaluate._recommend import recommended
@@ -30,8 +30,6 @@ from refocal.maps.curves import LabelLines, OneVsRest
 from refocal.maps.steps import Affine, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
 from refocal.metrics._inputs import check_level
-
-N_RESAMPLES, SEED = 500, 0
 
 
 def compare(
@@ -88,8 +86,8 @@ def compare(
             names += list(GROUPED)
     if chosen is not None:
         check_option(chosen, (NONE, *names), "chosen", "compare")
-    report, failures = progress or _silent, Failures()
-    fitted, seconds = _fit_all(validation, names, chosen, report, failures)
+    report, failures = progress or (lambda *_: None), Failures(names, chosen)
+    fitted, seconds = _fit_all(validation, names, report, failures)
 
     def later(done: float, total: int, words: str) -> None:
         report(len(names) + done, len(names) + total, words)
@@ -112,11 +110,7 @@ def compare(
 
 
 def _fit_all(
-    validation: Predictions | MultiLabelPredictions,
-    names: Sequence[str],
-    chosen: str | None,
-    report: Progress,
-    failures: Failures,
+    validation: Predictions | MultiLabelPredictions, names: Sequence[str], report: Progress, failures: Failures
 ) -> tuple[dict[str, Calibrator], dict[str, float]]:
     """The calibrators that could be fitted, which share their passes over the rows, and the seconds that each took."""
     fitted: dict[str, Calibrator] = {}
@@ -132,7 +126,7 @@ def _fit_all(
             report(before + share, 2 * len(names) + 2, what)
 
         tell(0.0)
-        with failures.of(name, needed=name == chosen or len(failures.errors) == len(names) - 1):
+        with failures.of(name):
             if isinstance(validation, MultiLabelPredictions):
                 fitted[name] = fit_method(validation, name)
             elif (calibrator := make(name, input=validation.input)).needs_groups:
@@ -176,29 +170,15 @@ def evaluate(
     check_level(level, "evaluate")
     if isinstance(test, MultiLabelPredictions):
         test = test.pooled()
-    report, failures = progress or _silent, failures or Failures()
+    report, failures = progress or (lambda *_: None), failures or Failures(calibrators, chosen)
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
-    if groups is not None:
-        if isinstance(test, BlockedDataset):
-            expected = (
-                "left out for rows in blocks, which have those that they were opened with: open_rows(…, groups=…)"
-            )
-            raise ParameterError("groups", "evaluate", expected=expected, got=type(groups).__name__)
-        test = test.with_groups(groups)
     about: Any = test.reading if isinstance(test, BlockedDataset) else test
-    usable = _usable(everything, about, chosen, failures)
-    if isinstance(test, BlockedDataset):
-        for argument, value in {"n_resamples": n_resamples, "seed": seed}.items():
-            if value is not None:
-                expected = "left out for rows in blocks, which are not resampled"
-                raise ParameterError(argument, "evaluate", expected=expected, got=repr(value))
-        looks, n_test, run = look_at_blocks(test, usable, level, progress)
-    else:
-        n_resamples = N_RESAMPLES if n_resamples is None else check_integer(n_resamples, "n_resamples", "evaluate")
-        drawing = {"n_resamples": n_resamples, "seed": SEED if seed is None else seed}
-        looks, n_test, run = look_at_rows(test, usable, chosen, report, failures, level=level, **drawing)
+    usable = _usable(everything, about, failures)
+    look: Any = look_at_blocks if isinstance(test, BlockedDataset) else look_at_rows
+    options = {"level": level, "n_resamples": n_resamples, "seed": seed, "groups": groups}
+    looks, n_test, run = look(test, usable, report, failures, **options)
     picked = recommended(looks, usable, about.n_classes, level) if chosen is None else chosen
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
@@ -222,12 +202,12 @@ def evaluate(
 
 
 def _usable(
-    everything: Mapping[str, Calibrator | None], about: Any, chosen: str | None, failures: Failures
+    everything: Mapping[str, Calibrator | None], about: Any, failures: Failures
 ) -> dict[str, Calibrator | None]:
     """The methods that were fitted on the columns of the rows, in the same order."""
     usable: dict[str, Calibrator | None] = {}
-    for i, (name, calibrator) in enumerate(everything.items()):
-        with failures.of(name, needed=name == chosen or is_last_hope(i, everything, usable)):
+    for name, calibrator in everything.items():
+        with failures.of(name):
             if calibrator is not None and calibrator.row_axes == 1:  # else of labels, measured label by label
                 if calibrator.n_features_in_ != about.n_classes:
                     expected = f"of {calibrator.n_features_in_} columns, as the calibrator {name!r} was fitted on"
@@ -285,7 +265,3 @@ def _differences(look: Look, other: Look, level: float) -> dict[str, PairedDiffe
     """The differences of all metrics for which a valid interval exists."""
     found = {key: summary.minus(other.summaries[key], level=level) for key, summary in look.summaries.items()}
     return {key: difference for key, difference in found.items() if difference is not None}
-
-
-def _silent(done: float, total: int, words: str) -> None:
-    """Report nothing."""

@@ -36,17 +36,5 @@ from refocal.metrics.smooth import *
 from refocal.metrics.squared import *
 from refocal.metrics.two_classes import *
 
-__all__ = []
-__all__ += binned.__all__
-__all__ += bootstrap.__all__
-__all__ += histogram.__all__
-__all__ += intervals.__all__
-__all__ += labels.__all__
-__all__ += records.__all__
-__all__ += reliability.__all__
-__all__ += scores.__all__
-__all__ += sets.__all__
-__all__ += shift.__all__
-__all__ += smooth.__all__
-__all__ += squared.__all__
-__all__ += two_classes.__all__
+_MODULES = (binned, bootstrap, histogram, intervals, labels, records, reliability, scores, sets, shift, smooth, squared)
+__all__ = [name for module in (*_MODULES, two_classes) for name in module.__all__]

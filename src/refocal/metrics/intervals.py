@@ -107,3 +107,21 @@ def normal_difference(first: float, second: float, error: float, level: float) -
     gap, reach = first - second, NormalDist().inv_cdf(0.5 + 0.5 * level) * error
     p_value = 2.0 * NormalDist().cdf(-abs(gap) / error) if error > 0 else float(gap == 0.0)
     return PairedDifference(gap, gap - reach, gap + reach, level, p_value, first, second, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class InfluenceSummary:
+    """A metric with the influence of each row on it, weights included: the error is that of their sum."""
+
+    value: float
+    influence: Vector
+    limits: tuple[float, float]
+
+    def interval(self, *, level: float = 0.95) -> Interval:
+        """By the normal approximation."""
+        return normal_interval(self.value, float(np.linalg.norm(self.influence)), level, self.limits)
+
+    def minus(self, other: InfluenceSummary, *, level: float = 0.95) -> PairedDifference:
+        """The difference on the same rows."""
+        error = float(np.linalg.norm(self.influence - other.influence))
+        return normal_difference(self.value, other.value, error, level)

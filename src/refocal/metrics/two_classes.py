@@ -18,29 +18,11 @@ from refocal._validation import IgnoreIndex
 from refocal.errors import LabelError, ShapeError
 from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities
 from refocal.metrics.histogram import ScoreCells
-from refocal.metrics.intervals import Interval, PairedDifference, normal_difference, normal_interval
+from refocal.metrics.intervals import InfluenceSummary
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.scores import brier_terms, log_loss_terms
 
 __all__ = ["average_precision", "brier_skill", "log_loss_skill", "mean_bias", "roc_auc"]
-
-
-@dataclass(frozen=True, eq=False)
-class InfluenceSummary:
-    """A metric with the influence of each row on it, weights included: the error is that of their sum."""
-
-    value: float
-    influence: Vector
-    limits: tuple[float, float]
-
-    def interval(self, *, level: float = 0.95) -> Interval:
-        """By the normal approximation."""
-        return normal_interval(self.value, float(np.linalg.norm(self.influence)), level, self.limits)
-
-    def minus(self, other: InfluenceSummary, *, level: float = 0.95) -> PairedDifference:
-        """The difference on the same rows."""
-        error = float(np.linalg.norm(self.influence - other.influence))
-        return normal_difference(self.value, other.value, error, level)
 
 
 def mean_bias(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None) -> float:
@@ -137,6 +119,7 @@ class Skill:
     of_rate: Callable[[float], tuple[float, float]]
     average: float
     rate: float
+    bound: float | None = None
 
     @classmethod
     def of(cls, terms: Callable[[Rows], Vector], of_rate: Callable[[float], tuple[float, float]], rows: Rows) -> Skill:
@@ -169,12 +152,16 @@ LOG_SKILL, SQUARE_SKILL = (log_loss_terms, _entropy), (brier_terms, _variance)
 
 @dataclass(frozen=True)
 class Area:
-    """An area under a curve, and how much rows of class 1 and 0 at each of some places move it."""
+    """An area under a curve, and how much rows of class 1 and 0 at each of some places move it.
+
+    `bound`: how far cells of several scores leave it open.
+    """
 
     value: float
     of_one: Vector
     of_zero: Vector
     place: Callable[[Vector], Indices]
+    bound: float | None = None
 
     def influence(self, rows: Rows) -> Vector:
         """How much each row moves the value, times the weight of all rows."""
@@ -203,13 +190,10 @@ def _auc(scores: ScoreCells) -> Area:
     ones_above = 1.0 - (np.cumsum(scores.right) - 0.5 * scores.right) / n_ones
     value = float(scores.right @ zeros_below / n_ones)
     total = n_ones + n_zeros
-    return Area(value, (zeros_below - value) * total / n_ones, (ones_above - value) * total / n_zeros, scores.place)
-
-
-def _auc_bound(scores: ScoreCells) -> float:
-    """Pairs of a row of each class in one cell count by half; each may count as none or as one."""
-    ones, zeros = scores.right, scores.wrong
-    return 0.5 * float((ones * zeros)[scores.several].sum() / (ones.sum() * zeros.sum()))
+    moved = (zeros_below - value) * total / n_ones, (ones_above - value) * total / n_zeros
+    # Pairs of a row of each class in one cell count by half; each may count as none or as one.
+    bound = 0.5 * float((scores.right * scores.wrong)[scores.several].sum() / (n_ones * n_zeros))
+    return Area(value, *moved, scores.place, bound)
 
 
 @without_warnings
@@ -226,10 +210,10 @@ def _precision(scores: ScoreCells) -> Area:
     # A row also moves the precision at every threshold below its own probability.
     at = np.divide(scores.right / total, all_rows, out=np.zeros_like(ones), where=all_rows > 0.0)
     count, weighted = np.cumsum(at), np.cumsum(at * precision)
-    return Area(value, (precision - value + count - weighted) / rate, -weighted / rate, scores.place)
+    moved = (precision - value + count - weighted) / rate, -weighted / rate
+    return Area(value, *moved, scores.place, _precision_bound(scores))
 
 
-@without_warnings
 def _precision_bound(scores: ScoreCells) -> float:
     """A cell counts as rows of one score; its rows of class 1 may all stand before its others, or all behind them.
 
@@ -251,52 +235,24 @@ def _record(
     function: Callable[..., float],
     label: str,
     of_rows: Callable[[Rows], Skill | Area],
-    of_sums: Callable[[BlockSums], tuple[Skill | Area, float | None]],
-    limits: tuple[float, float],
+    of_sums: Callable[[BlockSums], Skill | Area],
+    lowest: float = 0.0,
     **how: Any,
 ) -> Metric:
     """A metric whose interval comes from the influences of the rows, in memory and in blocks."""
+    limits = (lowest, 1.0)
 
     def summary(rows: Rows) -> InfluenceSummary:
         found, weight = of_rows(rows), rows.weights
         return InfluenceSummary(found.value, found.influence(rows) * weight / weight.sum(), limits)
 
     def streamed(sums: BlockSums) -> StreamedMetric | None:
-        found, bound = of_sums(sums)
-        return None if math.isnan(found.value) else StreamedMetric(found.value, bound, influence=found.influence)
+        found = of_sums(sums)
+        return None if math.isnan(found.value) else StreamedMetric(found.value, found.bound, influence=found.influence)
 
     how |= {"lower_is_better": False, "objective": False, "two_classes": True, "shown": "with interval"}
     how |= {"of_rows": lambda rows: of_rows(rows).value, "range": limits}
     return Metric(name, function, label, streamed, summary=summary, **how)
-
-
-def _skill_record(
-    name: str, function: Callable[..., float], label: str, loss: str, kind: Any, *, takes_logs: bool
-) -> Metric:
-    """The record of a skill; `loss` is the short name of the mean that it is of."""
-    terms, of_rate = kind
-
-    def of_sums(sums: BlockSums) -> tuple[Skill, None]:
-        return Skill(terms, of_rate, sums.means[loss], sums.calibration.accuracy), None
-
-    limits = (-math.inf, 1.0)
-    return _record(name, function, label, partial(Skill.of, *kind), of_sums, limits, takes_logs=takes_logs, unit="%")
-
-
-def _area_record(
-    name: str,
-    function: Callable[..., float],
-    label: str,
-    area: Callable[[ScoreCells], Area],
-    bound: Callable[[ScoreCells], float],
-) -> Metric:
-    """The record of an area; `bound` is how far cells of several scores leave it open."""
-
-    def of_sums(sums: BlockSums) -> tuple[Area, float]:
-        scores = sums.histogram.scores()
-        return area(scores), bound(scores)
-
-    return _record(name, function, label, lambda rows: area(_scores(rows)), of_sums, (0.0, 1.0))
 
 
 METRICS = (
@@ -312,8 +268,31 @@ METRICS = (
         two_classes=True,
         signed=True,
     ),
-    _skill_record("log_loss_skill", log_loss_skill, "log-loss skill", "log_loss", LOG_SKILL, takes_logs=True),
-    _skill_record("brier_skill", brier_skill, "Brier skill", "brier_score", SQUARE_SKILL, takes_logs=False),
-    _area_record("roc_auc", roc_auc, "AUC", _auc, _auc_bound),
-    _area_record("average_precision", average_precision, "average precision", _precision, _precision_bound),
+    _record(
+        "log_loss_skill",
+        log_loss_skill,
+        "log-loss skill",
+        partial(Skill.of, *LOG_SKILL),
+        lambda sums: Skill(*LOG_SKILL, sums.means["log_loss"], sums.calibration.accuracy),
+        -math.inf,
+        takes_logs=True,
+        unit="%",
+    ),
+    _record(
+        "brier_skill",
+        brier_skill,
+        "Brier skill",
+        partial(Skill.of, *SQUARE_SKILL),
+        lambda sums: Skill(*SQUARE_SKILL, sums.means["brier_score"], sums.calibration.accuracy),
+        -math.inf,
+        unit="%",
+    ),
+    _record("roc_auc", roc_auc, "AUC", lambda rows: _auc(_scores(rows)), lambda sums: _auc(sums.histogram.scores())),
+    _record(
+        "average_precision",
+        average_precision,
+        "average precision",
+        lambda rows: _precision(_scores(rows)),
+        lambda sums: _precision(sums.histogram.scores()),
+    ),
 )

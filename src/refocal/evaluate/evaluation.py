@@ -99,6 +99,11 @@ class ClassRow:
     detail: ClassDetail | None = None
     """None where rows are read in blocks."""
 
+    @property
+    def gap(self) -> float | None:
+        """Mean confidence less precision; None where the class is never predicted."""
+        return None if self.confidence is None or self.precision is None else self.confidence - self.precision
+
 
 @dataclass(frozen=True)
 class GroupRow:

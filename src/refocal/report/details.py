@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from refocal.evaluate import Evaluation
+from refocal.evaluate import ClassRow, Evaluation
 from refocal.evaluate.summary import ranked
 from refocal.report.terms import sides
 
@@ -58,32 +58,10 @@ def decisions(evaluation: Evaluation) -> Decisions | None:
     return Decisions(made, start, {"two": is_two, "tables": tables})
 
 
-def class_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """The classes by their gaps: what to sort by and what to show, after calibration unless the heading says before."""
-    rows, is_same = [], evaluation.after is evaluation.before
-    for before, after in zip(evaluation.before.classes or (), evaluation.after.classes or (), strict=True):
-        gaps = [
-            None if row.confidence is None or row.precision is None else row.confidence - row.precision
-            for row in (before, after)
-        ]
-        shares = {
-            "right\u00a0%": after.precision,
-            "confidence\u00a0%": after.confidence,
-            "gap": gaps[1],
-            "gap before": gaps[0],
-            "ECE\u00a0%": after.ece,
-            "ECE before\u00a0%": before.ece,
-        }
-        cells: dict[str, tuple[float, str]] = {
-            "rows": (after.n, f"{after.n:,}"),
-            "predicted": (after.predicted, f"{after.predicted:,}"),
-        }
-        for name, value in shares.items():
-            if not (is_same and "before" in name):
-                text = "–" if value is None else f"{100 * value:{'+' * ('gap' in name)}.2f}".replace("-", "−")
-                cells[name] = (-1.0 if value is None else round(abs(value), 6), text)
-        rows.append({"label": after.label, "name": evaluation.name_of(after.label), "cells": cells})
-    return sorted(rows, key=lambda row: row["cells"]["gap"][0], reverse=True)
+def classes_by_gap(evaluation: Evaluation) -> list[tuple[ClassRow, ClassRow]]:
+    """Every class before and after calibration, that of the largest gap after it first."""
+    pairs = zip(evaluation.before.classes or (), evaluation.after.classes or (), strict=True)
+    return sorted(pairs, key=lambda pair: -1.0 if pair[1].gap is None else round(abs(pair[1].gap), 6), reverse=True)
 
 
 def class_data(evaluation: Evaluation) -> dict[str, Any] | None:

@@ -237,7 +237,7 @@ def test_probabilities_are_written_to_the_last_bit(ending, rows, single):
     p = probabilities_of(logits).astype(np.float32 if single else np.float64)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"p{ending}"
-        with open_writer(path, ending, p.shape[1], None) as write:
+        with open_writer(path, ending, [f"class_{i}" for i in range(p.shape[1])]) as write:
             write(Answers(p, {}), {}, {"label": labels})
         found = read(path, input="probabilities")
         np.testing.assert_array_equal(np.asarray(found.values).astype(p.dtype), p)

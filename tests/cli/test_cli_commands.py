@@ -66,6 +66,11 @@ def test_sets_and_intervals_are_applied(refocal, folder):
     assert "probabilities and sets of 20 rows" in refocal("apply", "sets.json", "rows.csv", "-o", "sets.parquet")[1]
     found = pd.read_parquet("sets.parquet")["set"]
     assert [list(row) for row in found] == [np.array(names)[row].tolist() for row in expected[:20]]
+    animals = ["dog", "cat", "emu", "ant"]
+    pd.DataFrame(rows.values[:20], columns=animals).to_csv("animals.csv", index=False)
+    assert refocal("apply", "sets.json", "animals.csv", "-o", "many")[0] == 0
+    found = pd.read_parquet("many/animals.parquet")["set"]
+    assert [list(row) for row in found] == [np.array(animals)[row].tolist() for row in expected[:20]]
     refocal("apply", "va.json", "rows.csv", "-o", "va.jsonl")
     lines = [json.loads(line) for line in Path("va.jsonl").read_text().splitlines()]
     np.testing.assert_array_equal(

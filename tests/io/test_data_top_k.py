@@ -88,7 +88,7 @@ def test_labels_beyond_the_best():
         ({"log_p": [-0.5, -2.0]}, r"of shape \(N, k\) with k from 1 to 4"),
         ({"indices": [[0, 0]]}, "different classes from 0 to 4"),
         ({"indices": [[0, 5]]}, "different classes from 0 to 4"),
-        ({"labels": [5]}, "classes from 0 to 4. Got 5 to 5"),
+        ({"labels": [5]}, "between 0 and 4. Got labels from 5 to 5"),
         ({"labels": [0, 1]}, r"of shape \(1,\). Got shape \(2,\)"),
         ({"n_classes": 2}, "k from 1 to 1"),
         ({"tail": "power"}, "one of 'power law', 'uniform'"),

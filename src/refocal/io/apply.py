@@ -29,14 +29,11 @@ from refocal.io import cluster
 from refocal.io.columns import Query
 from refocal.io.contents import Options, filesystem_of
 from refocal.io.local import Map
-from refocal.io.opening import Opened, open_parts
+from refocal.io.opening import open_parts
 from refocal.io.parts import Part, Table, n_columns
 from refocal.io.predictions import column_order
 from refocal.io.tables import SEPARATORS, TABLES
-from refocal.io.writers import ARRAYS, LABEL, open_writer
-
-# The metadata key under which a file records its source.
-MADE_FROM = b"refocal"
+from refocal.io.writers import ARRAYS, LABEL, MADE_FROM, open_writer
 
 Progress = Callable[[int, int, int], None]
 """Called with (parts done, all parts, rows done)."""
@@ -138,38 +135,29 @@ def apply(
     groups = tuple(group_columns(calibrator))
     query = Query(calibrator.input, values, labels, None, groups, storage_options, skip_bad_rows, keeping=True)
     bad: list[str] | None = [] if skip_bad_parts else None
-    opened = open_parts(path, query, bad)
+    parts, n_classes, class_names = open_parts(path, query, bad)
+    if n_classes != calibrator.n_features_in_:
+        expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
+        raise ShapeError("X", "apply", expected=expected, got=f"{n_classes} columns")
+    order = column_order(class_names, named_classes(calibrator), "apply")
+    # Of labels that do not exclude one another, rows of probabilities have any sum.
+    kind = calibrator.input if calibrator.row_axes == 1 else "logits"
+    reading = Reading(n_classes, kind, 0, skip_bad_rows, "apply", class_names)
+    target, ending = Path(output), Path(output).suffix.lower()
+    predict = Predictor(calibrator, reading, order, renormalise, precision_kept=ending in ARRAYS)
     left_out = [Written("", 0, 0, False, problem) for problem in bad or ()]
-    target = Path(output)
-    in_memory = target.suffix.lower() in ARRAYS
-    predict = _predictor(calibrator, opened, skip_bad_rows, renormalise, in_memory)
     if "://" in os.fspath(output):
         raise ParameterError("output", "apply", expected="on a mounted disk", got=repr(output))
-    if (in_memory or target.suffix.lower() in TABLES) and not target.is_dir():
+    if ending in (*ARRAYS, *TABLES) and not target.is_dir():
         if scheduler is not None or client is not None or map is not None:
             expected = "a folder where others do the work"
             raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
-        ending = target.suffix.lower()
-        written = _write_file(predict, opened.parts, target, ending, opened.class_names, progress=progress)
-        return [written, *left_out]
+        return [_write_file(predict, parts, target, progress=progress), *left_out]
     if scheduler is not None and client is None:
         client = cluster.connect(scheduler)
     if client is not None:
         map = partial(_on_cluster, client)  # noqa: A001
-    return [*_write_folder(predict, opened.parts, target, map or builtins.map, progress), *left_out]
-
-
-def _predictor(
-    calibrator: Calibrator, opened: Opened, skip_bad_rows: bool, renormalise: bool, precision_kept: bool
-) -> Predictor:
-    if opened.n_classes != calibrator.n_features_in_:
-        expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
-        raise ShapeError("X", "apply", expected=expected, got=f"{opened.n_classes} columns")
-    order = column_order(opened.class_names, named_classes(calibrator), "apply")
-    # Of labels that do not exclude one another, rows of probabilities have any sum.
-    kind = calibrator.input if calibrator.row_axes == 1 else "logits"
-    reading = Reading(opened.n_classes, kind, 0, skip_bad_rows, "apply")
-    return Predictor(calibrator, reading, order, renormalise, precision_kept)
+    return [*_write_folder(predict, parts, target, map or builtins.map, progress), *left_out]
 
 
 def _write_folder(
@@ -198,24 +186,16 @@ def write_part(predict: Predictor, job: tuple[Part, Path, str]) -> Written:
         metadata = need("pyarrow.parquet", "parquet", "Parquet files").read_metadata(target)
         if (metadata.metadata or {}).get(MADE_FROM) == made_from.encode():
             return Written(str(target), int(metadata.num_rows), 0, True)
-    return _write_file(predict, [part], target, ".parquet", None, {MADE_FROM: made_from})
+    return _write_file(predict, [part], target, made_from)
 
 
 def _write_file(
-    predict: Predictor,
-    parts: Sequence[Part],
-    target: Path,
-    ending: str,
-    class_names: Sequence[str] | None,
-    metadata: Mapping[bytes, str] | None = None,
-    progress: Progress | None = None,
+    predict: Predictor, parts: Sequence[Part], target: Path, made_from: str = "", progress: Progress | None = None
 ) -> Written:
     """Write parts, in their order, into one file."""
-    n_rows = n_skipped = 0
-    with (
-        replace_atomically(target) as temporary,
-        open_writer(temporary, ending, predict.reading.n_classes, class_names, metadata) as write,
-    ):
+    n_rows, n_skipped, ending, reading = 0, 0, target.suffix.lower(), predict.reading
+    names = list(reading.class_names or (f"class_{i}" for i in range(reading.n_classes)))
+    with replace_atomically(target) as temporary, open_writer(temporary, ending, names, made_from) as write:
         for i, part in enumerate(parts):
             for chunk in part.blocks():
                 bad = 0
@@ -241,12 +221,9 @@ def _further_columns(chunk: Chunk, part: Part, is_text: bool) -> tuple[Mapping[s
 def _whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
     """Labels as integers; what is none is missing."""
     whole = np.isfinite(labels) & (labels == np.round(labels))
-    numbers = np.where(whole, labels, 0).astype(np.int64)
     if whole.all():
-        return numbers
-    found = numbers.astype(object)
-    found[~whole] = None
-    return found
+        return labels.astype(np.int64)
+    return np.array([int(label) if is_whole else None for label, is_whole in zip(labels, whole, strict=True)])
 
 
 def _names(parts: Sequence[Part]) -> list[str]:

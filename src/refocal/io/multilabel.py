@@ -142,10 +142,8 @@ class MultiLabelPredictions:
         order = column_order(self.class_names, class_names, "MultiLabelPredictions.in_order_of")
         if order is None:
             return self
-        columns = in_library_of(self.values, order)
-        return replace(
-            self, values=self.values[:, columns], labels=self.labels[:, order], class_names=tuple(class_names)
-        )
+        values, labels = self.values[:, in_library_of(self.values, order)], self.labels[:, order]
+        return replace(self, values=values, labels=labels, class_names=tuple(class_names))
 
     def take(self, rows: NDArray[np.int64]) -> MultiLabelPredictions:
         """Some of the rows."""

@@ -155,11 +155,14 @@ class Predictions:
             class_names = categories
         names = None if class_names is None else check_class_names(class_names, n_classes, function)
         in_order = names
-        if positive_label is not None and n_classes != 2:
-            expected = f"left out: it is for two classes, and there are {n_classes}"
+        if positive_label is not None and (n_classes != 2 or (names and str(positive_label) not in names)):
+            two = " and ".join(map(repr, names or ()))
+            expected = (
+                f"one of {two}" if n_classes == 2 else f"left out: it is for two classes, and there are {n_classes}"
+            )
             raise ParameterError("positive_label", function, expected=expected, got=repr(positive_label))
         if positive_label is not None and names is not None:
-            in_order = _positive_last(names, positive_label, function)
+            in_order = tuple(sorted(names, key=str(positive_label).__eq__))  # the positive one is the second
         elif positive_label is not None:
             read, names = _positive_labels(to_numpy(read), positive_label, function)
             in_order, first_label = names, 0
@@ -329,7 +332,7 @@ def _numbers(
 
 def _positive_labels(
     labels: NDArray[Any], positive: Any, function: str
-) -> tuple[NDArray[np.int64], tuple[str, str] | None]:
+) -> tuple[NDArray[np.int64], tuple[str, ...] | None]:
     """Labels of two kinds as 0 and 1, the positive one; and their names, unless they are 0 and 1 already."""
     distinct = np.unique(labels)
     numbers = labels.dtype.kind in "biuf"
@@ -342,14 +345,5 @@ def _positive_labels(
         few = ", ".join(repr(label) for label in distinct[:MOST_SHOWN].tolist())
         raise LabelError("labels", function, expected=expected, got=few)
     names = tuple(map(str, [*distinct[~is_positive].tolist(), *distinct[is_positive].tolist()]))
-    plain = len(names) < 2 or names == ("0", "1") or names == ("0.0", "1.0")
     found = (labels == distinct[is_positive][0]).astype(np.int64)
-    return found, None if plain else (names[0], names[1])
-
-
-def _positive_last(names: tuple[str, ...], positive: Any, function: str) -> tuple[str, ...]:
-    """The two names, the positive one behind the other."""
-    if str(positive) not in names:
-        expected = f"one of {names[0]!r} and {names[1]!r}"
-        raise ParameterError("positive_label", function, expected=expected, got=repr(positive))
-    return names if names[1] == str(positive) else names[::-1]
+    return found, None if len(names) < 2 or names == ("0", "1") else names

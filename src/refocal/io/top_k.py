@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Indices, Vector, row_blocks, to_numpy
-from refocal._validation import SUM_TOLERANCE, check_integer, check_option
+from refocal._validation import SUM_TOLERANCE, check_integer, check_label_range, check_option
 from refocal.errors import DataError, LabelError, ShapeError
 
 if TYPE_CHECKING:
@@ -104,9 +104,8 @@ class TopK:
         if ordered.min() < 0 or ordered.max() >= self.n_classes or (ordered[:, 1:] == ordered[:, :-1]).any():
             expected = f"different classes from 0 to {self.n_classes - 1} in each row"
             raise DataError("indices", NAME, expected=expected, got=f"{ordered.min()} to {ordered.max()}, or one twice")
-        if self.labels is not None and (self.labels.min() < 0 or self.labels.max() >= self.n_classes):
-            expected = f"classes from 0 to {self.n_classes - 1}"
-            raise LabelError("labels", NAME, expected=expected, got=f"{self.labels.min()} to {self.labels.max()}")
+        if self.labels is not None:
+            check_label_range(int(self.labels.min()), int(self.labels.max()), self.n_classes, "labels", NAME)
 
     def __len__(self) -> int:
         return len(self.log_p)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +22,8 @@ from refocal.io.tables import JSON_LINES, SEPARATORS
 
 LABEL, PROBABILITIES = "label", "probabilities"
 ARRAYS = (".npz", ".npy")
+# The metadata key under which a Parquet file records its source.
+MADE_FROM = b"refocal"
 
 Columns = Mapping[str, Any]
 """Arrays of NumPy or pyarrow by their names."""
@@ -32,19 +34,13 @@ Write = Callable[[Answers, Columns, Columns], None]
 
 
 @contextmanager
-def open_writer(
-    file: Path,
-    ending: str,
-    n_classes: int,
-    class_names: Sequence[str] | None,
-    metadata: Mapping[bytes, str] | None = None,
-) -> Iterator[Write]:
-    """A file of the format that an ending names; `metadata` goes into a Parquet file.
+def open_writer(file: Path, ending: str, names: list[str], made_from: str = "") -> Iterator[Write]:
+    """A file of the format that an ending names; a Parquet file records what it was made from.
 
-    Of two classes there may be one probability a row, which is called `p`.
+    `names` are those of the classes. Of two classes there may be one probability a row, which is called `p`.
     """
-    names, is_empty = list(class_names or (f"class_{i}" for i in range(n_classes))), True
-    with FILES[ending](file, ending, metadata) as add:
+    is_empty = True
+    with FILES[ending](file, ending, made_from) as add:
 
         def write(answers: Answers, before: Columns, behind: Columns) -> None:
             nonlocal is_empty
@@ -61,7 +57,7 @@ def open_writer(
 
         yield write
         if is_empty:
-            write(Answers(np.empty((0, n_classes), dtype=np.float32), {}), {}, {})
+            write(Answers(np.empty((0, len(names)), dtype=np.float32), {}), {}, {})
 
 
 def _columns(answers: Answers, names: list[str], *, is_text: bool) -> dict[str, Any]:
@@ -82,7 +78,7 @@ def _columns(answers: Answers, names: list[str], *, is_text: bool) -> dict[str, 
 
 
 @contextmanager
-def parquet_file(file: Path, ending: str, metadata: Mapping[bytes, str] | None = None) -> Iterator[Add]:
+def parquet_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
     """Columns of lists, in the precision that the probabilities have; the first rows tell the types of the columns."""
     arrow, parquet = (need(name, "parquet", "Parquet files") for name in ("pyarrow", "pyarrow.parquet"))
     with ExitStack() as stack:
@@ -97,7 +93,7 @@ def parquet_file(file: Path, ending: str, metadata: Mapping[bytes, str] | None =
                     columns[name] = arrow.array(each, arrow.list_(arrow.string()))
             table = arrow.table(columns)
             if writer is None:
-                opened = parquet.ParquetWriter(file, table.schema.with_metadata(metadata))
+                opened = parquet.ParquetWriter(file, table.schema.with_metadata({MADE_FROM: made_from}))
                 writer = stack.enter_context(opened)
             writer.write_table(table.cast(writer.schema))
 
@@ -105,7 +101,7 @@ def parquet_file(file: Path, ending: str, metadata: Mapping[bytes, str] | None =
 
 
 @contextmanager
-def text_file(file: Path, ending: str, metadata: Mapping[bytes, str] | None = None) -> Iterator[Add]:
+def text_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
     """Lines below the names of the columns, with all digits of the numbers."""
     with file.open("w", encoding="utf-8", newline="") as out:
         lines = csv.writer(out, delimiter=SEPARATORS[ending], lineterminator="\n")
@@ -138,7 +134,7 @@ def _lines_of(columns: dict[str, Any], separator: str) -> str:
 
 
 @contextmanager
-def json_file(file: Path, ending: str, metadata: Mapping[bytes, str] | None = None) -> Iterator[Add]:
+def json_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
     """An object a row; rows with NaN, which JSON has not, are null."""
     with file.open("w", encoding="utf-8") as out:
 
@@ -158,7 +154,7 @@ def _json_cells(column: Any) -> list[Any]:
 
 
 @contextmanager
-def array_file(file: Path, ending: str, metadata: Mapping[bytes, str] | None = None) -> Iterator[Add]:
+def array_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
     """A .npz file of arrays, or a .npy file of the probabilities alone; written when all rows are there."""
     parts: list[dict[str, NDArray[Any]]] = []
     yield parts.append

@@ -35,6 +35,8 @@ SCALE_ROWS, GPU_SCALE_ROWS = 2_000, 20_000
 # What a step promises, relative to the log-loss, at which a fit ends; for fits that only help to choose, which then
 # lose 1e-5 of log-loss at most; and for fits in double precision that end where rounding does.
 SMALL, COARSE, EXACT = Ends(1e-8, 1e-7, 200), Ends(1e-6, 1e-7, 200), Ends(1e-18, 1e-13, 1_000)
+# With less classes a copy of the rows in which each class comes as a whole takes less time than it saves.
+FEW_CLASSES = 50
 # What a curvature has at least.
 LEAST = 1e-12
 
@@ -163,7 +165,9 @@ def _features(logits: Array, kind: str, temperature: float) -> Array:
         return features(namespace(x), x, kind, temperature)
     out = np.empty(x.shape, dtype=x.dtype)
     for rows in row_blocks(x.shape[0], x.shape[1], entries=array_engine.CACHE_PART):
-        out[rows] = features(np, x[rows], kind, temperature)
+        # Sums over few classes are slow within a row.
+        some = np.asfortranarray(x[rows]) if x.shape[1] < FEW_CLASSES else x[rows]
+        out[rows] = features(np, some, kind, temperature)
     return out
 
 
@@ -171,7 +175,8 @@ def with_features(block: Block, rows: Any, kind: str, temperature: float) -> Blo
     """Some of the rows with nothing but Z, which was computed for all: enough for `fit_affine`; all of it on a GPU."""
     if block.on_gpu:
         return block.take(rows)
-    z = features_of(block, kind, temperature)[rows]
+    z = features_of(block, kind, temperature)
+    z = z[rows] if isinstance(rows, slice) else np.take(z, rows, axis=0)  # in a fifth of the time of an index
     some = Block(z, block.labels[rows], None if block.weight is None else block.weight[rows])
     some.memo[kind, temperature] = z
     return some

@@ -148,7 +148,7 @@ def out_of_fold(
         return block.take(some) if temperature is None else with_features(block, some, recipes[0].kind, temperature)
 
     # With the rows twice, one fold after the other, all folds but one are a slice.
-    order = np.argsort(fold, kind="stable")
+    order = np.argsort(fold.astype(np.uint16), kind="stable")
     twice, ends = part(rows, np.concatenate([order, order])), np.cumsum(np.bincount(fold)).tolist()
     for start, stop in pairwise([0, *ends]):
         scalings = fit_scalings(part(twice, slice(stop, start + rows.n_rows)), recipes, COARSE, temperature=temperature)
@@ -180,8 +180,13 @@ def folds(rows: Block, n_folds: int, seed: int) -> NDArray[np.int64]:
     classes nor the last digits of logits decide on the folds.
     """
     labels, log_p = to_numpy(rows.labels), rows.predictions((0.0,), 1.0)[0].label_log_p
-    of_class = np.bincount(labels, log_p)[labels]
-    chance, fold = np.empty((2, rows.n_rows), dtype=np.int64)
-    chance[np.lexsort((log_p, of_class))] = np.random.default_rng(seed).permutation(rows.n_rows)
-    fold[np.lexsort((chance, of_class))] = np.arange(rows.n_rows) % n_folds
+    rank = np.argsort(np.argsort(np.bincount(labels, log_p)))
+    of_class = rank.astype(np.min_scalar_type(len(rank)))[labels]  # small integers are sorted in no time
+
+    def by_class(order: NDArray[np.int64]) -> NDArray[np.int64]:
+        return order[np.argsort(of_class[order], kind="stable")]
+
+    shuffled, fold = np.empty((2, rows.n_rows), dtype=np.int64)
+    shuffled[np.random.default_rng(seed).permutation(rows.n_rows)] = by_class(np.argsort(log_p, kind="stable"))
+    fold[by_class(shuffled)] = np.arange(rows.n_rows) % n_folds
     return fold

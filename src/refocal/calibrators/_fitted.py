@@ -138,7 +138,7 @@ def _compiled(chain: Chain, logits: Array, labels: Array) -> tuple[Array, ...] |
     confidence = p[index, at].astype(np.float64)
     if p.itemsize == 4:  # next to 1 it has few digits, where what the others have together has all
         p[index, at] = 0.0
-        rest = p.sum(axis=1, dtype=np.float64)
+        rest = p @ np.ones(p.shape[1], dtype=p.dtype)
         confidence = np.where(rest < SURE, 1.0 - rest, confidence)
     return np.log(at_label), confidence, squares.astype(np.float64), at == labels
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ from refocal.calibrators._crossfit import (
 )
 from refocal.calibrators._fitted import Fitted, HasFocalPoint
 from refocal.engine import Block, Dataset
-from refocal.engine.blocked import Keys, row_keys
+from refocal.engine.blocked import Keys, key_order, row_keys
 from refocal.errors import FitWarning, warn
 from refocal.fitting.temperature import laplace_temperature, newton_temperature
 from refocal.maps.chain import Chain, Step
@@ -158,16 +158,19 @@ class AutoCalibration(HasFocalPoint, Calibrator):
             for i in (0, 1 + int(np.argmin(plain))) if enough else (0,):
                 recipes.append(tried[i])
                 blocks.append(Block(scores[i], rows.labels, rows.weight))
-        drafts = [draft_tail(each) for each in blocks]
-        chosen = _simplest(rows, [draft.losses for draft in drafts])
-        recipe, tail = recipes[chosen], fit_tail(blocks[chosen], drafts[chosen])
+        drafts = [draft_tail(blocks[0])]
+        drafts += [draft_tail(each, drafts[0][0]) for each in blocks[1:]]
+        tails, measured = zip(*drafts, strict=True)
+        chosen = _simplest(rows, measured)
+        recipe, tail = recipes[chosen], fit_tail(blocks[chosen], tails[chosen])
         # Of rows that are not summed up in the order of their keys the digits that their order touches must not matter.
         (scaling,) = fit_scalings(whole, [recipe], SMALL if whole is rows else EXACT, temperature=temperature)
         choice = recipe.describe(scaling)
-        measured = {r.name: rows.average(d.losses) for r, d in zip(recipes, drafts, strict=True)}
         choice |= {
             "name": recipe.name,
-            "log_loss" if only_temperature else "log_loss_out_of_fold": measured,
+            "log_loss" if only_temperature else "log_loss_out_of_fold": {
+                r.name: rows.average(each) for r, each in zip(recipes, measured, strict=True)
+            },
             "gamma": tail.gamma,
             "temperature": tail.temperature,
         }
@@ -209,12 +212,12 @@ def _sample(dataset: Dataset) -> tuple[Block, Dataset]:
 def _first(keys: Keys, n_rows: int) -> NDArray[np.int64]:
     """Where the smallest keys are, in their order; equal ones as they come."""
     if n_rows >= len(keys):
-        return np.argsort(keys, kind="stable")
+        return key_order(keys)
     small = np.flatnonzero(keys <= np.partition(keys, n_rows - 1)[n_rows - 1])
-    return small[np.argsort(keys[small], kind="stable")][:n_rows]
+    return small[key_order(keys[small])][:n_rows]
 
 
-def _simplest(rows: Block, candidates: list[Vector]) -> int:
+def _simplest(rows: Block, candidates: Sequence[Vector]) -> int:
     """The first candidate that is not clearly worse than the best."""
     best = int(np.argmin([rows.average(each) for each in candidates]))
     for i, each in enumerate(candidates[:best]):

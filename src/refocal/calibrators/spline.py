@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -102,10 +102,14 @@ class Splines:
         flat = self._by_piece.reshape(-1, len(theta))
         return Loss(float(found[0]), sums[:, :3].ravel() @ flat, flat.T @ moments.reshape(flat.shape))
 
+    def at(self, theta: Vector) -> Vector:
+        """The values of a spline."""
+        _, d, (a, b, c) = self._places(self._pieces @ theta)
+        return np.asarray(a + d * (b + d * c))
+
     def _sums(self, pieces: Vector, target: Vector, weight: Vector, pull: Vector | None) -> Vector:
         """What `c_engine.spline` computes, by array functions."""
-        piece, d = self._places
-        a, b, c = pieces[:, piece]
+        piece, d, (a, b, c) = self._places(pieces)
         eta, slope = a + d * (b + d * c), b + 2.0 * d * c
         soft = softplus(eta)
         p = np.exp(eta - soft)
@@ -116,11 +120,10 @@ class Splines:
         sums = [np.bincount(piece, each, minlength=len(self.knots) + 1) for each in terms]
         return np.append(weight @ (soft - target * eta), np.stack(sums, axis=1))
 
-    @cached_property
-    def _places(self) -> tuple[NDArray[np.int64], Vector]:
-        """The piece that each score lies on, and how far from the knot where that begins."""
+    def _places(self, pieces: Vector) -> tuple[NDArray[np.int64], Vector, Vector]:
+        """The piece that each score lies on, how far from the knot where that begins, and its coefficients (3, N)."""
         piece = np.searchsorted(self.knots, self.score, side="right")
-        return piece, self.score - self.knots[np.maximum(piece - 1, 0)]
+        return piece, self.score - self.knots[np.maximum(piece - 1, 0)], pieces.take(piece, axis=1)
 
 
 @lru_cache(maxsize=32)

@@ -229,7 +229,7 @@ def test_bad_input_leaves_the_calibrator_unfitted(logits, labels, error, words):
 @pytest.mark.parametrize(
     ("calibrator", "words"),
     [
-        (FocalCalibration(gamma=-1.0), "'gammas' of FocalCalibration must be .*greater than -1. Got -1.0"),
+        (FocalCalibration(gamma=-1.0), "'gamma' of FocalCalibration must be None or .*greater than -1. Got -1.0"),
         (TemperatureScaling(search="line"), "'search' of TemperatureScaling must be 'auto', 'newton' or 'grid'"),
         (FocalTemperatureScaling(objective="beauty"), "'objective' of FocalTemperatureScaling"),
         (FocalTemperatureScaling(input="odds"), "'input' of FocalTemperatureScaling must be one of 'logits'"),

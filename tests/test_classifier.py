@@ -104,7 +104,7 @@ def test_prefit(digits):
     np.testing.assert_array_equal(model.predict(X_test), fitted.predict(X_test))
     with pytest.raises(NotFittedError):
         CalibratedClassifier(GaussianNB(), cv="prefit").fit(X, y)
-    with pytest.raises(LabelError, match=r"of the estimator's classes. Got .*11"):
+    with pytest.raises(LabelError, match=r"of the estimator's classes. Got 11 instead"):
         CalibratedClassifier(fitted, cv="prefit").fit(X[:20], np.full(20, 11))
     with pytest.raises(ParameterError, match=r"'cv' of CalibratedClassifier must be .*'prefit'. Got 'loo'"):
         CalibratedClassifier(fitted, cv="loo").fit(X, y)

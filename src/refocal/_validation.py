@@ -389,7 +389,7 @@ def sum_of_parts(values: Array, argument: str, function: str) -> int | None:
     """
     common = {1, 100}
     blocks = row_blocks(values.shape[0], math.prod(values.shape[1:]), entries=1 << 22)
-    for rows in (slice(0, 64), *blocks):
+    for rows in (slice(0, min(64, values.shape[0])), *blocks):  # array libraries may refuse an end beyond the rows
         part, _ = as_floating(values[rows, ...], argument, function)
         xp = namespace(part)
         if not bool(xp.min(part) >= 0.0):
@@ -408,16 +408,16 @@ def warn_of_sums(whole: int, argument: str, function: str) -> None:
     warn(InputWarning(text, remedy, function))
 
 
-def check_weight(values: Any, shape: tuple[int, ...], function: str) -> Vector:
+def check_weight(values: Any, shape: tuple[int, ...], function: str, argument: str = "sample_weight") -> Vector:
     """Sample weights as a vector, one for each label: none negative, of a sum that neither vanishes nor overflows."""
-    array, _ = as_floating(values, "sample_weight", function)
+    array, _ = as_floating(values, argument, function)
     weight: Vector = to_numpy(array).astype(np.float64, copy=False)
     if weight.shape != shape:
-        raise ShapeError("sample_weight", function, expected=f"of shape {shape}", got=f"shape {weight.shape}")
+        raise ShapeError(argument, function, expected=f"of shape {shape}", got=f"shape {weight.shape}")
     with np.errstate(over="ignore"):
         lowest, total = float(weight.min()), float(weight.sum())
     if not (lowest >= 0.0 and SMALL <= total <= LARGE):
         expected = f"free of negative values, not all zero, and of a sum between {SMALL:g} and {LARGE:g}"
         got = f"weights with minimum {lowest:g} and sum {total:g}"
-        raise DataError("sample_weight", function, expected=expected, got=got)
+        raise DataError(argument, function, expected=expected, got=got)
     return weight.reshape(-1)

@@ -52,7 +52,7 @@ def test_probabilities_as_logits_are_suspected():
         ({"logits": LOGITS * np.nan}, DataError, "NaN in row 0"),
         ({"class_names": ["a", "b"]}, ShapeError, "3 different names"),
         ({"class_names": ["a", "b", "a"]}, ShapeError, "3 different names"),
-        ({"weight": [1.0, -1.0, 1.0]}, DataError, "negative"),
+        ({"weight": [1.0, -1.0, 1.0]}, DataError, "'weight' of .* must be free of negative"),
     ],
 )
 def test_what_does_not_fit_is_refused(change, error, message):

@@ -19,13 +19,15 @@ def integer(default: int, *, least: int = 1) -> Any:
     return _field(default, lambda value, *of: check_integer(value, *of, least=least))
 
 
-def number(default: float | str, *, also: str | None = None, **bounds: Any) -> Any:
-    """A finite number within the bounds of `check_number`, or the word `also`."""
-    words = "" if also is None else f"{also!r} or "
-    return _field(
-        default,
-        lambda value, *of: (isinstance(value, str) and value == also) or check_number(value, *of, **bounds, also=words),
-    )
+def number(default: Any, *, also: Any = ..., **bounds: Any) -> Any:
+    """A finite number within the bounds of `check_number`, or `also`, a word or None."""
+    words = "" if also is ... else f"{also!r} or "
+
+    def check(value: Any, *of: str) -> None:
+        if not (isinstance(value, str | None) and value == also):
+            check_number(value, *of, **bounds, also=words)
+
+    return _field(default, check)
 
 
 def _field(default: Any, check: Callable[..., Any]) -> Any:

@@ -305,7 +305,7 @@ def checked_rows(X: Any, y: Any, sample_weight: Any, fitted: Any) -> Rows:
     classes = found if fitted is None else np.asarray(to_numpy(_classes_of(fitted)))
     strangers = np.setdiff1d(found, classes)
     if len(strangers):
-        raise LabelError("y", function, expected="of the estimator's classes", got=repr(strangers[0]))
+        raise LabelError("y", function, expected="of the estimator's classes", got=repr(strangers.tolist()[0]))
     if len(found) < 2:
         got = f"only one class, {found.tolist()[0]!r}" if len(found) else "no labels"
         raise LabelError("y", function, expected="of at least two classes", got=got)

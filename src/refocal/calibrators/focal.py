@@ -10,6 +10,7 @@ import numpy as np
 
 from refocal._arrays import Vector
 from refocal._validation import check_class_weight, check_integer, check_number
+from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted, HasFocalPoint
 from refocal.engine import Dataset
@@ -147,7 +148,7 @@ class FocalCalibration(_FocalFamily):
     array([[0.8, 0.2]])
     """
 
-    gamma: float | None = None
+    gamma: float | None = setting.number(None, above=-1.0, also=None)
     _: KW_ONLY
     gammas: Any = None
 

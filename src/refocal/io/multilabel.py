@@ -87,7 +87,7 @@ class MultiLabelPredictions:
         check_label_range(int(target[known].min()), int(target[known].max()), 2, "labels", name)
         n_classes = int(array.shape[1])
         names = check_class_names(range(n_classes) if class_names is None else class_names, n_classes, name)
-        weights = None if weight is None else check_weight(weight, (len(target),), name)
+        weights = None if weight is None else check_weight(weight, (len(target),), name, "weight")
         return cls(array, np.where(known, target, UNKNOWN).astype(np.int64), kind, names, weights)
 
     @property

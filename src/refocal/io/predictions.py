@@ -167,7 +167,7 @@ class Predictions:
             read, names = _positive_labels(to_numpy(read), positive_label, function)
             in_order, first_label = names, 0
         numbers = _numbers(to_numpy(read), names, tuple(values.shape), first_label, function)
-        weights = None if weight is None else check_weight(weight, numbers.shape, function)
+        weights = None if weight is None else check_weight(weight, numbers.shape, function, "weight")
         stored: Input = "probabilities" if kind == "probabilities" else "logits"
         return cls(values, numbers, stored, weights, names).in_order_of(in_order)
 

@@ -219,6 +219,12 @@ def row_blocks(n_rows: int, n_columns: int, entries: int = 1 << 16) -> list[slic
     return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
 
 
+def class_axes(values: tuple[int, ...], labels: tuple[int, ...]) -> list[int]:
+    """Which axes may hold the classes: 1, as in images (N, C, H, W), and the last, where the labels have the others."""
+    axes = sorted({1, len(labels)}) if len(values) == len(labels) + 1 else []
+    return [axis for axis in axes if values[:axis] + values[axis + 1 :] == labels]
+
+
 def take_label(values: Array, labels: Array) -> Array:
     """The entry of each row of `values` that its label names."""
     return take(values, labels[..., None])[..., 0]

@@ -81,8 +81,13 @@ def check_rows(logits: Array, argument: str, function: str) -> None:
         return
     # A row's maximum is NaN, +inf or -inf exactly if the row cannot be normalised: one pass finds all three.
     if not bool(xp.all(xp.isfinite(xp.max(logits, axis=-1)))):
-        raise DataError(argument, function, expected="free of NaN and +inf, with a finite value in every row",
-                        got=_describe_bad_row(xp, logits))  # fmt: skip
+        rows = xp.reshape(stop_gradient(logits), (-1, logits.shape[-1]))
+        worst = xp.max(rows, axis=-1)
+        row = int(xp.argmax(xp.astype(~xp.isfinite(worst), xp.int32)))
+        is_nan = bool(xp.any(xp.isnan(rows[row, :])))
+        got = f"{'NaN' if is_nan else '+inf' if float(worst[row]) > 0 else 'only -inf'} in row {row}"
+        expected = "free of NaN and +inf, with a finite value in every row"
+        raise DataError(argument, function, expected=expected, got=got)
 
 
 def check_log_odds(values: Any, argument: str, function: str) -> tuple[Array, Any]:
@@ -91,14 +96,6 @@ def check_log_odds(values: Any, argument: str, function: str) -> tuple[Array, An
     if not is_traced(array) and bool(namespace(array).any(namespace(array).isnan(array))):
         raise DataError(argument, function, expected="free of NaN", got="NaN")
     return array, dtype
-
-
-def _describe_bad_row(xp: Any, logits: Array) -> str:
-    rows = xp.reshape(stop_gradient(logits), (-1, logits.shape[-1]))
-    worst = xp.max(rows, axis=-1)
-    row = int(xp.argmax(xp.astype(~xp.isfinite(worst), xp.int32)))
-    is_nan = bool(xp.any(xp.isnan(rows[row, :])))
-    return f"{'NaN' if is_nan else '+inf' if float(worst[row]) > 0 else 'only -inf'} in row {row}"
 
 
 def check_labels(
@@ -167,27 +164,20 @@ def without_ignored(
     """Values, labels and weights without the rows whose label is `ignore_index`; DataFrames keep their names."""
     if not check_marks(ignore_index, function):
         return rows
+    found: list[Any] = []
     kept = labelled_rows(rows[1], ignore_index, names[1], function)
-    values, labels, weight = (
-        None if each is None else _some_rows(each, kept, name, function) for each, name in zip(rows, names, strict=True)
-    )
-    return values, labels, weight
-
-
-def _some_rows(values: Any, kept: Flags, argument: str, function: str) -> Any:
-    if hasattr(values, "columns") and len(values) == len(kept):  # of pandas, or of polars
-        return values[kept] if hasattr(values, "iloc") else values.filter(kept)
-    values = as_array(values, argument, function)
-    if tuple(values.shape[: kept.ndim]) != kept.shape:
-        expected = f"of one row for each label, whose shape is {kept.shape}"
-        raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(values.shape)}")
-    return values[in_library_of(values, kept)]
-
-
-def class_axes(values: tuple[int, ...], labels: tuple[int, ...]) -> list[int]:
-    """Which axes may hold the classes: 1, as in images (N, C, H, W), and the last, where the labels have the others."""
-    axes = sorted({1, len(labels)}) if len(values) == len(labels) + 1 else []
-    return [axis for axis in axes if values[:axis] + values[axis + 1 :] == labels]
+    for values, argument in zip(rows, names, strict=True):
+        if values is None:
+            found.append(None)
+        elif hasattr(values, "columns") and len(values) == len(kept):  # of pandas, or of polars
+            found.append(values[kept] if hasattr(values, "iloc") else values.filter(kept))
+        else:
+            array = as_array(values, argument, function)
+            if tuple(array.shape[: kept.ndim]) != kept.shape:
+                expected = f"of one row for each label, whose shape is {kept.shape}"
+                raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(array.shape)}")
+            found.append(array[in_library_of(array, kept)])
+    return found[0], found[1], found[2]
 
 
 def read_labels(values: Any, argument: str, function: str) -> tuple[Array, tuple[Any, ...] | None]:
@@ -210,10 +200,7 @@ def read_labels(values: Any, argument: str, function: str) -> tuple[Array, tuple
 
 
 def check_parameter(value: Any, argument: str, function: str, *, above: float, like: Array) -> Array:
-    """A finite setting greater than `above`, as an array that broadcasts with `like`.
-
-    It may be a number, or an array with one value for each row of `like`; the last axis is added here.
-    """
+    """A finite setting greater than `above`: a number, or one for each row of `like`; the last axis is added here."""
     value = _finite_setting(value, argument, function, {"above": above}, like)
     rows = tuple(like.shape[:-1])
     if value.ndim > 0 and tuple(value.shape) != rows:
@@ -225,11 +212,8 @@ def check_parameter(value: Any, argument: str, function: str, *, above: float, l
 def check_broadcast(value: Any, argument: str, function: str, *, like: Array, **bounds: float) -> Array:
     """Finite numbers within `bounds` as for `check_number`: one, or an array that broadcasts to the shape of `like`."""
     value = _finite_setting(value, argument, function, bounds, like)
-    try:
-        fits = np.broadcast_shapes(tuple(value.shape), tuple(like.shape)) == tuple(like.shape)
-    except ValueError:
-        fits = False
-    if not fits:
+    pairs = zip(value.shape[::-1], like.shape[::-1], strict=False)
+    if value.ndim > like.ndim or any(mine not in (1, theirs) for mine, theirs in pairs):
         expected = f"a number or an array that broadcasts to shape {tuple(like.shape)}"
         raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(value.shape)}")
     return value
@@ -367,17 +351,6 @@ def check_sums(sums: Array, tolerance: float, argument: str, what: str, function
         # Sums a little beside 1 are those of rounded probabilities.
         remedy = Remedy.RENORMALISE if float(xp.max(off)) <= ROUNDED else None
         raise DataError(argument, function, expected=expected, got=f"a sum of {float(sums[worst]):.6g}", remedy=remedy)
-
-
-def renormalised(values: Array, argument: str, function: str) -> Array:
-    """Rows of probabilities that were rounded, divided by their sums."""
-    p, _ = as_floating(values, argument, function)
-    xp = namespace(p)
-    check_not_negative(float(xp.min(p)), argument, function)
-    sums = xp.sum(p, axis=-1)[..., None]
-    if not float(xp.min(sums)) > 0.0:
-        raise DataError(argument, function, expected="rows of probabilities with a sum above 0", got="a sum of 0")
-    return p / sums
 
 
 def sum_of_parts(values: Array, argument: str, function: str) -> int | None:

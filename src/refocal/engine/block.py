@@ -15,7 +15,7 @@ from refocal._arrays import Array, Vector, is_torch, namespace, on_gpu, row_bloc
 from refocal._groups import Groups
 from refocal.engine import array_engine, c_engine
 from refocal.engine.array_engine import LARGE_SINGLE
-from refocal.engine.dataset import FINE, Dataset, sample_rows
+from refocal.engine.dataset import FINE, Dataset
 from refocal.engine.passes import Pass
 from refocal.engine.protocol import Engine
 from refocal.maps.forward import focal_temperature
@@ -127,10 +127,6 @@ class Block(Dataset):
         block = Block(gaps, np.where(self.correct, 0, 1), self.weight)
         block.counts = counts
         return block
-
-    def sample_size(self, at_most: int) -> int:
-        """The number of all rows; the size of a sample if there are more than `at_most`."""
-        return self.n_rows if self.n_rows <= at_most else min(at_most, sample_rows(self.n_classes))
 
     def look(self, question: Callable[[Block], T], n_rows: int) -> T:
         """The result of a function of about `n_rows` of the rows."""

@@ -142,10 +142,6 @@ class BlockedDataset(Dataset):
         """At most `n_rows` of the rows to begin with."""
         return self._few.block(n_rows, self.floor, self._unit)
 
-    def sample_size(self, at_most: int) -> int:
-        """As many rows as the sample has."""
-        return min(self.n_rows, sample_rows(self.n_classes), at_most)
-
     def look(self, question: Callable[[Block], T], n_rows: int) -> T:
         """The result of a function of `n_rows` rows of the sample, computed where the sample is stored."""
         self.start(look=True, n_rows=n_rows)

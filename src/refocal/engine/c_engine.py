@@ -30,6 +30,9 @@ WIDE = 1 << 12
 # space to align them; and how much of it all threads may have together.
 VECTOR, ALIGNMENT, SCRATCH = 32, 64, 1 << 28
 VECTORS = 4 * VECTOR
+Logits: TypeAlias = NDArray[Any]
+Labels: TypeAlias = NDArray[np.int64]
+Weights: TypeAlias = Vector | None
 # How many classes each entry of a condensed row stands for.
 Counts: TypeAlias = NDArray[np.float32] | None
 # The octaves of distances that `condense` of kernel.c divides into bins.
@@ -123,7 +126,7 @@ TAKEN = (np.dtype(np.float32), np.dtype(np.float64))
 
 def _run(
     name: str,
-    rows: tuple[NDArray[Any], NDArray[np.int64], Vector | None],
+    rows: tuple[Logits, Labels, Weights],
     settings: tuple[Any, ...],
     *outputs: Any,
     rough: bool = False,
@@ -148,13 +151,7 @@ def _run(
 
 
 def temperature(
-    x: NDArray[Any],
-    y: NDArray[np.int64],
-    weight: Vector | None,
-    slope: float,
-    *,
-    rough: bool = False,
-    counts: Counts = None,
+    x: Logits, y: Labels, weight: Weights, slope: float, *, rough: bool = False, counts: Counts = None
 ) -> Vector:
     """See `Engine.temperature`; `rough` computes in single precision, `counts` are those of `condense`."""
     out = np.empty(3)
@@ -163,14 +160,7 @@ def temperature(
 
 
 def focal(
-    x: NDArray[Any],
-    y: NDArray[np.int64],
-    weight: Vector | None,
-    gamma: float,
-    slope: float,
-    *,
-    rough: bool = False,
-    counts: Counts = None,
+    x: Logits, y: Labels, weight: Weights, gamma: float, slope: float, *, rough: bool = False, counts: Counts = None
 ) -> Vector:
     """See `Engine.focal`."""
     out = np.empty(6)
@@ -178,9 +168,7 @@ def focal(
     return out
 
 
-def split(
-    x: NDArray[Any], y: NDArray[np.int64], gamma: float, slope: float, *, rough: bool = False
-) -> NDArray[np.float64]:
+def split(x: Logits, y: Labels, gamma: float, slope: float, *, rough: bool = False) -> Vector:
     """See `Engine.split`."""
     out = np.empty((2, 6, x.shape[0]))
     _run("split", (x, y, None), (gamma, slope), out.ctypes.data, x.shape[0], rough=rough)
@@ -188,13 +176,7 @@ def split(
 
 
 def predict(
-    x: NDArray[Any],
-    y: NDArray[np.int64],
-    gammas: tuple[float, ...],
-    slope: float,
-    *,
-    rough: bool = False,
-    counts: Counts = None,
+    x: Logits, y: Labels, gammas: tuple[float, ...], slope: float, *, rough: bool = False, counts: Counts = None
 ) -> Vector:
     """See `Engine.predict`."""
     some, out = np.array(gammas, dtype=np.float64), np.empty((3, len(gammas), x.shape[0]))
@@ -203,7 +185,7 @@ def predict(
     return out
 
 
-def condense(x: NDArray[Any], y: NDArray[np.int64], unit: float, fine: int) -> NDArray[np.float32]:
+def condense(x: Logits, y: Labels, unit: float, fine: int) -> NDArray[np.float32]:
     """Rows of some hundred entries, gaps to the top and counts of classes (2, rows, entries), that predict the same.
 
     The top comes first, then the label or, if that is the top, nothing. Accurate for temperatures up to 6 units.
@@ -213,16 +195,14 @@ def condense(x: NDArray[Any], y: NDArray[np.int64], unit: float, fine: int) -> N
     return out[:, :, : used.value]
 
 
-def vector(
-    x: NDArray[Any], y: NDArray[np.int64], weight: Vector | None, parameters: Vector, *, rough: bool = False
-) -> Vector:
+def vector(x: Logits, y: Labels, weight: Weights, parameters: Vector, *, rough: bool = False) -> Vector:
     """See `Engine.vector`."""
     out = np.empty(1 + 5 * x.shape[1])
     _run("vector", (x, y, weight), (parameters.ctypes.data,), out.ctypes.data, rough=rough)
     return out
 
 
-def inspect(x: NDArray[Any], y: NDArray[np.int64]) -> tuple[NDArray[np.bool_], float]:
+def inspect(x: Logits, y: Labels) -> tuple[NDArray[np.bool_], float]:
     """See `Engine.inspect`."""
     correct, out = np.empty(x.shape[0], dtype=np.bool_), np.empty(1)
     _run("inspect", (x, y, None), (), correct.ctypes.data, out.ctypes.data)

@@ -81,10 +81,6 @@ class Dataset(ABC):
         """About `n_rows` of the rows, or fewer, in memory."""
 
     @abstractmethod
-    def sample_size(self, at_most: int) -> int:
-        """How many rows `look` can use: all if they are in memory and no more than `at_most`."""
-
-    @abstractmethod
     def look(self, question: Callable[[Block], T], n_rows: int) -> T:
         """The result of a function of `n_rows` of the rows, computed where they are stored."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from refocal._arrays import Vector
 from refocal._validation import check_option
 from refocal.engine.block import Block
-from refocal.engine.dataset import Dataset
+from refocal.engine.dataset import Dataset, sample_rows
 from refocal.errors import ParameterError, UnsupportedError
 from refocal.fitting.grid import best_index, most_rows, scan_grid, scan_points
 from refocal.fitting.newton import newton, optimum_near
@@ -124,7 +124,9 @@ def _best(
         at_most = dataset.n_rows
     elif isinstance(dataset, Block) and dataset.on_gpu:
         at_most = min(at_most, GPU_ROWS)
-    n_looked_at = dataset.sample_size(at_most)
+    n_looked_at = min(dataset.n_rows, at_most)
+    if n_looked_at < dataset.n_rows or not isinstance(dataset, Block):
+        n_looked_at = min(n_looked_at, sample_rows(dataset.n_classes))
     if objective.metric is not None and n_looked_at < dataset.n_rows:
         raise UnsupportedError(
             f"The objective {objective.name!r} needs all rows in memory. 'nll', 'ece', 'auto' and 'brier_score' do not."

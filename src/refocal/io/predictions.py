@@ -10,18 +10,17 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, as_array, log_probabilities, namespace, to_numpy
+from refocal._arrays import Array, as_array, as_floating, class_axes, log_probabilities, namespace, to_numpy
 from refocal._groups import Groups, as_groups
 from refocal._validation import (
     IgnoreIndex,
     check_labels,
+    check_not_negative,
     check_one_column,
     check_probabilities,
     check_rows,
     check_weight,
-    class_axes,
     read_labels,
-    renormalised,
     sum_of_parts,
     warn_of_sums,
     without_ignored,
@@ -144,7 +143,7 @@ class Predictions:
             if whole is not None:
                 warn_of_sums(whole, argument, function)
         elif kind == "probabilities":
-            values = renormalised(values, argument, function) if renormalise else values
+            values = _renormalised(values, argument, function) if renormalise else values
             check_probabilities(values, argument, function)
         n_classes = int(values.shape[-1])
         if np.ndim(labels) == 2 and np.shape(labels)[1] == n_classes:
@@ -347,3 +346,14 @@ def _positive_labels(
     names = tuple(map(str, [*distinct[~is_positive].tolist(), *distinct[is_positive].tolist()]))
     found = (labels == distinct[is_positive][0]).astype(np.int64)
     return found, None if len(names) < 2 or names == ("0", "1") else names
+
+
+def _renormalised(values: Array, argument: str, function: str) -> Array:
+    """Rows of probabilities that were rounded, divided by their sums."""
+    p, _ = as_floating(values, argument, function)
+    xp = namespace(p)
+    check_not_negative(float(xp.min(p)), argument, function)
+    sums = xp.sum(p, axis=-1)[..., None]
+    if not float(xp.min(sums)) > 0.0:
+        raise DataError(argument, function, expected="rows of probabilities with a sum above 0", got="a sum of 0")
+    return p / sums

@@ -26,6 +26,7 @@ from refocal._arrays import (
     Vector,
     as_array,
     as_floating,
+    class_axes,
     in_library_of,
     namespace,
     on_gpu,
@@ -42,7 +43,6 @@ from refocal._validation import (
     check_number,
     check_sums,
     check_weight,
-    class_axes,
     whole_numbers,
     without_ignored,
 )

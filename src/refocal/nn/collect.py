@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from refocal._arrays import class_axes
 from refocal._files import replace_atomically
-from refocal._validation import IgnoreIndex, check_integer, check_marks, check_option, class_axes, whole_numbers
+from refocal._validation import IgnoreIndex, check_integer, check_marks, check_option, whole_numbers
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.io.multilabel import UNKNOWN

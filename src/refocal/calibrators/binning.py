@@ -11,7 +11,7 @@ from scipy.special import expit, gammaln, logit
 
 from refocal._arrays import Vector
 from refocal.calibrators import _settings as setting
-from refocal.calibrators.one_vs_rest import Bins, Curve, Pooled, Rows, starts_of_ties
+from refocal.calibrators.one_vs_rest import Bins, ClassRows, Curve, Pooled, starts_of_ties
 
 # Sets of bins whose weight is below this share of the best one's are left out of the average.
 NEGLIGIBLE = 1e-2
@@ -62,7 +62,7 @@ class HistogramBinning(Pooled):
     strategy: str = setting.option("mass", "width", "information")
     smoothing: float = setting.number(3.0, above=0.0)
 
-    def _fit_curve(self, rows: Rows) -> Curve:
+    def _fit_curve(self, rows: ClassRows) -> Curve:
         if self.strategy == "width":
             edges = logit(np.arange(1, self.n_bins) / self.n_bins)
         else:
@@ -105,7 +105,7 @@ class BayesianBinning(Pooled):
     True
     """
 
-    def _fit_curve(self, rows: Rows) -> Curve:
+    def _fit_curve(self, rows: ClassRows) -> Curve:
         numbers = _numbers_of_bins(float(rows.weight.sum()), len(starts_of_ties(rows.score)))
         starts, which = _starts(rows, rows.weight, numbers)
         counted = rows.sums(starts)
@@ -113,7 +113,7 @@ class BayesianBinning(Pooled):
         share = np.exp(evidence - evidence.max())
         return self._average(rows, [(share[i], starts[which == i]) for i in np.flatnonzero(share >= NEGLIGIBLE)])
 
-    def _average(self, rows: Rows, sets: list[tuple[float, NDArray[np.int64]]]) -> Curve:
+    def _average(self, rows: ClassRows, sets: list[tuple[float, NDArray[np.int64]]]) -> Curve:
         """The average of all sets of bins, of their shifts or of their probabilities."""
         union = np.unique(np.concatenate([starts for _, starts in sets]))
         total = np.zeros(len(union))
@@ -160,7 +160,7 @@ class IsotonicCalibration(Pooled):
     True
     """
 
-    def _fit_curve(self, rows: Rows) -> Curve:
+    def _fit_curve(self, rows: ClassRows) -> Curve:
         ties = starts_of_ties(rows.score)
         points = rows.sums(ties)
         ends = np.append(ties[1:], len(rows.score)) - 1
@@ -197,7 +197,7 @@ def polyline(score: Vector, log_odds: Vector, within: str) -> Curve:
     return score, (np.append(log_odds[0], log_odds), slope)
 
 
-def _starts(rows: Rows, mass: Vector, numbers: range) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _starts(rows: ClassRows, mass: Vector, numbers: range) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where the bins of equal mass begin, one set of bins for each number of them; and the set that each belongs to.
 
     Rows with the same score share a bin, so a set can have fewer bins than asked for.
@@ -214,7 +214,7 @@ def _starts(rows: Rows, mass: Vector, numbers: range) -> tuple[NDArray[np.int64]
     return starts[new], which[new]
 
 
-def _edges(rows: Rows, starts: NDArray[np.int64]) -> Vector:
+def _edges(rows: ClassRows, starts: NDArray[np.int64]) -> Vector:
     """Half-way between the last score of a bin and the first of the next."""
     later = starts[1:]
     below, above = rows.score[later - 1], rows.score[later]

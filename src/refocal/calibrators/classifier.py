@@ -215,7 +215,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             )
         return fit_params, {} if groups is None else {"groups": groups}
 
-    def _splits(self, rows: Rows, for_splitter: Mapping[str, Any], is_ensemble: bool) -> list[tuple[Indices, Indices]]:
+    def _splits(self, rows: Data, for_splitter: Mapping[str, Any], is_ensemble: bool) -> list[tuple[Indices, Indices]]:
         """Training and held-out rows of each fold, as indices."""
         labels, every = to_numpy(rows.y), np.arange(len(rows.codes))
         cv = check_cv(self.cv, labels, classifier=True)
@@ -256,7 +256,7 @@ class HeldOut(NamedTuple):
     weight: Vector | None
 
 
-class Rows(NamedTuple):
+class Data(NamedTuple):
     """The data of a fit: `y` and `classes` as the estimator sees them, `codes` the positions among its classes."""
 
     X: Any
@@ -298,7 +298,7 @@ def _check_columns(estimator: Any, X: Any, scores: Array) -> None:
         raise ParameterError("estimator", NAME, expected=expected, got=f"{type(estimator).__name__} with {got}")
 
 
-def checked_rows(X: Any, y: Any, sample_weight: Any, fitted: Any) -> Rows:
+def checked_rows(X: Any, y: Any, sample_weight: Any, fitted: Any) -> Data:
     """Checked data; the classes are those of a fitted classifier, else those of the labels."""
     function, labels = f"{NAME}.fit", to_numpy(y)
     found = np.unique(labels)
@@ -314,7 +314,7 @@ def checked_rows(X: Any, y: Any, sample_weight: Any, fitted: Any) -> Rows:
     if fitted is None and _dispatches(X) and not _dispatches(y):
         # scikit-learn computes in the library of X, which has no text
         y, classes = in_library_of_rows(codes, X), np.arange(len(classes))
-    return Rows(X, y, codes, classes, names, weight)
+    return Data(X, y, codes, classes, names, weight)
 
 
 def _classes_of(fitted: Any) -> Any:
@@ -324,7 +324,11 @@ def _classes_of(fitted: Any) -> Any:
 
 
 def held_out(
-    estimator: Any, rows: Rows, test: Indices, train: Indices | None = None, params: Mapping[str, Any] | None = None
+    estimator: Any,
+    rows: Data,
+    test: Indices,
+    train: Indices | None = None,
+    params: Mapping[str, Any] | None = None,
 ) -> HeldOut:
     """Scores of a classifier on some rows; it is fitted on others first, where these are given."""
     if train is not None:

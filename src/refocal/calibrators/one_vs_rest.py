@@ -19,9 +19,8 @@ from refocal.calibrators._logistic import fit_line, fit_logistic, softplus
 from refocal.calibrators._words import is_guessing
 from refocal.engine import Block, Dataset
 from refocal.fitting.temperature import newton_temperature
-from refocal.maps import curves as maps
 from refocal.maps.chain import Chain, Step
-from refocal.maps.curves import log_odds
+from refocal.maps.curves import Beta, OneVsRest, Pieces, log_odds
 from refocal.maps.steps import Affine, Mixture, Temperature, Uniform
 
 # The knots of one class, and for each power the coefficients of its pieces: see `Pieces`.
@@ -36,7 +35,7 @@ IDENTITY, LOWER = np.array([1.0, 1.0, 0.0]), np.array([0.0, 0.0, -np.inf])
 
 
 @dataclass(eq=False)
-class Rows:
+class ClassRows:
     """One class against the rest: sorted log-odds of the class, whether it is the label, and the weights."""
 
     score: Vector
@@ -103,7 +102,7 @@ class Bins(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class OneVsRest(Calibrator):
+class OneVsRestCalibrator(Calibrator):
     """A curve for each class from its log-odds to calibrated ones; the probabilities of a row are then normalised.
 
     Two classes need one curve, that of the second class. A curve starts from temperature scaling, or for two classes
@@ -132,11 +131,11 @@ class OneVsRest(Calibrator):
     @property
     def curve_(self) -> Step:
         """The curves of all classes, from log-odds to log-odds."""
-        curve: Step = self.chain_.find(maps.OneVsRest, "curve")
+        curve: Step = self.chain_.find(OneVsRest, "curve")
         return curve
 
     @abstractmethod
-    def _fit_curve(self, rows: Rows) -> Any:
+    def _fit_curve(self, rows: ClassRows) -> Any:
         """The curve of one class; there is at least one row."""
 
     def _joined(self, curves: list[Any]) -> Step:
@@ -149,9 +148,9 @@ class OneVsRest(Calibrator):
         temperature = temperature_of(block) if self.base == "temperature" else 1.0
         curves, line = [], None
         for k, order, score in _in_order(block, temperature):
-            rows = Rows(score, codes[order] == k, weights[order])
+            rows = ClassRows(score, codes[order] == k, weights[order])
             if len(order) == 0:
-                rows = Rows(np.zeros(1), np.zeros(1, dtype=bool), np.zeros(1))
+                rows = ClassRows(np.zeros(1), np.zeros(1, dtype=bool), np.zeros(1))
             elif n_classes == 2 and self.base == "temperature" and self._needs_line:
                 line = _line(rows)
                 rows = replace(rows, score=line.weights[1] * rows.score + line.intercept[1])
@@ -162,14 +161,14 @@ class OneVsRest(Calibrator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Pooled(OneVsRest):
+class Pooled(OneVsRestCalibrator):
     """Curves of pools of rows, whose log-odds are moved together or replaced by those of one probability."""
 
     smoothing: float = setting.number(5.0, above=0.0)
     within: str = setting.option("shift", "constant")
 
 
-class LogisticCalibration(OneVsRest):
+class LogisticCalibration(OneVsRestCalibrator):
     """Platt's calibration of each class against the rest: a slope and an intercept in log-odds.
 
     scikit-learn calls it "sigmoid". It is fitted by log-loss to Platt's targets, (n₊ + 1)/(n₊ + 2) for the n₊ rows of a
@@ -195,13 +194,13 @@ class LogisticCalibration(OneVsRest):
 
     _needs_line = False  # it is one
 
-    def _fit_curve(self, rows: Rows) -> Curve:
+    def _fit_curve(self, rows: ClassRows) -> Curve:
         slope, intercept = fit_line(rows.score, rows.target, rows.weight)
         return np.zeros(1), (np.repeat(intercept, 2), np.repeat(slope, 2))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class BetaCalibration(OneVsRest):
+class BetaCalibration(OneVsRestCalibrator):
     """Beta calibration (Kull, Silva Filho & Flach 2017), of each class against the rest where there are more than two.
 
     log-odds = a·log q - b·log(1-q) + c with a, b ≥ 0, fitted by log-loss; a = b = 1, c = 0 changes nothing.
@@ -228,16 +227,16 @@ class BetaCalibration(OneVsRest):
 
     smoothing: float = setting.number(30.0, above=0.0)
 
-    def _fit_curve(self, rows: Rows) -> Vector:
+    def _fit_curve(self, rows: ClassRows) -> Vector:
         features = np.stack([-softplus(-rows.score), softplus(rows.score), np.ones_like(rows.score)], axis=1)
         penalty = self.smoothing * np.eye(3)
         return fit_logistic(features, rows.target, rows.weight, IDENTITY, penalty, LOWER)
 
     def _joined(self, curves: list[Vector]) -> Step:
-        return maps.Beta(np.stack(curves))
+        return Beta(np.stack(curves))
 
 
-def _line(rows: Rows) -> Affine:
+def _line(rows: ClassRows) -> Affine:
     """Platt's line of the log-odds of two classes as a step; a temperature alone cannot correct wrong class shares.
 
     Platt's targets raise the share of a rare class. Where scores say so little that the line is then worse on its own
@@ -256,14 +255,14 @@ def _line(rows: Rows) -> Affine:
 
 def one_vs_rest(temperature: float, curve: Step, floor: float, line: Affine | None = None) -> Chain:
     """The chain of a temperature and a curve for each class; `floor` of every row is spread over its classes."""
-    curved = Chain((Temperature(temperature), *((line,) if line else ()), maps.OneVsRest(curve)))
+    curved = Chain((Temperature(temperature), *((line,) if line else ()), OneVsRest(curve)))
     return Chain((Mixture((curved, Uniform()), np.array([1.0 - floor, floor])),))
 
 
 def join_pieces(curves: list[Curve]) -> Step:
     """The curves of all classes in one."""
     knots, coefficients = zip(*curves, strict=True)
-    return maps.Pieces.of(knots, list(zip(*coefficients, strict=True)))
+    return Pieces.of(knots, list(zip(*coefficients, strict=True)))
 
 
 @without_warnings
@@ -294,10 +293,9 @@ def _in_order(block: Block, temperature: float) -> Iterable[tuple[int, NDArray[n
     classes = range(1 if block.n_classes == 2 else 0, block.n_classes)
     if block.n_rows * len(classes) > TABLE:
         return _sorted(block, temperature, classes)
-    known = ("in order", temperature)
-    if known not in block.memo:
-        block.memo[known] = list(_sorted(block, temperature, classes))
-    return block.memo[known]  # type: ignore[no-any-return]
+    found = block.memo.get(("in order", temperature)) or list(_sorted(block, temperature, classes))
+    block.memo["in order", temperature] = found
+    return found
 
 
 def _sorted(block: Block, temperature: float, classes: range) -> Iterator[tuple[int, NDArray[np.int32], Vector]]:

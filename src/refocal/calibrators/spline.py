@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from refocal._arrays import Vector
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._logistic import Found, Loss, Target, fit_with_prior, softplus
-from refocal.calibrators.one_vs_rest import Curve, OneVsRest, Rows
+from refocal.calibrators.one_vs_rest import ClassRows, Curve, OneVsRestCalibrator
 from refocal.engine import c_engine
 
 # How much stiffer the curve is against bending than against a slope other than 1.
@@ -22,7 +22,7 @@ POWERS = np.add.outer(np.arange(3), np.arange(3))
 
 
 @dataclass(eq=False, repr=False)
-class SplineCalibration(OneVsRest):
+class SplineCalibration(OneVsRestCalibrator):
     """A smooth monotone curve for each class against the rest: a quadratic spline from log-odds to log-odds.
 
     The slope is linear between knots and nowhere negative; beyond the outer knots the curve is straight. Splines as in
@@ -53,7 +53,7 @@ class SplineCalibration(OneVsRest):
     _: KW_ONLY
     smoothing: float = setting.number(10.0, above=0.0)
 
-    def _fit_curve(self, rows: Rows) -> Curve:
+    def _fit_curve(self, rows: ClassRows) -> Curve:
         prior = Prior(self.smoothing, STIFFNESS * self.smoothing, self.smoothing)
         knots = equal_shares(rows.score, rows.weight * rows.q * (1.0 - rows.q), self.n_knots)
         if len(knots) < 2:

@@ -15,6 +15,7 @@ from refocal._validation import check_integer, check_number, check_parameter, ch
 from refocal.errors import DataError
 from refocal.maps import focal, inverse_focal
 from refocal.maps.row import softmax_row
+from refocal.maps.sigmoid import bend
 
 __all__ = [
     "ClosestTemperature",
@@ -185,20 +186,17 @@ def tight_temperature_bounds(gamma: float, max_logit: float = math.inf) -> Tempe
     sign = math.copysign(1.0, gamma)
     peak = int(np.argmax(sign * values))
     around = (float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, len(grid) - 1)]))
-    best = minimize_scalar(lambda s: -sign * float(_offset(np.array(s), gamma)), bounds=around, method="bounded")
+    best = minimize_scalar(lambda s: -sign * float(_offset(s, gamma)), bounds=around, method="bounded")
     extreme = sign * max(sign * at_zero, sign * float(values[peak]), -float(best.fun))
-    last = float(_offset(np.array(max_logit), gamma)) if math.isfinite(max_logit) else 0.0
+    last = float(_offset(max_logit, gamma)) if math.isfinite(max_logit) else 0.0
     flattest = sign * min(sign * at_zero, sign * last)
     return _range(gamma, flattest, extreme)
 
 
-def _offset(s: Vector, gamma: float) -> Vector:
+def _offset(s: Any, gamma: float) -> Any:
     """c(s) = log f(s) / s for s > 0."""
-    r = np.exp(-s)
-    safe = np.where(r > 0.0, r, 1.0)
-    rising = np.where(r > 0.0, np.log1p(safe) / safe, 1.0)
-    result: Vector = (np.log1p(gamma * rising) - np.log1p(gamma * r * (s + np.log1p(r)))) / s
-    return result
+    s = np.asarray(s)
+    return (bend(np, s, gamma) - bend(np, -s, gamma)) / s
 
 
 def _range(gamma: float, *offsets: float) -> TemperatureRange:

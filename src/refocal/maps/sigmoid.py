@@ -32,7 +32,7 @@ def sigmoid_focal(log_odds: Array, gamma: float | Array, alpha: float | Array = 
     """
     s, gamma, shift, dtype = _checked(log_odds, gamma, alpha, "sigmoid_focal")
     xp = namespace(s)
-    found = (1.0 + gamma) * s - (_bend(xp, s, gamma) - _bend(xp, -s, gamma)) - shift
+    found = (1.0 + gamma) * s - (bend(xp, s, gamma) - bend(xp, -s, gamma)) - shift
     return xp.astype(found, dtype, copy=False)
 
 
@@ -77,8 +77,8 @@ def asymmetric_focal(
     log_q, log_not_q = -softplus(xp, -s), -softplus(xp, s)
     log_u, is_positive = log_minus(xp, log_q, margin)
     log_not_u = xp.logaddexp(log_not_q, xp.log(margin))
-    up = log_q - _times(xp, positive, log_not_q) - _bend(xp, s, positive)
-    down = _times(xp, negative, log_u) - log_not_u + _bend(xp, log_not_u - log_u, negative)
+    up = log_q - _times(xp, positive, log_not_q) - bend(xp, s, positive)
+    down = _times(xp, negative, log_u) - log_not_u + bend(xp, log_not_u - log_u, negative)
     return xp.astype(xp.where(is_positive, up + down, -xp.inf), dtype, copy=False)
 
 
@@ -107,7 +107,7 @@ def _checked(log_odds: Array, gamma: Any, alpha: Any, function: str) -> tuple[Ar
     return s, gamma, xp.log(alpha) - xp.log1p(-alpha), dtype
 
 
-def _bend(xp: Any, s: Array, gamma: Array) -> Array:
+def bend(xp: Any, s: Array, gamma: Array) -> Array:
     """log1p(γ h(s)); h is taken from e^-|s|, which neither overflows nor cancels."""
     is_up = s >= 0.0
     distance = xp.where(is_up, s, -s)

@@ -264,6 +264,19 @@ def test_what_group_calibration_refuses(fitted, tmp_path):
         fitted.to_torch()
 
 
+def test_rows_on_several_axes_have_their_groups_one_after_the_other():
+    rng = np.random.default_rng(3)
+    logits, labels, group = 2.0 * rng.normal(size=(60, 5, 3)), rng.integers(3, size=(60, 5)), rng.integers(2, size=300)
+    fitted = GroupCalibration(method="ts").fit(logits, labels, groups=group)
+    flat = fitted.predict_proba(logits.reshape(-1, 3), groups=group)
+    np.testing.assert_array_equal(fitted.predict_proba(logits, groups=group), flat.reshape(logits.shape))
+    for predict in (fitted.predict_proba, fitted.predict_log_proba, fitted.predict):
+        with pytest.raises(
+            ParameterError, match=r"'class_axis' of GroupCalibration.predict_log_proba must be left out"
+        ):
+            predict(logits, groups=group, class_axis=1)
+
+
 def tokens(n_rows=900, n_classes=20, seed=0):
     """Logits of a model that is overconfident by another temperature in each domain."""
     rng = np.random.default_rng(seed)

@@ -107,9 +107,7 @@ class GroupCalibration(Calibrator):
         """Fit on scores, labels, and groups: an array, or several columns by their names."""
         self._forget()
         name = f"{type(self).__name__}.fit"
-        if class_axis != -1:
-            expected = "left out: a group is that of a row, so that classes lie on the last axis"
-            raise ParameterError("class_axis", name, expected=expected, got=repr(class_axis))
+        _refuse_class_axis(class_axis, name)
         if ignore_index is not None and groups is not None:
             kept = labelled_rows(y, ignore_index, "y", name)
             groups = {column: each[kept] for column, each in as_groups(groups, len(kept), name).items()}
@@ -135,14 +133,16 @@ class GroupCalibration(Calibrator):
         """Log-probabilities of rows of these groups; `groups={}` asks for those of the common calibrator."""
         check_is_fitted(self)
         name = f"{type(self).__name__}.predict_log_proba"
+        _refuse_class_axis(class_axis, name)
         common = self.log_proba_of(self._logits(X, name))
         if groups is None:
             text = (
                 "no groups were given: these are the probabilities of the calibrator of all rows (groups={} asks so)."
             )
             warn(InputWarning(text, function=name))
-        columns = as_groups(groups, int(common.shape[0]), name)
-        return with_lines(common, self.lines_, columns)
+        rows = namespace(common).reshape(common, (-1, common.shape[-1]))
+        found = with_lines(rows, self.lines_, as_groups(groups, int(rows.shape[0]), name))
+        return namespace(common).reshape(found, common.shape)
 
     def predict_proba(
         self, X: Array, *, groups: Any = None, class_axis: int = -1, out: NDArray[Any] | None = None
@@ -150,12 +150,12 @@ class GroupCalibration(Calibrator):
         """Probabilities of rows of these groups; `groups={}` asks for those of the common calibrator."""
         if out is not None:
             check_out(out, X, f"{type(self).__name__}.predict_proba")
-        log_p = self.predict_log_proba(X, groups=groups)
+        log_p = self.predict_log_proba(X, groups=groups, class_axis=class_axis)
         return written(namespace(log_p).exp(log_p), out)
 
     def predict(self, X: Array, *, groups: Any = None, class_axis: int = -1) -> Array:
         """The class of the larger probability."""
-        log_p = self.predict_log_proba(X, groups=groups)
+        log_p = self.predict_log_proba(X, groups=groups, class_axis=class_axis)
         return self.classes_[to_numpy(namespace(log_p).argmax(log_p, axis=-1))]
 
     def to_torch(self, **_: Any) -> Any:
@@ -174,6 +174,12 @@ class GroupCalibration(Calibrator):
     def more_from_plain(self, data: dict[str, Any]) -> None:
         """What `more_to_plain` made, refused where no fit can have found it."""
         self.lines_ = {column: _lines_of(column, found) for column, found in field(data, "groups", dict).items()}
+
+
+def _refuse_class_axis(class_axis: int, function: str) -> None:
+    if class_axis != -1:
+        expected = "left out: a group is that of a row, so that classes lie on the last axis"
+        raise ParameterError("class_axis", function, expected=expected, got=repr(class_axis))
 
 
 def fit_groups(

@@ -81,3 +81,13 @@ def test_columns_that_count_and_patterns_of_ones_own(tmp_path):
 def test_bad_input_is_named(call, error, message):
     with pytest.raises(error, match=message):
         call(MultiLabelPredictions.from_log_odds)
+
+
+def test_one_label_alone_has_its_name(tmp_path):
+    (tmp_path / "a.csv").write_text("score_cat,label_cat,truth\n1.5,1,0\n-0.5,0,1\n")
+    found = read_multilabel(tmp_path / "a.csv")
+    assert (found.class_names, found.labels.tolist()) == (("cat",), [[1], [0]])
+    assert read_multilabel(tmp_path / "a.csv", labels="truth").labels.tolist() == [[0], [1]]
+    (tmp_path / "a.csv").write_text("score_cat,label_dog\n1.5,1\n-0.5,0\n")
+    with pytest.raises(FormatError, match="'cat' has a column of scores or of labels alone"):
+        read_multilabel(tmp_path / "a.csv")

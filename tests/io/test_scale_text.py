@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 
 import numpy as np
@@ -151,6 +152,30 @@ def test_what_looks_like_a_date_is_written_as_it_was(tmp_path, fitted):
     for ending in (".jsonl", ".csv", ".parquet"):
         apply(fitted, path, tmp_path / f"probs{ending}")
         assert read_table(tmp_path / f"probs{ending}")[0]["id"].tolist() == ids
+
+
+@pytest.mark.parametrize("has_pyarrow", [True, False])
+def test_lists_and_objects_are_json_in_a_cell_of_text(tmp_path, fitted, has_pyarrow, monkeypatch):
+    further = [{"a": [1, 2]}, None, {"a": []}]
+    rows = zip(LOGITS[:3].tolist(), LABELS[:3].tolist(), further, strict=True)
+    text = "".join(json.dumps({"logits": z, "label": y, "meta": meta}) + "\n" for z, y, meta in rows)
+    (tmp_path / "rows.jsonl").write_text(text)
+    if not has_pyarrow:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    apply(fitted, tmp_path / "rows.jsonl", tmp_path / "probs.csv")
+    monkeypatch.undo()
+    frame, found = read_table(tmp_path / "probs.csv")
+    assert [None if pd.isna(cell) else json.loads(cell) for cell in frame["meta"]] == further
+    np.testing.assert_array_equal(found, fitted.predict_proba(LOGITS[:3]))
+
+
+def test_files_of_many_columns_share_their_names(tmp_path):
+    names = [f"logit_of_class_{i}" for i in range(300)]
+    for i in range(20):
+        lines = [",".join([*names, "label"]), ",".join(["0.5"] * 300 + ["1"])]
+        (tmp_path / f"part{i}.csv").write_text("\n".join(lines))
+    parts = open_rows(tmp_path).parts
+    assert len(pickle.dumps(parts)) < 1.5 * len(pickle.dumps(parts[:1]))
 
 
 def spoil(path, row, old, new):

@@ -94,6 +94,9 @@ def _pairs(contents: Contents, query: Query) -> Columns:
     labels = class_columns(contents, query.labels or "label_*", set(), query.input)
     scores = class_columns(contents, query.values or "score_*", set(labels), query.input)
     names, others = (names_of(each) or tuple(map(str, range(len(each)))) for each in (scores, labels))
+    if len(scores) == len(labels) == 1:  # one column alone: what stands behind its last separator
+        names, others = ((each[0][_beginning(each) :],) for each in (scores, labels))
+        others = names if query.labels else others
     alone = sorted(set(names) ^ set(others))
     if alone:
         shown = f"{listed(scores)} and {listed(labels)}"

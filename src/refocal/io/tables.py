@@ -197,8 +197,10 @@ def table_parts(files: Sequence[str], query: Query, bad: list[str] | None = None
     if columns is None:
         why = f"can be read: {bad[0]}" if bad else "has any rows."
         raise FormatError(f"{files[0]}: none of the {len(files)} files {why}")
+    names = list(columns.names)
     for table in tables:
         table.columns = columns
+        table.names = names if table.names == names else table.names  # one list, which is kept and sent once
     if bad is None or columns.n_classes == 0:
         return tables
     found = []

@@ -18,10 +18,12 @@ from refocal._files import replace_atomically
 from refocal.calibrators._answers import Answers
 from refocal.errors import FormatError, need
 from refocal.io.parts import plain
-from refocal.io.tables import JSON_LINES, SEPARATORS
+from refocal.io.tables import JSON_LINES, LISTS, SEPARATORS
 
 LABEL, PROBABILITIES = "label", "probabilities"
 ARRAYS = (".npz", ".npy")
+# Types of pyarrow that text has no cells for.
+NESTED = (*LISTS, "struct<", "map<")
 # The metadata key under which a Parquet file records its source.
 MADE_FROM = b"refocal"
 
@@ -109,13 +111,26 @@ def text_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
         def add(columns: dict[str, Any]) -> None:
             if out.tell() == 0:
                 lines.writerow(columns)
+            columns = {name: _flat(each) for name, each in columns.items()}
             if find_spec("pyarrow") is not None:
                 out.write(_lines_of(columns, SEPARATORS[ending]))
             else:
                 rows = zip(*(plain(each) for each in columns.values()), strict=True)
-                lines.writerows([str(cell) for cell in row] for row in rows)
+                lines.writerows(["" if cell is None else str(cell) for cell in row] for row in rows)
 
         yield add
+
+
+def _flat(column: Any) -> Any:
+    """A column of lists or objects as JSON; others as they are."""
+    is_objects = isinstance(column, np.ndarray) and column.dtype == object
+    if not (
+        any(isinstance(cell, (list, dict)) for cell in column)
+        if is_objects
+        else str(getattr(column, "type", "")).startswith(NESTED)
+    ):
+        return column
+    return np.array([None if cell is None else json.dumps(cell, default=str) for cell in column.tolist()])
 
 
 def _lines_of(columns: dict[str, Any], separator: str) -> str:

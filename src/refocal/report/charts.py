@@ -201,59 +201,55 @@ def costs(sides: Mapping[str, Sequence[Decision]], threshold: str) -> Plot:
 
 def surface(found: SearchSurface) -> Plot:
     """The objective over γ and T by shade, the point that was taken, and the border of the log-loss tolerance."""
-    limit = (1.0 + tolerance_of(found)) * min(map(min, found.log_loss))
+    share = tolerance_of(found)
+    log_loss, value, rows = np.array(found.log_loss), np.array(found.value), len(found.gammas)
+    is_inside = log_loss <= (1.0 + share) * log_loss.min()
     # Far from the best nothing needs to be seen.
-    near = [i for i in range(len(found.temperatures)) if any(row[i] <= 1.6 * limit for row in found.log_loss)]
+    near = np.flatnonzero((log_loss <= 1.6 * (1.0 + share) * log_loss.min()).any(axis=0))
     near = near[:: math.ceil(len(near) / MOST_COLUMNS)]
-    logs = [math.log(found.temperatures[i]) for i in near]
-    between = [(a + b) / 2 for a, b in pairwise(logs)]
-    first, last = (between[0], between[-1]) if between else (logs[0] - 0.1, logs[0] + 0.1)
-    edges = [math.exp(v) for v in (2 * logs[0] - first, *between, 2 * logs[-1] - last)]
-    rows, taken = len(found.gammas), f"γ = {found.gamma:.3f}, T = {found.temperature:.3f}"
-    names = [tick_label(gamma) if rows <= 16 or g % 2 == 0 else "" for g, gamma in enumerate(found.gammas)]
-    said = (
+    logs = np.log(found.temperatures)[near]
+    middle = (logs[1:] + logs[:-1]) / 2 if len(near) > 1 else logs - 0.1
+    edges = np.exp([2 * logs[0] - middle[0], *middle, 2 * logs[-1] - middle[-1]]).tolist()
+    taken = f"γ = {found.gamma:.3f}, T = {found.temperature:.3f}"
+    plot = Plot((edges[0], edges[-1]), (-0.5, rows - 0.5), log_x=True, is_crisp=True)
+    plot.size, plot.margins = (440.0, 400.0), (52.0, 12.0, 104.0, 44.0)
+    plot.description = (
         f"Objective {found.objective} of {found.method} on the validation set over {rows} values of γ and "
         f"{len(found.temperatures)} of T. Taken: {taken}. The dashed border "
-        f"encloses the points of a log-loss at most {100 * tolerance_of(found):g} % above the best."
+        f"encloses the points of a log-loss at most {100 * share:g} % above the best."
     )
-    axes, size, margins = Axes("temperature T", "γ", y_ticks=(), names=names), (440.0, 400.0), (52.0, 12.0, 104.0, 44.0)
-    plot = Plot((edges[0], edges[-1]), (-0.5, rows - 0.5), [axes], said, size, margins, log_x=True, is_crisp=True)
-    best, objective = min(map(min, found.value)), OBJECTIVES.get(found.objective, found.objective)
-    spread = sorted(v for row in found.value for v in row)[int(0.7 * rows * len(found.temperatures))] - best or 1e-9
+    names = [tick_label(gamma) if rows <= 16 or g % 2 == 0 else "" for g, gamma in enumerate(found.gammas)]
+    plot.marks.append(Axes("temperature T", "γ", y_ticks=(), names=names))
+    best, objective = float(value.min()), OBJECTIVES.get(found.objective, found.objective)
+    spread = float(np.sort(value, axis=None)[int(0.7 * value.size)]) - best or 1e-9
+    shades = np.minimum(len(SHADES) - 1, np.sqrt((value - best) / spread) * len(SHADES)).astype(int)
     border: list[tuple[float, float]] = []
     for g, gamma in enumerate(found.gammas):
         for k, i in enumerate(near):
-            value, log_loss = found.value[g][i], found.log_loss[g][i]
-            shade = min(len(SHADES) - 1, int(math.sqrt(max(value - best, 0.0) / spread) * len(SHADES)))
-            numbers = ", ".join(f"{name} {v:.4g}" for name, v in {objective: value, "log-loss": log_loss}.items())
+            numbers = ", ".join(f"{name} {v[g, i]:.4g}" for name, v in {objective: value, "log-loss": log_loss}.items())
             tip = f"γ {gamma:g}, T {found.temperatures[i]:.3g}: {numbers}"
-            plot.marks.append(Bar((edges[k], edges[k + 1] * 1.0005), (g - 0.5, g + 0.5), SHADES[shade], tip))
-            here = log_loss <= limit
-            if k and here != (found.log_loss[g][near[k - 1]] <= limit):
+            plot.marks.append(Bar((edges[k], edges[k + 1] * 1.0005), (g - 0.5, g + 0.5), SHADES[shades[g, i]], tip))
+            if k and is_inside[g, i] != is_inside[g, near[k - 1]]:
                 border += [(edges[k], g - 0.5), (edges[k], g + 0.5), (math.nan, math.nan)]
-            if g and here != (found.log_loss[g - 1][i] <= limit):
+            if g and is_inside[g, i] != is_inside[g - 1, i]:
                 border += [(edges[k], g - 0.5), (edges[k + 1], g - 0.5), (math.nan, math.nan)]
     temperature = min(max(found.temperature, edges[0]), edges[-1])
     gamma = float(np.interp(found.gamma, found.gammas, range(rows)))
     plot.marks += [
         Line([x for x, _ in border], [y for _, y in border], "#fff", 2, "5 3"),
         Point(temperature, gamma, FIRST, f"the point taken: {taken}", "target"),
-        _shades(objective, best, spread, size),
     ]
+    # The shades with words and numbers beside them.
+    left, legend = plot.size[0] - 94, _sheet(plot.size)
+    for text, y in ((objective, 12), ("best: dark", 28), ("worse: light", 52 + 14 * len(SHADES))):
+        legend.marks.append(Text(left, y, text))
+    for step, color in enumerate(SHADES):
+        legend.marks.append(Bar((left, left + 14), (54.5 + 14 * step, 40 + 14 * step), color))
+        if step % 2 == 0:
+            number = f"{best + spread * (step / len(SHADES)) ** 2:.4g}"
+            legend.marks.append(Text(left + 20, 47 + 14 * step, number))
+    plot.marks.append(legend)
     return plot
-
-
-def _shades(objective: str, best: float, spread: float, size: tuple[float, float]) -> Plot:
-    """The shades of a surface with words and numbers beside them."""
-    left, last = size[0] - 94, 40 + 14 * len(SHADES)
-    sheet = _sheet(size)
-    for text, y in ((objective, 12), ("best: dark", 28), ("worse: light", last + 12)):
-        sheet.marks.append(Text(left, y, text))
-    for i, color in enumerate(SHADES):
-        sheet.marks.append(Bar((left, left + 14), (54.5 + 14 * i, 40 + 14 * i), color))
-        if i % 2 == 0:
-            sheet.marks.append(Text(left + 20, 47 + 14 * i, f"{best + spread * (i / len(SHADES)) ** 2:.4g}"))
-    return sheet
 
 
 def _sheet(size: tuple[float, float]) -> Plot:

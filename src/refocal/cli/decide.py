@@ -14,7 +14,6 @@ from refocal.cli.run import UsageError
 
 if TYPE_CHECKING:
     from refocal._arrays import Vector
-    from refocal.decide import DecisionReport
 
 ABSTAINED = "abstain"
 
@@ -44,6 +43,7 @@ def decide(
     refocal decide new.npz --calibrator calibrator.json --costs '0,2,8;3,0,8;60,60,0' -o decisions.csv
     """
     from refocal.decide import abstention_interval, best_actions, evaluate_decisions, optimal_threshold
+    from refocal.evaluate.phrases import percent
     from refocal.io.writers import write_table
 
     options.check_output(output, (".csv",))
@@ -62,19 +62,40 @@ def decide(
             for name, each in p.items()
             if known
         }
-    said: dict[str, Any] = {"rows": len(rows), "abstained": int((decisions.action == -1).sum())}
+    n_abstained = int((decisions.action == -1).sum())
+    said: dict[str, Any] = {"rows": len(rows), "abstained": n_abstained}
     if table.shape == (2, 2):
-        said["threshold"] = optimal_threshold(table)
+        low = high = said["threshold"] = optimal_threshold(table)
         if abstain is not None:
-            said["abstain_between"] = list(abstention_interval(table, abstain))
+            low, high = said["abstain_between"] = abstention_interval(table, abstain)
+        below = f", class 0 below {low:.4g}" if low < high else ""
+        say(f"Class 1 is decided from a probability of {high:.4g} on{below}.")
+    if known:
+        costs_of = [
+            {
+                "probabilities": name,
+                "cost per row": f"{each.cost.value:.4f}",
+                "95 % interval": f"{each.cost.low:.4f} – {each.cost.high:.4f}",
+                "expected": f"{each.expected_cost:.4f}",
+                "automated %": percent(each.automated.value),
+                "errors %": "–" if each.error is None else percent(each.error.value),
+            }
+            for name, each in reports.items()
+        ]
+        print_table(costs_of[0], costs_of)
+        *_, last = reports.values()
+        action = ABSTAINED if last.fixed_action < 0 else f"action {last.fixed_action}"
+        say(f"One action for all rows costs {last.fixed_cost:.4f} at least ({action}).")
+    if n_abstained:
+        say(f"{n_abstained:,} of {len(rows):,} rows are left undecided.")
     if output is not None:
         names = [rows.name_of(i) if i < rows.n_classes else str(i) for i in range(table.shape[1])] + [ABSTAINED]
         columns = {"decision": [names[i] for i in decisions.action], "expected_cost": decisions.expected_cost}
         labels = {"label": [rows.name_of(int(label)) for label in rows.labels]} if known else {}
         write_table(output, columns | labels)
         said["output"] = str(output)
+        say(f"Wrote {output}: a decision for each of {len(rows):,} rows.")
     result(said | {"reports": {name: asdict(report) for name, report in reports.items()}})
-    _print(said, reports)
 
 
 def _table(costs: str | None, false_positive: float | None, false_negative: float | None) -> Vector:
@@ -96,31 +117,3 @@ def _table(costs: str | None, false_positive: float | None, false_negative: floa
     except ValueError:
         expected = "numbers, as many in each row, such as '0,1;5,0', or a file of them"
         raise UsageError(f"--costs must be {expected}. Got {costs!r}.") from None
-
-
-def _print(said: dict[str, Any], reports: dict[str, DecisionReport]) -> None:
-    from refocal.evaluate.phrases import percent
-
-    if "threshold" in said:
-        low, high = said.get("abstain_between", (said["threshold"],) * 2)
-        where = f"from a probability of {high:.4g} on" + (f", class 0 below {low:.4g}" if low < high else "")
-        say(f"Class 1 is decided {where}.")
-    if reports:
-        heads = ("probabilities", "cost per row", "95 % interval", "expected", "automated %", "errors %")
-        rows = []
-        for name, each in reports.items():
-            cost = (
-                f"{each.cost.value:.4f}",
-                f"{each.cost.low:.4f} – {each.cost.high:.4f}",
-                f"{each.expected_cost:.4f}",
-            )
-            errors = "–" if each.error is None else percent(each.error.value)
-            rows.append((name, *cost, percent(each.automated.value), errors))
-        print_table(heads, rows)
-        *_, last = reports.values()
-        action = ABSTAINED if last.fixed_action < 0 else f"action {last.fixed_action}"
-        say(f"One action for all rows costs {last.fixed_cost:.4f} at least ({action}).")
-    if said["abstained"]:
-        say(f"{said['abstained']:,} of {said['rows']:,} rows are left undecided.")
-    if "output" in said:
-        say(f"Wrote {said['output']}: a decision for each of {said['rows']:,} rows.")

@@ -82,8 +82,7 @@ def monitor(
             "waiting": watched.n_waiting, "notes": notes, "state": str(state)})  # fmt: skip
     say(*notes)
     if history:
-        table = periods_table(history[-SHOWN:])
-        print_table(SHOWN_COLUMNS, [[row[name] for name in SHOWN_COLUMNS] for row in table])
+        print_table(SHOWN_COLUMNS, periods_table(history[-SHOWN:]))
     waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
     say(*waiting, advice.reason, f"Wrote {state}{f' and {output}' if output and history else ''}.")
     if output is not None and not history:

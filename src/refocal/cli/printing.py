@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -97,8 +97,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
     if evaluation.after.groups:
         say(group_verdict(evaluation))
         groups = group_table(evaluation)
-        shown = [tuple(row.values()) for row in groups[:SHOWN_GROUPS]]
-        print_table(tuple(groups[0]), shown, ("by chance %", "ECE %"))
+        print_table(groups[0], groups[:SHOWN_GROUPS], ("by chance %", "ECE %"))
         if len(groups) > SHOWN_GROUPS:
             say(f"{len(groups) - SHOWN_GROUPS:,} more groups are in the report and in the evaluation.")
     say(*remarks(evaluation))
@@ -130,15 +129,19 @@ def left_out(n_rows: int, n_files: int) -> list[str]:
 
 
 def print_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], dropped: Sequence[str] = (), bold: int | None = None
+    heads: Iterable[str],
+    rows: Sequence[Sequence[str] | dict[str, str]],
+    dropped: Sequence[str] = (),
+    bold: int | None = None,
 ) -> None:
     """A table without a frame, of names and numbers that are never cut: where it is too wide, columns are left out,
-    the first of `dropped` first, and named below it.
+    the first of `dropped` first, and named below it. A row is its texts, or has them by their headings.
     """
     if IS_JSON.get():
         return
-    console = out()
-    widths = [max(len(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
+    console, heads = out(), list(heads)
+    cells = [[row[head] for head in heads] if isinstance(row, dict) else row for row in rows]
+    widths = [max(len(cell) for cell in column) for column in zip(heads, *cells, strict=True)]
     kept, left_out = list(range(len(heads))), []
     for head in dropped:
         if sum(widths[i] + GAP for i in kept) - GAP <= console.width:
@@ -149,7 +152,7 @@ def print_table(
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
     for i in kept:
         table.add_column(heads[i], justify="right" if i else "left", no_wrap=True)
-    for n, row in enumerate(rows):
+    for n, row in enumerate(cells):
         table.add_row(*(row[i] for i in kept), style="bold" if n == bold else None)
     wide = max(console.width, sum(widths[i] + GAP for i in kept))
     Console(file=console.file, highlight=False, width=wide).print(table, markup=False)

@@ -72,47 +72,42 @@ class Reading:
         if values.dtype.kind not in "fiub":
             got = f"dtype {values.dtype} in {chunk.where}"
             raise DataError("X", self.function, expected="an array of numbers", got=got)
-        chunk = chunk._replace(values=values)
-        given, labels = chunk.labels, self._numbers(chunk) - self.first_label
-        groups = as_groups(chunk.groups, len(labels), self.function)
-        weight = None if chunk.weight is None else np.asarray(chunk.weight, dtype=np.float64)
-        chunk = chunk._replace(labels=labels, weight=weight)
-        left_out = np.isin(labels, np.array(self.ignore_index) - self.first_label)
+        given, weight = chunk.labels, chunk.weight
+        weight = None if weight is None else np.asarray(weight, dtype=np.float64)
+        chunk = chunk._replace(values=values, labels=self._numbers(chunk), weight=weight)
+        groups = as_groups(chunk.groups, len(chunk.labels), self.function)
+        kept = ~np.isin(chunk.labels, np.array(self.ignore_index) - self.first_label)
         if check or self.skip_bad_rows:
-            bad = self._bad_rows(chunk) & ~left_out
+            bad = self._bad_rows(chunk) & kept
             if bad.any() and not self.skip_bad_rows:
                 row = int(np.argmax(bad))
                 raise self.error_of(chunk, row, given[row])
-            left_out |= bad
-        if left_out.any():
-            kept = None if weight is None else weight[~left_out]
-            chunk = chunk._replace(values=chunk.values[~left_out], labels=labels[~left_out], weight=kept)
-        groups = {name: column[~left_out] for name, column in groups.items()}
-        values = log_probabilities(chunk.values, SMALLEST) if self.input == "probabilities" else chunk.values
-        values = values if values.dtype.kind == "f" else values.astype(np.float64)
-        return Block(values, chunk.labels, chunk.weight, groups)
+            kept &= ~bad
+        rows = slice(None) if kept.all() else kept
+        values = values[rows]
+        if self.input == "probabilities":
+            values = log_probabilities(values, SMALLEST)
+        elif values.dtype.kind != "f":
+            values = values.astype(np.float64)
+        groups = {name: column[rows] for name, column in groups.items()}
+        return Block(values, chunk.labels[rows], None if weight is None else weight[rows], groups)
 
     def _numbers(self, chunk: Chunk) -> NDArray[np.int64]:
+        """Labels counted from 0; one that is no whole number, or no name of a class, is -1: a bad row."""
         labels = np.asarray(chunk.labels)
-        if labels.dtype.kind == "f":
+        kind, got = labels.dtype.kind, f"dtype {labels.dtype} in {chunk.where}"
+        if kind == "f":
             whole = np.isfinite(labels) & (labels == np.round(labels))
-            # A label that is no number is a bad row, and -1 - first_label lies outside of every range.
-            return np.where(whole, labels, self.first_label - 1).astype(np.int64)
-        if labels.dtype.kind in "USTO":
-            return self._numbers_of_names(labels, chunk.where)
-        if labels.dtype.kind not in "iub":
-            got = f"dtype {labels.dtype} in {chunk.where}"
+            return np.where(whole, labels - self.first_label, -1).astype(np.int64)
+        if kind in "iub":
+            return labels.astype(np.int64) - self.first_label
+        if kind not in "USTO":
             raise LabelError("y", self.function, expected="integers from 0 to C-1 in every block", got=got)
-        return labels.astype(np.int64)
-
-    def _numbers_of_names(self, labels: NDArray[Any], where: str) -> NDArray[np.int64]:
         if self.class_names is None:
-            got = f"dtype {labels.dtype} in {where}"
             raise LabelError("y", self.function, expected="integers", got=got, remedy=Remedy.CLASS_NAMES)
-        known = {name: i + self.first_label for i, name in enumerate(self.class_names)}
-        names = (labels.astype(str) if labels.dtype.kind == "S" else labels).tolist()
-        # A name that no class has, or none at all, makes a bad row.
-        return np.array([known.get(name, self.first_label - 1) for name in names], dtype=np.int64)
+        known = {name: i for i, name in enumerate(self.class_names)}
+        names = (labels.astype(str) if kind == "S" else labels).tolist()
+        return np.array([known.get(name, -1) for name in names], dtype=np.int64)
 
     @without_warnings
     def bad_values(self, values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -13,25 +13,16 @@ from refocal.metrics._bins import Bins
 class Doubt(NamedTuple):
     """Cells of several values that hold an equal-mass boundary, and for each what may be on its wrong side.
 
-    `beyond` is the weight of the cell beyond its first boundary, `right` and `wrong` the most that correct and wrong
-    rows of that weight can add to the gap of a bin, `times` how many boundaries the cell holds.
+    `beyond` is the weight of the cell beyond its first boundary, `times` how many boundaries the cell holds.
     """
 
     cell: Indices
     beyond: Vector
-    right: Vector
-    wrong: Vector
     times: Indices
-
-    @property
-    def one_bin(self) -> Vector:
-        """How far the gap of a bin beside the cell can be off."""
-        return np.maximum(self.right, self.wrong)
-
-    @property
-    def all_bins(self) -> Vector:
-        """How far the sum of all absolute gaps can be off: two bins, or several that the cell holds whole."""
-        return self.one_bin + np.where(self.times > 1, self.right + self.wrong, self.one_bin)
+    one_bin: Vector
+    """How far the gap of a bin beside the cell can be off."""
+    all_bins: Vector
+    """How far the sum of all absolute gaps can be off: two bins, or several that the cell holds whole."""
 
 
 def doubt_of(cells: Bins, low: Vector, high: Vector, n_bins: int) -> Doubt:
@@ -42,10 +33,13 @@ def doubt_of(cells: Bins, low: Vector, high: Vector, n_bins: int) -> Doubt:
     # Several boundaries in one cell part it into several bins: the first one leaves the most weight beyond it.
     held, first, times = np.unique(held, return_index=True, return_counts=True)
     beyond = below[held] - targets[first]
+    # The most that correct and wrong rows of that weight can add to the gap of a bin.
     right = np.minimum(beyond, cells.correct[held]) * (1.0 - low[held])
     wrong = np.minimum(beyond, (cells.weight - cells.correct)[held]) * high[held]
-    kept = (low[held] < high[held]) & (np.maximum(right, wrong) > 0)
-    return Doubt(held[kept], beyond[kept], right[kept], wrong[kept], times[kept])
+    one_bin = np.maximum(right, wrong)
+    all_bins = one_bin + np.where(times > 1, right + wrong, one_bin)
+    kept = (low[held] < high[held]) & (one_bin > 0)
+    return Doubt(held[kept], beyond[kept], times[kept], one_bin[kept], all_bins[kept])
 
 
 def bound_of_largest_gap(bins: Bins, ends: Indices, doubt: Doubt) -> float:

@@ -30,6 +30,11 @@ STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1)
 MAX_ENTRIES = 20
 # How weakly the diagonal of a matrix is held, beside its other entries.
 FREE_DIAGONAL = 0.1
+# How the search for a scaling can end.
+MESSAGES = {
+    "converged": "log-loss and ridge together have their minimum here",
+    "not converged": "the scaling has not settled: it lies between temperature scaling and its aim, and can be used",
+}
 # A weight of an ensemble below this counts as 0.
 NOTHING = 1e-9
 
@@ -102,13 +107,8 @@ class RidgeScaling(HasFocalPoint, Calibrator):
 
 def _solution(found: FittedAffine) -> Solution:
     """γ = 0 and T = 1: a scaling as it is."""
-    if found.converged:
-        status: Status = "converged"
-        message = "log-loss and ridge together have their minimum here"
-    else:
-        status = "not converged"
-        message = "the scaling has not settled: it lies between temperature scaling and its aim, and can be used"
-    return Solution(0.0, 1.0, found.log_loss, status, message, found.passes)
+    status: Status = "converged" if found.converged else "not converged"
+    return Solution(0.0, 1.0, found.log_loss, status, MESSAGES[status], found.passes)
 
 
 class VectorScaling(RidgeScaling):

@@ -57,6 +57,7 @@ class VennAbersCalibration(Calibrator):
     folds: int = setting.integer(1)
     input: str = "logits"
 
+    @without_warnings
     def predict_interval(self, X: Array) -> tuple[Array, Array]:
         """The least and the largest probability of every class, of the shape of `predict_proba`.
 
@@ -64,11 +65,7 @@ class VennAbersCalibration(Calibrator):
         """
         check_is_fitted(self)
         logits = self._logits(X, f"{type(self).__name__}.predict_interval")
-        lower, upper = self._bounds(to_numpy(logits).astype(np.float64))
-        return in_library_of(logits, lower), in_library_of(logits, upper)
-
-    @without_warnings
-    def _bounds(self, x: Vector) -> tuple[Vector, Vector]:
+        x = to_numpy(logits).astype(np.float64)
         is_two = x.shape[-1] == 2
         curve: VennAbers = self.chain_.find(OneVsRest if is_two else Confidence, "curve")
         scores = Chain(self.chain_.steps[:-1]).apply(np, x)
@@ -80,7 +77,9 @@ class VennAbersCalibration(Calibrator):
         share = p / np.maximum(others, SMALLEST)
         # Where a class must occur nothing is left for the others, and it has all.
         lower, upper = np.where(others == 0.0, 1.0, lower), np.where(others == 0.0, 1.0, upper)
-        return np.where(chosen, lower, share * (1.0 - upper)), np.where(chosen, upper, share * (1.0 - lower))
+        bounds = ((lower, upper), (upper, lower))
+        least, most = (np.where(chosen, own, share * (1.0 - other)) for own, other in bounds)
+        return in_library_of(logits, least), in_library_of(logits, most)
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         rows = usable_rows(self._block_of(dataset))

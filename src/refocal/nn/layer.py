@@ -76,19 +76,14 @@ class CalibrationLayer(nn.Module):
     def forward(self, logits: Tensor) -> Tensor:
         """Log-probabilities, of the shape of the logits; of log-odds with one axis more."""
         x = two_columns(logits, self.input) if self.input == "log-odds" else logits.movedim(self.class_axis, -1)
-        found = None
-        if self._goes_by_kernel(logits):
+        found, there = None, is_plain_tensor(logits) and self.input == "logits" and logits.numel() > 0
+        if there and not torch.cuda.is_current_stream_capturing():
             found = apply_there(self._chain_now(), x.reshape(-1, x.shape[-1]), log=True, looks=False)
         if found is None:
             log_p: Tensor = in_row_blocks(lambda rows: self.log_probabilities(rows).to(logits.dtype), x)
         else:
             log_p = found.probabilities.reshape(x.shape)
         return log_p.movedim(-1, self.class_axis)
-
-    def _goes_by_kernel(self, logits: Tensor) -> bool:
-        """Whether the rows are on a GPU, and nobody records what is done with them for gradients or for a graph."""
-        is_there = is_plain_tensor(logits) and self.input == "logits" and logits.numel() > 0
-        return is_there and not torch.cuda.is_current_stream_capturing()
 
     def _chain_now(self) -> Chain:
         """The chain with the values of the buffers, which are fetched again only where they have changed."""

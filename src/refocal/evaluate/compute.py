@@ -88,24 +88,10 @@ def compare(
         check_option(chosen, (NONE, *names), "chosen", "compare")
     report, failures = progress or (lambda *_: None), Failures(names, chosen)
     fitted, seconds = _fit_all(validation, names, report, failures)
-
-    def later(done: float, total: int, words: str) -> None:
-        report(len(names) + done, len(names) + total, words)
-
-    found = evaluate(
-        test,
-        fitted,
-        chosen=chosen,
-        title=title,
-        n_validation=n_validation,
-        fit_seconds=seconds,
-        n_resamples=n_resamples,
-        level=level,
-        seed=seed,
-        groups=groups,
-        progress=later,
-        failures=failures,
-    )
+    known: dict[str, Any] = {"n_validation": n_validation, "fit_seconds": seconds, "failures": failures}
+    known["progress"] = lambda done, total, words: report(len(names) + done, len(names) + total, words)
+    drawing: dict[str, Any] = {"n_resamples": n_resamples, "level": level, "seed": seed}
+    found = evaluate(test, fitted, chosen=chosen, title=title, groups=groups, **drawing, **known)
     return replace(found, run=found.run | same_rows(validation, test))
 
 

@@ -20,7 +20,7 @@ from refocal.calibrators import Calibrator, GroupCalibration
 from refocal.calibrators.group import GroupLines, with_lines
 from refocal.engine import Block
 from refocal.engine.apply import log_probabilities_of
-from refocal.evaluate._group_counts import NO_GROUPS, Coded, GroupCounts
+from refocal.evaluate._group_counts import NO_GROUPS, GroupCounts, numbered
 from refocal.evaluate._look import (
     DECISION_THRESHOLDS,
     class_row,
@@ -102,12 +102,12 @@ def count_block(
 ) -> Sums:
     """The sums of a block for each predictor; `cells` are empty histograms of the confidence, one for each of them."""
     total, metrics = _empty(block.n_classes, cells, each_class), mean_metrics(block.n_classes)
-    groups = Coded.of(block.groups)
+    names, numbers = numbered(block.groups)
     for part, looks, weight in predicted(block, predictors):
-        numbers = [number[part] for number in groups.numbers]
+        here = [number[part] for number in numbers]
         for look, sums in zip(looks, total.predictors, strict=True):
             _count(sums, look.rows)
-            sums.groups = sums.groups.merge(GroupCounts.of(look.rows, groups.names, numbers))
+            sums.groups = sums.groups.merge(GroupCounts.of(look.rows, names, here))
         terms = [[m.terms(look.of(m)) for m in metrics if m.terms is not None] for look in looks]
         _add_terms(total, np.array(terms).transpose(1, 0, 2), weight)
     return total

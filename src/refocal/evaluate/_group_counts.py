@@ -20,23 +20,15 @@ from refocal.metrics._inputs import Rows
 CELLS = Cells(6)
 
 
-@dataclass(frozen=True)
-class Coded:
-    """The groups of some rows: their names, column by column, and the number of each row's group in each column."""
-
-    names: list[tuple[str, str]]
-    numbers: list[Indices]
-
-    @classmethod
-    def of(cls, groups: Groups) -> Coded:
-        """The groups by number, all columns together."""
-        names: list[tuple[str, str]] = []
-        numbers = []
-        for column, values in groups.items():
-            distinct, place = np.unique(values, return_inverse=True)
-            numbers.append(place + len(names))
-            names += [(column, name) for name in distinct.tolist()]
-        return cls(names, numbers)
+def numbered(groups: Groups) -> tuple[list[tuple[str, str]], list[Indices]]:
+    """The names of all groups, column by column, and the number of each row's group in each column."""
+    names: list[tuple[str, str]] = []
+    numbers = []
+    for column, values in groups.items():
+        distinct, place = np.unique(values, return_inverse=True)
+        numbers.append(place + len(names))
+        names += [(column, name) for name in distinct.tolist()]
+    return names, numbers
 
 
 @dataclass(frozen=True)

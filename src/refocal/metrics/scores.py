@@ -154,7 +154,7 @@ def brier_decomposition(
             bins = isotonic_fit(p, happened, rows.weight)
         else:
             bins = make_bins(p, happened, rows.weight, n_bins=n_bins, strategy=strategy)
-        parts += _murphy(bins)
+        parts += murphy(bins)
     brier = mean(brier_terms(rows), rows.weight)
     calibration, refinement, uncertainty = (float(x) for x in parts)
     if method == "isotonic":
@@ -163,11 +163,11 @@ def brier_decomposition(
     return BrierDecomposition(brier, calibration, refinement, uncertainty - refinement, uncertainty, within)
 
 
-def _murphy(bins: Bins) -> Vector:
+def murphy(bins: Bins) -> tuple[float, float, float]:
     """Mean squared gap of the bins, their refinement, and the uncertainty of the outcome."""
     share, outcome = bins.weight / bins.weight.sum(), bins.correct / bins.weight
     base = float(share @ outcome)
-    return np.array([norm_of_gaps(bins, "l2") ** 2, float(share @ (outcome * (1.0 - outcome))), base * (1.0 - base)])
+    return norm_of_gaps(bins, "l2") ** 2, float(share @ (outcome * (1.0 - outcome))), base * (1.0 - base)
 
 
 def spiegelhalter_test(

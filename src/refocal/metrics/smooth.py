@@ -15,6 +15,7 @@ from refocal.metrics._bins import Bins, bins_of, isotonic_fit, rank, sum_ties
 from refocal.metrics._inputs import Rows, mean, read_probabilities
 from refocal.metrics.inversion import ErrorModel
 from refocal.metrics.record import Metric, StreamedMetric
+from refocal.metrics.scores import murphy
 
 __all__ = ["CorpReliability", "corp_reliability", "ks_calibration_error", "smooth_ece"]
 
@@ -124,15 +125,13 @@ def corp_reliability(
     rows = read_probabilities(y_true, probabilities, sample_weight, "corp_reliability", ignore_index)
     (confidence, correct), weight = rows.confidence(), rows.weight
     pools = isotonic_fit(confidence, correct, weight)
-    outcome, share = pools.correct / pools.weight, pools.weight / pools.weight.sum()
-    base = float(share @ outcome)
-    brier, uncertainty = mean(np.square(confidence - correct), weight), base * (1.0 - base)
-    recalibrated = float(share @ (outcome * (1.0 - outcome)))
+    brier = mean(np.square(confidence - correct), weight)
+    _, recalibrated, uncertainty = murphy(pools)
     return CorpReliability(
         count=pools.count.tolist(),
         weight=pools.weight.tolist(),
         confidence=(pools.confidence / pools.weight).tolist(),
-        accuracy=outcome.tolist(),
+        accuracy=(pools.correct / pools.weight).tolist(),
         brier=brier,
         miscalibration=brier - recalibrated,
         discrimination=uncertainty - recalibrated,

@@ -175,6 +175,21 @@ def test_numbered_columns_are_in_the_order_of_their_numbers(tmp_path, first):
     assert rows.labels.tolist() == [2]
 
 
+@pytest.mark.parametrize("numbers", [[3, 5, 8], [-1, 1]])
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
+def test_labels_are_the_numbers_that_columns_are_called(tmp_path, ending, numbers):
+    """As scikit-learn's predict_proba is written with classes_ as columns."""
+    frame = pd.DataFrame(np.eye(len(numbers)), columns=[f"p_{i}" for i in numbers]).assign(label=numbers)
+    file = tmp_path / f"a.{ending}"
+    {"csv": frame.to_csv, "parquet": frame.to_parquet}.get(
+        ending, lambda file, index: frame.to_json(file, orient="records", lines=True)
+    )(file, index=False)
+    rows = read(file, input="probabilities")
+    assert rows.class_names == tuple(map(str, numbers))
+    assert rows.labels.tolist() == list(range(len(numbers)))
+    assert read(file, input="probabilities", first_label=3).labels.tolist() == rows.labels.tolist()
+
+
 def test_columns_name_the_classes(tmp_path):
     frame = pd.DataFrame(LOGITS, columns=["p_cat", "p_dog", "p_eel", "p_fox"])
     frame["truth"] = np.array(["cat", "dog", "eel", "fox"])[LABELS]

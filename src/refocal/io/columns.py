@@ -154,6 +154,17 @@ def names_of(columns: list[str]) -> tuple[str, ...] | None:
     return tuple(name[_beginning(columns) :] for name in columns)
 
 
+def are_numbers(names: Sequence[str] | None) -> bool:
+    """Whether the names of the columns are numbers that labels stand for, such as 3, 5, 8 or -1, 1, and do not count.
+
+    >>> are_numbers(("3", "5", "8")), are_numbers(("1", "2", "3")), are_numbers(("cat", "dog"))
+    (True, False, False)
+    """
+    numbers = [int(name) for name in names or () if name.removeprefix("-").isdecimal()]
+    counts = (list(range(first, first + len(numbers))) for first in (0, 1))
+    return 0 < len(numbers) == len(names or ()) and numbers not in counts
+
+
 def _beginning(columns: list[str]) -> int:
     """How many letters up to a separator all names share."""
     shared = os.path.commonprefix(columns)  # noqa: RUF071 - names, not paths

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from refocal._arrays import masked_error, to_numpy
 from refocal.engine.reading import Chunk
 from refocal.errors import DataError, FormatError, Remedy, ShapeError, need
-from refocal.io.columns import ANYTHING, Columns, Query, choose, listed
+from refocal.io.columns import ANYTHING, Columns, Query, are_numbers, choose, listed
 from refocal.io.contents import Contents, filesystem_of, refusing
 
 # Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
@@ -178,6 +178,7 @@ class Table(Contents):
                 values = self.matrix(batch, columns.classes, first)
             if columns.text_labels:
                 labels = plain(batch[columns.labels[0]])
+                labels = labels.astype(str) if labels.dtype.kind in "iu" else labels
             else:
                 labels = self.matrix(batch, columns.labels, first)
             weight = None if query.weight is None else self.numbers(batch, query.weight, first)
@@ -209,8 +210,8 @@ class Table(Contents):
         n_classes = max(len(columns.classes), 2)  # one column is about class 1 of two
         if columns.nested:
             n_classes = next((len(each) for each in plain(first[values]) if each is not None), 0)
-        text_labels = False
-        if labels and not self.query.several and is_text(first[labels[0]]):  # unless most of it is numbers
+        text_labels = bool(labels) and not self.query.several and are_numbers(columns.class_names)
+        if labels and not self.query.several and not text_labels and is_text(first[labels[0]]):  # unless mostly numbers
             cells = plain(first[labels[0]])[:FIRST_ROWS]
             text_labels = bool(np.mean([np.isnan(number(cell)) for cell in cells]) > 0.5)
         return replace(columns, n_classes=n_classes, text_labels=text_labels)

@@ -312,7 +312,7 @@ def _numbers(
         if names is None:
             remedy = Remedy.POSITIVE_LABEL if len(np.unique(labels)) == 2 else Remedy.CLASS_NAMES
             raise LabelError("labels", function, expected="integers", got="text", remedy=remedy)
-        known = {name: i for i, name in enumerate(names)}
+        known = {name: i + first_label for i, name in enumerate(names)}
         strangers = [str(label) for label in np.unique(labels) if str(label) not in known]
         if strangers:
             few = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")

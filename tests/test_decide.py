@@ -154,6 +154,10 @@ def test_automation_is_that_of_a_plain_loop(rows):
 def test_rows_of_equal_confidence_are_automated_together():
     curve = automation_curve([0, 1, 0, 1, 1, 0], [0.2, 0.8, 0.2, 0.8, 0.6, 0.4], n_points=6)
     assert_allclose(curve.share, [4 / 6, 1.0])
+    # A row of weight 0 is none, also where it is the most certain one.
+    curve = automation_curve([1, 0, 1], [0.0, 0.2, 0.6], sample_weight=[0.0, 1.0, 1.0])
+    assert_allclose(curve.share, [0.5, 1.0])
+    assert_allclose(curve.error, [0.0, 0.0])
 
 
 def test_intervals_stay_within_what_is_possible():

@@ -202,6 +202,7 @@ def automation_curve(
     expected, paid, wrong, _ = _decide(rows, table, None)
     weight = rows.weights
     order = np.argsort(expected, kind="stable")
+    order = order[weight[order] > 0.0]
     last = _ends(expected[order], n_points)
     automated, squares, mistakes, cost, cost2 = (
         np.cumsum(terms[order])[last] for terms in (weight, weight**2, weight * wrong, weight * paid, weight * paid**2)

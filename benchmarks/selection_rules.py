@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from refocal.engine import Block
-from refocal.fitting.objective import RESOLUTIONS, balanced, mean_error
+from refocal.fitting.objective import RESOLUTIONS, as_objective, mean_error
 from refocal.fitting.temperature import newton_temperature
 
 GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)
@@ -71,9 +71,9 @@ def balance(weight: float, *, adapt: bool, tolerance: float | None) -> Rule:
     """Log-loss / best + weight · mean ECE; `adapt` takes fewer bins and less weight on few rows, as refocal does."""
 
     def rule(t: Table, n: int) -> tuple[int, int]:
-        default = balanced(n)
+        default = as_objective("auto", n, "selection_rules")
         bins = default.error.keywords["resolutions"] if adapt else RESOLUTIONS  # type: ignore[union-attr]
-        factor = default.error_weight / balanced(10**9).error_weight if adapt else 1.0  # type: ignore[operator]
+        factor = default.error_weight / as_objective("auto", 10**9, "selection_rules").error_weight if adapt else 1.0  # type: ignore[operator]
         ece = t["ece"][..., [RESOLUTIONS.index(b) for b in bins]].mean(axis=-1)
         return smallest(t["nll"] / t["nll"].min() + weight * factor * ece, t["nll"], tolerance)
 

@@ -12,7 +12,7 @@ from refocal._arrays import Flags, Vector, to_numpy
 from refocal.engine.block import Block
 from refocal.engine.dataset import COARSE
 from refocal.engine.scoring import measured_on
-from refocal.fitting.objective import Objective
+from refocal.fitting.objective import Objective, mean_error
 from refocal.fitting.solution import Surface
 
 # The most confidences held at once, in float64 numbers, and the number of rows that is always allowed.
@@ -78,7 +78,7 @@ class _Scan:
         self.error: Vector = np.abs(means @ self.weights.T - block.average(self.happened.astype(np.float64)))
         self._bound = self.error.copy()
         self.level = np.full(self.log_loss.shape, self.BOUND)
-        if objective.error is None:
+        if not objective.resolutions:
             self.error = errors @ self.weights.T
             self.level[:] = self.EXACT if self._on_nodes else self.INTERPOLATED
         elif self._on_nodes:
@@ -137,8 +137,8 @@ class _Scan:
             error[~seen] = low[~seen] + np.interp(at[~seen], at[seen], (error - low)[seen])
 
     def _interpolate(self, points: NDArray[np.int64]) -> None:
-        error = self.objective.error
-        if error is None:  # known at all points
+        resolutions = self.objective.resolutions
+        if not resolutions:  # errors are known at all points
             return
         lowest = 1.0 / self.block.n_classes if self.block.n_classes > 2 else 0.0
         rows, columns = np.unravel_index(points, self.level.shape)
@@ -148,7 +148,7 @@ class _Scan:
                 some = at[first : first + MANY]
                 # A matrix product may leave equal rows apart in the last digit, and an error jumps where ties part.
                 p = np.clip(np.round(self.weights[some] @ self._tables[i], 12), lowest, 1.0)
-                self.error[i, some] = [error(row, self.happened, self.block.weight) for row in p]
+                self.error[i, some] = [mean_error(row, self.happened, self.block.weight, resolutions) for row in p]
             self.level[i, at] = self.EXACT if self._on_nodes else self.INTERPOLATED
 
 
@@ -168,14 +168,14 @@ def scan_points(block: Block, objective: Objective, gammas: Vector, temperatures
 def evaluate(block: Block, objective: Objective, gamma: float, temperature: float) -> tuple[float, float]:
     """Log-loss and error of one point."""
     (found,) = block.predictions((gamma,), temperature, there=True)
-    log_loss = -block.average(found.label_log_p)
+    error = 0.0
     if objective.metric is not None:
-        return log_loss, block.measure(objective.metric, gamma, temperature)
-    if objective.of_rows is not None:
-        return log_loss, block.average(objective.of_rows(found, block))
-    if objective.error is None:
-        return log_loss, 0.0
-    return log_loss, objective.error(*measured_on(found, block.tops.correct, block), block.weight)
+        error = block.measure(objective.metric, gamma, temperature)
+    elif objective.of_rows is not None:
+        error = block.average(objective.of_rows(found, block))
+    elif objective.resolutions:
+        error = mean_error(*measured_on(found, block.tops.correct, block), block.weight, objective.resolutions)
+    return -block.average(found.label_log_p), error
 
 
 def best_index(surface: Surface, nll_tolerance: float | None) -> tuple[int, ...]:

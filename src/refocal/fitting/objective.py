@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,13 +35,12 @@ NLL_TOLERANCE = 0.02
 class Objective:
     """How a point (γ, T) is scored; smaller is better.
 
-    The score is the log-loss; or an `error`, measured on (p, what happened, weight), the mean ECE at `resolutions`;
+    The score is the log-loss; or an error: the mean of the ECEs at several numbers of bins, the `resolutions`;
     or the mean of one number per row computed from the predictions (`of_rows`); or a `metric` of
     (labels, probabilities); or, with `error_weight`, log-loss / best log-loss + error_weight · error.
     """
 
     name: str
-    error: Callable[[Vector, NDArray[np.bool_], Vector | None], float] | None = None
     resolutions: tuple[int, ...] = ()
     of_rows: Callable[[Predictions, Block], Vector] | None = None
     metric: Metric | None = None
@@ -51,7 +49,7 @@ class Objective:
 
     def score(self, log_loss: Vector, error: Vector) -> Vector:
         """The score of every point, from its log-loss and its error."""
-        if self.error is None and self.of_rows is None and self.metric is None:
+        if not self.resolutions and self.of_rows is None and self.metric is None:
             return log_loss
         if self.error_weight is None:
             return error
@@ -64,12 +62,11 @@ def as_objective(objective: Any, n_rows: float, function: str) -> Objective:
     if objective == "nll":
         return Objective("nll")
     if objective == "ece":
-        return Objective("ece", error=partial(mean_error, resolutions=(15,)), resolutions=(15,))
+        return Objective("ece", resolutions=(15,))
     if objective == "auto":  # log-loss and calibration error in balance, within a small loss of log-loss
         resolutions = tuple(n for n in RESOLUTIONS if n * MIN_BIN_ROWS <= n_rows) or RESOLUTIONS[:1]
         return Objective(
             "auto",
-            error=partial(mean_error, resolutions=resolutions),
             resolutions=resolutions,
             error_weight=ERROR_WEIGHT * min(1.0, n_rows / FULL_WEIGHT_ROWS) ** 0.5,
             nll_tolerance=NLL_TOLERANCE,
@@ -85,7 +82,7 @@ def as_objective(objective: Any, n_rows: float, function: str) -> Objective:
     raise ParameterError("objective", function, expected=f"one of {words}, or a callable", got=repr(objective))
 
 
-def mean_error(p: Vector, happened: NDArray[np.bool_], weight: Vector | None, *, resolutions: tuple[int, ...]) -> float:
+def mean_error(p: Vector, happened: NDArray[np.bool_], weight: Vector | None, resolutions: tuple[int, ...]) -> float:
     """The mean of the equal-mass ECEs at several numbers of bins, from one sort."""
     errors = [norm_of_gaps(bins, "l1") for bins in quantile_bins(p, happened, weight, resolutions)]
     return sum(errors) / len(errors)

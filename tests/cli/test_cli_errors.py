@@ -108,7 +108,7 @@ WRONG = [
     ("fit x.npy", 1, "Name theirs with --labels"),
     ("compare val.npz wide.npz", 2, "same model"),
     # settings
-    ("fit val.npz -m magic", 2, "'ts', 'ts-ece'"),
+    ("fit val.npz -m magic", 2, "--method must be one of 'auto', 'auto-order', 'ts', 'ts-ece'"),
     ("fit val.npz --objective magic", 2, "'auto', 'nll', 'ece'"),
     ("fit val.npz --tolerance -1", 2, "--tolerance"),
     (
@@ -123,7 +123,8 @@ WRONG = [
     ("fit val.npz --frobnicate", 2, "--frobnicate"),
     ("frobnicate", 2, "frobnicate"),
     ("aply cal.json test.npz", 2, "Did you mean 'apply'? See refocal --help."),
-    ("compare val.npz test.npz -m magic", 2, "'methods' must be one of"),
+    ("compare val.npz test.npz -m magic", 2, "--method must be one of"),
+    ("compare val.npz test.npz --require magic<1", 2, "--require must be one of"),
     ("theory --gamma -2", 2, "greater than -1"),
     ("theory --classes 7", 2, "--classes"),
     ("demo --sample mnist", 2, "cifar100-focal7"),

@@ -49,37 +49,35 @@ def reliability(
     Where the probabilities of a rare class are all small, the axes end with them. With `small_up_to`, the end of its
     axes, it is a small diagram for a row of many.
     """
-    is_small, top = small_up_to is not None, small_up_to or 1.0
-    if not is_small and terms is not CONFIDENCE and highest_point([curve]) <= SMALL:
-        top = highest_point([curve])
-    density = None if histogram is None or is_small or top < 1.0 else _density(histogram, terms)
-    gaps = [a - c for a, c in zip(curve.accuracy, curve.confidence, strict=True)]
-    worst = max(range(len(gaps)), key=lambda i: abs(gaps[i]))
-    outside = sum(not low <= a <= high for a, low, high in zip(curve.accuracy, curve.low, curve.high, strict=True))
-    axes = Axes(terms.probability, terms.outcome)
-    plot = Plot((0, top), (0, top), size=(400, 400))
+    is_small, highest = small_up_to is not None, highest_point([curve])
+    top = small_up_to or (highest if terms is not CONFIDENCE and highest <= SMALL else 1.0)
+    bins = list(zip(curve.count, curve.confidence, curve.accuracy, curve.low, curve.high, strict=True))
+    outside = sum(not low <= accuracy <= high for _, _, accuracy, low, high in bins)
+    _, claimed, true, *_ = max(bins, key=lambda each: abs(each[2] - each[1]))
+    axes, plot = Axes(terms.probability, terms.outcome), Plot((0, top), (0, top), size=(400, 400))
+    plot.description = (
+        f"Reliability diagram, {title}: {len(bins)} bins of equal mass, {outside} of them outside the band of "
+        f"calibrated predictions. Largest gap: {terms.probability} {percent(claimed)} %, "
+        f"{terms.outcome} {percent(true)} %, so the predictions there claim "
+        f"{'less' if true > claimed else 'more'} than is true."
+    )
+    below = []
     if is_small:
         axes, plot.size, plot.margins = Axes(), (200, 190), (40, 8, 8, 26)
-    elif density is not None:
+    elif histogram is not None and top == 1.0:
         axes, plot.margins = Axes("", terms.outcome, x_ticks=()), (52, 12, 12, 44 + DENSITY)
-    plot.description = (
-        f"Reliability diagram, {title}: {len(gaps)} bins of equal mass, {outside} of them outside the band of "
-        f"calibrated predictions. Largest gap: {terms.probability} {percent(curve.confidence[worst])} %, "
-        f"{terms.outcome} {percent(curve.accuracy[worst])} %, so the predictions there claim "
-        f"{'less' if gaps[worst] > 0 else 'more'} than is true."
-    )
+        below = [_density(histogram, terms)]
     plot.marks += [
         Area(curve.confidence, curve.low, curve.high),
         Line([0, top], [0, top], dash="4 3"),
         axes,
         Line(curve.confidence, curve.accuracy, FIRST, 1.6 if is_small else 1.8),
     ]
-    points = zip(curve.count, curve.confidence, curve.accuracy, curve.low, curve.high, strict=True)
-    for count, confidence, accuracy, low, high in points:
+    for count, confidence, accuracy, low, high in bins:
         said = f"{terms.probability} {percent(confidence)} %, {terms.outcome} {percent(accuracy)} %"
         tip = f"{count:,} rows: {said}; by chance {percent(low)} to {percent(high)} %"
         plot.marks.append(Point(confidence, accuracy, FIRST, tip))
-    plot.marks += [] if density is None else [density]
+    plot.marks += below
     return plot
 
 

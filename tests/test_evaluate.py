@@ -24,8 +24,8 @@ from refocal.evaluate import (
     verdict,
 )
 from refocal.evaluate._block_sums import count_block, finish_sums, join_sums
-from refocal.evaluate._look import banded
 from refocal.evaluate._recommend import recommended
+from refocal.evaluate._results import banded
 from refocal.io import Predictions, load_sample, split
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature

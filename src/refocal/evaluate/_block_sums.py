@@ -21,7 +21,7 @@ from refocal.calibrators.group import GroupLines, with_lines
 from refocal.engine import Block
 from refocal.engine.apply import log_probabilities_of
 from refocal.evaluate._group_counts import NO_GROUPS, GroupCounts, numbered
-from refocal.evaluate._look import (
+from refocal.evaluate._results import (
     DECISION_THRESHOLDS,
     class_row,
     count_classes,
@@ -103,12 +103,12 @@ def count_block(
     """The sums of a block for each predictor; `cells` are empty histograms of the confidence, one for each of them."""
     total, metrics = _empty(block.n_classes, cells, each_class), mean_metrics(block.n_classes)
     names, numbers = numbered(block.groups)
-    for part, looks, weight in predicted(block, predictors):
+    for part, found, weight in predicted(block, predictors):
         here = [number[part] for number in numbers]
-        for look, sums in zip(looks, total.predictors, strict=True):
-            _count(sums, look.rows)
-            sums.groups = sums.groups.merge(GroupCounts.of(look.rows, names, here))
-        terms = [[m.terms(look.of(m)) for m in metrics if m.terms is not None] for look in looks]
+        for one, sums in zip(found, total.predictors, strict=True):
+            _count(sums, one.rows)
+            sums.groups = sums.groups.merge(GroupCounts.of(one.rows, names, here))
+        terms = [[m.terms(one.of(m)) for m in metrics if m.terms is not None] for one in found]
         _add_terms(total, np.array(terms).transpose(1, 0, 2), weight)
     return total
 
@@ -132,13 +132,13 @@ def predicted(
         logits, labels = as_floating(block.logits[part], "logits", "evaluate")[0], block.labels[part]
         weight = None if block.weight is None else block.weight[part]
         groups = {name: column[part] for name, column in block.groups.items()}
-        looks = []
+        found = []
         for predictor in predictors:
             log_p = np.asarray(to_numpy(predictor.log_probabilities(logits, groups)))
             p = np.exp(log_p).astype(np.float64, copy=False)
             rows = Rows(labels, np.minimum(p, 1.0, out=p), weight).of_positive()
-            looks.append(Predicted(rows, Rows(labels, log_p, weight)))
-        yield part, looks, weight
+            found.append(Predicted(rows, Rows(labels, log_p, weight)))
+        yield part, found, weight
 
 
 Influences = tuple[tuple[Metric, tuple[Callable[[Rows], Vector], ...]], ...]
@@ -148,9 +148,9 @@ Influences = tuple[tuple[Metric, tuple[Callable[[Rows], Vector], ...]], ...]
 def cross_products(block: Block, predictors: tuple[Predictor, ...], influences: Influences) -> Vector:
     """Σ w² of the products of influences, (metrics, predictors, predictors): their covariances but for the weight."""
     total = np.zeros((len(influences), len(predictors), len(predictors)))
-    for _, looks, weight in predicted(block, predictors):
+    for _, found, weight in predicted(block, predictors):
         for i, (metric, of_predictors) in enumerate(influences):
-            moved = np.array([of(look.of(metric)) for of, look in zip(of_predictors, looks, strict=True)])
+            moved = np.array([of(one.of(metric)) for of, one in zip(of_predictors, found, strict=True)])
             moved = moved if weight is None else moved * weight
             total[i] += moved @ moved.T
     return total

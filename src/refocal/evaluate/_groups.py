@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +10,10 @@ import numpy as np
 
 from refocal._arrays import Flags, Indices, Vector
 from refocal._groups import Groups
-from refocal.evaluate._look import N_BINS
+from refocal.calibrators import Calibrator
+from refocal.calibrators._answers import group_columns
+from refocal.errors import InputWarning, warn
+from refocal.evaluate._results import N_BINS
 from refocal.evaluate.evaluation import GroupRow, Reliability
 from refocal.metrics import Interval
 from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, quantile_starts, terms
@@ -128,3 +131,15 @@ def groups_of(rows: Rows, groups: Groups, seed: int) -> list[Group]:
             cells = Bins(np.ones(len(some), dtype=np.int64), *(each[some] for each in columns))
             found.append(Group(column, name, p[some], cells, seed))
     return [group for group in found if group.total > 0.0]
+
+
+def warn_of_groups(name: str, calibrator: Calibrator | None, columns: Collection[str]) -> None:
+    """A calibrator of groups is measured without them where the rows have none."""
+    needed = [] if calibrator is None else group_columns(calibrator)
+    missing = [column for column in needed if column not in columns]
+    if missing and not len(columns) == len(needed) == 1:  # one column needs no name
+        warn(
+            f"evaluate: the calibrator {name!r} was fitted with groups of {missing[0]!r}, which the rows lack; it is "
+            "measured without them.",
+            InputWarning,
+        )

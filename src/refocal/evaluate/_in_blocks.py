@@ -27,9 +27,9 @@ from refocal.evaluate._block_sums import (
     with_finer,
 )
 from refocal.evaluate._failures import Failures
-from refocal.evaluate._groups import measure_groups
-from refocal.evaluate._look import EDGES, MOST_CLASSES, N_BINS, Look, Looks, Progress, banded, reported, warn_of_groups
+from refocal.evaluate._groups import measure_groups, warn_of_groups
 from refocal.evaluate._provenance import run_of
+from refocal.evaluate._results import EDGES, MOST_CLASSES, N_BINS, Progress, Result, Results, banded, reported
 from refocal.evaluate.evaluation import Histogram
 from refocal.metrics import CalibrationHistogram
 from refocal.metrics.intervals import InfluenceSummary
@@ -40,7 +40,7 @@ from refocal.metrics.reliability import bins_of_curve
 SEED = 0
 
 
-def look_at_blocks(
+def measure_blocks(
     rows: BlockedDataset,
     calibrators: Mapping[str, Calibrator | None],
     report: Progress,
@@ -48,7 +48,7 @@ def look_at_blocks(
     *,
     level: float,
     **refused: Any,
-) -> Looks:
+) -> Results:
     """Every metric of every method; one that fails ends it, as the pass over the rows is one for all."""
     for argument, value in refused.items():
         if value is not None:
@@ -70,13 +70,13 @@ def look_at_blocks(
         warn_of_groups(name, calibrator, {column for column, _ in found.predictors[0].groups.names})
     measured = _metrics(rows, predictors, found)
     seconds = (time.perf_counter() - start) / len(calibrators)
-    looks = {
-        name: _look(one, {metric: each[i] for metric, each in measured.items()}, level, seconds)
+    results = {
+        name: _result_of(one, {metric: each[i] for metric, each in measured.items()}, level, seconds)
         for i, (name, one) in enumerate(zip(calibrators, found.predictors, strict=True))
     }
     counts = {"rows skipped": rows.n_skipped, "files skipped": len(rows.bad_parts)}
     skipped = {name: str(count) for name, count in counts.items() if count}
-    return Looks(looks, rows.n_rows, run_of(None, None) | skipped)
+    return Results(results, rows.n_rows, run_of(None, None) | skipped)
 
 
 def _check_input(name: str, calibrator: Calibrator, given: str) -> None:
@@ -143,11 +143,11 @@ def _together(metric: Metric, values: Vector, covariance: Vector) -> list[Stream
     return [StreamedMetric(value, summary=InfluenceSummary(value, row, metric.range)) for value, row in pairs]
 
 
-def _look(found: PredictorMeasures, measured: dict[str, StreamedMetric], level: float, seconds: float) -> Look:
+def _result_of(found: PredictorMeasures, measured: dict[str, StreamedMetric], level: float, seconds: float) -> Result:
     values = {name: each.value for name, each in measured.items() if each.summary is None}
     bounds = {f"{name}_bound": each.bound for name, each in measured.items() if each.bound is not None}
     calibration = found.sums.calibration
-    return Look(
+    return Result(
         summaries={name: each.summary for name, each in measured.items() if each.summary is not None},
         values=values | bounds,
         reliability=banded(bins_of_curve(calibration.curve), level),

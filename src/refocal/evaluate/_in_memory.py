@@ -16,23 +16,22 @@ from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.engine.apply import log_probabilities_of
 from refocal.errors import DataError
 from refocal.evaluate._failures import Failures
-from refocal.evaluate._groups import groups_of, measure_groups
-from refocal.evaluate._look import (
+from refocal.evaluate._groups import groups_of, measure_groups, warn_of_groups
+from refocal.evaluate._provenance import run_of
+from refocal.evaluate._results import (
     EDGES,
     MOST_CLASSES,
     N_BINS,
-    Look,
-    Looks,
     Progress,
+    Result,
+    Results,
     banded,
     class_row,
     count_classes,
     decision_sums,
     decision_table,
     reported,
-    warn_of_groups,
 )
-from refocal.evaluate._provenance import run_of
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow, Histogram
 from refocal.io import Predictions
 from refocal.io.multilabel import LABEL
@@ -48,7 +47,7 @@ CLASS_BINS = 10
 FEW = 5
 
 
-def look_at_rows(
+def measure_rows(
     test: Predictions,
     methods: Mapping[str, Calibrator | None],
     report: Progress,
@@ -58,22 +57,24 @@ def look_at_rows(
     n_resamples: int | None,
     seed: int | None,
     groups: Any,
-) -> Looks:
+) -> Results:
     """Every metric of every method that can be measured."""
     test = test if groups is None else test.with_groups(groups)
     n_resamples = N_RESAMPLES if n_resamples is None else check_integer(n_resamples, "n_resamples", "evaluate")
     seed = SEED if seed is None else seed
-    looks: dict[str, Look] = {}
+    results: dict[str, Result] = {}
     for i, (name, calibrator) in enumerate(methods.items()):
         report(i, len(methods) + 1, f"measuring {name}")
         warn_of_groups(name, calibrator, test.groups)
         with failures.of(name):
-            looks[name] = _look(test, calibrator, level=level, n_resamples=n_resamples, seed=seed)
+            results[name] = _result_of(test, calibrator, level=level, n_resamples=n_resamples, seed=seed)
     forget_resamples()
-    return Looks(looks, len(test), run_of(n_resamples, seed))
+    return Results(results, len(test), run_of(n_resamples, seed))
 
 
-def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_resamples: int, seed: int) -> Look:
+def _result_of(
+    test: Predictions, calibrator: Calibrator | None, *, level: float, n_resamples: int, seed: int
+) -> Result:
     """Every metric of one method."""
     start = time.perf_counter()
     log_p = log_proba(test, calibrator)
@@ -92,7 +93,7 @@ def _look(test: Predictions, calibrator: Calibrator | None, *, level: float, n_r
     summaries = summarise(measured, n_resamples, seed)
     (confidence, correct), weight = rows.confidence(), rows.weights
     right, wrong = (np.histogram(confidence, EDGES, weights=weight * each)[0].tolist() for each in (correct, ~correct))
-    return Look(
+    return Result(
         summaries={each.record.name: summary for each, summary in zip(measured, summaries, strict=True)},
         values={m.name: float(m.measure(logs if m.takes_logs else rows)) for m in reported("value", test.n_classes)},
         reliability=banded(bins_of(rows, n_bins=N_BINS), level),

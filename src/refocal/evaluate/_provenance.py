@@ -14,7 +14,7 @@ import refocal
 from refocal._arrays import Vector, row_blocks, to_numpy
 from refocal.calibrators import Calibrator
 from refocal.errors import FitWarning, warn
-from refocal.evaluate._look import N_BINS
+from refocal.evaluate._results import N_BINS
 from refocal.evaluate.evaluation import SearchSurface
 from refocal.fitting import Surface
 from refocal.fitting.objective import as_objective

@@ -9,7 +9,7 @@ import numpy as np
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators.auto import AutoCalibration
 from refocal.calibrators.registry import NONE
-from refocal.evaluate._look import Look
+from refocal.evaluate._results import Result
 from refocal.evaluate.phrases import sign
 
 # A method is recommended for its ECE among those that give up at most this share of the best log-loss.
@@ -17,7 +17,7 @@ LOG_LOSS_SHARE = 0.01
 
 
 def recommended(
-    looks: Mapping[str, Look], calibrators: Mapping[str, Calibrator | None], n_classes: int, level: float
+    results: Mapping[str, Result], calibrators: Mapping[str, Calibrator | None], n_classes: int, level: float
 ) -> str:
     """The method of lowest ECE among those with a log-loss close to the best; for two classes of lowest log-loss.
 
@@ -26,17 +26,19 @@ def recommended(
     """
 
     def least(names: list[str], measure: str) -> str:
-        return min(names, key=lambda name: looks[name].summaries[measure].value)
+        return min(names, key=lambda name: results[name].summaries[measure].value)
 
     def tied(names: list[str], best: str, measure: str) -> list[str]:
-        mine = looks[best].summaries[measure]
-        differences = {name: looks[name].summaries[measure].minus(mine, level=level) for name in names if name != best}
+        mine = results[best].summaries[measure]
+        differences = {
+            name: results[name].summaries[measure].minus(mine, level=level) for name in names if name != best
+        }
         return [best, *(name for name, each in differences.items() if each is not None and sign(each, least=0.0) == 0)]
 
-    names = list(looks)
-    limit = (1.0 + LOG_LOSS_SHARE) * looks[least(names, "log_loss")].summaries["log_loss"].value
+    names = list(results)
+    limit = (1.0 + LOG_LOSS_SHARE) * results[least(names, "log_loss")].summaries["log_loss"].value
     if n_classes > 2:
-        names = [name for name in names if looks[name].summaries["log_loss"].value <= limit]
+        names = [name for name in names if results[name].summaries["log_loss"].value <= limit]
     best = least(names, "ece" if n_classes > 2 else "log_loss")
     if best == NONE:
         return NONE

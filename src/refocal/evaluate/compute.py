@@ -17,11 +17,11 @@ from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
 from refocal.errors import ShapeError
 from refocal.evaluate._failures import Failures
-from refocal.evaluate._in_blocks import look_at_blocks
-from refocal.evaluate._in_memory import N_RESAMPLES, SEED, look_at_rows, wide
-from refocal.evaluate._look import Look, Progress
+from refocal.evaluate._in_blocks import measure_blocks
+from refocal.evaluate._in_memory import N_RESAMPLES, SEED, measure_rows, wide
 from refocal.evaluate._provenance import absent_classes_of, n_validation_of, same_rows, surface_of
 from refocal.evaluate._recommend import recommended
+from refocal.evaluate._results import Progress, Result
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.io import MultiLabelPredictions, Predictions
@@ -162,13 +162,13 @@ def evaluate(
         check_option(chosen, tuple(everything), "chosen", "evaluate")
     about: Any = test.reading if isinstance(test, BlockedDataset) else test
     usable = _usable(everything, about, failures)
-    look: Any = look_at_blocks if isinstance(test, BlockedDataset) else look_at_rows
+    measure: Any = measure_blocks if isinstance(test, BlockedDataset) else measure_rows
     options = {"level": level, "n_resamples": n_resamples, "seed": seed, "groups": groups}
-    looks, n_test, run = look(test, usable, report, failures, **options)
-    picked = recommended(looks, usable, about.n_classes, level) if chosen is None else chosen
+    results, n_test, run = measure(test, usable, report, failures, **options)
+    picked = recommended(results, usable, about.n_classes, level) if chosen is None else chosen
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
-    methods = [_measured(name, usable[name], looks, picked, level, seconds.get(name)) for name in looks]
+    methods = [_measured(name, usable[name], results, picked, level, seconds.get(name)) for name in results]
     report(len(everything) + 1, len(everything) + 1, "done")
     return Evaluation(
         title=title,
@@ -206,13 +206,13 @@ def _usable(
 def _measured(
     name: str,
     calibrator: Calibrator | None,
-    looks: Mapping[str, Look],
+    results: Mapping[str, Result],
     picked: str,
     level: float,
     fit_seconds: float | None,
 ) -> Measured:
     """The results of one method, with its differences from the uncalibrated model and the chosen method."""
-    look, described = looks[name], None
+    mine, described = results[name], None
     if calibrator is not None:
         described = to_dict(calibrator)
         described["fitted"] = {key: value for key, value in calibrator.chain_.parameters() if isinstance(value, float)}
@@ -222,17 +222,17 @@ def _measured(
         name=name,
         title=title_of(name, calibrator),
         calibrator=described,
-        measures={key: summary.interval(level=level) for key, summary in look.summaries.items()},
-        values=look.values,
-        against_none=_differences(look, looks[NONE], level),
-        against_chosen=_differences(look, looks[picked], level),
-        reliability=look.reliability,
-        histogram=look.histogram,
-        classes=look.classes() if name in (NONE, picked) else None,
-        groups=look.groups() if name in (NONE, picked) else [],
-        decisions=look.decisions if name in (NONE, picked) else None,
+        measures={key: summary.interval(level=level) for key, summary in mine.summaries.items()},
+        values=mine.values,
+        against_none=_differences(mine, results[NONE], level),
+        against_chosen=_differences(mine, results[picked], level),
+        reliability=mine.reliability,
+        histogram=mine.histogram,
+        classes=mine.classes() if name in (NONE, picked) else None,
+        groups=mine.groups() if name in (NONE, picked) else [],
+        decisions=mine.decisions if name in (NONE, picked) else None,
         fit_seconds=fit_seconds,
-        predict_seconds=look.seconds,
+        predict_seconds=mine.seconds,
         map=None if calibrator is None else _facts_of(calibrator.chain_),
     )
 
@@ -247,7 +247,7 @@ def _facts_of(chain: Chain) -> MapFacts:
     return MapFacts(kind, n_numbers, chain.keeps_order)
 
 
-def _differences(look: Look, other: Look, level: float) -> dict[str, PairedDifference]:
+def _differences(mine: Result, other: Result, level: float) -> dict[str, PairedDifference]:
     """The differences of all metrics for which a valid interval exists."""
-    found = {key: summary.minus(other.summaries[key], level=level) for key, summary in look.summaries.items()}
+    found = {key: summary.minus(other.summaries[key], level=level) for key, summary in mine.summaries.items()}
     return {key: difference for key, difference in found.items() if difference is not None}

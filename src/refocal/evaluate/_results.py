@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from refocal._arrays import Vector
-from refocal.calibrators import Calibrator
-from refocal.calibrators._answers import group_columns
 from refocal.decide.outcome import at_or_above
-from refocal.errors import InputWarning, warn
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Histogram, Reliability
 from refocal.metrics import METRICS
 from refocal.metrics._bins import Bins
@@ -33,7 +30,7 @@ Progress = Callable[[float, int, str], None]
 
 
 @dataclass(frozen=True)
-class Look:
+class Result:
     """One method on the test rows; its probabilities are not kept: those of many methods would fill the memory."""
 
     summaries: dict[str, Summary]
@@ -47,10 +44,10 @@ class Look:
     decisions: DecisionTable | None = None
 
 
-class Looks(NamedTuple):
+class Results(NamedTuple):
     """The results of all methods, the number of rows, and how they were computed."""
 
-    of: dict[str, Look]
+    of: dict[str, Result]
     n_rows: int
     run: dict[str, str]
 
@@ -100,15 +97,3 @@ def decision_sums(rows: Rows, weight: Vector) -> Vector:
 def decision_table(shares: Vector) -> DecisionTable:
     """What is decided from each threshold on, of `decision_sums` of weights that add up to 1."""
     return DecisionTable(DECISION_THRESHOLDS.tolist(), *([round(float(each), 6) for each in row] for row in shares))
-
-
-def warn_of_groups(name: str, calibrator: Calibrator | None, columns: Collection[str]) -> None:
-    """A calibrator of groups is measured without them where the rows have none."""
-    needed = [] if calibrator is None else group_columns(calibrator)
-    missing = [column for column in needed if column not in columns]
-    if missing and not len(columns) == len(needed) == 1:  # one column needs no name
-        warn(
-            f"evaluate: the calibrator {name!r} was fitted with groups of {missing[0]!r}, which the rows lack; it is "
-            "measured without them.",
-            InputWarning,
-        )

@@ -206,7 +206,7 @@ def test_the_fit_of_coefficients_is_the_minimum():
         z = features @ t
         return weight @ np.logaddexp(0.0, np.where(target, -z, z)) + 0.5 * (t - prior) @ penalty @ (t - prior)
 
-    found = fit_logistic(features, target, weight, prior, penalty, lower)
+    found = fit_logistic(features, target, weight, prior, penalty, lower).theta
     best = minimize(loss, prior, bounds=[(low, None) for low in lower], options={"ftol": 1e-15, "gtol": 1e-10})
     assert loss(found) <= best.fun + 1e-9
     np.testing.assert_allclose(found, best.x, atol=1e-4)

@@ -59,7 +59,7 @@ def fit_logistic(
     penalty: Vector,
     lower: Vector,
     start: Vector | None = None,
-) -> Vector:
+) -> Found:
     """The θ ≥ lower that minimises Σ w·(log(1+exp(η)) - y·η) + ½(θ-prior)ᵀ·penalty·(θ-prior), η = features·θ.
 
     Targets y are 0 or 1, or shares between the two. The search begins at `start`, or else at the prior.
@@ -73,7 +73,7 @@ def fit_logistic(
         hessian = (features * curvature[:, None]).T @ features
         return Loss(float(weight @ (soft - target * eta)), features.T @ (weight * (p - target)), hessian)
 
-    return fit_with_prior(loss, prior, penalty, lower, start).theta
+    return fit_with_prior(loss, prior, penalty, lower, start)
 
 
 def fit_with_prior(
@@ -176,7 +176,7 @@ def fit_line(
     target = platt_targets(is_class, weight) if platt else is_class
 
     def fit(steepness: float, theta: Vector) -> Vector:
-        return fit_logistic(features, target, weight, start, np.diag([steepness + TINY, TINY]), lower, theta)
+        return fit_logistic(features, target, weight, start, np.diag([steepness + TINY, TINY]), lower, theta).theta
 
     def fit_drawn(theta: Vector) -> tuple[float, Vector]:
         for _ in range(MAX_STEPS):

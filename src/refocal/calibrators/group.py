@@ -18,7 +18,7 @@ from refocal._json import field
 from refocal._validation import IgnoreIndex, check_option, check_out, labelled_rows, without_ignored
 from refocal.calibrators._base import Calibrator, written
 from refocal.calibrators._fitted import ENTRIES, Fitted
-from refocal.calibrators._logistic import LEAST_RISE, fit_logistic, softplus
+from refocal.calibrators._logistic import LEAST_RISE, fit_logistic
 from refocal.engine import Block, Dataset, Predictions
 from refocal.engine.scoring import describe
 from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn
@@ -274,12 +274,15 @@ def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: NDArray[np
     centre = float(np.average(log_odds, weights=weight))
     spread = float(np.sqrt(np.average((log_odds - centre) ** 2, weights=weight))) or 1.0
     features = np.stack([np.ones_like(log_odds), (log_odds - centre) / spread], axis=1)
-    common = np.array([centre, spread])
+    common, lower = np.array([centre, spread]), np.array([-np.inf, LEAST_RISE * spread])
     rows = [np.flatnonzero(group == g) for g in range(n_groups)]
 
     def fit(deviation: float) -> tuple[float, Vector, float]:
-        fits = [_fit_one(features[some], target[some], weight[some], common, deviation) for some in rows]
-        return sum(each[1] for each in fits), np.stack([each[0] for each in fits]), deviation
+        penalty = np.eye(2) / deviation**2
+        fits = [fit_logistic(features[some], target[some], weight[some], common, penalty, lower) for some in rows]
+        volumes = [float(np.linalg.slogdet(each.hessian * deviation**2)[1]) for each in fits]
+        evidence = -sum(each.value for each in fits) - 0.5 * sum(volumes)
+        return evidence, np.stack([each.theta for each in fits]), deviation
 
     _, theta, deviation = max(map(fit, DEVIATIONS), key=itemgetter(0))
     slope = theta[:, 1] / spread
@@ -308,15 +311,3 @@ def fit_slopes(losses: Vector) -> Lines:
 
     _, log_slope, deviation = max(map(fit, DEVIATIONS), key=itemgetter(0))
     return np.exp(log_slope), np.zeros(len(log_slope)), deviation
-
-
-def _fit_one(features: Vector, target: Flags, weight: Vector, common: Vector, deviation: float) -> tuple[Vector, float]:
-    """The coefficients of one group, and the logarithm of the evidence for the prior."""
-    penalty = np.eye(len(common)) / deviation**2
-    lower = np.array([-np.inf, LEAST_RISE * common[1]])
-    theta = fit_logistic(features, target, weight, common, penalty, lower)
-    eta, off = features @ theta, theta - common
-    curvature = weight * np.exp(-softplus(eta) - softplus(-eta))
-    excess = (features * curvature[:, None]).T @ features * deviation**2 + np.eye(len(common))
-    loss = float(weight @ softplus(np.where(target, -eta, eta)) + 0.5 * off @ penalty @ off)
-    return theta, -loss - 0.5 * float(np.linalg.slogdet(excess)[1])

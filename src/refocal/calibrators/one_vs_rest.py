@@ -230,7 +230,7 @@ class BetaCalibration(OneVsRestCalibrator):
     def _fit_curve(self, rows: ClassRows) -> Vector:
         features = np.stack([-softplus(-rows.score), softplus(rows.score), np.ones_like(rows.score)], axis=1)
         penalty = self.smoothing * np.eye(3)
-        return fit_logistic(features, rows.target, rows.weight, IDENTITY, penalty, LOWER)
+        return fit_logistic(features, rows.target, rows.weight, IDENTITY, penalty, LOWER).theta
 
     def _joined(self, curves: list[Vector]) -> Step:
         return Beta(np.stack(curves))

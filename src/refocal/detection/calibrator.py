@@ -175,7 +175,7 @@ def _fit_size(detections: Detections) -> Size:
     u, v = (x - mx) / sx, (z - mz) / sz
     start = np.array([mx, sx, 0.0, 0.0])  # which is x itself
     features = np.stack([np.ones_like(u), u, v, u * v], axis=1)
-    t = fit_logistic(features, detections.correct, np.ones(len(x)), start, np.eye(4), np.full(4, -np.inf))
+    t = fit_logistic(features, detections.correct, np.ones(len(x)), start, np.eye(4), np.full(4, -np.inf)).theta
     both = t[3] / (sx * sz)
     score, area = t[1] / sx - both * mz, t[2] / sz - both * mx
     constant = t[0] - score * mx - area * mz - both * mx * mz

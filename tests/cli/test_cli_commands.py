@@ -363,8 +363,10 @@ def test_columns_are_taken_for_what_they_are_called(refocal, folder):
     assert code == 1
     assert "in the order that the calibrator was fitted on: ['dog'] at 0. Got ['emu']" in err
     named_table("other.csv", ["dog", "cat", "emu", "bee"], [0, 1, 2, 3])
-    code, _, err = refocal("apply", "c.json", "other.csv", "-o", "x.csv")
-    assert (code, "'bee' in one of them only" in err) == (1, True)
+    pd.read_csv("b.csv").assign(bee=1.0).to_csv("more.csv", index=False)
+    for file in ("other.csv", "more.csv"):
+        code, _, err = refocal("apply", "c.json", file, "-o", "x.csv")
+        assert (code, "'bee' in one of them only" in err, "--values" in err) == (1, True, True)
 
 
 def test_columns_by_a_list_and_labels_under_another_name(refocal, folder):

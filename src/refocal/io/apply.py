@@ -136,10 +136,10 @@ def apply(
     query = Query(calibrator.input, values, labels, None, groups, storage_options, skip_bad_rows, keeping=True)
     bad: list[str] | None = [] if skip_bad_parts else None
     parts, n_classes, class_names = open_parts(path, query, bad)
+    order = column_order(class_names, named_classes(calibrator), "apply")
     if n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
         raise ShapeError("X", "apply", expected=expected, got=f"{n_classes} columns")
-    order = column_order(class_names, named_classes(calibrator), "apply")
     # Of labels that do not exclude one another, rows of probabilities have any sum.
     kind = calibrator.input if calibrator.row_axes == 1 else "logits"
     reading = Reading(n_classes, kind, 0, skip_bad_rows, "apply", class_names)

@@ -254,8 +254,8 @@ def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, func
         return None
     if sorted(here) != sorted(there):
         strangers = [name for name in here if name not in there] or [name for name in there if name not in here]
-        expected = "the same in both"
-        raise ShapeError("class_names", function, expected=expected, got=f"{strangers[0]!r} in one of them only")
+        got = f"{strangers[0]!r} in one of them only"
+        raise ShapeError("class_names", function, expected="the same in both", got=got, remedy=Remedy.COLUMNS)
     at = {name: i for i, name in enumerate(here)}
     return np.array([at[name] for name in there])
 

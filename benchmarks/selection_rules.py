@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from refocal.engine import Block
-from refocal.fitting.objective import RESOLUTIONS, as_objective, mean_error
+from refocal.fitting.objective import ERROR_WEIGHT, RESOLUTIONS, as_objective, mean_error
 from refocal.fitting.temperature import newton_temperature
 
 GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)
@@ -72,8 +72,8 @@ def balance(weight: float, *, adapt: bool, tolerance: float | None) -> Rule:
 
     def rule(t: Table, n: int) -> tuple[int, int]:
         default = as_objective("auto", n, "selection_rules")
-        bins = default.error.keywords["resolutions"] if adapt else RESOLUTIONS  # type: ignore[union-attr]
-        factor = default.error_weight / as_objective("auto", 10**9, "selection_rules").error_weight if adapt else 1.0  # type: ignore[operator]
+        bins = default.resolutions if adapt else RESOLUTIONS
+        factor = (default.error_weight or 0.0) / ERROR_WEIGHT if adapt else 1.0
         ece = t["ece"][..., [RESOLUTIONS.index(b) for b in bins]].mean(axis=-1)
         return smallest(t["nll"] / t["nll"].min() + weight * factor * ece, t["nll"], tolerance)
 

@@ -48,7 +48,14 @@ def scan_grid(
     every = np.ones(scan.level.shape, dtype=bool)
     for among in every * np.eye(len(gammas), dtype=bool)[:, :, None] if each_gamma else [every]:
         scan.settle(nll_tolerance, among)
-    scan.fill()
+    # Errors of the points that were ruled out: the bound plus its typical shortfall at other temperatures.
+    for i, level in enumerate(scan.level):
+        (ruled_out,) = np.nonzero(level == scan.BOUND)
+        if len(ruled_out) > 0:
+            scan.interpolate(i * len(level) + np.union1d(ruled_out[::STEP], ruled_out[-1:]))
+    at = np.log(temperatures)
+    for error, low, seen in zip(scan.error, scan.bound, scan.level > scan.BOUND, strict=True):
+        error[~seen] = low[~seen] + np.interp(at[~seen], at[seen], (error - low)[seen])
     return Surface(gamma, temperature, scan.log_loss, objective.score(scan.log_loss, scan.error))
 
 
@@ -76,13 +83,13 @@ class _Scan:
         # The log-loss grows like 1/T towards T = 0: its logarithm is the smoother curve.
         self.log_loss: Vector = np.exp(np.log(np.maximum(losses, 1e-300)) @ self.weights.T)
         self.error: Vector = np.abs(means @ self.weights.T - block.average(self.happened.astype(np.float64)))
-        self._bound = self.error.copy()
+        self.bound = self.error.copy()
         self.level = np.full(self.log_loss.shape, self.BOUND)
         if not objective.resolutions:
             self.error = errors @ self.weights.T
             self.level[:] = self.EXACT if self._on_nodes else self.INTERPOLATED
         elif self._on_nodes:
-            self._interpolate(np.arange(self.level.size))
+            self.interpolate(np.arange(self.level.size))
 
     def _at_nodes(self, progress: Callable[[float], None] | None) -> tuple[Vector, Vector, Vector, Vector, Flags]:
         """Log-loss, mean probability and mean error at the nodes for each γ; the probabilities, and what happened."""
@@ -114,7 +121,7 @@ class _Scan:
                 break
             order = unsure[np.argsort(score[unsure], kind="stable")]
             if level[order[0]] == self.BOUND:
-                self._interpolate(order[:MANY][level[order[:MANY]] == self.BOUND])
+                self.interpolate(order[:MANY][level[order[:MANY]] == self.BOUND])
                 continue
             for at in order[:FEW][level[order[:FEW]] == self.INTERPOLATED]:
                 i, j = np.unravel_index(at, self.level.shape)
@@ -124,19 +131,8 @@ class _Scan:
                 self.level[i, j] = self.EXACT
                 slack = max(slack, abs(float(self.objective.score(self.log_loss, self.error)[i, j] - before)))
 
-    def fill(self) -> None:
-        """Errors of the points that were ruled out: the bound plus its typical shortfall at other temperatures."""
-        for i, level in enumerate(self.level):
-            (ruled_out,) = np.nonzero(level == self.BOUND)
-            if len(ruled_out) > 0:
-                seen = np.union1d(ruled_out[::STEP], ruled_out[-1:])
-                self._interpolate(i * len(level) + seen)
-        known = self.level > self.BOUND
-        at = np.log(self.temperatures)
-        for error, low, seen in zip(self.error, self._bound, known, strict=True):
-            error[~seen] = low[~seen] + np.interp(at[~seen], at[seen], (error - low)[seen])
-
-    def _interpolate(self, points: NDArray[np.int64]) -> None:
+    def interpolate(self, points: NDArray[np.int64]) -> None:
+        """Errors of points, given by their flat indices, from what is known at the nodes."""
         resolutions = self.objective.resolutions
         if not resolutions:  # errors are known at all points
             return

@@ -307,7 +307,7 @@ def bins_of(rows: Rows, *, n_bins: int, strategy: str = "quantile", kind: str = 
 
 def norm_of_gaps(bins: Bins, norm: str) -> float:
     """l1: Σ w|gap|, l2: √(Σ w gap²), max: the largest |gap|; w is the bin's share of the weight."""
-    gap = np.abs(bins.gap)
+    gap = np.abs(bins.confidence - bins.correct)
     if norm == "l1":
         return float(gap.sum() / bins.weight.sum())
     if norm == "l2":

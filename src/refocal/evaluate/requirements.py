@@ -48,8 +48,8 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
         except ValueError:
             check_option(target, tuple(method.name for method in evaluation.methods), "require", "check_requirements")
             limit, source = _value(evaluation[target], measure), f" of {target}"
-        shown = [f"{metric.text(value)} {metric.unit}".strip() for value in (found, limit)]
-        said = f"{metric.label} {shown[0]} of {evaluation.chosen}; required {sign} {shown[1]}{source}"
+        required = f"required {sign} {metric.with_unit(limit)}{source}"
+        said = f"{metric.label} {metric.with_unit(found)} of {evaluation.chosen}; {required}"
         checks.append(Check(text, OPERATORS[sign](found, limit), said))
     return checks
 

@@ -184,7 +184,7 @@ def _why_nothing(evaluation: Evaluation) -> str:
     better = {name: min(others, key=lambda m: m.measures[name].value) for name in here}
     said = [
         f"{best.name} has a lower {METRICS[name].label} alone ({METRICS[name].text(best.measures[name].value)} against "
-        f"{METRICS[name].text(here[name])}{METRICS[name].unit and ' ' + METRICS[name].unit})"
+        f"{METRICS[name].with_unit(here[name])})"
         for name, best in better.items()
         if best.measures[name].value < here[name]
     ]

@@ -106,3 +106,7 @@ class Metric:
         """A value in its unit, without the unit's sign."""
         sign, digits = "+" if self.signed else "", 2 if self.unit == "%" else 4
         return f"{self.scale * value:{sign}.{digits}f}".replace("-", "−")
+
+    def with_unit(self, value: float) -> str:
+        """A value with the sign of its unit."""
+        return f"{self.text(value)} {self.unit}".rstrip()

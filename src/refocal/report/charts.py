@@ -161,10 +161,9 @@ def intervals(methods: Mapping[str, Measured], measure: str, of: str, marked: Co
         if low <= value <= high:
             plot.marks.append(Line([max(start, low), min(end, high)], [i, i], color, 2))
             plot.marks.append(Point(value, i, color, tip, "dot" if is_marked else "ring"))
-        elif value > high:
-            plot.marks += [Point(high, i, color, tip, "right"), Text(high, i, text, "end", (-16, 4))]
         else:
-            plot.marks += [Point(low, i, color, tip, "left"), Text(low, i, text, "start", (16, 4))]
+            at, side, anchor, x = (high, "right", "end", -16) if value > high else (low, "left", "start", 16)
+            plot.marks += [Point(at, i, color, tip, side), Text(at, i, text, anchor, (x, 4))]
     return plot
 
 

@@ -51,7 +51,6 @@ ENVIRONMENT.filters |= {
     "capital": capital,
     "interval_percent": interval_percent,
     "is_off": group_summary.is_off,
-    "measured": lambda value, metric: f"{metric.text(value)} {metric.unit}".rstrip(),
     "percent": percent,
     "quoted": shlex.quote,
     # No line ends between a number and its percent sign.

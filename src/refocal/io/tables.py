@@ -124,32 +124,53 @@ class TextTable(Table):
 
 
 class JsonTable(Table):
-    """JSON lines: an object in each; a field may hold a list of numbers.
-
-    Python's own module: pyarrow's makes dates of what looks like one, and wants all values of a field of one kind.
-    """
+    """JSON lines: an object in each; a field may hold a list of numbers."""
 
     def _header(self) -> tuple[list[str], set[str]]:
         rows = next(self.rows(FIRST_TEXT), [])
-        kinds = {name: type(value) for row in reversed(rows) for name, value in row.items() if value is not None}
         names = dict.fromkeys(name for row in rows for name in row)
-        return list(names), {name for name, kind in kinds.items() if kind is list}
+        self._kinds = {name: {type(row.get(name)) for row in rows} - {type(None)} for name in names}
+        return list(names), {name for name, kinds in self._kinds.items() if list in kinds}
 
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
         first = 0
-        for rows in self.rows(TEXT_BLOCK):
-            yield {name: self._column([row.get(name) for row in rows], name, first) for name in columns}
-            first += len(rows)
+        for text in self._texts(TEXT_BLOCK):
+            batch = self._by_arrow(text, columns) if find_spec("pyarrow") is not None else None
+            if batch is None:
+                rows = self._parsed(text, first)
+                batch = {name: self._column([row.get(name) for row in rows], name, first) for name in columns}
+            yield batch
+            first += len(batch[columns[0]])
+
+    def _by_arrow(self, text: bytes, columns: Sequence[str]) -> Batch | None:
+        """Columns of the types of the first rows, which pyarrow would guess anew for each block, and dates of text."""
+        arrow, reader = (need(name, "parquet", "Text in blocks") for name in ("pyarrow", "pyarrow.json"))
+        kinds = ({int}, {int, float}, {str}, {list})
+        types = (arrow.int64(), arrow.float64(), arrow.string(), arrow.list_(arrow.float64()))
+        try:
+            at = [[self._kinds[name] <= kind for kind in kinds].index(True) for name in columns]
+            schema = arrow.schema([(name, types[i]) for name, i in zip(columns, at, strict=True)])
+            parsing = reader.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+            whole = reader.ReadOptions(use_threads=False, block_size=len(text))
+            table = reader.read_json(io.BytesIO(text), whole, parsing).combine_chunks()
+        except ValueError:  # NaN, values of several kinds, lines that are no JSON: of arrow, or of `index`
+            return None
+        return {name: table[name].chunk(0) for name in columns}
+
+    def _texts(self, n_bytes: int) -> Iterator[bytes]:
+        """Whole lines of about so many bytes."""
+        with self._open() as file:
+            yield from filter(bytes.strip, iter(lambda: file.read(n_bytes) + file.readline(), b""))
 
     def rows(self, n_bytes: int = TEXT_BLOCK) -> Iterator[list[dict[str, Any]]]:
         """The objects of all lines, so many bytes at a time."""
         first = 0
-        with self._open() as file:
-            while text := file.read(n_bytes) + file.readline():
-                rows = [self._row(line, i) for i, line in enumerate(filter(bytes.strip, text.splitlines()), first)]
-                first += len(rows)
-                if rows:
-                    yield rows
+        for text in self._texts(n_bytes):
+            yield (rows := self._parsed(text, first))
+            first += len(rows)
+
+    def _parsed(self, text: bytes, first: int) -> list[dict[str, Any]]:
+        return [self._row(line, i) for i, line in enumerate(filter(bytes.strip, text.splitlines()), first)]
 
     def _row(self, line: bytes, i: int) -> dict[str, Any]:
         try:

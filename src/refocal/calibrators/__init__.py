@@ -4,7 +4,7 @@ from refocal.calibrators._base import Calibrator
 from refocal.calibrators.auto import AutoCalibration
 from refocal.calibrators.binning import BayesianBinning, HistogramBinning, IsotonicCalibration
 from refocal.calibrators.classifier import CalibratedClassifier
-from refocal.calibrators.conformal import PredictionSets
+from refocal.calibrators.conformal import PredictionSets, VennAbersCalibration
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.group import GroupCalibration
 from refocal.calibrators.multilabel import MultiLabelCalibration
@@ -19,7 +19,6 @@ from refocal.calibrators.scaling import (
 )
 from refocal.calibrators.serialize import load
 from refocal.calibrators.spline import SplineCalibration
-from refocal.calibrators.venn_abers import VennAbersCalibration
 
 __all__ = [
     "AutoCalibration",

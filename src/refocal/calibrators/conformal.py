@@ -1,4 +1,4 @@
-"""Prediction sets with a guaranteed coverage, by split-conformal prediction."""
+"""What holds for any model: prediction sets of a guaranteed coverage, and probabilities with Venn-Abers bounds."""
 
 from __future__ import annotations
 
@@ -11,16 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from refocal._arrays import Array, Flags, Matrix, Vector, in_library_of, to_numpy
+from refocal._arrays import SMALLEST, Array, Flags, Indices, Matrix, Vector, in_library_of, to_numpy, without_warnings
 from refocal._json import number
 from refocal._validation import check_option
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator
+from refocal.calibrators._confidence import top_odds
 from refocal.calibrators._crossfit import folds, usable_rows
 from refocal.calibrators._fitted import Fitted
+from refocal.calibrators.one_vs_rest import starts_of_ties, temperature_of
 from refocal.engine import Block, Dataset
 from refocal.errors import FitWarning, warn
-from refocal.maps.chain import Chain
+from refocal.maps.chain import Chain, Step
+from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_odds
+from refocal.maps.row import normalised
+from refocal.maps.steps import Temperature
+
+# Within this distance, relative to its size, a score has the Venn-Abers bounds of its rows in every precision.
+SAME = 1e-6
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -142,3 +150,147 @@ class PredictionSets(Calibrator):
     def _set_fitted(self, found: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:
         super()._set_fitted(found, classes, report)
         self.threshold_ = number(report, "threshold")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class VennAbersCalibration(Calibrator):
+    """Venn-Abers calibration (Vovk, Petej & Fedorova 2015) of class 1 of two, or of the top class of more.
+
+    A new row is added to those of the fit, first as a miss and then as a hit, and isotonic regression is fitted each
+    time. This gives two probabilities p₀ ≤ p₁, one of which is calibrated for any scores;
+    `predict_interval` returns them, and `predict_proba` p₁ / (1 - p₀ + p₁), which is never 0 or 1. The interval is
+    wide where there are few rows. With more than two classes the others share the rest as temperature scaling has it.
+
+    Parameters
+    ----------
+    folds : int
+        1 for the inductive method, which has the guarantee. With more, cross Venn-Abers: each fold of the rows is used
+        alone, and the geometric means of p₁ and of 1 - p₀ are taken; on few rows that costs log-loss.
+    input : "logits" or "probabilities"
+        What the columns hold.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(2000, 2))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> fitted = VennAbersCalibration().fit(4.0 * logits, labels)
+    >>> lower, upper = fitted.predict_interval([[0.0, 2.0]])
+    >>> p = fitted.predict_proba([[0.0, 2.0]])
+    >>> bool(lower[0, 1] < p[0, 1] < upper[0, 1]), bool(upper[0, 1] - lower[0, 1] < 0.05)
+    (True, True)
+    """
+
+    folds: int = setting.integer(1)
+    input: str = "logits"
+
+    @without_warnings
+    def predict_interval(self, X: Array) -> tuple[Array, Array]:
+        """The least and the largest probability of every class, of the shape of `predict_proba`.
+
+        They are p₀ and p₁ of class 1 of two or of the top class of more, and what those leave for the others.
+        """
+        check_is_fitted(self)
+        logits = self._logits(X, f"{type(self).__name__}.predict_interval")
+        x = to_numpy(logits).astype(np.float64)
+        is_two = x.shape[-1] == 2
+        curve: VennAbers = self.chain_.find(OneVsRest if is_two else Confidence, "curve")
+        scores = Chain(self.chain_.steps[:-1]).apply(np, x)
+        at = np.ones_like(x[..., :1], dtype=int) if is_two else np.argmax(scores, axis=-1, keepdims=True)
+        chosen = np.arange(x.shape[-1]) == at
+        lower, upper = curve.bounds(np, np.take_along_axis(log_odds(np, scores), at, axis=-1))
+        p = np.where(chosen, 0.0, np.exp(normalised(np, scores)))
+        others = p.sum(axis=-1, keepdims=True)
+        share = p / np.maximum(others, SMALLEST)
+        # Where a class must occur nothing is left for the others, and it has all.
+        lower, upper = np.where(others == 0.0, 1.0, lower), np.where(others == 0.0, 1.0, upper)
+        bounds = ((lower, upper), (upper, lower))
+        least, most = (np.where(chosen, own, share * (1.0 - other)) for own, other in bounds)
+        return in_library_of(logits, least), in_library_of(logits, most)
+
+    def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
+        rows = usable_rows(self._block_of(dataset))
+        before: tuple[Step, ...] = ()
+        if rows.n_classes == 2:
+            score, target = log_odds(np, rows.logits.astype(np.float64))[:, 1], rows.labels == 1
+        else:
+            before = (Temperature(temperature_of(rows)),)
+            score, target = top_odds(before, rows), rows.correct
+        possible = np.count_nonzero(rows.logits > -np.inf, axis=1) > 1  # other rows say nothing
+        order = np.flatnonzero(possible)[np.argsort(score[possible], kind="stable")]
+        score, target, weight = score[order], target[order], rows.weights[order]
+        found = [_inductive(score[fold], target[fold], weight[fold]) for fold in _spread(target, self.folds)]
+        curve = VennAbers(*map(_mean_of_steps, zip(*found, strict=True)))
+        return Fitted(Chain((*before, OneVsRest(curve) if rows.n_classes == 2 else Confidence(curve))))
+
+
+def _spread(target: Flags, n_folds: int) -> list[Indices]:
+    """Rows in the order of their scores, every n-th hit and every n-th miss to the same fold."""
+    place = np.where(target, np.cumsum(target), np.cumsum(~target)) % n_folds
+    found = [np.flatnonzero(place == i) for i in range(n_folds)]
+    return [fold for fold in found if len(fold) > 0] or [np.arange(0)]
+
+
+def _inductive(score: Vector, target: Flags, weight: Vector) -> tuple[Pieces, Pieces]:
+    """The logarithms of p₁ and 1 - p₀ as functions of the score."""
+    starts = starts_of_ties(score)
+    ends = np.append(starts[1:], len(score)) - 1
+    reach = SAME * (min(1.0, float(np.abs(score).mean())) + np.abs(score))
+    between = 0.5 * (score[starts[1:]] - score[ends[:-1]])
+    below, above = np.minimum(reach[starts], [np.inf, *between]), np.minimum(reach[ends], [*between, np.inf])
+    hits, total = (np.add.reduceat(terms, starts) for terms in (weight * target, weight))
+    # Between two scores a hit is pooled with the rows above it and a miss with those below.
+    upper = np.append(with_a_hit(hits, total), 1.0)
+    not_lower = np.append(with_a_hit((total - hits)[::-1], total[::-1]), 1.0)[::-1]
+    return _steps(score[ends] + above, np.log(upper)), _steps(score[starts] - below, np.log(not_lower))
+
+
+def with_a_hit(hits: Vector, total: Vector) -> Vector:
+    """The isotonic regression at each score, once a hit of weight 1 has been added there.
+
+    It is the slope of the greatest convex minorant of the cumulative sums (Algorithms 1 and 2 of the paper): the hit
+    moves from the first score to the last, and the corners of the minorant right of it are a stack.
+
+    >>> with_a_hit(np.array([0.0, 1.0, 3.0]), np.array([2.0, 2.0, 3.0])).round(3)
+    array([0.333, 0.667, 1.   ])
+    """
+    x, y = ([-1.0, 0.0, *np.cumsum(terms).tolist()] for terms in (total, hits))
+    y[0] = -1.0
+    corners: list[tuple[float, float]] = []
+    for point in reversed(list(zip(x, y, strict=True))):
+        _add_from_the_left(corners, point)
+    slopes, left = [], (-1.0, -1.0)
+    for i in range(1, len(x) - 1):
+        first, second = corners[-1], corners[-2]
+        slopes.append((second[1] - first[1]) / (second[0] - first[0]))
+        left = (left[0] + x[i + 1] - x[i], left[1] + y[i + 1] - y[i])  # the score's own rows now lie before the hit
+        if left[1] < first[1] + slopes[-1] * (left[0] - first[0]):
+            corners.pop()
+            _add_from_the_left(corners, left)
+    return np.clip(slopes, 0.0, 1.0)
+
+
+def _add_from_the_left(corners: list[tuple[float, float]], point: tuple[float, float]) -> None:
+    """Add a point left of all corners of a convex minorant, and take away those that are none any more."""
+    while len(corners) > 1:
+        (x1, y1), (x2, y2) = corners[-1], corners[-2]
+        if (y1 - point[1]) * (x2 - x1) < (y2 - y1) * (x1 - point[0]):
+            break
+        corners.pop()
+    corners.append(point)
+
+
+def _steps(knots: Vector, values: Vector) -> Pieces:
+    """A step function, `values[i]` between the knots i - 1 and i, with no more knots than it needs, one at least."""
+    kept = np.flatnonzero(np.diff(values) != 0.0)
+    kept = kept if len(kept) else np.array([0])
+    return Pieces.of([knots[kept]], [[values[np.append(kept, kept[-1] + 1)]]])
+
+
+def _mean_of_steps(functions: tuple[Pieces, ...]) -> Pieces:
+    """The mean of step functions."""
+    if len(functions) == 1:
+        return functions[0]
+    knots = np.unique(np.concatenate([each.knots[0] for each in functions]))
+    inside = np.append(knots[0] - 1.0, knots)  # a step holds from its knot on
+    return _steps(knots, np.mean([each.apply(np, inside) for each in functions], axis=0))

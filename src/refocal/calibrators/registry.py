@@ -9,7 +9,7 @@ from refocal._validation import check_option
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators.auto import AutoCalibration
 from refocal.calibrators.binning import BayesianBinning, HistogramBinning, IsotonicCalibration
-from refocal.calibrators.conformal import PredictionSets
+from refocal.calibrators.conformal import PredictionSets, VennAbersCalibration
 from refocal.calibrators.focal import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators.group import GroupCalibration
 from refocal.calibrators.multilabel import MultiLabelCalibration
@@ -23,7 +23,6 @@ from refocal.calibrators.scaling import (
     VectorScaling,
 )
 from refocal.calibrators.spline import SplineCalibration
-from refocal.calibrators.venn_abers import VennAbersCalibration
 from refocal.errors import ParameterError
 
 NONE = "none"

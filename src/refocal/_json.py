@@ -43,8 +43,8 @@ def without_format(data: Any, what: str, name: str, *versions: int) -> dict[str,
     if not isinstance(data, dict) or data.get("format") != name:
         raise FormatError(f"not {what}: 'format' must be {name!r}.")
     if data.get("version") not in versions:
-        known = " and ".join(map(str, versions))
-        raise FormatError(f"version {data.get('version')!r} is not known; this refocal reads version {known}.")
+        known = f"version{'s' if len(versions) > 1 else ''} {' and '.join(map(str, versions))}"
+        raise FormatError(f"version {data.get('version')!r} is not known; this refocal reads {known}.")
     return {key: value for key, value in data.items() if key not in ("format", "version")}
 
 

@@ -96,7 +96,7 @@ def verdict(evaluation: Evaluation) -> str:
             return f"The predictions need no calibration: their calibration error (ECE) is {as_it_is} as they are."
         return f"No method improves on the predictions as they are: their calibration error (ECE) is {as_it_is}."
     old, new = evaluation.before.measures["ece"].value, after.measures["ece"].value
-    side, _ = tested_ece(new - old, after.against_none)
+    side, _ = compared_ece(new - old, after.against_none)
     ece_change = change(side, "calibration error (ECE)", f"{percent(old)} %", f"{percent(new)} %")
     loss, accuracy = after.against_none["log_loss"], after.against_none["accuracy"]
     loss_change = change(sign(loss), "log-loss", f"{loss.second:.3f}", f"{loss.first:.3f}")
@@ -167,7 +167,7 @@ def recommendation(evaluation: Evaluation) -> str:
         seen = f"{gap:+.4f}".replace("-", "−") if abs(gap) >= 5e-5 else "below 0.0001"
         side, difference = sign(tested, least=0.0), f"{seen}, {p_value_text(tested.p_value)}"
     else:
-        side, difference = tested_ece(gap, second.against_chosen)
+        side, difference = compared_ece(gap, second.against_chosen)
     words = {
         0: f"By {metric.label} it is statistically indistinguishable from {second.name} on these "
         f"{evaluation.n_test:,} rows",
@@ -218,7 +218,7 @@ INTERVALS = (
 )
 
 
-def tested_ece(difference: float, tested: Mapping[str, PairedDifference]) -> tuple[int, str]:
+def compared_ece(difference: float, tested: Mapping[str, PairedDifference]) -> tuple[int, str]:
     """Whether an ECE is significantly lower (-1) or higher (1), otherwise 0; and by how many points, with the p-value.
 
     The test is that of the squared errors (`metrics.squared_ece_difference`): that of the ECEs would not hold.

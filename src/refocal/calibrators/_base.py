@@ -23,6 +23,7 @@ from refocal._arrays import (
     lowest_log_probability,
     namespace,
     to_numpy,
+    two_columns,
 )
 from refocal._validation import (
     INPUTS,
@@ -236,7 +237,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = classes_last(X, class_axis, f"{type(self).__name__}.predict")
         if _is_dask(X):
             return _by_chunk(self.predict, X, self.classes_.dtype, drop_axis=X.ndim - 1)
-        index = self._predicted_index(X)
+        log_p = scores = self.predict_log_proba(X)
+        if self.chain_.keeps_order:  # compare the scores themselves: two of them may round to the same probability
+            scores = as_array(X, "X", "predict")
+            scores = scores if scores.ndim == log_p.ndim else two_columns(scores, self.input)
+        index = namespace(log_p).argmax(scores, axis=-1)
         if isinstance(index, np.ndarray) or not np.array_equal(self.classes_, np.arange(len(self.classes_))):
             return self.classes_[to_numpy(index)]
         return index
@@ -274,22 +279,13 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         others = ", ".join(kinds(in_blocks=True))
         raise UnsupportedError(f"{type(self).__name__} needs all rows in memory. Those that do not: {others}.")
 
-    def _predicted_index(self, X: Array) -> Array:
-        log_p = self.predict_log_proba(X)
-        # If the order is kept, compare the scores themselves: two of them may round to the same probability.
-        values = self._columns(X, "predict") if self.chain_.keeps_order else log_p
-        return namespace(log_p).argmax(values, axis=-1)
-
-    def _columns(self, X: Array, function: str) -> Array:
-        """One column per class; for two classes one number per row is enough."""
-        values = as_array(X, "X", function)
-        is_one_column = (values.ndim == 1 and getattr(self, "n_features_in_", 2) == 2) or self.input == "log-odds"
-        return check_one_column(values, self.input, "X", function) if is_one_column else values
-
     def _logits(self, X: Array, function: str) -> Array:
+        """`X` as checked logits, one column per class; for two classes one number per row is enough."""
         check_option(self.input, INPUTS, "input", type(self).__name__)
-        values = self._columns(X, function)
-        shape, needed, expected = tuple(values.shape), getattr(self, "n_features_in_", None), ""
+        values, needed = as_array(X, "X", function), getattr(self, "n_features_in_", None)
+        if self.input == "log-odds" or (values.ndim == 1 and needed in (None, 2)):
+            values = check_one_column(values, self.input, "X", function)
+        shape, expected = tuple(values.shape), ""
         if len(shape) < 2:
             expected = "two-dimensional, one row a sample and one column a class. Reshape your data"
             got = f"shape {shape}"

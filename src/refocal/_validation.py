@@ -98,14 +98,18 @@ def check_log_odds(values: Any, argument: str, function: str) -> tuple[Array, An
     return array, dtype
 
 
+def check_shape(array: Any, shape: tuple[int, ...], argument: str, function: str, what: str = "") -> None:
+    """An array of this shape, or none at all; `what` says more of it."""
+    if array is not None and tuple(array.shape) != shape:
+        raise ShapeError(argument, function, expected=f"of shape {shape}{what}", got=f"shape {tuple(array.shape)}")
+
+
 def check_labels(
     values: Any, logits: Array, function: str, argument: str = "labels", remedy: Remedy | None = None
 ) -> Array:
     """Labels 0 … C-1, one for each row of `logits`, as an array of the same library and device."""
     labels = indices_beside(logits, whole_numbers(as_array(values, argument, function), argument, function))
-    if tuple(labels.shape) != tuple(logits.shape[:-1]):
-        expected = f"of shape {tuple(logits.shape[:-1])}, one label for each row of logits"
-        raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(labels.shape)}")
+    check_shape(labels, tuple(logits.shape[:-1]), argument, function, ", one label for each row of logits")
     xp, n_classes = namespace(logits), int(logits.shape[-1])
     if not is_traced(labels) and math.prod(labels.shape) > 0:
         check_label_range(int(xp.min(labels)), int(xp.max(labels)), n_classes, argument, function, remedy)
@@ -385,8 +389,7 @@ def check_weight(values: Any, shape: tuple[int, ...], function: str, argument: s
     """Sample weights as a vector, one for each label: none negative, of a sum that neither vanishes nor overflows."""
     array, _ = as_floating(values, argument, function)
     weight: Vector = to_numpy(array).astype(np.float64, copy=False)
-    if weight.shape != shape:
-        raise ShapeError(argument, function, expected=f"of shape {shape}", got=f"shape {weight.shape}")
+    check_shape(weight, shape, argument, function)
     with np.errstate(over="ignore"):
         lowest, total = float(weight.min()), float(weight.sum())
     if not (lowest >= 0.0 and SMALL <= total <= LARGE):

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Vector, as_array, to_numpy
-from refocal._validation import check_finite, check_one_column, whole_numbers
+from refocal._validation import check_finite, check_one_column, check_shape, whole_numbers
 from refocal.detection.matching import read_boxes
 from refocal.errors import DataError, LabelError, ShapeError
 from refocal.io import Predictions
 
+PER_DETECTION = ", one row for each detection"
 SIZES, EDGES = ("small", "medium", "large"), (32.0**2, 96.0**2)
 
 
@@ -69,8 +70,8 @@ class Detections:
             "image_sizes": None if image_sizes is None else check_finite(image_sizes, "image_sizes", name),
         }
         for argument, column in columns.items():
-            if column is not None:
-                _check_shape(column, p, argument, name)
+            shape = p.shape + {"boxes": (4,), "image_sizes": (2,)}.get(argument, ())
+            check_shape(column, shape, argument, name, PER_DETECTION)
         return cls(p, **columns)
 
     @property
@@ -114,7 +115,7 @@ class Detections:
     def with_scores(self, scores: Any) -> Self:
         """The same detections with other scores, such as calibrated ones."""
         p = between_0_and_1(scores, "scores", "with_scores")
-        _check_shape(p, self.scores, "scores", "with_scores")
+        check_shape(p, self.scores.shape, "scores", "with_scores", PER_DETECTION)
         return replace(self, scores=p)
 
 
@@ -135,10 +136,3 @@ def between_0_and_1(values: Any, argument: str, function: str) -> Vector:
     """Numbers, checked to lie between 0 and 1."""
     checked: Vector = to_numpy(check_one_column(values, "probabilities", argument, function))[..., 1]
     return checked.astype(np.float64)
-
-
-def _check_shape(column: Any, scores: Vector, argument: str, function: str) -> None:
-    wanted = scores.shape + {"boxes": (4,), "image_sizes": (2,)}.get(argument, ())
-    if column.shape != wanted:
-        expected = f"of shape {wanted}, one row for each detection"
-        raise ShapeError(argument, function, expected=expected, got=f"shape {column.shape}")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import Flags, Indices, Vector
-from refocal._validation import check_finite, check_number
+from refocal._validation import check_finite, check_number, check_shape
 from refocal.errors import DataError, ShapeError
 
 
@@ -58,9 +58,7 @@ def match_boxes(boxes: Any, scores: Any, true_boxes: Any, *, crowd: Any = None, 
     threshold = check_number(iou_threshold, "iou_threshold", "match_boxes", above=0.0, most=1.0)
     overlap = box_iou(boxes, true_boxes, crowd=crowd)
     score = check_finite(scores, "scores", "match_boxes")
-    if score.shape != overlap.shape[:1]:
-        expected = f"of shape {overlap.shape[:1]}, one for each box"
-        raise ShapeError("scores", "match_boxes", expected=expected, got=f"shape {score.shape}")
+    check_shape(score, overlap.shape[:1], "scores", "match_boxes", ", one for each box")
     return match_overlaps(overlap, score, _flags(crowd, overlap.shape[1], "match_boxes"), threshold)
 
 
@@ -83,9 +81,7 @@ def match_overlaps(overlap: Vector, scores: Vector, crowd: Flags, threshold: flo
 
 def _flags(values: Any, n: int, function: str) -> Flags:
     flags = np.zeros(n, dtype=bool) if values is None else np.asarray(values, dtype=bool)
-    if flags.shape != (n,):
-        expected = f"of shape ({n},), one for each true box"
-        raise ShapeError("crowd", function, expected=expected, got=f"shape {flags.shape}")
+    check_shape(flags, (n,), "crowd", function, ", one for each true box")
     return flags
 
 

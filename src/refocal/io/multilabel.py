@@ -16,6 +16,7 @@ from refocal._validation import (
     check_label_range,
     check_one_column,
     check_option,
+    check_shape,
     check_weight,
     labelled_rows,
     whole_numbers,
@@ -80,9 +81,7 @@ class MultiLabelPredictions:
             raise ShapeError(argument, name, expected=expected, got=f"shape {tuple(array.shape)}")
         check_one_column(array, kind, argument, name)
         target: NDArray[np.int64] = to_numpy(whole_numbers(as_array(labels, "labels", name), "labels", name))
-        if target.shape != tuple(array.shape):
-            expected = f"of shape {tuple(array.shape)}, ones and zeros, one column a label"
-            raise ShapeError("labels", name, expected=expected, got=f"shape {target.shape}")
+        check_shape(target, tuple(array.shape), "labels", name, ", ones and zeros, one column a label")
         known = labelled_rows(target, ignore_index, "labels", name)
         check_label_range(int(target[known].min()), int(target[known].max()), 2, "labels", name)
         n_classes = int(array.shape[1])

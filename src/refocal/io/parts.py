@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import masked_error, to_numpy
+from refocal._validation import check_shape
 from refocal.engine.reading import Chunk
-from refocal.errors import DataError, FormatError, Remedy, ShapeError, need
+from refocal.errors import DataError, FormatError, Remedy, need
 from refocal.io.columns import ANYTHING, Columns, Query, are_numbers, choose, listed
 from refocal.io.contents import Contents, filesystem_of, refusing
 
@@ -133,9 +134,7 @@ def array_parts(values: Any, labels: Any, weight: Any, groups: Mapping[str, Any]
 
     def checked(vector: Any, what: str) -> Any:
         array = vector if vector is None or hasattr(vector, "shape") else np.asarray(vector)
-        if array is not None and tuple(array.shape) != (n_rows,):
-            expected = f"of shape {(n_rows,)}, one for each row"
-            raise ShapeError(what, "fit", expected=expected, got=f"shape {tuple(array.shape)}")
+        check_shape(array, (n_rows,), what, "fit", ", one for each row")
         return Mapped.of(array)
 
     arrays = (Mapped.of(values), checked(labels, "y"), checked(weight, "sample_weight"),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Indices, Vector, row_blocks, to_numpy
-from refocal._validation import SUM_TOLERANCE, check_integer, check_label_range, check_option
+from refocal._validation import SUM_TOLERANCE, check_integer, check_label_range, check_option, check_shape
 from refocal.errors import DataError, LabelError, ShapeError
 
 if TYPE_CHECKING:
@@ -87,13 +87,9 @@ class TopK:
             expected = f"of shape (N, k) with k from 1 to {self.n_classes - 1}"
             raise ShapeError("log_p", NAME, expected=expected, got=f"shape {self.log_p.shape}")
         n_rows = len(self.log_p)
-        for name, found, shape in (
-            ("indices", self.indices, self.log_p.shape),
-            ("labels", self.labels, (n_rows,)),
-            ("label_log_p", self.label_log_p, (n_rows,)),
-        ):
-            if found is not None and found.shape != shape:
-                raise ShapeError(name, NAME, expected=f"of shape {shape}", got=f"shape {found.shape}")
+        check_shape(self.indices, self.log_p.shape, "indices", NAME)
+        check_shape(self.labels, (n_rows,), "labels", NAME)
+        check_shape(self.label_log_p, (n_rows,), "label_log_p", NAME)
         sums = np.exp(self.log_p).sum(axis=1)
         good = np.isfinite(self.log_p).all(axis=1) & (sums <= 1.0 + SUM_TOLERANCE)
         if not good.all():

@@ -15,7 +15,7 @@ import numpy as np
 from refocal._arrays import as_array, to_numpy
 from refocal._files import replace_atomically, write_atomically
 from refocal._json import build, read_json, without_format
-from refocal._validation import check_integer, check_number
+from refocal._validation import check_integer, check_number, check_shape
 from refocal.errors import DataError, FormatError, InputError, InputWarning, ParameterError, ShapeError, warn
 from refocal.io.files import open_arrays
 from refocal.metrics._inputs import Rows, read_probabilities
@@ -128,8 +128,7 @@ class CalibrationMonitor:
         """
         function = "CalibrationMonitor.add_labels"
         names, given = [str(name) for name in ids], to_numpy(as_array(labels, "labels", function))
-        if given.shape != (len(names),):
-            raise ShapeError("labels", function, expected=f"of shape ({len(names)},)", got=f"shape {given.shape}")
+        check_shape(given, (len(names),), "labels", function)
         by_period: dict[Key, list[int]] = {}
         for i, name in enumerate(names):
             if name in self._waiting:

@@ -18,7 +18,9 @@ from refocal import (
     AutoCalibration,
     FocalCalibration,
     FocalTemperatureScaling,
+    GroupCalibration,
     IsotonicCalibration,
+    MultiLabelCalibration,
     TemperatureScaling,
     metrics,
 )
@@ -391,3 +393,16 @@ def test_one_hot_labels_and_a_single_column_have_a_hint():
         TemperatureScaling().fit(logits, np.eye(3)[labels])
     with pytest.raises(ShapeError, match=r"or X\[:, 0\], one number a row of two classes"):
         TemperatureScaling().fit(logits[:, :1], labels)
+
+
+def test_progress_is_called_with_rising_shares():
+    logits, labels = draw_logits(200, 3)
+    shares, of_groups, of_labels = [], [], []
+    calibrator = FocalTemperatureScaling(objective="ece")
+    plain = calibrator.fit(logits, labels).solution_
+    assert calibrator.fit(logits, labels, progress=shares.append).solution_ == plain
+    assert shares == sorted(shares)
+    assert 0.0 < shares[0] < shares[-1] == 1.0
+    GroupCalibration(method="fts").fit(logits, labels, groups=labels % 2, progress=of_groups.append)
+    MultiLabelCalibration(method="fts").fit(logits, np.eye(3, dtype=int)[labels], progress=of_labels.append)
+    assert of_groups[-1] == of_labels[-1] == 1.0

@@ -238,7 +238,7 @@ X, Y, _ = draw(30, 9)
     ("call", "error", "message"),
     [
         (lambda m: m.fit(X[:, 0], Y[:, 0]), ShapeError, "'X' of MultiLabelCalibration.fit must be two-dimensional"),
-        (lambda m: m.fit(X, Y[:, 0]), ShapeError, r"'y' .* must be of the shape of X, \(30, 4\)"),
+        (lambda m: m.fit(X, Y[:, 0]), ShapeError, r"'y' .* must be of shape \(30, 4\), ones and zeros"),
         (lambda m: m.fit(X), LabelError, "'y' of MultiLabelCalibration.fit must be given"),
         (lambda m: m.fit(X, Y - 1), LabelError, "between 0 and 1"),
         (lambda m: m.fit(X, np.full_like(Y, -1), ignore_index=-1), LabelError, "'ignore_index' does not leave out"),

@@ -15,6 +15,7 @@ from typing import Any
 
 import array_api_compat
 import numpy as np
+from numpy.typing import NDArray
 
 from refocal._arrays import (
     Array,
@@ -160,6 +161,18 @@ def labelled_rows(labels: Any, ignore_index: IgnoreIndex, argument: str, functio
         expected = "of at least one row that 'ignore_index' does not leave out"
         raise LabelError(argument, function, expected=expected, got=f"{kept.size:,} labels, none of another kind")
     return kept
+
+
+def check_targets(
+    labels: Any, shape: tuple[int, ...], ignore_index: IgnoreIndex, argument: str, function: str
+) -> tuple[NDArray[np.int64], Flags]:
+    """Ones and zeros of several labels, of the shape of their scores; and which of them are known."""
+    target = to_numpy(whole_numbers(as_array(labels, argument, function), argument, function))
+    check_shape(target, shape, argument, function, ", ones and zeros, one column a label")
+    known = labelled_rows(target, ignore_index, argument, function)
+    ends = int(target[known].min()), int(target[known].max())
+    check_label_range(*ends, 2, argument, function, Remedy.IGNORE_INDEX)
+    return target.astype(np.int64), known
 
 
 def without_ignored(

@@ -16,13 +16,11 @@ from refocal._validation import (
     IgnoreIndex,
     check_broadcast,
     check_integer,
-    check_label_range,
     check_one_column,
     check_option,
     check_out,
+    check_targets,
     check_weight,
-    labelled_rows,
-    whole_numbers,
 )
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator, classes_last, written
@@ -31,7 +29,7 @@ from refocal.calibrators._labels import column_names
 from refocal.calibrators.focal import FocalCalibration, TemperatureScaling
 from refocal.calibrators.group import fit_groups
 from refocal.engine import Dataset
-from refocal.errors import LabelError, Remedy, ShapeError, UnsupportedError
+from refocal.errors import LabelError, ShapeError, UnsupportedError
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
 
@@ -233,12 +231,7 @@ def _targets(
     if y is None:
         raise LabelError("y", function, expected="given: ones and zeros, one column a label", got="None")
     labels = classes_last(as_array(y, "y", function), class_axis, function)
-    if tuple(labels.shape) != shape:
-        expected = f"of the shape of X, {shape}: ones and zeros, one column a label"
-        raise ShapeError("y", function, expected=expected, got=f"shape {tuple(labels.shape)}")
-    target: NDArray[np.int64] = to_numpy(whole_numbers(labels, "y", function)).astype(np.int64)
-    known = labelled_rows(target, ignore_index, "y", function)
-    check_label_range(int(target[known].min()), int(target[known].max()), 2, "y", function, Remedy.IGNORE_INDEX)
+    target, known = check_targets(labels, shape, ignore_index, "y", function)
     target = np.where(known, target, 0).reshape(-1)
     if sample_weight is None:
         return target, None if known.all() else known.astype(np.float64).reshape(-1)

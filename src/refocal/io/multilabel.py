@@ -10,17 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, Indices, as_array, in_library_of, log_probabilities, to_numpy, two_columns
-from refocal._validation import (
-    IgnoreIndex,
-    check_label_range,
-    check_one_column,
-    check_option,
-    check_shape,
-    check_weight,
-    labelled_rows,
-    whole_numbers,
-)
+from refocal._arrays import Array, Indices, as_array, in_library_of, log_probabilities, two_columns
+from refocal._validation import IgnoreIndex, check_one_column, check_option, check_targets, check_weight
 from refocal.errors import ShapeError
 from refocal.io.columns import Query
 from refocal.io.predictions import Predictions, check_class_names, column_order
@@ -80,14 +71,11 @@ class MultiLabelPredictions:
             expected = "two-dimensional, one row a sample and one column a label"
             raise ShapeError(argument, name, expected=expected, got=f"shape {tuple(array.shape)}")
         check_one_column(array, kind, argument, name)
-        target: NDArray[np.int64] = to_numpy(whole_numbers(as_array(labels, "labels", name), "labels", name))
-        check_shape(target, tuple(array.shape), "labels", name, ", ones and zeros, one column a label")
-        known = labelled_rows(target, ignore_index, "labels", name)
-        check_label_range(int(target[known].min()), int(target[known].max()), 2, "labels", name)
+        target, known = check_targets(labels, tuple(array.shape), ignore_index, "labels", name)
         n_classes = int(array.shape[1])
         names = check_class_names(range(n_classes) if class_names is None else class_names, n_classes, name)
         weights = None if weight is None else check_weight(weight, (len(target),), name, "weight")
-        return cls(array, np.where(known, target, UNKNOWN).astype(np.int64), kind, names, weights)
+        return cls(array, np.where(known, target, UNKNOWN), kind, names, weights)
 
     @property
     def logits(self) -> Array:

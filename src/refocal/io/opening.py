@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,14 +18,6 @@ from refocal.io.contents import Options
 from refocal.io.local import LocalDataset, Map
 from refocal.io.parts import PairsPart, Part, array_parts, n_columns
 from refocal.io.readers import Values, open_source
-
-
-class Opened(NamedTuple):
-    """Parts, and what they hold."""
-
-    parts: Sequence[Part]
-    n_classes: int
-    class_names: tuple[str, ...] | None
 
 
 def open_rows(
@@ -194,15 +186,20 @@ def rows_of(
     return LocalDataset(parts, reading) if client is None else cluster.of_parts(parts, reading, client)
 
 
-def open_parts(path: str | os.PathLike[str], query: Query, bad: list[str] | None = None) -> Opened:
-    """The parts of a data set; with a list `bad`, files that cannot be read are left out, and the list says why."""
+def open_parts(
+    path: str | os.PathLike[str], query: Query, bad: list[str] | None = None
+) -> tuple[Sequence[Part], int, tuple[str, ...] | None]:
+    """The parts of a data set, the number of classes, and their names.
+
+    With a list `bad`, files that cannot be read are left out, and the list says why.
+    """
     place = os.fspath(path)
     found = open_source(place, query, bad)
     if not isinstance(found, Values):
         columns = found[0].columns
         if columns.n_classes == 0:
             raise FormatError(f"{found[0].where}: none of the {len(found)} files has any rows.")
-        return Opened(found, columns.n_classes, columns.class_names)
+        return found, columns.n_classes, columns.class_names
     n_classes = n_columns(found.values.shape)
     if n_classes is None:
         raise FormatError(
@@ -210,7 +207,7 @@ def open_parts(path: str | os.PathLike[str], query: Query, bad: list[str] | None
             f"Got shape {tuple(found.values.shape)} instead."
         )
     parts = array_parts(found.values, found.labels, found.weight, found.groups, place)
-    return Opened(parts, n_classes, found.class_names)
+    return parts, n_classes, found.class_names
 
 
 def _names(

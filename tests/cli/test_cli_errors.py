@@ -127,7 +127,7 @@ WRONG = [
     ("compare val.npz test.npz --require magic<1", 2, "--require must be one of"),
     ("theory --gamma -2", 2, "greater than -1"),
     ("theory --classes 7", 2, "--classes"),
-    ("demo --sample mnist", 2, "cifar100-focal7"),
+    ("demo --sample mnist", 2, "--sample must be one of 'cifar100-focal7'"),
     ("fit val.npz -m isotonic --tolerance 0.1", 2, "--tolerance must be left out: this method has no such option"),
     ("fit val.npz -m bbq --objective ece", 2, "--objective must be left out"),
     ("compare val.npz test.npz -m ts,magic", 2, "Got 'magic' instead"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -78,6 +79,19 @@ def test_ids_are_text_as_it_stands_in_the_file(refocal, folder):
     assert refocal("monitor", "said.csv", "--probability-column", "p", "--ids", "id")[0] == 0
     said = refocal("monitor", "--outcomes", "came.parquet", "--ids", "id")[1]
     assert "came.parquet: 3 labels matched with predictions." in said
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "what", "outcome"), [(2, "mean probability", "rate"), (3, "mean confidence", "accuracy")]
+)
+def test_what_is_compared_has_its_name_for_two_classes_and_for_more(refocal, folder, n_classes, what, outcome):
+    logits = np.random.default_rng(0).normal(size=(400, n_classes))
+    np.savez(folder / "day.npz", logits=8 * logits, labels=np.arange(400) % n_classes)
+    code, out, _ = refocal("monitor", "day.npz", "-o", "history.html")
+    assert code == 0
+    assert re.search(rf"{what} % +{outcome} %", out)
+    assert re.search(rf"{what} is 0\.\d+ and the {outcome} 0\.\d+", out)
+    assert f"Does the {what} match the {outcome}?" in (folder / "history.html").read_text(encoding="utf-8")
 
 
 def test_rows_without_a_label_can_be_left_out(refocal, folder):

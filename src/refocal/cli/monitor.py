@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ALARM = 3
 SHOWN = 10
-SHOWN_COLUMNS = ("period", "rows", "mean p %", "rate %", "interval", "log-loss", "ECE %")
+LEFT_OUT = ("Brier score", "by chance %")
 
 
 def monitor(
@@ -82,7 +82,8 @@ def monitor(
             "waiting": watched.n_waiting, "notes": notes, "state": str(state)})  # fmt: skip
     say(*notes)
     if history:
-        print_table(SHOWN_COLUMNS, periods_table(history[-SHOWN:]))
+        table = periods_table(history[-SHOWN:], watched.compared)
+        print_table([name for name in table[0] if name not in LEFT_OUT], table)
     waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
     say(*waiting, advice.reason, f"Wrote {state}{f' and {output}' if output and history else ''}.")
     if output is not None and not history:

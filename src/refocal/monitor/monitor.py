@@ -195,6 +195,11 @@ class CalibrationMonitor:
         values = np.exp(np.minimum(self._history.path(), 700.0)).tolist()
         return [(str(period.last), value) for period, value in zip(self._history.periods, values, strict=True)]
 
+    @property
+    def compared(self) -> tuple[str, str]:
+        """The two numbers that agree for a calibrated model: their names, for two classes or more."""
+        return ("mean probability", "rate") if self.n_classes == 2 else ("mean confidence", "accuracy")
+
     def advice(self) -> Advice:
         """Whether to recalibrate now."""
         periods = self._history.periods
@@ -210,8 +215,9 @@ class CalibrationMonitor:
             return Advice("watch", f"The calibration may be changing: {said}")
         start = likely_start([period.ratios for period in periods], self._history.closed.n_periods)
         recent = summary_of(periods[start:], self.level) or everything
+        what, outcome = self.compared
         said = (
-            f"since {recent.first} ({recent.n:,} rows) mean p is {recent.mean_p:.3f} and the rate "
+            f"since {recent.first} ({recent.n:,} rows) {what} is {recent.mean_p:.3f} and the {outcome} "
             f"{recent.rate.value:.3f} ({recent.rate.low:.3f} to {recent.rate.high:.3f}), ECE {100 * recent.ece:.2f} %"
         )
         if max(recent.ece - recent.ece_by_chance, abs(recent.bias.value)) < self.smallest_shift:

@@ -43,7 +43,7 @@ def render_monitor(monitor: CalibrationMonitor, *, title: str = "predictions") -
     history = monitor.history()
     if not history:
         raise DataError("monitor", "render_monitor", expected="one with labelled rows", got="a monitor without any")
-    what, outcome = ("mean probability", "rate") if monitor.n_classes == 2 else ("mean confidence", "accuracy")
+    what, outcome = monitor.compared
     return fill(
         "monitor.html",
         title=title,
@@ -55,7 +55,7 @@ def render_monitor(monitor: CalibrationMonitor, *, title: str = "predictions") -
         evidence=_evidence(monitor),
         log_loss=_loss(history, "Log-loss", [each.log_loss for each in history]),
         ece=_loss(history, "ECE", [each.ece for each in history], [each.ece_by_chance for each in history]),
-        periods=periods_table(history[::-1]),
+        periods=periods_table(history[::-1], monitor.compared),
     )
 
 
@@ -93,14 +93,15 @@ def _loss(history: list[WindowSummary], heading: str, values: Sequence[float], c
     return plot
 
 
-def periods_table(history: Sequence[WindowSummary]) -> list[dict[str, str]]:
+def periods_table(history: Sequence[WindowSummary], compared: tuple[str, str]) -> list[dict[str, str]]:
     """Periods as rows of text by their headings; the terminal shows the same."""
+    what, outcome = compared
     return [
         {
             "period": _name(each),
             "rows": f"{each.n:,}",
-            "mean p %": percent(each.mean_p),
-            "rate %": percent(each.rate.value),
+            f"{what} %": percent(each.mean_p),
+            f"{outcome} %": percent(each.rate.value),
             "interval": interval_percent(each.rate),
             "log-loss": f"{each.log_loss:.4f}",
             "Brier score": f"{each.brier_score:.4f}",

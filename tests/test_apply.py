@@ -64,6 +64,24 @@ def test_logarithms_that_a_mixture_would_lose_are_left_to_the_array_functions():
     np.testing.assert_allclose(apply(mixture, logits).probabilities, softmax(logits, axis=1), rtol=1e-14)
 
 
+def test_the_weights_of_a_mixture_are_not_rounded_away():
+    """Sums of rows are off by their own rounding alone, which has no sign, and not by that of the weights."""
+    logits = np.random.default_rng(0).normal(size=(20_000, 10)).astype(np.float32)
+    mixture = Chain((Mixture((Temperature(1.5), Uniform()), np.array([1 - 4e-8, 4e-8])),))
+    for found in (
+        apply(mixture, logits).probabilities,
+        np.exp(apply(mixture, logits, log=True).probabilities, dtype=float),
+    ):
+        assert abs(np.mean(found.sum(axis=1, dtype=float) - 1.0)) < 1e-8
+
+
+def test_ties_behind_a_jump_are_those_of_the_array_functions():
+    jumps = Pieces.of([[-2.0, 0.0]] * 10, [[[-3.1, -1.2, 1.3]] * 10])
+    chain = Chain((Mixture((Chain((OneVsRest(jumps),)), Uniform()), np.array([0.9, 0.1])),))
+    logits = np.random.default_rng(0).normal(size=(500, 10)).astype(np.float32)
+    np.testing.assert_array_equal(log_probabilities_of(chain, logits), chain.log_probabilities(logits))
+
+
 def test_steep_curves_are_computed_in_single_precision_only():
     """In double precision the last digits of a score would be seen; in single precision they are seen either way."""
     knots, step = np.array([-1.0, 1.0, 1.0 + 2.0**-30]), np.array([-1.0, -1.0, 0.0, 1.0])

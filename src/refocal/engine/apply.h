@@ -243,6 +243,9 @@ INLINE int64_t mix(const Data *data, int64_t first, V *d, V *e, V *scores, V *su
         const real weight = numbers[steps[3 * k - 2]];
         for (int64_t j = 0; j < n; j++) sum[j] += weight * e[j];
     }
+    V total = {0}; /* the weights add up to 1 but for their rounding */
+    for (int64_t j = 0; j < n; j++) total += sum[j];
+    for (int64_t j = 0; j < n; j++) sum[j] /= total;
     if (!is_log) return 0;
     gather(data, data->logits, first, d);
     for (int64_t j = 0; j < n; j++) {

@@ -90,9 +90,11 @@ def apply_there(chain: Chain, logits: Array, *, log: bool = False, looks: bool =
 def log_probabilities_of(chain: Chain, logits: Array) -> Array:
     """Log-probabilities of checked logits (..., C): in single precision, and on a GPU, by an engine that can.
 
-    In double precision by the array functions, which keep more digits where a mixture's probability is next to 1.
+    In double precision by the array functions, which keep more digits where a mixture's probability is next to 1; and
+    so are chains with steps that an engine does not support, such as curves with jumps, whose ties are kept to the bit.
     """
-    if is_plain_tensor(logits) or (isinstance(logits, np.ndarray) and logits.dtype.kind == "f" and logits.itemsize < 8):
+    is_single = isinstance(logits, np.ndarray) and logits.dtype.kind == "f" and logits.itemsize < 8
+    if is_plain_tensor(logits) or (is_single and not chain.program_for(logits).before.steps):
         found = apply(chain, logits.reshape(-1, logits.shape[-1]), log=True)
         if found is not None:
             return found.probabilities.reshape(logits.shape)

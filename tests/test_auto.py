@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from helpers import NOT_FOR_LOGITS, spline_at
 from refocal import AutoCalibration, TemperatureScaling, load, metrics
 from refocal.calibrators._confidence import Tempered, draft_tail, fit_curve, fit_tail, other_strengths, two_class_step
-from refocal.calibrators._logistic import fit_line, platt_targets
+from refocal.calibrators._logistic import doubtful, fit_line
 from refocal.calibrators.spline import Prior, Splines, penalty
 from refocal.engine import Block
 from refocal.errors import FitWarning, ParameterError
@@ -291,13 +291,25 @@ def test_the_line_of_two_classes_is_that_of_scikit_learn():
     np.testing.assert_allclose([slope, intercept], [-a, -b], rtol=1e-4)
 
 
+@pytest.mark.parametrize("doubt", [0.0, 0.5, 1.0])
+def test_a_doubt_is_rows_of_both_classes_at_the_scores_of_each(doubt):
+    rng = np.random.default_rng(0)
+    score = 2.0 * rng.normal(size=80)
+    is_class = rng.random(80) < expit(score - 1.0)
+    share = doubt / (np.where(is_class, is_class.sum(), (~is_class).sum()) + 2.0 * doubt)
+    twice, either = np.append(score, score)[:, None], np.append(is_class, ~is_class)
+    expected = LogisticRegression(C=1e8, tol=1e-8).fit(twice, either, np.append(1.0 - share, share))
+    found = fit_line(score, is_class, np.ones(80), doubt=doubt)
+    np.testing.assert_allclose(found, [expected.coef_[0, 0], expected.intercept_[0]], rtol=1e-4)
+
+
 @pytest.mark.parametrize("scale", [1.0, 0.02, 40.0])
 def test_a_slope_is_drawn_to_1_by_a_student_prior(scale):
     """Against a general minimiser; margins of any scale, few hits."""
     rng = np.random.default_rng(1)
     score, weight = scale * rng.normal(size=60), 0.5 + rng.random(60)
     is_class = rng.random(60) < expit(2.0 * score / scale - 2.0)
-    target = platt_targets(is_class, weight)
+    target = doubtful(is_class, weight)
 
     def cost(point):
         eta = np.exp(point[0]) * score + point[1]

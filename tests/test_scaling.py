@@ -25,7 +25,7 @@ from refocal import (
     metrics,
 )
 from refocal._arrays import namespace
-from refocal.calibrators._affine import Penalty, fit_affine
+from refocal.calibrators._affine import fit_affine
 from refocal.calibrators._crossfit import Recipe, folds, out_of_fold
 from refocal.engine import Block
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
@@ -62,9 +62,9 @@ def test_scikit_learn_checks(calibrator):
     assert {result["check_name"] for result in results if result["status"] == "xfail"} <= set(EXPECTED)
 
 
-def torch_optimum(z, labels, penalty, matrix):
+def torch_optimum(z, labels, of_weights, of_intercept):
     """The same penalised log-loss, written and minimised by torch."""
-    x, y, k = torch.tensor(z), torch.tensor(labels), z.shape[1]
+    x, y, k, matrix = torch.tensor(z), torch.tensor(labels), z.shape[1], of_weights.ndim == 2
     weights = (torch.eye(k, dtype=x.dtype) if matrix else torch.ones(k, dtype=x.dtype)).requires_grad_()
     intercept = torch.zeros(k, dtype=x.dtype, requires_grad=True)
     optimiser = torch.optim.LBFGS(
@@ -74,10 +74,7 @@ def torch_optimum(z, labels, penalty, matrix):
     def loss():
         optimiser.zero_grad()
         away = weights - (torch.eye(k, dtype=x.dtype) if matrix else 1.0)
-        diagonal = away.diagonal() if matrix else away
-        ridge = penalty.diagonal * (diagonal**2).sum() + penalty.intercept * (intercept**2).sum()
-        if matrix:
-            ridge = ridge + penalty.off_diagonal * ((away**2).sum() - (diagonal**2).sum())
+        ridge = (torch.tensor(of_weights) * away**2).sum() + of_intercept * (intercept**2).sum()
         scores = (x @ weights.T if matrix else x * weights) + intercept
         value = torch.nn.functional.cross_entropy(scores, y) + ridge
         value.backward()
@@ -91,9 +88,10 @@ def torch_optimum(z, labels, penalty, matrix):
 @pytest.mark.parametrize("matrix", [False, True])
 def test_the_fit_finds_the_minimum_that_torch_finds(matrix):
     logits, labels = draw_biased_logits(800, 4)
-    z, penalty = log_softmax(logits), Penalty(0.002, 0.01, 0.005)
-    found = fit_affine(Block(logits, labels), "tempered", 1.0, penalty, matrix=matrix)
-    weights, intercept = torch_optimum(z, labels, penalty, matrix)
+    of_weights = np.where(np.eye(4) > 0, 0.002, 0.01) if matrix else np.full(4, 0.002)
+    ridge = np.append(of_weights, np.full(4, 0.005))
+    found = fit_affine(Block(logits, labels), "tempered", 1.0, ridge)
+    weights, intercept = torch_optimum(log_softmax(logits), labels, of_weights, 0.005)
     assert found.converged
     np.testing.assert_allclose(found.weights, weights, atol=2e-3)
     np.testing.assert_allclose(found.intercept, intercept, atol=2e-3)

@@ -41,14 +41,6 @@ FEW_CLASSES = 50
 LEAST = 1e-12
 
 
-class Penalty(NamedTuple):
-    """What a unit of squared distance from temperature scaling costs, beside the mean log-loss."""
-
-    diagonal: float
-    off_diagonal: float
-    intercept: float
-
-
 class Affine(NamedTuple):
     """W as a matrix (C, C) or, for a diagonal one, a vector (C,); b; their log-loss, and how they were found."""
 
@@ -63,20 +55,22 @@ def fit_affine(
     dataset: Dataset,
     kind: str,
     temperature: float,
-    penalty: Penalty,
+    ridge: Vector,
     *,
-    matrix: bool,
     start: Affine | None = None,
     ends: Ends = SMALL,
 ) -> Affine:
     """The affine map of least penalised log-loss, from `start` or temperature scaling on; a convex problem.
 
+    `ridge` is what a unit of squared distance from temperature scaling costs beside the mean log-loss, for each number
+    of W, a matrix or its diagonal, and of b.
+
     A pass over the rows sums up the loss and its gradient, a number for each parameter; with `EXACT` ends in double
     precision, until nothing is gained, so that the order of the rows does not matter.
     """
     n_classes = dataset.n_classes
+    matrix = len(ridge) > 2 * n_classes
     identity = np.eye(n_classes) if matrix else np.ones(n_classes)
-    ridge = _ridge(penalty, n_classes, matrix)
     first = np.zeros(len(ridge))
     if start is not None:
         first = np.concatenate([(start.weights - identity).ravel(), start.intercept])
@@ -134,15 +128,6 @@ def _matrix_loss(
         return float(found[0]), found[1:]
 
     return loss, lambda slope: slope / curvature
-
-
-def _ridge(penalty: Penalty, n_classes: int, matrix: bool) -> Vector:
-    intercept = np.full(n_classes, penalty.intercept)
-    if not matrix:
-        return np.concatenate([np.full(n_classes, penalty.diagonal), intercept])
-    block = np.full((n_classes, n_classes), penalty.off_diagonal)
-    np.fill_diagonal(block, penalty.diagonal)
-    return np.concatenate([block.ravel(), intercept])
 
 
 def _unpack(parameters: Vector, n_classes: int, matrix: bool) -> tuple[Vector, Vector]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Vector, row_blocks
-from refocal.calibrators._logistic import Found, Target, fit_line, near, platt_targets, softplus, student
+from refocal.calibrators._logistic import Found, Target, fit_line, near, softplus, student
 from refocal.calibrators.spline import Prior, Splines, equal_shares, penalty, spline
 from refocal.engine import Block
 from refocal.engine.block import Predictions
@@ -40,6 +40,8 @@ REACH, SMALL_MOVE, MOST_LOOKS = 0.4, 0.1, 8
 BOUNDS = np.array([[-1.5, -3.0], [3.0, 3.0]])
 # The step by which a curvature is measured, in units of REACH; the least curvature, in rows; and when a search ends.
 ASIDE, LEAST_BEND, ENDS = 0.05, 0.1, Ends(1e-8, 1e-12, 50)
+# How far the line of two classes doubts the labels, where Platt's targets do by 1; the curve behind it does not.
+DOUBT = 0.5
 # A probability this close to 0 or 1 counts as this close.
 LEAST = 1e-12
 
@@ -269,12 +271,6 @@ def top_odds(steps: tuple[Step, ...], rows: Block) -> Vector:
     return np.concatenate(parts)
 
 
-def losses_of(steps: tuple[Step, ...], rows: Block) -> Vector:
-    """The log-loss of every row behind the steps."""
-    log_p = Chain(steps).log_probabilities(rows.logits)
-    return -np.take_along_axis(log_p, rows.labels[:, None], axis=1)[:, 0].astype(np.float64)
-
-
 def two_class_step(rows: Block) -> Step:
     """A slope, an intercept and a curve of the log-odds of class 1."""
     odds = log_odds(np, rows.logits.astype(np.float64))[:, 1]
@@ -283,8 +279,8 @@ def two_class_step(rows: Block) -> Step:
         return Chain()
     weight = rows.weights[some]
     odds, is_class = odds[some], rows.labels[some] == 1
-    slope, intercept = fit_line(odds, is_class, weight, rising=True, drawn=True)
-    curve = fit_curve(slope * near(odds) + intercept, platt_targets(is_class, weight), weight)
+    slope, intercept = fit_line(odds, is_class, weight, rising=True, drawn=True, doubt=DOUBT)
+    curve = fit_curve(slope * near(odds) + intercept, is_class, weight)
     if curve is None:
         pieces = Pieces.of([[0.0]], [[[intercept] * 2], [[slope] * 2]])
     else:

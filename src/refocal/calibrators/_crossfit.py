@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Vector, as_floating, in_library_of, namespace, to_numpy
-from refocal.calibrators._affine import COARSE, SMALL, Affine, Penalty, fit_affine, with_features
+from refocal.calibrators._affine import COARSE, SMALL, Affine, fit_affine, with_features
 from refocal.engine import Block, Dataset
 from refocal.fitting.lbfgs import Ends
 from refocal.fitting.temperature import newton_temperature
@@ -37,10 +37,12 @@ class Recipe(NamedTuple):
     diagonal: float = 1.0
     others: float = 1.0
 
-    def penalty(self, n_rows: float, n_classes: int) -> Penalty:
-        """The ridge for so many rows and classes."""
-        unit = n_classes / n_rows
-        return Penalty(self.diagonal * unit, self.others * unit * (n_classes - 1), self.others * unit)
+    def ridge(self, n_rows: float, n_classes: int) -> Vector:
+        """That of `fit_affine`."""
+        weights = np.full(n_classes, self.diagonal)
+        if self.matrix:
+            weights = np.where(np.eye(n_classes) > 0.0, self.diagonal, (n_classes - 1) * self.others).ravel()
+        return np.append(weights, np.full(n_classes, self.others)) * (n_classes / n_rows)
 
     @property
     def name(self) -> str:
@@ -119,8 +121,7 @@ def fit_scalings(
             dataset,
             recipe.kind,
             temperature,
-            recipe.penalty(dataset.total_weight, n_classes),  # a weight of 2 is a row twice
-            matrix=recipe.matrix,
+            recipe.ridge(dataset.total_weight, n_classes),  # a weight of 2 is a row twice
             start=last.get(key),
             ends=ends,
         )

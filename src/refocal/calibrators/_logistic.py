@@ -122,15 +122,19 @@ def _newton_step(here: Loss, held: NDArray[np.bool_]) -> Vector:
     return step
 
 
-def platt_targets(is_class: NDArray[np.bool_], weight: Vector) -> Vector:
+def doubtful(is_class: NDArray[np.bool_], weight: Vector, doubt: float = 1.0) -> Target:
     """Platt's targets: (n₊ + 1)/(n₊ + 2) for the n₊ rows of a class and 1/(n₋ + 2) for the others.
 
-    >>> platt_targets(np.array([True, False, False]), np.ones(3))
+    As if both classes had been seen once more at the scores of each; a `doubt` of ½ counts that by half.
+
+    >>> doubtful(np.array([True, False, False]), np.ones(3))
     array([0.66666667, 0.25      , 0.25      ])
     """
     hits = float(weight @ is_class)
     misses = float(weight.sum()) - hits
-    return np.where(is_class, (hits + 1.0) / (hits + 2.0), 1.0 / (misses + 2.0))
+    return (
+        np.where(is_class, (hits + doubt) / (hits + 2.0 * doubt), doubt / (misses + 2.0 * doubt)) if doubt else is_class
+    )
 
 
 def near(score: Vector) -> Vector:
@@ -154,9 +158,9 @@ def fit_line(
     *,
     rising: bool = False,
     drawn: bool = False,
-    platt: bool = True,
+    doubt: float = 1.0,
 ) -> tuple[float, float]:
-    """Slope and intercept in log-odds of least log-loss, to Platt's targets or the labels; `rising`: a slope above 0.
+    """Slope and intercept in log-odds of least log-loss, to `doubtful` targets; `rising`: a slope above 0.
 
     `drawn`: the logarithm of the slope has a Student prior around 0. It is taken for the parabola around a slope of 1
     that is as steep where the search stands, until that stays. Scores of an arbitrary scale, as margins are, have a
@@ -173,7 +177,7 @@ def fit_line(
     hits = float(weight @ is_class)
     start = np.array([scale if drawn else 0.0, np.log((hits + 1.0) / (float(weight.sum()) - hits + 1.0))])
     lower = np.array([LEAST_RISE if rising else -np.inf, -np.inf])
-    target = platt_targets(is_class, weight) if platt else is_class
+    target = doubtful(is_class, weight, doubt)
 
     def fit(steepness: float, theta: Vector) -> Vector:
         return fit_logistic(features, target, weight, start, np.diag([steepness + TINY, TINY]), lower, theta).theta

@@ -14,7 +14,7 @@ from refocal._arrays import Vector, to_numpy
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._affine import EXACT, SMALL
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators._confidence import Tempered, draft_tail, fit_tail, losses_of, two_class_step
+from refocal.calibrators._confidence import Tempered, draft_tail, fit_tail, two_class_step
 from refocal.calibrators._crossfit import (
     MATRICES,
     MIN_ROWS,
@@ -62,9 +62,9 @@ class AutoCalibration(HasFocalPoint, Calibrator):
     γ, T and the curve are fitted together by log-loss on the out-of-fold scores, and shrunk towards 0, 1 and the
     identity. The curve is the mean of six that are shrunk more or less, weighted by their evidence.
 
-    Two classes: a slope and an intercept of the log-odds by Platt's targets, the slope shrunk towards 1 on few rows,
-    followed by a monotone curve. The intercept corrects models with wrong class shares, as with
-    `class_weight="balanced"`.
+    Two classes: a slope and an intercept of the log-odds, by targets halfway from the labels to Platt's, the slope
+    shrunk towards 1 on few rows; followed by a monotone curve. The intercept corrects models with wrong class shares,
+    as with `class_weight="balanced"`.
 
     On few rows the result is close to temperature scaling; n rows without an error count as right with probability
     (n+1)/(n+2), by Laplace's rule. Every part is chosen by log-loss, and nothing by ECE.
@@ -137,7 +137,8 @@ class AutoCalibration(HasFocalPoint, Calibrator):
             fold = folds(rows, self.n_folds, self.random_state)
             found = np.empty(rows.n_rows)
             for i in range(self.n_folds):
-                found[fold == i] = losses_of((two_class_step(rows.take(fold != i)),), rows.take(fold == i))
+                step, held_out = two_class_step(rows.take(fold != i)), rows.take(fold == i)
+                found[fold == i] = losses(held_out, Chain((step,)).scores(held_out.logits))
             choice["log_loss_out_of_fold"] = {"curve": rows.average(found)}
         step = two_class_step(rows)
         return (KeepTop((step,)) if self.order_preserving else step,), choice
@@ -189,8 +190,7 @@ def _rows_as_they_are(dataset: Dataset) -> tuple[Block, Dataset]:
     n_rows = SAMPLE_ENTRIES // dataset.n_classes
     if not isinstance(dataset, Block):
         return _sample(dataset)
-    some = None if dataset.weight is None or dataset.weight.all() else dataset.weight > 0.0
-    usable = dataset if some is None else dataset.take(some)
+    usable = dataset if dataset.weight is None or dataset.weight.all() else dataset.take(dataset.weight > 0.0)
     return (usable, usable) if usable.n_rows <= n_rows else (usable.part(n_rows), usable)
 
 

@@ -248,7 +248,7 @@ def _line(rows: ClassRows) -> Affine:
         by_line = rows.weight @ softplus(np.where(rows.target, -1.0, 1.0) * (slope * rows.score + intercept))
         by_share = hits * np.log1p(misses / hits) + misses * np.log1p(hits / misses)
         if by_line > by_share:
-            slope, intercept = fit_line(rows.score, rows.target, rows.weight, rising=True, platt=False)
+            slope, intercept = fit_line(rows.score, rows.target, rows.weight, rising=True, doubt=0.0)
     weights, intercepts = (np.array(part, dtype=np.float32) for part in ([slope, slope], [0.0, intercept]))
     return Affine("logits", 1.0, weights, intercepts)
 

@@ -38,9 +38,9 @@ from refocal._validation import (
     warn_of_sums,
     without_ignored,
 )
+from refocal.calibrators._description import doubts, html_of_fit
 from refocal.calibrators._fitted import Fitted, report_of
 from refocal.calibrators._labels import column_names, encode
-from refocal.calibrators._words import doubts, html_of_fit
 from refocal.engine import Block, Dataset
 from refocal.engine.apply import apply, apply_to_tensor, log_probabilities_of
 from refocal.engine.dataset import weight_unit

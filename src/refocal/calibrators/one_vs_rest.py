@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from refocal._arrays import Array, Vector, as_floating, row_blocks, to_numpy, without_warnings
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
+from refocal.calibrators._description import is_guessing
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._logistic import fit_line, fit_logistic, softplus
-from refocal.calibrators._words import is_guessing
 from refocal.engine import Block, Dataset
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step

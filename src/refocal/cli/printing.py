@@ -105,7 +105,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
 
 def print_calibrator(calibrator: Calibrator) -> None:
     """What a calibrator is and how it was fitted."""
-    from refocal.calibrators._words import describe, doubts, report_rows
+    from refocal.calibrators._description import describe, doubts, report_rows
 
     parameters = calibrator.get_params(deep=False)
     settings = ", ".join(f"{key}={value!r}" for key, value in parameters.items() if value is not None)

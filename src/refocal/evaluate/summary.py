@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from refocal.calibrators._words import FEW, FEW_ROWS, GUESSED, is_guessing
+from refocal.calibrators._description import FEW, FEW_ROWS, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
 from refocal.evaluate._provenance import ABSENT_CLASSES, SAME, SAME_ROWS
 from refocal.evaluate.evaluation import Evaluation, Measured

@@ -1,4 +1,4 @@
-"""A fitted calibrator in words, for the terminal and for notebooks."""
+"""The description of a fitted calibrator, for the terminal and for notebooks."""
 
 from __future__ import annotations
 

@@ -94,6 +94,18 @@ def test_what_is_compared_has_its_name_for_two_classes_and_for_more(refocal, fol
     assert f"Does the {what} match the {outcome}?" in (folder / "history.html").read_text(encoding="utf-8")
 
 
+def test_a_batch_may_be_a_folder_and_a_file_without_rows_is_ignored(refocal, days, folder):
+    (folder / "many").mkdir()
+    for name in ("said1.csv", "said2.csv"):
+        (folder / name).rename(folder / "many" / name)
+    (folder / "none.csv").write_text("id,label\n")
+    assert "600 rows wait for labels" in refocal("monitor", "many", "--probabilities", "--ids", "id")[1]
+    code, out, _ = refocal("monitor", "--outcomes", "none.csv", "--outcomes", "came1.csv", "--ids", "id")
+    assert code == 0
+    assert "none.csv: no rows; ignored." in out
+    assert "came1.csv: 300 labels matched with predictions." in out
+
+
 def test_rows_without_a_label_can_be_left_out(refocal, folder):
     (folder / "some.csv").write_text("p,label\n0.5,1\n0.25,255\n0.75,0\n")
     code, _, err = refocal("monitor", "some.csv", "--probability-column", "p")

@@ -103,7 +103,7 @@ def _add(
     """Add a batch; says what became of it."""
     from refocal.io.files import names_in
 
-    groups, has = reading.get("groups", []), names_in(file)
+    groups, has = reading.get("groups", []), [] if ids is None else names_in(file)
     found = read_unchecked(file, reading | {"groups": [*groups, ids]} if ids in has else reading)
     names = found.groups.get(str(ids))
     found = found._replace(groups={name: column for name, column in found.groups.items() if name in groups})
@@ -135,7 +135,9 @@ def _join(watched: CalibrationMonitor, file: Path, ids: str | None, labels: str 
         if name not in has:
             raise FileProblem(f"{file}: no column {name!r}; name it with {option}. It has {', '.join(has)}.")
     found = read_values(file, values=of_labels, groups=[of_ids])
-    given, true = found.groups.get(of_ids, ()), found.values
+    if len(found.values) == 0:
+        return f"{file}: no rows; ignored."
+    given, true = found.groups[of_ids], found.values
     with about(file), warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)
         matched = watched.add_labels(given, true)

@@ -41,9 +41,11 @@ def open_arrays(path: str | os.PathLike[str], options: Options = None) -> arrays
 
 
 def names_in(path: str | os.PathLike[str]) -> list[str]:
-    """The names of the arrays or columns of a file."""
-    is_table = Path(path).suffix.lower() in TABLES
-    return open_table(os.fspath(path)).names if is_table else open_arrays(path).names
+    """The names of the arrays or columns of a file, or of the first file of a data set."""
+    place = os.fspath(path)
+    if is_several(place) or Path(place).suffix.lower() in TABLES:
+        return open_table(files_of(place)[0]).names
+    return open_arrays(place).names
 
 
 def files_of(place: str, options: Options = None) -> list[str]:

@@ -16,13 +16,18 @@ import numpy as np
 from refocal._arrays import Indices, Vector, without_warnings
 from refocal._validation import IgnoreIndex
 from refocal.errors import LabelError, ShapeError
+from refocal.metrics._bins import Bins, bins_of
 from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities
 from refocal.metrics.histogram import ScoreCells
-from refocal.metrics.intervals import InfluenceSummary
+from refocal.metrics.intervals import InfluenceSummary, Interval
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.scores import brier_terms, log_loss_terms
+from refocal.metrics.shift import interval_of_shift
 
 __all__ = ["average_precision", "brier_skill", "log_loss_skill", "mean_bias", "roc_auc"]
+
+# The interval of the mean bias sums up the rows of so many cells of nearly equal probabilities.
+BIAS_CELLS = 1000
 
 
 def mean_bias(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None) -> float:
@@ -255,12 +260,33 @@ def _record(
     return Metric(name, function, label, streamed, summary=summary, **how)
 
 
+@dataclass(frozen=True, eq=False)
+class BiasSummary(InfluenceSummary):
+    """The mean bias of rows in cells of equal mass, with the interval of `mean_bias_interval`, good for rare events."""
+
+    cells: Bins
+
+    @classmethod
+    def of(cls, rows: Rows) -> BiasSummary:
+        """That of some rows."""
+        terms, share = bias_terms(rows), rows.weights / rows.weights.sum()
+        value = float(share @ terms)
+        return cls(value, share * (terms - value), (-1.0, 1.0), bins_of(rows, n_bins=BIAS_CELLS))
+
+    def interval(self, *, level: float = 0.95) -> Interval:
+        """By the score test of a shift of all log-odds."""
+        cells, total = self.cells, float(self.cells.weight.sum())
+        p, rate = cells.confidence / cells.weight, float(cells.correct.sum()) / total
+        return interval_of_shift(p, cells.weight / total, cells.squared_weight / total**2, rate, level)
+
+
 METRICS = (
     Metric(
         "mean_bias",
         mean_bias,
         "mean p − rate",
         terms=bias_terms,
+        summary=BiasSummary.of,
         unit="%",
         range=(-1.0, 1.0),
         shown="with interval",

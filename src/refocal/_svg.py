@@ -58,7 +58,7 @@ class Line(NamedTuple):
     dash: str = ""
 
 
-class Area(NamedTuple):
+class Band(NamedTuple):
     """The area between two lines."""
 
     x: Sequence[float]
@@ -134,7 +134,7 @@ class Plot:
 
     x: tuple[float, float]
     y: tuple[float, float]
-    marks: list[Axes | Line | Area | Point | Bar | Text | Plot] = field(default_factory=list)
+    marks: list[Axes | Line | Band | Point | Bar | Text | Plot] = field(default_factory=list)
     description: str = ""
     size: tuple[float, float] = (400.0, 320.0)
     margins: tuple[float, float, float, float] = (52.0, 12.0, 12.0, 44.0)
@@ -172,7 +172,7 @@ def _drawn(plot: Plot) -> Iterator[str]:
                 dashed = f' stroke-dasharray="{dash}"' if dash else ""
                 stroke = f'stroke="{VARIABLES.get(color, color)}" stroke-width="{width:g}"{dashed}'
                 yield f'<path fill="none" {stroke} d="{_path(x, y, xs, ys)}"/>'
-            case Area(xs, low, high):
+            case Band(xs, low, high):
                 around = _path(x, y, [*xs, *reversed(xs)], [*high, *reversed(low)])
                 yield f'<path fill="{VARIABLES[BAND]}" d="{around}Z"/>'
             case Point(a, b, color, tip, shape):

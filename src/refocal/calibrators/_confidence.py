@@ -15,7 +15,7 @@ from refocal._arrays import Vector, row_blocks
 from refocal.calibrators._logistic import Found, Target, fit_line, near, softplus, student
 from refocal.calibrators.spline import Prior, Splines, equal_shares, penalty, spline
 from refocal.engine import Block
-from refocal.engine.block import Predictions
+from refocal.engine.block import RowPredictions
 from refocal.fitting.lbfgs import Ends, minimise
 from refocal.fitting.newton import closest_slope
 from refocal.maps.chain import Chain, Step
@@ -59,7 +59,7 @@ class Tempered(Block):
 
     def predictions(
         self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False, there: bool = False
-    ) -> list[Predictions]:
+    ) -> list[RowPredictions]:
         """As for the block at both temperatures."""
         return super().predictions(gammas, self.temperature * temperature, rough=rough, there=there)
 

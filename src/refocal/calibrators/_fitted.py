@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import Array, as_floating, is_torch, namespace, row_blocks, take_label, to_numpy
-from refocal.engine import Block, Dataset, Predictions
+from refocal.engine import Block, Dataset, RowPredictions
 from refocal.engine.apply import apply
 from refocal.engine.array_engine import GPU_PART
 from refocal.engine.scoring import describe
@@ -83,13 +83,13 @@ def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def predict_by(chains: tuple[Chain, ...], block: Block) -> Iterator[tuple[Predictions, Array]]:
+def predict_by(chains: tuple[Chain, ...], block: Block) -> Iterator[tuple[RowPredictions, Array]]:
     """Several chains as the predictors of a pass; the empty chain is the uncalibrated model."""
     for chain in chains:
         yield predictions_of(chain, block, rough=True)
 
 
-def predictions_of(chain: Chain, block: Block, *, rough: bool = False) -> tuple[Predictions, Array]:
+def predictions_of(chain: Chain, block: Block, *, rough: bool = False) -> tuple[RowPredictions, Array]:
     """The measured predictions of a chain, and which of them are correct; on the block's device.
 
     `rough`: to the digits of the logits, where these are in single precision. A temperature and a focal map at the end
@@ -118,7 +118,7 @@ def predictions_of(chain: Chain, block: Block, *, rough: bool = False) -> tuple[
             found = (*part.predictions((gamma,), temperature, there=True)[0], part.tops.correct)
         parts.append(found)
     *columns, correct = (namespace(*column).concat(column) for column in zip(*parts, strict=True))
-    return Predictions(*columns), block.tops.correct if chain.keeps_order else correct
+    return RowPredictions(*columns), block.tops.correct if chain.keeps_order else correct
 
 
 def _compiled(chain: Chain, logits: Array, labels: Array) -> tuple[Array, ...] | None:
@@ -143,7 +143,7 @@ def _compiled(chain: Chain, logits: Array, labels: Array) -> tuple[Array, ...] |
     return np.log(at_label), confidence, squares.astype(np.float64), at == labels
 
 
-def _predictions_there(chain: Chain, block: Block) -> tuple[Predictions, Array]:
+def _predictions_there(chain: Chain, block: Block) -> tuple[RowPredictions, Array]:
     """The same on a GPU, by the probabilities; only where that of the label is tiny is its logarithm computed apart."""
     parts = []
     for rows in row_blocks(block.n_rows, block.n_classes, 4 * GPU_PART):
@@ -159,4 +159,4 @@ def _predictions_there(chain: Chain, block: Block) -> tuple[Predictions, Array]:
         parts.append((log_p, confidence.double(), (p * p).sum(-1).double(), at == y))
     xp = namespace(parts[0][0])
     *measured, correct = (xp.concat(column) for column in zip(*parts, strict=True))
-    return Predictions(*measured), block.tops.correct if chain.keeps_order else correct
+    return RowPredictions(*measured), block.tops.correct if chain.keeps_order else correct

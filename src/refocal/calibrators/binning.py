@@ -11,7 +11,7 @@ from scipy.special import expit, gammaln, logit
 
 from refocal._arrays import Vector
 from refocal.calibrators import _settings as setting
-from refocal.calibrators.one_vs_rest import Bins, ClassRows, Curve, Pooled, starts_of_ties
+from refocal.calibrators.one_vs_rest import ClassBins, ClassRows, Curve, Pooled, starts_of_ties
 
 # Sets of bins whose weight is below this share of the best one's are left out of the average.
 NEGLIGIBLE = 1e-2
@@ -236,7 +236,7 @@ def _numbers_of_bins(n: float, n_scores: int) -> range:
     return range(fewest, max(fewest, min(n_scores, int(np.ceil(n / 5.0)), int(np.ceil(10.0 * root)))) + 1)
 
 
-def _evidence(bins: Bins, weight: Vector) -> Vector:
+def _evidence(bins: ClassBins, weight: Vector) -> Vector:
     """What each bin adds to the log of the marginal likelihood of its set; the prior has the expected mean."""
     a, b = weight * bins.mean, weight * (1.0 - bins.mean)
     terms = gammaln(weight) - gammaln(bins.total + weight) + gammaln(bins.hits + a) - gammaln(a)

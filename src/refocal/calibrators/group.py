@@ -19,7 +19,7 @@ from refocal._validation import IgnoreIndex, check_option, check_out, labelled_r
 from refocal.calibrators._base import Calibrator, written
 from refocal.calibrators._fitted import ENTRIES, Fitted
 from refocal.calibrators._logistic import LEAST_RISE, fit_logistic
-from refocal.engine import Block, Dataset, Predictions
+from refocal.engine import Block, Dataset, RowPredictions
 from refocal.engine.scoring import describe
 from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn
 from refocal.maps.chain import Chain
@@ -203,7 +203,7 @@ def fit_groups(
         slope, intercept = own[place] * slope, own[place] * intercept + shift[place]
     measured = [(*part.predictions((0.0,), 1.0)[0], part.correct) for part in _parts(rows, chain, slope, intercept)]
     *columns, correct = (np.concatenate(column) for column in zip(*measured, strict=True))
-    (after,) = describe(rows, lambda _: [(Predictions(*columns), correct)], 1)
+    (after,) = describe(rows, lambda _: [(RowPredictions(*columns), correct)], 1)
     return lines, deviations, after
 
 

@@ -52,13 +52,13 @@ class ClassRows:
         columns = [self.weight * self.target, self.weight * self.q, self.weight]
         return np.concatenate([np.zeros((3, 1)), np.cumsum(columns, axis=1)], axis=1)
 
-    def sums(self, starts: NDArray[np.int64]) -> Bins:
+    def sums(self, starts: NDArray[np.int64]) -> ClassBins:
         """Hits, expected hits and weights of the bins that begin at these rows, each ending where the next begins.
 
         A start at 0 begins a new set of bins, so the bin before it ends with the last row.
         """
         ends = np.append(starts[1:], 0)
-        return Bins(*(self._before[:, np.where(ends == 0, len(self.score), ends)] - self._before[:, starts]))
+        return ClassBins(*(self._before[:, np.where(ends == 0, len(self.score), ends)] - self._before[:, starts]))
 
 
 def starts_of_ties(score: Vector) -> NDArray[np.int64]:
@@ -67,7 +67,7 @@ def starts_of_ties(score: Vector) -> NDArray[np.int64]:
     return np.append(0, np.flatnonzero(np.diff(score) > least) + 1)
 
 
-class Bins(NamedTuple):
+class ClassBins(NamedTuple):
     """For each bin: how often the class occurred, how often the model expected it, and the number of rows."""
 
     hits: Vector

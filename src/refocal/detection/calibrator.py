@@ -111,7 +111,7 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator as JSON; `DetectionCalibration.load` reads it."""
         check_is_fitted(self)
-        state = State(self.size_, to_dict(self.calibrator_))
+        state = DetectorState(self.size_, to_dict(self.calibrator_))
         data = {"format": FORMAT, "version": VERSION, **asdict(state)}
         write_atomically(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
 
@@ -121,7 +121,7 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
         what = "a calibrator of detections"
 
         def built(data: Any) -> DetectionCalibration:
-            state = build(State, without_format(data, what, FORMAT, VERSION), "the calibrator")
+            state = build(DetectorState, without_format(data, what, FORMAT, VERSION), "the calibrator")
             found = from_dict(state.calibrator)
             per_class = isinstance(found, GroupCalibration)
             if found.n_features_in_ != 2 or (per_class and list(found.lines_) != [CLASS]):
@@ -160,7 +160,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class State:
+class DetectorState:
     """What a file holds of a fitted calibrator."""
 
     size: Size | None

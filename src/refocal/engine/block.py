@@ -23,7 +23,7 @@ from refocal.maps.forward import focal_temperature
 T = TypeVar("T")
 
 
-class Predictions(NamedTuple):
+class RowPredictions(NamedTuple):
     """What calibration is measured on, for each row: log p of the label, p of the top class, the sum of all p².
 
     In float64, as NumPy arrays; or where the logits are, on a GPU, if asked for `there`.
@@ -181,12 +181,12 @@ class Block(Dataset):
 
     def predictions(
         self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False, there: bool = False
-    ) -> list[Predictions]:
+    ) -> list[RowPredictions]:
         """The predictions at one temperature for several γ, which share the softmax; `there`: left on a GPU."""
         self.passes += len(gammas)
         parts = self._over_parts("predict", gammas, 1.0 / temperature, rough=rough)
         table = namespace(*parts).concat(parts, axis=-1).double() if self.on_gpu and there else _joined(parts)
-        return [Predictions(*table[:, i]) for i in range(len(gammas))]
+        return [RowPredictions(*table[:, i]) for i in range(len(gammas))]
 
     def measure(self, metric: Any, gamma: float, temperature: float) -> float:
         """A metric (labels, probabilities) → float, computed on all rows."""

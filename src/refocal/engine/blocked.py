@@ -29,7 +29,7 @@ KEY_COLUMNS = 8
 
 
 @dataclass
-class Sample:
+class KeyedSample:
     """The rows with the smallest keys. A key depends on its row alone, so neither order nor partitioning matters."""
 
     keys: Keys
@@ -37,11 +37,11 @@ class Sample:
     labels: NDArray[np.int64]
     weight: Vector | None
 
-    def smallest(self, n_rows: int) -> Sample:
+    def smallest(self, n_rows: int) -> KeyedSample:
         """A limited number of rows, in ascending order of their keys."""
         order = key_order(self.keys)[:n_rows]
         kept: list[Any] = [None if each is None else each[order] for each in vars(self).values()]
-        return Sample(*kept)
+        return KeyedSample(*kept)
 
     def block(self, n_rows: int, floor: float | None, unit: float) -> Block:
         """At most `n_rows` of the rows, with the limits of `Block.with_limits`."""
@@ -64,7 +64,7 @@ class Inspected:
     precision: float
     floor: float | None
     """Of probabilities, the logarithm of half the smallest that is not 0."""
-    sample: Sample
+    sample: KeyedSample
 
 
 Ask: TypeAlias = Callable[[Callable[[Any], Any]], Any]
@@ -170,7 +170,7 @@ def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0
         sum_of_parts=sum_of_parts(values.astype(np.float64), "X", "fit"),
         precision=block.precision,
         floor=lowest_log_probability(block.logits) if zeros else None,
-        sample=Sample(
+        sample=KeyedSample(
             keys[chosen],
             values.astype(np.float32) if values.dtype == np.float16 else np.array(values),
             block.labels[chosen],
@@ -191,7 +191,7 @@ def _merge(first: Inspected, second: Inspected, n_sample: int) -> Inspected:
         first.sum_of_parts if first.sum_of_parts == second.sum_of_parts else None,
         max(first.precision, second.precision),
         None if first.floor is None or second.floor is None else min(first.floor, second.floor),
-        Sample(*both).smallest(n_sample),
+        KeyedSample(*both).smallest(n_sample),
     )
 
 

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from refocal._arrays import Array, Vector, in_library_of, namespace, row_blocks
-from refocal.engine.block import Block, Predictions
+from refocal.engine.block import Block, RowPredictions
 from refocal.engine.dataset import Dataset
 from refocal.engine.passes import Pass
 from refocal.metrics._bins import norm_of_gaps, quantile_bins
 from refocal.metrics.histogram import CalibrationHistogram
 
-Predict = Callable[[Block], Iterable[tuple[Predictions, Array]]]
+Predict = Callable[[Block], Iterable[tuple[RowPredictions, Array]]]
 
 # Histogram cells of a search, of its final comparison and of a report; a report refines its cells until the bound is
 # small enough.
@@ -37,7 +37,7 @@ class FocalPoints:
     points: tuple[tuple[float, float], ...]
     there: bool = False
 
-    def __call__(self, block: Block) -> list[tuple[Predictions, Array]]:
+    def __call__(self, block: Block) -> list[tuple[RowPredictions, Array]]:
         """One for each point, in their order."""
         found = {}
         for temperature in dict.fromkeys(t for _, t in self.points):
@@ -155,7 +155,7 @@ def measure(dataset: Dataset, predict: Predict, n_bins: int, cells: tuple[Calibr
     return found
 
 
-def squared_errors(found: Predictions, block: Block) -> Array:
+def squared_errors(found: RowPredictions, block: Block) -> Array:
     """The Brier score of each row; of two classes that of class 1 alone."""
     xp = namespace(found.label_log_p)
     if block.n_classes == 2:
@@ -163,7 +163,7 @@ def squared_errors(found: Predictions, block: Block) -> Array:
     return found.squares - 2.0 * xp.exp(found.label_log_p) + 1.0
 
 
-def measured_on(found: Predictions, correct: Array, block: Block) -> tuple[Array, Array]:
+def measured_on(found: RowPredictions, correct: Array, block: Block) -> tuple[Array, Array]:
     """What the ECE is measured on: the probability of class 1 of two, or else of the top class; and what happened."""
     if block.n_classes != 2:
         return found.confidence, correct

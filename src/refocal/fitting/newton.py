@@ -21,7 +21,7 @@ from refocal.fitting.temperature import (
     PART,
     ROUGH,
     Care,
-    Scale,
+    LogitScale,
     first_slope,
     newton_temperature,
     samples_of,
@@ -117,7 +117,7 @@ def optimum_near(dataset: Dataset, start: Pair, free: Free) -> Pair:
     return found.gamma, found.temperature
 
 
-def _valley(dataset: Dataset, centre: float, free: Free, scale: Scale) -> Pair:
+def _valley(dataset: Dataset, centre: float, free: Free, scale: LogitScale) -> Pair:
     """Close to the bottom of the deepest valley that several starts lead to.
 
     The starts are followed on a few rows, the valleys they end in on more and more, and those that may still be the
@@ -132,7 +132,7 @@ def _valley(dataset: Dataset, centre: float, free: Free, scale: Scale) -> Pair:
     return best.gamma, best.temperature
 
 
-def _ends(dataset: Dataset, points: list[Pair], free: Free, scale: Scale, care: Care) -> list[Solution]:
+def _ends(dataset: Dataset, points: list[Pair], free: Free, scale: LogitScale, care: Care) -> list[Solution]:
     """The minima that the points lead to, without repetitions, the lowest first."""
     ends: list[Solution] = []
     for point in points:
@@ -173,7 +173,7 @@ class _State(NamedTuple):
 
 
 def _descend(
-    dataset: Dataset, start: Pair, free: Free, scale: Scale, care: Care = CLOSE, ends: Sequence[Solution] = ()
+    dataset: Dataset, start: Pair, free: Free, scale: LogitScale, care: Care = CLOSE, ends: Sequence[Solution] = ()
 ) -> Solution:
     """Damped Newton steps in (log(1+γ), log T), which keep γ > -1 and T > 0.
 

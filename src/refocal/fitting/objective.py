@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Vector
-from refocal.engine.block import Block, Predictions
+from refocal.engine.block import Block, RowPredictions
 from refocal.engine.scoring import squared_errors
 from refocal.errors import ParameterError
 from refocal.metrics import brier_score
@@ -42,7 +42,7 @@ class Objective:
 
     name: str
     resolutions: tuple[int, ...] = ()
-    of_rows: Callable[[Predictions, Block], Vector] | None = None
+    of_rows: Callable[[RowPredictions, Block], Vector] | None = None
     metric: Metric | None = None
     error_weight: float | None = None
     nll_tolerance: float | None = None

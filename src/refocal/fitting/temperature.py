@@ -32,7 +32,7 @@ LAPLACE_ROWS = 20_000
 PART, SHARE, MANY = 300, 1 / 5, 6000
 
 
-class Scale(NamedTuple):
+class LogitScale(NamedTuple):
     """Distances between the logits of a row: the starting temperature and the range that is searched."""
 
     typical: float
@@ -103,7 +103,7 @@ def laplace_temperature(rows: Block) -> float:
     return scale * math.exp(minimize_scalar(loss, bounds=(-20.0, 20.0), method="bounded", options={"xatol": 1e-6}).x)
 
 
-def scale_of(dataset: Dataset) -> Scale | None:
+def scale_of(dataset: Dataset) -> LogitScale | None:
     """The scale of the logits; None if all of each row are equal.
 
     Below the mean distance to the top there may be much smaller ones that matter, since a class that is far below
@@ -124,10 +124,10 @@ def scale_of(dataset: Dataset) -> Scale | None:
     if len(near) == 0:
         near = np.array([mean])
     typical = min(mean, OUTLYING * float(np.median(near)))
-    return Scale(typical, min(mean, float(near.min())) / REACH, mean * REACH)
+    return LogitScale(typical, min(mean, float(near.min())) / REACH, mean * REACH)
 
 
-def _bracketed(dataset: Dataset, slope: float, scale: Scale, care: Care = CLOSE) -> tuple[float, float, Status]:
+def _bracketed(dataset: Dataset, slope: float, scale: LogitScale, care: Care = CLOSE) -> tuple[float, float, Status]:
     """Newton steps from a first 1/T; returns the last 1/T, its log-loss and the status."""
     ends = (1.0 / scale.highest, 1.0 / scale.lowest)
     low, high = ends
@@ -155,7 +155,7 @@ def _bracketed(dataset: Dataset, slope: float, scale: Scale, care: Care = CLOSE)
     return slope, value, status
 
 
-def first_slope(dataset: Dataset, scale: Scale) -> float:
+def first_slope(dataset: Dataset, scale: LogitScale) -> float:
     """The first 1/T: the optimum of some of the rows, or else the inverse scale of the logits."""
     slope = 1.0 / scale.typical
     for rows in samples_of(dataset) if dataset.n_rows >= 2 * PART else ():

@@ -37,14 +37,14 @@ def inverse_focal(log_p: Array, gamma: float | Array, *, class_weight: Array = N
     return xp.astype(invert(xp, x, gamma), dtype, copy=False)
 
 
-class State(NamedTuple):
+class Unknowns(NamedTuple):
     """The unknowns of a row."""
 
     log_q: Array  # (..., C): log q_j of the others
     log_rest: Array  # (..., 1): log((1 - q_top) / q_top)
 
 
-def solve(xp: Any, target: Array, possible: Array, gamma: Array) -> State:
+def solve(xp: Any, target: Array, possible: Array, gamma: Array) -> Unknowns:
     """The unknowns of every row, by Newton steps until none moves; in traced code, NaN for rows that move still."""
     state = _start(xp, target, possible, gamma)
     tolerance = math.sqrt(xp.finfo(target.dtype).eps)
@@ -53,7 +53,7 @@ def solve(xp: Any, target: Array, possible: Array, gamma: Array) -> State:
         if not is_traced(target) and bool(xp.all(change <= tolerance)):
             return state
     if is_traced(target):
-        return State(state.log_q, xp.where(change <= tolerance, state.log_rest, xp.nan))
+        return Unknowns(state.log_q, xp.where(change <= tolerance, state.log_rest, xp.nan))
     known = " to ".join(f"{bound:g}" for bound in MADE_FOR)
     raise ConvergenceError(
         f"inverse_focal did not converge in {MAX_STEPS} Newton steps, as it is known to do for γ from {known}. "
@@ -61,7 +61,7 @@ def solve(xp: Any, target: Array, possible: Array, gamma: Array) -> State:
     )
 
 
-Solver = Callable[[Any, Array, Array, Array], State]
+Solver = Callable[[Any, Array, Array, Array], Unknowns]
 
 
 def invert(xp: Any, x: Array, gamma: Array, solver: Solver = solve) -> Array:
@@ -80,16 +80,16 @@ def invert(xp: Any, x: Array, gamma: Array, solver: Solver = solve) -> Array:
     return xp.where(is_top, -xp.log1p(rest), xp.where(possible, state.log_q, -xp.inf))
 
 
-def _start(xp: Any, target: Array, possible: Array, gamma: Any) -> State:
+def _start(xp: Any, target: Array, possible: Array, gamma: Any) -> Unknowns:
     """The solution where the top is close to 1: x(q_j) ≈ log q_j and x(q_top) ≈ -γ log r - log(1+γ)."""
     _, log_sum, lonely = shares(xp, xp.where(possible, target, -xp.inf))
     log_sum = xp.where(lonely, 0.0, log_sum)
     log_rest = _at_most(xp, (log_sum - xp.log1p(gamma)) / (1.0 + gamma), math.log(target.shape[-1] - 1))
     weight, _ = _top_weight(xp, log_rest, gamma)
-    return State(_at_most(xp, target + weight, -math.log(2.0)), log_rest)
+    return Unknowns(_at_most(xp, target + weight, -math.log(2.0)), log_rest)
 
 
-def _newton(xp: Any, state: State, target: Array, possible: Array, gamma: Any) -> tuple[State, Array]:
+def _newton(xp: Any, state: Unknowns, target: Array, possible: Array, gamma: Any) -> tuple[Unknowns, Array]:
     """One Newton step on all unknowns of a row at once (an arrow-shaped system), and the size of the step."""
     top, top_slope = _top_weight(xp, state.log_rest, gamma)
     weight, slope = _weight(xp, state.log_q, gamma)
@@ -107,7 +107,7 @@ def _newton(xp: Any, state: State, target: Array, possible: Array, gamma: Any) -
     log_rest = _at_most(xp, state.log_rest + step_rest, math.log(target.shape[-1] - 1))
     log_q = _at_most(xp, state.log_q + step, -math.log(2.0))
     change = xp.max(xp.abs(step) / (1.0 + xp.abs(log_q)), axis=-1, keepdims=True)
-    return State(log_q, log_rest), xp.maximum(change, xp.abs(step_rest) / (1.0 + xp.abs(log_rest)))
+    return Unknowns(log_q, log_rest), xp.maximum(change, xp.abs(step_rest) / (1.0 + xp.abs(log_rest)))
 
 
 def _weight(xp: Any, log_q: Array, gamma: Any) -> tuple[Array, Array]:

@@ -237,13 +237,13 @@ class CalibrationMonitor:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON: less than 50 kB. Predictions that wait for labels are not among them."""
-        state = State(self.alpha, self.smallest_shift, self.level, self.n_classes, self.n_waiting, self._history)
+        state = MonitorState(self.alpha, self.smallest_shift, self.level, self.n_classes, self.n_waiting, self._history)
         return {"format": FORMAT, "version": VERSION, **asdict(state)}
 
     @classmethod
     def from_dict(cls, data: Any) -> CalibrationMonitor:
         """What `to_dict` described."""
-        state = build(State, without_format(data, "a monitor", FORMAT, VERSION), "monitor")
+        state = build(MonitorState, without_format(data, "a monitor", FORMAT, VERSION), "monitor")
         state.history.check()
         try:
             made = cls(alpha=state.alpha, smallest_shift=state.smallest_shift, level=state.level)
@@ -332,7 +332,7 @@ class CalibrationMonitor:
 
 
 @dataclass(frozen=True)
-class State:
+class MonitorState:
     """What a file holds of a monitor."""
 
     alpha: float

@@ -14,7 +14,7 @@ from refocal import losses
 from refocal._arrays import Array, is_traced, take_label
 from refocal._validation import check_broadcast, check_number, check_option
 from refocal.errors import LabelError, ParameterError, ShapeError
-from refocal.maps.inverse import State, invert, solve
+from refocal.maps.inverse import Unknowns, invert, solve
 from refocal.maps.row import Row, normalised, softmax_row
 
 
@@ -314,9 +314,9 @@ def _(target: Tensor, possible: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(target), torch.empty_like(target[..., :1])
 
 
-def solve_outside(_: Any, target: Tensor, possible: Tensor, gamma: Tensor) -> State:
+def solve_outside(_: Any, target: Tensor, possible: Tensor, gamma: Tensor) -> Unknowns:
     """`solve`, kept out of compiled graphs, where twenty unrolled steps take minutes to compile and never end early."""
-    return State(*_invert(target, possible, gamma))
+    return Unknowns(*_invert(target, possible, gamma))
 
 
 class SigmoidLoss(BaseLoss):

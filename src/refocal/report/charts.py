@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from refocal._svg import FIRST, MUTED, SECOND, Area, Axes, Bar, Line, Plot, Point, Text, tick_label
+from refocal._svg import FIRST, MUTED, SECOND, Axes, Band, Bar, Line, Plot, Point, Text, tick_label
 from refocal.evaluate import Evaluation, Histogram, Measured, Reliability, SearchSurface
 from refocal.evaluate.phrases import percent
 from refocal.evaluate.summary import ranked
@@ -68,7 +68,7 @@ def reliability(
         axes, plot.margins = Axes("", terms.outcome, x_ticks=()), (52, 12, 12, 44 + DENSITY)
         below = [_density(histogram, terms)]
     plot.marks += [
-        Area(curve.confidence, curve.low, curve.high),
+        Band(curve.confidence, curve.low, curve.high),
         Line([0, top], [0, top], dash="4 3"),
         axes,
         Line(curve.confidence, curve.accuracy, FIRST, 1.6 if is_small else 1.8),

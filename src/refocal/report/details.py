@@ -28,7 +28,7 @@ class Decision(NamedTuple):
     cost: float
 
 
-class Decisions(NamedTuple):
+class DecisionCurves(NamedTuple):
     """The decisions before and after calibration, and the threshold that the text and the slider start with."""
 
     sides: dict[str, list[Decision]]
@@ -36,7 +36,7 @@ class Decisions(NamedTuple):
     data: dict[str, Any]
 
 
-def decisions(evaluation: Evaluation) -> Decisions | None:
+def decisions(evaluation: Evaluation) -> DecisionCurves | None:
     """How many rows are decided, how many of those wrongly, and at which cost, before and after calibration."""
     is_two = evaluation.n_classes == 2
     made: dict[str, list[Decision]] = {}
@@ -55,7 +55,7 @@ def decisions(evaluation: Evaluation) -> Decisions | None:
         # Of two classes that of the rate.
         wanted = min(max(found.right[0], 0.01), 0.5) if is_two else 0.9
     start = min(range(len(rows)), key=lambda i: abs(rows[i].threshold - wanted))
-    return Decisions(made, start, {"two": is_two, "tables": tables})
+    return DecisionCurves(made, start, {"two": is_two, "tables": tables})
 
 
 def classes_by_gap(evaluation: Evaluation) -> list[tuple[ClassRow, ClassRow]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from refocal._svg import THEME, Area, Bar, Line, Plot, Point, Scale, Text, tick_label
+from refocal._svg import THEME, Band, Bar, Line, Plot, Point, Scale, Text, tick_label
 from refocal._svg import Axes as Frame
 from refocal._validation import check_option
 from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
@@ -133,7 +133,7 @@ def _draw(plot: Plot, ax: Axes | None, title: str = "") -> Axes:
             case Line(xs, ys, color, width, dash):
                 style = (0, tuple(map(float, dash.split()))) if dash else "solid"
                 ax.plot(xs, ys, color=THEME.get(color, color), linewidth=width, linestyle=style)
-            case Area(xs, low, high):
+            case Band(xs, low, high):
                 ax.fill_between(xs, low, high, color=BAND, linewidth=0)
             case Point(a, b, color, _, shape):
                 ax.plot(a, b, color=THEME[color], linestyle="", clip_on=False, **MARKERS[shape])

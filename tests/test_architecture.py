@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 from pathlib import Path
@@ -39,6 +40,16 @@ def test_no_test_module_imports_another():
     """What several need is in tests/helpers.py or a conftest."""
     for path in [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "paper" / "tests").rglob("test_*.py")]:
         assert not re.search(r"^(?:from|import) test_", path.read_text(encoding="utf-8"), re.M), path.name
+
+
+def test_no_two_classes_have_the_same_name():
+    places: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "src" / "refocal").rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path.name)
+    assert len(places) > 100
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 @pytest.fixture

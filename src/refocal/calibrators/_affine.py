@@ -41,7 +41,7 @@ FEW_CLASSES = 50
 LEAST = 1e-12
 
 
-class Affine(NamedTuple):
+class AffineFit(NamedTuple):
     """W as a matrix (C, C) or, for a diagonal one, a vector (C,); b; their log-loss, and how they were found."""
 
     weights: NDArray[Any]
@@ -57,9 +57,9 @@ def fit_affine(
     temperature: float,
     ridge: Vector,
     *,
-    start: Affine | None = None,
+    start: AffineFit | None = None,
     ends: Ends = SMALL,
-) -> Affine:
+) -> AffineFit:
     """The affine map of least penalised log-loss, from `start` or temperature scaling on; a convex problem.
 
     `ridge` is what a unit of squared distance from temperature scaling costs beside the mean log-loss, for each number
@@ -84,7 +84,7 @@ def fit_affine(
     end = minimise(objective, first, solve, ends)
     weights, intercept = _unpack(end.point, n_classes, matrix)
     log_loss = end.value - float(ridge @ end.point**2)
-    return Affine(weights + identity, intercept, log_loss, end.converged, end.passes)
+    return AffineFit(weights + identity, intercept, log_loss, end.converged, end.passes)
 
 
 def _vector_loss(

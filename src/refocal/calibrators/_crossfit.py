@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Vector, as_floating, in_library_of, namespace, to_numpy
-from refocal.calibrators._affine import COARSE, SMALL, Affine, fit_affine, with_features
+from refocal.calibrators._affine import COARSE, SMALL, AffineFit, fit_affine, with_features
 from refocal.engine import Block, Dataset
 from refocal.fitting.lbfgs import Ends
 from refocal.fitting.temperature import newton_temperature
@@ -74,7 +74,7 @@ class Scaling(NamedTuple):
 
     kind: str
     temperature: float
-    affine: Affine
+    affine: AffineFit
 
     def step(self, *, order_preserving: bool = False) -> Step:
         """As it is applied. Weights are rounded to float32: more digits say nothing, and files stay small."""
@@ -111,10 +111,10 @@ def fit_scalings(
         temperature, value = solution.temperature, solution.value
     if isinstance(dataset, Block) and not any((recipe.kind, temperature) in dataset.memo for recipe in recipes):
         dataset = dataset.take(slice(None))  # what is kept with a block is not needed after these fits
-    last: dict[tuple[str, bool], Affine] = {}
+    last: dict[tuple[str, bool], AffineFit] = {}
     for recipe in recipes:
         if recipe.matrix is None:
-            yield Scaling(recipe.kind, temperature, Affine(np.ones(n_classes), np.zeros(n_classes), value))
+            yield Scaling(recipe.kind, temperature, AffineFit(np.ones(n_classes), np.zeros(n_classes), value))
             continue
         key = recipe.kind, recipe.matrix
         last[key] = fit_affine(

@@ -35,7 +35,7 @@ def softplus(x: Vector) -> Vector:
     return np.asarray(array_softplus(np, x))
 
 
-class Loss(NamedTuple):
+class SmoothLoss(NamedTuple):
     """A loss with its gradient and Hessian in a few coefficients."""
 
     value: float
@@ -65,19 +65,23 @@ def fit_logistic(
     Targets y are 0 or 1, or shares between the two. The search begins at `start`, or else at the prior.
     """
 
-    def loss(theta: Vector) -> Loss:
+    def loss(theta: Vector) -> SmoothLoss:
         eta = features @ theta
         soft = softplus(eta)
         p = np.exp(eta - soft)
         curvature = weight * p * np.exp(-soft)
         hessian = (features * curvature[:, None]).T @ features
-        return Loss(float(weight @ (soft - target * eta)), features.T @ (weight * (p - target)), hessian)
+        return SmoothLoss(float(weight @ (soft - target * eta)), features.T @ (weight * (p - target)), hessian)
 
     return fit_with_prior(loss, prior, penalty, lower, start)
 
 
 def fit_with_prior(
-    loss: Callable[[Vector], Loss], prior: Vector, penalty: Vector, lower: Vector, start: Vector | None = None
+    loss: Callable[[Vector], SmoothLoss],
+    prior: Vector,
+    penalty: Vector,
+    lower: Vector,
+    start: Vector | None = None,
 ) -> Found:
     """The θ ≥ lower that minimises a convex loss plus ½(θ-prior)ᵀ·penalty·(θ-prior).
 
@@ -85,10 +89,10 @@ def fit_with_prior(
     steps halved until the loss falls; the last one, which promises next to nothing, is taken unseen.
     """
 
-    def penalised(theta: Vector) -> Loss:
+    def penalised(theta: Vector) -> SmoothLoss:
         (value, gradient, hessian), off = loss(theta), theta - prior
         drawn = penalty @ off
-        return Loss(value + 0.5 * float(off @ drawn), gradient + drawn, hessian + penalty)
+        return SmoothLoss(value + 0.5 * float(off @ drawn), gradient + drawn, hessian + penalty)
 
     theta = np.maximum(prior if start is None else start, lower)
     here = penalised(theta)
@@ -114,7 +118,7 @@ def fit_with_prior(
     raise ConvergenceError(f"The coefficients of a calibration curve did not settle in {MAX_STEPS} steps.")
 
 
-def _newton_step(here: Loss, held: NDArray[np.bool_]) -> Vector:
+def _newton_step(here: SmoothLoss, held: NDArray[np.bool_]) -> Vector:
     if not held.any():
         return np.asarray(-np.linalg.solve(here.hessian, here.gradient))
     step, free = np.zeros(len(held)), ~held

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from refocal._arrays import Vector, to_numpy
 from refocal.calibrators import _settings as setting
-from refocal.calibrators._affine import Affine as FittedAffine
+from refocal.calibrators._affine import AffineFit
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._crossfit import MIN_ROWS, Recipe, fit_scalings, folds, losses, out_of_fold, usable_rows
 from refocal.calibrators._fitted import Fitted, HasFocalPoint, predictions_of
@@ -105,7 +105,7 @@ class RidgeScaling(HasFocalPoint, Calibrator):
         return Fitted(Chain((scaling.step(), *behind)), solution, path, notes)
 
 
-def _solution(found: FittedAffine) -> Solution:
+def _solution(found: AffineFit) -> Solution:
     """γ = 0 and T = 1: a scaling as it is."""
     status: Status = "converged" if found.converged else "not converged"
     return Solution(0.0, 1.0, found.log_loss, status, MESSAGES[status], found.passes)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Vector
 from refocal.calibrators import _settings as setting
-from refocal.calibrators._logistic import Found, Loss, Target, fit_with_prior, softplus
+from refocal.calibrators._logistic import Found, SmoothLoss, Target, fit_with_prior, softplus
 from refocal.calibrators.one_vs_rest import ClassRows, Curve, OneVsRestCalibrator
 from refocal.engine import c_engine
 
@@ -91,7 +91,7 @@ class Splines:
         loss = partial(self.loss, target=target.astype(np.float64, copy=False), weight=weight, pull=pull)
         return fit_with_prior(loss, self.identity, penalty(prior, len(self.knots)), lower, start)
 
-    def loss(self, theta: Vector, target: Vector, weight: Vector, pull: Vector | None = None) -> Loss:
+    def loss(self, theta: Vector, target: Vector, weight: Vector, pull: Vector | None = None) -> SmoothLoss:
         """The log-loss of a spline, with derivatives in θ; those in the scores are written into `pull`."""
         pieces = self._pieces @ theta
         found = c_engine.spline(self.score, target, weight, self.knots, pieces, pull)
@@ -100,7 +100,7 @@ class Splines:
         sums = found[1:].reshape(-1, 8)
         moments = sums[:, 3 + POWERS] @ self._by_piece  # (pieces, 3, θ)
         flat = self._by_piece.reshape(-1, len(theta))
-        return Loss(float(found[0]), sums[:, :3].ravel() @ flat, flat.T @ moments.reshape(flat.shape))
+        return SmoothLoss(float(found[0]), sums[:, :3].ravel() @ flat, flat.T @ moments.reshape(flat.shape))
 
     def at(self, theta: Vector) -> Vector:
         """The values of a spline."""

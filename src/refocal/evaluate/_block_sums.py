@@ -178,7 +178,7 @@ class PredictorMeasures(NamedTuple):
     finer: CalibrationHistogram
 
 
-class Measured(NamedTuple):
+class Moments(NamedTuple):
     """What the sums say: means (means, predictors) with their covariances, and what is known of each predictor."""
 
     weight: float
@@ -192,7 +192,7 @@ class Measured(NamedTuple):
         return max(each.sums.calibration.error_bound for each in self.predictors)
 
 
-def finish_sums(found: Sums, n_bins: int) -> Measured:
+def finish_sums(found: Sums, n_bins: int) -> Moments:
     """Means, errors with the bound of what cells leave in doubt, and a row for each class."""
     means = found.sums / found.weight
     # Σ w² (x_i - m_i)(x_j - m_j), multiplied out.
@@ -208,10 +208,10 @@ def finish_sums(found: Sums, n_bins: int) -> Measured:
         rows = [class_row(each.counts, label, known.ece) for label, known in enumerate(classes)]
         decisions, finer = decision_table(each.decided / found.weight), each.confidence.refined(n_bins=n_bins)
         predictors.append(PredictorMeasures(sums, rows, decisions, each.groups, finer))
-    return Measured(found.weight, means, covariance, predictors)
+    return Moments(found.weight, means, covariance, predictors)
 
 
-def with_finer(found: Measured, finer: Measured) -> Measured:
+def with_finer(found: Moments, finer: Moments) -> Moments:
     """`found`, with the confidences of a later pass with finer cells."""
     predictors = []
     for known, exact in zip(found.predictors, finer.predictors, strict=True):

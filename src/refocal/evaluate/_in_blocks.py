@@ -16,7 +16,7 @@ from refocal.engine import BlockedDataset, Pass
 from refocal.engine.scoring import ECE_BOUND, MAX_REFINEMENTS, REPORT_BITS
 from refocal.errors import DataError, ParameterError
 from refocal.evaluate._block_sums import (
-    Measured,
+    Moments,
     Predictor,
     PredictorMeasures,
     count_block,
@@ -89,12 +89,12 @@ def _check_input(name: str, calibrator: Calibrator, given: str) -> None:
         raise ParameterError("calibrators", "evaluate", expected=expected, got=f"{name!r}, one of labels")
 
 
-def _measure(rows: BlockedDataset, predictors: tuple[Predictor, ...]) -> Measured:
+def _measure(rows: BlockedDataset, predictors: tuple[Predictor, ...]) -> Moments:
     """All sums in one pass, and in more where the ECE needs finer cells."""
 
-    def measure(cells: tuple[CalibrationHistogram, ...], each_class: bool) -> Measured:
+    def measure(cells: tuple[CalibrationHistogram, ...], each_class: bool) -> Moments:
         count = partial(count_block, predictors=predictors, cells=cells, each_class=each_class)
-        answer: Measured = rows.reduce(Pass(count, join_sums, partial(finish_sums, n_bins=N_BINS)))
+        answer: Moments = rows.reduce(Pass(count, join_sums, partial(finish_sums, n_bins=N_BINS)))
         return answer
 
     cells = (CalibrationHistogram(bits=REPORT_BITS),) * len(predictors)
@@ -107,7 +107,7 @@ def _measure(rows: BlockedDataset, predictors: tuple[Predictor, ...]) -> Measure
 
 
 def _metrics(
-    rows: BlockedDataset, predictors: tuple[Predictor, ...], found: Measured
+    rows: BlockedDataset, predictors: tuple[Predictor, ...], found: Moments
 ) -> dict[str, list[StreamedMetric]]:
     """Every reported metric of every predictor, by its name; influences take one more pass."""
     measured: dict[str, list[StreamedMetric]] = {}

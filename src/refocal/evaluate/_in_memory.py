@@ -39,7 +39,7 @@ from refocal.maps.chain import Chain, in_row_blocks
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import forget_resamples
-from refocal.metrics.bootstrap import Measured, summarise
+from refocal.metrics.bootstrap import MetricRows, summarise
 
 N_RESAMPLES, SEED = 500, 0
 CLASS_BINS = 10
@@ -89,7 +89,7 @@ def _result_of(
             continue
         if not np.isfinite(value):
             raise DataError("test", "evaluate", expected=f"such that the {metric.label} is finite", got=repr(value))
-        measured.append(Measured(metric, of, value))
+        measured.append(MetricRows(metric, of, value))
     summaries = summarise(measured, n_resamples, seed)
     (confidence, correct), weight = rows.confidence(), rows.weights
     right, wrong = (np.histogram(confidence, EDGES, weights=weight * each)[0].tolist() for each in (correct, ~correct))

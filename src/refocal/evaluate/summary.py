@@ -19,7 +19,7 @@ TWO_CLASSES = ("log_loss", "log_loss_skill", "mean_bias", "ece", "brier_score", 
 """The columns of the comparison; the first ranks the methods."""
 
 
-class Row(NamedTuple):
+class MethodRow(NamedTuple):
     """One method as text, in the order of the headers."""
 
     name: str
@@ -38,7 +38,7 @@ def headers(evaluation: Evaluation) -> tuple[str, ...]:
     return tuple(heading for heading, _ in _cells(evaluation, evaluation.before))
 
 
-def comparison_table(evaluation: Evaluation) -> list[Row]:
+def comparison_table(evaluation: Evaluation) -> list[MethodRow]:
     """One row per method, the lowest ECE first; for two classes the lowest log-loss.
 
     >>> from refocal.io import load_sample
@@ -48,7 +48,7 @@ def comparison_table(evaluation: Evaluation) -> list[Row]:
     ['ts', 'none']
     """
     return [
-        Row(method.name, tuple(text for _, text in _cells(evaluation, method)), method.name == evaluation.chosen)
+        MethodRow(method.name, tuple(text for _, text in _cells(evaluation, method)), method.name == evaluation.chosen)
         for method in ranked(evaluation)
     ]
 

@@ -51,7 +51,7 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Predictor:
+class ChunkPredictor:
     """What a calibrator says of chunks.
 
     `order` says where the calibrator's classes are among the columns; None: as the columns are. Of one number a row
@@ -144,7 +144,7 @@ def apply(
     kind = calibrator.input if calibrator.row_axes == 1 else "logits"
     reading = Reading(n_classes, kind, 0, skip_bad_rows, "apply", class_names)
     target, ending = Path(output), Path(output).suffix.lower()
-    predict = Predictor(calibrator, reading, order, renormalise, precision_kept=ending in ARRAYS)
+    predict = ChunkPredictor(calibrator, reading, order, renormalise, precision_kept=ending in ARRAYS)
     left_out = [Written("", 0, 0, False, problem) for problem in bad or ()]
     if "://" in os.fspath(output):
         raise ParameterError("output", "apply", expected="on a mounted disk", got=repr(output))
@@ -161,7 +161,7 @@ def apply(
 
 
 def _write_folder(
-    predict: Predictor, parts: Sequence[Part], folder: Path, map_jobs: Map, progress: Progress | None
+    predict: ChunkPredictor, parts: Sequence[Part], folder: Path, map_jobs: Map, progress: Progress | None
 ) -> list[Written]:
     """Write a Parquet file a part; those that are there already stay."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -179,7 +179,7 @@ def _write_folder(
     return sorted(written)
 
 
-def write_part(predict: Predictor, job: tuple[Part, Path, str]) -> Written:
+def write_part(predict: ChunkPredictor, job: tuple[Part, Path, str]) -> Written:
     """Write one part as a Parquet file, which records what it was made from."""
     part, target, made_from = job
     if target.is_file():
@@ -190,7 +190,7 @@ def write_part(predict: Predictor, job: tuple[Part, Path, str]) -> Written:
 
 
 def _write_file(
-    predict: Predictor, parts: Sequence[Part], target: Path, made_from: str = "", progress: Progress | None = None
+    predict: ChunkPredictor, parts: Sequence[Part], target: Path, made_from: str = "", progress: Progress | None = None
 ) -> Written:
     """Write parts, in their order, into one file."""
     n_rows, n_skipped, ending, reading = 0, 0, target.suffix.lower(), predict.reading

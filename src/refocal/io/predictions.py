@@ -30,7 +30,7 @@ from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeE
 Input = Literal["logits", "probabilities", "log-odds"]
 
 
-class RowOptions(TypedDict, total=False):
+class RowDetails(TypedDict, total=False):
     """What can be said of rows beside their scores and labels; see `Predictions.from_logits`."""
 
     weight: Any
@@ -69,7 +69,7 @@ class Predictions:
     """The groups of the rows, one array for each column of groups; see `with_groups`."""
 
     @classmethod
-    def from_logits(cls, logits: Any, labels: Any, **options: Unpack[RowOptions]) -> Predictions:
+    def from_logits(cls, logits: Any, labels: Any, **options: Unpack[RowDetails]) -> Predictions:
         """Rows of logits, before any softmax.
 
         Options: `weight` is (N,); `class_names`, one for each column, are what labels may be; `first_label` is 1 if
@@ -83,7 +83,7 @@ class Predictions:
         return cls._of(logits, labels, "logits", **options)
 
     @classmethod
-    def from_probabilities(cls, probabilities: Any, labels: Any, **options: Unpack[RowOptions]) -> Predictions:
+    def from_probabilities(cls, probabilities: Any, labels: Any, **options: Unpack[RowDetails]) -> Predictions:
         """Rows of probabilities that sum to 1, or the probability of class 1; the rest as for `from_logits`.
 
         `renormalise` divides each row by its sum, where probabilities were rounded.
@@ -91,7 +91,7 @@ class Predictions:
         return cls._of(probabilities, labels, "probabilities", **options)
 
     @classmethod
-    def from_log_odds(cls, log_odds: Any, labels: Any, **options: Unpack[RowOptions]) -> Predictions:
+    def from_log_odds(cls, log_odds: Any, labels: Any, **options: Unpack[RowDetails]) -> Predictions:
         """Log-odds of class 1 of two, one number per row, such as a single logit or a margin; stored as logits 0 and s.
 
         >>> Predictions.from_log_odds([-1.5, 2.0], [0, 1]).values

@@ -106,7 +106,7 @@ def bootstrap_interval(
     return _resample([read], n_resamples, seed, options)[0].interval(level=level, method=method)
 
 
-class Measured(NamedTuple):
+class MetricRows(NamedTuple):
     """The record of a metric, checked rows of it, and its value."""
 
     record: Metric
@@ -114,7 +114,7 @@ class Measured(NamedTuple):
     value: float
 
 
-def summarise(measured: Sequence[Measured], n_resamples: int, seed: int, **options: Any) -> list[Summary]:
+def summarise(measured: Sequence[MetricRows], n_resamples: int, seed: int, **options: Any) -> list[Summary]:
     """The data for the default intervals of metrics of the same rows, which are resampled once for all of them."""
     found: list[Summary | None] = []
     for record, rows, value in measured:
@@ -195,7 +195,7 @@ def _read(
     ignore_index: IgnoreIndex,
     options: dict[str, Any],
     function: str,
-) -> Measured:
+) -> MetricRows:
     """A metric by its function, of what was given."""
     record = metric_of(metric, function)
     read = read_log_probabilities if record.takes_logs else read_probabilities
@@ -203,10 +203,10 @@ def _read(
     value = record.measure(rows, **options)
     if not math.isfinite(value):
         raise DataError("probabilities", function, expected=f"such that {record.name} is finite", got=repr(value))
-    return Measured(record, rows, value)
+    return MetricRows(record, rows, value)
 
 
-def _resample(measured: Sequence[Measured], n_resamples: int, seed: int, options: dict[str, Any]) -> list[Resamples]:
+def _resample(measured: Sequence[MetricRows], n_resamples: int, seed: int, options: dict[str, Any]) -> list[Resamples]:
     evaluates = [each.record.resampled(each.rows, **options) for each in measured]
     matrices = draw_resamples(len(measured[0].rows.labels), n_resamples, seed)
     draws = [[evaluate(counts) for evaluate in evaluates] for counts in matrices]

@@ -449,7 +449,7 @@ def test_the_report_says_what_was_chosen_and_left_out():
     raw = metrics.log_loss(labels, log_softmax(log_p + 2.0 * np.eye(4)[0], axis=1))
     assert f"no calibration {raw:.4f}, predicting the share of each class 1." in report
     wide, names = true_log_p(300, 10)
-    assert "needs 2,000 rows for 10 classes" in AutoCalibration().fit(wide, names).report_
+    assert "needs 500 rows for 10 classes" in AutoCalibration().fit(wide, names).report_
     assert "fewer than 100" in AutoCalibration().fit(log_p[:50], labels[:50]).report_
 
 

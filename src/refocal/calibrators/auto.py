@@ -35,8 +35,9 @@ from refocal.fitting.temperature import laplace_temperature, newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import KeepTop, Temperature
 
-# A matrix is tried where there are at least so many rows for each of its entries.
-ROWS_PER_ENTRY = 20
+# Matrices are tried where there are at least so many rows for each of their entries; the two with the strongest ridges
+# already with fewer, unless there are so many classes that they would take longer than all else.
+ROWS_PER_ENTRY, FEWER_PER_ENTRY, MANY_CLASSES = 20, 5, 30
 # With more classes for each row, as a vocabulary has, not even an intercept a class is tried: most never occur.
 CLASSES_PER_ROW = 10
 # All but the last fit of the scaling is done on at most so many rows and logits: more would change the log-loss by less
@@ -151,12 +152,11 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         recipes: list[Recipe] = [TEMPERATURE]
         blocks: list[Block] = [Tempered(rows, temperature)]
         if not only_temperature:
-            enough = rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2
-            tried = [VECTOR, *(MATRICES if enough else ())]
+            tried = [VECTOR, *_matrices(rows)]
             fold = folds(rows, self.n_folds, self.random_state)
             scores = out_of_fold(rows, tried, fold, order_preserving=keep, temperature=temperature)
             plain = [rows.average(losses(rows, each)) for each in scores[1:]]
-            for i in (0, 1 + int(np.argmin(plain))) if enough else (0,):
+            for i in (0, 1 + int(np.argmin(plain))) if plain else (0,):
                 recipes.append(tried[i])
                 blocks.append(Block(scores[i], rows.labels, rows.weight))
         drafts = [draft_tail(blocks[0])]
@@ -178,6 +178,17 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         if recipe.matrix is None:
             return (Temperature(temperature * tail.temperature), *tail.steps[1:]), choice
         return (scaling.step(order_preserving=keep), *tail.steps), choice
+
+
+def _matrices(rows: Block) -> tuple[Recipe, ...]:
+    if rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2:
+        return MATRICES
+    return MATRICES[:2] if rows.n_rows >= _least_rows(rows.n_classes) else ()
+
+
+def _least_rows(n_classes: int) -> int:
+    """How many rows a matrix needs."""
+    return (FEWER_PER_ENTRY if n_classes < MANY_CLASSES else ROWS_PER_ENTRY) * n_classes**2
 
 
 def _is_vocabulary(dataset: Dataset) -> bool:
@@ -261,7 +272,7 @@ def _sentences(rows: Block, choice: dict[str, Any], few: bool, references: dict[
             "row."
         )
     elif rows.n_classes > 2 and "matrix" not in " ".join(tried):
-        needed = ROWS_PER_ENTRY * rows.n_classes**2
+        needed = _least_rows(rows.n_classes)
         found.append(f"A matrix scaling was left out: it needs {needed:,} rows for {rows.n_classes:,} classes.")
     return found
 

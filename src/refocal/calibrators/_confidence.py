@@ -98,13 +98,10 @@ def draft_tail(rows: Block, start: Tail = IDENTITY) -> tuple[Tail, Vector]:
 
     From the tail of another scaling on; also returns the log-loss of every row.
     """
-    every = rows.n_rows // DRAFT_ROWS
-    if every > 1:
-        tail = _search(rows.take(slice(None, None, every)), start)
-        odds, share = _split(rows, tail)
-    else:
-        tail = _search(rows, start, anew=True)
-        odds, share = _split(rows, tail)
+    every = max(1, rows.n_rows // DRAFT_ROWS)
+    tail = _search(rows.take(slice(None, None, every)), start, anew=every == 1)
+    odds, share = _split(rows, tail)
+    if every == 1:
         tail = Tail(tail.point, fit_curve(odds, rows.correct, rows.weights))
     curved = odds if tail.curve is None else Splines(tail.curve.knots, odds).at(tail.curve.theta)
     return tail, softplus(np.where(rows.correct, -curved, curved)) - share
@@ -281,8 +278,5 @@ def two_class_step(rows: Block) -> Step:
     odds, is_class = odds[some], rows.labels[some] == 1
     slope, intercept = fit_line(odds, is_class, weight, rising=True, drawn=True, doubt=DOUBT)
     curve = fit_curve(slope * near(odds) + intercept, is_class, weight)
-    if curve is None:
-        pieces = Pieces.of([[0.0]], [[[intercept] * 2], [[slope] * 2]])
-    else:
-        pieces = Pieces.of(*_joined(curve, slope, intercept))
-    return OneVsRest(pieces)
+    line = [[0.0]], [[[intercept] * 2], [[slope] * 2]]
+    return OneVsRest(Pieces.of(*(line if curve is None else _joined(curve, slope, intercept))))

@@ -126,7 +126,7 @@ def _newton_step(here: SmoothLoss, held: NDArray[np.bool_]) -> Vector:
     return step
 
 
-def doubtful(is_class: NDArray[np.bool_], weight: Vector, doubt: float = 1.0) -> Target:
+def doubtful(is_class: NDArray[np.bool_], weight: Vector, doubt: float = 1.0) -> Vector:
     """Platt's targets: (n₊ + 1)/(n₊ + 2) for the n₊ rows of a class and 1/(n₋ + 2) for the others.
 
     As if both classes had been seen once more at the scores of each; a `doubt` of ½ counts that by half.
@@ -134,11 +134,8 @@ def doubtful(is_class: NDArray[np.bool_], weight: Vector, doubt: float = 1.0) ->
     >>> doubtful(np.array([True, False, False]), np.ones(3))
     array([0.66666667, 0.25      , 0.25      ])
     """
-    hits = float(weight @ is_class)
-    misses = float(weight.sum()) - hits
-    return (
-        np.where(is_class, (hits + doubt) / (hits + 2.0 * doubt), doubt / (misses + 2.0 * doubt)) if doubt else is_class
-    )
+    others = doubt / (np.where(is_class, weight @ is_class, weight @ ~is_class) + 2.0 * doubt)
+    return np.where(is_class, 1.0 - others, others)
 
 
 def near(score: Vector) -> Vector:

@@ -89,10 +89,12 @@ def demo(
 
     refocal demo --sample cifar10-focal3 -o report.html
     """
+    from refocal._validation import check_option
     from refocal.evaluate import compare
     from refocal.io import SAMPLES, load_sample
 
     check_output(output, ONLY_HTML)
+    check_option(sample, tuple(SAMPLES), "sample", "demo")
     parts, title = load_sample(sample), SAMPLES[sample]
     with progress("reading") as update:
         found = compare(*parts, DEMO_METHODS, title=title, n_resamples=resamples, seed=seed, progress=update)

@@ -13,9 +13,9 @@ from refocal.errors import FitWarning, FormatError, InputError, InputWarning, Pa
 USAGE, FAILURE, STOPPED = 2, 1, 130
 # What the Python interface calls by its own names is called by its option here.
 ARGUMENTS = {"y": "'labels'", "nll_tolerance": "--tolerance", "methods": "--method", "n_resamples": "--resamples"}
-ARGUMENTS |= {"name": "--sample"} | {
+ARGUMENTS |= {
     name: f"--{name.replace('_', '-')}"
-    for name in ("class_weight", "coverage", "gamma", "method", "objective", "positive_label", "require")
+    for name in ("class_weight", "coverage", "gamma", "method", "objective", "positive_label", "require", "sample")
 }
 REMEDIES = {
     Remedy.FIRST_LABEL: "If they count from 1, add --first-label 1.",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import xlogy
 
 from refocal._arrays import Vector, to_numpy
 from refocal.calibrators import _settings as setting
@@ -166,8 +167,7 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         recipe, tail = recipes[chosen], fit_tail(blocks[chosen], tails[chosen])
         # Of rows that are not summed up in the order of their keys the digits that their order touches must not matter.
         (scaling,) = fit_scalings(whole, [recipe], SMALL if whole is rows else EXACT, temperature=temperature)
-        choice = recipe.describe(scaling)
-        choice |= {
+        choice = recipe.describe(scaling) | {
             "name": recipe.name,
             "log_loss" if only_temperature else "log_loss_out_of_fold": {
                 r.name: rows.average(each) for r, each in zip(recipes, measured, strict=True)
@@ -181,9 +181,9 @@ class AutoCalibration(HasFocalPoint, Calibrator):
 
 
 def _matrices(rows: Block) -> tuple[Recipe, ...]:
-    if rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2:
-        return MATRICES
-    return MATRICES[:2] if rows.n_rows >= _least_rows(rows.n_classes) else ()
+    """Those that are tried."""
+    some = MATRICES if rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2 else MATRICES[:2]
+    return some if rows.n_rows >= _least_rows(rows.n_classes) else ()
 
 
 def _least_rows(n_classes: int) -> int:
@@ -280,9 +280,8 @@ def _sentences(rows: Block, choice: dict[str, Any], few: bool, references: dict[
 def _references(rows: Block) -> dict[str, float]:
     """Log-losses that a calibrator should stay below."""
     share = np.bincount(to_numpy(rows.labels), weights=rows.weight, minlength=rows.n_classes) / rows.total_weight
-    by_share = -float(np.sum(share[share > 0.0] * np.log(share[share > 0.0])))
-    if rows.n_classes >= rows.n_rows:  # shares of classes that occur once say nothing of other rows
-        by_share = math.inf
+    # Shares of classes that occur once say nothing of other rows.
+    by_share = -float(xlogy(share, share).sum()) if rows.n_classes < rows.n_rows else math.inf
     before = rows.temperature_curvature(1.0, rough=True)[0]
     return {"no calibration": before, "predicting the share of each class": by_share}
 

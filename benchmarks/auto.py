@@ -3,6 +3,7 @@
     python benchmarks/auto.py networks FOLDER … [--rows 5000 1000 300] [--draws 1 2 3] [--pooled] [-o OUT]
     python benchmarks/auto.py tabular FOLDER … [--rows 5000 500 100] [--draws 8 16 32] [-o OUT]
     python benchmarks/auto.py report OUT
+    python benchmarks/auto.py draws OUT …    # the default over all draws of networks, a line for each folder and size
     python benchmarks/auto.py networks FOLDER … --settings --draws 1 1 1 -o OUT2    # likewise tabular
     python benchmarks/auto.py leave-out OUT2
     python benchmarks/auto.py speed
@@ -28,7 +29,7 @@ import json
 import re
 import time
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -324,6 +325,37 @@ def report(out: Path) -> None:
             print(table([row for row in rows if row["rows"] == size]), end="\n\n")
 
 
+def draws(*outs: Path) -> None:
+    """The default over all draws, each against temperature scaling and `fts` on the same rows."""
+    print(
+        "| rows | networks × draws | ECE | ECE against `ts` | log-loss | worst log-loss | excess | scalings chosen "
+        "| ECE and log-loss of `fts` | ECE less that of `fts` |\n|---|---|---|---|---|---|---|---|---|---|"
+    )
+    for out in outs:
+        rows = rows_of(out, "networks")
+        for size in sorted({row["rows"] for row in rows}, reverse=True):
+            by_draw: dict[tuple[str, int], dict[str, Any]] = defaultdict(dict)
+            for row in rows:
+                if row["rows"] == size:
+                    by_draw[row["data"], row["draw"]][row["method"]] = row
+            each = list(by_draw.values())
+
+            def against(m: str, base: str, name: str, each: list[dict[str, Any]] = each) -> np.ndarray:
+                return np.array([100.0 * (one[m][name] / one[base][name] - 1.0) for one in each])
+
+            ece, fts = against("auto", "ts-ece", "ece"), against("fts", "ts-ece", "ece")
+            to_ts, loss = against("auto", "ts", "ece"), against("auto", "ts", "log_loss")
+            beyond = [sum(one[m]["ece"] - one[m]["chance"] for one in each) for m in ("auto", "ts-ece")]
+            chosen = Counter(one["auto"]["choice"] for one in each).most_common()
+            print(
+                f"| {size:,} ({out.name}) | {len(each)} | {ece.mean():+.1f} % | {to_ts.mean():+.1f} % "
+                f"| {loss.mean():+.2f} % | {loss.max():+.2f} % | {beyond[0] / beyond[1]:.2f} "
+                f"| {', '.join(f'{n} {name}' for name, n in chosen)} "
+                f"| {fts.mean():+.1f} %, {against('fts', 'ts', 'log_loss').mean():+.2f} % "
+                f"| {(ece - fts).mean():+.1f} ± {(ece - fts).std(ddof=1) / len(each) ** 0.5:.1f} |"
+            )
+
+
 def data_set(name: str) -> str:
     """The data set that a network or model was trained on."""
     known = re.search(r"cifar-?(100|10)(?!\d)|tinyimagenet", name)
@@ -357,7 +389,7 @@ def leave_out(out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("networks", "tabular", "report", "leave-out", "speed"))
+    parser.add_argument("what", choices=("networks", "tabular", "report", "draws", "leave-out", "speed"))
     parser.add_argument("sources", type=Path, nargs="*")
     parser.add_argument("--rows", type=int, nargs="+")
     parser.add_argument("--draws", type=int, nargs="+")
@@ -366,13 +398,14 @@ def main() -> None:
     parser.add_argument("--pooled", action="store_true")
     parser.add_argument("-o", "--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
-    if options.what in ("speed", "report", "leave-out"):
-        run = {"speed": speed, "report": report, "leave-out": leave_out}[options.what]
+    if options.what in ("speed", "report", "draws", "leave-out"):
+        run = {"speed": speed, "report": report, "draws": draws, "leave-out": leave_out}[options.what]
         return run(*options.sources)
     options.rows = options.rows or ([5000, 1000, 300] if options.what == "networks" else [5000, 500, 100])
     options.draws = options.draws or ([1, 2, 3] if options.what == "networks" else [8, 16, 32])
     warnings.simplefilter("ignore")
     done = {key(row) for row in rows_of(options.out, options.what)}
+    options.out.mkdir(parents=True, exist_ok=True)
     with (options.out / f"auto_{options.what}.jsonl").open("a") as lines:
         for row in measured(options, done):
             print(json.dumps(row), file=lines, flush=True)

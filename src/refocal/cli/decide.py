@@ -14,6 +14,7 @@ from refocal.cli.run import UsageError
 
 if TYPE_CHECKING:
     from refocal._arrays import Vector
+    from refocal.decide import DecisionReport
 
 ABSTAINED = "abstain"
 
@@ -43,7 +44,6 @@ def decide(
     refocal decide new.npz --calibrator calibrator.json --costs '0,2,8;3,0,8;60,60,0' -o decisions.csv
     """
     from refocal.decide import abstention_interval, best_actions, evaluate_decisions, optimal_threshold
-    from refocal.evaluate.phrases import percent
     from refocal.io.writers import write_table
 
     options.check_output(output, (".csv",))
@@ -71,17 +71,7 @@ def decide(
         below = f", class 0 below {low:.4g}" if low < high else ""
         say(f"Class 1 is decided from a probability of {high:.4g} on{below}.")
     if known:
-        costs_of = [
-            {
-                "probabilities": name,
-                "cost per row": f"{each.cost.value:.4f}",
-                "95 % interval": f"{each.cost.low:.4f} – {each.cost.high:.4f}",
-                "expected": f"{each.expected_cost:.4f}",
-                "automated %": percent(each.automated.value),
-                "errors %": "–" if each.error is None else percent(each.error.value),
-            }
-            for name, each in reports.items()
-        ]
+        costs_of = [_cost_row(name, each) for name, each in reports.items()]
         print_table(costs_of[0], costs_of)
         *_, last = reports.values()
         action = ABSTAINED if last.fixed_action < 0 else f"action {last.fixed_action}"
@@ -96,6 +86,20 @@ def decide(
         said["output"] = str(output)
         say(f"Wrote {output}: a decision for each of {len(rows):,} rows.")
     result(said | {"reports": {name: asdict(report) for name, report in reports.items()}})
+
+
+def _cost_row(name: str, report: DecisionReport) -> dict[str, str]:
+    """What the decisions by some probabilities cost, as text by headings."""
+    from refocal.evaluate.phrases import percent
+
+    return {
+        "probabilities": name,
+        "cost per row": f"{report.cost.value:.4f}",
+        "95 % interval": f"{report.cost.low:.4f} – {report.cost.high:.4f}",
+        "expected": f"{report.expected_cost:.4f}",
+        "automated %": percent(report.automated.value),
+        "errors %": "–" if report.error is None else percent(report.error.value),
+    }
 
 
 def _table(costs: str | None, false_positive: float | None, false_negative: float | None) -> Vector:

@@ -10,15 +10,8 @@ except ImportError as error:
 from refocal.nn.adafocal import AdaFocalLoss
 from refocal.nn.collect import collect_logits
 from refocal.nn.layer import CalibrationLayer, MultiLabelLayer
-from refocal.nn.losses import (
-    MMCE,
-    AsymmetricFocalLoss,
-    BrierLoss,
-    FocalLoss,
-    ProperFocalLoss,
-    SampleDependentFocalLoss,
-    SigmoidFocalLoss,
-)
+from refocal.nn.losses import MMCE, BrierLoss, FocalLoss, ProperFocalLoss, SampleDependentFocalLoss
+from refocal.nn.sigmoid import AsymmetricFocalLoss, SigmoidFocalLoss
 
 __all__ = [
     "MMCE",

@@ -18,8 +18,9 @@ from safetensors.torch import save_file as save_torch_file
 
 from refocal import FocalTemperatureScaling
 from refocal.cli.run import run
+from refocal.engine import Pass
 from refocal.errors import FormatError, LabelError, MissingExtraError
-from refocal.io import read, read_values
+from refocal.io import open_rows, read, read_values
 
 rng = np.random.default_rng(0)
 LOGITS = 2.0 * rng.normal(size=(400, 4))
@@ -188,6 +189,31 @@ def test_labels_are_the_numbers_that_columns_are_called(tmp_path, ending, number
     assert rows.class_names == tuple(map(str, numbers))
     assert rows.labels.tolist() == list(range(len(numbers)))
     assert read(file, input="probabilities", first_label=3).labels.tolist() == rows.labels.tolist()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([2, 1, 1], [1, 0, 0]),  # the highest class is absent
+        ([3, 1, 2], [2, 0, 1]),
+        ([2, 0, 1], [2, 0, 1]),  # a label of 0 names no column: they count from 0
+        ([2, 1, 255], [1, 0]),  # where 255 marks a row without a label
+    ],
+)
+def test_labels_from_1_to_c_are_the_names_of_columns_called_so(tmp_path, ending, labels, expected):
+    frame = pd.DataFrame(3.0 * np.eye(3), columns=["1", "2", "3"]).assign(label=labels)
+    parts = [frame[:2], frame[2:]]  # the last part alone tells what the labels are
+    for i, part in enumerate(parts):
+        file = tmp_path / f"{i}.{ending}"
+        part.to_csv(file, index=False) if ending == "csv" else part.to_parquet(file, index=False)
+    rows = read(tmp_path, ignore_index=255)
+    assert rows.class_names == ("1", "2", "3")
+    assert rows.labels.tolist() == expected
+    in_blocks = open_rows(tmp_path, ignore_index=255)
+    in_blocks.start()
+    found = in_blocks.reduce(Pass(map=lambda block: block.labels.tolist(), merge=lambda a, b: a + b))
+    assert found == expected
 
 
 def test_columns_name_the_classes(tmp_path):

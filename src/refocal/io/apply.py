@@ -135,7 +135,7 @@ def apply(
     groups = tuple(group_columns(calibrator))
     query = Query(calibrator.input, values, labels, None, groups, storage_options, skip_bad_rows, keeping=True)
     bad: list[str] | None = [] if skip_bad_parts else None
-    parts, n_classes, class_names = open_parts(path, query, bad)
+    parts, n_classes, class_names, _ = open_parts(path, query, bad)
     order = column_order(class_names, named_classes(calibrator), "apply")
     if n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"

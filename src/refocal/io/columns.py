@@ -37,6 +37,8 @@ class Query:
     """Whether a row may have several labels: each class has a column of labels of its own."""
     labelled: bool = False
     """Whether rows without labels are an error."""
+    marks: tuple[int, ...] = ()
+    """Labels of rows that have none."""
 
 
 ANYTHING = Query()
@@ -58,6 +60,8 @@ class Columns:
     """Of a table that has rows."""
     text_labels: bool = False
     """Whether the labels of a table are names of classes."""
+    first_label: int = 0
+    """The label of the first class of a table, where labels are numbers."""
 
 
 def choose(contents: Contents, query: Query) -> Columns:

@@ -79,10 +79,14 @@ def open_rows(
     """
     check_option(input, INPUTS, "input", "open_rows")
     name = None if labels is None else os.fspath(labels)
-    query = Query(input, values, name, weight, tuple(groups), storage_options, skip_bad_rows, labelled=True)
+    marks = check_marks(ignore_index, "open_rows")
+    query = Query(
+        input, values, name, weight, tuple(groups), storage_options, skip_bad_rows, labelled=True, marks=marks
+    )
     bad: list[str] | None = [] if skip_bad_parts else None
-    parts, n_classes, found_names = open_parts(path, query, bad)
-    names, marks = _texts(found_names if class_names is None else class_names), check_marks(ignore_index, "open_rows")
+    parts, n_classes, found_names, found_first = open_parts(path, query, bad)
+    names = _texts(found_names if class_names is None else class_names)
+    first_label = first_label or found_first
     reading = Reading(n_classes, input, first_label, skip_bad_rows, "open_rows", names, ignore_index=marks)
     if scheduler is not None and client is None:
         client = cluster.connect(scheduler)
@@ -188,8 +192,8 @@ def rows_of(
 
 def open_parts(
     path: str | os.PathLike[str], query: Query, bad: list[str] | None = None
-) -> tuple[Sequence[Part], int, tuple[str, ...] | None]:
-    """The parts of a data set, the number of classes, and their names.
+) -> tuple[Sequence[Part], int, tuple[str, ...] | None, int]:
+    """The parts of a data set, the number of classes, their names, and the label of the first.
 
     With a list `bad`, files that cannot be read are left out, and the list says why.
     """
@@ -199,7 +203,7 @@ def open_parts(
         columns = found[0].columns
         if columns.n_classes == 0:
             raise FormatError(f"{found[0].where}: none of the {len(found)} files has any rows.")
-        return found, columns.n_classes, columns.class_names
+        return found, columns.n_classes, columns.class_names, columns.first_label
     n_classes = n_columns(found.values.shape)
     if n_classes is None:
         raise FormatError(
@@ -207,7 +211,7 @@ def open_parts(
             f"Got shape {tuple(found.values.shape)} instead."
         )
     parts = array_parts(found.values, found.labels, found.weight, found.groups, place)
-    return parts, n_classes, found.class_names
+    return parts, n_classes, found.class_names, found.first_label
 
 
 def _names(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._validation import INPUTS, IgnoreIndex, check_option
+from refocal._validation import INPUTS, IgnoreIndex, check_marks, check_option
 from refocal.errors import FormatError
 from refocal.io.columns import Query, choose
 from refocal.io.contents import Options, check_expansion, refusing
@@ -37,12 +37,14 @@ class Values(NamedTuple):
     weight: Any
     class_names: tuple[str, ...] | None
     groups: dict[str, Any]
+    first_label: int = 0
 
-    def checked(self, class_names: Sequence[str] | None = None, **options: Any) -> Predictions:
+    def checked(self, class_names: Sequence[str] | None = None, first_label: int = 0, **options: Any) -> Predictions:
         """Predictions, which need labels; the options are those of `Predictions.from_logits`."""
         names = self.class_names if class_names is None else class_names
         values, labels, weight = (None if x is None else x[...] for x in (self.values, self.labels, self.weight))
-        made = Predictions._of(values, labels, self.input, weight=weight, class_names=names, **options)
+        options |= {"weight": weight, "class_names": names, "first_label": first_label or self.first_label}
+        made = Predictions._of(values, labels, self.input, **options)
         if not self.groups:
             return made
         ignored = options.get("ignore_index")
@@ -105,9 +107,11 @@ def read(
     """
     check_option(input, INPUTS, "input", "read")
     name = None if labels is None else os.fspath(labels)
-    return read_source(path, Query(input, values, name, weight, tuple(groups), labelled=True)).checked(
+    marks = check_marks(ignore_index, "read")
+    query = Query(input, values, name, weight, tuple(groups), labelled=True, marks=marks)
+    return read_source(path, query).checked(
         class_names,
-        first_label=first_label,
+        first_label,
         positive_label=positive_label,
         ignore_index=ignore_index,
         renormalise=renormalise,
@@ -149,7 +153,7 @@ def open_source(place: str, query: Query, bad: list[str] | None = None) -> Value
     """The arrays of a file or a Zarr group, or the parts of a data set of tables, of which nothing is read yet."""
     if query.labels is not None and query.labels.endswith(".npy"):
         found = read_source(place, replace(query, labels=None, labelled=False))
-        return found._replace(labels=open_arrays(query.labels).get("labels"))
+        return found._replace(labels=open_arrays(query.labels).get("labels"), first_label=0)
     if is_several(place) or Path(place).suffix.lower() in TABLES:
         return table_parts(files_of(place, query.options), query, bad)
     contents = open_arrays(place, query.options)
@@ -190,4 +194,5 @@ def _gathered(parts: Sequence[Table]) -> Values:
         together([chunk.weight for chunk in chunks]),
         columns.class_names,
         {name: together([chunk.groups[name] for chunk in chunks], name) for name in query.groups},
+        columns.first_label,
     )

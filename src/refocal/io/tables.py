@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -19,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal.errors import FormatError, need
-from refocal.io.columns import ANYTHING, Query
-from refocal.io.parts import Batch, Table, number
+from refocal.io.columns import ANYTHING, Columns, Query
+from refocal.io.parts import BLOCK_ROWS, Batch, Table, number
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
@@ -218,6 +219,8 @@ def table_parts(files: Sequence[str], query: Query, bad: list[str] | None = None
     if columns is None:
         why = f"can be read: {bad[0]}" if bad else "has any rows."
         raise FormatError(f"{files[0]}: none of the {len(files)} files {why}")
+    if columns.labels and not (query.keeping or query.several or columns.text_labels):
+        columns = replace(columns, first_label=_first_label(tables, columns))
     names = list(columns.names)
     for table in tables:
         table.columns = columns
@@ -233,6 +236,20 @@ def table_parts(files: Sequence[str], query: Query, bad: list[str] | None = None
     if not found:
         raise FormatError(f"{files[0]}: none of the files can be read: {bad[0]}")
     return found
+
+
+def _first_label(tables: Sequence[Table], columns: Columns) -> int:
+    """1 if the columns are called 1, 2, … and every label is one of these numbers; else 0."""
+    numbers = range(1, columns.n_classes + 1)
+    if columns.class_names != tuple(map(str, numbers)):
+        return 0
+    for table in tables:
+        with _noting([]):  # what is wrong with a file is said when all of it is read
+            for first, batch in table.batches(columns.labels, BLOCK_ROWS):
+                labels = table.numbers(batch, columns.labels[0], first)
+                if not np.isin(labels, [*numbers, *table.query.marks]).all():
+                    return 0
+    return 1
 
 
 @contextmanager

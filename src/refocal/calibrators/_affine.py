@@ -26,6 +26,8 @@ from refocal._arrays import (
 from refocal.engine import Block, Dataset, Pass, array_engine
 from refocal.fitting.lbfgs import Ends, Objective, Solve, minimise
 from refocal.maps.affine import features
+from refocal.maps.chain import Step
+from refocal.maps.steps import Affine, KeepTop
 
 # Rows are walked through in blocks of so many numbers: large enough for matrix products, small enough for memory.
 BLOCK = 1 << 20
@@ -41,14 +43,22 @@ FEW_CLASSES = 50
 LEAST = 1e-12
 
 
-class AffineFit(NamedTuple):
+class Scaling(NamedTuple):
     """W as a matrix (C, C) or, for a diagonal one, a vector (C,); b; their log-loss, and how they were found."""
 
+    kind: str
+    temperature: float
     weights: NDArray[Any]
     intercept: NDArray[Any]
     log_loss: float
     converged: bool = True
     passes: int = 0
+
+    def step(self, *, order_preserving: bool = False) -> Step:
+        """As it is applied. Weights are rounded to float32: more digits say nothing, and files stay small."""
+        weights, intercept = (np.asarray(part, dtype=np.float32) for part in (self.weights, self.intercept))
+        step = Affine(self.kind, self.temperature, weights, intercept)
+        return KeepTop((step,)) if order_preserving else step
 
 
 def fit_affine(
@@ -57,9 +67,9 @@ def fit_affine(
     temperature: float,
     ridge: Vector,
     *,
-    start: AffineFit | None = None,
+    start: Scaling | None = None,
     ends: Ends = SMALL,
-) -> AffineFit:
+) -> Scaling:
     """The affine map of least penalised log-loss, from `start` or temperature scaling on; a convex problem.
 
     `ridge` is what a unit of squared distance from temperature scaling costs beside the mean log-loss, for each number
@@ -84,7 +94,7 @@ def fit_affine(
     end = minimise(objective, first, solve, ends)
     weights, intercept = _unpack(end.point, n_classes, matrix)
     log_loss = end.value - float(ridge @ end.point**2)
-    return AffineFit(weights + identity, intercept, log_loss, end.converged, end.passes)
+    return Scaling(kind, temperature, weights + identity, intercept, log_loss, end.converged, end.passes)
 
 
 def _vector_loss(

@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Vector, row_blocks
+from refocal._arrays import Vector
 from refocal.calibrators._logistic import Found, Target, fit_line, near, softplus, student
+from refocal.calibrators.one_vs_rest import odds_behind
 from refocal.calibrators.spline import Prior, Splines, equal_shares, penalty, spline
 from refocal.engine import Block
 from refocal.engine.block import RowPredictions
 from refocal.fitting.lbfgs import Ends, minimise
 from refocal.fitting.newton import closest_slope
 from refocal.maps.chain import Chain, Step
-from refocal.maps.curves import Confidence, OneVsRest, Pieces, log_odds, top_log_odds
+from refocal.maps.curves import Confidence, OneVsRest, Pieces
 from refocal.maps.steps import Focal, Temperature
 
 # The settings were chosen on networks and tabular models; benchmarks/results/auto.md says what was tried.
@@ -258,24 +259,12 @@ def _joined(curve: Curve, slope: float = 1.0, intercept: float = 0.0) -> tuple[l
     return [(knots - intercept) / slope], powers
 
 
-def top_odds(steps: tuple[Step, ...], rows: Block) -> Vector:
-    """The log-odds of the top class of every row behind the steps, with all their digits."""
-    parts = []
-    for some in row_blocks(rows.n_rows, rows.n_classes, entries=1 << 18):
-        scores = Chain(steps).scores(rows.logits[some].astype(np.float64))
-        others = np.sort(scores, axis=1)[:, :-1]  # the top's own score is 0
-        parts.append(top_log_odds(np, np.logaddexp.reduce(others, axis=1)))
-    return np.concatenate(parts)
-
-
 def two_class_step(rows: Block) -> Step:
     """A slope, an intercept and a curve of the log-odds of class 1."""
-    odds = log_odds(np, rows.logits.astype(np.float64))[:, 1]
     some = np.isfinite(rows.logits).all(axis=1)  # a row with an impossible class says nothing
     if not some.any():
         return Chain()
-    weight = rows.weights[some]
-    odds, is_class = odds[some], rows.labels[some] == 1
+    odds, is_class, weight = odds_behind(Chain(), rows)[some], rows.labels[some] == 1, rows.weights[some]
     slope, intercept = fit_line(odds, is_class, weight, rising=True, drawn=True, doubt=DOUBT)
     curve = fit_curve(slope * near(odds) + intercept, is_class, weight)
     line = [[0.0]], [[[intercept] * 2], [[slope] * 2]]

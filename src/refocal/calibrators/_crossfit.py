@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Vector, as_floating, in_library_of, namespace, to_numpy
-from refocal.calibrators._affine import COARSE, SMALL, AffineFit, fit_affine, with_features
+from refocal.calibrators._affine import COARSE, SMALL, Scaling, fit_affine, with_features
 from refocal.engine import Block, Dataset
 from refocal.fitting.lbfgs import Ends
 from refocal.fitting.temperature import newton_temperature
-from refocal.maps import steps
 from refocal.maps.affine import transform
-from refocal.maps.chain import Chain, Step
-from refocal.maps.steps import KeepTop
+from refocal.maps.chain import Chain
+from refocal.maps.steps import Affine
 
 # Less than so many rows are not divided further.
 MIN_ROWS = 100
@@ -58,8 +57,8 @@ class Recipe(NamedTuple):
         return {
             "chosen": "matrix" if self.matrix else "vector",
             "strength": self.others,
-            "passes": scaling.affine.passes,
-            "converged": scaling.affine.converged,
+            "passes": scaling.passes,
+            "converged": scaling.converged,
         }
 
 
@@ -67,20 +66,6 @@ class Recipe(NamedTuple):
 TEMPERATURE = Recipe("tempered", None)
 VECTOR = Recipe("tempered", False)
 MATRICES = tuple(Recipe("tempered", True, strength, strength) for strength in (30.0, 10.0, 3.0, 1.0))
-
-
-class Scaling(NamedTuple):
-    """A fitted recipe."""
-
-    kind: str
-    temperature: float
-    affine: AffineFit
-
-    def step(self, *, order_preserving: bool = False) -> Step:
-        """As it is applied. Weights are rounded to float32: more digits say nothing, and files stay small."""
-        weights, intercept = (np.asarray(part, dtype=np.float32) for part in self.affine[:2])
-        step = steps.Affine(self.kind, self.temperature, weights, intercept)
-        return KeepTop((step,)) if order_preserving else step
 
 
 def usable_rows(block: Block, *, there: bool = False) -> Block:
@@ -98,11 +83,7 @@ def usable_rows(block: Block, *, there: bool = False) -> Block:
 
 
 def fit_scalings(
-    dataset: Dataset,
-    recipes: list[Recipe],
-    ends: Ends = SMALL,
-    *,
-    temperature: float | None = None,
+    dataset: Dataset, recipes: list[Recipe], ends: Ends = SMALL, *, temperature: float | None = None
 ) -> Iterator[Scaling]:
     """One scaling after the other, each from where the last of its shape ended, all at the temperature of the rows."""
     value, n_classes = math.nan, dataset.n_classes
@@ -111,21 +92,15 @@ def fit_scalings(
         temperature, value = solution.temperature, solution.value
     if isinstance(dataset, Block) and not any((recipe.kind, temperature) in dataset.memo for recipe in recipes):
         dataset = dataset.take(slice(None))  # what is kept with a block is not needed after these fits
-    last: dict[tuple[str, bool], AffineFit] = {}
+    last: dict[tuple[str, bool], Scaling] = {}
     for recipe in recipes:
         if recipe.matrix is None:
-            yield Scaling(recipe.kind, temperature, AffineFit(np.ones(n_classes), np.zeros(n_classes), value))
+            yield Scaling(recipe.kind, temperature, np.ones(n_classes), np.zeros(n_classes), value)
             continue
         key = recipe.kind, recipe.matrix
-        last[key] = fit_affine(
-            dataset,
-            recipe.kind,
-            temperature,
-            recipe.ridge(dataset.total_weight, n_classes),  # a weight of 2 is a row twice
-            start=last.get(key),
-            ends=ends,
-        )
-        yield Scaling(recipe.kind, temperature, last[key])
+        ridge = recipe.ridge(dataset.total_weight, n_classes)  # a weight of 2 is a row twice
+        last[key] = fit_affine(dataset, recipe.kind, temperature, ridge, start=last.get(key), ends=ends)
+        yield last[key]
 
 
 def out_of_fold(
@@ -162,7 +137,7 @@ def out_of_fold(
 def _scores(logits: Array, rows: Block, scaling: Scaling, order_preserving: bool) -> Array:
     """What a scaling makes of some rows, of their features where these are known."""
     step, z = scaling.step(order_preserving=order_preserving), rows.memo.get((scaling.kind, scaling.temperature))
-    if z is None or not isinstance(step, steps.Affine):
+    if z is None or not isinstance(step, Affine):
         return Chain((step,)).scores(logits)
     found = transform(z, step.weights, step.intercept)
     # What lies this far below the top may have been -inf, and stays it.

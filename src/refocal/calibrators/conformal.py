@@ -16,13 +16,12 @@ from refocal._json import number
 from refocal._validation import check_option
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators._confidence import top_odds
 from refocal.calibrators._crossfit import folds, usable_rows
 from refocal.calibrators._fitted import Fitted
-from refocal.calibrators.one_vs_rest import starts_of_ties, temperature_of
+from refocal.calibrators.one_vs_rest import odds_behind, starts_of_ties, temperature_of
 from refocal.engine import Block, Dataset
 from refocal.errors import FitWarning, warn
-from refocal.maps.chain import Chain, Step
+from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, OneVsRest, Pieces, VennAbers, log_odds
 from refocal.maps.row import normalised
 from refocal.maps.steps import Temperature
@@ -210,18 +209,15 @@ class VennAbersCalibration(Calibrator):
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         rows = usable_rows(self._block_of(dataset))
-        before: tuple[Step, ...] = ()
-        if rows.n_classes == 2:
-            score, target = log_odds(np, rows.logits.astype(np.float64))[:, 1], rows.labels == 1
-        else:
-            before = (Temperature(temperature_of(rows)),)
-            score, target = top_odds(before, rows), rows.correct
+        is_two = rows.n_classes == 2
+        before = Chain(() if is_two else (Temperature(temperature_of(rows)),))
+        score, target = odds_behind(before, rows), rows.labels == 1 if is_two else rows.correct
         possible = np.count_nonzero(rows.logits > -np.inf, axis=1) > 1  # other rows say nothing
         order = np.flatnonzero(possible)[np.argsort(score[possible], kind="stable")]
         score, target, weight = score[order], target[order], rows.weights[order]
         found = [_inductive(score[fold], target[fold], weight[fold]) for fold in _spread(target, self.folds)]
         curve = VennAbers(*map(_mean_of_steps, zip(*found, strict=True)))
-        return Fitted(Chain((*before, OneVsRest(curve) if rows.n_classes == 2 else Confidence(curve))))
+        return Fitted(Chain((*before.steps, OneVsRest(curve) if is_two else Confidence(curve))))
 
 
 def _spread(target: Flags, n_folds: int) -> list[Indices]:

@@ -15,7 +15,7 @@ from refocal._arrays import Array, Vector, as_floating, row_blocks, to_numpy, wi
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._description import is_guessing
-from refocal.calibrators._fitted import Fitted
+from refocal.calibrators._fitted import ENTRIES, Fitted
 from refocal.calibrators._logistic import fit_line, fit_logistic, softplus
 from refocal.engine import Block, Dataset
 from refocal.fitting.temperature import newton_temperature
@@ -275,6 +275,13 @@ def _log_odds(logits: Array, temperature: float) -> Vector:
     return np.where(decided, np.inf, found)
 
 
+def odds_behind(chain: Chain, block: Block) -> Vector:
+    """Behind a chain, the log-odds of class 1 of two, or of the top class of more, with all their digits."""
+    parts = (block.logits[some].astype(np.float64) for some in row_blocks(block.n_rows, block.n_classes, ENTRIES))
+    odds = (log_odds(np, chain.scores(part)) for part in parts)
+    return np.concatenate([part[:, 1] if block.n_classes == 2 else part.max(axis=1) for part in odds])
+
+
 def temperature_of(block: Block) -> float:
     """The temperature of least log-loss; 1 if there is none, as when all rows are correct.
 
@@ -304,7 +311,7 @@ def _sorted(block: Block, temperature: float, classes: range) -> Iterator[tuple[
     for first in range(0, len(classes), width):
         some = classes[first : first + width]
         table = np.empty((block.n_rows, len(some)), order="F")
-        for rows in row_blocks(block.n_rows, block.n_classes, entries=1 << 18):
+        for rows in row_blocks(block.n_rows, block.n_classes, ENTRIES):
             table[rows] = _log_odds(block.logits[rows, :], temperature)[:, some.start : some.stop]
         for k, score in zip(some, table.T, strict=True):
             usable = np.flatnonzero((block.weights > 0.0) & np.isfinite(score)).astype(np.int32)

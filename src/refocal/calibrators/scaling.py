@@ -12,7 +12,6 @@ from scipy.optimize import minimize
 
 from refocal._arrays import Vector, to_numpy
 from refocal.calibrators import _settings as setting
-from refocal.calibrators._affine import AffineFit
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._crossfit import MIN_ROWS, Recipe, fit_scalings, folds, losses, out_of_fold, usable_rows
 from refocal.calibrators._fitted import Fitted, HasFocalPoint, predictions_of
@@ -98,17 +97,13 @@ class RidgeScaling(HasFocalPoint, Calibrator):
             raise UnsupportedError(f"{type(self).__name__} with the focal map behind needs all rows in memory.")
         (scaling,) = fit_scalings(rows, [recipes[chosen]])
         notes = {"scaling": recipes[chosen].describe(scaling)}
-        if not self.focal or scores is None:
-            return Fitted(Chain((scaling.step(),)), _solution(scaling.affine), None, notes)
+        if not self.focal or scores is None:  # γ = 0 and T = 1: the scaling as it is
+            status: Status = "converged" if scaling.converged else "not converged"
+            solution = Solution(0.0, 1.0, scaling.log_loss, status, MESSAGES[status], scaling.passes)
+            return Fitted(Chain((scaling.step(),)), solution, None, notes)
         solution, path = find(scores, objective="auto", search="auto", function=type(self).__name__)
         behind = (Temperature(solution.temperature), Focal(solution.gamma))
         return Fitted(Chain((scaling.step(), *behind)), solution, path, notes)
-
-
-def _solution(found: AffineFit) -> Solution:
-    """γ = 0 and T = 1: a scaling as it is."""
-    status: Status = "converged" if found.converged else "not converged"
-    return Solution(0.0, 1.0, found.log_loss, status, MESSAGES[status], found.passes)
 
 
 class VectorScaling(RidgeScaling):

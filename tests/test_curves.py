@@ -184,13 +184,14 @@ def test_the_loss_of_a_spline_has_the_derivatives_that_it_says(n_rows, monkeypat
     by_arrays = Splines(knots, score).loss(theta, target, weight, pull_by_arrays)
     for mine, other in zip((*found, pull), (*by_arrays, pull_by_arrays), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-11, atol=1e-12)
-    assert found.value == pytest.approx(loss(theta), rel=1e-12)
+    value, gradient, hessian = found
+    assert value == pytest.approx(loss(theta), rel=1e-12)
     step = 1e-4 * np.eye(5)
     slope = [(loss(theta + s) - loss(theta - s)) / 2e-4 for s in step]
-    np.testing.assert_allclose(found.gradient, slope, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-6, atol=1e-7)
     up, down = ([Splines(knots, score).loss(theta + s, target, weight) for s in each] for each in (step, -step))
-    bend = [(above.gradient - below.gradient) / 2e-4 for above, below in zip(up, down, strict=True)]
-    np.testing.assert_allclose(found.hessian, bend, rtol=1e-5, atol=1e-6)
+    bend = [(above - below) / 2e-4 for (_, above, _), (_, below, _) in zip(up, down, strict=True)]
+    np.testing.assert_allclose(hessian, bend, rtol=1e-5, atol=1e-6)
     first = 1e-5 * (np.arange(n_rows) == 0)
     assert pull[0] == pytest.approx((loss(theta, score + first) - loss(theta, score - first)) / 2e-5, abs=1e-7)
 

@@ -216,7 +216,7 @@ def fit_curve(odds: Vector, target: Target, weight: Vector, like: Curve | None =
     splines, strength = Splines(knots, odds), FIRST_STRENGTH if like is None else like.strength
     theta = splines.identity
     for _ in range(MOST_LOOKS):
-        found = splines.fit(target, weight, _times(strength), theta)
+        found = splines.fit(target, weight, PRIOR, theta, strength)
         thetas, evidence = other_strengths(found, strength, penalty(PRIOR, len(knots)), splines.identity)
         share = np.exp(evidence - evidence.max())
         share /= share.sum()
@@ -246,10 +246,6 @@ def other_strengths(found: Found, strength: float, unit: Vector, identity: Vecto
     steps = (strength - others) * off / (bends + others)
     values = found.value + 0.5 * np.sum((others - strength) * off**2 - (bends + others) * steps**2, axis=1)
     return found.theta + steps @ axes.T, -values - 0.5 * np.log1p(bends / others).sum(axis=1)
-
-
-def _times(strength: float) -> Prior:
-    return PRIOR._replace(slope=strength * PRIOR.slope, bend=strength * PRIOR.bend, offset=strength * PRIOR.offset)
 
 
 def _joined(curve: Curve, slope: float = 1.0, intercept: float = 0.0) -> tuple[list[Vector], list[list[Vector]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -12,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Vector, as_floating, in_library_of, namespace, to_numpy
+from refocal.calibrators import _settings as setting
 from refocal.calibrators._affine import COARSE, SMALL, Scaling, fit_affine, with_features
+from refocal.calibrators._base import Calibrator
+from refocal.calibrators._fitted import HasFocalPoint
 from refocal.engine import Block, Dataset
 from refocal.fitting.lbfgs import Ends
 from refocal.fitting.temperature import newton_temperature
@@ -22,6 +26,20 @@ from refocal.maps.steps import Affine
 
 # Less than so many rows are not divided further.
 MIN_ROWS = 100
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CrossFitted(HasFocalPoint, Calibrator):
+    """A calibrator that chooses a scaling by its predictions for rows that it was not fitted on."""
+
+    n_folds: int = setting.integer(5, least=2)
+    random_state: int = setting.integer(0, least=0)
+    input: str = "logits"
+
+    @property
+    def choice_(self) -> dict[str, Any]:
+        """What was fitted, as the report of the fit says."""
+        return dict(self.fit_report_.get("scaling", {}))
 
 
 class Recipe(NamedTuple):
@@ -78,8 +96,12 @@ def usable_rows(block: Block, *, there: bool = False) -> Block:
         logits = to_numpy(as_floating(block.logits, "logits", "fit")[0])
         labels = to_numpy(block.labels).astype(np.int64, copy=False)
         rows = block if logits is block.logits and labels is block.labels else Block(logits, labels, block.weight)
-    some = None if block.weight is None or block.weight.all() else block.weight > 0.0
-    return rows if some is None else rows.take(some)
+    return counted_rows(rows)
+
+
+def counted_rows(block: Block) -> Block:
+    """The rows of a weight above 0."""
+    return block if block.weight is None or block.weight.all() else block.take(block.weight > 0.0)
 
 
 def fit_scalings(

@@ -15,7 +15,7 @@ from refocal.maps.row import softplus as array_softplus
 
 Target = NDArray[np.bool_] | NDArray[np.float64]
 
-MAX_STEPS = 200
+MAX_STEPS, MAX_HALVINGS = 200, 34
 # A ridge that matters only where the rows are uninformative, as when all scores are equal.
 TINY = 1e-9
 # Scores beyond this many times the median are masks such as -1e9, which would dominate a curve: they are clipped.
@@ -35,12 +35,8 @@ def softplus(x: Vector) -> Vector:
     return np.asarray(array_softplus(np, x))
 
 
-class SmoothLoss(NamedTuple):
-    """A loss with its gradient and Hessian in a few coefficients."""
-
-    value: float
-    gradient: Vector
-    hessian: Vector
+SmoothLoss = tuple[float, Vector, Vector]
+"""A loss with its gradient and Hessian in a few coefficients."""
 
 
 class Found(NamedTuple):
@@ -71,7 +67,7 @@ def fit_logistic(
         p = np.exp(eta - soft)
         curvature = weight * p * np.exp(-soft)
         hessian = (features * curvature[:, None]).T @ features
-        return SmoothLoss(float(weight @ (soft - target * eta)), features.T @ (weight * (p - target)), hessian)
+        return float(weight @ (soft - target * eta)), features.T @ (weight * (p - target)), hessian
 
     return fit_with_prior(loss, prior, penalty, lower, start)
 
@@ -92,38 +88,29 @@ def fit_with_prior(
     def penalised(theta: Vector) -> SmoothLoss:
         (value, gradient, hessian), off = loss(theta), theta - prior
         drawn = penalty @ off
-        return SmoothLoss(value + 0.5 * float(off @ drawn), gradient + drawn, hessian + penalty)
+        return value + 0.5 * float(off @ drawn), gradient + drawn, hessian + penalty
 
     theta = np.maximum(prior if start is None else start, lower)
-    here = penalised(theta)
+    value, gradient, hessian = penalised(theta)
     for _ in range(MAX_STEPS):
-        held = (theta <= lower) & (here.gradient > 0.0)
-        step = _newton_step(here, held)
-        gain = -float(here.gradient @ step)
-        tried = theta + step
-        if gain <= SMALL_GAIN * (abs(here.value) + 1.0) and not np.any(tried < lower):
-            return Found(tried, here.value - 0.5 * gain, here.hessian)
-        if gain <= NO_GAIN * (abs(here.value) + 1.0):
-            return Found(theta, here.value, here.hessian)
-        size = 1.0
-        while size > 1e-10:
-            tried = np.maximum(theta + size * step, lower)
+        free, step = (theta > lower) | (gradient <= 0.0), np.zeros(len(theta))
+        step[free] = -np.linalg.solve(hessian[np.ix_(free, free)], gradient[free])
+        gain, tried = -float(gradient @ step), theta + step
+        if gain <= SMALL_GAIN * (abs(value) + 1.0) and not np.any(tried < lower):
+            return Found(tried, value - 0.5 * gain, hessian)
+        if gain <= NO_GAIN * (abs(value) + 1.0):
+            break
+        for halvings in range(MAX_HALVINGS):
+            tried = np.maximum(theta + 0.5**halvings * step, lower)
             new = penalised(tried)
-            if new.value < here.value:
+            if new[0] < value:
                 break
-            size *= 0.5
         else:  # the gain is smaller than the rounding of the loss
-            return Found(theta, here.value, here.hessian)
-        theta, here = tried, new
-    raise ConvergenceError(f"The coefficients of a calibration curve did not settle in {MAX_STEPS} steps.")
-
-
-def _newton_step(here: SmoothLoss, held: NDArray[np.bool_]) -> Vector:
-    if not held.any():
-        return np.asarray(-np.linalg.solve(here.hessian, here.gradient))
-    step, free = np.zeros(len(held)), ~held
-    step[free] = -np.linalg.solve(here.hessian[np.ix_(free, free)], here.gradient[free])
-    return step
+            break
+        theta, (value, gradient, hessian) = tried, new
+    else:
+        raise ConvergenceError(f"The coefficients of a calibration curve did not settle in {MAX_STEPS} steps.")
+    return Found(theta, value, hessian)
 
 
 def doubtful(is_class: NDArray[np.bool_], weight: Vector, doubt: float = 1.0) -> Vector:

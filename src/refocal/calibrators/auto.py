@@ -12,23 +12,11 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from refocal._arrays import Vector, to_numpy
-from refocal.calibrators import _settings as setting
+from refocal.calibrators import _crossfit
 from refocal.calibrators._affine import EXACT, SMALL
-from refocal.calibrators._base import Calibrator
 from refocal.calibrators._confidence import Tempered, draft_tail, fit_tail, two_class_step
-from refocal.calibrators._crossfit import (
-    MATRICES,
-    MIN_ROWS,
-    TEMPERATURE,
-    VECTOR,
-    Recipe,
-    fit_scalings,
-    folds,
-    losses,
-    out_of_fold,
-    usable_rows,
-)
-from refocal.calibrators._fitted import Fitted, HasFocalPoint
+from refocal.calibrators._crossfit import CrossFitted, Recipe
+from refocal.calibrators._fitted import Fitted
 from refocal.engine import Block, Dataset
 from refocal.engine.blocked import Keys, key_order, row_keys
 from refocal.errors import FitWarning, warn
@@ -49,7 +37,7 @@ STANDARD_ERRORS = 0.25
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class AutoCalibration(HasFocalPoint, Calibrator):
+class AutoCalibration(CrossFitted):
     """The calibrator to start with: as much of a scaling, the focal map and a confidence curve as the rows support.
 
     Three classes or more:
@@ -102,14 +90,6 @@ class AutoCalibration(HasFocalPoint, Calibrator):
     """
 
     order_preserving: bool = False
-    n_folds: int = setting.integer(5, least=2)
-    random_state: int = setting.integer(0, least=0)
-    input: str = "logits"
-
-    @property
-    def choice_(self) -> dict[str, Any]:
-        """What was fitted, as the report of the fit says."""
-        return dict(self.fit_report_["scaling"])
 
     @property
     def report_(self) -> str:
@@ -118,9 +98,11 @@ class AutoCalibration(HasFocalPoint, Calibrator):
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         dataset.start()
-        is_vocabulary = _is_vocabulary(dataset)
-        rows, whole = _rows_as_they_are(dataset) if is_vocabulary else _sample(dataset)
-        few = rows.n_rows < max(MIN_ROWS, self.n_folds)
+        # There are too few rows of a vocabulary to tell even one parameter for each class.
+        n_rows = min(dataset.n_rows, SAMPLE_ENTRIES // dataset.n_classes)
+        is_vocabulary = n_rows * CLASSES_PER_ROW < dataset.n_classes
+        rows, whole = _sample(dataset, is_vocabulary)
+        few = rows.n_rows < max(_crossfit.MIN_ROWS, self.n_folds)
         if rows.n_classes == 2:
             steps, choice = self._two_classes(rows, few)
         elif rows is whole and rows.correct.all():
@@ -136,11 +118,11 @@ class AutoCalibration(HasFocalPoint, Calibrator):
     def _two_classes(self, rows: Block, few: bool) -> tuple[tuple[Step, ...], dict[str, Any]]:
         choice: dict[str, Any] = {"chosen": "curve", "name": "curve"}
         if not few:
-            fold = folds(rows, self.n_folds, self.random_state)
+            fold = _crossfit.folds(rows, self.n_folds, self.random_state)
             found = np.empty(rows.n_rows)
             for i in range(self.n_folds):
                 step, held_out = two_class_step(rows.take(fold != i)), rows.take(fold == i)
-                found[fold == i] = losses(held_out, Chain((step,)).scores(held_out.logits))
+                found[fold == i] = _crossfit.losses(held_out, Chain((step,)).scores(held_out.logits))
             choice["log_loss_out_of_fold"] = {"curve": rows.average(found)}
         step = two_class_step(rows)
         return (KeepTop((step,)) if self.order_preserving else step,), choice
@@ -150,13 +132,13 @@ class AutoCalibration(HasFocalPoint, Calibrator):
     ) -> tuple[tuple[Step, ...], dict[str, Any]]:
         keep = bool(self.order_preserving)
         temperature = newton_temperature(whole).temperature
-        recipes: list[Recipe] = [TEMPERATURE]
+        recipes: list[Recipe] = [_crossfit.TEMPERATURE]
         blocks: list[Block] = [Tempered(rows, temperature)]
         if not only_temperature:
-            tried = [VECTOR, *_matrices(rows)]
-            fold = folds(rows, self.n_folds, self.random_state)
-            scores = out_of_fold(rows, tried, fold, order_preserving=keep, temperature=temperature)
-            plain = [rows.average(losses(rows, each)) for each in scores[1:]]
+            tried = [_crossfit.VECTOR, *_matrices(rows)]
+            fold = _crossfit.folds(rows, self.n_folds, self.random_state)
+            scores = _crossfit.out_of_fold(rows, tried, fold, order_preserving=keep, temperature=temperature)
+            plain = [rows.average(_crossfit.losses(rows, each)) for each in scores[1:]]
             for i in (0, 1 + int(np.argmin(plain))) if plain else (0,):
                 recipes.append(tried[i])
                 blocks.append(Block(scores[i], rows.labels, rows.weight))
@@ -166,7 +148,7 @@ class AutoCalibration(HasFocalPoint, Calibrator):
         chosen = _simplest(rows, measured)
         recipe, tail = recipes[chosen], fit_tail(blocks[chosen], tails[chosen])
         # Of rows that are not summed up in the order of their keys the digits that their order touches must not matter.
-        (scaling,) = fit_scalings(whole, [recipe], SMALL if whole is rows else EXACT, temperature=temperature)
+        (scaling,) = _crossfit.fit_scalings(whole, [recipe], SMALL if whole is rows else EXACT, temperature=temperature)
         choice = recipe.describe(scaling) | {
             "name": recipe.name,
             "log_loss" if only_temperature else "log_loss_out_of_fold": {
@@ -182,7 +164,7 @@ class AutoCalibration(HasFocalPoint, Calibrator):
 
 def _matrices(rows: Block) -> tuple[Recipe, ...]:
     """Those that are tried."""
-    some = MATRICES if rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2 else MATRICES[:2]
+    some = _crossfit.MATRICES if rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2 else _crossfit.MATRICES[:2]
     return some if rows.n_rows >= _least_rows(rows.n_classes) else ()
 
 
@@ -191,32 +173,22 @@ def _least_rows(n_classes: int) -> int:
     return (FEWER_PER_ENTRY if n_classes < MANY_CLASSES else ROWS_PER_ENTRY) * n_classes**2
 
 
-def _is_vocabulary(dataset: Dataset) -> bool:
-    """Whether there are too few rows to tell even one parameter for each class."""
-    return min(dataset.n_rows, SAMPLE_ENTRIES // dataset.n_classes) * CLASSES_PER_ROW < dataset.n_classes
-
-
-def _rows_as_they_are(dataset: Dataset) -> tuple[Block, Dataset]:
-    """As `_sample`, in the precision and the order that the rows have: nothing is fitted to single classes."""
-    n_rows = SAMPLE_ENTRIES // dataset.n_classes
-    if not isinstance(dataset, Block):
-        return _sample(dataset)
-    usable = dataset if dataset.weight is None or dataset.weight.all() else dataset.take(dataset.weight > 0.0)
-    return (usable, usable) if usable.n_rows <= n_rows else (usable.part(n_rows), usable)
-
-
-def _sample(dataset: Dataset) -> tuple[Block, Dataset]:
+def _sample(dataset: Dataset, is_vocabulary: bool) -> tuple[Block, Dataset]:
     """At most so many rows, and all of them: the first are the others if they are no more.
 
     Rows come in the order of their keys, which are made of their values: a fit does not depend on their order, and
-    rows in blocks give the same.
+    rows in blocks give the same. Those of a vocabulary stay as they are: nothing is fitted to single classes.
     """
     n_rows = min(SAMPLE_ROWS, SAMPLE_ENTRIES // dataset.n_classes)
     if not isinstance(dataset, Block):
-        rows: Block = dataset.look(usable_rows, min(n_rows, dataset.n_rows))
+        rows: Block = dataset.look(_crossfit.usable_rows, min(n_rows, dataset.n_rows))
         return rows, (rows if rows.n_rows == dataset.n_rows else dataset)
-    usable = usable_rows(dataset, there=dataset.n_classes > 2)
-    rows = usable.take(_first(row_keys(usable), n_rows))
+    if is_vocabulary:
+        usable = _crossfit.counted_rows(dataset)
+        rows = usable if usable.n_rows <= n_rows else usable.part(n_rows)
+    else:
+        usable = _crossfit.usable_rows(dataset, there=dataset.n_classes > 2)
+        rows = usable.take(_first(row_keys(usable), n_rows))
     return rows, (rows if rows.n_rows == usable.n_rows else usable)
 
 
@@ -265,7 +237,7 @@ def _sentences(rows: Block, choice: dict[str, Any], few: bool, references: dict[
         )
     if few:
         left_out = "a scaling of the classes was left out" if rows.n_classes > 2 else "nothing was cross-validated"
-        found.append(f"With {rows.n_rows:,} rows, fewer than {MIN_ROWS}, {left_out}.")
+        found.append(f"With {rows.n_rows:,} rows, fewer than {_crossfit.MIN_ROWS}, {left_out}.")
     elif only_temperature:
         found.append(
             f"A scaling of the {rows.n_classes:,} classes was left out: there are more than {CLASSES_PER_ROW} for each "

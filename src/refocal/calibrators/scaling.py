@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from refocal._arrays import Vector, to_numpy
+from refocal.calibrators import _crossfit
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
-from refocal.calibrators._crossfit import MIN_ROWS, Recipe, fit_scalings, folds, losses, out_of_fold, usable_rows
-from refocal.calibrators._fitted import Fitted, HasFocalPoint, predictions_of
+from refocal.calibrators._crossfit import CrossFitted, Recipe
+from refocal.calibrators._fitted import Fitted, predictions_of
 from refocal.engine import Block, Dataset
 from refocal.errors import UnsupportedError
 from refocal.fitting import Solution, find
@@ -39,7 +40,7 @@ NOTHING = 1e-9
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class RidgeScaling(HasFocalPoint, Calibrator):
+class RidgeScaling(CrossFitted):
     """W z + b of scaled logits z, shrunk towards temperature scaling by a ridge, and optionally the focal map after it.
 
     The logits are first divided by `inner_temperature_`, that of temperature scaling; `weights_` and `intercept_` are W
@@ -49,9 +50,6 @@ class RidgeScaling(HasFocalPoint, Calibrator):
 
     strength: float | str = setting.number("auto", above=0.0, also="auto")
     focal: bool = False
-    n_folds: int = setting.integer(5, least=2)
-    random_state: int = setting.integer(0, least=0)
-    input: str = "logits"
     _kind: ClassVar[str] = "tempered"
     _matrix: ClassVar[bool] = False
 
@@ -70,19 +68,14 @@ class RidgeScaling(HasFocalPoint, Calibrator):
         """b, one number a class."""
         return np.asarray(self.chain_.find(Affine, "intercept"))
 
-    @property
-    def choice_(self) -> dict[str, Any]:
-        """What was fitted, as the report of the fit says."""
-        return dict(self.fit_report_.get("scaling", {}))
-
     def _recipe(self, strength: float) -> Recipe:
         return Recipe(self._kind, self._matrix, strength, strength)
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         dataset.start()
-        rows = usable_rows(dataset, there=True) if isinstance(dataset, Block) else dataset
+        rows = _crossfit.usable_rows(dataset, there=True) if isinstance(dataset, Block) else dataset
         # Rows in blocks are not divided into folds either: "auto" is 1, and so many leave the ridge little to say.
-        undivided = not isinstance(rows, Block) or rows.n_rows < max(MIN_ROWS, self.n_folds)
+        undivided = not isinstance(rows, Block) or rows.n_rows < max(_crossfit.MIN_ROWS, self.n_folds)
         large = self._matrix and rows.n_classes**2 > MAX_ENTRIES * rows.n_rows
         if self.strength == "auto" and not (undivided or large):
             recipes = [Recipe(self._kind, None), *(self._recipe(s) for s in STRENGTHS)]
@@ -90,12 +83,12 @@ class RidgeScaling(HasFocalPoint, Calibrator):
             recipes = [self._recipe(1.0 if self.strength == "auto" else float(self.strength))]
         chosen, scores = 0, None
         if isinstance(rows, Block) and (len(recipes) > 1 or (self.focal and not undivided)):
-            tried = out_of_fold(rows, recipes, folds(rows, self.n_folds, self.random_state))
-            chosen = int(np.argmin([rows.average(losses(rows, each)) for each in tried]))
+            tried = _crossfit.out_of_fold(rows, recipes, _crossfit.folds(rows, self.n_folds, self.random_state))
+            chosen = int(np.argmin([rows.average(_crossfit.losses(rows, each)) for each in tried]))
             scores = Block(tried[chosen], rows.labels, rows.weight)
         elif self.focal and not isinstance(rows, Block):
             raise UnsupportedError(f"{type(self).__name__} with the focal map behind needs all rows in memory.")
-        (scaling,) = fit_scalings(rows, [recipes[chosen]])
+        (scaling,) = _crossfit.fit_scalings(rows, [recipes[chosen]])
         notes = {"scaling": recipes[chosen].describe(scaling)}
         if not self.focal or scores is None:  # γ = 0 and T = 1: the scaling as it is
             status: Status = "converged" if scaling.converged else "not converged"

@@ -81,15 +81,12 @@ class Splines:
         self.identity = np.append(np.ones(n), knots[n // 2])
 
     def fit(
-        self, target: Target, weight: Vector, prior: Prior, start: Vector | None = None, pull: Vector | None = None
+        self, target: Target, weight: Vector, prior: Prior, start: Vector | None = None, strength: float = 1.0
     ) -> Found:
-        """The slopes and the offset of least log-loss and prior; the prior alone gives the identity.
-
-        The derivative of the loss in each score is written into `pull`.
-        """
+        """The slopes and the offset of least log-loss and prior, times its strength; the prior alone: the identity."""
         lower = np.append(np.full(len(self.knots), prior.least_slope), -np.inf)
-        loss = partial(self.loss, target=target.astype(np.float64, copy=False), weight=weight, pull=pull)
-        return fit_with_prior(loss, self.identity, penalty(prior, len(self.knots)), lower, start)
+        loss = partial(self.loss, target=target.astype(np.float64, copy=False), weight=weight)
+        return fit_with_prior(loss, self.identity, strength * penalty(prior, len(self.knots)), lower, start)
 
     def loss(self, theta: Vector, target: Vector, weight: Vector, pull: Vector | None = None) -> SmoothLoss:
         """The log-loss of a spline, with derivatives in θ; those in the scores are written into `pull`."""
@@ -100,7 +97,7 @@ class Splines:
         sums = found[1:].reshape(-1, 8)
         moments = sums[:, 3 + POWERS] @ self._by_piece  # (pieces, 3, θ)
         flat = self._by_piece.reshape(-1, len(theta))
-        return SmoothLoss(float(found[0]), sums[:, :3].ravel() @ flat, flat.T @ moments.reshape(flat.shape))
+        return float(found[0]), sums[:, :3].ravel() @ flat, flat.T @ moments.reshape(flat.shape)
 
     def at(self, theta: Vector) -> Vector:
         """The values of a spline."""

@@ -187,20 +187,20 @@ def test_weights_count_rows():
 def test_sums_over_blocks_hold_the_means_and_their_covariances(weighted):
     test = rows(600)
     weight = np.random.default_rng(0).uniform(0.0, 3.0, 600) if weighted else None
-    chains = (Chain(), TemperatureScaling().fit(test.values, test.labels).chain_)
+    fitted = TemperatureScaling().fit(test.values, test.labels)
     parts = [
         count_block(
             Block(test.values[at], test.labels[at], None if weight is None else weight[at]),
-            chains,
+            (None, fitted),
             (metrics.CalibrationHistogram(),) * 2,
         )
         for at in np.s_[:150, 150:]
     ]
-    found = finish_sums(join_sums(*parts), 15)
+    found = finish_sums(join_sums(*parts))
     w = np.ones(600) if weight is None else weight
-    for k, metric in enumerate(("log_loss", "brier_score", "accuracy")):
+    for metric in ("log_loss", "brier_score", "accuracy"):
         terms = []
-        for chain in chains:
+        for chain in (Chain(), fitted.chain_):
             log_p = chain.log_probabilities(test.values)
             of_label, p = log_p[np.arange(600), test.labels], np.exp(log_p)
             terms.append({
@@ -209,9 +209,9 @@ def test_sums_over_blocks_hold_the_means_and_their_covariances(weighted):
                 "accuracy": p.argmax(axis=1) == test.labels,
             }[metric])  # fmt: skip
         mean = np.average(terms, axis=1, weights=w)
-        np.testing.assert_allclose(found.means[k], mean, rtol=1e-10)
+        np.testing.assert_allclose([each.sums.means[metric] for each in found.methods], mean, rtol=1e-10)
         about = (np.array(terms) - mean[:, None]) * w
-        np.testing.assert_allclose(found.covariance[k], about @ about.T / w.sum() ** 2, rtol=1e-8, atol=1e-15)
+        np.testing.assert_allclose(found.covariance[metric], about @ about.T / w.sum() ** 2, rtol=1e-8, atol=1e-15)
 
 
 def test_half_precision_is_measured_in_single():

@@ -148,3 +148,16 @@ def test_what_the_command_line_cannot_do_is_said(files, capsys, line, said):
     code, _, err = call(capsys, line)
     assert code != 0
     assert said in err
+
+
+def test_a_calibrator_of_probabilities_measures_log_odds_by_their_probabilities():
+    rng = np.random.default_rng(4)
+    x = 2.0 * rng.normal(size=(300, 3))
+    y = (rng.random(x.shape) < expit(0.5 * x)).astype(int)
+    fitted = MultiLabelCalibration(method="ts", input="probabilities").fit(expit(x), y)
+    of_both = [
+        evaluate(rows, {"ts": fitted}, chosen="ts", n_resamples=2).after.measures
+        for rows in (MultiLabelPredictions.from_log_odds(x, y), MultiLabelPredictions.from_probabilities(expit(x), y))
+    ]
+    for name, measured in of_both[0].items():
+        assert measured.value == pytest.approx(of_both[1][name].value, rel=1e-9)

@@ -16,7 +16,7 @@ from refocal.calibrators.registry import NAMED, make
 from refocal.cli.run import run
 from refocal.errors import DataError, FitWarning, InputWarning, LabelError, ParameterError, ShapeError
 from refocal.evaluate import compare, comparison_table, evaluate, recommendation, verdict
-from refocal.evaluate.summary import headers, remarks
+from refocal.evaluate.summary import remarks
 from refocal.export import append_to_onnx, to_onnx, to_torch_export
 from refocal.io import Predictions, blocks, read
 from refocal.report import render
@@ -306,7 +306,7 @@ def test_log_loss_ranks_and_the_wrong_mean_is_said_first(compared):
     assert said.startswith("The mean probability of late is 4")
     assert "points too high. Logistic calibration makes" in said
     assert "the lowest log-loss" in recommendation(compared)
-    assert not {"γ", "T"} & set(headers(compared))
+    assert not {"γ", "T"} & set(comparison_table(compared)[0].headings)
     assert abs(compared.after.measures["mean_bias"].value) < 0.01
     assert abs(compared["ts"].measures["mean_bias"].value) > 0.3  # which has no intercept
 
@@ -343,9 +343,9 @@ def test_test_rows_of_one_class_have_no_area_under_a_curve(balanced):
     test = balanced[1].take(np.flatnonzero(balanced[1].labels == 0))
     found = evaluate(test, {}, n_resamples=20)
     assert "roc_auc" not in found.before.measures
+    assert "AUC" not in comparison_table(found)[0].headings
     assert found.before.measures["mean_bias"].value > 0.3
     assert "0.00 % of the rows" in verdict(found)
-    assert len(comparison_table(found)[0].cells) == len(headers(found))
 
 
 def test_the_report_of_a_fit_is_about_class_1(balanced):

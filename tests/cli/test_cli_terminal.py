@@ -11,7 +11,6 @@ from helpers import draw_logits
 from refocal.calibrators.registry import NAMED
 from refocal.cli import options, printing
 from refocal.evaluate import compare, comparison_table
-from refocal.evaluate.summary import headers
 from refocal.io import Predictions
 
 
@@ -28,7 +27,7 @@ def test_columns_are_left_out_in_their_order_and_nothing_is_cut(found, width, le
     printing.print_evaluation(found)
     text = file.getvalue()
     assert "…" not in text
-    heads, missing = headers(found), printing.DROPPED[:left_out]
+    heads, missing = comparison_table(found)[0].headings, printing.DROPPED[:left_out]
     shown = [i for i, head in enumerate(heads) if head not in missing]
     lines = {line.split()[0]: line for line in text.splitlines() if line.strip()}
     for row in comparison_table(found):

@@ -191,20 +191,19 @@ class MultiLabelCalibration(Calibrator):
         check_is_fitted(self)
         return MultiLabelLayer(*self.chain_.steps, class_axis=class_axis, input=self.input, dtype=dtype)
 
-    def log_proba_of_labels(self, columns: Array, labels: NDArray[np.str_]) -> Array:
-        """Log-probabilities (n, 2) of rows of two classes, each of the label that is named beside it."""
+    def log_proba_of_labels(self, logits: Array, labels: NDArray[np.str_]) -> Array:
+        """Log-probabilities (n, 2) of checked logits of two classes, each of the label that is named beside it."""
         place = {str(name): i for i, name in enumerate(self.classes_)}
         strangers = sorted(set(labels.tolist()) - place.keys())
         if strangers:
             name, expected = f"{type(self).__name__}.predict_proba", "of those that the calibrator was fitted on"
             raise ShapeError("labels", name, expected=expected, got=repr(strangers[0]))
         of = np.array([place[name] for name in labels.tolist()])
-        values = to_numpy(log_probabilities(columns, SMALLEST) if self.input == "probabilities" else columns)
         own = [
             LabelLines(step.slope[of], step.intercept[of]) if isinstance(step, LabelLines) else step
             for step in self.chain_.steps
         ]
-        return Chain(tuple(own)).log_probabilities(values[None], row_axes=2)[0]
+        return Chain(tuple(own)).log_probabilities(to_numpy(logits)[None], row_axes=2)[0]
 
     @property
     def title(self) -> str:

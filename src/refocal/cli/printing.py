@@ -84,7 +84,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
     """The comparison as a table, with what it says in words."""
     from refocal.evaluate import comparison_table, recommendation, verdict
     from refocal.evaluate.group_summary import group_table, group_verdict
-    from refocal.evaluate.summary import headers, remarks
+    from refocal.evaluate.summary import remarks
 
     rows = comparison_table(evaluation)
     chosen = next(i for i, row in enumerate(rows) if row.chosen)
@@ -92,7 +92,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
     if is_two:  # a wrong mean is the first thing to know
         say(verdict(evaluation))
     dropped = DROPPED_OF_TWO if is_two else DROPPED
-    print_table(headers(evaluation), [row.cells for row in rows], dropped, bold=chosen)
+    print_table(rows[0].headings, [row.cells for row in rows], dropped, bold=chosen)
     say(*([] if is_two else [verdict(evaluation)]), recommendation(evaluation))
     if evaluation.after.groups:
         say(group_verdict(evaluation))

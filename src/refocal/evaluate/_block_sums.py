@@ -7,30 +7,29 @@ add up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Array, Vector, as_floating, row_blocks, to_numpy
-from refocal._groups import Groups
-from refocal.calibrators import Calibrator, GroupCalibration
-from refocal.calibrators.group import GroupLines, with_lines
+from refocal._arrays import Vector, as_floating, row_blocks, to_numpy
+from refocal.calibrators import Calibrator
+from refocal.decide.outcome import at_or_above
 from refocal.engine import Block
-from refocal.engine.apply import log_probabilities_of
-from refocal.evaluate._group_counts import NO_GROUPS, GroupCounts, numbered
+from refocal.evaluate._groups import NO_GROUPS, GroupCounts, numbered
 from refocal.evaluate._results import (
     DECISION_THRESHOLDS,
+    N_BINS,
+    Predicted,
     class_row,
     count_classes,
-    decision_sums,
     decision_table,
+    log_proba_of,
     reported,
 )
 from refocal.evaluate.evaluation import ClassRow, DecisionTable
-from refocal.maps.chain import Chain
 from refocal.metrics._histogram_cells import Cells
 from refocal.metrics._inputs import Rows
 from refocal.metrics.histogram import CalibrationHistogram
@@ -43,35 +42,34 @@ MOST_BITS = 12
 # Probabilities of so many entries are held at a time, for at least so many columns.
 ENTRIES, FEWEST_COLUMNS = 1 << 21, 8
 
+Methods = tuple[Calibrator | None, ...]
+"""Calibrators, and None for the model as it is."""
+
 
 @dataclass
-class PredictorSums:
-    """Sums over rows for one predictor."""
+class MethodSums:
+    """Sums over rows for one method."""
 
-    counts: Vector
-    """What `count_classes` counts."""
-    residuals: Vector
     confidence: CalibrationHistogram
     classes: list[CalibrationHistogram]
-    decided: Vector
+    groups: GroupCounts = NO_GROUPS
+    counts: Any = 0.0
+    """What `count_classes` counts."""
+    residuals: Any = 0.0
+    decided: Any = 0.0
     """What `at_or_above` sums for the table of decisions."""
-    groups: GroupCounts
 
 
 @dataclass
 class Sums:
-    """Sums over rows: those of each predictor, and of the terms of means, with products for their covariances.
+    """Sums over rows: those of each method, and of the terms of means, with products for their covariances.
 
-    `sums` and `moments` are (means, predictors), `products` (means, predictors, predictors); the last two are weighted
-    by w².
+    Of k methods, with 1 as the last term, `sums` is (means, k + 1); `products`, of weight w², is (means, k + 1, k + 1).
     """
 
-    weight: float
-    squared_weight: float
-    sums: Vector
-    moments: Vector
-    products: Vector
-    predictors: list[PredictorSums]
+    methods: list[MethodSums]
+    sums: Any = 0.0
+    products: Any = 0.0
 
 
 def mean_metrics(n_classes: int) -> list[Metric]:
@@ -79,79 +77,59 @@ def mean_metrics(n_classes: int) -> list[Metric]:
     return [metric for metric in reported("with interval", n_classes) if metric.terms is not None]
 
 
-class Predictor(NamedTuple):
-    """What is applied to the rows: a chain, and lines for groups where the calibrator has them."""
-
-    chain: Chain
-    lines: Mapping[str, GroupLines]
-
-    @classmethod
-    def of(cls, calibrator: Calibrator | None) -> Predictor:
-        """The model as it is, or a calibrator."""
-        if calibrator is None:
-            return cls(Chain(), {})
-        return cls(calibrator.chain_, calibrator.lines_ if isinstance(calibrator, GroupCalibration) else {})
-
-    def log_probabilities(self, logits: Array, groups: Groups) -> Array:
-        """Log-probabilities of rows of these groups."""
-        return with_lines(log_probabilities_of(self.chain, logits), self.lines, groups)
-
-
 def count_block(
-    block: Block, predictors: tuple[Predictor, ...], cells: tuple[CalibrationHistogram, ...], each_class: bool = True
+    block: Block, methods: Methods, cells: tuple[CalibrationHistogram, ...], each_class: bool = True
 ) -> Sums:
-    """The sums of a block for each predictor; `cells` are empty histograms of the confidence, one for each of them."""
-    total, metrics = _empty(block.n_classes, cells, each_class), mean_metrics(block.n_classes)
+    """The sums of a block for each method; `cells` are empty histograms of the confidence, one for each of them."""
+    n_classes = block.n_classes
+    bits, n_histograms = class_bits(n_classes * len(cells)), n_classes if each_class else 0
+    empty = [[CalibrationHistogram(bits=bits) for _ in range(n_histograms)] for _ in cells]
+    total = Sums([MethodSums(each.fresh(), classes) for each, classes in zip(cells, empty, strict=True)])
     names, numbers = numbered(block.groups)
-    for part, found, weight in predicted(block, predictors):
-        here = [number[part] for number in numbers]
-        for one, sums in zip(found, total.predictors, strict=True):
-            _count(sums, one.rows)
-            sums.groups = sums.groups.merge(GroupCounts.of(one.rows, names, here))
-        terms = [[m.terms(one.of(m)) for m in metrics if m.terms is not None] for one in found]
-        _add_terms(total, np.array(terms).transpose(1, 0, 2), weight)
+    for part, found in predicted(block, methods):
+        for (rows, _), sums in zip(found, total.methods, strict=True):
+            (p, happened), weight = rows.confidence(), rows.weights
+            sums.confidence.count_rows(p, happened, rows.weight)
+            for histogram, event in zip(sums.classes, rows.events(range(n_histograms)), strict=True):
+                histogram.count_rows(*event, rows.weight)
+            if numbers:
+                sums.groups = sums.groups.merge(GroupCounts.of(rows, names, [number[part] for number in numbers]))
+            sums.counts += count_classes(rows)
+            sums.residuals += residuals_on_grid(p, happened, rows.weight)
+            sums.decided += np.stack(at_or_above(DECISION_THRESHOLDS, p, weight, weight * happened, weight * p))
+        ones = np.ones(len(weight))
+        terms = np.array([[*(m.terms(one.of(m)) for one in found if m.terms), ones] for m in mean_metrics(n_classes)])
+        total.sums += terms @ weight
+        total.products += (terms * weight**2) @ terms.transpose(0, 2, 1)
     return total
 
 
-class Predicted(NamedTuple):
-    """Some rows as they are predicted: their probabilities, which of two classes are those of class 1, and logs."""
-
-    rows: Rows
-    logs: Rows
-
-    def of(self, metric: Metric) -> Rows:
-        """What a metric takes."""
-        return self.logs if metric.takes_logs else self.rows
-
-
-def predicted(
-    block: Block, predictors: tuple[Predictor, ...]
-) -> Iterator[tuple[slice, list[Predicted], Vector | None]]:
-    """Some rows of a block at a time: which, as each predictor has them, and their weights."""
+def predicted(block: Block, methods: Methods) -> Iterator[tuple[slice, list[Predicted]]]:
+    """Some rows of a block at a time: which, and as each method predicts them."""
     for part in row_blocks(block.n_rows, max(block.n_classes, FEWEST_COLUMNS), entries=ENTRIES):
         logits, labels = as_floating(block.logits[part], "logits", "evaluate")[0], block.labels[part]
         weight = None if block.weight is None else block.weight[part]
         groups = {name: column[part] for name, column in block.groups.items()}
         found = []
-        for predictor in predictors:
-            log_p = np.asarray(to_numpy(predictor.log_probabilities(logits, groups)))
+        for calibrator in methods:
+            log_p = np.asarray(to_numpy(log_proba_of(calibrator, logits, groups)))
             p = np.exp(log_p).astype(np.float64, copy=False)
             rows = Rows(labels, np.minimum(p, 1.0, out=p), weight).of_positive()
             found.append(Predicted(rows, Rows(labels, log_p, weight)))
-        yield part, found, weight
+        yield part, found
 
 
 Influences = tuple[tuple[Metric, tuple[Callable[[Rows], Vector], ...]], ...]
-"""Metrics, and for each of them what rows do to its value for every predictor."""
+"""Metrics, and for each of them what rows do to its value for every method."""
 
 
-def cross_products(block: Block, predictors: tuple[Predictor, ...], influences: Influences) -> Vector:
-    """Σ w² of the products of influences, (metrics, predictors, predictors): their covariances but for the weight."""
-    total = np.zeros((len(influences), len(predictors), len(predictors)))
-    for _, found, weight in predicted(block, predictors):
-        for i, (metric, of_predictors) in enumerate(influences):
-            moved = np.array([of(one.of(metric)) for of, one in zip(of_predictors, found, strict=True)])
-            moved = moved if weight is None else moved * weight
+def cross_products(block: Block, methods: Methods, influences: Influences) -> Vector:
+    """Σ w² of the products of influences, (metrics, methods, methods): their covariances but for the weight."""
+    total = np.zeros((len(influences), len(methods), len(methods)))
+    for _, found in predicted(block, methods):
+        for i, (metric, of_methods) in enumerate(influences):
+            moved = np.array([of(one.of(metric)) for of, one in zip(of_methods, found, strict=True)])
+            moved *= found[0].rows.weights
             total[i] += moved @ moved.T
     return total
 
@@ -162,14 +140,13 @@ def join_sums(first: Any, second: Any) -> Any:
         return first.merge(second)
     if isinstance(first, list):
         return list(map(join_sums, first, second))
-    if isinstance(first, (Sums, PredictorSums)):
-        names = [each.name for each in fields(first)]
-        return type(first)(*(join_sums(getattr(first, name), getattr(second, name)) for name in names))
+    if isinstance(first, (Sums, MethodSums)):
+        return type(first)(*map(join_sums, vars(first).values(), vars(second).values()))
     return first + second
 
 
-class PredictorMeasures(NamedTuple):
-    """What the sums say of one predictor; `finer` is an empty histogram of the confidence that leaves less doubt."""
+class MethodMeasures(NamedTuple):
+    """What the sums say of one method; `finer` is an empty histogram of the confidence that leaves less doubt."""
 
     sums: BlockSums
     classes: list[ClassRow]
@@ -178,82 +155,35 @@ class PredictorMeasures(NamedTuple):
     finer: CalibrationHistogram
 
 
-class Moments(NamedTuple):
-    """What the sums say: means (means, predictors) with their covariances, and what is known of each predictor."""
+class BlockMeasures(NamedTuple):
+    """What the sums say: the weight of all rows, the covariances of means by their names, and each method."""
 
     weight: float
-    means: Vector
-    covariance: Vector
-    predictors: list[PredictorMeasures]
-
-    @property
-    def bound(self) -> float:
-        """How far the ECE of a predictor may be off."""
-        return max(each.sums.calibration.error_bound for each in self.predictors)
+    covariance: dict[str, Vector]
+    methods: list[MethodMeasures]
 
 
-def finish_sums(found: Sums, n_bins: int) -> Moments:
+def finish_sums(found: Sums) -> BlockMeasures:
     """Means, errors with the bound of what cells leave in doubt, and a row for each class."""
-    means = found.sums / found.weight
-    # Σ w² (x_i - m_i)(x_j - m_j), multiplied out.
-    crossed = found.moments[:, :, None] * means[:, None, :]
-    about = found.squared_weight * means[:, :, None] * means[:, None, :]
-    covariance = (found.products - crossed - crossed.transpose(0, 2, 1) + about) / found.weight**2
-    names = [metric.name for metric in mean_metrics(found.predictors[0].counts.shape[1])]
-    predictors = []
-    for each, own in zip(found.predictors, means.T.tolist(), strict=True):
-        classes = [histogram.compute(n_bins=n_bins) for histogram in each.classes]
-        calibration, residuals = each.confidence.compute(n_bins=n_bins), each.residuals / found.weight
+    weight = float(found.sums[0, -1])
+    means = found.sums[:, :-1] / weight
+    names = [metric.name for metric in mean_metrics(found.methods[0].counts.shape[1])]
+    covariance = {}
+    for name, mean, products in zip(names, means, found.products, strict=True):
+        about = np.column_stack([np.eye(len(mean)), -mean])  # each term less its mean
+        covariance[name] = about @ products @ about.T / weight**2
+    methods = []
+    for each, own in zip(found.methods, means.T.tolist(), strict=True):
+        classes = [histogram.compute(n_bins=N_BINS) for histogram in each.classes]
+        calibration, residuals = each.confidence.compute(n_bins=N_BINS), each.residuals / weight
         sums = BlockSums(calibration, classes, residuals, each.confidence, dict(zip(names, own, strict=True)))
         rows = [class_row(each.counts, label, known.ece) for label, known in enumerate(classes)]
-        decisions, finer = decision_table(each.decided / found.weight), each.confidence.refined(n_bins=n_bins)
-        predictors.append(PredictorMeasures(sums, rows, decisions, each.groups, finer))
-    return Moments(found.weight, means, covariance, predictors)
-
-
-def with_finer(found: Moments, finer: Moments) -> Moments:
-    """`found`, with the confidences of a later pass with finer cells."""
-    predictors = []
-    for known, exact in zip(found.predictors, finer.predictors, strict=True):
-        sums = known.sums._replace(calibration=exact.sums.calibration, histogram=exact.sums.histogram)
-        predictors.append(known._replace(sums=sums, finer=exact.finer))
-    return found._replace(predictors=predictors)
+        decisions, finer = decision_table(each.decided / weight), each.confidence.refined(n_bins=N_BINS)
+        methods.append(MethodMeasures(sums, rows, decisions, each.groups, finer))
+    return BlockMeasures(weight, covariance, methods)
 
 
 @cache
 def class_bits(n_histograms: int) -> int:
     """The finest cells for so many histograms."""
     return max((bits for bits in range(2, MOST_BITS + 1) if Cells(bits).size * n_histograms <= CELLS), default=1)
-
-
-def _empty(n_classes: int, cells: tuple[CalibrationHistogram, ...], each_class: bool) -> Sums:
-    bits = class_bits(n_classes * len(cells))
-
-    def sums(histogram: CalibrationHistogram) -> PredictorSums:
-        grid = residuals_on_grid(np.empty(0), np.empty(0), None)
-        classes = [CalibrationHistogram(bits=bits) for _ in range(n_classes if each_class else 0)]
-        decided = np.zeros((3, len(DECISION_THRESHOLDS)))
-        return PredictorSums(np.zeros((5, n_classes)), grid, histogram.fresh(), classes, decided, NO_GROUPS)
-
-    shape = (len(mean_metrics(n_classes)), len(cells))
-    return Sums(0.0, 0.0, np.zeros(shape), np.zeros(shape), np.zeros((*shape, len(cells))), [sums(h) for h in cells])
-
-
-def _count(total: PredictorSums, rows: Rows) -> None:
-    measured = rows.confidence()
-    total.confidence.count_rows(*measured, rows.weight)
-    total.counts += count_classes(rows)
-    total.residuals += residuals_on_grid(*measured, rows.weight)
-    for histogram, event in zip(total.classes, rows.events(range(len(total.classes))), strict=True):
-        histogram.count_rows(*event, rows.weight)
-    total.decided += decision_sums(rows, rows.weights)
-
-
-def _add_terms(total: Sums, terms: Vector, weight: Vector | None) -> None:
-    weight = np.ones(terms.shape[-1]) if weight is None else weight
-    squared = weight * weight
-    total.weight += float(weight.sum())
-    total.squared_weight += float(squared.sum())
-    total.sums += terms @ weight
-    total.moments += terms @ squared
-    total.products += (terms * squared) @ terms.transpose(0, 2, 1)

@@ -1,22 +1,24 @@
-"""Calibration group by group, with intervals that hold for all groups at once."""
+"""Calibration group by group, with intervals that hold for all groups at once; in blocks by sums that add up."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from refocal._arrays import Flags, Indices, Vector
-from refocal._groups import Groups
+from refocal._groups import MOST_GROUPS, Groups
 from refocal.calibrators import Calibrator
 from refocal.calibrators._answers import group_columns
-from refocal.errors import InputWarning, warn
+from refocal.errors import InputWarning, ParameterError, warn
 from refocal.evaluate._results import N_BINS
 from refocal.evaluate.evaluation import GroupRow, Reliability
 from refocal.metrics import Interval
 from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, quantile_starts, terms
+from refocal.metrics._histogram_cells import Cells
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import chunks
 from refocal.metrics.reliability import curve_of
@@ -27,6 +29,8 @@ ROWS_OF_A_BIN = 50
 # So many groups have a reliability diagram, the worst.
 DRAWN = 12
 DRAWS = 200
+# 64 cells for every factor of two in p: as fine as thousands of groups allow.
+CELLS = Cells(6)
 
 
 @dataclass(frozen=True)
@@ -133,13 +137,75 @@ def groups_of(rows: Rows, groups: Groups, seed: int) -> list[Group]:
     return [group for group in found if group.total > 0.0]
 
 
-def warn_of_groups(name: str, calibrator: Calibrator | None, columns: Collection[str]) -> None:
+def warn_of_groups(methods: Mapping[str, Calibrator | None], columns: Collection[str]) -> None:
     """A calibrator of groups is measured without them where the rows have none."""
-    needed = [] if calibrator is None else group_columns(calibrator)
-    missing = [column for column in needed if column not in columns]
-    if missing and not len(columns) == len(needed) == 1:  # one column needs no name
-        warn(
-            f"evaluate: the calibrator {name!r} was fitted with groups of {missing[0]!r}, which the rows lack; it is "
-            "measured without them.",
-            InputWarning,
-        )
+    for name, calibrator in methods.items():
+        needed = [] if calibrator is None else group_columns(calibrator)
+        missing = [column for column in needed if column not in columns]
+        if missing and not len(columns) == len(needed) == 1:  # one column needs no name
+            text = f"evaluate: the calibrator {name!r} was fitted with groups of {missing[0]!r}, which the rows lack;"
+            warn(f"{text} it is measured without them.", InputWarning)
+
+
+def numbered(groups: Groups) -> tuple[list[tuple[str, str]], list[Indices]]:
+    """The names of all groups, column by column, and the number of each row's group in each column."""
+    names: list[tuple[str, str]] = []
+    numbers = []
+    for column, values in groups.items():
+        distinct, place = np.unique(values, return_inverse=True)
+        numbers.append(place + len(names))
+        names += [(column, name) for name in distinct.tolist()]
+    return names, numbers
+
+
+@dataclass(frozen=True)
+class GroupCounts:
+    """Of each cell of each group that has rows: these, and sums of weight, weight × p, weight × outcome and weight².
+
+    `keys` are the number of a group times that of all cells, plus the cell.
+    """
+
+    names: list[tuple[str, str]]
+    keys: Indices
+    sums: Vector
+
+    @classmethod
+    def of(cls, rows: Rows, names: list[tuple[str, str]], numbers: list[Indices]) -> GroupCounts:
+        """The sums of some rows, by the numbers of their groups."""
+        p, happened = rows.confidence()
+        keys = np.concatenate([number * CELLS.size + CELLS.index(p) for number in numbers])
+        of_rows = np.stack([np.ones(len(p)), *terms(p, happened, rows.weights)])
+        return cls(names, *_added(keys, np.tile(of_rows, len(numbers))))
+
+    def merge(self, other: GroupCounts) -> GroupCounts:
+        """Both together."""
+        names = sorted({*self.names, *other.names})
+        column, most = next(iter(Counter(column for column, _ in names).most_common(1)), ("", 0))
+        if most > MOST_GROUPS:
+            expected = f"of at most {MOST_GROUPS:,} groups in a column"
+            raise ParameterError("groups", "evaluate", expected=expected, got=f"{most:,} or more in {column!r}")
+        number, keys = {name: i for i, name in enumerate(names)}, []
+        for each in (self, other):
+            group, cell = np.divmod(each.keys, CELLS.size)
+            keys.append(np.array([number[name] for name in each.names], dtype=np.int64)[group] * CELLS.size + cell)
+        return GroupCounts(names, *_added(np.concatenate(keys), np.concatenate([self.sums, other.sums], axis=1)))
+
+    def groups(self, seed: int) -> list[Group]:
+        """Every group that has weight."""
+        number, found = self.keys // CELLS.size, []
+        for i, (column, name) in enumerate(self.names):
+            count, *sums = self.sums[:, (number == i) & (self.sums[1] > 0.0)]
+            if len(count):
+                cells = Bins(count.astype(np.int64), *sums)
+                p = np.clip(cells.confidence / cells.weight, 0.0, 1.0)
+                found.append(Group(column, name, p, cells, seed))
+        return found
+
+
+def _added(keys: Indices, sums: Vector) -> tuple[Indices, Vector]:
+    """The distinct keys, rising, and what belongs to each, added up."""
+    distinct, at = np.unique(keys, return_inverse=True)
+    return distinct, np.stack([np.bincount(at, row, len(distinct)) for row in sums])
+
+
+NO_GROUPS = GroupCounts([], np.empty(0, dtype=np.int64), np.empty((5, 0)))

@@ -10,30 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Vector
 from refocal.calibrators import Calibrator
 from refocal.engine import BlockedDataset, Pass
 from refocal.engine.scoring import ECE_BOUND, MAX_REFINEMENTS, REPORT_BITS
 from refocal.errors import DataError, ParameterError
 from refocal.evaluate._block_sums import (
-    Moments,
-    Predictor,
-    PredictorMeasures,
+    BlockMeasures,
+    MethodMeasures,
+    Methods,
     count_block,
     cross_products,
     finish_sums,
     join_sums,
-    mean_metrics,
-    with_finer,
 )
 from refocal.evaluate._failures import Failures
-from refocal.evaluate._groups import measure_groups, warn_of_groups
-from refocal.evaluate._provenance import run_of
-from refocal.evaluate._results import EDGES, MOST_CLASSES, N_BINS, Progress, Result, Results, banded, reported
+from refocal.evaluate._groups import measure_groups
+from refocal.evaluate._results import BINS, EDGES, MOST_CLASSES, Details, Progress, Result, Results, banded, reported
 from refocal.evaluate.evaluation import Histogram
-from refocal.metrics import CalibrationHistogram
+from refocal.metrics import METRICS, CalibrationHistogram
 from refocal.metrics.intervals import InfluenceSummary
-from refocal.metrics.record import Metric, StreamedMetric
+from refocal.metrics.record import StreamedMetric
 from refocal.metrics.reliability import bins_of_curve
 
 # Of the draws that say what chance does to the ECE of a group.
@@ -42,7 +38,7 @@ SEED = 0
 
 def measure_blocks(
     rows: BlockedDataset,
-    calibrators: Mapping[str, Calibrator | None],
+    methods: Mapping[str, Calibrator | None],
     report: Progress,
     failures: Failures,
     *,
@@ -56,94 +52,80 @@ def measure_blocks(
             expected = f"left out for rows in blocks, which {why if argument == 'groups' else 'are not resampled'}"
             got = type(value).__name__ if argument == "groups" else repr(value)
             raise ParameterError(argument, "evaluate", expected=expected, got=got)
+    for name, calibrator in methods.items():
+        # Log-odds are logits of two classes; what a probability of 0 counts as differs from calibrator to calibrator.
+        if calibrator is not None and (calibrator.input == "probabilities") != (rows.input == "probabilities"):
+            expected = f"{calibrator.input}, as the calibrator {name!r} takes"
+            raise DataError("test", "evaluate", expected=expected, got=rows.input)
+        if calibrator is not None and calibrator.row_axes == 2:
+            expected = "of classes that exclude one another, for rows in blocks"
+            raise ParameterError("calibrators", "evaluate", expected=expected, got=f"{name!r}, one of labels")
     rows.watch = lambda done, total: report(done, total or 0, "measuring")
-    for name, calibrator in calibrators.items():
-        if calibrator is not None:
-            _check_input(name, calibrator, rows.input)
     start = time.perf_counter()
     if rows.input == "probabilities":  # zeros count as they do in memory; each calibrator has a floor of its own
         rows.floor = math.log(np.finfo(np.float64).eps)
     rows.start()
-    predictors = tuple(map(Predictor.of, calibrators.values()))
-    found = _measure(rows, predictors)
-    for name, calibrator in calibrators.items():
-        warn_of_groups(name, calibrator, {column for column, _ in found.predictors[0].groups.names})
-    measured = _metrics(rows, predictors, found)
-    seconds = (time.perf_counter() - start) / len(calibrators)
+    found = _measure(rows, tuple(methods.values()))
+    measured = _metrics(rows, tuple(methods.values()), found)
+    seconds = (time.perf_counter() - start) / len(methods)
     results = {
         name: _result_of(one, {metric: each[i] for metric, each in measured.items()}, level, seconds)
-        for i, (name, one) in enumerate(zip(calibrators, found.predictors, strict=True))
+        for i, (name, one) in enumerate(zip(methods, found.methods, strict=True))
     }
     counts = {"rows skipped": rows.n_skipped, "files skipped": len(rows.bad_parts)}
     skipped = {name: str(count) for name, count in counts.items() if count}
-    return Results(results, rows.n_rows, run_of(None, None) | skipped)
+    columns = list(dict(found.methods[0].groups.names))
+    return Results(results, rows.n_rows, columns, BINS | skipped)
 
 
-def _check_input(name: str, calibrator: Calibrator, given: str) -> None:
-    """Log-odds are logits of two classes; what a probability of 0 counts as differs from calibrator to calibrator."""
-    if (calibrator.input == "probabilities") != (given == "probabilities"):
-        expected = f"{calibrator.input}, as the calibrator {name!r} takes"
-        raise DataError("test", "evaluate", expected=expected, got=given)
-    if calibrator.row_axes == 2:
-        expected = "of classes that exclude one another, for rows in blocks"
-        raise ParameterError("calibrators", "evaluate", expected=expected, got=f"{name!r}, one of labels")
-
-
-def _measure(rows: BlockedDataset, predictors: tuple[Predictor, ...]) -> Moments:
+def _measure(rows: BlockedDataset, methods: Methods) -> BlockMeasures:
     """All sums in one pass, and in more where the ECE needs finer cells."""
 
-    def measure(cells: tuple[CalibrationHistogram, ...], each_class: bool) -> Moments:
-        count = partial(count_block, predictors=predictors, cells=cells, each_class=each_class)
-        answer: Moments = rows.reduce(Pass(count, join_sums, partial(finish_sums, n_bins=N_BINS)))
+    def measure(cells: tuple[CalibrationHistogram, ...], each_class: bool) -> BlockMeasures:
+        count = partial(count_block, methods=methods, cells=cells, each_class=each_class)
+        answer: BlockMeasures = rows.reduce(Pass(count, join_sums, finish_sums))
         return answer
 
-    cells = (CalibrationHistogram(bits=REPORT_BITS),) * len(predictors)
-    found = measure(cells, rows.n_classes <= MOST_CLASSES)
+    found = measure((CalibrationHistogram(bits=REPORT_BITS),) * len(methods), rows.n_classes <= MOST_CLASSES)
     for _ in range(MAX_REFINEMENTS):
-        if found.bound <= ECE_BOUND:
+        if max(each.sums.calibration.error_bound for each in found.methods) <= ECE_BOUND:
             break
-        found = with_finer(found, measure(tuple(each.finer for each in found.predictors), False))
+        again = measure(tuple(each.finer for each in found.methods), False)
+        for i, (known, exact) in enumerate(zip(found.methods, again.methods, strict=True)):
+            sums = known.sums._replace(calibration=exact.sums.calibration, histogram=exact.sums.histogram)
+            found.methods[i] = known._replace(sums=sums, finer=exact.finer)
     return found
 
 
-def _metrics(
-    rows: BlockedDataset, predictors: tuple[Predictor, ...], found: Moments
-) -> dict[str, list[StreamedMetric]]:
-    """Every reported metric of every predictor, by its name; influences take one more pass."""
+def _metrics(rows: BlockedDataset, methods: Methods, found: BlockMeasures) -> dict[str, list[StreamedMetric]]:
+    """Every reported metric of every method, by its name; influences take one more pass."""
     measured: dict[str, list[StreamedMetric]] = {}
-    moving = []
-    means = {metric.name: k for k, metric in enumerate(mean_metrics(rows.n_classes))}
+    covariance, moving = dict(found.covariance), []
     for metric in (*reported("with interval", rows.n_classes), *reported("value", rows.n_classes)):
-        if metric.name in means:
-            k = means[metric.name]
-            measured[metric.name] = _together(metric, found.means[k], found.covariance[k])
+        if metric.name in covariance:
+            measured[metric.name] = [StreamedMetric(each.sums.means[metric.name]) for each in found.methods]
         elif metric.streamed is not None:
-            known = [each for one in found.predictors if (each := metric.streamed(one.sums)) is not None]
-            if len(known) < len(predictors):  # the sums lack what it needs
+            known = [each for one in found.methods if (each := metric.streamed(one.sums)) is not None]
+            if len(known) < len(methods):  # the sums lack what it needs
                 continue
             measured[metric.name] = known
             influences = tuple(each.influence for each in known if each.influence is not None)
             if influences:
                 moving.append((metric, influences))
     if moving:
-        count = partial(cross_products, predictors=predictors, influences=tuple(moving))
+        count = partial(cross_products, methods=methods, influences=tuple(moving))
         products = rows.reduce(Pass(count, np.add)) / found.weight**2
-        for (metric, _), covariance in zip(moving, products, strict=True):
-            known = measured[metric.name]
-            joint = _together(metric, np.array([each.value for each in known]), covariance)
-            measured[metric.name] = [a._replace(summary=b.summary) for a, b in zip(known, joint, strict=True)]
+        covariance |= {metric.name: of_metric for (metric, _), of_metric in zip(moving, products, strict=True)}
+    for name, of_metric in covariance.items():
+        # The rows of a root of the covariance stand for influences of the same products.
+        squares, axes = np.linalg.eigh(of_metric)
+        pairs = zip(measured[name], axes * np.sqrt(np.maximum(squares, 0.0)), strict=True)
+        limits = METRICS[name].range
+        measured[name] = [one._replace(summary=InfluenceSummary(one.value, row, limits)) for one, row in pairs]
     return measured
 
 
-def _together(metric: Metric, values: Vector, covariance: Vector) -> list[StreamedMetric]:
-    """A metric of every predictor; the rows of a root of their covariance stand for influences of the same products."""
-    squares, axes = np.linalg.eigh(covariance)
-    root = axes * np.sqrt(np.maximum(squares, 0.0))
-    pairs = zip(values.tolist(), root, strict=True)
-    return [StreamedMetric(value, summary=InfluenceSummary(value, row, metric.range)) for value, row in pairs]
-
-
-def _result_of(found: PredictorMeasures, measured: dict[str, StreamedMetric], level: float, seconds: float) -> Result:
+def _result_of(found: MethodMeasures, measured: dict[str, StreamedMetric], level: float, seconds: float) -> Result:
     values = {name: each.value for name, each in measured.items() if each.summary is None}
     bounds = {f"{name}_bound": each.bound for name, each in measured.items() if each.bound is not None}
     calibration = found.sums.calibration
@@ -152,8 +134,6 @@ def _result_of(found: PredictorMeasures, measured: dict[str, StreamedMetric], le
         values=values | bounds,
         reliability=banded(bins_of_curve(calibration.curve), level),
         histogram=Histogram(EDGES.tolist(), calibration.right, calibration.wrong),
-        classes=lambda: found.classes,
         seconds=seconds,
-        decisions=found.decisions,
-        groups=lambda: measure_groups(found.groups.groups(SEED), level),
+        details=lambda: Details(found.classes, measure_groups(found.groups.groups(SEED), level), found.decisions),
     )

@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import as_floating, to_numpy
+from refocal._arrays import SMALLEST, as_floating, log_probabilities, to_numpy
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator, MultiLabelCalibration
+from refocal.decide.outcome import at_or_above
 from refocal.engine.apply import log_probabilities_of
 from refocal.errors import DataError
 from refocal.evaluate._failures import Failures
-from refocal.evaluate._groups import groups_of, measure_groups, warn_of_groups
-from refocal.evaluate._provenance import run_of
+from refocal.evaluate._groups import groups_of, measure_groups
 from refocal.evaluate._results import (
+    BINS,
+    DECISION_THRESHOLDS,
     EDGES,
     MOST_CLASSES,
     N_BINS,
+    Details,
+    Predicted,
     Progress,
     Result,
     Results,
     banded,
     class_row,
     count_classes,
-    decision_sums,
     decision_table,
+    log_proba_of,
     reported,
 )
-from refocal.evaluate.evaluation import ClassDetail, ClassRow, GroupRow, Histogram
+from refocal.evaluate.evaluation import ClassDetail, ClassRow, Histogram
 from refocal.io import Predictions
 from refocal.io.multilabel import LABEL
-from refocal.maps.chain import Chain, in_row_blocks
+from refocal.maps.chain import Chain
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import forget_resamples
@@ -65,11 +69,11 @@ def measure_rows(
     results: dict[str, Result] = {}
     for i, (name, calibrator) in enumerate(methods.items()):
         report(i, len(methods) + 1, f"measuring {name}")
-        warn_of_groups(name, calibrator, test.groups)
         with failures.of(name):
             results[name] = _result_of(test, calibrator, level=level, n_resamples=n_resamples, seed=seed)
     forget_resamples()
-    return Results(results, len(test), run_of(n_resamples, seed))
+    notes = {"resamples": str(n_resamples), "seed": str(seed), **BINS}
+    return Results(results, len(test), list(test.groups), notes)
 
 
 def _result_of(
@@ -79,78 +83,59 @@ def _result_of(
     start = time.perf_counter()
     log_p = log_proba(test, calibrator)
     seconds = time.perf_counter() - start
-    rows = _rows(test, log_p).of_positive()
-    logs = Rows(rows.labels, log_p, rows.weight)
+    rows = Rows(test.labels, np.exp(log_p), test.weight).of_positive()
+    predicted = Predicted(rows, Rows(test.labels, log_p, test.weight))
     measured = []
     for metric in reported("with interval", test.n_classes):
-        of = logs if metric.takes_logs else rows
-        value = metric.measure(of)
+        value = metric.measure(predicted.of(metric))
         if metric.two_classes and np.isnan(value):  # only one of the classes occurs
             continue
         if not np.isfinite(value):
             raise DataError("test", "evaluate", expected=f"such that the {metric.label} is finite", got=repr(value))
-        measured.append(MetricRows(metric, of, value))
+        measured.append(MetricRows(metric, predicted.of(metric), value))
     summaries = summarise(measured, n_resamples, seed)
     (confidence, correct), weight = rows.confidence(), rows.weights
     right, wrong = (np.histogram(confidence, EDGES, weights=weight * each)[0].tolist() for each in (correct, ~correct))
     return Result(
         summaries={each.record.name: summary for each, summary in zip(measured, summaries, strict=True)},
-        values={m.name: float(m.measure(logs if m.takes_logs else rows)) for m in reported("value", test.n_classes)},
+        values={m.name: float(m.measure(predicted.of(m))) for m in reported("value", test.n_classes)},
         reliability=banded(bins_of(rows, n_bins=N_BINS), level),
         histogram=Histogram(EDGES.tolist(), right, wrong),
-        classes=partial(_classes, test, calibrator),
         seconds=seconds,
-        groups=partial(_groups, test, calibrator, level, seed),
-        decisions=decision_table(decision_sums(rows, weight / weight.sum())),
+        details=partial(_details, test, calibrator, level, seed),
     )
 
 
 def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArray[Any]:
-    """Log-probabilities of a calibrator, or of the model itself, in float32 or float64."""
-    if calibrator is None:
-        return _by_rows(partial(log_probabilities_of, Chain()), predictions.logits)
+    """Log-probabilities of a calibrator, or of the model itself, in float32 or float64.
+
+    Predictions have been checked when they were made, and are not checked again.
+    """
+    of_probabilities = calibrator is not None and calibrator.input == "probabilities"
+    if predictions.input == "probabilities":  # each calibrator of probabilities has a floor of its own for zeros
+        logits = log_probabilities(predictions.values, SMALLEST if of_probabilities else None)
+    else:  # half precision would round the confidences that are to be measured
+        logits = as_floating(predictions.values, "values", "evaluate")[0]
+        logits = log_probabilities_of(Chain(), logits) if of_probabilities else logits
     if isinstance(calibrator, MultiLabelCalibration):
-        return np.asarray(calibrator.log_proba_of_labels(wide(predictions.values), predictions.groups[LABEL]))
-    values = predictions.values if calibrator.input == predictions.input else predictions.logits
-    if calibrator.input == "probabilities" and predictions.input == "logits":
-        values = np.exp(_by_rows(partial(log_probabilities_of, Chain()), values))
-    if calibrator.input == "log-odds":
-        values = wide(values)[:, 1] - wide(values)[:, 0]
-    if calibrator.needs_groups:
-        return np.asarray(to_numpy(calibrator.predict_log_proba(wide(values), groups=predictions.groups)))  # type: ignore[call-arg]
-    # Predictions have been checked when they were made: neither chains nor `log_proba_of` check them again.
-    predict = calibrator.log_proba_of if calibrator.input == "logits" else calibrator.predict_log_proba
-    return _by_rows(predict, values)
+        return np.asarray(calibrator.log_proba_of_labels(logits, predictions.groups[LABEL]))
+    return np.asarray(to_numpy(log_proba_of(calibrator, logits, predictions.groups)))
 
 
-def _rows(test: Predictions, log_p: NDArray[Any]) -> Rows:
-    """Labels, probabilities and weights for the metrics."""
-    return Rows(np.asarray(test.labels, dtype=np.int64), np.exp(log_p), test.weight)
+def _details(test: Predictions, calibrator: Calibrator | None, level: float, seed: int) -> Details:
+    """Every class, every group, and every decision; predicted anew."""
+    rows = Rows(test.labels, np.exp(log_proba(test, calibrator)), test.weight)
+    measured = rows.of_positive()
+    (p, happened), share = measured.confidence(), measured.weights / measured.weights.sum()
+    decided = at_or_above(DECISION_THRESHOLDS, p, share, share * happened, share * p)
+    groups = measure_groups(groups_of(measured, test.groups, seed), level)
+    return Details(_classes(rows), groups, decision_table(np.array(decided)))
 
 
-def _by_rows(function: Callable[[Any], Any], values: Any) -> NDArray[Any]:
-    """A function of rows in float32 or float64; half precision is converted block by block."""
-    found = function(wide(values)) if values.ndim == 1 else in_row_blocks(lambda rows: function(wide(rows)), values)
-    return np.asarray(to_numpy(found))
-
-
-def _groups(test: Predictions, calibrator: Calibrator | None, level: float, seed: int) -> list[GroupRow]:
-    if not test.groups:
-        return []
-    rows = _rows(test, log_proba(test, calibrator)).of_positive()
-    return measure_groups(groups_of(rows, test.groups, seed), level)
-
-
-def wide(values: Any) -> Any:
-    """At least float32: half precision would round the confidences that are to be measured."""
-    return as_floating(values, "values", "evaluate")[0]
-
-
-def _classes(test: Predictions, calibrator: Calibrator | None) -> list[ClassRow]:
-    rows = _rows(test, log_proba(test, calibrator))
+def _classes(rows: Rows) -> list[ClassRow]:
+    """All classes, or those with the most rows where there are too many to show."""
     top, _, predicted = rows.top
-    confusions, counts = _confusions(rows.labels, predicted), count_classes(rows)
-    # All classes, or those with the most rows where there are too many to show.
+    counts, others = count_classes(rows), _confusions(rows.labels, predicted)
     labels = np.sort(np.argsort(-counts[0], kind="stable")[:MOST_CLASSES]).tolist()
     found = []
     for label, (p, occurs) in zip(labels, rows.events(labels), strict=True):
@@ -163,8 +148,8 @@ def _classes(test: Predictions, calibrator: Calibrator | None) -> list[ClassRow]
             # Four digits are what a diagram shows; a file with thousands of classes stays small.
             (apart.confidence / apart.weight).round(4).tolist(),
             (apart.correct / apart.weight).round(4).tolist(),
-            confusions.get((0, label), []),
-            confusions.get((1, label), []),
+            others.get((0, label), []),
+            others.get((1, label), []),
             wrong[np.argsort(-top[wrong], kind="stable")[:FEW]].tolist(),
         )
         found.append(class_row(counts, label, norm_of_gaps(bins, "l1"), detail))

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 import refocal
-from refocal._arrays import Vector, row_blocks, to_numpy
+from refocal._arrays import row_blocks, to_numpy
 from refocal.calibrators import Calibrator
 from refocal.errors import FitWarning, warn
-from refocal.evaluate._results import N_BINS
 from refocal.evaluate.evaluation import SearchSurface
 from refocal.fitting import Surface
 from refocal.fitting.objective import as_objective
@@ -26,48 +25,31 @@ ABSENT_CLASSES = "classes without a row of the fit"
 def surface_of(chosen: str, calibrators: Mapping[str, Calibrator], n_classes: int) -> SearchSurface | None:
     """The surface that the chosen method's search looked at, or else, of more than two classes, that of another one."""
     others = ("fts", *calibrators) if n_classes > 2 else ()  # for two classes γ and T say little: they lack an offset
-    first = [name for name in (chosen, *others) if name in calibrators]
-    name = next((name for name in first if _has_surface(calibrators[name])), None)
-    if name is None:
+    for name in (chosen, *others):
+        calibrator: Any = calibrators.get(name)
+        path = getattr(calibrator, "path_", None)  # a calibrator that was read from a file has none
+        if isinstance(path, Surface) and path.value.ndim == 2 and min(path.value.shape) > 1:
+            break
+    else:
         return None
-    calibrator: Any = calibrators[name]
-    path, parameters = calibrator.path_, calibrator.get_params(deep=False)
+    parameters = calibrator.get_params(deep=False)
     goal = as_objective(parameters.get("objective", "auto"), int(calibrator.fit_report_["n_samples"]), "evaluate")
     given = parameters.get("nll_tolerance")
+    # Six digits are more than a drawing shows, and keep the file small.
+    log_loss, value = (
+        [[float(f"{entry:.6g}") for entry in row] for row in table] for table in (path.log_loss, path.value)
+    )
     return SearchSurface(
         method=name,
         objective=goal.name,
         gammas=path.gamma[:, 0].tolist(),
         temperatures=path.temperature[0].tolist(),
-        log_loss=_rounded(path.log_loss),
-        value=_rounded(path.value),
+        log_loss=log_loss,
+        value=value,
         tolerance=goal.nll_tolerance if given is None else given,
         gamma=calibrator.gamma_,
         temperature=calibrator.temperature_,
     )
-
-
-def _has_surface(calibrator: Calibrator) -> bool:
-    """Whether a grid in both parameters was looked at; a calibrator that was read from a file has none."""
-    path = getattr(calibrator, "path_", None)
-    return isinstance(path, Surface) and path.value.ndim == 2 and min(path.value.shape) > 1
-
-
-def _rounded(values: Vector) -> list[list[float]]:
-    """Six digits are more than a drawing shows, and keep the file small."""
-    return [[float(f"{value:.6g}") for value in row] for row in values]
-
-
-def n_validation_of(calibrators: Mapping[str, Calibrator]) -> int | None:
-    """How many rows the calibrators were fitted on, if that is the same number for all."""
-    sizes = {int(c.fit_report_.get("n_samples", 0)) for c in calibrators.values()}
-    return sizes.pop() if len(sizes) == 1 else None
-
-
-def absent_classes_of(calibrators: Mapping[str, Calibrator]) -> dict[str, str]:
-    """A note of how many classes had no row in the fits; empty if there was none."""
-    n_absent = max((int(c.fit_report_.get("n_absent_classes", 0)) for c in calibrators.values()), default=0)
-    return {ABSENT_CLASSES: str(n_absent)} if n_absent else {}
 
 
 def same_rows(validation: Any, test: Any) -> dict[str, str]:
@@ -88,14 +70,14 @@ SAME = (
 )
 
 
-def run_of(n_resamples: int | None, seed: int | None) -> dict[str, str]:
-    """What the numbers were made with; None where nothing was drawn."""
-    drawn = {"resamples": n_resamples, "seed": seed}
+def run_of(notes: Mapping[str, str], calibrators: Mapping[str, Calibrator]) -> dict[str, str]:
+    """What the numbers were made with, and how many classes had no row in the fits, if any."""
+    n_absent = max((int(each.fit_report_.get("n_absent_classes", 0)) for each in calibrators.values()), default=0)
     return {
         "refocal": refocal.__version__,
         "Python": platform.python_version(),
         "NumPy": np.__version__,
         "finished": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-        **{name: str(value) for name, value in drawn.items() if value is not None},
-        "bins": f"{N_BINS} of equal mass",
+        **notes,
+        **({ABSENT_CLASSES: str(n_absent)} if n_absent else {}),
     }

@@ -30,10 +30,8 @@ def recommended(
 
     def tied(names: list[str], best: str, measure: str) -> list[str]:
         mine = results[best].summaries[measure]
-        differences = {
-            name: results[name].summaries[measure].minus(mine, level=level) for name in names if name != best
-        }
-        return [best, *(name for name, each in differences.items() if each is not None and sign(each, least=0.0) == 0)]
+        found = {name: results[name].summaries[measure].minus(mine, level=level) for name in names if name != best}
+        return [best, *(name for name, each in found.items() if each is not None and sign(each, least=0.0) == 0)]
 
     names = list(results)
     limit = (1.0 + LOG_LOSS_SHARE) * results[least(names, "log_loss")].summaries["log_loss"].value
@@ -47,11 +45,7 @@ def recommended(
         names = tied(names, best, "squared_ece")
         best = least(names, "log_loss")
     names = tied(names, best, "log_loss")
-    return min(names, key=lambda name: _numbers(calibrators[name]))
-
-
-def _numbers(calibrator: Calibrator | None) -> int:
-    """The number of fitted parameters; None if it was chosen by the data."""
-    if calibrator is None or isinstance(calibrator, AutoCalibration):
-        return 0
-    return sum(np.size(value) for _, value in calibrator.chain_.parameters())
+    # Parameters of what was chosen by the data do not count.
+    fitted = {name: each for name in names if not isinstance(each := calibrators[name], (AutoCalibration, type(None)))}
+    sizes = {name: sum(np.size(value) for _, value in each.chain_.parameters()) for name, each in fitted.items()}
+    return min(names, key=lambda name: sizes.get(name, 0))

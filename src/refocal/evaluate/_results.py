@@ -1,4 +1,4 @@
-"""Results of one method before all methods are compared."""
+"""What evaluations in memory and in blocks share: predictions of a method, and its results before all are compared."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Vector
-from refocal.decide.outcome import at_or_above
+from refocal._arrays import Array, Vector
+from refocal._groups import Groups
+from refocal.calibrators import Calibrator, GroupCalibration
+from refocal.calibrators.group import with_lines
+from refocal.engine.apply import log_probabilities_of
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Histogram, Reliability
+from refocal.maps.chain import Chain
 from refocal.metrics import METRICS
 from refocal.metrics._bins import Bins
 from refocal.metrics._inputs import Rows
@@ -18,6 +22,7 @@ from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
 
 N_BINS = 15
+BINS = {"bins": f"{N_BINS} of equal mass"}
 # Of the histogram of the confidence.
 EDGES = np.linspace(0.0, 1.0, 21)
 DECISION_THRESHOLDS = np.array([*(i / 100 for i in range(100)), 0.995, 0.999])
@@ -29,6 +34,14 @@ Progress = Callable[[float, int, str], None]
 """Called with the number of steps done, the number of all steps, and what comes next."""
 
 
+class Details(NamedTuple):
+    """What is kept of the uncalibrated model and of the method shown in detail."""
+
+    classes: list[ClassRow]
+    groups: list[GroupRow]
+    decisions: DecisionTable
+
+
 @dataclass(frozen=True)
 class Result:
     """One method on the test rows; its probabilities are not kept: those of many methods would fill the memory."""
@@ -38,18 +51,34 @@ class Result:
     values: dict[str, float]
     reliability: Reliability
     histogram: Histogram
-    classes: Callable[[], list[ClassRow]]
     seconds: float
-    groups: Callable[[], list[GroupRow]] = list
-    decisions: DecisionTable | None = None
+    details: Callable[[], Details]
 
 
 class Results(NamedTuple):
-    """The results of all methods, the number of rows, and how they were computed."""
+    """The results of all methods, the number of rows, the columns of their groups, and how they were measured."""
 
     of: dict[str, Result]
     n_rows: int
-    run: dict[str, str]
+    groups: list[str]
+    notes: dict[str, str]
+
+
+class Predicted(NamedTuple):
+    """Some rows as they are predicted: their probabilities, which of two classes are those of class 1, and logs."""
+
+    rows: Rows
+    logs: Rows
+
+    def of(self, metric: Metric) -> Rows:
+        """What a metric takes."""
+        return self.logs if metric.takes_logs else self.rows
+
+
+def log_proba_of(calibrator: Calibrator | None, logits: Array, groups: Groups) -> Array:
+    """Log-probabilities of checked logits of these groups, by a calibrator or by the model itself."""
+    log_p = log_probabilities_of(Chain() if calibrator is None else calibrator.chain_, logits)
+    return with_lines(log_p, calibrator.lines_, groups) if isinstance(calibrator, GroupCalibration) else log_p
 
 
 def reported(how: Literal["with interval", "value"], n_classes: int) -> list[Metric]:
@@ -88,12 +117,6 @@ def banded(bins: Bins, level: float) -> Reliability:
     return Reliability(*(each.tolist() for each in (bins.count, confidence, accuracy, low, high)))
 
 
-def decision_sums(rows: Rows, weight: Vector) -> Vector:
-    """Weight, weight × outcome and weight × probability of the rows at or above each threshold."""
-    p, happened = rows.confidence()
-    return np.stack(at_or_above(DECISION_THRESHOLDS, p, weight, weight * happened, weight * p))
-
-
 def decision_table(shares: Vector) -> DecisionTable:
-    """What is decided from each threshold on, of `decision_sums` of weights that add up to 1."""
+    """What is decided from each threshold on: shares of the weight, of the sum of outcomes, of the sum of p."""
     return DecisionTable(DECISION_THRESHOLDS.tolist(), *([round(float(each), 6) for each in row] for row in shares))

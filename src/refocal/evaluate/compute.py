@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from refocal._arrays import as_floating
 from refocal._validation import check_option
 from refocal.calibrators import Calibrator, TemperatureScaling
 from refocal.calibrators._labels import check_class_order
@@ -17,11 +18,12 @@ from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
 from refocal.errors import ShapeError
 from refocal.evaluate._failures import Failures
+from refocal.evaluate._groups import warn_of_groups
 from refocal.evaluate._in_blocks import measure_blocks
-from refocal.evaluate._in_memory import N_RESAMPLES, SEED, measure_rows, wide
-from refocal.evaluate._provenance import absent_classes_of, n_validation_of, same_rows, surface_of
+from refocal.evaluate._in_memory import N_RESAMPLES, SEED, measure_rows
+from refocal.evaluate._provenance import run_of, same_rows, surface_of
 from refocal.evaluate._recommend import recommended
-from refocal.evaluate._results import Progress, Result
+from refocal.evaluate._results import Progress, Result, Results
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.io import MultiLabelPredictions, Predictions
@@ -102,7 +104,8 @@ def _fit_all(
     fitted: dict[str, Calibrator] = {}
     seconds: dict[str, float] = {}
     if isinstance(validation, Predictions):
-        given = wide(validation.values), validation.labels, validation.weight
+        values = as_floating(validation.values, "validation", "compare")[0]  # half precision in single
+        given = values, validation.labels, validation.weight
         is_checked = validation.input == "logits"
         dataset = TemperatureScaling(input=validation.input).dataset(*given, is_checked=is_checked)
     for i, name in enumerate(names):
@@ -164,16 +167,20 @@ def evaluate(
     usable = _usable(everything, about, failures)
     measure: Any = measure_blocks if isinstance(test, BlockedDataset) else measure_rows
     options = {"level": level, "n_resamples": n_resamples, "seed": seed, "groups": groups}
-    results, n_test, run = measure(test, usable, report, failures, **options)
-    picked = recommended(results, usable, about.n_classes, level) if chosen is None else chosen
+    found: Results = measure(test, usable, report, failures, **options)
+    warn_of_groups(usable, found.groups)
+    picked = recommended(found.of, usable, about.n_classes, level) if chosen is None else chosen
     report(len(everything), len(everything) + 1, "looking at classes")
     seconds = fit_seconds or {}
-    methods = [_measured(name, usable[name], results, picked, level, seconds.get(name)) for name in results]
+    methods = [_measured(name, usable[name], found.of, picked, level, seconds.get(name)) for name in found.of]
     report(len(everything) + 1, len(everything) + 1, "done")
+    if n_validation is None:  # known if all were fitted on the same number of rows
+        sizes = {int(each.fit_report_.get("n_samples", 0)) for each in calibrators.values()}
+        n_validation = sizes.pop() if len(sizes) == 1 else None
     return Evaluation(
         title=title,
-        n_validation=n_validation_of(calibrators) if n_validation is None else n_validation,
-        n_test=n_test,
+        n_validation=n_validation,
+        n_test=found.n_rows,
         n_classes=about.n_classes,
         class_names=None if about.class_names is None else list(about.class_names),
         input=about.input,
@@ -182,8 +189,8 @@ def evaluate(
         recommended=chosen is None,
         methods=methods,
         surface=surface_of(picked, calibrators, about.n_classes),
-        run=run | absent_classes_of(calibrators),
-        failed=failures.reasons(),
+        run=run_of(found.notes, calibrators),
+        failed=failures.reasons,
     )
 
 
@@ -212,42 +219,35 @@ def _measured(
     fit_seconds: float | None,
 ) -> Measured:
     """The results of one method, with its differences from the uncalibrated model and the chosen method."""
-    mine, described = results[name], None
+    mine, described, facts = results[name], None, None
     if calibrator is not None:
+        chain, parameters = calibrator.chain_, list(calibrator.chain_.parameters())
         described = to_dict(calibrator)
-        described["fitted"] = {key: value for key, value in calibrator.chain_.parameters() if isinstance(value, float)}
+        described["fitted"] = {key: value for key, value in parameters if isinstance(value, float)}
         if name != picked:  # curves and matrices only of the one that is shown in detail
             del described["chain"]
+        kinds = set(map(type, chain.walk()))
+        kind = "numbers" if kinds <= {Chain, Floor, Focal, Temperature} else "shared"
+        kind = "each class" if kinds & {Affine, LabelLines, OneVsRest} else kind
+        facts = MapFacts(kind, sum(np.size(value) for _, value in parameters), chain.keeps_order)
+    against: list[dict[str, PairedDifference]] = []
+    for other in (results[NONE], results[picked]):
+        found = {key: each.minus(other.summaries[key], level=level) for key, each in mine.summaries.items()}
+        # Of some metrics no interval of a difference holds.
+        against.append({key: difference for key, difference in found.items() if difference is not None})
+    details = mine.details()._asdict() if name in (NONE, picked) else {"classes": None}
     return Measured(
         name=name,
         title=title_of(name, calibrator),
         calibrator=described,
         measures={key: summary.interval(level=level) for key, summary in mine.summaries.items()},
         values=mine.values,
-        against_none=_differences(mine, results[NONE], level),
-        against_chosen=_differences(mine, results[picked], level),
+        against_none=against[0],
+        against_chosen=against[1],
         reliability=mine.reliability,
         histogram=mine.histogram,
-        classes=mine.classes() if name in (NONE, picked) else None,
-        groups=mine.groups() if name in (NONE, picked) else [],
-        decisions=mine.decisions if name in (NONE, picked) else None,
         fit_seconds=fit_seconds,
         predict_seconds=mine.seconds,
-        map=None if calibrator is None else _facts_of(calibrator.chain_),
+        map=facts,
+        **details,
     )
-
-
-def _facts_of(chain: Chain) -> MapFacts:
-    steps = list(chain.walk())
-    n_numbers = sum(np.size(value) for _, value in chain.parameters())
-    if any(isinstance(step, (Affine, LabelLines, OneVsRest)) for step in steps):
-        kind = "each class"
-    else:
-        kind = "numbers" if all(isinstance(step, (Chain, Floor, Focal, Temperature)) for step in steps) else "shared"
-    return MapFacts(kind, n_numbers, chain.keeps_order)
-
-
-def _differences(mine: Result, other: Result, level: float) -> dict[str, PairedDifference]:
-    """The differences of all metrics for which a valid interval exists."""
-    found = {key: summary.minus(other.summaries[key], level=level) for key, summary in mine.summaries.items()}
-    return {key: difference for key, difference in found.items() if difference is not None}

@@ -20,9 +20,10 @@ TWO_CLASSES = ("log_loss", "log_loss_skill", "mean_bias", "ece", "brier_score", 
 
 
 class MethodRow(NamedTuple):
-    """One method as text, in the order of the headers."""
+    """One method as text, with the headings of its cells, which are those of all methods."""
 
     name: str
+    headings: tuple[str, ...]
     cells: tuple[str, ...]
     chosen: bool
 
@@ -31,11 +32,6 @@ def columns(evaluation: Evaluation) -> list[Metric]:
     """The metrics of the comparison; it is ranked by the first."""
     names = MANY_CLASSES if evaluation.positive is None else TWO_CLASSES
     return [METRICS[name] for name in names if name in evaluation.before.measures]
-
-
-def headers(evaluation: Evaluation) -> tuple[str, ...]:
-    """The headings of the comparison."""
-    return tuple(heading for heading, _ in _cells(evaluation, evaluation.before))
 
 
 def comparison_table(evaluation: Evaluation) -> list[MethodRow]:
@@ -47,32 +43,30 @@ def comparison_table(evaluation: Evaluation) -> list[MethodRow]:
     >>> [row.name for row in comparison_table(found)]
     ['ts', 'none']
     """
-    return [
-        MethodRow(method.name, tuple(text for _, text in _cells(evaluation, method)), method.name == evaluation.chosen)
-        for method in ranked(evaluation)
-    ]
+    rows, numbers = [], []
+    if evaluation.positive is None:  # for two classes further measures take the place of γ and T
+        known = {key for method in evaluation.methods for key in method.point}
+        numbers = [(key, heading) for key, heading in (("gamma", "γ"), ("temperature", "T")) if key in known]
+    for method in ranked(evaluation):
+        cells, point = [("method", method.name)], method.point
+        for key, heading in numbers:
+            cells.append((heading, f"{point[key]:.3f}".replace("-", "−") if key in point else "–"))
+        for metric in columns(evaluation):
+            found = method.measures[metric.name]
+            cells.append((metric.heading, metric.text(found.value)))
+            if metric.name in WITH_INTERVAL:
+                interval = f"{metric.text(found.low)} – {metric.text(found.high)}"
+                cells.append((f"{evaluation.level * 100:g} % interval", interval))
+        cells.append(("fit s", "–" if method.fit_seconds is None else f"{method.fit_seconds:.2f}"))
+        headings, texts = zip(*cells, strict=True)
+        rows.append(MethodRow(method.name, headings, texts, method.name == evaluation.chosen))
+    return rows
 
 
 def ranked(evaluation: Evaluation) -> list[Measured]:
     """The methods in the order of all tables and charts: the lowest ECE first, for two classes the lowest log-loss."""
     first = columns(evaluation)[0].name
     return sorted(evaluation.methods, key=lambda method: method.measures[first].value)
-
-
-def _cells(evaluation: Evaluation, method: Measured) -> list[tuple[str, str]]:
-    """The headings and the texts of a method's row."""
-    cells = [("method", method.name)]
-    if evaluation.positive is None:  # for two classes further measures take the place of γ and T
-        for key, heading in (("gamma", "γ"), ("temperature", "T")):
-            if any(key in each.point for each in evaluation.methods):
-                cells.append((heading, f"{method.point[key]:.3f}".replace("-", "−") if key in method.point else "–"))
-    for metric in columns(evaluation):
-        found = method.measures[metric.name]
-        cells.append((metric.heading, metric.text(found.value)))
-        if metric.name in WITH_INTERVAL:
-            interval = f"{metric.text(found.low)} – {metric.text(found.high)}"
-            cells.append((f"{evaluation.level * 100:g} % interval", interval))
-    return [*cells, ("fit s", "–" if method.fit_seconds is None else f"{method.fit_seconds:.2f}")]
 
 
 def verdict(evaluation: Evaluation) -> str:

@@ -42,7 +42,7 @@ def pretended(monkeypatch):
     """Where there is no GPU: every tensor counts as one on it, and the array functions compute."""
     if DEVICE == "cpu":
         replace_everywhere(monkeypatch, "on_gpu", _arrays.is_torch)
-        monkeypatch.setattr(block, "engine_for", lambda logits: array_engine)
+        monkeypatch.setattr(block, "engine_for", lambda logits: (array_engine, array_engine.plan(logits)))
 
 
 def on_device(*arrays):
@@ -100,7 +100,7 @@ def test_a_label_of_next_to_no_probability_is_measured_exactly():
     x = x.astype(np.float32)
     x[:3], y[:3] = [0.0, -500.0, -500.0, -400.0], 1
     chain = Chain((Temperature(1.5), Focal(0.5), Offset(np.array([0.1, -0.2, 0.0, 0.3]))))
-    expected, found = (predictions_of(chain, block.Block(*rows))[0] for rows in ((x, y), on_device(x, y)))
+    expected, found = (next(predictions_of([chain], block.Block(*rows)))[0] for rows in ((x, y), on_device(x, y)))
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(_arrays.to_numpy(ours), theirs, rtol=2e-5, atol=1e-6)
     assert float(found.label_log_p.min()) < -200.0

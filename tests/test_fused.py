@@ -145,7 +145,7 @@ def test_a_whole_fit_gives_the_cpus_answer(model, monkeypatch):
     x = torch.from_numpy(3.0 * rng.normal(size=(60, 8))).bfloat16()
     y = torch.from_numpy(np.argmax(x.float().numpy() / 1.5 + rng.gumbel(size=x.shape), axis=1))
     expected = focal_point(model.fit(x.float(), y).chain_)
-    monkeypatch.setattr(block, "engine_for", lambda logits: triton_engine)
+    monkeypatch.setattr(block, "engine_for", lambda logits: (triton_engine, triton_engine.plan(logits)))
     found = model.fit(x.to(DEVICE), y.to(DEVICE))
     assert focal_point(found.chain_) == pytest.approx(expected, rel=1e-5, abs=1e-5)
     assert set(found.fit_report_) == {"n_samples", "n_classes", "before", "after", "accuracy_change"}

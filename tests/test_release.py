@@ -22,7 +22,7 @@ rng = np.random.default_rng(0)
 logits = rng.normal(size=(500, 3))
 labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
 fitted = refocal.TemperatureScaling().fit(2.0 * logits, labels)
-print(c_engine.usable(logits), round(fitted.temperature_, 6))
+print(c_engine.is_compiled(), round(fitted.temperature_, 6))
 """
 # The compiler in a third of the time, and a warning fails. psabi: vectors are passed to inlined functions alone.
 STRICT = "sh -c 'cc \"$@\" -Og -Wall -Wextra -Wno-psabi -Werror' cc"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -62,7 +62,7 @@ def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
     known = {"before": dataset.memo.get("before"), "after": found.notes.get("after")}
     chains = {"before": Chain(), "after": found.chain}
     missing = tuple(chains[name] for name in known if known[name] is None)
-    measured = iter(describe(dataset, partial(predict_by, missing), len(missing)))
+    measured = iter(describe(dataset, partial(predictions_of, missing, rough=True), len(missing)))
     before, after = (found or next(measured) for found in known.values())
     dataset.memo["before"] = dict(before)
     counted = {
@@ -83,80 +83,72 @@ def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def predict_by(chains: tuple[Chain, ...], block: Block) -> Iterator[tuple[RowPredictions, Array]]:
-    """Several chains as the predictors of a pass; the empty chain is the uncalibrated model."""
-    for chain in chains:
-        yield predictions_of(chain, block, rough=True)
+def predictions_of(
+    chains: Iterable[Chain], block: Block, *, rough: bool = False
+) -> Iterator[tuple[RowPredictions, Array]]:
+    """The measured predictions of each chain, and which of them are correct; on the block's device.
 
-
-def predictions_of(chain: Chain, block: Block, *, rough: bool = False) -> tuple[RowPredictions, Array]:
-    """The measured predictions of a chain, and which of them are correct; on the block's device.
-
-    `rough`: to the digits of the logits, where these are in single precision. A temperature and a focal map at the end
-    of the chain are computed by the engine of the block.
+    The empty chain is the uncalibrated model. `rough`: to the digits of the logits, where these are in single
+    precision. A temperature and a focal map at the end of a chain are computed by the engine of the block.
     """
-    steps, gamma, temperature = chain.steps, 0.0, 1.0
-    if steps and isinstance(last := steps[-1], Focal):
-        steps, gamma = steps[:-1], last.gamma
-    if steps and isinstance(last := steps[-1], Temperature):
-        steps, temperature = steps[:-1], last.temperature
-    if not steps:
-        return block.predictions((gamma,), temperature, rough=rough, there=True)[0], block.tops.correct
-    if block.on_gpu:
-        return _predictions_there(chain, block)
-    parts = []
-    for rows in row_blocks(block.n_rows, block.n_classes, ENTRIES):
-        logits, labels = block.logits[rows, :], block.labels[rows]
-        if is_torch(logits):  # bfloat16, which NumPy has not
-            logits, labels = to_numpy(logits), to_numpy(labels)
-        is_single = rough and logits.dtype == np.float32
-        found = _compiled(chain, logits, labels) if is_single else None
-        if found is None:
-            found = _compiled(chain, logits.astype(np.float64), labels)
-        if found is None:
-            part = Block(Chain(steps).scores(logits), labels)
-            found = (*part.predictions((gamma,), temperature, there=True)[0], part.tops.correct)
-        parts.append(found)
-    *columns, correct = (namespace(*column).concat(column) for column in zip(*parts, strict=True))
-    return RowPredictions(*columns), block.tops.correct if chain.keeps_order else correct
+    for chain in chains:
+        steps, gamma, temperature = chain.steps, 0.0, 1.0
+        if steps and isinstance(last := steps[-1], Focal):
+            steps, gamma = steps[:-1], last.gamma
+        if steps and isinstance(last := steps[-1], Temperature):
+            steps, temperature = steps[:-1], last.temperature
+        if not steps:
+            yield block.predictions((gamma,), temperature, rough=rough, there=True)[0], block.tops.correct
+            continue
+        parts = []
+        for rows in row_blocks(block.n_rows, block.n_classes, 4 * GPU_PART if block.on_gpu else ENTRIES):
+            logits, labels = block.logits[rows, :], block.labels[rows]
+            if is_torch(logits) and not block.on_gpu:  # bfloat16, which NumPy has not
+                logits, labels = to_numpy(logits), to_numpy(labels)
+            found = _measured_there(chain, logits, labels) if block.on_gpu else _compiled(chain, logits, labels, rough)
+            if found is None:
+                part = Block(Chain(steps).scores(logits), labels)
+                found = (*part.predictions((gamma,), temperature, there=True)[0], part.tops.correct)
+            parts.append(found)
+        *columns, correct = (namespace(*column).concat(column) for column in zip(*parts, strict=True))
+        yield RowPredictions(*columns), block.tops.correct if chain.keeps_order else correct
 
 
-def _compiled(chain: Chain, logits: Array, labels: Array) -> tuple[Array, ...] | None:
-    """The same of a few rows from probabilities by the compiled engine, in the precision of the logits.
+def _compiled(chain: Chain, logits: Array, labels: Array, rough: bool) -> tuple[Array, ...] | None:
+    """What is measured of a few rows from probabilities by the compiled engine, in single precision where that will do.
 
     None where it does not know all steps, or where a probability of a label has lost its digits.
     """
-    if not isinstance(logits, np.ndarray) or chain.program_for(logits).before.steps:
+    if not isinstance(logits, np.ndarray):
         return None
-    found = apply(chain, logits)
-    if found is None:
-        return None
-    p, index = found.probabilities, np.arange(len(labels))
-    at_label, at, squares = p[index, labels].astype(np.float64), p.argmax(axis=1), np.einsum("ij,ij->i", p, p)
-    if at_label.min() < (TINY if p.itemsize == 4 else 0.0) or not at_label.all():
-        return None
-    confidence = p[index, at].astype(np.float64)
-    if p.itemsize == 4:  # next to 1 it has few digits, where what the others have together has all
-        p[index, at] = 0.0
-        rest = p @ np.ones(p.shape[1], dtype=p.dtype)
-        confidence = np.where(rest < SURE, 1.0 - rest, confidence)
-    return np.log(at_label), confidence, squares.astype(np.float64), at == labels
+    index = np.arange(len(labels))
+    for dtype in (np.float32, np.float64) if rough and logits.dtype == np.float32 else (np.float64,):
+        x = logits.astype(dtype, copy=False)
+        found = None if chain.program_for(x).before.steps else apply(chain, x)
+        if found is None:
+            continue
+        p = found.probabilities
+        at_label, at, squares = p[index, labels].astype(np.float64), p.argmax(axis=1), np.einsum("ij,ij->i", p, p)
+        if at_label.min() < (TINY if p.itemsize == 4 else 0.0) or not at_label.all():
+            continue
+        confidence = p[index, at].astype(np.float64)
+        if p.itemsize == 4:  # next to 1 it has few digits, where what the others have together has all
+            p[index, at] = 0.0
+            rest = p @ np.ones(p.shape[1], dtype=p.dtype)
+            confidence = np.where(rest < SURE, 1.0 - rest, confidence)
+        return np.log(at_label), confidence, squares.astype(np.float64), at == labels
+    return None
 
 
-def _predictions_there(chain: Chain, block: Block) -> tuple[RowPredictions, Array]:
-    """The same on a GPU, by the probabilities; only where that of the label is tiny is its logarithm computed apart."""
-    parts = []
-    for rows in row_blocks(block.n_rows, block.n_classes, 4 * GPU_PART):
-        x, y = as_floating(block.logits[rows], "logits", "fit")[0], block.labels[rows]
-        found = apply(chain, x)
-        p = chain.probabilities(x) if found is None else found.probabilities
-        confidence, at = p.max(-1)
-        of_label = take_label(p, y).double()
-        tiny = of_label < TINY
-        log_p = of_label.log()
-        if bool(tiny.any()):
-            log_p[tiny] = take_label(chain.log_probabilities(x[tiny]), y[tiny]).double()
-        parts.append((log_p, confidence.double(), (p * p).sum(-1).double(), at == y))
-    xp = namespace(parts[0][0])
-    *measured, correct = (xp.concat(column) for column in zip(*parts, strict=True))
-    return RowPredictions(*measured), block.tops.correct if chain.keeps_order else correct
+def _measured_there(chain: Chain, logits: Array, labels: Array) -> tuple[Array, ...]:
+    """The same on a GPU; only where the probability of the label is tiny is its logarithm computed apart."""
+    x = as_floating(logits, "logits", "fit")[0]
+    found = apply(chain, x)
+    p = chain.probabilities(x) if found is None else found.probabilities
+    confidence, at = p.max(-1)
+    of_label = take_label(p, labels).double()
+    tiny = of_label < TINY
+    log_p = of_label.log()
+    if bool(tiny.any()):
+        log_p[tiny] = take_label(chain.log_probabilities(x[tiny]), labels[tiny]).double()
+    return log_p, confidence.double(), (p * p).sum(-1).double(), at == labels

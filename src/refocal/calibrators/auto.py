@@ -18,7 +18,7 @@ from refocal.calibrators._confidence import Tempered, draft_tail, fit_tail, two_
 from refocal.calibrators._crossfit import CrossFitted, Recipe
 from refocal.calibrators._fitted import Fitted
 from refocal.engine import Block, Dataset
-from refocal.engine.blocked import Keys, key_order, row_keys
+from refocal.engine.blocked import Keys, row_keys
 from refocal.errors import FitWarning, warn
 from refocal.fitting.temperature import laplace_temperature, newton_temperature
 from refocal.maps.chain import Chain, Step
@@ -195,9 +195,9 @@ def _sample(dataset: Dataset, is_vocabulary: bool) -> tuple[Block, Dataset]:
 def _first(keys: Keys, n_rows: int) -> NDArray[np.int64]:
     """Where the smallest keys are, in their order; equal ones as they come."""
     if n_rows >= len(keys):
-        return key_order(keys)
+        return np.argsort(keys, kind="stable")
     small = np.flatnonzero(keys <= np.partition(keys, n_rows - 1)[n_rows - 1])
-    return small[key_order(keys[small])][:n_rows]
+    return small[np.argsort(keys[small], kind="stable")][:n_rows]
 
 
 def _simplest(rows: Block, candidates: Sequence[Vector]) -> int:

@@ -43,28 +43,28 @@ class _FocalFamily(HasFocalPoint, Calibrator):
         offset = self.chain_.find(Offset, "offset")
         return None if offset is None else np.exp(np.mean(offset) - offset)
 
-    def _steps(self, found: Solution) -> tuple[Step, ...]:
-        return Temperature(found.temperature), Focal(found.gamma)
-
-    def _options(self) -> dict[str, Any]:
-        """The arguments of the search: the settings, and what is fixed where there is no such setting."""
-        options = {name: getattr(self, name, fixed) for name, fixed in SEARCHED.items()}
-        if options["search"] == "line" and not (hasattr(self, "gammas") and hasattr(self, "temperatures")):
-            expected = "'auto', 'newton' or 'grid', since a line needs both γ and T"
-            raise ParameterError("search", type(self).__name__, expected=expected, got="'line'")
-        return options
-
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
-        options = self._options()
-        if self.class_weight is not None:
-            return self._fit_weighted(dataset, **options)
-        solution, path = find(dataset, function=type(self).__name__, progress=progress, **options)
-        return Fitted(Chain(self._steps(solution)), solution, path)
+        options: dict[str, Any] = {name: getattr(self, name, fixed) for name, fixed in SEARCHED.items()}
+        has_gamma, has_temperature, name = hasattr(self, "gammas"), hasattr(self, "temperatures"), type(self).__name__
+        if self.search == "line" and not (has_gamma and has_temperature):
+            expected = "'auto', 'newton' or 'grid', since a line needs both γ and T"
+            raise ParameterError("search", name, expected=expected, got="'line'")
+        if getattr(self, "gamma", None) is not None:  # the one that a FocalCalibration was given
+            options |= {"gammas": self.gamma} | ({"search": "grid"} if self.class_weight is None else {})
+        if self.class_weight is None:
+            solution, path = find(dataset, function=name, progress=progress, **options)
+            offset = None
+        else:
+            path, (solution, offset) = None, self._fit_weighted(dataset, **options)
+        steps: list[Step] = [Temperature(solution.temperature)] if has_temperature else []
+        steps += [Focal(solution.gamma)] if has_gamma else []
+        steps += [Offset(offset)] if offset is not None else []
+        return Fitted(Chain(tuple(steps)), solution, path)
 
     def _fit_weighted(
         self, dataset: Dataset, objective: Any, search: str, gammas: Any, temperatures: Any, nll_tolerance: float | None
-    ) -> Fitted:
-        """Class weights removed after the map; γ and T, unless given, by the log-loss."""
+    ) -> tuple[Solution, Vector]:
+        """γ and T, unless given, by the log-loss; and what is added to each class to remove the class weights."""
         name = type(self).__name__
         for argument, value, fit in (
             ("objective", objective, ("auto", "nll")),
@@ -78,13 +78,11 @@ class _FocalFamily(HasFocalPoint, Calibrator):
             None if value is None else check_number(value, argument, name, above=above, also="with class_weight, ")
             for argument, value, above in (("gammas", gammas, -1.0), ("temperatures", temperatures, 0.0))
         )
-        dataset.start()
         known: Vector | None = None
         if not (isinstance(self.class_weight, str) and self.class_weight == "fit"):
             like = np.zeros(dataset.n_classes)
             known = -np.log(check_class_weight(self.class_weight, f"{name}.fit", like=like, also="'fit' or "))
-        solution, offset = fit_offset(dataset, known, gamma, temperature)
-        return Fitted(Chain((*self._steps(solution), Offset(offset))), solution)
+        return fit_offset(dataset, known, gamma, temperature)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -122,9 +120,6 @@ class TemperatureScaling(_FocalFamily):
 
     objective: Any = "nll"
     temperatures: Any = None
-
-    def _steps(self, found: Solution) -> tuple[Step, ...]:
-        return (Temperature(found.temperature),)
 
 
 @dataclass(eq=False, repr=False)
@@ -215,15 +210,6 @@ class FocalCalibration(_FocalFamily):
         report = {"n_samples": 0, "n_classes": size, "before": {}, "after": {}}
         made._set_fitted(Fitted(Chain(tuple(steps))), np.arange(size), report)
         return made
-
-    def _steps(self, found: Solution) -> tuple[Step, ...]:
-        return (Focal(found.gamma),)
-
-    def _options(self) -> dict[str, Any]:
-        options = super()._options()
-        if self.gamma is None:
-            return options
-        return options | {"gammas": self.gamma} | ({"search": "grid"} if self.class_weight is None else {})
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

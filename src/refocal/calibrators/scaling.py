@@ -251,7 +251,8 @@ class EnsembleTemperatureScaling(Calibrator):
         block = self._block_of(dataset)
         solution = newton_temperature(block)
         members = (Temperature(solution.temperature), Chain(), Uniform())
-        log_p = np.stack([to_numpy(predictions_of(Chain((member,)), block)[0].label_log_p) for member in members])
+        found = predictions_of([Chain((member,)) for member in members], block)
+        log_p = np.stack([to_numpy(each.label_log_p) for each, _ in found])
         weights = _mixture(log_p, block.weights / block.total_weight, FLOOR / (1.0 + block.total_weight))
         return Fitted(Chain((Mixture(members, weights),)), solution)
 

@@ -51,7 +51,7 @@ def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None, *, log: 
     if on_gpu(logits):
         return apply_there(chain, logits, log=log)
     program = chain.program_for(logits)
-    if program.n_classes not in (None, logits.shape[1]) or not c_engine.usable(logits):
+    if program.n_classes not in (None, logits.shape[1]) or not c_engine.is_compiled():
         return None
     if log and CODES.index("reweight") in program.steps[:, 0]:
         return None

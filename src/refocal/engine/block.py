@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +18,7 @@ from refocal.engine import array_engine, c_engine
 from refocal.engine.array_engine import LARGE_SINGLE
 from refocal.engine.dataset import FINE, Dataset
 from refocal.engine.passes import Pass
-from refocal.engine.protocol import Engine
+from refocal.engine.protocol import Engine, Plan
 from refocal.maps.forward import focal_temperature
 
 T = TypeVar("T")
@@ -74,8 +75,7 @@ class Block(Dataset):
         self.logits, self.labels, self.weight, self.groups = logits, labels, weight, groups or {}
         self.n_rows, self.n_classes = map(int, logits.shape)
         self.total_weight = float(self.n_rows) if weight is None else float(weight.sum())
-        self.engine = engine_for(logits)
-        self.plan = self.engine.plan(logits)
+        self.engine, self.plan = engine_for(logits)
         self.precision = self.plan.precision
         self._weight: Array = weight
         if weight is not None and self.on_gpu:
@@ -96,13 +96,6 @@ class Block(Dataset):
         is_index = isinstance(self.logits, np.ndarray) and not isinstance(rows, slice) and rows.dtype.kind == "i"
         logits = self.logits.take(rows, axis=0) if is_index else self.logits[rows, :]  # a third of the time
         return Block(logits, self.labels[rows], weight, groups)
-
-    def with_limits(self, floor: float | None, unit: float) -> Block:
-        """The same rows, with logits of at least `floor` and weights multiplied by a unit."""
-        if floor is None and unit == 1.0:
-            return self
-        logits = self.logits if floor is None else np.maximum(self.logits, np.asarray(floor, self.logits.dtype))
-        return Block(logits, self.labels, None if self.weight is None else unit * self.weight, self.groups)
 
     def part(self, n_rows: int) -> Block:
         """About `n_rows` of the rows, evenly spread."""
@@ -157,6 +150,7 @@ class Block(Dataset):
 
     def sums(self, name: str, *settings: Any, rough: bool = False) -> Vector:
         """The sums over all rows that the engine's pass "temperature", "focal" or "vector" computes."""
+        self.passes += 1
         parts = self._over_parts(name, *settings, rough=rough, weighted=True)
         return np.asarray(to_numpy(sum(parts[1:], start=parts[0])))  # one transfer from the device for all parts
 
@@ -177,7 +171,8 @@ class Block(Dataset):
         """
         self.passes += 1
         parts = self._over_parts("split", gamma, 1.0 / temperature, rough=rough)
-        return _joined(parts)
+        table = np.concatenate([to_numpy(part) for part in parts], axis=-1)
+        return table.astype(np.float64, copy=False)
 
     def predictions(
         self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False, there: bool = False
@@ -185,7 +180,8 @@ class Block(Dataset):
         """The predictions at one temperature for several γ, which share the softmax; `there`: left on a GPU."""
         self.passes += len(gammas)
         parts = self._over_parts("predict", gammas, 1.0 / temperature, rough=rough)
-        table = namespace(*parts).concat(parts, axis=-1).double() if self.on_gpu and there else _joined(parts)
+        table = parts[0] if len(parts) == 1 else namespace(*parts).concat(parts, axis=-1)  # one part is not copied
+        table = table.double() if self.on_gpu and there else to_numpy(table).astype(np.float64, copy=False)
         return [RowPredictions(*table[:, i]) for i in range(len(gammas))]
 
     def measure(self, metric: Any, gamma: float, temperature: float) -> float:
@@ -206,37 +202,37 @@ class Block(Dataset):
         The parts and their order are the same whatever the number of threads, and so are sums over them. A pass that
         may be `rough` is where there is such a mode and it can hold the logits; None: the pass has no such mode.
         """
-        function, options = getattr(self.engine, name), {}
-        if rough is not None and (rough or self.plan.is_rough) and self.plan.has_rough:
+        function, plan, options = getattr(self.engine, name), self.plan, {}
+        if rough is not None and (rough or plan.is_rough) and plan.has_rough:
             # The features of vector scaling are of bounded size.
             options = {"rough": True} if name == "vector" or self.tops.gap < LARGE_SINGLE else {}
-
-        def compute(rows: slice) -> Any:
-            weights = () if not weighted else (None if self._weight is None else self._weight[rows],)
-            counts = {"counts": self.counts[rows]} if options and self.counts is not None else {}
-            return function(self.logits[rows, :], self.labels[rows], *weights, *settings, **options, **counts)
-
-        parts = row_blocks(self.n_rows, self.n_classes, self.plan.part_entries)
-        n_threads = min(self.plan.n_threads, len(parts))
+        columns = (self.logits, self.labels, self._weight) if weighted else (self.logits, self.labels)
+        counts = self.counts if options else None
+        parts = row_blocks(self.n_rows, self.n_classes, plan.part_entries)
+        calls = (
+            partial(
+                function,
+                *(None if column is None else column[rows] for column in columns),
+                *settings,
+                **(options if counts is None else options | {"counts": counts[rows]}),
+            )
+            for rows in parts
+        )
+        n_threads = min(plan.n_threads, len(parts))
         if n_threads == 1:
-            return list(map(compute, parts))
+            return list(map(operator.call, calls))
         with ThreadPoolExecutor(n_threads) as pool:
-            return list(pool.map(compute, parts))
+            return list(pool.map(operator.call, calls))
 
 
-def _joined(parts: list[Array]) -> NDArray[np.float64]:
-    """Parts of rows one after the other; a single one, as of most fits, is not copied."""
-    found = [to_numpy(part) for part in parts]
-    return (np.concatenate(found, axis=-1) if len(found) > 1 else found[0]).astype(np.float64, copy=False)
-
-
-def engine_for(logits: Array) -> Engine:
-    """The fastest engine for these logits."""
-    if c_engine.usable(logits):
-        return c_engine
+def engine_for(logits: Array) -> tuple[Engine, Plan]:
+    """The fastest engine for these logits, and how it will process them."""
+    plan = c_engine.plan(logits)
+    if plan is not None:
+        return c_engine, plan
     if is_torch(logits) and logits.is_cuda and find_spec("triton") is not None:
         from refocal.engine import triton_engine
 
         if triton_engine.usable(logits):
-            return triton_engine
-    return array_engine
+            return triton_engine, triton_engine.plan(logits)
+    return array_engine, array_engine.plan(logits)

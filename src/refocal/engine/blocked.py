@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import methodcaller
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -28,25 +29,8 @@ START_ROWS, START_ENTRIES, FEWEST_START_ROWS = 2_000, 1 << 15, 64
 KEY_COLUMNS = 8
 
 
-@dataclass
-class KeyedSample:
-    """The rows with the smallest keys. A key depends on its row alone, so neither order nor partitioning matters."""
-
-    keys: Keys
-    values: NDArray[Any]
-    labels: NDArray[np.int64]
-    weight: Vector | None
-
-    def smallest(self, n_rows: int) -> KeyedSample:
-        """A limited number of rows, in ascending order of their keys."""
-        order = key_order(self.keys)[:n_rows]
-        kept: list[Any] = [None if each is None else each[order] for each in vars(self).values()]
-        return KeyedSample(*kept)
-
-    def block(self, n_rows: int, floor: float | None, unit: float) -> Block:
-        """At most `n_rows` of the rows, with the limits of `Block.with_limits`."""
-        few = self.smallest(n_rows)
-        return Block(few.values, few.labels, few.weight).with_limits(floor, unit)
+Sample: TypeAlias = tuple[Any, ...]
+"""Keys, logits, labels and weights of some rows; None instead of weights where there are none."""
 
 
 @dataclass
@@ -64,7 +48,8 @@ class Inspected:
     precision: float
     floor: float | None
     """Of probabilities, the logarithm of half the smallest that is not 0."""
-    sample: KeyedSample
+    sample: Sample
+    """The rows of the smallest keys. A key depends on its row alone, so neither order nor partitioning matters."""
 
 
 Ask: TypeAlias = Callable[[Callable[[Any], Any]], Any]
@@ -129,7 +114,7 @@ class BlockedDataset(Dataset):
         self.total_weight, self.precision = self._unit * inspected.weight, inspected.precision
         self.mean_gap = inspected.gap / self.n_rows / (self.n_classes - 1)
         self.floor = inspected.floor
-        self._few, self._n_sample = inspected.sample, n_sample
+        self._start, self._n_sample = inspected, n_sample
 
     def reduce(self, task: Pass) -> Any:
         """The answer of all blocks: one pass."""
@@ -138,9 +123,14 @@ class BlockedDataset(Dataset):
             task = replace(task, map=partial(_with_limits, task.map, self.floor, self._unit))
         return self.go_through(task)[0].answer
 
+    def sums(self, name: str, *settings: Any, rough: bool = False) -> Vector:
+        """Sums over all rows that a pass of the engine computes."""
+        return np.asarray(self.reduce(Pass(methodcaller("sums", name, *settings, rough=rough), np.add)))
+
     def part(self, n_rows: int) -> Block:
         """At most `n_rows` of the rows to begin with."""
-        return self._few.block(n_rows, self.floor, self._unit)
+        few: Block = _of_sample(lambda block: block, n_rows, self.floor, self._unit, self._start)
+        return few
 
     def look(self, question: Callable[[Block], T], n_rows: int) -> T:
         """The result of a function of `n_rows` rows of the sample, computed where the sample is stored."""
@@ -170,7 +160,7 @@ def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0
         sum_of_parts=sum_of_parts(values.astype(np.float64), "X", "fit"),
         precision=block.precision,
         floor=lowest_log_probability(block.logits) if zeros else None,
-        sample=KeyedSample(
+        sample=(
             keys[chosen],
             values.astype(np.float32) if values.dtype == np.float16 else np.array(values),
             block.labels[chosen],
@@ -179,9 +169,15 @@ def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0
     )
 
 
+def _smallest(sample: Sample, n_rows: int) -> Sample:
+    """A limited number of rows, in ascending order of their keys."""
+    order = np.argsort(sample[0], kind="stable")[:n_rows]
+    return tuple(None if each is None else each[order] for each in sample)
+
+
 def _merge(first: Inspected, second: Inspected, n_sample: int) -> Inspected:
-    pairs = zip(vars(first.sample).values(), vars(second.sample).values(), strict=True)
-    both: list[Any] = [None if a is None or b is None else np.concatenate([a, b]) for a, b in pairs]
+    pairs = zip(first.sample, second.sample, strict=True)
+    both = tuple(None if a is None or b is None else np.concatenate([a, b]) for a, b in pairs)
     return Inspected(
         first.weight + second.weight,
         first.n_used + second.n_used,
@@ -191,24 +187,29 @@ def _merge(first: Inspected, second: Inspected, n_sample: int) -> Inspected:
         first.sum_of_parts if first.sum_of_parts == second.sum_of_parts else None,
         max(first.precision, second.precision),
         None if first.floor is None or second.floor is None else min(first.floor, second.floor),
-        KeyedSample(*both).smallest(n_sample),
+        _smallest(both, n_sample),
     )
 
 
 def _start(n_start: int, found: Inspected) -> Inspected:
     """What the client receives: a few rows in single precision, since they only provide a starting point."""
-    few = found.sample.smallest(n_start)
-    return replace(found, sample=replace(few, values=few.values.astype(np.float32)))
+    keys, values, *others = _smallest(found.sample, n_start)
+    return replace(found, sample=(keys, values.astype(np.float32), *others))
 
 
 def _of_sample(
     question: Callable[[Block], Any], n_rows: int, floor: float | None, unit: float, found: Inspected
 ) -> Any:
-    return question(found.sample.block(n_rows, floor, unit))
+    _, *columns = _smallest(found.sample, n_rows)
+    return _with_limits(question, floor, unit, Block(*columns))
 
 
-def _with_limits(task: Callable[[Block], Any], floor: float | None, unit: float, block: Block) -> Any:
-    return task(block.with_limits(floor, unit))
+def _with_limits(question: Callable[[Block], Any], floor: float | None, unit: float, block: Block) -> Any:
+    """A function of a block whose logits are at least `floor` and whose weights are multiplied by a unit."""
+    if floor is not None or unit != 1.0:
+        logits = block.logits if floor is None else np.maximum(block.logits, np.asarray(floor, block.logits.dtype))
+        block = Block(logits, block.labels, None if block.weight is None else unit * block.weight, block.groups)
+    return question(block)
 
 
 def row_keys(block: Block) -> Keys:
@@ -220,11 +221,3 @@ def row_keys(block: Block) -> Keys:
         keys = (keys ^ (bits >> np.uint64(32)) ^ bits) * np.uint64(0x9E3779B97F4A7C15)
         keys ^= keys >> np.uint64(29)
     return keys
-
-
-def key_order(keys: Keys) -> NDArray[np.int64]:
-    """The order in which keys rise, equal ones as they come: a radix sort, in half the time of one that compares."""
-    order = np.arange(len(keys))
-    for shift in range(0, 64, 16):
-        order = order[np.argsort((keys[order] >> np.uint64(shift)).astype(np.uint16), kind="stable")]
-    return order

@@ -1,6 +1,6 @@
 """The C engine, for NumPy arrays and bfloat16 tensors on the CPU: kernel.c, called through ctypes.
 
-The library is compiled when the package is installed (hatch_build.py). Without it `usable` returns False.
+The library is compiled when the package is installed (hatch_build.py). Without it `plan` returns None.
 """
 
 from __future__ import annotations
@@ -83,14 +83,16 @@ def _library() -> ctypes.CDLL | None:
     return library
 
 
-def usable(logits: Any) -> bool:
-    """Whether these logits can be given to the compiled passes."""
-    on_cpu = isinstance(logits, np.ndarray) or (is_torch(logits) and logits.device.type == "cpu")
-    return on_cpu and _library() is not None
+def is_compiled() -> bool:
+    """Whether there are compiled passes."""
+    return _library() is not None
 
 
-def plan(logits: Any) -> Plan:
+def plan(logits: Any) -> Plan | None:
     """Parts computed by several threads and summed in double precision; float32 logits also have a rough mode."""
+    on_cpu = isinstance(logits, np.ndarray) or (is_torch(logits) and logits.device.type == "cpu")
+    if not on_cpu or _library() is None:
+        return None
     threads, size = n_threads() if math.prod(logits.shape) >= THREADS_FROM else 1, logits.dtype.itemsize
     threads = min(threads, max(1, SCRATCH // (VECTORS * logits.shape[-1])))
     is_rough = size <= 2 and logits.shape[-1] >= WIDE
@@ -245,5 +247,5 @@ def _address(array: NDArray[Any]) -> int:
 
 @functools.cache
 def _pass(name: str, rough: bool = False) -> Any:
-    """A function of the compiled kernel, which `usable` says is there."""
+    """A function of the compiled kernel, which `plan` says is there."""
     return getattr(_library(), f"refocal_{name}_single" if rough else f"refocal_{name}")

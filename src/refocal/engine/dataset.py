@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -91,19 +90,19 @@ class Dataset(ABC):
         """
         return self
 
-    def mean(self, sums: Callable[[Block], Vector]) -> Vector:
-        """Weighted sums over the blocks, divided by the total weight."""
-        return np.asarray(self.reduce(Pass(sums, np.add)) / self.total_weight)
+    @abstractmethod
+    def sums(self, name: str, *settings: Any, rough: bool = False) -> Vector:
+        """Sums over all rows that a pass of the engine computes, such as "focal" (see `protocol.Engine`)."""
 
     def temperature_curvature(self, slope: float, *, rough: bool = False) -> tuple[float, float, float]:
         """Mean log-loss of temperature scaling and its derivatives in 1/T = `slope`; `rough`: six digits suffice."""
-        sums = self.reduce(Pass(methodcaller("sums", "temperature", slope, rough=rough), np.add))
-        value, first, second = (sums / self.total_weight).tolist()
+        value, first, second = (self.sums("temperature", slope, rough=rough) / self.total_weight).tolist()
         return value, first, second
 
     def curvature(self, gamma: float, temperature: float, *, rough: bool = False) -> Curvature:
         """Mean log-loss of focal temperature scaling, with gradient and Hessian in (γ, 1/T)."""
-        value, g, b, gg, gb, bb = self.mean(methodcaller("sums", "focal", gamma, 1.0 / temperature, rough=rough))
+        sums = self.sums("focal", gamma, 1.0 / temperature, rough=rough)
+        value, g, b, gg, gb, bb = sums / self.total_weight
         return Curvature(float(value), np.array([g, b]), np.array([[gg, gb], [gb, bb]]))
 
 

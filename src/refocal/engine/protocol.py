@@ -1,6 +1,6 @@
 """The interface of an engine, a module that computes passes over logits, labels and weights.
 
-`c_engine` and `triton_engine` accept some logits (see `usable`), `array_engine` accepts all.
+`c_engine` and `triton_engine` accept some logits, `array_engine` accepts all.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Engine(Protocol):
     six digits where that is faster; an engine that has one precision ignores it.
     """
 
-    def plan(self, logits: Any) -> Plan:
-        """How these logits will be processed."""
+    def plan(self, logits: Any) -> Plan | None:
+        """How these logits will be processed; None if the engine cannot read them."""
 
     def temperature(self, x: Any, y: Any, weight: Any, slope: float, *, rough: bool = False) -> Array:
         """Log-loss of temperature scaling at 1/T = `slope`: sums of the value, its first and second derivative."""

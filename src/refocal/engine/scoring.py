@@ -125,23 +125,15 @@ def score_points(
     parts: list[Scores] = []
     for first in range(0, len(points), POINTS):
         some = tuple(points[first : first + POINTS])
-        if isinstance(dataset, Block) and dataset.on_gpu:
-            parts.append(_scores_there(dataset, some, resolutions))
+        if isinstance(dataset, Block) and dataset.on_gpu:  # a sort there takes less time than a histogram
+            exact = describe(dataset, FocalPoints(some, there=True), len(some), resolutions)
+            columns = ([each[name] for each in exact] for name in ("log_loss", "brier_score", "ece"))
+            parts.append(Scores(*map(np.array, columns)))
             continue
         cells = (CalibrationHistogram(bits=bits),) * len(some) if resolutions else ()
         finish = partial(scores, resolutions=resolutions)
         parts.append(dataset.reduce(Pass(partial(tally, predict=FocalPoints(some), cells=cells), join_tallies, finish)))
     return Scores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _scores_there(block: Block, points: tuple[tuple[float, float], ...], resolutions: tuple[int, ...]) -> Scores:
-    """Scores of rows on a GPU, where a sort of them takes less time than a pass: without histograms."""
-    rows = []
-    for found, correct in FocalPoints(points, there=True)(block):
-        bins = quantile_bins(*measured_on(found, correct, block), block.weight, resolutions) if resolutions else []
-        error = float(np.mean([norm_of_gaps(one, "l1") for one in bins])) if bins else 0.0
-        rows.append((-block.average(found.label_log_p), block.average(squared_errors(found, block)), error))
-    return Scores(*np.array(rows).T)
 
 
 def measure(dataset: Dataset, predict: Predict, n_bins: int, cells: tuple[CalibrationHistogram, ...]) -> Measures:
@@ -172,26 +164,29 @@ def measured_on(found: RowPredictions, correct: Array, block: Block) -> tuple[Ar
     return xp.where(correct == happened, found.confidence, 1.0 - found.confidence), happened
 
 
-def describe(dataset: Dataset, predict: Predict, n_predictors: int) -> list[dict[str, float]]:
-    """Log-loss, ECE, Brier score and accuracy of each predictor: exactly in memory, the ECE to 1e-4 in blocks."""
+def describe(
+    dataset: Dataset, predict: Predict, n_predictors: int, resolutions: tuple[int, ...] = (15,)
+) -> list[dict[str, float]]:
+    """Log-loss, ECE, Brier score and accuracy of each predictor: exactly in memory, the ECE to 1e-4 in blocks.
+
+    In memory the ECE is the mean of those at several numbers of bins; 0 for none.
+    """
+    described = []
     if isinstance(dataset, Block):
-        exact = []
         for found, correct in predict(dataset):
-            (bins,) = quantile_bins(*measured_on(found, correct, dataset), dataset.weight, (15,))
+            bins = quantile_bins(*measured_on(found, correct, dataset), dataset.weight, resolutions)
             xp = namespace(correct)
-            exact.append(
+            described.append(
                 {
                     "log_loss": -dataset.average(found.label_log_p),
-                    "ece": norm_of_gaps(bins, "l1"),
+                    "ece": float(np.mean([norm_of_gaps(each, "l1") for each in bins])) if bins else 0.0,
                     "brier_score": dataset.average(squared_errors(found, dataset)),
                     "accuracy": dataset.average(xp.astype(correct, xp.float64)),
                 }
             )
-        return exact
+        return described
     bits = TRAVELLING_BITS if dataset.answers_travel else REPORT_BITS
-    measured = measure(dataset, predict, 15, (CalibrationHistogram(bits=bits),) * n_predictors)
-    means = measured.means.T.tolist()
-    return [
-        {"log_loss": log_loss, "ece": ece, "brier_score": brier, "accuracy": accuracy}
-        for (log_loss, brier, accuracy), ece in zip(means, measured.ece, strict=True)
-    ]
+    measured = measure(dataset, predict, resolutions[0], (CalibrationHistogram(bits=bits),) * n_predictors)
+    for (log_loss, brier, accuracy), ece in zip(measured.means.T.tolist(), measured.ece, strict=True):
+        described.append({"log_loss": log_loss, "ece": ece, "brier_score": brier, "accuracy": accuracy})
+    return described

@@ -27,6 +27,7 @@ from refocal._arrays import (
 )
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset
+from refocal.engine.passes import Pass
 from refocal.fitting.newton import newton
 from refocal.fitting.solution import Solution, Status
 from refocal.fitting.temperature import GAMMA_BOUNDS, MESSAGES
@@ -89,13 +90,13 @@ def _packed(gamma: float, temperature: float, offset: Vector) -> Vector:
 
 def _descend(dataset: Dataset, start: Vector, free: Flags) -> OptimizeResult:
     """L-BFGS, with b in units that make rare classes as easy to move as others; `fun` is the log-loss at the end."""
-    shares = dataset.mean(_class_weight)
+    shares = dataset.reduce(Pass(_class_weight, np.add)) / dataset.total_weight
     unit = np.concatenate([[1.0, 1.0], 1.0 / np.sqrt(shares + 1.0 / dataset.total_weight)])
     ridge = np.where(free, np.concatenate([[0.0, 0.0], np.full(dataset.n_classes, 0.5 / dataset.total_weight)]), 0.0)
 
     def objective(moved: Vector) -> tuple[float, Vector]:
         x = start + unit * moved
-        loss, *gradient = dataset.mean(partial(_sums, x=x))
+        loss, *gradient = dataset.reduce(Pass(partial(_sums, x=x), np.add)) / dataset.total_weight
         return loss + float(ridge @ x**2), (np.array(gradient) + 2.0 * ridge * x) * unit
 
     low, high = np.full(len(start), -np.inf), np.full(len(start), np.inf)

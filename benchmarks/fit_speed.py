@@ -29,8 +29,8 @@ import tables
 
 from refocal import AutoCalibration, FocalTemperatureScaling, TemperatureScaling
 from refocal._files import write_atomically
+from refocal.engine.scoring import mean_error
 from refocal.fitting import PAPER_GAMMAS, PAPER_TEMPERATURES
-from refocal.fitting.objective import mean_error
 from refocal.maps import focal_temperature
 
 TRUE = 1.8

@@ -34,7 +34,8 @@ from refocal import (
 )
 from refocal._files import write_atomically
 from refocal.calibrators.registry import NAMED, make
-from refocal.fitting.objective import RESOLUTIONS, mean_error
+from refocal.engine.scoring import mean_error
+from refocal.fitting.objective import RESOLUTIONS
 from refocal.maps import log_softmax
 
 BASELINE = "ts"

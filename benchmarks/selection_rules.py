@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from refocal.engine import Block
-from refocal.fitting.objective import ERROR_WEIGHT, RESOLUTIONS, as_objective, mean_error
+from refocal.engine.scoring import mean_error
+from refocal.fitting.objective import ERROR_WEIGHT, RESOLUTIONS, as_objective
 from refocal.fitting.temperature import newton_temperature
 
 GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)

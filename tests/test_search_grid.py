@@ -169,7 +169,7 @@ def test_a_fine_grid_costs_little_more_than_its_nodes():
     told = []
     problem = Block(logits, labels)
     solution, _ = find(problem, objective="ece", search="grid", gammas=GAMMAS, temperatures=fine, progress=told.append)
-    nodes, _ = grid._interpolation(np.log(fine))
+    nodes, _ = grid.interpolation(np.log(fine))
     assert len(nodes) == 12 + int(np.ceil(6.0 * np.log(20.0)))
     np.testing.assert_allclose(told, np.arange(1, len(nodes) + 1) / len(nodes))
     assert solution.passes <= len(GAMMAS) * len(nodes) + 50  # of 8000 points
@@ -185,8 +185,7 @@ def test_many_rows_in_memory_are_looked_at_by_way_of_a_sample(objective, monkeyp
     logits, labels = draw_logits(12_000, 4, 8, scale=3.0, temperature=1.7)
     options = {"objective": objective, "search": "grid", "gammas": GAMMAS, "temperatures": TEMPERATURES}
     exact, _ = find(Block(logits, labels), **options)
-    monkeypatch.setattr(grid, "TABLE", 0)
-    assert grid.most_rows(4, TEMPERATURES) == grid.FEWEST_ROWS
+    monkeypatch.setattr(search, "TABLE", 0)
     found, surface = find(Block(logits, labels), **options)
     assert (found.gamma, found.temperature) == (exact.gamma, exact.temperature)
     assert found.value == pytest.approx(exact.value, abs=5e-4)  # five errors, each known to 1e-4
@@ -196,9 +195,9 @@ def test_many_rows_in_memory_are_looked_at_by_way_of_a_sample(objective, monkeyp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
-@pytest.mark.parametrize("table", [grid.TABLE, 0], ids=["all rows", "sample"])
+@pytest.mark.parametrize("table", [search.TABLE, 0], ids=["all rows", "sample"])
 def test_with_many_rows_the_optimum_by_log_loss_is_a_candidate(seed, table, monkeypatch):
-    monkeypatch.setattr(grid, "TABLE", table)
+    monkeypatch.setattr(search, "TABLE", table)
     monkeypatch.setattr(search, "MANY_ROWS", 8000)
     logits, labels = draw_logits(8000, 3, seed, scale=3.0, temperature=1.7)
     models = (FocalTemperatureScaling(), TemperatureScaling(), FocalTemperatureScaling(objective="nll"))
@@ -217,7 +216,7 @@ def test_with_many_rows_the_optimum_by_log_loss_is_a_candidate(seed, table, monk
 
 def test_interpolation_is_exact_for_polynomials():
     points = np.append(np.linspace(-1.0, 2.0, 50), 0.5)  # the middle of the range is a node of an odd number of them
-    nodes, weights = grid._interpolation(points)
+    nodes, weights = grid.interpolation(points)
     assert len(nodes) == 30
     assert nodes.min() > -1.0
     assert nodes.max() < 2.0
@@ -225,10 +224,10 @@ def test_interpolation_is_exact_for_polynomials():
     for degree in (0, 1, 7, 29):
         np.testing.assert_allclose(weights @ shifted**degree, ((points - 0.5) / 1.5) ** degree, atol=1e-11)
     on_a_node = np.append(points, nodes[3])
-    np.testing.assert_array_equal(grid._interpolation(on_a_node)[1][-1], np.eye(30)[3])
+    np.testing.assert_array_equal(grid.interpolation(on_a_node)[1][-1], np.eye(30)[3])
     few = np.linspace(0.0, 1.0, 18)
-    np.testing.assert_array_equal(grid._interpolation(few)[1], np.eye(18))
-    assert grid._interpolation(np.linspace(0.0, 1.0, 19))[1].shape == (19, 18)
+    np.testing.assert_array_equal(grid.interpolation(few)[1], np.eye(18))
+    assert grid.interpolation(np.linspace(0.0, 1.0, 19))[1].shape == (19, 18)
 
 
 def test_the_edge_of_the_grid_is_said():

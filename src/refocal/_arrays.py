@@ -199,12 +199,11 @@ def in_library_of(other: Array, values: Array) -> Array:
 
 def indices_beside(other: Array, values: Array) -> Array:
     """Integers as int64, or what JAX has for it, in the library of `other` and on its device."""
+    if isinstance(other, np.ndarray):
+        return to_numpy(values).astype(np.int64, copy=False)
     found = in_library_of(other, values)
-    return (
-        found
-        if array_api_compat.is_jax_array(found)
-        else namespace(found).astype(found, namespace(found).int64, copy=False)
-    )
+    xp = namespace(found)
+    return found if array_api_compat.is_jax_array(found) else xp.astype(found, xp.int64, copy=False)
 
 
 def for_fitting(array: Array) -> Array:

@@ -164,6 +164,12 @@ def measured_on(found: RowPredictions, correct: Array, block: Block) -> tuple[Ar
     return xp.where(correct == happened, found.confidence, 1.0 - found.confidence), happened
 
 
+def mean_error(p: Array, happened: Array, weight: Vector | None, resolutions: tuple[int, ...]) -> float:
+    """The mean of the equal-mass ECEs at several numbers of bins, from one sort."""
+    errors = [norm_of_gaps(bins, "l1") for bins in quantile_bins(p, happened, weight, resolutions)]
+    return sum(errors) / len(errors)
+
+
 def describe(
     dataset: Dataset, predict: Predict, n_predictors: int, resolutions: tuple[int, ...] = (15,)
 ) -> list[dict[str, float]]:
@@ -174,12 +180,11 @@ def describe(
     described = []
     if isinstance(dataset, Block):
         for found, correct in predict(dataset):
-            bins = quantile_bins(*measured_on(found, correct, dataset), dataset.weight, resolutions)
-            xp = namespace(correct)
+            xp, on = namespace(correct), measured_on(found, correct, dataset)
             described.append(
                 {
                     "log_loss": -dataset.average(found.label_log_p),
-                    "ece": float(np.mean([norm_of_gaps(each, "l1") for each in bins])) if bins else 0.0,
+                    "ece": mean_error(*on, dataset.weight, resolutions) if resolutions else 0.0,
                     "brier_score": dataset.average(squared_errors(found, dataset)),
                     "accuracy": dataset.average(xp.astype(correct, xp.float64)),
                 }

@@ -8,15 +8,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Flags, Vector, to_numpy
+from refocal._arrays import Vector
 from refocal.engine.block import Block
 from refocal.engine.dataset import COARSE
-from refocal.engine.scoring import measured_on
-from refocal.fitting.objective import Objective, mean_error
+from refocal.engine.scoring import mean_error, measured_on
+from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Surface
 
-# The most confidences held at once, in float64 numbers, and the number of rows that is always allowed.
-TABLE, FEWEST_ROWS = 40_000_000, 2_000
 # Points evaluated together: by interpolation, and exactly.
 MANY, FEW = 64, 3
 # Of the points that were ruled out, one in so many is still evaluated, for the shape of the surface.
@@ -74,11 +72,23 @@ class _Scan:
     ) -> None:
         self.block, self.objective = block, objective
         self.gammas, self.temperatures = gammas, temperatures
-        self.nodes, self.weights = _interpolation(np.log(temperatures))
-        self._on_nodes = len(self.nodes) == len(temperatures)
+        nodes, self.weights = interpolation(np.log(temperatures))
+        self._on_nodes = len(nodes) == len(temperatures)
         known = (gammas.tobytes(), temperatures.tobytes(), objective.of_rows)
         if known not in block.memo:
-            block.memo[known] = self._at_nodes(progress)
+            # At the nodes for each γ: log-loss, mean probability and mean error; and the probabilities of all rows.
+            shape, some = (len(gammas), len(nodes)), tuple(gammas.tolist())
+            (losses, means, errors), tables = np.zeros((3, *shape)), np.empty((*shape, block.n_rows))
+            rows = block if self._on_nodes else block.condensed(float(temperatures.max()) / 6.0, COARSE)
+            for k, node in enumerate(nodes):
+                for i, found in enumerate(rows.predictions(some, math.exp(node), rough=not self._on_nodes)):
+                    tables[i, k], happened = measured_on(found, block.correct, block)
+                    losses[i, k], means[i, k] = -block.average(found.label_log_p), block.average(tables[i, k])
+                    if objective.of_rows is not None:
+                        errors[i, k] = block.average(objective.of_rows(found, block))
+                if progress is not None:  # the evaluations that follow are few
+                    progress((k + 1) / len(nodes))
+            block.memo[known] = losses, means, errors, tables, happened
         losses, means, errors, self._tables, self.happened = block.memo[known]
         # The log-loss grows like 1/T towards T = 0: its logarithm is the smoother curve.
         self.log_loss: Vector = np.exp(np.log(np.maximum(losses, 1e-300)) @ self.weights.T)
@@ -90,23 +100,6 @@ class _Scan:
             self.level[:] = self.EXACT if self._on_nodes else self.INTERPOLATED
         elif self._on_nodes:
             self.interpolate(np.arange(self.level.size))
-
-    def _at_nodes(self, progress: Callable[[float], None] | None) -> tuple[Vector, Vector, Vector, Vector, Flags]:
-        """Log-loss, mean probability and mean error at the nodes for each γ; the probabilities, and what happened."""
-        block, shape = self.block, (len(self.gammas), len(self.nodes))
-        rows = block if self._on_nodes else block.condensed(float(self.temperatures.max()) / 6.0, COARSE)
-        tables = np.empty((*shape, block.n_rows))
-        losses, means, errors = np.zeros((3, *shape))
-        some, correct = tuple(float(gamma) for gamma in self.gammas), to_numpy(block.tops.correct)
-        for k, node in enumerate(self.nodes):
-            for i, found in enumerate(rows.predictions(some, math.exp(node), rough=not self._on_nodes)):
-                tables[i, k], happened = measured_on(found, correct, block)
-                losses[i, k], means[i, k] = -block.average(found.label_log_p), block.average(tables[i, k])
-                if self.objective.of_rows is not None:
-                    errors[i, k] = block.average(self.objective.of_rows(found, block))
-            if progress is not None:  # the evaluations that follow are few
-                progress((k + 1) / len(self.nodes))
-        return losses, means, errors, tables, happened
 
     def settle(self, nll_tolerance: float | None, among: NDArray[np.bool_]) -> None:
         """Evaluate points more exactly until no other can be the best within the tolerance."""
@@ -148,12 +141,6 @@ class _Scan:
             self.level[i, at] = self.EXACT if self._on_nodes else self.INTERPOLATED
 
 
-def most_rows(n_gammas: int, temperatures: Vector) -> int:
-    """How many rows a scan of the grid can use; the confidences of more rows would fill the memory."""
-    nodes, _ = _interpolation(np.log(temperatures))
-    return max(FEWEST_ROWS, TABLE // (n_gammas * len(nodes)))
-
-
 def scan_points(block: Block, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
     """Log-loss and score at each of the given points."""
     found = [evaluate(block, objective, float(g), float(t)) for g, t in zip(gammas, temperatures, strict=True)]
@@ -188,7 +175,7 @@ def within(log_loss: Vector, nll_tolerance: float | None) -> NDArray[np.bool_]:
     return np.asarray(log_loss <= limit)
 
 
-def _interpolation(log_temperatures: Vector) -> tuple[Vector, Vector]:
+def interpolation(log_temperatures: Vector) -> tuple[Vector, Vector]:
     """Chebyshev nodes for a range of log T, and the matrix from values there to values at the temperatures."""
     low, high = float(log_temperatures.min()), float(log_temperatures.max())
     n_nodes = 12 + math.ceil(6.0 * (high - low))

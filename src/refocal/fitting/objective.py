@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from refocal._arrays import Vector
 from refocal.engine.block import Block, RowPredictions
 from refocal.engine.scoring import squared_errors
 from refocal.errors import ParameterError
 from refocal.metrics import brier_score
-from refocal.metrics._bins import norm_of_gaps, quantile_bins
 from refocal.metrics.records import objectives
 
 Metric = Callable[..., float]
@@ -80,9 +78,3 @@ def as_objective(objective: Any, n_rows: float, function: str) -> Objective:
         return Objective(getattr(objective, "__name__", type(objective).__name__), metric=objective)
     words = ", ".join(repr(name) for name in ("auto", "nll", "ece", *named))
     raise ParameterError("objective", function, expected=f"one of {words}, or a callable", got=repr(objective))
-
-
-def mean_error(p: Vector, happened: NDArray[np.bool_], weight: Vector | None, resolutions: tuple[int, ...]) -> float:
-    """The mean of the equal-mass ECEs at several numbers of bins, from one sort."""
-    errors = [norm_of_gaps(bins, "l1") for bins in quantile_bins(p, happened, weight, resolutions)]
-    return sum(errors) / len(errors)

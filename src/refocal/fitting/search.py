@@ -14,7 +14,7 @@ from refocal._validation import check_option
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset, sample_rows
 from refocal.errors import ParameterError, UnsupportedError
-from refocal.fitting.grid import best_index, most_rows, scan_grid, scan_points
+from refocal.fitting.grid import best_index, interpolation, scan_grid, scan_points
 from refocal.fitting.newton import newton, optimum_near
 from refocal.fitting.objective import Objective, as_objective
 from refocal.fitting.refine import polish, refine
@@ -31,6 +31,8 @@ PAPER_TEMPERATURES = tuple(round(0.01 * i, 2) for i in range(1, 501))
 # not matter.
 AUTO_GAMMAS = (-0.5, -0.25, 0.0, 0.05, 0.25, 0.5, 1.0, 2.0, 5.0)
 AUTO_TEMPERATURES = tuple(float(t) for t in np.geomspace(0.3, 6.0, 121))
+# The most confidences that a scan of the grid holds at once, in float64 numbers, and the rows that it always may hold.
+TABLE, FEWEST_ROWS = 40_000_000, 2_000
 # From this many rows on, the steps of that grid exceed the noise of a calibration error: a sample narrows the grid
 # down, and the optimum by log-loss and finer steps around the best point are candidates too.
 MANY_ROWS = 20_000
@@ -102,7 +104,8 @@ def find(
     else:
         points: dict[str, Any] = {"gammas": all_gammas, "temperatures": all_temperatures, "nll_tolerance": tolerance}
         scan = partial(scan_grid, objective=goal, progress=progress, **points)
-    at_most = most_rows(len(all_gammas), all_temperatures)
+    nodes, _ = interpolation(np.log(all_temperatures))
+    at_most = max(FEWEST_ROWS, TABLE // (len(all_gammas) * len(nodes)))
     if search == "auto":
         at_most = min(at_most, MANY_ROWS)
     chosen, surface = _best(dataset, goal, scan, at_most, tolerance)

@@ -46,6 +46,16 @@ def test_measures_of_two_classes_in_blocks_are_those_of_memory(both, name):
     assert (found.low, found.high) == pytest.approx((exact.low, exact.high), abs=1e-5)
 
 
+def test_weights_count_in_blocks_as_in_memory(both):
+    """The band and the noise of a bin rest on the effective number of its rows, (Σw)² / Σw²."""
+    in_memory, in_blocks = both
+    for method in ("none", "mine"):
+        exact, found = in_memory[method], in_blocks[method]
+        widths = [sum(each.reliability.high) - sum(each.reliability.low) for each in (found, exact)]
+        assert widths[0] == pytest.approx(widths[1], rel=0.02)  # the number of rows makes it narrower by a seventh
+        assert found.measures["squared_ece"].value == pytest.approx(exact.measures["squared_ece"].value, abs=5e-5)
+
+
 def test_decisions_in_blocks_are_those_of_memory(both):
     in_memory, in_blocks = both
     for method in ("none", "mine"):

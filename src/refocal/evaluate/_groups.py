@@ -21,8 +21,8 @@ from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, quanti
 from refocal.metrics._histogram_cells import Cells
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import chunks
+from refocal.metrics.inversion import interval_of_shift
 from refocal.metrics.reliability import curve_of
-from refocal.metrics.shift import interval_of_shift
 
 # A bin of a group has so many rows, as long as that leaves a bin.
 ROWS_OF_A_BIN = 50
@@ -65,13 +65,11 @@ class Group:
     def starts(self) -> Indices:
         """The first cell of each bin of equal mass."""
         n_bins = min(N_BINS, max(1, self.n_rows // ROWS_OF_A_BIN))
-        starts = quantile_starts(Ranked(self.p, self.cells.correct, self.cells.weight), n_bins)
-        return np.unique(starts[starts < len(self.p)])
+        return quantile_starts(Ranked(self.p, self.cells.correct, self.cells.weight), n_bins)
 
     def difference(self, level: float) -> Interval:
         """Mean probability less rate."""
-        weight, squared = self.cells.weight / self.total, self.cells.squared_weight / self.total**2
-        return interval_of_shift(self.p, weight, squared, self.rate, level)
+        return interval_of_shift(self.cells, level)
 
     @cached_property
     def by_chance(self) -> Vector:

@@ -30,7 +30,6 @@ from refocal.evaluate.evaluation import Histogram
 from refocal.metrics import METRICS, CalibrationHistogram
 from refocal.metrics.intervals import InfluenceSummary
 from refocal.metrics.record import StreamedMetric
-from refocal.metrics.reliability import bins_of_curve
 
 # Of the draws that say what chance does to the ECE of a group.
 SEED = 0
@@ -132,7 +131,7 @@ def _result_of(found: MethodMeasures, measured: dict[str, StreamedMetric], level
     return Result(
         summaries={name: each.summary for name, each in measured.items() if each.summary is not None},
         values=values | bounds,
-        reliability=banded(bins_of_curve(calibration.curve), level),
+        reliability=banded(found.sums.bins, level),
         histogram=Histogram(EDGES.tolist(), calibration.right, calibration.wrong),
         seconds=seconds,
         details=lambda: Details(found.classes, measure_groups(found.groups.groups(SEED), level), found.decisions),

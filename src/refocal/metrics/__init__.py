@@ -12,12 +12,12 @@ from refocal.metrics import (
     bootstrap,
     histogram,
     intervals,
+    inversion,
     labels,
     records,
     reliability,
     scores,
     sets,
-    shift,
     smooth,
     squared,
     two_classes,
@@ -26,15 +26,16 @@ from refocal.metrics.binned import *
 from refocal.metrics.bootstrap import *
 from refocal.metrics.histogram import *
 from refocal.metrics.intervals import *
+from refocal.metrics.inversion import *
 from refocal.metrics.labels import *
 from refocal.metrics.records import *
 from refocal.metrics.reliability import *
 from refocal.metrics.scores import *
 from refocal.metrics.sets import *
-from refocal.metrics.shift import *
 from refocal.metrics.smooth import *
 from refocal.metrics.squared import *
 from refocal.metrics.two_classes import *
 
-_MODULES = (binned, bootstrap, histogram, intervals, labels, records, reliability, scores, sets, shift, smooth, squared)
-__all__ = [name for module in (*_MODULES, two_classes) for name in module.__all__]
+_FIRST = (binned, bootstrap, histogram, intervals, inversion, labels, records)
+_MODULES = (*_FIRST, reliability, scores, sets, smooth, squared, two_classes)
+__all__ = [name for module in _MODULES for name in module.__all__]

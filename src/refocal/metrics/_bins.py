@@ -6,7 +6,6 @@ ones (any dtype), `weight` float64 or None.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Array, Flags, Indices, Vector, namespace, on_gpu, to_numpy
+from refocal._validation import check_integer, check_option
 from refocal.metrics._histogram_cells import ordered_key
 from refocal.metrics._inputs import Rows
 
@@ -58,9 +58,29 @@ class Bins:
     squared_weight: Vector
 
     @property
+    def share(self) -> Vector:
+        """The share of each bin in the weight."""
+        return np.asarray(self.weight / self.weight.sum())
+
+    @property
+    def p(self) -> Vector:
+        """Mean confidence of each bin."""
+        return self.confidence / self.weight
+
+    @property
+    def rate(self) -> Vector:
+        """Mean outcome of each bin."""
+        return self.correct / self.weight
+
+    @property
     def gap(self) -> Vector:
         """Weight × (confidence - correct), summed over each bin."""
         return self.confidence - self.correct
+
+    @property
+    def size(self) -> Vector:
+        """The effective number of rows of each bin, (Σw)² / Σw²."""
+        return np.square(self.weight) / self.squared_weight
 
     def each(self, change: Callable[[Any], Any]) -> Bins:
         """The same change of all columns."""
@@ -94,18 +114,27 @@ def rank(confidence: Vector, correct: Vector | Flags, weight: Vector | None = No
     return Ranked(keys.view(np.float64), outcome, None)
 
 
-def quantile_starts(ranked: Ranked, n_bins: int) -> Indices:
-    """First row of each equal-mass bin.
+def quantile_edges(ranked: Ranked, n_bins: int) -> Indices:
+    """First row of each equal-mass bin, and the number of rows.
 
     A row of confidence x belongs to bin floor(n_bins · P(confidence < x)), P being the share of the weight: equal
     values are never separated, and a group of them belongs to the bin of its lowest rank.
     """
+    n = ranked.size
     if ranked.weight is None:
-        last = -(-np.arange(1, n_bins, dtype=np.int64) * len(ranked.confidence) // n_bins) - 1
+        last = -(-np.arange(1, n_bins, dtype=np.int64) * n // n_bins) - 1
     else:
         last = np.searchsorted(ranked.shares, _targets(n_bins))
-    inner = np.searchsorted(ranked.confidence, ranked.confidence[last], side="right")
-    return np.concatenate([np.zeros(1, dtype=np.int64), inner])
+    return np.concatenate([[0], np.searchsorted(ranked.confidence, ranked.confidence[last], side="right"), [n]])
+
+
+def quantile_starts(ranked: Ranked, n_bins: int) -> Indices:
+    """First row of each equal-mass bin that has rows."""
+    return _filled(quantile_edges(ranked, n_bins))
+
+
+def _filled(edges: Indices) -> Indices:
+    return edges[:-1][edges[:-1] < edges[1:]]
 
 
 def _targets(n_bins: int) -> Vector:
@@ -115,20 +144,18 @@ def _targets(n_bins: int) -> Vector:
 
 
 def interpolated_starts(ranked: Ranked, n_bins: int) -> Indices:
-    """First row of each bin of the widely copied `histedges_equalN`: edges interpolated between sorted values.
+    """As `quantile_starts`, for the widely copied `histedges_equalN`: edges interpolated between sorted values.
 
     Bins are [edge, next edge), the last one closed, as in `numpy.histogram`; weights do not move the edges.
     """
     n = ranked.size
     edges = np.interp(np.linspace(0, n, n_bins + 1), np.arange(n), ranked.confidence)
-    return np.searchsorted(ranked.confidence, edges[:-1], side="left").astype(np.int64)
+    return _filled(np.append(np.searchsorted(ranked.confidence, edges[:-1], side="left"), n))
 
 
 def sum_bins(ranked: Ranked, starts: Indices) -> Bins:
     """Sums of consecutive rows; bins without weight are left out."""
-    ends = np.append(starts[1:], len(ranked.confidence))
-    filled = starts < ends
-    starts, count = starts[filled], (ends - starts)[filled]
+    count = np.diff(starts, append=ranked.size)
     if ranked.weight is None:
         weight = count.astype(np.float64)
         confidence = np.add.reduceat(ranked.confidence, starts)
@@ -206,7 +233,6 @@ def _in_cells(
 
 def join_cells(cells: Bins, starts: Indices) -> Bins:
     """Cells put together into bins; those without weight are left out."""
-    starts = np.unique(starts[starts < len(cells.weight)])
     return cells.each(lambda column: np.add.reduceat(column, starts)).with_weight()
 
 
@@ -240,6 +266,12 @@ def _quantile_bins_there(
         weight_sum, squares = weights or (count, count)  # without weights, each row's is 1
         found.append(Bins(count.astype(np.int64), weight_sum, confidence_sum, correct_sum, squares).with_weight())
     return found
+
+
+def check_binning(n_bins: Any, strategy: Any, function: str) -> None:
+    """Options that `make_bins` can follow."""
+    check_integer(n_bins, "n_bins", function)
+    check_option(strategy, STRATEGIES, "strategy", function)
 
 
 def uniform_index(confidence: Vector, n_bins: int) -> Indices:
@@ -307,9 +339,14 @@ def bins_of(rows: Rows, *, n_bins: int, strategy: str = "quantile", kind: str = 
 
 def norm_of_gaps(bins: Bins, norm: str) -> float:
     """l1: Σ w|gap|, l2: √(Σ w gap²), max: the largest |gap|; w is the bin's share of the weight."""
-    gap = np.abs(bins.confidence - bins.correct)
+    return float(norms_of_gaps(bins.gap, bins.weight, norm))
+
+
+def norms_of_gaps(gap: Vector, weight: Vector, norm: str) -> Any:
+    """The same of gaps × weight (…, bins)."""
+    gap = np.abs(gap)
     if norm == "l1":
-        return float(gap.sum() / bins.weight.sum())
+        return gap.sum(axis=-1) / weight.sum()
     if norm == "l2":
-        return math.sqrt(float((gap * gap / bins.weight).sum() / bins.weight.sum()))
-    return float((gap / bins.weight).max())
+        return np.sqrt((gap * gap / weight).sum(axis=-1) / weight.sum())
+    return (gap / weight).max(axis=-1)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector, to_numpy
-from refocal._validation import IgnoreIndex, check_integer, check_option
+from refocal._validation import IgnoreIndex, check_option
 from refocal.metrics._bins import (
-    STRATEGIES,
     Bins,
     bins_of,
+    check_binning,
     make_bins,
     norm_of_gaps,
+    norms_of_gaps,
     quantile_starts,
     rank,
     sum_bins,
@@ -25,7 +26,6 @@ from refocal.metrics._bins import (
 from refocal.metrics._inputs import Rows, read_probabilities, row_sums
 from refocal.metrics.inversion import ErrorModel, InvertedError
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
-from refocal.metrics.reliability import bins_of_curve
 
 __all__ = ["classwise_ece", "debiased_ece", "ece_sweep", "expected_calibration_error"]
 
@@ -75,20 +75,12 @@ def _ece_model(
 
 
 def _ece_streamed(sums: BlockSums) -> StreamedMetric:
-    found = sums.calibration
-    bins = bins_of_curve(found.curve)
+    found, bins = sums.calibration, sums.bins
     return StreamedMetric(found.ece, found.error_bound, InvertedError(found.ece, _norm_model(bins, "l1"), bins))
 
 
 def _norm_model(bins: Bins, norm: str) -> ErrorModel:
-    share = bins.weight / bins.weight.sum()
-
-    def statistic(gap: Vector) -> Vector:
-        if norm == "max":
-            return np.asarray(np.abs(gap).max(axis=-1))
-        return np.asarray(np.abs(gap) @ share if norm == "l1" else np.sqrt(np.square(gap) @ share))
-
-    return ErrorModel(bins, statistic, lambda gap: float(statistic(gap)), norm_of_gaps(bins, norm))
+    return ErrorModel(bins, lambda gap: norms_of_gaps(gap * bins.weight, bins.weight, norm))
 
 
 def classwise_ece(
@@ -153,7 +145,16 @@ def debiased_ece(
     """
     rows = read_probabilities(y_true, probabilities, sample_weight, "debiased_ece", ignore_index)
     _check_options(n_bins, strategy, norm, "debiased_ece", norms=("l1", "l2"))
-    return debiased_norm(bins_of(rows, n_bins=n_bins, strategy=strategy), norm)
+    bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
+    gap = bins.gap / bins.weight
+    if norm == "l2":
+        return float(debiased_model(bins).statistic(gap))
+    from scipy.special import erf
+
+    spread, gap = np.sqrt(bins.rate * (1.0 - bins.rate) / bins.size), np.abs(gap)
+    ratio = np.divide(gap, spread, out=np.full_like(gap, np.inf), where=spread > 0.0)
+    expected = spread * math.sqrt(2.0 / math.pi) * np.exp(-ratio * ratio / 2.0) + gap * erf(ratio / math.sqrt(2.0))
+    return max(0.0, float(bins.share @ (2.0 * gap - expected)))
 
 
 def _debiased_model(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile", norm: str = "l2") -> ErrorModel | None:
@@ -162,36 +163,17 @@ def _debiased_model(rows: Rows, *, n_bins: int = 15, strategy: str = "quantile",
 
 def debiased_model(bins: Bins) -> ErrorModel:
     """The l2 `debiased_ece` as a function of the gaps of bins."""
-    share, confidence = bins.weight / bins.weight.sum(), bins.confidence / bins.weight
-    rest = np.square(bins.weight) / bins.squared_weight - 1.0
 
     def statistic(gap: Vector) -> Vector:
-        outcome = np.clip(confidence - gap, 0.0, 1.0)
-        noise = np.divide(outcome * (1.0 - outcome), rest, out=np.zeros_like(gap), where=rest > 0.0)
-        return np.asarray(np.sqrt(np.maximum((np.square(gap) - noise) @ share, 0.0)))
+        return np.asarray(np.sqrt(np.maximum((np.square(gap) - label_noise(bins, gap)) @ bins.share, 0.0)))
 
-    observed = float(statistic(bins.gap / bins.weight))
-    return ErrorModel(bins, statistic, lambda gap: math.sqrt(float(np.square(gap) @ share)), observed)
+    return ErrorModel(bins, statistic, lambda gap: np.sqrt(np.square(gap) @ bins.share))
 
 
-def debiased_norm(bins: Bins, norm: str) -> float:
-    """The norm of the gaps without the bias due to label noise."""
-    if norm == "l2":
-        return debiased_model(bins).observed
-    share, outcome, gap = bins.weight / bins.weight.sum(), bins.correct / bins.weight, bins.gap / bins.weight
-    spread = np.sqrt(outcome * (1.0 - outcome) * bins.squared_weight) / bins.weight
-    expected = np.array([_folded_normal_mean(abs(g), s) for g, s in zip(gap, spread, strict=True)])
-    return max(0.0, float(share @ (2.0 * np.abs(gap) - expected)))
-
-
-def _folded_normal_mean(centre: float, spread: float) -> float:
-    """E|centre + spread · Z| for a standard normal Z."""
-    if spread == 0.0:
-        return centre
-    ratio = centre / spread
-    return spread * math.sqrt(2.0 / math.pi) * math.exp(-ratio * ratio / 2.0) + centre * math.erf(
-        ratio / math.sqrt(2.0)
-    )
+def label_noise(bins: Bins, gap: Vector) -> Vector:
+    """What the noise of the outcomes adds to the squares of such gaps (…, bins); nothing is known of single rows."""
+    outcome, rest = np.clip(bins.p - gap, 0.0, 1.0), bins.size - 1.0
+    return np.divide(outcome * (1.0 - outcome), rest, out=np.zeros_like(gap), where=rest > 0.0)
 
 
 def ece_sweep(
@@ -210,7 +192,7 @@ def ece_sweep(
     check_option(norm, NORMS, "norm", "ece_sweep")
     ranked = rank(*rows.confidence(), rows.weight)
     finest = sum_ties(ranked)
-    if _is_rising(finest.correct / finest.weight):
+    if _is_rising(finest.rate):
         # So is every coarser cut: no need to try them all.
         return norm_of_gaps(finest, norm)
     hits = ranked.correct if ranked.weight is None else ranked.correct * ranked.weight
@@ -220,7 +202,7 @@ def ece_sweep(
     most = ranked.size if ranked.weight is None else max(ranked.size, _MOST_SWEPT)
     for n_bins in range(2, most + 1):
         starts = quantile_starts(ranked, n_bins)
-        edges = np.unique(np.append(starts, ranked.size))
+        edges = np.append(starts, ranked.size)
         mass = np.diff(shares[edges])
         if not _is_rising(np.diff(hits[edges])[mass > 0] / mass[mass > 0]):
             break
@@ -234,8 +216,7 @@ def _is_rising(rates: Vector) -> bool:
 
 
 def _check_options(n_bins: Any, strategy: Any, norm: Any, function: str, norms: tuple[str, ...] = NORMS) -> None:
-    check_integer(n_bins, "n_bins", function)
-    check_option(strategy, STRATEGIES, "strategy", function)
+    check_binning(n_bins, strategy, function)
     check_option(norm, norms, "norm", function)
 
 

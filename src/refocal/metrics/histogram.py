@@ -224,13 +224,12 @@ class CalibrationHistogram:
             return self.fresh()
         return self.fresh(self._cells.zoomed(doubtful, self._low[doubtful], self._high[doubtful]))
 
-    def equal_mass(self, n_bins: int, function: str = "CalibrationHistogram.equal_mass") -> EqualMass:
+    def equal_mass(self, n_bins: int = 15, function: str = "CalibrationHistogram.equal_mass") -> EqualMass:
         """The cells in equal-mass bins: the part of `compute` that the ECE needs."""
         check_integer(n_bins, "n_bins", function)
         used, cells = self._filled(function)
         low, high, n_cells = self._low[used], self._high[used], len(used)
         starts = quantile_starts(Ranked(low, cells.correct, cells.weight), n_bins)
-        starts = np.unique(starts[starts < n_cells])
         bins, doubt = join_cells(cells, starts), doubt_of(cells, low, high, n_bins)
         bound = float(doubt.all_bins.sum()) / float(cells.weight.sum())
         ends = np.append(starts[1:], n_cells) - 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from refocal._arrays import Vector
+from refocal.metrics._bins import Bins
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import Evaluate, resample_mean, resample_rows
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
@@ -27,6 +28,11 @@ class BlockSums(NamedTuple):
     """What `calibration` was computed from."""
     means: dict[str, float]
     """The metrics that are means, by their short names."""
+
+    @property
+    def bins(self) -> Bins:
+        """The confidence in equal-mass bins."""
+        return self.histogram.equal_mass().bins
 
 
 class StreamedMetric(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from refocal._validation import IgnoreIndex, check_integer, check_option
-from refocal.metrics._bins import STRATEGIES, Bins, bins_of, make_bins, rank
+from refocal.metrics._bins import Bins, bins_of, check_binning, make_bins, rank
 from refocal.metrics._inputs import check_level, read_probabilities
 from refocal.metrics._resampling import chunks, draw_counts
 from refocal.metrics.intervals import wilson
@@ -68,8 +68,7 @@ def reliability_curve(
     ([0.25, 0.75], [0.5, 1.0], [2, 2])
     """
     function = "reliability_curve"
-    check_integer(n_bins, "n_bins", function)
-    check_option(strategy, STRATEGIES, "strategy", function)
+    check_binning(n_bins, strategy, function)
     check_level(level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
     return curve_of(bins_of(rows, n_bins=n_bins, strategy=strategy), level)
@@ -77,26 +76,9 @@ def reliability_curve(
 
 def curve_of(bins: Bins, level: float) -> ReliabilityCurve:
     """Bins as a curve; with weights the interval rests on the effective number of rows (Σw)² / Σw²."""
-    outcome = bins.correct / bins.weight
-    size = np.square(bins.weight) / bins.squared_weight
-    low, high = wilson(outcome, size, level)
-    return ReliabilityCurve(
-        count=bins.count.tolist(),
-        weight=bins.weight.tolist(),
-        confidence=(bins.confidence / bins.weight).tolist(),
-        accuracy=outcome.tolist(),
-        low=low.tolist(),
-        high=high.tolist(),
-        level=level,
-    )
-
-
-def bins_of_curve(curve: ReliabilityCurve) -> Bins:
-    """The bins that a curve was made of; of the weights of their rows only the sum is known."""
-    count, weight, confidence, accuracy = (
-        np.array(column) for column in (curve.count, curve.weight, curve.confidence, curve.accuracy)
-    )
-    return Bins(count, weight, weight * confidence, weight * accuracy, weight * weight / count)
+    columns = (bins.count, bins.weight, bins.p, bins.rate, *wilson(bins.rate, bins.size, level))
+    count, weight, confidence, accuracy, low, high = (column.tolist() for column in columns)
+    return ReliabilityCurve(count, weight, confidence, accuracy, low, high, level)
 
 
 def reliability_band(
@@ -125,8 +107,7 @@ def reliability_band(
     """
     function = "reliability_band"
     check_option(kind, ("confidence", "consistency"), "kind", function)
-    check_option(strategy, STRATEGIES, "strategy", function)
-    check_integer(n_bins, "n_bins", function)
+    check_binning(n_bins, strategy, function)
     check_integer(n_resamples, "n_resamples", function)
     check_level(level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Array, Vector, on_gpu, row_blocks, take_label, to_numpy, without_warnings
-from refocal._validation import IgnoreIndex, check_integer, check_option
-from refocal.metrics._bins import STRATEGIES, Bins, isotonic_fit, make_bins, norm_of_gaps
+from refocal._validation import IgnoreIndex, check_option
+from refocal.metrics._bins import Bins, check_binning, isotonic_fit, make_bins, norm_of_gaps
 from refocal.metrics._inputs import GPU_BLOCK, Rows, mean, read_log_probabilities, read_probabilities
 from refocal.metrics.record import Metric
 
@@ -146,8 +146,7 @@ def brier_decomposition(
     function = "brier_decomposition"
     rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
     check_option(method, ("isotonic", "binned"), "method", function)
-    check_option(strategy, STRATEGIES, "strategy", function)
-    check_integer(n_bins, "n_bins", function)
+    check_binning(n_bins, strategy, function)
     parts = np.zeros(3)
     for p, happened in rows.events([1] if rows.binary else range(rows.n_classes)):
         if method == "isotonic":
@@ -165,9 +164,8 @@ def brier_decomposition(
 
 def murphy(bins: Bins) -> tuple[float, float, float]:
     """Mean squared gap of the bins, their refinement, and the uncertainty of the outcome."""
-    share, outcome = bins.weight / bins.weight.sum(), bins.correct / bins.weight
-    base = float(share @ outcome)
-    return norm_of_gaps(bins, "l2") ** 2, float(share @ (outcome * (1.0 - outcome))), base * (1.0 - base)
+    base = float(bins.share @ bins.rate)
+    return norm_of_gaps(bins, "l2") ** 2, float(bins.share @ (bins.rate * (1.0 - bins.rate))), base * (1.0 - base)
 
 
 def spiegelhalter_test(

@@ -11,7 +11,7 @@ import numpy as np
 
 from refocal._arrays import Flags, Vector
 from refocal._validation import IgnoreIndex, check_number
-from refocal.metrics._bins import Bins, bins_of, isotonic_fit, rank, sum_ties
+from refocal.metrics._bins import bins_of, isotonic_fit, rank, sum_ties
 from refocal.metrics._inputs import Rows, mean, read_probabilities
 from refocal.metrics.inversion import ErrorModel
 from refocal.metrics.record import Metric, StreamedMetric
@@ -22,6 +22,7 @@ __all__ = ["CorpReliability", "corp_reliability", "ks_calibration_error", "smoot
 _CELLS = 1 << 16
 _CELLS_PER_BANDWIDTH = 32
 _BLOCK = 1 << 15
+# Cells of rows that an error without bins hardly notices, for its interval.
 _INTERVAL_CELLS = 256
 
 
@@ -127,16 +128,9 @@ def corp_reliability(
     pools = isotonic_fit(confidence, correct, weight)
     brier = mean(np.square(confidence - correct), weight)
     _, recalibrated, uncertainty = murphy(pools)
-    return CorpReliability(
-        count=pools.count.tolist(),
-        weight=pools.weight.tolist(),
-        confidence=(pools.confidence / pools.weight).tolist(),
-        accuracy=(pools.correct / pools.weight).tolist(),
-        brier=brier,
-        miscalibration=brier - recalibrated,
-        discrimination=uncertainty - recalibrated,
-        uncertainty=uncertainty,
-    )
+    count, weights, p, rate = (column.tolist() for column in (pools.count, pools.weight, pools.p, pools.rate))
+    miscalibration, discrimination = brier - recalibrated, uncertainty - recalibrated
+    return CorpReliability(count, weights, p, rate, brier, miscalibration, discrimination, uncertainty)
 
 
 def residuals_on_grid(confidence: Vector, correct: Vector | Flags, weight: Vector | None) -> Vector:
@@ -202,36 +196,22 @@ def _fixed_point(smoothed: Callable[[float], float], guess: float | None = None)
     return middle
 
 
-def _cells_of(rows: Rows) -> tuple[Bins, Vector, Vector]:
-    """Rows in cells that an error without bins hardly notices; the share of each in the weight, and its confidence."""
-    cells = bins_of(rows, n_bins=_INTERVAL_CELLS)
-    return cells, cells.weight / cells.weight.sum(), cells.confidence / cells.weight
-
-
 def _ks_model(rows: Rows) -> ErrorModel:
-    cells, share, _ = _cells_of(rows)
-
-    def statistic(gap: Vector) -> Vector:
-        return np.asarray(np.abs(np.cumsum(gap * share, axis=-1)).max(axis=-1))
-
-    observed = float(statistic(cells.gap / cells.weight))
-    return ErrorModel(cells, statistic, lambda gap: float(statistic(gap)), observed)
+    cells = bins_of(rows, n_bins=_INTERVAL_CELLS)
+    return ErrorModel(cells, lambda gap: np.abs(np.cumsum(gap * cells.share, axis=-1)).max(axis=-1))
 
 
 def _smooth_model(rows: Rows, *, bandwidth: float | None = None) -> ErrorModel:
     """The bandwidth of a draw is at most the observed error exactly if its error at that bandwidth is."""
     value = smooth_ece(rows, None, bandwidth=bandwidth)
-    cells, share, confidence = _cells_of(rows)
+    cells = bins_of(rows, n_bins=_INTERVAL_CELLS)
     width = max(value, 1.0 / _CELLS) if bandwidth is None else bandwidth
-    smoothed = share[:, None] * _kernel(confidence, width)
-
-    def statistic(gap: Vector) -> Vector:
-        return np.asarray(np.abs(gap @ smoothed).mean(axis=-1))
+    smoothed = cells.share[:, None] * _kernel(cells.p, width)
 
     def population(gap: Vector) -> float:
-        return smooth_error(confidence, confidence - gap, share, bandwidth=bandwidth)
+        return smooth_error(cells.p, cells.p - gap, cells.share, bandwidth=bandwidth)
 
-    return ErrorModel(cells, statistic, population, value)
+    return ErrorModel(cells, lambda gap: np.abs(gap @ smoothed).mean(axis=-1), population, value)
 
 
 def _kernel(confidence: Vector, width: float) -> Vector:

@@ -10,13 +10,12 @@ import numpy as np
 
 from refocal._arrays import Indices, Vector
 from refocal._validation import IgnoreIndex, check_integer
-from refocal.metrics._bins import Bins, bins_of, quantile_starts, rank
+from refocal.metrics._bins import Bins, quantile_starts, rank, sum_bins
 from refocal.metrics._inputs import Rows, check_level, read_probabilities
-from refocal.metrics.binned import debiased_model
+from refocal.metrics.binned import debiased_model, label_noise
 from refocal.metrics.intervals import Interval, PairedDifference, normal_difference
 from refocal.metrics.inversion import InvertedError
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
-from refocal.metrics.reliability import bins_of_curve
 
 __all__ = ["squared_ece", "squared_ece_difference"]
 
@@ -39,40 +38,37 @@ class GapSquares(NamedTuple):
         """The error; noise can make it negative."""
         return float(self.terms.sum())
 
-    def interval(self, *, level: float = 0.95) -> Interval:
-        """The square of that of the `debiased_ece`: a normal one would be too short where events are rare."""
-        return _interval(self.value, standard_error(self), self.bins, level)
-
-    def minus(self, other: GapSquares, *, level: float = 0.95) -> PairedDifference:
-        """See `squared_ece_difference`."""
-        return normal_difference(self.value, other.value, standard_error(self, other), level)
-
 
 @dataclass(frozen=True)
-class BlockSquares:
-    """The same from bins alone; of two such nothing but their own errors is known.
-
-    Errors of predictions on the same rows tend to go together, so that intervals of differences are rather too wide.
-    """
+class SquaredSummary:
+    """The squared error of some bins, with its standard error; `rows` unless they are in blocks."""
 
     value: float
     standard_error: float
     bins: Bins
+    rows: GapSquares | None = None
+
+    @classmethod
+    def of(cls, rows: Rows, n_bins: int = 15, function: str = "squared_ece") -> SquaredSummary:
+        """That of rows in memory."""
+        found = gap_squares(rows, n_bins, function)
+        return cls(found.value, standard_error(found), found.bins, found)
 
     def interval(self, *, level: float = 0.95) -> Interval:
-        """See `GapSquares`."""
-        return _interval(self.value, self.standard_error, self.bins, level)
+        """The square of that of the `debiased_ece`: a normal one would be too short where events are rare."""
+        root = InvertedError(self.value, debiased_model(self.bins), self.bins).interval(level=level)
+        return Interval(self.value, root.low**2, root.high**2, level, self.standard_error, 0.0, root.n_resamples)
 
-    def minus(self, other: BlockSquares, *, level: float = 0.95) -> PairedDifference:
-        """By the normal approximation."""
-        error = 0.0 if other is self else math.hypot(self.standard_error, other.standard_error)
+    def minus(self, other: SquaredSummary, *, level: float = 0.95) -> PairedDifference:
+        """See `squared_ece_difference`.
+
+        Errors of predictions on the same rows tend to go together: without the rows, intervals are rather too wide.
+        """
+        if self.rows is not None and other.rows is not None:
+            error = standard_error(self.rows, other.rows)
+        else:
+            error = 0.0 if other is self else math.hypot(self.standard_error, other.standard_error)
         return normal_difference(self.value, other.value, error, level)
-
-
-def _interval(value: float, error: float, bins: Bins, level: float) -> Interval:
-    model = debiased_model(bins)
-    root = InvertedError(model.observed, model, bins).interval(level=level)
-    return Interval(value, root.low**2, root.high**2, level, error, 0.0, root.n_resamples)
 
 
 def squared_ece(
@@ -117,11 +113,9 @@ def squared_ece_difference(
     """
     function = "squared_ece_difference"
     check_level(level, function)
-    pair = [
-        gap_squares(read_probabilities(y_true, each, sample_weight, function, ignore_index), n_bins, function)
-        for each in (first, second)
-    ]
-    return pair[0].minus(pair[1], level=level)
+    pair = [read_probabilities(y_true, each, sample_weight, function, ignore_index) for each in (first, second)]
+    of_first, of_second = (SquaredSummary.of(each, n_bins, function) for each in pair)
+    return of_first.minus(of_second, level=level)
 
 
 def standard_error(first: GapSquares, second: GapSquares | None = None) -> float:
@@ -146,15 +140,14 @@ def gap_squares(rows: Rows, n_bins: int = 15, function: str = "squared_ece") -> 
     (confidence, correct), weight = rows.confidence(), rows.weights
     ranked = rank(confidence, correct, rows.weight)
     starts = quantile_starts(ranked, n_bins)
-    edges = np.unique(ranked.confidence[starts[starts < ranked.size]])
-    index = np.searchsorted(edges, confidence, side="right") - 1
+    index = np.searchsorted(ranked.confidence[starts], confidence, side="right") - 1
     residual = weight * (confidence - correct)
     total, squared = np.bincount(index, weight), np.bincount(index, weight * weight)
     # A bin of one row has no pairs and says nothing.
     room = total * total - squared
     pair_weight = np.divide(total / total.sum(), room, out=np.zeros_like(room), where=room > 0)
     terms = pair_weight[index] * residual * (np.bincount(index, residual)[index] - residual)
-    return GapSquares(index, residual, pair_weight, terms, bins_of(rows, n_bins=n_bins))
+    return GapSquares(index, residual, pair_weight, terms, sum_bins(ranked, starts))
 
 
 def _pair_sums(values: Vector, index: Indices) -> Vector:
@@ -164,13 +157,12 @@ def _pair_sums(values: Vector, index: Indices) -> Vector:
 
 
 def _streamed(sums: BlockSums) -> StreamedMetric:
-    curve = sums.calibration.curve
-    share, outcome = np.array(curve.weight) / np.sum(curve.weight), np.array(curve.accuracy)
-    gap = np.array(curve.confidence) - outcome
-    noise = outcome * (1.0 - outcome) / np.maximum(np.array(curve.count) - 1.0, 1.0)
-    value = float(share @ (gap * gap - noise))
-    error = math.sqrt(float(np.square(share) @ (4.0 * gap * gap * noise + 2.0 * noise * noise)))
-    return StreamedMetric(value, summary=BlockSquares(value, error, bins_of_curve(curve)))
+    bins = sums.bins
+    gap = bins.gap / bins.weight
+    noise = label_noise(bins, gap)
+    value = float(bins.share @ (gap * gap - noise))
+    error = math.sqrt(float(np.square(bins.share) @ (4.0 * gap * gap * noise + 2.0 * noise * noise)))
+    return StreamedMetric(value, summary=SquaredSummary(value, error, bins))
 
 
 METRICS = (
@@ -179,7 +171,7 @@ METRICS = (
         squared_ece,
         "squared ECE",
         _streamed,
-        summary=gap_squares,
+        summary=SquaredSummary.of,
         of_confidence=True,
         shown="with interval",
     ),

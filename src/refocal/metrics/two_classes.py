@@ -20,9 +20,9 @@ from refocal.metrics._bins import Bins, bins_of
 from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities
 from refocal.metrics.histogram import ScoreCells
 from refocal.metrics.intervals import InfluenceSummary, Interval
+from refocal.metrics.inversion import interval_of_shift
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.scores import brier_terms, log_loss_terms
-from refocal.metrics.shift import interval_of_shift
 
 __all__ = ["average_precision", "brier_skill", "log_loss_skill", "mean_bias", "roc_auc"]
 
@@ -56,7 +56,7 @@ def log_loss_skill(
     0.678
     """
     rows = _two(y_true, log_probabilities, sample_weight, ignore_index, "log_loss_skill", logs=True)
-    return Skill.of(*LOG_SKILL, rows).value
+    return _skill_of(*LOG_SKILL, rows).value
 
 
 def brier_skill(
@@ -67,7 +67,7 @@ def brier_skill(
     >>> brier_skill([0, 0, 1, 1], [0.25, 0.25, 0.75, 0.75])
     0.75
     """
-    return Skill.of(*SQUARE_SKILL, _two(y_true, probabilities, sample_weight, ignore_index, "brier_skill")).value
+    return _skill_of(*SQUARE_SKILL, _two(y_true, probabilities, sample_weight, ignore_index, "brier_skill")).value
 
 
 def roc_auc(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None) -> float:
@@ -116,32 +116,28 @@ def _rate(rows: Rows) -> float:
     return mean((rows.labels == 1).astype(np.float64), rows.weight)
 
 
-@dataclass(frozen=True)
-class Skill:
-    """1 - mean loss / loss of the rate alone; `of_rate` gives the latter and its derivative in the rate."""
+Terms = Callable[[Rows], Vector]
+OfRate = Callable[[float], tuple[float, float]]
+"""The loss of a rate alone, and its derivative in the rate."""
 
-    terms: Callable[[Rows], Vector]
-    of_rate: Callable[[float], tuple[float, float]]
-    average: float
-    rate: float
-    bound: float | None = None
 
-    @classmethod
-    def of(cls, terms: Callable[[Rows], Vector], of_rate: Callable[[float], tuple[float, float]], rows: Rows) -> Skill:
-        """The skill of checked rows."""
-        return cls(terms, of_rate, mean(terms(rows), rows.weight), _rate(rows))
+def _skill(terms: Terms, of_rate: OfRate, average: float, rate: float) -> StreamedMetric:
+    """1 - mean loss / loss of the rate alone; NaN where only one of the classes occurs."""
+    if not 0.0 < rate < 1.0:
+        return StreamedMetric(math.nan)
+    loss, slope = of_rate(rate)
+    influence = partial(_influence_on_skill, terms, average, rate, loss, slope)
+    return StreamedMetric(1.0 - average / loss, influence=influence)
 
-    @property
-    def value(self) -> float:
-        """NaN where only one of the classes occurs."""
-        return 1.0 - self.average / self.of_rate(self.rate)[0] if 0.0 < self.rate < 1.0 else math.nan
 
-    def influence(self, rows: Rows) -> Vector:
-        """How much each row moves the value, times the weight of all rows."""
-        loss, slope = self.of_rate(self.rate)
-        beyond, more = self.terms(rows) - self.average, (rows.labels == 1) - self.rate
-        moved: Vector = self.average / loss**2 * slope * more - beyond / loss
-        return moved
+def _skill_of(terms: Terms, of_rate: OfRate, rows: Rows) -> StreamedMetric:
+    return _skill(terms, of_rate, mean(terms(rows), rows.weight), _rate(rows))
+
+
+def _influence_on_skill(terms: Terms, average: float, rate: float, loss: float, slope: float, rows: Rows) -> Vector:
+    beyond, more = terms(rows) - average, (rows.labels == 1) - rate
+    moved: Vector = average / loss**2 * slope * more - beyond / loss
+    return moved
 
 
 def _entropy(rate: float) -> tuple[float, float]:
@@ -155,24 +151,11 @@ def _variance(rate: float) -> tuple[float, float]:
 LOG_SKILL, SQUARE_SKILL = (log_loss_terms, _entropy), (brier_terms, _variance)
 
 
-@dataclass(frozen=True)
-class Area:
-    """An area under a curve, and how much rows of class 1 and 0 at each of some places move it.
-
-    `bound`: how far cells of several scores leave it open.
-    """
-
-    value: float
-    of_one: Vector
-    of_zero: Vector
-    place: Callable[[Vector], Indices]
-    bound: float | None = None
-
-    def influence(self, rows: Rows) -> Vector:
-        """How much each row moves the value, times the weight of all rows."""
-        p, happened = rows.event(1)
-        place = self.place(p)
-        return np.where(happened, self.of_one[place], self.of_zero[place])
+def _influence_on_area(of_one: Vector, of_zero: Vector, place: Callable[[Vector], Indices], rows: Rows) -> Vector:
+    """How much rows of class 1 and 0 at each of some places move an area under a curve."""
+    p, happened = rows.event(1)
+    at = place(p)
+    return np.where(happened, of_one[at], of_zero[at])
 
 
 def _scores(rows: Rows) -> ScoreCells:
@@ -186,11 +169,11 @@ def _scores(rows: Rows) -> ScoreCells:
 
 
 @without_warnings
-def _auc(scores: ScoreCells) -> Area:
+def _auc(scores: ScoreCells) -> StreamedMetric:
     """A row moves the area by the share of the other class that it is on the right side of."""
     n_ones, n_zeros = scores.right.sum(), scores.wrong.sum()
     if n_ones == 0.0 or n_zeros == 0.0:
-        return Area(math.nan, scores.right, scores.wrong, scores.place)
+        return StreamedMetric(math.nan)
     zeros_below = (np.cumsum(scores.wrong) - 0.5 * scores.wrong) / n_zeros
     ones_above = 1.0 - (np.cumsum(scores.right) - 0.5 * scores.right) / n_ones
     value = float(scores.right @ zeros_below / n_ones)
@@ -198,15 +181,15 @@ def _auc(scores: ScoreCells) -> Area:
     moved = (zeros_below - value) * total / n_ones, (ones_above - value) * total / n_zeros
     # Pairs of a row of each class in one cell count by half; each may count as none or as one.
     bound = 0.5 * float((scores.right * scores.wrong)[scores.several].sum() / (n_ones * n_zeros))
-    return Area(value, *moved, scores.place, bound)
+    return StreamedMetric(value, bound, influence=partial(_influence_on_area, *moved, scores.place))
 
 
 @without_warnings
-def _precision(scores: ScoreCells) -> Area:
+def _precision(scores: ScoreCells) -> StreamedMetric:
     """The average precision U/π with U = E[y A(s)/B(s)], A and B the weights of class 1 and of all rows from s on."""
     total, n_ones = float(scores.right.sum() + scores.wrong.sum()), float(scores.right.sum())
     if n_ones == 0.0 or n_ones == total:
-        return Area(math.nan, scores.right, scores.wrong, scores.place)
+        return StreamedMetric(math.nan)
     ones = np.cumsum(scores.right[::-1])[::-1] / total
     all_rows = np.cumsum((scores.right + scores.wrong)[::-1])[::-1] / total
     precision = np.divide(ones, all_rows, out=np.zeros_like(ones), where=all_rows > 0.0)
@@ -216,7 +199,8 @@ def _precision(scores: ScoreCells) -> Area:
     at = np.divide(scores.right / total, all_rows, out=np.zeros_like(ones), where=all_rows > 0.0)
     count, weighted = np.cumsum(at), np.cumsum(at * precision)
     moved = (precision - value + count - weighted) / rate, -weighted / rate
-    return Area(value, *moved, scores.place, _precision_bound(scores))
+    influence = partial(_influence_on_area, *moved, scores.place)
+    return StreamedMetric(value, _precision_bound(scores), influence=influence)
 
 
 def _precision_bound(scores: ScoreCells) -> float:
@@ -239,8 +223,8 @@ def _record(
     name: str,
     function: Callable[..., float],
     label: str,
-    of_rows: Callable[[Rows], Skill | Area],
-    of_sums: Callable[[BlockSums], Skill | Area],
+    of_rows: Callable[[Rows], StreamedMetric],
+    of_sums: Callable[[BlockSums], StreamedMetric],
     lowest: float = 0.0,
     **how: Any,
 ) -> Metric:
@@ -249,11 +233,12 @@ def _record(
 
     def summary(rows: Rows) -> InfluenceSummary:
         found, weight = of_rows(rows), rows.weights
-        return InfluenceSummary(found.value, found.influence(rows) * weight / weight.sum(), limits)
+        influence = np.zeros(len(weight)) if found.influence is None else found.influence(rows)
+        return InfluenceSummary(found.value, influence * weight / weight.sum(), limits)
 
     def streamed(sums: BlockSums) -> StreamedMetric | None:
         found = of_sums(sums)
-        return None if math.isnan(found.value) else StreamedMetric(found.value, found.bound, influence=found.influence)
+        return None if math.isnan(found.value) else found
 
     how |= {"lower_is_better": False, "objective": False, "two_classes": True, "shown": "with interval"}
     how |= {"of_rows": lambda rows: of_rows(rows).value, "range": limits}
@@ -275,9 +260,7 @@ class BiasSummary(InfluenceSummary):
 
     def interval(self, *, level: float = 0.95) -> Interval:
         """By the score test of a shift of all log-odds."""
-        cells, total = self.cells, float(self.cells.weight.sum())
-        p, rate = cells.confidence / cells.weight, float(cells.correct.sum()) / total
-        return interval_of_shift(p, cells.weight / total, cells.squared_weight / total**2, rate, level)
+        return interval_of_shift(self.cells, level)
 
 
 METRICS = (
@@ -298,8 +281,8 @@ METRICS = (
         "log_loss_skill",
         log_loss_skill,
         "log-loss skill",
-        partial(Skill.of, *LOG_SKILL),
-        lambda sums: Skill(*LOG_SKILL, sums.means["log_loss"], sums.calibration.accuracy),
+        partial(_skill_of, *LOG_SKILL),
+        lambda sums: _skill(*LOG_SKILL, sums.means["log_loss"], sums.calibration.accuracy),
         -math.inf,
         takes_logs=True,
         unit="%",
@@ -308,8 +291,8 @@ METRICS = (
         "brier_skill",
         brier_skill,
         "Brier skill",
-        partial(Skill.of, *SQUARE_SKILL),
-        lambda sums: Skill(*SQUARE_SKILL, sums.means["brier_score"], sums.calibration.accuracy),
+        partial(_skill_of, *SQUARE_SKILL),
+        lambda sums: _skill(*SQUARE_SKILL, sums.means["brier_score"], sums.calibration.accuracy),
         -math.inf,
         unit="%",
     ),

@@ -13,7 +13,7 @@ from refocal._arrays import Array, take_label, to_numpy
 from refocal._validation import check_integer, check_number
 from refocal.errors import ParameterError, ShapeError
 from refocal.losses import focal_of_row
-from refocal.metrics._bins import quantile_starts, rank
+from refocal.metrics._bins import quantile_edges, rank
 from refocal.nn.losses import Batch, Loss
 
 
@@ -85,7 +85,7 @@ class AdaFocalLoss(Loss):
         if not (values.min() >= 0.0 and values.max() <= 1.0):
             raise ParameterError("confidence", name, expected="between 0 and 1", got=f"{values.min()}, {values.max()}")
         ranked = rank(values, to_numpy(correct).astype(bool))
-        bounds = np.append(quantile_starts(ranked, self.n_bins), ranked.size)
+        bounds = quantile_edges(ranked, self.n_bins)
         size = np.diff(bounds)
         sums = np.append(0.0, np.cumsum(ranked.confidence - ranked.correct))
         gap = np.diff(sums[bounds]) / np.maximum(size, 1)

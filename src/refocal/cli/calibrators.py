@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument
 
 from refocal.cli import options
-from refocal.cli.options import ONLY_JSON, BlockOptions, ColumnOptions, RowOptions, Source
+from refocal.cli.options import JSON_FILE, BlockOptions, ColumnOptions, RowOptions, Source
 from refocal.cli.printing import left_out, print_calibrator, progress, result, say
-from refocal.cli.rows import about, cluster, is_large, is_text, open_rows
+from refocal.cli.rows import about, cluster, is_text, open_rows
 from refocal.cli.run import FileProblem, Stopped, UsageError, explained
 from refocal.errors import FormatError, InputWarning, RefocalError, Remedy
 
@@ -59,7 +59,7 @@ def fit(
     validation: Source,
     *,
     how: MethodOptions,
-    output: Path = Path("calibrator.json"),
+    output: Annotated[Path, JSON_FILE] = Path("calibrator.json"),
     rows: RowOptions,
     blocks: BlockOptions,
 ) -> None:
@@ -79,7 +79,6 @@ def fit(
     from refocal.calibrators.serialize import to_dict
     from refocal.evaluate.multilabel import fit_method
 
-    options.check_output(output, ONLY_JSON)
     reading, settings = rows.arguments(), how.settings()
     if rows.multi_label and settings:
         raise UsageError("--objective, --tolerance, --class-weight, --coverage cannot be combined with --multi-label.")
@@ -185,6 +184,7 @@ def apply(
 
 def _check_written(place: str, output: Path) -> None:
     """Complain about where to write before anything is computed: a file, or a folder of Parquet files."""
+    from refocal.io.files import is_large
     from refocal.io.tables import TABLES
 
     if output.is_dir() or not (output.suffix or str(output) == "-"):  # nothing is written to standard output

@@ -14,7 +14,7 @@ from refocal.cli.calibrators import apply, fit, show
 from refocal.cli.decide import decide
 from refocal.cli.evaluations import compare, demo, diff, evaluate, report
 from refocal.cli.monitor import monitor
-from refocal.cli.options import ONLY_HTML, check_output, with_options
+from refocal.cli.options import HTML_FILE, with_options
 from refocal.cli.printing import IS_JSON, print_table, progress, result, say
 from refocal.cli.run import UsageError
 
@@ -52,7 +52,7 @@ def theory(gamma: float = 2.0, classes: Annotated[int, {"min": 2, "max": 4}] = 2
     print_table((f"γ = {gamma:g}", ""), rows + last)
 
 
-def explore(output: Path = Path("explore.html"), open: bool | None = None) -> None:  # noqa: A002
+def explore(output: Annotated[Path, HTML_FILE] = Path("explore.html"), open: bool | None = None) -> None:  # noqa: A002
     """Write a page with sliders for γ, T and a curve: real logits or your own, calibrated live; the maps and losses.
 
     -o, --output  Where to write it.
@@ -62,7 +62,6 @@ def explore(output: Path = Path("explore.html"), open: bool | None = None) -> No
     """
     from refocal.explore import write_page
 
-    check_output(output, ONLY_HTML)
     write_page(output)
     result({"output": str(output)})
     say(f"Wrote {output}.")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from refocal.cli import options
-from refocal.cli.options import WeightedOptions
+from refocal.cli.options import WeightedOptions, written
 from refocal.cli.printing import print_table, result, say
 from refocal.cli.rows import about, checked, probabilities_of, read_unchecked, with_groups_of
 from refocal.cli.run import UsageError
@@ -27,7 +27,7 @@ def decide(
     false_negative: float | None = None,
     costs: str | None = None,
     abstain: float | None = None,
-    output: Path | None = None,
+    output: Annotated[Path | None, written(".csv")] = None,
     scores: WeightedOptions,
 ) -> None:
     """Take the action of least expected cost for each row, and measure the cost if labels are known.
@@ -46,7 +46,6 @@ def decide(
     from refocal.decide import abstention_interval, best_actions, evaluate_decisions, optimal_threshold
     from refocal.io.writers import write_table
 
-    options.check_output(output, (".csv",))
     table = _table(costs, false_positive, false_negative)
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = with_groups_of(scores.arguments(), fitted)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Exit, Option
 
 from refocal.cli import options
-from refocal.cli.options import ONLY_HTML, ONLY_JSON, BlockOptions, RowOptions, Source, check_output
+from refocal.cli.options import HTML_FILE, JSON_FILE, BlockOptions, RowOptions, Source
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
-from refocal.cli.rows import about, is_large, is_text, open_rows, read_file, with_groups_of
+from refocal.cli.rows import about, is_text, open_rows, read_file, with_groups_of
 from refocal.cli.run import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +36,14 @@ class CompareOptions:
     seed: Seed = 0
 
 
+def _check_required(require: list[str] | None) -> list[str] | None:
+    """Complain about what is required before anything is computed."""
+    from refocal.evaluate.requirements import parse_requirements
+
+    parse_requirements(require or ())
+    return require
+
+
 @dataclass(frozen=True)
 class SharingOptions:
     """What a report says beside its numbers, and what they must be.
@@ -48,37 +56,12 @@ class SharingOptions:
 
     title: str | None = None
     notes: Annotated[Path | None, {"exists": True}] = None
-    require: list[str] | None = None
-
-    def check(self, output: Path | None, report: Path | None) -> None:
-        """Complain about where to write and about what is required before anything is computed."""
-        from refocal.evaluate.requirements import parse_requirements
-
-        parse_requirements(self.require or ())
-        check_output(output, ONLY_JSON)
-        check_output(report, ONLY_HTML)
-
-
-@dataclass(frozen=True)
-class OutputOptions:
-    """Where an evaluation and its report are written.
-
-    -o, --output  Write the evaluation here, as JSON.
-    --report  Write the HTML report here as well.
-    """
-
-    output: Path | None = None
-    report: Path | None = None
-
-
-@dataclass(frozen=True)
-class ResultOptions(SharingOptions, OutputOptions):
-    """Both; where to write comes first in the help."""
+    require: Annotated[list[str] | None, {"callback": _check_required}] = None
 
 
 def demo(
     sample: str = "cifar100-focal7",
-    output: Path = Path("report.html"),
+    output: Annotated[Path, HTML_FILE] = Path("report.html"),
     resamples: Resamples = 500,
     seed: Seed = 0,
 ) -> None:
@@ -93,19 +76,20 @@ def demo(
     from refocal.evaluate import compare
     from refocal.io import SAMPLES, load_sample
 
-    check_output(output, ONLY_HTML)
     check_option(sample, tuple(SAMPLES), "sample", "demo")
     parts, title = load_sample(sample), SAMPLES[sample]
     with progress("reading") as update:
         found = compare(*parts, DEMO_METHODS, title=title, n_resamples=resamples, seed=seed, progress=update)
-    _finish(found, ResultOptions(report=output))
+    _finish(found, SharingOptions(), report=output)
 
 
 def evaluate(
     test: Source,
     calibrators: list[Path] | None = None,
     *,
-    shared: ResultOptions,
+    output: Annotated[Path | None, JSON_FILE] = None,
+    report: Annotated[Path | None, HTML_FILE] = None,
+    shared: SharingOptions,
     rows: RowOptions,
     resamples: Annotated[int | None, {"min": 1}] = None,
     seed: Annotated[int | None, {"min": 0}] = None,
@@ -114,6 +98,8 @@ def evaluate(
     """Measure calibrators on test rows, next to the uncalibrated model.
 
     CALIBRATORS  Written by refocal fit; without any, the model alone.
+    -o, --output  Write the evaluation here, as JSON.
+    --report  Write the HTML report here as well.
     --resamples  Resamples of the bootstrap, by default 500; in memory only.
     --seed  Seed of the bootstrap; in memory only.
 
@@ -122,33 +108,30 @@ def evaluate(
     from refocal.calibrators._labels import named_classes
     from refocal.evaluate import evaluate as measure
 
-    shared.check(shared.output, shared.report)
     fitted: dict[str, Any] = {}
     for file in calibrators or []:
         if file.stem in fitted or file.stem == "none":
             raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
         fitted[file.stem] = options.load_calibrator(file)
-    reading = with_groups_of(rows.arguments(), *fitted.values())
-    asked: dict[str, Any] = {
-        "chosen": next(iter(fitted)) if len(fitted) == 1 else None,
-        "title": shared.title or Path(test).stem,
-        "n_resamples": resamples,
-        "seed": seed,
-    }
-    in_memory, lines = resamples is not None or seed is not None, []
+    reading, in_memory = with_groups_of(rows.arguments(), *fitted.values()), (resamples, seed) != (None, None)
     with (
         progress("reading") as update,
         open_rows(test, "measuring", update, blocks, reading, suits=not in_memory) as (read, in_blocks),
     ):
-        if in_blocks:
-            found = measure(read, fitted, **asked)
-            lines = left_out(read.n_skipped, len(read.bad_parts))
-        else:
-            if not rows.multi_label:  # whose labels are known by their names
-                # In the order of the columns that the first was fitted on; a calibrator of another order is refused.
-                read = read.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
-            found = measure(read, fitted, progress=update, **asked)
-    _finish(found, shared, *lines)
+        if not (in_blocks or rows.multi_label):  # whose labels are known by their names
+            # In the order of the columns that the first was fitted on; a calibrator of another order is refused.
+            read = read.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
+        found = measure(
+            read,
+            fitted,
+            chosen=next(iter(fitted)) if len(fitted) == 1 else None,
+            title=shared.title or Path(test).stem,
+            n_resamples=resamples,
+            seed=seed,
+            progress=update,
+        )
+    lines = left_out(read.n_skipped, len(read.bad_parts)) if in_blocks else []
+    _finish(found, shared, *lines, output=output, report=report)
 
 
 def compare(
@@ -156,33 +139,35 @@ def compare(
     test: Path | None = None,
     *,
     how: CompareOptions,
-    shared: ResultOptions,
+    output: Annotated[Path | None, JSON_FILE] = None,
+    report: Annotated[Path | None, HTML_FILE] = None,
+    shared: SharingOptions,
     rows: RowOptions,
 ) -> None:
     """Fit every method on VALIDATION, rank them on TEST, and say which to use.
 
     VALIDATION  Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt
     TEST  Without it, half of the rows are held out for testing.
+    -o, --output  Write the evaluation here, as JSON.
+    --report  Write the HTML report here as well.
 
     refocal compare val.npz test.npz --report report.html
     refocal compare all.csv -m ts -m fts -o evaluation.json
     """
     from refocal.calibrators.registry import GROUPED
 
-    shared.check(shared.output, shared.report)
     reading = rows.arguments()
     found = _compared(validation, test, how, shared.title, reading)
     if found.chosen not in GROUPED:
         reading.pop("groups", None)
-    more = options.as_given(**reading)
-    next_ = f"Next: refocal fit {validation} --method {found.chosen}{more} -o calibrator.json"
-    _finish(found, shared, *([] if found.chosen == "none" else [next_]))
+    next_ = f"Next: refocal fit {validation} --method {found.chosen}{options.as_given(**reading)} -o calibrator.json"
+    _finish(found, shared, *([] if found.chosen == "none" else [next_]), output=output, report=report)
 
 
 def report(
     sources: list[Path],
     *,
-    output: Path = Path("report.html"),
+    output: Annotated[Path, HTML_FILE] = Path("report.html"),
     shared: SharingOptions,
     how: CompareOptions,
     rows: RowOptions,
@@ -198,7 +183,6 @@ def report(
     """
     from refocal.evaluate import load_evaluation
 
-    shared.check(None, output)
     are_evaluations = [source.suffix.lower() == ".json" for source in sources]
     if all(are_evaluations):
         found = [load_evaluation(source) for source in sources]
@@ -207,7 +191,7 @@ def report(
     else:
         test = sources[1] if len(sources) == 2 else None
         found = [_compared(sources[0], test, how, shared.title, rows.arguments())]
-    _finish(found, ResultOptions(report=output, **vars(shared)))
+    _finish(found, shared, report=output)
 
 
 def diff(old: Path, new: Path, fail_if_worse: bool = False) -> None:
@@ -248,18 +232,17 @@ def _compared(
     from refocal.evaluate import compare as fit_and_measure
     from refocal.evaluate.multilabel import label_methods
     from refocal.io import split
+    from refocal.io.files import LARGE_FILE, is_large
 
     choose: Any = label_methods if "multi_label" in reading else chosen_methods
     methods = None if how.methods is None else choose([name for text in how.methods for name in text.split(",")])
     for place in filter(None, (validation, test)):
         size = place.stat().st_size if place.is_file() else 0
         # Said before memory is gone.
-        if is_large(str(place), suits=False) or (is_text(str(place)) and size >= 1 << 30):
+        if size >= LARGE_FILE if is_text(place) else is_large(str(place)):
             what = f"{size / 1e9:.1f} GB" if size else "a data set"
-            raise UsageError(
-                f"{place}: {what}; compare needs all rows in memory. refocal fit and refocal evaluate take them "
-                "in blocks, one method at a time."
-            )
+            instead = "refocal fit and refocal evaluate take them in blocks, one method at a time."
+            raise UsageError(f"{place}: {what}; compare needs all rows in memory. {instead}")
     with progress("reading") as update:
         first = read_file(validation, **reading)
         if test is None:
@@ -275,25 +258,32 @@ def _compared(
             return fit_and_measure(first, second, methods, seed=how.seed, progress=update, **asked)
 
 
-def _finish(found: Evaluation | list[Evaluation], shared: ResultOptions, *lines: str) -> None:
+def _finish(
+    found: Evaluation | list[Evaluation],
+    shared: SharingOptions,
+    *lines: str,
+    output: Path | None = None,
+    report: Path | None = None,
+) -> None:
     """Write what was asked for, print an evaluation and `lines`; a code of its own if a requirement does not hold."""
     from refocal.evaluate import Evaluation, check_requirements
 
-    every, data = [found] if isinstance(found, Evaluation) else found, {"output": str(shared.report)}
+    every, data = [found] if isinstance(found, Evaluation) else found, {"output": str(report)}
     if isinstance(found, Evaluation):
         data = found.to_dict()
-        if shared.output is not None:
-            found.save(shared.output)
+        if output is not None:
+            found.save(output)
         print_evaluation(found)
-    if shared.report is not None:
+    require = shared.require or ()
+    if report is not None:
         from refocal.report import write_report
 
         text = "" if shared.notes is None else shared.notes.read_text(encoding="utf-8")
         with progress("drawing"):
-            write_report(every, shared.report, title=shared.title, notes=text, require=shared.require or ())
-    checks = [check for each in every for check in check_requirements(each, shared.require or ())]
+            write_report(every, report, title=shared.title, notes=text, require=require)
+    checks = [check for each in every for check in check_requirements(each, require)]
     result(data)
-    say(*(f"Wrote {file}." for file in (shared.output, shared.report) if file is not None), *lines)
+    say(*(f"Wrote {file}." for file in (output, report) if file is not None), *lines)
     say(*(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))
     if not all(check.passed for check in checks):
         raise Exit(REQUIREMENT_FAILED)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit
 
 from refocal.cli import options
-from refocal.cli.options import ScoreOptions
+from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions
 from refocal.cli.printing import print_table, result, say
 from refocal.cli.rows import about, checked, probabilities_of, read_unchecked, with_groups_of
 from refocal.cli.run import FileProblem, UsageError
@@ -27,8 +27,8 @@ LEFT_OUT = ("Brier score", "by chance %")
 def monitor(
     batches: list[Path] | None = None,
     *,
-    state: Path = Path("monitor.json"),
-    output: Path | None = None,
+    state: Annotated[Path, JSON_FILE] = Path("monitor.json"),
+    output: Annotated[Path | None, HTML_FILE] = None,
     period: str | None = None,
     ids: str | None = None,
     outcomes: list[Path] | None = None,
@@ -60,8 +60,6 @@ def monitor(
     from refocal.monitor import CalibrationMonitor
     from refocal.report.monitor_page import periods_table, write_monitor_page
 
-    options.check_output(state, options.ONLY_JSON)
-    options.check_output(output, options.ONLY_HTML)
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = with_groups_of(scores.arguments(), fitted)
     if state.is_file() and alpha is not None:

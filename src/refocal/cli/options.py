@@ -21,7 +21,6 @@ from refocal.cli.run import FileProblem, UsageError
 if TYPE_CHECKING:
     from refocal.calibrators import Calibrator
 
-ONLY_HTML, ONLY_JSON = (".html", ".htm"), (".json",)
 # Written out, because reading them from the registry would load it for every command.
 METHOD_NAMES = (
     "auto, auto-order, ts, ts-ece, focal, fts, fts-nll, fts-ece, vs, ms, dirichlet, svs, sms, ets, logistic, beta, "
@@ -29,6 +28,33 @@ METHOD_NAMES = (
 )
 
 
+def check_output(file: Path, endings: tuple[str, ...]) -> None:
+    """Complain about where to write before anything is computed."""
+    if file.suffix.lower() not in endings:
+        raise UsageError(f"{file}: the output must end in {' or '.join(endings)}; are arguments swapped?")
+    if file.is_dir():
+        raise UsageError(f"{file}: is a directory; name a file with -o.")
+    folder = file.parent
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such directory; make it first or name another with -o.")
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise FileProblem(f"{folder}: cannot be written to; name a file in another directory with -o.") from error
+
+
+def written(*endings: str) -> dict[str, Any]:
+    """How an option that names a file to write is declared: `Annotated[Path, written(".csv")]`."""
+
+    def check(file: Any) -> Any:
+        if file is not None:
+            check_output(Path(file), endings)
+        return file
+
+    return {"callback": check}
+
+
+HTML_FILE, JSON_FILE = written(".html", ".htm"), written(".json")
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
 Source = Annotated[
     str,
@@ -199,23 +225,6 @@ def as_given(input: str, **reading: Any) -> str:  # noqa: A002
         values = value if isinstance(value, list) else [value]
         said += [option if each is True else f"{option} {shlex.quote(str(each))}" for each in values]
     return "".join(f" {each}" for each in said)
-
-
-def check_output(file: Path | None, endings: tuple[str, ...]) -> None:
-    """Complain about where to write, if anything is written, before anything is computed."""
-    if file is None:
-        return
-    if file.suffix.lower() not in endings:
-        raise UsageError(f"{file}: the output must end in {' or '.join(endings)}; are arguments swapped?")
-    if file.is_dir():
-        raise UsageError(f"{file}: is a directory; name a file with -o.")
-    folder = file.parent
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: no such directory; make it first or name another with -o.")
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise FileProblem(f"{folder}: cannot be written to; name a file in another directory with -o.") from error
 
 
 def load_calibrator(file: Path) -> Calibrator:

@@ -82,23 +82,7 @@ def probabilities_of(rows: Predictions, calibrator: Calibrator | None = None) ->
     return p / p.sum(axis=1, keepdims=True)
 
 
-def is_large(
-    place: str, blocks: BlockOptions | None = None, reading: Mapping[str, Any] = {}, *, suits: bool = True
-) -> bool:
-    """Whether rows are gone through in blocks rather than read: asked for, a data set, or a large file.
-
-    Rows of several labels are read whole, and so is large text where blocks do not suit what is to be done, or how it
-    is to be read.
-    """
-    from refocal.io.files import is_large as by_itself
-
-    if blocks is not None and (blocks.scheduler is not None or blocks.skip_bad_rows):
-        return True
-    is_whole = is_text(place) and (not suits or any(name in reading for name in ONLY_WHOLE))
-    return by_itself(place) and not (is_whole or "multi_label" in reading)
-
-
-def is_text(place: str) -> bool:
+def is_text(place: Path | str) -> bool:
     """Whether a path is that of one file of text, which can be read whole as well."""
     from refocal.io.tables import TEXT
 
@@ -109,11 +93,18 @@ def is_text(place: str) -> bool:
 def open_rows(
     place: str, words: str, update: Update, blocks: BlockOptions, reading: dict[str, Any], *, suits: bool = True
 ) -> Iterator[tuple[Any, bool]]:
-    """The rows of a place, and whether they are in blocks, which tell the bar how far a pass is."""
-    from refocal.io import open_rows as open_blocks
+    """The rows of a place, and whether they are in blocks, which tell the bar how far a pass is.
 
+    They are where that is asked for, in a data set and in a large file. Rows of several labels are read whole, and so
+    is large text where blocks do not suit what is to be done, or how it is to be read.
+    """
+    from refocal.io import open_rows as open_blocks
+    from refocal.io.files import is_large
+
+    is_whole = is_text(place) and (not suits or any(name in reading for name in ONLY_WHOLE))
+    is_asked = blocks.scheduler is not None or blocks.skip_bad_rows
     with about(place):
-        if not is_large(place, blocks, reading, suits=suits):
+        if not is_asked and (is_whole or "multi_label" in reading or not is_large(place)):
             yield read_file(place, **reading), False
             return
         for name in ONLY_WHOLE:

@@ -16,7 +16,6 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from refocal._arrays import (
     Array,
@@ -41,6 +40,7 @@ from refocal._validation import (
     check_labels,
     check_not_negative,
     check_number,
+    check_shape,
     check_sums,
     check_weight,
     whole_numbers,
@@ -144,17 +144,24 @@ class Rows:
 
 
 def read_probabilities(
-    y_true: Any, probabilities: Any, sample_weight: Any, function: str, ignore_index: IgnoreIndex = ()
+    y_true: Any,
+    probabilities: Any,
+    sample_weight: Any,
+    function: str,
+    ignore_index: IgnoreIndex = (),
+    labels_name: str = "y_true",
 ) -> Rows:
     """Checked rows of probabilities: no NaN, nothing negative, rows that sum to 1 within 1e-3.
 
     `ignore_index` is what the caller of `function` has passed, None too, which errors then name as the remedy for
     labels such as 255; functions without such an argument leave it out here. Rows that were checked before, in the
     place of `y_true`, are taken as they are: so every metric has one function, for users and for `Metric.measure`.
+    Errors call the labels `labels_name`.
     """
     if isinstance(y_true, Rows):
         return y_true
-    rows, tolerance = _read(y_true, probabilities, sample_weight, function, "probabilities", ignore_index)
+    names = ("probabilities", labels_name, "sample_weight")
+    rows, tolerance = _read(y_true, probabilities, sample_weight, names, function, ignore_index)
     p = rows.probabilities
     check_not_negative(float(p.min()), "probabilities", function)
     if rows.binary:
@@ -172,7 +179,8 @@ def read_log_probabilities(
     """Checked rows of log-probabilities: no NaN, rows whose exponentials sum to 1 within 1e-3; -inf may occur."""
     if isinstance(y_true, Rows):
         return y_true
-    rows, tolerance = _read(y_true, log_probabilities, sample_weight, function, "log_probabilities", ignore_index)
+    names = ("log_probabilities", "y_true", "sample_weight")
+    rows, tolerance = _read(y_true, log_probabilities, sample_weight, names, function, ignore_index)
     values = rows.probabilities
     highest = float(values.max())
     if not highest <= tolerance:
@@ -203,44 +211,35 @@ def mean(terms: Vector, weight: Vector | None) -> float:
 
 
 def _read(
-    y_true: Any, values: Any, sample_weight: Any, function: str, argument: str, ignore_index: IgnoreIndex
+    y_true: Any, values: Any, sample_weight: Any, names: tuple[str, str, str], function: str, ignore_index: IgnoreIndex
 ) -> tuple[Rows, float]:
+    """Rows, and how far their sums may be from 1; `names` are those of values, labels and weights in errors."""
+    argument, of_labels, _ = names
     given, dtype = as_floating(values, argument, function)
     # Rounding moves a sum of probabilities by eps/2 at most, of exponentials by eps/2 times the entropy.
     rounding = float(namespace(given).finfo(dtype).eps)
-    array, labels = given if on_gpu(given) else to_numpy(given), to_numpy(as_array(y_true, "y_true", function))
+    array, labels = given if on_gpu(given) else to_numpy(given), to_numpy(as_array(y_true, of_labels, function))
     if array.ndim == 0 or 0 in array.shape:
         expected, got = "an array with at least one row", f"shape {tuple(array.shape)}"
         raise ShapeError(argument, function, expected=expected, got=got)
     if class_axes(array.shape, labels.shape) == [1]:
         array = namespace(array).moveaxis(array, 1, -1)
-    names = (argument, "y_true", "sample_weight")
     array, labels, sample_weight = without_ignored((array, labels, sample_weight), ignore_index, names, function)
     remedy = Remedy.IGNORE_INDEX if ignore_index is None else None
     if labels.ndim == array.ndim:
-        flat_labels = _binary_labels(labels, array, function, remedy)
+        check_shape(labels, tuple(array.shape), of_labels, function)
+        flat_labels: Indices = whole_numbers(labels, of_labels, function).astype(np.int64, copy=False)
+        check_label_range(int(flat_labels.min()), int(flat_labels.max()), 2, of_labels, function, remedy)
         rows: Matrix = array.reshape(-1)
     else:
         if array.ndim < 2 or array.shape[-1] < 2:
-            raise ShapeError(
-                argument,
-                function,
-                expected="of the shape of y_true, or with two or more classes on one more axis",
-                got=f"shape {tuple(array.shape)}",
-            )
-        flat_labels = to_numpy(check_labels(labels, array, function, "y_true", remedy))
+            expected = f"of the shape of {of_labels}, or with two or more classes on one more axis"
+            raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(array.shape)}")
+        flat_labels = to_numpy(check_labels(labels, array, function, of_labels, remedy))
         rows = array.reshape(-1, array.shape[-1])
         rounding *= max(1.0, math.log(rows.shape[1]))
     weight = None if sample_weight is None else check_weight(sample_weight, labels.shape, function)
     return Rows(flat_labels.reshape(-1), rows, weight), max(SUM_TOLERANCE, rounding)
-
-
-def _binary_labels(flat: NDArray[Any], array: Matrix, function: str, remedy: Remedy | None) -> Indices:
-    if flat.shape != array.shape:
-        raise ShapeError("y_true", function, expected=f"of shape {tuple(array.shape)}", got=f"shape {flat.shape}")
-    labels: Indices = whole_numbers(flat, "y_true", function).astype(np.int64, copy=False)
-    check_label_range(int(labels.min()), int(labels.max()), 2, "y_true", function, remedy)
-    return labels
 
 
 def row_sums(values: Array) -> Array:

@@ -6,6 +6,7 @@ import copy
 import math
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import accumulate
 
 import numpy as np
 
@@ -34,16 +35,6 @@ class History:
     closed: Wealth = field(default_factory=Wealth)
     peak: Peak = field(default_factory=Peak)
 
-    @property
-    def n_rows(self) -> int:
-        """Rows with labels."""
-        return sum(period.n for period in (*self.old, *self.periods))
-
-    def next_key(self) -> int:
-        """One more than the last period, where they are counted."""
-        last = self.periods[-1].last if self.periods else 0
-        return last + 1 if isinstance(last, int) else 1
-
     def add(self, period: Period) -> None:
         """Rows of a period, perhaps none; of one that is closed they count in its sums, and no longer in the test."""
         key = period.first
@@ -57,38 +48,28 @@ class History:
         while len(self.periods) > MOST_OPEN:
             self._close()
 
-    def merged(self, other: History) -> History:
-        """What both have seen. Closed parts are two e-processes; their mean is one, whatever they have in common."""
-        mine, others = copy.deepcopy(self), copy.deepcopy(other)
-        last = max((old.last for old in (*mine.old, *others.old)), default=None)
-        for history in (mine, others):
+    def merge(self, other: History) -> None:
+        """Add what another has seen. Closed parts are two e-processes; their mean is one, whatever they share."""
+        other = copy.deepcopy(other)
+        last = max((old.last for old in (*self.old, *other.old)), default=None)
+        for history in (self, other):
             while last is not None and history.periods and history.periods[0].first <= last:
                 history._close()
-        if mine.old and others.old:
-            won = np.logaddexp(mine.closed.log_won, others.closed.log_won) - math.log(2.0)
-            peak = max(mine.peak, others.peak, key=lambda each: each.log_e)
-            mine.closed = Wealth(won.tolist(), max(mine.closed.n_periods, others.closed.n_periods))
-            mine.peak = Peak(peak.log_e - math.log(2.0), peak.period)
-        elif others.old:
-            mine.closed, mine.peak = others.closed, others.peak
-        mine.old = _shortened(sorted([*mine.old, *others.old], key=lambda old: (old.last, old.first)))
-        for period in others.periods:
-            mine.add(period)
-        return mine
+        if self.old and other.old:
+            won = np.logaddexp(self.closed.log_won, other.closed.log_won) - math.log(2.0)
+            peak = max(self.peak, other.peak, key=lambda each: each.log_e)
+            self.closed = Wealth(won.tolist(), max(self.closed.n_periods, other.closed.n_periods))
+            self.peak = Peak(peak.log_e - math.log(2.0), peak.period)
+        elif other.old:
+            self.closed, self.peak = other.closed, other.peak
+        self.old = _shortened(sorted([*self.old, *other.old], key=lambda old: (old.last, old.first)))
+        for period in other.periods:
+            self.add(period)
 
     def path(self) -> list[float]:
         """The logarithm of the e-value after each period that is kept one by one."""
-        wealth, found = self.closed, []
-        for period in self.periods:
-            wealth = wealth.after(period.ratios)
-            found.append(wealth.log_e)
-        return found
-
-    def first_above(self, log_e: float) -> str | None:
-        """The first period after which the e-process was so high."""
-        if self.peak.log_e >= log_e:
-            return self.peak.period
-        return next((str(each.last) for each, at in zip(self.periods, self.path(), strict=True) if at >= log_e), None)
+        wealth = accumulate((period.ratios for period in self.periods), Wealth.after, initial=self.closed)
+        return [each.log_e for each in wealth][1:]
 
     def check(self) -> None:
         """Refuse what no monitor can have written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -16,14 +17,14 @@ from refocal._arrays import as_array, to_numpy
 from refocal._files import replace_atomically, write_atomically
 from refocal._json import build, read_json, without_format
 from refocal._validation import check_integer, check_number, check_shape
-from refocal.errors import DataError, FormatError, InputError, InputWarning, ParameterError, ShapeError, warn
+from refocal.errors import DataError, FormatError, InputWarning, ParameterError, ShapeError, warn
 from refocal.io.files import open_arrays
 from refocal.metrics._inputs import Rows, read_probabilities
 from refocal.monitor.evidence import likely_start
 from refocal.monitor.history import History, summary_of
 from refocal.monitor.periods import Key, Period, WindowSummary
 
-FORMAT, VERSION, MAX_BYTES = "refocal-monitor", 1, 1 << 20
+FORMAT, VERSION, MAX_BYTES, WAITING = "refocal-monitor", 1, 1 << 20, ".waiting.npz"
 
 
 class Advice(NamedTuple):
@@ -98,7 +99,7 @@ class CalibrationMonitor:
         if np.size(p) == 0:
             warn(InputWarning("an empty batch was ignored.", function=function))
             return 0
-        key = self._key(self._history.next_key() if period is None else period, function)
+        key = self._key(period, function)
         if labels is not None:
             return self._count(labels, p, key, function)
         if ids is None:
@@ -163,7 +164,7 @@ class CalibrationMonitor:
         if len({type(period.first) for each in (self, other) for period in each._history.periods}) > 1:
             expected = "a monitor whose periods are of the same kind"
             raise DataError("other", function, expected=expected, got="whole numbers in one and text in the other")
-        self._history = self._history.merged(other._history)
+        self._history.merge(other._history)
         self._waiting |= other._waiting
         self.n_classes = other.n_classes if self.n_classes is None else self.n_classes
         return self
@@ -177,7 +178,9 @@ class CalibrationMonitor:
     @property
     def alarm(self) -> str | None:
         """The period in which the e-value first reached 1/alpha; None if it never did."""
-        return self._history.first_above(-float(np.log(self.alpha)))
+        if self._history.peak.log_e >= -math.log(self.alpha):
+            return self._history.peak.period
+        return next((period for period, value in self.evidence() if value >= 1.0 / self.alpha), None)
 
     def summary(self, last: int | None = None) -> WindowSummary | None:
         """The last so many periods in numbers, by default all that are kept one by one; None without labelled rows."""
@@ -265,7 +268,7 @@ class CalibrationMonitor:
         ...     CalibrationMonitor.load(f"{folder}/monitor.json").summary() == monitor.summary()
         True
         """
-        beside = _waiting_file(path)
+        beside = Path(path).with_suffix(WAITING)
         if self._waiting:
             keys, p = zip(*self._waiting.values(), strict=True)
             with replace_atomically(beside) as part, part.open("wb") as file:
@@ -279,24 +282,23 @@ class CalibrationMonitor:
         """Read what `save` wrote; invalid contents are refused with a reason."""
 
         def build_both(data: Any) -> CalibrationMonitor:
-            made, beside = cls.from_dict(data), _waiting_file(path)
-            if data["n_waiting"] and beside.is_file():
+            made, n_waiting, beside = cls.from_dict(data), data["n_waiting"], Path(path).with_suffix(WAITING)
+            if n_waiting and beside.is_file():
                 contents = open_arrays(beside)
                 ids, keys, p = (np.asarray(contents.get(name)) for name in ("ids", "periods", "probabilities"))
                 if not len(ids) == len(keys) == len(p):
                     raise FormatError(f"{beside.name} must hold as many ids as periods and probabilities.")
                 made._waiting = {str(name): (key, row) for name, key, row in zip(ids, keys.tolist(), p, strict=True)}
-            elif data["n_waiting"]:
-                lost = (
-                    f"{data['n_waiting']:,} predictions wait for labels, but {beside.name} is missing: they are lost."
-                )
+            elif n_waiting:
+                lost = f"{n_waiting:,} predictions wait for labels, but {beside.name} is missing: they are lost."
                 warn(InputWarning(lost, function="CalibrationMonitor.load"))
             return made
 
         return read_json(path, build_both, what="a monitor", max_bytes=MAX_BYTES)
 
     def __repr__(self) -> str:
-        return f"CalibrationMonitor({self._history.n_rows:,} rows: {self.advice().action})"
+        n_rows = sum(each.n for each in self.history())
+        return f"CalibrationMonitor({n_rows:,} rows: {self.advice().action})"
 
     def _count(self, labels: Any, p: Any, key: Key, function: str) -> int:
         rows = self._read(labels, p, function)
@@ -305,12 +307,7 @@ class CalibrationMonitor:
 
     def _read(self, labels: Any, p: Any, function: str) -> Rows:
         """Checked rows, of as many classes as those before."""
-        try:
-            rows = read_probabilities(labels, p, None, function)
-        except InputError as error:
-            for part in ("argument", "expected", "got"):
-                setattr(error, part, getattr(error, part).replace("y_true", "labels"))
-            raise
+        rows = read_probabilities(labels, p, None, function, labels_name="labels")
         if self.n_classes is not None and rows.n_classes != self.n_classes:
             expected = f"of {self.n_classes} classes, as those before"
             raise ShapeError("probabilities", function, expected=expected, got=f"{rows.n_classes} classes")
@@ -318,13 +315,16 @@ class CalibrationMonitor:
         return rows
 
     def _key(self, period: Any, function: str) -> Key:
-        """A period as what it is sorted by: whole numbers, or text, as dates are."""
-        if isinstance(period, date):
+        """A period as what it is sorted by: whole numbers, or text, as dates are. By default the next number."""
+        before = self._history.periods
+        if period is None:
+            last = before[-1].last if before else 0
+            period = last + 1 if isinstance(last, int) else 1
+        elif isinstance(period, date):
             period = period.isoformat()
         is_whole = isinstance(period, (int, np.integer)) and not isinstance(period, bool)
         if not is_whole and not (isinstance(period, str) and period):
             raise ParameterError("period", function, expected="a text, a date or a whole number", got=repr(period))
-        before = self._history.periods
         if before and isinstance(before[0].first, int) != is_whole:
             kind = "text or dates" if is_whole else "whole numbers"
             raise ParameterError("period", function, expected=f"{kind}, as those before", got=repr(period))
@@ -341,7 +341,3 @@ class MonitorState:
     n_classes: int | None
     n_waiting: int
     history: History
-
-
-def _waiting_file(path: str | os.PathLike[str]) -> Path:
-    return Path(path).with_suffix(".waiting.npz")

@@ -62,24 +62,17 @@ class Period:
 
     def plus(self, other: Period) -> Period:
         """Of the rows of both."""
-        first, last, *sums = vars(self).values()
-        other_first, other_last, *others = vars(other).values()
-        return Period(
-            min(first, other_first),
-            max(last, other_last),
-            *(np.add(*both).tolist() for both in zip(sums, others, strict=True)),
-        )
+        (_, _, *mine), (_, _, *others) = vars(self).values(), vars(other).values()
+        sums = [np.add(*both).tolist() for both in zip(mine, others, strict=True)]
+        return Period(min(self.first, other.first), max(self.last, other.last), *sums)
 
     def check(self) -> None:
         """Refuse what the sums of no rows can be, in a file."""
         if [len(each) for each in (self.rows, self.p, self.events, self.ratios)] != [N_BINS] * 3 + [len(ALTERNATIVES)]:
             raise FormatError(f"a period must have {N_BINS} bins and {len(ALTERNATIVES)} ratios.")
         rows, p, events = np.array([self.rows, self.p, self.events])
-        if (
-            min(self.n, rows.min(), p.min(), events.min()) < 0
-            or rows.sum() != self.n
-            or np.any([p, events] > rows + 1e-6)
-        ):
+        is_within = np.all([p, events] <= rows + 1e-6)
+        if min(self.n, rows.min(), p.min(), events.min()) < 0 or rows.sum() != self.n or not is_within:
             raise FormatError("the counts of a period must fit each other.")
 
     def summary(self, level: float) -> WindowSummary | None:
@@ -88,8 +81,7 @@ class Period:
             return None
         n, count, p, events = self.n, np.array(self.rows), np.array(self.p), np.array(self.events)
         mean, rate = float(p.sum()) / n, float(events.sum()) / n
-        used = count > 0
-        spread = p[used] * (1.0 - p[used] / count[used])
+        spread = p * (1.0 - p / np.maximum(count, 1))
         error = math.sqrt(max(rate * (1.0 - rate), 1.0 / n) / n)
         return WindowSummary(
             first=str(self.first),

@@ -241,6 +241,26 @@ def test_empty_batches_and_unknown_ids_are_ignored_with_a_note():
         assert monitor.add_labels(["a", "b"], [0, 1]) == 1
 
 
+def test_a_prediction_counts_once_however_often_its_label_comes():
+    monitor = CalibrationMonitor()
+    monitor.update([0.2, 0.7], ids=["a", "b"], period=1)
+    monitor.update([0.9], ids=["c"], period=2)
+    with pytest.warns(InputWarning, match="2 of 4 ids are not those of waiting predictions"):
+        assert monitor.add_labels(["a", "a", "b", "a"], [1, 0, 1, 0]) == 2
+    found = monitor.summary()
+    assert (found.n, found.rate.value, monitor.n_waiting) == (2, 1.0, 1)
+
+
+def test_labels_that_are_refused_change_nothing():
+    monitor = CalibrationMonitor()
+    monitor.update([0.2], ids=["a"], period=1)
+    monitor.update([0.9], ids=["b"], period=2)
+    with pytest.raises(InputError, match=r"'labels' of CalibrationMonitor\.add_labels must be between 0 and 1"):
+        monitor.add_labels(["a", "b"], [0, 3])
+    assert monitor.summary() is None
+    assert monitor.add_labels(["a", "b"], [0, 1]) == 2
+
+
 def test_impossible_outcomes_leave_finite_numbers():
     monitor = CalibrationMonitor()
     monitor.update([0.0, 1.0, 1.0, 0.5], [1.0, 0.0, 1.0, 1.0])

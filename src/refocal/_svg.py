@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from importlib.resources import files
 from typing import NamedTuple
 
 THEME = {
@@ -220,11 +219,6 @@ def _tipped(drawn: str, tip: str) -> str:
 
 def _text(x: float, y: float, text: str, anchor: str = "start", more: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(text)}</text>'
-
-
-def tips_script() -> str:
-    """The script by which the marks of charts say their tips to a hand, to keys and to those who listen."""
-    return (files("refocal") / "_tips.js").read_text(encoding="utf-8").rstrip("\n")
 
 
 def tick_label(value: float) -> str:

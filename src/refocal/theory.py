@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
-from refocal._arrays import Array, Vector, as_floating, namespace, without_warnings
+from refocal._arrays import Array, as_floating, namespace, without_warnings
 from refocal._validation import check_integer, check_number, check_parameter, check_probabilities
 from refocal.errors import DataError
 from refocal.maps import focal, inverse_focal
@@ -227,8 +227,11 @@ def closest_temperature(gamma: float, n_classes: int) -> ClosestTemperature:
     """
     check_number(gamma, "gamma", "closest_temperature", above=-1.0)
     check_integer(n_classes, "n_classes", "closest_temperature", least=2, most=4)
-    logits = _sorted_logits(n_classes)
-    # One class after the other, the top class, whose logit is 0, first: some two hundred softmaxes are taken.
+    # One row for each set of gaps below the top: both maps are symmetric in the classes and blind to a common shift.
+    depth, step = LOGIT_RANGE[n_classes]
+    levels = -np.arange(0.0, depth + step / 2, step)
+    logits = np.array([(0.0, *gaps) for gaps in combinations_with_replacement(levels, n_classes - 1)])
+    # One class after the other, the top class, whose logit is 0, first: some three hundred softmaxes are taken.
     target = np.ascontiguousarray(np.exp(focal(logits, gamma)).T)
     gap = np.ascontiguousarray(logits[:, 1:].T)
 
@@ -250,26 +253,10 @@ def closest_temperature(gamma: float, n_classes: int) -> ClosestTemperature:
 def _golden_section(function: Callable[[float], float], low: float, high: float) -> float:
     """Where a function with one valley is least. A largest difference has a kink there, so nothing smoother will do."""
     ratio = (math.sqrt(5.0) - 1.0) / 2.0
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    at_left, at_right = function(left), function(right)
     while high - low > WIDTH:
-        if at_left <= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - ratio * (high - low)
-            at_left = function(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + ratio * (high - low)
-            at_right = function(right)
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        low, high = (low, right) if function(left) <= function(right) else (left, high)
     return 0.5 * (low + high)
-
-
-def _sorted_logits(n_classes: int) -> Vector:
-    """One row for each set of gaps: both maps are symmetric in the classes and blind to a common shift."""
-    depth, step = LOGIT_RANGE[n_classes]
-    levels = -np.arange(0.0, depth + step / 2, step)
-    gaps = np.array(list(combinations_with_replacement(levels, n_classes - 1)))
-    return np.concatenate([np.zeros((len(gaps), 1)), gaps], axis=1)
 
 
 # When focal calibration raises the top probability: Proposition 5, corrected.

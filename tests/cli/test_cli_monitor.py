@@ -124,6 +124,7 @@ def test_what_is_wrong_is_said_in_a_line(refocal, days, folder):
         (("said1.csv", "--probability-column", "p"), "or ids to wait for them with --ids"),
         (("--outcomes", "said1.csv"), "no column 'label'; name it with --labels"),
         (("--alpha", "0.1"), "--alpha is for a new state"),
+        (("--alpha", "0", "--state", "new.json"), "--alpha must be a finite number greater than 0"),
         (("day1.csv", "--probability-column", "p", "-o", "page.txt"), "must end in .html"),
         (("--merge", "day1.csv"), "not a JSON file"),
     ):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from refocal.cli import options
 from refocal.cli.options import WeightedOptions, written
 from refocal.cli.printing import print_table, result, say
-from refocal.cli.rows import about, checked, probabilities_of, read_unchecked, with_groups_of
+from refocal.cli.rows import about, checked, probabilities_of, read_unchecked
 from refocal.cli.run import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def decide(
 
     table = _table(costs, false_positive, false_negative)
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
-    reading = with_groups_of(scores.arguments(), fitted)
+    reading = scores.arguments(fitted)
     with about(file):
         rows, known = checked(read_unchecked(file, reading), reading)
         p = {"uncalibrated": probabilities_of(rows)}

@@ -11,7 +11,7 @@ from typer import Exit, Option
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, BlockOptions, RowOptions, Source
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
-from refocal.cli.rows import about, is_text, open_rows, read_file, with_groups_of
+from refocal.cli.rows import about, is_text, open_rows, read_file
 from refocal.cli.run import UsageError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def evaluate(
         if file.stem in fitted or file.stem == "none":
             raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
         fitted[file.stem] = options.load_calibrator(file)
-    reading, in_memory = with_groups_of(rows.arguments(), *fitted.values()), (resamples, seed) != (None, None)
+    reading, in_memory = rows.arguments(*fitted.values()), (resamples, seed) != (None, None)
     with (
         progress("reading") as update,
         open_rows(test, "measuring", update, blocks, reading, suits=not in_memory) as (read, in_blocks),

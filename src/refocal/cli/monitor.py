@@ -11,7 +11,7 @@ from typer import Exit
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions
 from refocal.cli.printing import print_table, result, say
-from refocal.cli.rows import about, checked, probabilities_of, read_unchecked, with_groups_of
+from refocal.cli.rows import about, checked, probabilities_of, read_unchecked
 from refocal.cli.run import FileProblem, UsageError
 from refocal.errors import InputWarning
 
@@ -61,10 +61,11 @@ def monitor(
     from refocal.report.monitor_page import periods_table, write_monitor_page
 
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
-    reading = with_groups_of(scores.arguments(), fitted)
-    if state.is_file() and alpha is not None:
+    reading = scores.arguments(fitted)
+    settings = {} if alpha is None else {"alpha": alpha}
+    if state.is_file() and settings:
         raise UsageError(f"--alpha is for a new state; {state} has its own.")
-    watched = CalibrationMonitor.load(state) if state.is_file() else CalibrationMonitor(alpha=alpha or 0.05)
+    watched = CalibrationMonitor.load(state) if state.is_file() else CalibrationMonitor(**settings)
     for file in merge or []:
         with about(file):
             watched.merge(CalibrationMonitor.load(file))

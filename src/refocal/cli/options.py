@@ -95,8 +95,13 @@ class ScoreOptions(ColumnOptions):
     first_label: int = 0
     ignore_index: int | None = None
 
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of `refocal.read`; options that were not given are left out."""
+    def arguments(self, *calibrators: Calibrator | None) -> dict[str, Any]:
+        """The arguments of `refocal.read`, with the columns of groups that calibrators were fitted with.
+
+        Options that were not given are left out.
+        """
+        from refocal.calibrators._answers import group_columns
+
         given = {name: value for name, value in vars(self).items() if value or (name == "ignore_index" and value == 0)}
         given = {"weight" if name == "weights" else name: value for name, value in given.items()}
         column = given.pop("probability_column", None)
@@ -105,6 +110,9 @@ class ScoreOptions(ColumnOptions):
         is_probabilities = given.pop("probabilities", False) or column is not None
         if "renormalise" in given and not is_probabilities:
             raise UsageError("--renormalise is for probabilities; add --probabilities.")
+        columns = [name for each in calibrators if each is not None for name in group_columns(each)]
+        if columns:
+            given["groups"] = list(dict.fromkeys([*given.get("groups", ()), *columns]))
         named = {} if column is None else {"values": column}
         return {"input": "probabilities" if is_probabilities else "logits", **given, **named}
 

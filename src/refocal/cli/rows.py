@@ -64,14 +64,6 @@ def checked(found: Values, reading: Mapping[str, Any]) -> tuple[Predictions, boo
     return found.checked(**{name: reading[name] for name in used if name in reading}), known
 
 
-def with_groups_of(reading: dict[str, Any], *calibrators: Calibrator | None) -> dict[str, Any]:
-    """The same way of reading, with the columns of groups that calibrators were fitted with."""
-    from refocal.calibrators._answers import group_columns
-
-    needed = [column for each in calibrators if each is not None for column in group_columns(each)]
-    return reading | {"groups": list(dict.fromkeys([*reading.get("groups", ()), *needed]))} if needed else reading
-
-
 def probabilities_of(rows: Predictions, calibrator: Calibrator | None = None) -> Any:
     """Probabilities of a calibrator, or as the predictions have them, in rows that sum to 1."""
     import numpy as np

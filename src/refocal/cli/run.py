@@ -13,10 +13,8 @@ from refocal.errors import FitWarning, FormatError, InputError, InputWarning, Pa
 USAGE, FAILURE, STOPPED = 2, 1, 130
 # What the Python interface calls by its own names is called by its option here.
 ARGUMENTS = {"y": "'labels'", "nll_tolerance": "--tolerance", "methods": "--method", "n_resamples": "--resamples"}
-ARGUMENTS |= {
-    name: f"--{name.replace('_', '-')}"
-    for name in ("class_weight", "coverage", "gamma", "method", "objective", "positive_label", "require", "sample")
-}
+SAME = ("alpha", "class_weight", "coverage", "gamma", "method", "objective", "positive_label", "require", "sample")
+ARGUMENTS |= {name: f"--{name.replace('_', '-')}" for name in SAME}
 REMEDIES = {
     Remedy.FIRST_LABEL: "If they count from 1, add --first-label 1.",
     Remedy.PROBABILITIES: "If they are probabilities, add --probabilities.",

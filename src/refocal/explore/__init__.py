@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import base64
 import os
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
 from refocal._files import write_atomically
-from refocal._svg import tips_script
+from refocal._pages import environment
 from refocal.io import load_sample
 from refocal.theory import GRID_MARGIN, GRID_POINTS, LOGIT_RANGE, WIDTH
 
@@ -27,9 +26,6 @@ NETWORKS = {
     "cifar10-focal3": "CIFAR-10, trained with focal loss, γ = 3",
 }
 N_ROWS, SCALE = 1500, 1 / 512
-FILES = {"style": "style.css"} | {
-    name: f"{name}.js" for name in ("maps", "plots", "page", "files", "logits", "logits_page")
-}
 
 
 def write_page(path: str | os.PathLike[str]) -> None:
@@ -49,28 +45,14 @@ def render_page() -> str:
     >>> page.startswith("<!doctype html>"), "http://" in page.replace("http://www.w3.org", "")
     (True, False)
     """
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    folder = files(__package__)
-    parts = {
-        name: Markup((folder / file).read_text(encoding="utf-8").rstrip("\n"))  # noqa: S704, our own files
-        for name, file in FILES.items()
-    }
-    parts["tips"] = Markup(tips_script())  # noqa: S704
-    template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
-    return template.render(settings=_settings(), **parts) + "\n"
-
-
-def _settings() -> dict[str, Any]:
-    """What the page shares with Python: the logits that are compared, and how the closest temperature is searched."""
-    return {
+    # What the page shares with Python: the logits that are compared, and how the closest temperature is searched.
+    settings = {
         "start": START,
         "range": {n: {"depth": depth, "step": step} for n, (depth, step) in LOGIT_RANGE.items() if n in (2, 3)},
         "search": {"points": GRID_POINTS, "margin": GRID_MARGIN, "width": WIDTH},
         "networks": [_network(name, title) for name, title in NETWORKS.items()],
     }
+    return environment("explore").get_template("page.html").render(settings=settings) + "\n"
 
 
 def _network(name: str, title: str) -> dict[str, Any]:

@@ -101,7 +101,9 @@ class CalibrationMonitor:
             return 0
         key = self._key(period, function)
         if labels is not None:
-            return self._count(labels, p, key, function)
+            rows = self._read(labels, p, function)
+            self._history.add(Period.of(key, rows))
+            return len(rows.labels)
         if ids is None:
             raise ParameterError("ids", function, expected="given where labels are not", got="None")
         names = [str(name) for name in ids]
@@ -130,19 +132,19 @@ class CalibrationMonitor:
         function = "CalibrationMonitor.add_labels"
         names, given = [str(name) for name in ids], to_numpy(as_array(labels, "labels", function))
         check_shape(given, (len(names),), "labels", function)
-        by_period: dict[Key, list[int]] = {}
-        for i, name in enumerate(names):
-            if name in self._waiting:
-                by_period.setdefault(self._waiting[name][0], []).append(i)
-        matched = 0
-        for key, some in by_period.items():
-            matched += self._count(given[some], np.array([self._waiting[names[i]][1] for i in some]), key, function)
-        for name in names:
-            self._waiting.pop(name, None)
-        if matched < len(names):
-            text = f"{len(names) - matched:,} of {len(names):,} ids are not those of waiting predictions: ignored."
+        # Of an id that is given twice the first label counts.
+        matched = {name: i for i, name in reversed(list(enumerate(names))) if name in self._waiting}
+        if matched:
+            keys, p = zip(*(self._waiting[name] for name in matched), strict=True)
+            rows, periods = self._read(given[list(matched.values())], np.array(p), function), np.array(keys)
+            for key in dict.fromkeys(keys):
+                self._history.add(Period.of(key, rows.take(np.flatnonzero(periods == key))))
+            for name in matched:
+                del self._waiting[name]
+        if len(matched) < len(names):
+            text = f"{len(names) - len(matched):,} of {len(names):,} ids are not those of waiting predictions: ignored."
             warn(InputWarning(text, function=function))
-        return matched
+        return len(matched)
 
     def merge(self, other: CalibrationMonitor) -> Self:
         """Add the rows of another monitor; those of the same period are summed.
@@ -299,11 +301,6 @@ class CalibrationMonitor:
     def __repr__(self) -> str:
         n_rows = sum(each.n for each in self.history())
         return f"CalibrationMonitor({n_rows:,} rows: {self.advice().action})"
-
-    def _count(self, labels: Any, p: Any, key: Key, function: str) -> int:
-        rows = self._read(labels, p, function)
-        self._history.add(Period.of(key, rows))
-        return len(rows.labels)
 
     def _read(self, labels: Any, p: Any, function: str) -> Rows:
         """Checked rows, of as many classes as those before."""

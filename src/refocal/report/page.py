@@ -6,14 +6,12 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from refocal._files import write_atomically
-from refocal._svg import tips_script
+from refocal._pages import environment
 from refocal.calibrators.registry import NAMED
 from refocal.errors import ShapeError
 from refocal.evaluate import Evaluation, check_requirements, differences, group_summary, summary
@@ -23,29 +21,17 @@ from refocal.metrics import METRICS
 from refocal.report import charts, details
 from refocal.report.terms import sides, terms_of
 
-ENVIRONMENT = Environment(
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    loader=PackageLoader("refocal.report", "templates"),
-    extensions=["jinja2.ext.do"],
-)
+ENVIRONMENT = environment("report/templates")
 # What the templates read an evaluation with.
 ENVIRONMENT.globals |= {
     "METRICS": METRICS,
     "NAMED": NAMED,
-    "assets": {
-        file.name: Markup(file.read_text(encoding="utf-8").rstrip("\n"))  # noqa: S704, our own
-        for file in (files("refocal.report") / "assets").iterdir()
-    },
     "charts": charts,
     "details": details,
     "differences": differences,
     "groups": group_summary,
     "of_labels": of_labels,
     "summary": summary,
-    "tips": Markup(tips_script()),  # noqa: S704
 }
 ENVIRONMENT.filters |= {
     "capital": capital,

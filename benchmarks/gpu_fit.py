@@ -98,8 +98,8 @@ class Table:
 
 def passes(logits: torch.Tensor, labels: torch.Tensor) -> Table:
     table, block = Table(logits), Block(logits, labels)
-    table.say("temperature pass", lambda: block.temperature_curvature(0.5))
-    table.say("focal pass", lambda: block.curvature(0.3, 1.8))
+    table.say("temperature pass", lambda: block.means("temperature", 0.5))
+    table.say("focal pass", lambda: block.means("focal", 0.3, 1 / 1.8))
     table.say("predictions of one γ", lambda: block.predictions((0.3,), 1.8, there=True))
     if block.plan.has_affine:
         parameters = 0.01 * torch.randn(2 * logits.shape[1], dtype=torch.float64).numpy()
@@ -149,7 +149,7 @@ def agreement(logits: torch.Tensor, labels: torch.Tensor) -> list[str]:
     few, y = logits[:20_000], labels[:20_000]
     block = Block(few, y)
     block.engine, block.plan = array_engine, array_engine.plan(few)
-    plain = seconds(lambda: block.curvature(0.3, 1.8)) * len(logits) / 20_000
+    plain = seconds(lambda: block.means("focal", 0.3, 1 / 1.8)) * len(logits) / 20_000
     found = [f"- a focal pass by array functions, from 20,000 rows: {1e3 * plain:.0f} ms"]
     for name in ("TemperatureScaling", "FocalTemperatureScaling(objective='nll')"):
         for dtype in (torch.float32, torch.float64, torch.bfloat16):

@@ -98,8 +98,8 @@ def test_the_first_walk_finds_what_memory_finds():
     assert found.total_weight == pytest.approx(weight.sum(), rel=1e-12)
     assert found.mean_gap == pytest.approx(here.mean_gap, rel=1e-12)
     assert found.precision == here.precision
-    np.testing.assert_allclose(found.temperature_curvature(0.8), here.temperature_curvature(0.8), rtol=1e-9)
-    for ours, theirs in zip(found.curvature(1.0, 1.5), here.curvature(1.0, 1.5), strict=True):
+    for name, settings in (("temperature", (0.8,)), ("focal", (1.0, 1 / 1.5))):
+        ours, theirs = found.means(name, *settings), here.means(name, *settings)
         np.testing.assert_allclose(ours, theirs, rtol=1e-9)
     assert found.passes == 2
 

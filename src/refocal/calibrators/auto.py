@@ -254,7 +254,7 @@ def _references(rows: Block) -> dict[str, float]:
     share = np.bincount(to_numpy(rows.labels), weights=rows.weight, minlength=rows.n_classes) / rows.total_weight
     # Shares of classes that occur once say nothing of other rows.
     by_share = -float(xlogy(share, share).sum()) if rows.n_classes < rows.n_rows else math.inf
-    before = rows.temperature_curvature(1.0, rough=True)[0]
+    before = rows.means("temperature", 1.0, rough=True)[0]
     return {"no calibration": before, "predicting the share of each class": by_share}
 
 

@@ -19,7 +19,6 @@ from refocal.engine.array_engine import LARGE_SINGLE
 from refocal.engine.dataset import FINE, Dataset
 from refocal.engine.passes import Pass
 from refocal.engine.protocol import Engine, Plan
-from refocal.maps.forward import focal_temperature
 
 T = TypeVar("T")
 
@@ -183,12 +182,6 @@ class Block(Dataset):
         table = parts[0] if len(parts) == 1 else namespace(*parts).concat(parts, axis=-1)  # one part is not copied
         table = table.double() if self.on_gpu and there else to_numpy(table).astype(np.float64, copy=False)
         return [RowPredictions(*table[:, i]) for i in range(len(gammas))]
-
-    def measure(self, metric: Any, gamma: float, temperature: float) -> float:
-        """A metric (labels, probabilities) → float, computed on all rows."""
-        probabilities = np.exp(to_numpy(focal_temperature(self.logits, gamma, temperature)))
-        weights = {} if self.weight is None else {"sample_weight": self.weight}
-        return float(metric(to_numpy(self.labels), probabilities, **weights))
 
     def average(self, values: Array) -> float:
         """The weighted mean of one number per row."""

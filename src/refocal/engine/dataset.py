@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Vector
@@ -23,14 +22,6 @@ SAMPLE_ROWS, SAMPLE_ENTRIES, FEWEST_SAMPLE_ROWS = 100_000, 5_000_000, 600
 FINE, COARSE = 5, 3
 
 
-class Curvature(NamedTuple):
-    """Mean log-loss with its gradient and Hessian in (γ, 1/T)."""
-
-    value: float
-    gradient: Vector
-    hessian: Vector
-
-
 class Dataset(ABC):
     """Rows of logits with labels and weights, in blocks: a fit takes a few passes over them.
 
@@ -41,7 +32,7 @@ class Dataset(ABC):
     >>> X, y = np.array([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), [0, 1, 1]
     >>> together, apart = TemperatureScaling().dataset(X, y), blocks([(X[:2], y[:2]), (X[2:], y[2:])])
     >>> apart.start()
-    >>> together.temperature_curvature(1.0) == apart.temperature_curvature(1.0)  # log-loss and its derivatives
+    >>> together.means("temperature", 1.0) == apart.means("temperature", 1.0)  # log-loss and its derivatives
     True
     """
 
@@ -94,16 +85,10 @@ class Dataset(ABC):
     def sums(self, name: str, *settings: Any, rough: bool = False) -> Vector:
         """Sums over all rows that a pass of the engine computes, such as "focal" (see `protocol.Engine`)."""
 
-    def temperature_curvature(self, slope: float, *, rough: bool = False) -> tuple[float, float, float]:
-        """Mean log-loss of temperature scaling and its derivatives in 1/T = `slope`; `rough`: six digits suffice."""
-        value, first, second = (self.sums("temperature", slope, rough=rough) / self.total_weight).tolist()
-        return value, first, second
-
-    def curvature(self, gamma: float, temperature: float, *, rough: bool = False) -> Curvature:
-        """Mean log-loss of focal temperature scaling, with gradient and Hessian in (γ, 1/T)."""
-        sums = self.sums("focal", gamma, 1.0 / temperature, rough=rough)
-        value, g, b, gg, gb, bb = sums / self.total_weight
-        return Curvature(float(value), np.array([g, b]), np.array([[gg, gb], [gb, bb]]))
+    def means(self, name: str, *settings: float, rough: bool = False) -> list[float]:
+        """The weighted means of what `sums` sums up: log-loss and its derivatives; `rough`: six digits suffice."""
+        means: list[float] = (self.sums(name, *settings, rough=rough) / self.total_weight).tolist()
+        return means
 
 
 def weight_unit(total: float, n_used: int) -> float:

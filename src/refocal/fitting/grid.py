@@ -8,12 +8,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Vector
+from refocal._arrays import Indices, Vector, to_numpy
 from refocal.engine.block import Block
 from refocal.engine.dataset import COARSE
 from refocal.engine.scoring import mean_error, measured_on
 from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Surface
+from refocal.maps.forward import focal_temperature
 
 # Points evaluated together: by interpolation, and exactly.
 MANY, FEW = 64, 3
@@ -153,7 +154,9 @@ def evaluate(block: Block, objective: Objective, gamma: float, temperature: floa
     (found,) = block.predictions((gamma,), temperature, there=True)
     error = 0.0
     if objective.metric is not None:
-        error = block.measure(objective.metric, gamma, temperature)
+        p = np.exp(to_numpy(focal_temperature(block.logits, gamma, temperature)))
+        weights = {} if block.weight is None else {"sample_weight": block.weight}
+        error = float(objective.metric(to_numpy(block.labels), p, **weights))
     elif objective.of_rows is not None:
         error = block.average(objective.of_rows(found, block))
     elif objective.resolutions:
@@ -161,12 +164,15 @@ def evaluate(block: Block, objective: Objective, gamma: float, temperature: floa
     return -block.average(found.label_log_p), error
 
 
-def best_index(surface: Surface, nll_tolerance: float | None) -> tuple[int, ...]:
-    """Where the score is smallest, among the points whose log-loss is within the tolerance of the best one."""
-    score = np.where(within(surface.log_loss, nll_tolerance), surface.value, np.inf)
-    # Equal scores are decided by the log-loss.
-    order = np.lexsort((surface.log_loss.ravel(), score.ravel()))
-    return tuple(int(i) for i in np.unravel_index(order[0], score.shape))
+def ranked(log_loss: Vector, score: Vector, nll_tolerance: float | None) -> Indices:
+    """The points whose log-loss is within the tolerance of the best one, by rising score; equal ones by log-loss.
+
+    >>> ranked(np.array([0.5, 0.3, 0.4]), np.array([0.1, 0.1, 0.2]), nll_tolerance=None)
+    array([1, 0, 2])
+    """
+    allowed = within(log_loss, nll_tolerance)
+    order = np.lexsort((log_loss.ravel(), np.where(allowed, score, np.inf).ravel()))
+    return order[: np.count_nonzero(allowed)]
 
 
 def within(log_loss: Vector, nll_tolerance: float | None) -> NDArray[np.bool_]:

@@ -67,7 +67,7 @@ def newton(dataset: Dataset, *, fixed_gamma: float | None = None, fixed_temperat
     free, scale = (fixed_gamma is None, fixed_temperature is None), scale_of(dataset)
     if scale is None:  # neither γ nor T matters
         centre = fixed_temperature or 1.0
-        value = dataset.temperature_curvature(1.0 / centre)[0]
+        value = dataset.means("temperature", 1.0 / centre)[0]
         return Solution(fixed_gamma or 0.0, centre, value, "flat", MESSAGES["flat"], dataset.passes)
     if fixed_temperature is not None:
         centre = fixed_temperature
@@ -89,8 +89,8 @@ def _is_below(dataset: Dataset, value: float, centre: float, free: Free) -> bool
     """Whether a log-loss is at most that of γ = 0 and the best T; exactly, if a rough pass leaves doubt."""
     slope = 1.0 / centre
     if not free[1]:
-        return value <= dataset.temperature_curvature(slope)[0]
-    there, first, second = dataset.temperature_curvature(slope, rough=True)
+        return value <= dataset.means("temperature", slope)[0]
+    there, first, second = dataset.means("temperature", slope, rough=True)
     step = abs(first / second) / slope if second > 0.0 else math.inf
     # What Newton's step would gain, to the third order in the step, and the rounding.
     gain = 0.5 * abs(first) * step * slope * (1.0 + CUBIC * step)
@@ -220,11 +220,11 @@ def _descend(
 def _evaluated(dataset: Dataset, point: Pair, free: Free, bounds: list[Pair], care: Care) -> _State:
     """A pass over the rows: the log-loss at a point and the step from there."""
     gamma, slope = math.expm1(point[0]), math.exp(-point[1])
-    value, (g, b), ((gg, gb), (_, bb)) = dataset.curvature(gamma, 1.0 / slope, rough=care.rough)
+    value, g, b, gg, gb, bb = dataset.means("focal", gamma, slope, rough=care.rough)
     # By the chain rule from (γ, 1/T) to (log(1+γ), log T).
-    gradient = (1.0 + gamma) * float(g), -slope * float(b)
-    turns = (1.0 + gamma) ** 2 * float(gg) + gradient[0], -(1.0 + gamma) * slope * float(gb)
-    hessian = (*turns, slope**2 * float(bb) - gradient[1])
+    gradient = (1.0 + gamma) * g, -slope * b
+    turns = (1.0 + gamma) ** 2 * gg + gradient[0], -(1.0 + gamma) * slope * gb
+    hessian = (*turns, slope**2 * bb - gradient[1])
     stuck = [
         moves and ((at <= low and rise > 0.0) or (at >= high and rise < 0.0))
         for moves, at, (low, high), rise in zip(free, point, bounds, gradient, strict=True)

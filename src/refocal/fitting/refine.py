@@ -3,62 +3,26 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Vector
 from refocal.engine.dataset import Dataset
 from refocal.engine.scoring import FINE_BITS, POINTS, SEARCH_BITS, Scores, score_points
-from refocal.fitting.grid import within
+from refocal.fitting.grid import ranked, within
+from refocal.fitting.newton import optimum_near
 from refocal.fitting.objective import Objective
-from refocal.fitting.solution import Surface
+from refocal.fitting.solution import Solution, Surface
+from refocal.fitting.temperature import newton_temperature
 
 Index = tuple[int, ...]
-Point = tuple[float, float]
 
 # The number of best points that are measured with finer histograms.
 CONTENDERS = 4
 # The step in log T of the final search around the best point: a quarter of the automatic grid's.
 FINE_STEP = 6.2e-3
-
-
-class _Known:
-    """A surface whose points are measured on all rows one after the other."""
-
-    def __init__(self, dataset: Dataset, objective: Objective, surface: Surface) -> None:
-        self.dataset, self.objective, self.surface = dataset, objective, surface
-        self.log_loss, self.error = surface.log_loss.copy(), np.zeros_like(surface.value)
-        self.known, self.fine = np.zeros((2, *surface.value.shape), dtype=bool)
-
-    def measure(self, points: list[Index], bits: int) -> None:
-        """Measure points on all rows."""
-        at = tuple(np.array(points).T)
-        pairs = list(zip(self.surface.gamma[at].tolist(), self.surface.temperature[at].tolist(), strict=True))
-        found = score_points(self.dataset, pairs, self.objective.resolutions, bits)
-        self.log_loss[at] = found.log_loss
-        self.error[at] = found.ece if self.objective.of_rows is None else found.brier
-        self.known[at] = True
-        # Without a histogram the first measurement is already exact.
-        self.fine[at] = bits == FINE_BITS or not self.objective.resolutions
-
-    def score(self) -> Vector:
-        """The objective of the known points, inf elsewhere."""
-        score = np.full(self.known.shape, np.inf)
-        score[self.known] = self.objective.score(self.log_loss[self.known], self.error[self.known])
-        return score
-
-    def ranked(self, nll_tolerance: float | None) -> list[Index]:
-        """The known points within the tolerance, the best first; equal scores are decided by the log-loss."""
-        allowed = np.zeros_like(self.known)
-        allowed[self.known] = within(self.log_loss[self.known], nll_tolerance)
-        order = np.lexsort((self.log_loss.ravel(), np.where(allowed, self.score(), np.inf).ravel()))
-        return _indices(order[: int(allowed.sum())], self.known.shape)
-
-    def least(self) -> Index:
-        """The known point of the least log-loss."""
-        return _indices([int(np.argmin(np.where(self.known, self.log_loss, np.inf)))], self.known.shape)[0]
 
 
 def refine(
@@ -72,46 +36,63 @@ def refine(
     is better than everything around it. The few best are measured once more, with finer histograms, before one is
     chosen.
     """
-    seen = _Known(dataset, objective, surface)
-    seen.measure(_first_points(surface, nll_tolerance), SEARCH_BITS)
-    while True:
-        ranked = seen.ranked(nll_tolerance)
-        near = [point for point in _around(seen.known.shape, *ranked[:2], seen.least()) if not seen.known[point]]
-        rough = [point for point in ranked[:CONTENDERS] if not seen.fine[point]]
-        if near:
-            seen.measure(near, SEARCH_BITS)
-        elif rough:
-            seen.measure(rough, FINE_BITS)
-        else:
-            break
-    value = np.where(seen.known, seen.score(), surface.value)
-    return Surface(surface.gamma, surface.temperature, seen.log_loss, value), ranked[0]
+    shape = surface.value.shape
+    log_loss, value, error = surface.log_loss.copy(), surface.value.copy(), np.zeros(shape)
+    known, fine = np.zeros((2, *shape), dtype=bool)
+    points, bits = _first_points(surface, nll_tolerance), SEARCH_BITS
+    while points:
+        at = tuple(np.array(points).T)
+        pairs = list(zip(surface.gamma[at].tolist(), surface.temperature[at].tolist(), strict=True))
+        found = score_points(dataset, pairs, objective.resolutions, bits)
+        log_loss[at], error[at] = found.log_loss, found.ece if objective.of_rows is None else found.brier
+        known[at] = True
+        fine[at] = bits == FINE_BITS or not objective.resolutions  # without a histogram a measurement is exact
+        measured, losses = np.flatnonzero(known), log_loss[known]
+        value[known] = objective.score(losses, error[known])
+        best = _indices(measured[ranked(losses, value[known], nll_tolerance)], shape)
+        (least,) = _indices(measured[[losses.argmin()]], shape)
+        points, bits = [point for point in _around(shape, *best[:2], least) if not known[point]], SEARCH_BITS
+        if not points:
+            points, bits = [point for point in best[:CONTENDERS] if not fine[point]], FINE_BITS
+    return Surface(surface.gamma, surface.temperature, log_loss, value), best[0]
 
 
 def polish(
-    dataset: Dataset, objective: Objective, start: Point, optima: list[Point], steps: bool, nll_tolerance: float | None
-) -> tuple[Point, float]:
-    """The best of a point, of points that are known to be good and, with `steps`, of finer steps in T; and its score.
+    dataset: Dataset,
+    objective: Objective,
+    surface: Surface,
+    chosen: Solution,
+    nll_tolerance: float | None,
+    moves: tuple[bool, bool],
+) -> Solution:
+    """The chosen point, or a better one between the points of the grid; `moves`: whether γ and T are free.
 
-    All of them are measured on all rows.
+    These are the optima by log-loss and, where T is free, finer steps in T. All of them are measured on all rows.
     """
-    points = list(dict.fromkeys([start, *optima]))
+    points = [(chosen.gamma, chosen.temperature)]
+    if moves[1] and 0.0 in surface.gamma:
+        points.append((0.0, newton_temperature(dataset).temperature))
+    if moves[0]:
+        least = np.unravel_index(surface.log_loss.argmin(), surface.log_loss.shape)
+        points.append(optimum_near(dataset, (float(surface.gamma[least]), float(surface.temperature[least])), moves))
+    points = list(dict.fromkeys(points))
     scores = score_points(dataset, points, objective.resolutions, FINE_BITS)
-    if steps:
-        gamma, temperature = points[_best(objective, scores, nll_tolerance)[0]]
+    at, value = _best(objective, scores, nll_tolerance)
+    if moves[1]:
+        gamma, temperature = points[at]
         near = [(gamma, temperature * math.exp(k * FINE_STEP)) for k in (-3, -2, -1, 1, 2, 3)]
         found = score_points(dataset, near, objective.resolutions, FINE_BITS)
         points += near
         scores = Scores(*(np.concatenate(pair) for pair in zip(scores, found, strict=True)))
-    at, value = _best(objective, scores, nll_tolerance)
-    return points[at], value
+        at, value = _best(objective, scores, nll_tolerance)
+    gamma, temperature = points[at]
+    return replace(chosen, gamma=gamma, temperature=temperature, value=value, passes=dataset.passes)
 
 
 def _best(objective: Objective, scores: Scores, nll_tolerance: float | None) -> tuple[int, float]:
-    """Which point is the best within the tolerance, equal scores being decided by the log-loss; and its score."""
+    """Which point is the best within the tolerance, and its score."""
     value = objective.score(scores.log_loss, scores.ece if objective.of_rows is None else scores.brier)
-    allowed = np.where(within(scores.log_loss, nll_tolerance), value, np.inf)
-    at = int(np.lexsort((scores.log_loss, allowed))[0])
+    at = int(ranked(scores.log_loss, value, nll_tolerance)[0])
     return at, float(value[at])
 
 
@@ -127,7 +108,7 @@ def _first_points(surface: Surface, nll_tolerance: float | None) -> list[Index]:
 
 
 def _indices(flat: Any, shape: tuple[int, ...]) -> list[Index]:
-    return [tuple(int(i) for i in np.unravel_index(at, shape)) for at in flat]
+    return list(zip(*(axis.tolist() for axis in np.unravel_index(flat, shape)), strict=True))
 
 
 def _around(shape: tuple[int, ...], *points: Index) -> list[Index]:

@@ -14,8 +14,8 @@ from refocal._validation import check_option
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset, sample_rows
 from refocal.errors import ParameterError, UnsupportedError
-from refocal.fitting.grid import best_index, interpolation, scan_grid, scan_points
-from refocal.fitting.newton import newton, optimum_near
+from refocal.fitting.grid import interpolation, ranked, scan_grid, scan_points
+from refocal.fitting.newton import newton
 from refocal.fitting.objective import Objective, as_objective
 from refocal.fitting.refine import polish, refine
 from refocal.fitting.solution import Solution, Status, Surface
@@ -113,7 +113,7 @@ def find(
         return replace(chosen, status=base.status, message=base.message), surface
     if search == "auto" and dataset.n_rows >= MANY_ROWS and goal.name in ("nll", "ece", "auto"):
         moves = gammas is None and np.size(temperatures) == 1, temperatures is None
-        chosen = _polished(dataset, goal, surface, chosen, tolerance, moves)
+        chosen = polish(dataset, goal, surface, chosen, tolerance, moves)
     return chosen, surface
 
 
@@ -136,7 +136,7 @@ def _best(
         )
     surface = dataset.look(scan, n_looked_at)
     if n_looked_at == dataset.n_rows:
-        at = best_index(surface, tolerance)
+        at = np.unravel_index(ranked(surface.log_loss, surface.value, tolerance)[0], surface.value.shape)
     else:
         surface, at = refine(dataset, objective, surface, tolerance)
     temperature, ends = float(surface.temperature[at]), (surface.temperature.min(), surface.temperature.max())
@@ -149,29 +149,11 @@ def _best(
     return Solution(float(surface.gamma[at]), temperature, value, status, message, dataset.passes), surface
 
 
-def _polished(
-    dataset: Dataset,
-    objective: Objective,
-    surface: Surface,
-    chosen: Solution,
-    tolerance: float | None,
-    moves: tuple[bool, bool],
-) -> Solution:
-    """The chosen point, or a better one between the points of the grid; `moves`: whether γ and T are free."""
-    optima = [(0.0, newton_temperature(dataset).temperature)] if moves[1] and 0.0 in surface.gamma else []
-    if moves[0]:
-        least = np.unravel_index(surface.log_loss.argmin(), surface.log_loss.shape)
-        optima.append(optimum_near(dataset, (float(surface.gamma[least]), float(surface.temperature[least])), moves))
-    start = (chosen.gamma, chosen.temperature)
-    (gamma, temperature), value = polish(dataset, objective, start, optima, moves[1], tolerance)
-    return replace(chosen, gamma=gamma, temperature=temperature, value=value, passes=dataset.passes)
-
-
 def _scan_line(block: Block, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
     """The paper's 3m search: the best T for two γ, the line through them, then as many points along the line."""
     first, second = LINE_GAMMAS
     ends = [scan_grid(block, objective, np.array([gamma]), temperatures) for gamma in LINE_GAMMAS]
-    best = [float(end.temperature[best_index(end, None)]) for end in ends]
+    best = [float(end.temperature.flat[ranked(end.log_loss, end.value, None)[0]]) for end in ends]
     along = np.linspace(gammas.min(), gammas.max(), len(temperatures))
     on_line = best[0] + (best[1] - best[0]) / (second - first) * (along - first)
     inside = on_line > 0.0

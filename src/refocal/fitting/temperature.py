@@ -74,7 +74,7 @@ def newton_temperature(dataset: Dataset) -> Solution:
         slope = 1.0
         status: Status = "flat"
         if scale is None:
-            value = dataset.temperature_curvature(slope)[0]
+            value = dataset.means("temperature", slope)[0]
         else:
             start = first_slope(dataset, scale)
             roughly, _, status = _bracketed(dataset, start, scale, ROUGH)
@@ -134,7 +134,7 @@ def _bracketed(dataset: Dataset, slope: float, scale: LogitScale, care: Care = C
     value = math.inf
     status: Status = "not converged"
     for _ in range(MAX_STEPS):
-        value, first, second = dataset.temperature_curvature(slope, rough=care.rough)
+        value, first, second = dataset.means("temperature", slope, rough=care.rough)
         if value < NO_LOSS:
             status = "at a bound"
             break

@@ -12,7 +12,7 @@ from scipy.special import log_softmax, softmax
 from helpers import draw_biased_logits, draw_chain, draw_logits, draw_mixture, draw_rows
 from refocal import AutoCalibration, FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling
 from refocal.engine import c_engine
-from refocal.engine.apply import apply, log_probabilities_of
+from refocal.engine.apply import apply, probabilities_of
 from refocal.errors import DataError, InputWarning, ShapeError
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Confidence, OneVsRest, Pieces
@@ -60,7 +60,7 @@ def test_logarithms_that_a_mixture_would_lose_are_left_to_the_array_functions():
     mixture = Chain((Mixture((Temperature(1.0), Chain()), np.array([0.5, 0.5])),))
     assert apply(mixture, logits, log=True) is None
     assert apply(mixture, logits[1:], log=True) is not None
-    np.testing.assert_allclose(log_probabilities_of(mixture, logits), log_softmax(logits, axis=1), rtol=1e-14)
+    np.testing.assert_allclose(probabilities_of(mixture, logits, log=True), log_softmax(logits, axis=1), rtol=1e-14)
     np.testing.assert_allclose(apply(mixture, logits).probabilities, softmax(logits, axis=1), rtol=1e-14)
 
 
@@ -79,7 +79,7 @@ def test_ties_behind_a_jump_are_those_of_the_array_functions():
     jumps = Pieces.of([[-2.0, 0.0]] * 10, [[[-3.1, -1.2, 1.3]] * 10])
     chain = Chain((Mixture((Chain((OneVsRest(jumps),)), Uniform()), np.array([0.9, 0.1])),))
     logits = np.random.default_rng(0).normal(size=(500, 10)).astype(np.float32)
-    np.testing.assert_array_equal(log_probabilities_of(chain, logits), chain.log_probabilities(logits))
+    np.testing.assert_array_equal(probabilities_of(chain, logits, log=True), chain.log_probabilities(logits))
 
 
 def test_steep_curves_are_computed_in_single_precision_only():

@@ -42,7 +42,7 @@ from refocal.calibrators._description import doubts, html_of_fit
 from refocal.calibrators._fitted import Fitted, report_of
 from refocal.calibrators._labels import column_names, encode
 from refocal.engine import Block, Dataset
-from refocal.engine.apply import apply, apply_to_tensor, log_probabilities_of
+from refocal.engine.apply import apply, probabilities_of
 from refocal.engine.dataset import weight_unit
 from refocal.errors import DataError, FitWarning, ParameterError, ShapeError, UnsupportedError, warn
 from refocal.maps.chain import Chain
@@ -197,40 +197,32 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_log_proba(self, X: Array, *, class_axis: int = -1) -> Array:
         """Log-probabilities, accurate even where probabilities round to 0 or 1."""
-        check_is_fitted(self)
-        if class_axis != -1:
-            last = self.predict_log_proba(classes_last(X, class_axis, f"{type(self).__name__}.predict_log_proba"))
-            return namespace(last).moveaxis(last, -1, class_axis)
-        if _is_dask(X):
-            return _by_chunk(self.predict_log_proba, X)
-        if is_plain_tensor(X) and self._is_plain(X):  # the checks below are part of the pass
-            found = apply(self.chain_, X, log=True)
-            if found is not None and not found.is_suspect:
-                return found.probabilities
-        name = f"{type(self).__name__}.predict_log_proba"
-        _check_feature_names(self, X, reset=False)
-        return self.log_proba_of(self._logits(X, name))
+        return self._predict("predict_log_proba", X, class_axis)
 
     def predict_proba(self, X: Array, *, class_axis: int = -1, out: NDArray[Any] | None = None) -> Array:
         """Probabilities, one column for each of `classes_`; for a Dask array they are computed lazily.
 
         For a NumPy array the result is written into `out`, if given.
         """
-        name = f"{type(self).__name__}.predict_proba"
+        return self._predict("predict_proba", X, class_axis, out)
+
+    def _predict(self, method: str, X: Array, class_axis: int, out: NDArray[Any] | None = None) -> Array:
+        """What either of the two methods predicts."""
+        name, log = f"{type(self).__name__}.{method}", method == "predict_log_proba"
         if out is not None:
             check_out(out, X, name)
         if class_axis != -1:
-            p = self.predict_proba(classes_last(X, class_axis, name))
-            return written(namespace(p).moveaxis(p, -1, class_axis), out)
-        if self._is_plain(X):  # the checks below are part of the pass
-            found = apply(self.chain_, X, out)
+            last = getattr(self, method)(classes_last(X, class_axis, name))
+            return written(namespace(last).moveaxis(last, -1, class_axis), out)
+        if self._is_plain(X) and not (log and isinstance(X, np.ndarray)):  # the checks below are part of the pass
+            found = apply(self.chain_, X, out, log=log)
             if found is not None and not found.is_suspect:
                 return found.probabilities
         check_is_fitted(self)
         if _is_dask(X):
-            return _by_chunk(self.predict_proba, X)
+            return _by_chunk(getattr(self, method), X)
         _check_feature_names(self, X, reset=False)
-        return written(self.proba_of(self._logits(X, name)), out)
+        return written(probabilities_of(self.chain_, self._logits(X, name), log=log), out)
 
     def predict(self, X: Array, *, class_axis: int = -1) -> Array:
         """The class of the largest probability."""
@@ -309,21 +301,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # Half precision is kept: each block is converted to float32 when it is processed.
         is_floating = namespace(values).isdtype(values.dtype, "real floating")
         return values if is_floating else as_floating(values, "X", function)[0]
-
-    def log_proba_of(self, logits: Array) -> Array:
-        """Log-probabilities from checked logits, or from log-probabilities if the calibrator takes probabilities."""
-        return log_probabilities_of(self.chain_, logits)
-
-    def proba_of(self, logits: Array) -> Array:
-        """Probabilities from checked logits, like `log_proba_of`."""
-        if is_plain_tensor(logits) or (isinstance(logits, np.ndarray) and logits.dtype.kind == "f"):
-            found = apply(self.chain_, logits.reshape(-1, logits.shape[-1]))
-            if found is not None:
-                return found.probabilities.reshape(logits.shape)
-        p = apply_to_tensor(self.chain_, logits)
-        if p is not None:
-            return p
-        return self.chain_.probabilities(logits)
 
     def _is_plain(self, X: Array) -> bool:
         """Whether these are logits in a NumPy array or on a GPU that need no preparation."""

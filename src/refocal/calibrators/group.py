@@ -20,6 +20,7 @@ from refocal.calibrators._base import Calibrator, written
 from refocal.calibrators._fitted import ENTRIES, Fitted
 from refocal.calibrators._logistic import LEAST_RISE, fit_logistic
 from refocal.engine import Block, Dataset, RowPredictions
+from refocal.engine.apply import probabilities_of
 from refocal.engine.scoring import describe
 from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn
 from refocal.maps.chain import Chain
@@ -134,7 +135,7 @@ class GroupCalibration(Calibrator):
         check_is_fitted(self)
         name = f"{type(self).__name__}.predict_log_proba"
         _refuse_class_axis(class_axis, name)
-        common = self.log_proba_of(self._logits(X, name))
+        common = probabilities_of(self.chain_, self._logits(X, name), log=True)
         if groups is None:
             text = (
                 "no groups were given: these are the probabilities of the calibrator of all rows (groups={} asks so)."

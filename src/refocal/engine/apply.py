@@ -87,18 +87,24 @@ def apply_there(chain: Chain, logits: Array, *, log: bool = False, looks: bool =
     return Applied(p.to(logits.dtype), looks and triton_apply.is_suspect(seen))
 
 
-def log_probabilities_of(chain: Chain, logits: Array) -> Array:
-    """Log-probabilities of checked logits (..., C): in single precision, and on a GPU, by an engine that can.
+def probabilities_of(chain: Chain, logits: Array, *, log: bool = False) -> Array:
+    """Probabilities of checked logits (..., C), or their logarithms, by an engine that can.
 
-    In double precision by the array functions, which keep more digits where a mixture's probability is next to 1; and
-    so are chains with steps that an engine does not support, such as curves with jumps, whose ties are kept to the bit.
+    Logarithms in double precision are computed by the array functions, which keep more digits where a mixture's
+    probability is next to 1; and so are chains with steps that an engine does not support, such as curves with jumps,
+    whose ties are kept to the bit.
     """
-    is_single = isinstance(logits, np.ndarray) and logits.dtype.kind == "f" and logits.itemsize < 8
-    if is_plain_tensor(logits) or (is_single and not chain.program_for(logits).before.steps):
-        found = apply(chain, logits.reshape(-1, logits.shape[-1]), log=True)
+    is_array = isinstance(logits, np.ndarray) and logits.dtype.kind == "f"
+    if is_array and log:
+        is_array = logits.itemsize < 8 and not chain.program_for(logits).before.steps
+    if is_array or is_plain_tensor(logits):
+        found = apply(chain, logits.reshape(-1, logits.shape[-1]), log=log)
         if found is not None:
             return found.probabilities.reshape(logits.shape)
-    return chain.log_probabilities(logits)
+    if log:
+        return chain.log_probabilities(logits)
+    p = apply_to_tensor(chain, logits)
+    return chain.probabilities(logits) if p is None else p
 
 
 def apply_to_tensor(chain: Chain, logits: Array) -> Array | None:

@@ -14,7 +14,7 @@ from refocal._arrays import SMALLEST, as_floating, log_probabilities, to_numpy
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.decide.outcome import at_or_above
-from refocal.engine.apply import log_probabilities_of
+from refocal.engine.apply import probabilities_of
 from refocal.errors import DataError
 from refocal.evaluate._failures import Failures
 from refocal.evaluate._groups import groups_of, measure_groups
@@ -116,7 +116,7 @@ def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArra
         logits = log_probabilities(predictions.values, SMALLEST if of_probabilities else None)
     else:  # half precision would round the confidences that are to be measured
         logits = as_floating(predictions.values, "values", "evaluate")[0]
-        logits = log_probabilities_of(Chain(), logits) if of_probabilities else logits
+        logits = probabilities_of(Chain(), logits, log=True) if of_probabilities else logits
     if isinstance(calibrator, MultiLabelCalibration):
         return np.asarray(calibrator.log_proba_of_labels(logits, predictions.groups[LABEL]))
     return np.asarray(to_numpy(log_proba_of(calibrator, logits, predictions.groups)))

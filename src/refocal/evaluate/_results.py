@@ -12,7 +12,7 @@ from refocal._arrays import Array, Vector
 from refocal._groups import Groups
 from refocal.calibrators import Calibrator, GroupCalibration
 from refocal.calibrators.group import with_lines
-from refocal.engine.apply import log_probabilities_of
+from refocal.engine.apply import probabilities_of
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Histogram, Reliability
 from refocal.maps.chain import Chain
 from refocal.metrics import METRICS
@@ -77,7 +77,7 @@ class Predicted(NamedTuple):
 
 def log_proba_of(calibrator: Calibrator | None, logits: Array, groups: Groups) -> Array:
     """Log-probabilities of checked logits of these groups, by a calibrator or by the model itself."""
-    log_p = log_probabilities_of(Chain() if calibrator is None else calibrator.chain_, logits)
+    log_p = probabilities_of(Chain() if calibrator is None else calibrator.chain_, logits, log=True)
     return with_lines(log_p, calibrator.lines_, groups) if isinstance(calibrator, GroupCalibration) else log_p
 
 

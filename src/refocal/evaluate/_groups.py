@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from refocal.calibrators._answers import group_columns
 from refocal.errors import InputWarning, ParameterError, warn
 from refocal.evaluate._results import N_BINS
 from refocal.evaluate.evaluation import GroupRow, Reliability
-from refocal.metrics import Interval
 from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, quantile_starts, terms
 from refocal.metrics._histogram_cells import Cells
 from refocal.metrics._inputs import Rows
@@ -33,8 +32,7 @@ DRAWS = 200
 CELLS = Cells(6)
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """The rows of a group in cells of rising probability `p`: of class 1 of two, otherwise of the top class.
 
     In memory every row is a cell; in blocks the rows of a cell count as if they had its mean.
@@ -44,95 +42,67 @@ class Group:
     name: str
     p: Vector
     cells: Bins
-    seed: int
-
-    @cached_property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return int(self.cells.count.sum())
-
-    @cached_property
-    def total(self) -> float:
-        """The weight of all rows."""
-        return float(self.cells.weight.sum())
-
-    @cached_property
-    def rate(self) -> float:
-        """How often the event occurred."""
-        return float(self.cells.correct.sum() / self.total)
-
-    @cached_property
-    def starts(self) -> Indices:
-        """The first cell of each bin of equal mass."""
-        n_bins = min(N_BINS, max(1, self.n_rows // ROWS_OF_A_BIN))
-        return quantile_starts(Ranked(self.p, self.cells.correct, self.cells.weight), n_bins)
-
-    def difference(self, level: float) -> Interval:
-        """Mean probability less rate."""
-        return interval_of_shift(self.cells, level)
-
-    @cached_property
-    def by_chance(self) -> Vector:
-        """Weighted outcomes of each bin, (draws, bins), that are drawn from the probabilities."""
-        generator, weight = np.random.default_rng(self.seed), self.cells.weight
-        hits = []
-        for n_draws in chunks(DRAWS, len(self.p)):
-            shape = (n_draws, len(self.p))
-            happened: Vector | Flags
-            if self.n_rows == len(self.p):
-                happened = generator.random(shape) < self.p
-            else:
-                size = np.maximum(np.round(weight**2 / self.cells.squared_weight), 1.0).astype(np.int64)
-                happened = generator.binomial(size, self.p, size=shape) / size
-            hits.append(np.add.reduceat(weight * happened, self.starts, axis=1))
-        return np.concatenate(hits)[:, np.add.reduceat(weight, self.starts) > 0.0]
-
-    def row(self, difference: Interval, level: float, *, drawn: bool) -> GroupRow:
-        """The results; `drawn` with a reliability diagram and its band."""
-        bins = join_cells(self.cells, self.starts)
-        chance = np.abs(bins.confidence - self.by_chance).sum(axis=1) / self.total
-        reliability = None
-        if drawn:
-            curve, tail = curve_of(bins, level), (1.0 - level) / 2.0
-            low, high = np.quantile(self.by_chance, [tail, 1.0 - tail], axis=0) / bins.weight
-            reliability = Reliability(curve.count, curve.confidence, curve.accuracy, low.tolist(), high.tolist())
-        return GroupRow(
-            column=self.column,
-            name=self.name,
-            n=self.n_rows,
-            mean=float(self.cells.confidence.sum() / self.total),
-            rate=self.rate,
-            difference=difference,
-            ece=norm_of_gaps(bins, "l1"),
-            ece_by_chance=float(chance.mean()),
-            reliability=reliability,
-        )
 
 
-def measure_groups(groups: Sequence[Group], level: float) -> list[GroupRow]:
+def measure_groups(groups: Sequence[Group], level: float, seed: int) -> list[GroupRow]:
     """Every group, the worst first: its mean is farthest from its rate, for its interval.
 
     The intervals hold for all groups together: by Šidák each has the level to the power of 1 over their number.
     """
-    each = level ** (1.0 / max(len(groups), 1))
-    found = [(group.difference(each), group) for group in groups]
+    level_of_each = level ** (1.0 / max(len(groups), 1))
+    rows = [_measured(group, level, level_of_each, seed) for group in groups]
     # How far a mean is from its rate at least, and then how far it seems to be.
-    found.sort(key=lambda pair: (-max(pair[0].low, -pair[0].high, 0.0), -abs(pair[0].value)))
-    return [group.row(difference, level, drawn=i < DRAWN) for i, (difference, group) in enumerate(found)]
+    rows.sort(key=lambda r: (-max(r.difference.low, -r.difference.high, 0.0), -abs(r.difference.value)))
+    return [row if i < DRAWN else replace(row, reliability=None) for i, row in enumerate(rows)]
 
 
-def groups_of(rows: Rows, groups: Groups, seed: int) -> list[Group]:
+def _measured(group: Group, level: float, level_of_difference: float, seed: int) -> GroupRow:
+    p, cells = group.p, group.cells
+    weight, n_rows, total = cells.weight, int(cells.count.sum()), float(cells.weight.sum())
+    rate = float(cells.correct.sum() / total)
+    n_bins = min(N_BINS, max(1, n_rows // ROWS_OF_A_BIN))
+    starts = quantile_starts(Ranked(p, cells.correct, weight), n_bins)
+    bins = join_cells(cells, starts)
+    # Outcomes that are drawn from the probabilities: the weight of those in each bin, (draws, bins).
+    generator, hits = np.random.default_rng(seed), []
+    for n_draws in chunks(DRAWS, len(p)):
+        shape = (n_draws, len(p))
+        happened: Vector | Flags
+        if n_rows == len(p):
+            happened = generator.random(shape) < p
+        else:
+            size = np.maximum(np.round(weight**2 / cells.squared_weight), 1.0).astype(np.int64)
+            happened = generator.binomial(size, p, size=shape) / size
+        hits.append(np.add.reduceat(weight * happened, starts, axis=1))
+    by_chance = np.concatenate(hits)[:, np.add.reduceat(weight, starts) > 0.0]
+    curve, tail = curve_of(bins, level), (1.0 - level) / 2.0
+    low, high = np.quantile(by_chance, [tail, 1.0 - tail], axis=0) / bins.weight
+    return GroupRow(
+        column=group.column,
+        name=group.name,
+        n=n_rows,
+        mean=float(cells.confidence.sum() / total),
+        rate=rate,
+        difference=interval_of_shift(cells, level_of_difference),
+        ece=norm_of_gaps(bins, "l1"),
+        ece_by_chance=float((np.abs(bins.confidence - by_chance).sum(axis=1) / total).mean()),
+        reliability=Reliability(curve.count, curve.confidence, curve.accuracy, low.tolist(), high.tolist()),
+    )
+
+
+def groups_of(rows: Rows, groups: Groups) -> list[Group]:
     """Every group of every column that has weight."""
     p, happened = rows.confidence()
-    weight, order, found = rows.weights, np.argsort(p, kind="stable"), []
-    columns = terms(p, happened, weight)
+    order, found = np.argsort(p, kind="stable"), []
+    columns = terms(p, happened, rows.weights)
     for column, names in groups.items():
         values, place = np.unique(names[order], return_inverse=True)
         by_group = np.split(order[np.argsort(place, kind="stable")], np.cumsum(np.bincount(place))[:-1])
         for name, some in zip(values.tolist(), by_group, strict=True):
             cells = Bins(np.ones(len(some), dtype=np.int64), *(each[some] for each in columns))
-            found.append(Group(column, name, p[some], cells, seed))
-    return [group for group in found if group.total > 0.0]
+            if cells.weight.sum() > 0.0:
+                found.append(Group(column, name, p[some], cells))
+    return found
 
 
 def warn_of_groups(methods: Mapping[str, Calibrator | None], columns: Collection[str]) -> None:
@@ -188,15 +158,14 @@ class GroupCounts:
             keys.append(np.array([number[name] for name in each.names], dtype=np.int64)[group] * CELLS.size + cell)
         return GroupCounts(names, *_added(np.concatenate(keys), np.concatenate([self.sums, other.sums], axis=1)))
 
-    def groups(self, seed: int) -> list[Group]:
+    def groups(self) -> list[Group]:
         """Every group that has weight."""
         number, found = self.keys // CELLS.size, []
         for i, (column, name) in enumerate(self.names):
             count, *sums = self.sums[:, (number == i) & (self.sums[1] > 0.0)]
             if len(count):
                 cells = Bins(count.astype(np.int64), *sums)
-                p = np.clip(cells.confidence / cells.weight, 0.0, 1.0)
-                found.append(Group(column, name, p, cells, seed))
+                found.append(Group(column, name, np.clip(cells.confidence / cells.weight, 0.0, 1.0), cells))
         return found
 
 

@@ -134,5 +134,5 @@ def _result_of(found: MethodMeasures, measured: dict[str, StreamedMetric], level
         reliability=banded(found.sums.bins, level),
         histogram=Histogram(EDGES.tolist(), calibration.right, calibration.wrong),
         seconds=seconds,
-        details=lambda: Details(found.classes, measure_groups(found.groups.groups(SEED), level), found.decisions),
+        details=lambda: Details(found.classes, measure_groups(found.groups.groups(), level, SEED), found.decisions),
     )

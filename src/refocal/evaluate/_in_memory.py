@@ -128,7 +128,7 @@ def _details(test: Predictions, calibrator: Calibrator | None, level: float, see
     measured = rows.of_positive()
     (p, happened), share = measured.confidence(), measured.weights / measured.weights.sum()
     decided = at_or_above(DECISION_THRESHOLDS, p, share, share * happened, share * p)
-    groups = measure_groups(groups_of(measured, test.groups, seed), level)
+    groups = measure_groups(groups_of(measured, test.groups), level, seed)
     return Details(_classes(rows), groups, decision_table(np.array(decided)))
 
 

@@ -23,7 +23,7 @@ from refocal.evaluate import (
     recommendation,
     verdict,
 )
-from refocal.evaluate._block_sums import count_block, finish_sums, join_sums
+from refocal.evaluate._in_blocks import count_block, finish_sums, join_sums
 from refocal.evaluate._recommend import recommended
 from refocal.evaluate._results import banded
 from refocal.io import Predictions, load_sample, split

@@ -71,7 +71,7 @@ def _measured(group: Group, level: float, level_of_difference: float, seed: int)
         if n_rows == len(p):
             happened = generator.random(shape) < p
         else:
-            size = np.maximum(np.round(weight**2 / cells.squared_weight), 1.0).astype(np.int64)
+            size = np.maximum(np.round(cells.size), 1.0).astype(np.int64)
             happened = generator.binomial(size, p, size=shape) / size
         hits.append(np.add.reduceat(weight * happened, starts, axis=1))
     by_chance = np.concatenate(hits)[:, np.add.reduceat(weight, starts) > 0.0]
@@ -165,7 +165,7 @@ class GroupCounts:
             count, *sums = self.sums[:, (number == i) & (self.sums[1] > 0.0)]
             if len(count):
                 cells = Bins(count.astype(np.int64), *sums)
-                found.append(Group(column, name, np.clip(cells.confidence / cells.weight, 0.0, 1.0), cells))
+                found.append(Group(column, name, np.clip(cells.p, 0.0, 1.0), cells))
         return found
 
 

@@ -146,8 +146,8 @@ def _classes(rows: Rows) -> list[ClassRow]:
         detail = ClassDetail(
             apart.count.tolist(),
             # Four digits are what a diagram shows; a file with thousands of classes stays small.
-            (apart.confidence / apart.weight).round(4).tolist(),
-            (apart.correct / apart.weight).round(4).tolist(),
+            apart.p.round(4).tolist(),
+            apart.rate.round(4).tolist(),
             others.get((0, label), []),
             others.get((1, label), []),
             wrong[np.argsort(-top[wrong], kind="stable")[:FEW]].tolist(),

@@ -109,12 +109,10 @@ def banded(bins: Bins, level: float) -> Reliability:
     # SciPy loads when a comparison needs it, as everywhere.
     from scipy.special import bdtrik
 
-    size = np.maximum(np.round(np.square(bins.weight) / bins.squared_weight), 1.0)
-    confidence, accuracy = bins.confidence / bins.weight, bins.correct / bins.weight
-    tails = np.array([[0.5 - 0.5 * level], [0.5 + 0.5 * level]])
+    size, tails = np.maximum(np.round(bins.size), 1.0), np.array([[0.5 - 0.5 * level], [0.5 + 0.5 * level]])
     # A binomial quantile; where nothing can happen it is 0.
-    low, high = np.where(confidence > 0.0, np.ceil(bdtrik(tails, size, confidence)) / size, 0.0)
-    return Reliability(*(each.tolist() for each in (bins.count, confidence, accuracy, low, high)))
+    low, high = np.where(bins.p > 0.0, np.ceil(bdtrik(tails, size, bins.p)) / size, 0.0)
+    return Reliability(*(each.tolist() for each in (bins.count, bins.p, bins.rate, low, high)))
 
 
 def decision_table(shares: Vector) -> DecisionTable:

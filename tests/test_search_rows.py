@@ -104,13 +104,13 @@ def test_a_walk_adds_up():
     bad = Chunk(changed(P, 0, -1.0)[:1], LABELS[:1])
     parts = [Chunk(P, LABELS), bad, Chunk(P[:2], LABELS[:2])]
     reading = Reading(3, skip_bad_rows=True)
-    found = reduce_chunks(parts, reading, job)
+    found = reduce_chunks(iter, reading, job, parts)
     assert (found.n_rows, found.n_skipped) == (7, 0)
-    found = reduce_chunks(parts, Reading(3, input="probabilities", skip_bad_rows=True), job)
+    found = reduce_chunks(iter, Reading(3, input="probabilities", skip_bad_rows=True), job, parts)
     expected = np.log(np.maximum(np.concatenate([P, P[:2]]), TINY)).sum()
     assert (found.n_rows, found.n_skipped) == (6, 1)
     assert finish(job, found).answer == pytest.approx(-expected)
-    nothing = reduce_chunks([], reading, job)
+    nothing = reduce_chunks(iter, reading, job, [])
     assert finish(job, nothing) == nothing == (None, 0, 0)
 
 

@@ -27,7 +27,6 @@ from refocal._arrays import (
     indices_beside,
     is_torch,
     is_traced,
-    masked_error,
     namespace,
     row_blocks,
     stop_gradient,
@@ -195,25 +194,6 @@ def without_ignored(
                 raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(array.shape)}")
             found.append(array[in_library_of(array, kept)])
     return found[0], found[1], found[2]
-
-
-def read_labels(values: Any, argument: str, function: str) -> tuple[Array, tuple[Any, ...] | None]:
-    """Labels as integers, booleans or text, and their categories where they are of pandas or polars and have some."""
-    if np.ma.is_masked(values):
-        raise masked_error(values, argument, function)
-    dtype: Any = getattr(values, "dtype", None)
-    categories = tuple(dtype.categories) if type(dtype).__name__ in ("CategoricalDtype", "Enum") else None
-    labels = values if array_api_compat.is_array_api_obj(values) else np.asarray(values)
-    if not isinstance(labels, np.ndarray) or labels.dtype.kind == "f":
-        return whole_numbers(labels, argument, function), categories
-    if labels.dtype.kind == "S":
-        try:
-            labels = np.char.decode(labels, "utf-8")
-        except UnicodeDecodeError as error:
-            raise LabelError(argument, function, expected="text in UTF-8", got=f"the bytes {error.object!r}") from None
-    elif labels.dtype.kind == "O" and all(isinstance(each, str) for each in labels.ravel()):
-        labels = labels.astype(np.str_)
-    return labels, categories
 
 
 def check_parameter(value: Any, argument: str, function: str, *, above: float, like: Array) -> Array:
@@ -391,8 +371,10 @@ def sum_of_parts(values: Array, argument: str, function: str) -> int | None:
     return common.pop()
 
 
-def warn_of_sums(whole: int, argument: str, function: str) -> None:
-    """Say that rows are hardly logits."""
+def warn_of_sums(whole: int | None, argument: str, function: str) -> None:
+    """Say that rows of such a sum of parts are hardly logits."""
+    if whole is None:
+        return
     like, remedy = ("probabilities", Remedy.PROBABILITIES) if whole == 1 else ("percentages", Remedy.PERCENTAGES)
     text = f"all rows of '{argument}' sum to {whole}, as {like} do; logits were expected."
     warn(InputWarning(text, remedy, function))

@@ -295,9 +295,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             p = check_probabilities(values, "X", function)
             return log_probabilities(p, SMALLEST)
         check_rows(values, "X", function)
-        whole = sum_of_parts(values, "X", function)
-        if whole is not None:
-            warn_of_sums(whole, "X", function)
+        warn_of_sums(sum_of_parts(values, "X", function), "X", function)
         # Half precision is kept: each block is converted to float32 when it is processed.
         is_floating = namespace(values).isdtype(values.dtype, "real floating")
         return values if is_floating else as_floating(values, "X", function)[0]

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, indices_beside, namespace, take, to_numpy
-from refocal._validation import IGNORED, check_label_range, read_labels
+from refocal._arrays import Array, indices_beside, masked_error, namespace, take, to_numpy
+from refocal._validation import IGNORED, check_label_range, whole_numbers
 from refocal.errors import DataError, LabelError, Remedy, ShapeError, warn
 
 
@@ -19,6 +20,25 @@ def column_names(X: Any) -> NDArray[np.str_] | None:
     """The column names of a DataFrame, if all of them are text."""
     names = list(getattr(X, "columns", ()))
     return np.array(names, dtype=np.str_) if names and all(isinstance(name, str) for name in names) else None
+
+
+def read_labels(values: Any, argument: str, function: str) -> tuple[Array, tuple[Any, ...] | None]:
+    """Labels as integers, booleans or text, and their categories where they are of pandas or polars and have some."""
+    if np.ma.is_masked(values):
+        raise masked_error(values, argument, function)
+    dtype: Any = getattr(values, "dtype", None)
+    categories = tuple(dtype.categories) if type(dtype).__name__ in ("CategoricalDtype", "Enum") else None
+    labels = values if array_api_compat.is_array_api_obj(values) else np.asarray(values)
+    if not isinstance(labels, np.ndarray) or labels.dtype.kind == "f":
+        return whole_numbers(labels, argument, function), categories
+    if labels.dtype.kind == "S":
+        try:
+            labels = np.char.decode(labels, "utf-8")
+        except UnicodeDecodeError as error:
+            raise LabelError(argument, function, expected="text in UTF-8", got=f"the bytes {error.object!r}") from None
+    elif labels.dtype.kind == "O" and all(isinstance(each, str) for each in labels.ravel()):
+        labels = labels.astype(np.str_)
+    return labels, categories
 
 
 def encode(y: Any, logits: Array, function: str, columns: NDArray[np.str_] | None = None) -> tuple[Array, NDArray[Any]]:

@@ -55,10 +55,10 @@ def partial(block: Block, task: Pass) -> Partial:
     return Partial(task.map(block) if block.n_rows else None, block.n_rows, 0)
 
 
-def reduce_chunks(chunks: Iterable[Chunk], reading: Reading, task: Pass) -> Partial:
-    """Map some chunks one after the other and merge their answers; the caller applies `finish` to the whole."""
+def reduce_chunks(chunks_of: Callable[..., Iterable[Chunk]], reading: Reading, task: Pass, *piece: Any) -> Partial:
+    """Map the chunks of a piece of data one after the other and merge their answers; the caller finishes the whole."""
     total = Partial(None, 0, 0)
-    for chunk in chunks:
+    for chunk in chunks_of(*piece):
         block = reading.prepared(chunk, task.check)
         n_skipped = len(chunk.labels) - block.n_rows + chunk.n_lost
         found = Partial(task.map(block) if block.n_rows else None, block.n_rows, n_skipped)

@@ -75,7 +75,7 @@ class Reading:
         given, weight = chunk.labels, chunk.weight
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         chunk = chunk._replace(values=values, labels=self._numbers(chunk), weight=weight)
-        groups = as_groups(chunk.groups, len(chunk.labels), self.function)
+        groups = as_groups(chunk.groups, len(chunk.labels), self.function) if chunk.groups else {}
         kept = ~np.isin(chunk.labels, np.array(self.ignore_index) - self.first_label)
         if check or self.skip_bad_rows:
             bad = self._bad_rows(chunk) & kept

@@ -78,12 +78,12 @@ class _Scan:
         known = (gammas.tobytes(), temperatures.tobytes(), objective.of_rows)
         if known not in block.memo:
             # At the nodes for each γ: log-loss, mean probability and mean error; and the probabilities of all rows.
-            shape, some = (len(gammas), len(nodes)), tuple(gammas.tolist())
+            shape, some, correct = (len(gammas), len(nodes)), tuple(gammas.tolist()), to_numpy(block.tops.correct)
             (losses, means, errors), tables = np.zeros((3, *shape)), np.empty((*shape, block.n_rows))
             rows = block if self._on_nodes else block.condensed(float(temperatures.max()) / 6.0, COARSE)
             for k, node in enumerate(nodes):
                 for i, found in enumerate(rows.predictions(some, math.exp(node), rough=not self._on_nodes)):
-                    tables[i, k], happened = measured_on(found, block.correct, block)
+                    tables[i, k], happened = measured_on(found, correct, block)
                     losses[i, k], means[i, k] = -block.average(found.label_log_p), block.average(tables[i, k])
                     if objective.of_rows is not None:
                         errors[i, k] = block.average(objective.of_rows(found, block))

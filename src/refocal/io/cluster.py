@@ -50,7 +50,7 @@ class DaskDataset(BlockedDataset):
 
         # One node holds the pass: the others name it, and are small.
         shared = delayed(task, pure=False, traverse=False)
-        reduce = delayed(partial(_reduce, self.chunks_of, self.reading), pure=False)
+        reduce = delayed(partial(reduce_chunks, self.chunks_of, self.reading), pure=False)
         level = leaves = [reduce(shared, *piece) for piece in self.pieces]
         while len(level) > 1 or level is leaves:
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
@@ -197,10 +197,6 @@ def distinct(labels: Any, client: Any) -> set[str]:
 
 def _texts_of(labels: Any) -> set[str]:
     return {label for label in set(np.asarray(labels).tolist()) if isinstance(label, str)}
-
-
-def _reduce(chunks_of: Callable[..., Iterable[Chunk]], reading: Reading, task: Pass, *piece: Any) -> Partial:
-    return reduce_chunks(chunks_of(*piece), reading, task)
 
 
 def _chunks_of_parts(parts: list[Part]) -> Iterable[Chunk]:

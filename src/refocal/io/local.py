@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
+from operator import methodcaller
 from typing import Any, TypeAlias
 
 from refocal.engine.blocked import Ask, BlockedDataset
@@ -37,19 +38,15 @@ class LocalDataset(BlockedDataset):
 
     def _partials(self, task: Pass) -> Iterable[Partial]:
         if self.map is not None:
-            return self.map(partial(_reduce_part, self.reading, task), self.parts)
+            return self.map(partial(reduce_chunks, methodcaller("blocks"), self.reading, task), self.parts)
         chunks: Iterator[Chunk] = chain.from_iterable(part.blocks() for part in self.parts)
         if not any(isinstance(part, PairsPart) for part in self.parts):  # a caller's own code stays in its thread
             chunks = _ahead(chunks)
-        return (reduce_chunks([chunk], self.reading, task) for chunk in chunks)
+        return (reduce_chunks(iter, self.reading, task, [chunk]) for chunk in chunks)
 
     def __repr__(self) -> str:
         size = "rows" if self.n_given is None else f"{self.n_given:,} rows"
         return f"Dataset({size} in {len(self.parts):,} parts, {self.reading.n_classes:,} classes, {self.reading.input})"
-
-
-def _reduce_part(reading: Reading, task: Pass, part: Part) -> Partial:
-    return reduce_chunks(part.blocks(), reading, task)
 
 
 def _ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:

@@ -20,11 +20,11 @@ from refocal._validation import (
     check_probabilities,
     check_rows,
     check_weight,
-    read_labels,
     sum_of_parts,
     warn_of_sums,
     without_ignored,
 )
+from refocal.calibrators._labels import read_labels
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 
 Input = Literal["logits", "probabilities", "log-odds"]
@@ -139,9 +139,7 @@ class Predictions:
             raise ParameterError("renormalise", function, expected="left out: it is for probabilities", got="True")
         if kind == "logits":
             check_rows(values, argument, function)
-            whole = sum_of_parts(values, argument, function)
-            if whole is not None:
-                warn_of_sums(whole, argument, function)
+            warn_of_sums(sum_of_parts(values, argument, function), argument, function)
         elif kind == "probabilities":
             values = _renormalised(values, argument, function) if renormalise else values
             check_probabilities(values, argument, function)

@@ -90,11 +90,11 @@ def compare(
         check_option(chosen, (NONE, *names), "chosen", "compare")
     report, failures = progress or (lambda *_: None), Failures(names, chosen)
     fitted, seconds = _fit_all(validation, names, report, failures)
-    known: dict[str, Any] = {"n_validation": n_validation, "fit_seconds": seconds, "failures": failures}
-    known["progress"] = lambda done, total, words: report(len(names) + done, len(names) + total, words)
-    drawing: dict[str, Any] = {"n_resamples": n_resamples, "level": level, "seed": seed}
-    found = evaluate(test, fitted, chosen=chosen, title=title, groups=groups, **drawing, **known)
-    return replace(found, run=found.run | same_rows(validation, test))
+    options: dict[str, Any] = {"n_resamples": n_resamples, "level": level, "seed": seed, "groups": groups}
+    options["progress"] = lambda done, total, words: report(len(names) + done, len(names) + total, words)
+    found = evaluate(test, fitted, chosen=chosen, title=title, fit_seconds=seconds, **options)
+    run, failed = found.run | same_rows(validation, test), failures.reasons | found.failed
+    return replace(found, n_validation=n_validation, run=run, failed=failed)
 
 
 def _fit_all(
@@ -132,21 +132,19 @@ def evaluate(
     *,
     chosen: str | None = None,
     title: str = "predictions",
-    n_validation: int | None = None,
     fit_seconds: Mapping[str, float] | None = None,
     n_resamples: int | None = None,
     level: float = 0.95,
     seed: int | None = None,
     groups: Any = None,
     progress: Progress | None = None,
-    failures: Failures | None = None,
 ) -> Evaluation:
     """Measure fitted calibrators on a test set, next to the uncalibrated model.
 
-    The arguments are those of `compare`; `calibrators` maps names to fitted calibrators, and `failures` holds
-    earlier errors. Rows of `refocal.io` instead of Predictions are processed in blocks: intervals then come from the
-    normal approximation, so `n_resamples` and `seed` are refused, and `values` has the error bounds of measures that
-    are computed from histograms.
+    The arguments are those of `compare`; `calibrators` maps names to fitted calibrators, and `fit_seconds` to the time
+    that their fits took. Rows of `refocal.io` instead of Predictions are processed in blocks: intervals then come from
+    the normal approximation, so `n_resamples` and `seed` are refused, and `values` has the error bounds of measures
+    that are computed from histograms.
 
     >>> from refocal import TemperatureScaling
     >>> from refocal.io import load_sample
@@ -159,7 +157,7 @@ def evaluate(
     check_level(level, "evaluate")
     if isinstance(test, MultiLabelPredictions):
         test = test.pooled()
-    report, failures = progress or (lambda *_: None), failures or Failures(calibrators, chosen)
+    report, failures = progress or (lambda *_: None), Failures(calibrators, chosen)
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
@@ -174,12 +172,10 @@ def evaluate(
     seconds = fit_seconds or {}
     methods = [_measured(name, usable[name], found.of, picked, level, seconds.get(name)) for name in found.of]
     report(len(everything) + 1, len(everything) + 1, "done")
-    if n_validation is None:  # known if all were fitted on the same number of rows
-        sizes = {int(each.fit_report_.get("n_samples", 0)) for each in calibrators.values()}
-        n_validation = sizes.pop() if len(sizes) == 1 else None
+    sizes = {int(each.fit_report_.get("n_samples", 0)) for each in calibrators.values()}
     return Evaluation(
         title=title,
-        n_validation=n_validation,
+        n_validation=sizes.pop() if len(sizes) == 1 else None,
         n_test=found.n_rows,
         n_classes=about.n_classes,
         class_names=None if about.class_names is None else list(about.class_names),

@@ -183,6 +183,14 @@ def test_the_spread_of_one_resample_is_nothing_and_of_two_their_deviation():
     assert rm.Resamples(1.0, np.array([3.0, 5.0])).interval().bias == 3.0
 
 
+@pytest.mark.parametrize("kind", ["confidence", "consistency"])
+def test_a_band_leaves_rows_without_weight_out(kind):
+    y, p, weight = np.arange(90) % 2, np.repeat([0.1, 0.5, 0.9], 30), np.repeat([0.0, 1.0, 2.0], 30)
+    options = {"kind": kind, "strategy": "uniform", "n_bins": 3, "n_resamples": 20}
+    found = rm.reliability_band(y, p, sample_weight=weight, **options)
+    assert found == rm.reliability_band(y[30:], p[30:], sample_weight=weight[30:], **options)
+
+
 def test_a_band_has_the_level_and_the_bins_that_it_says():
     y, p = data(5000)
     assert len(rm.reliability_band([0, 1] * 50, np.linspace(0, 1, 100), n_resamples=10).low) == 15

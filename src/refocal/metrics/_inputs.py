@@ -228,27 +228,29 @@ def _read(
     remedy = Remedy.IGNORE_INDEX if ignore_index is None else None
     if labels.ndim == array.ndim:
         check_shape(labels, tuple(array.shape), of_labels, function)
-        flat_labels: Indices = whole_numbers(labels, of_labels, function).astype(np.int64, copy=False)
-        check_label_range(int(flat_labels.min()), int(flat_labels.max()), 2, of_labels, function, remedy)
+        labels = whole_numbers(labels, of_labels, function).astype(np.int64, copy=False)
+        check_label_range(int(labels.min()), int(labels.max()), 2, of_labels, function, remedy)
         rows: Matrix = array.reshape(-1)
+    elif array.ndim < 2 or array.shape[-1] < 2:
+        expected = f"of the shape of {of_labels}, or with two or more classes on one more axis"
+        raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(array.shape)}")
     else:
-        if array.ndim < 2 or array.shape[-1] < 2:
-            expected = f"of the shape of {of_labels}, or with two or more classes on one more axis"
-            raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(array.shape)}")
-        flat_labels = to_numpy(check_labels(labels, array, function, of_labels, remedy))
+        labels = to_numpy(check_labels(labels, array, function, of_labels, remedy))
         rows = array.reshape(-1, array.shape[-1])
         rounding *= max(1.0, math.log(rows.shape[1]))
     weight = None if sample_weight is None else check_weight(sample_weight, labels.shape, function)
-    return Rows(flat_labels.reshape(-1), rows, weight), max(SUM_TOLERANCE, rounding)
+    return Rows(labels.reshape(-1), rows, weight), max(SUM_TOLERANCE, rounding)
 
 
-def row_sums(values: Array) -> Array:
-    """The sum of each row, in float64; on a GPU some rows at a time, since torch makes a copy of what it sums up."""
-    xp = namespace(values)
-    if not on_gpu(values):
-        return xp.sum(values, axis=1, dtype=xp.float64)
-    parts = [values[rows].double().sum(1) for rows in row_blocks(len(values), values.shape[1], GPU_BLOCK)]
-    return xp.concat(parts)
+def row_sums(values: Array, power: int = 1) -> Array:
+    """The sum of each row, or of its powers, in float64 without a copy of all; on a GPU of some rows at a time."""
+    if on_gpu(values):
+        blocks = row_blocks(len(values), values.shape[1], GPU_BLOCK)
+        return namespace(values).concat([(values[rows].double() ** power).sum(1) for rows in blocks])
+    if power == 1:
+        return np.sum(values, axis=1, dtype=np.float64)
+    axes = ",".join(["ij"] * power)
+    return np.einsum(f"{axes}->i", *[values] * power, dtype=np.float64)
 
 
 def _unit(values: Array) -> Vector:

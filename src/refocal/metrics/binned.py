@@ -241,7 +241,6 @@ METRICS = (
         of_confidence=True,
         unit="%",
         shown="value",
-        objective=False,
     ),
     Metric("debiased_ece", debiased_ece, "debiased ECE", error_model=_debiased_model, of_confidence=True, unit="%"),
     Metric("ece_sweep", ece_sweep, "ECE, swept bins", of_confidence=True, unit="%"),

@@ -100,7 +100,7 @@ def bootstrap_interval(
         check_option(method, ("percentile", "basic"), "method", function)
     check_level(level, function)
     check_integer(n_resamples, "n_resamples", function)
-    read = _read(metric, y_true, probabilities, sample_weight, ignore_index, options, function)
+    read = _read(metric, options, y_true, probabilities, sample_weight, function, ignore_index)
     if method is None:
         return summarise([read], n_resamples, seed, **options)[0].interval(level=level)
     return _resample([read], n_resamples, seed, options)[0].interval(level=level, method=method)
@@ -151,7 +151,7 @@ def resample(
     """
     function = "resample"
     check_integer(n_resamples, "n_resamples", function)
-    read = _read(metric, y_true, probabilities, sample_weight, ignore_index, options, function)
+    read = _read(metric, options, y_true, probabilities, sample_weight, function, ignore_index)
     return _resample([read], n_resamples, seed, options)[0]
 
 
@@ -182,24 +182,18 @@ def paired_bootstrap(
     function = "paired_bootstrap"
     check_integer(n_resamples, "n_resamples", function)
     check_level(level, function)
-    pair = [_read(metric, y_true, each, sample_weight, ignore_index, options, function) for each in (first, second)]
+    pair = [_read(metric, options, y_true, each, sample_weight, function, ignore_index) for each in (first, second)]
     of_first, of_second = _resample(pair, n_resamples, seed, options)
     return of_first.minus(of_second, level=level)
 
 
 def _read(
-    metric: Callable[..., Any],
-    y_true: Any,
-    values: Any,
-    sample_weight: Any,
-    ignore_index: IgnoreIndex,
-    options: dict[str, Any],
-    function: str,
+    metric: Any, options: dict[str, Any], y_true: Any, values: Any, weight: Any, function: str, ignored: IgnoreIndex
 ) -> MetricRows:
     """A metric by its function, of what was given."""
     record = metric_of(metric, function)
     read = read_log_probabilities if record.takes_logs else read_probabilities
-    rows = read(y_true, values, sample_weight, function, ignore_index)
+    rows = read(y_true, values, weight, function, ignored)
     value = record.measure(rows, **options)
     if not math.isfinite(value):
         raise DataError("probabilities", function, expected=f"such that {record.name} is finite", got=repr(value))

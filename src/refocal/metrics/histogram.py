@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Indices, Vector
 from refocal._json import parse_json
@@ -121,6 +122,12 @@ class CalibrationHistogram:
         self._carry = np.zeros((4, cells.size))
         self._low = np.full(cells.size, np.inf)
         self._high = np.full(cells.size, -np.inf)
+
+    @property
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        """What is known of each cell, as JSON names it."""
+        names = ("count", "sums", "carry", "low", "high")
+        return {name: getattr(self, f"_{name}") for name in names}
 
     @property
     def count(self) -> int:
@@ -244,18 +251,8 @@ class CalibrationHistogram:
     def to_json(self) -> str:
         """The state as JSON; cells that were never touched are left out."""
         used = np.flatnonzero(self._count)
-        state = {
-            "format": _FORMAT,
-            "version": 1,
-            **self._cells.to_dict(),
-            "cell": used.tolist(),
-            "count": self._count[used].tolist(),
-            "sums": self._sums[:, used].tolist(),
-            "carry": self._carry[:, used].tolist(),
-            "low": self._low[used].tolist(),
-            "high": self._high[used].tolist(),
-        }
-        return json.dumps(state)
+        state = {"format": _FORMAT, "version": 1, **self._cells.to_dict(), "cell": used.tolist()}
+        return json.dumps(state | {name: column[..., used].tolist() for name, column in self._columns.items()})
 
     @classmethod
     def from_json(cls, text: str) -> CalibrationHistogram:
@@ -294,21 +291,18 @@ class CalibrationHistogram:
     def _restore(self, state: dict[str, Any]) -> None:
         """Fill the cells with what `to_json` wrote; a ValueError for what it cannot have written."""
         used = np.array(state["cell"], dtype=np.int64)
-        count = np.array(state["count"], dtype=np.int64)
-        sums, carry = (np.array(state[name], dtype=np.float64).reshape(4, used.size) for name in ("sums", "carry"))
-        low, high = (np.array(state[name], dtype=np.float64) for name in ("low", "high"))
-        if not used.shape == count.shape == low.shape == high.shape == (used.size,):
+        found = {name: np.array(state[name], dtype=column.dtype) for name, column in self._columns.items()}
+        if any(found[name].shape != (*column.shape[:-1], *used.shape) for name, column in self._columns.items()):
             raise ValueError("columns of different lengths")
         if used.size == 0:
             return
+        count, sums, carry, low, high = found.values()
         ordered = are_cells(used, self._cells.size) and bool(np.all((low >= 0.0) & (low <= high) & (high <= 1.0)))
-        held = sums + carry
-        weights = held.min() >= 0.0 and math.isfinite(sums.sum() + np.abs(carry).sum())
+        weights = (sums + carry).min() >= 0.0 and math.isfinite(sums.sum() + np.abs(carry).sum())
         if not (ordered and weights and count.min() > 0):
             raise ValueError("numbers that no histogram has")
-        self._count[used] = count
-        self._sums[:, used], self._carry[:, used] = sums, carry
-        self._low[used], self._high[used] = low, high
+        for name, column in self._columns.items():
+            column[..., used] = found[name]
 
     def _filled(self, function: str) -> tuple[Indices, Bins]:
         """The cells that hold weight, by rising confidence, and their sums."""

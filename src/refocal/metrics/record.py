@@ -79,8 +79,6 @@ class Metric:
     """Whether the function takes log-probabilities."""
     shown: Literal["with interval", "value", "no"] = "no"
     """How evaluations and reports show it."""
-    objective: bool = True
-    """Whether a search may minimise it by the name of its function."""
     two_classes: bool = False
     """Whether it is defined for two classes only."""
     signed: bool = False

@@ -24,11 +24,19 @@ def metric_of(function: Callable[..., Any], caller: str) -> Metric:
     for metric in METRICS.values():
         if metric.function is function:
             return metric
-    named = (metric.function for metric in METRICS.values() if not isinstance(metric.function, partial))
-    known = ", ".join(sorted(function.__name__ for function in named))
+    known = ", ".join(sorted(metric.function.__name__ for metric in _named()))
     raise ParameterError("metric", caller, expected=f"one of the functions {known}", got=repr(function))
 
 
 def objectives() -> dict[str, Callable[..., float]]:
-    """What a search may minimise, by the name of the function."""
-    return {metric.function.__name__: metric.function for metric in METRICS.values() if metric.objective}
+    """What a search may minimise, by the name of the function: a number that is lower for better probabilities."""
+    return {
+        each.function.__name__: each.function
+        for each in _named()
+        if each.lower_is_better and each.of_rows is None and not (each.takes_logs or each.two_classes)
+    }
+
+
+def _named() -> list[Metric]:
+    """The metrics whose function has a name of its own."""
+    return [metric for metric in METRICS.values() if not isinstance(metric.function, partial)]

@@ -111,9 +111,11 @@ def reliability_band(
     check_integer(n_resamples, "n_resamples", function)
     check_level(level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
-    ranked = rank(*rows.confidence(), rows.weight)
+    (confidence, correct), weight = rows.confidence(), rows.weights
+    used = weight > 0  # a bin of the others has no accuracy
+    ranked = rank(confidence[used], correct[used], weight[used])
     bins = make_bins(ranked.confidence, ranked.correct, ranked.weight, n_bins=n_bins, strategy=strategy)
-    weight = np.ones(ranked.size) if ranked.weight is None else ranked.weight
+    weight = np.asarray(ranked.weight)
     starts = np.cumsum(bins.count) - bins.count
     generator = np.random.default_rng(seed)
     accuracies = []

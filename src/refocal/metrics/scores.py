@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from refocal._arrays import Array, Vector, on_gpu, row_blocks, take_label, to_numpy, without_warnings
+from refocal._arrays import Vector, take_label, to_numpy, without_warnings
 from refocal._validation import IgnoreIndex, check_option
 from refocal.metrics._bins import Bins, check_binning, isotonic_fit, make_bins, norm_of_gaps
-from refocal.metrics._inputs import GPU_BLOCK, Rows, mean, read_log_probabilities, read_probabilities
+from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities, row_sums
 from refocal.metrics.record import Metric
 
 __all__ = [
@@ -101,7 +101,7 @@ def brier_terms(rows: Rows) -> Vector:
     if rows.binary:
         p, happened = rows.event(1)
         return np.square(p - happened)
-    of_label, squares = _of_label(rows), _power_sums(rows.probabilities, 2)
+    of_label, squares = _of_label(rows), np.asarray(to_numpy(row_sums(rows.probabilities, 2)), dtype=np.float64)
     # Written so that a sure and right row scores exactly 0: (1-p)² + the squares of the others.
     return np.square(1.0 - of_label) + np.maximum(squares - np.square(of_label), 0.0)
 
@@ -188,7 +188,7 @@ def spiegelhalter_test(
         slope = 1.0 - 2.0 * p
         excesses, variances = (happened - p) * slope, np.square(slope) * p * (1.0 - p)
     else:
-        squares, cubes = (_power_sums(rows.probabilities, power) for power in (2, 3))
+        squares, cubes = (to_numpy(row_sums(rows.probabilities, power)) for power in (2, 3))
         excesses, variances = 2.0 * (squares - _of_label(rows)), 4.0 * np.maximum(cubes - np.square(squares), 0.0)
     excess, variance = float(rows.weights @ excesses), float(np.square(rows.weights) @ variances)
     certain = math.copysign(math.inf, excess) if excess else 0.0
@@ -201,16 +201,6 @@ def _of_label(rows: Rows) -> Vector:
     return np.asarray(to_numpy(take_label(rows.probabilities, rows.labels_there)), dtype=np.float64)
 
 
-def _power_sums(p: Array, power: int) -> Vector:
-    """Σ_k p_k^power of each row in float64, without a float64 copy of the whole matrix."""
-    if on_gpu(p):
-        parts = [(p[rows].double() ** power).sum(1) for rows in row_blocks(len(p), p.shape[1], GPU_BLOCK)]
-        return np.concatenate([to_numpy(part) for part in parts])
-    axes = ",".join(["ij"] * power)
-    sums: Vector = np.einsum(f"{axes}->i", *[p] * power, dtype=np.float64)
-    return sums
-
-
 METRICS = (
     Metric(
         "log_loss",
@@ -220,7 +210,6 @@ METRICS = (
         range=(0.0, math.inf),
         takes_logs=True,
         shown="with interval",
-        objective=False,
     ),
     Metric("brier_score", brier_score, "Brier score", terms=brier_terms, range=(0.0, 2.0), shown="with interval"),
     Metric(
@@ -231,7 +220,6 @@ METRICS = (
         unit="%",
         lower_is_better=False,
         shown="with interval",
-        objective=False,
     ),
     Metric(
         "brier_decomposition",
@@ -239,7 +227,6 @@ METRICS = (
         "calibration part of the Brier score",
         of_rows=lambda rows, **options: brier_decomposition(rows, None, **options).calibration,
         range=(0.0, 2.0),
-        objective=False,
     ),
     Metric(
         "spiegelhalter_test",
@@ -247,6 +234,5 @@ METRICS = (
         "Spiegelhalter's z",
         of_rows=lambda rows: spiegelhalter_test(rows, None).z,
         range=(-math.inf, math.inf),
-        objective=False,
     ),
 )

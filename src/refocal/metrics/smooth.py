@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -84,14 +85,12 @@ def smooth_error(
 
 def smooth_error_of(residuals: Vector, *, bandwidth: float | None = None) -> float:
     """The smooth error of residuals on the grid, divided by the weight of their rows."""
-    cosines = _cosine_transform(residuals)
-    guess: float | None = None
+    cosines, width = _cosine_transform(residuals), bandwidth or 0.0
     for cells in (1 << 12, 1 << 14, _CELLS):
         smoothed = _smoother(cosines, cells)
-        width = _fixed_point(smoothed, guess) if bandwidth is None else bandwidth
+        width = _fixed_point(smoothed, width) if bandwidth is None else bandwidth
         if width * cells >= _CELLS_PER_BANDWIDTH:
             break
-        guess = width
     return smoothed(width)
 
 
@@ -165,6 +164,7 @@ def _smoother(cosines: Vector, cells: int) -> Callable[[float], float]:
     waves = cosines[: cells + 1] * (2.0 * cells)
     rates = np.square(np.arange(cells + 1) * math.pi) / 2.0
 
+    @cache
     def smoothed(bandwidth: float) -> float:
         density = np.abs(np.fft.irfft(waves * np.exp(-rates * bandwidth**2), 2 * cells)[: cells + 1])
         return float(density.sum() - (density[0] + density[-1]) / 2.0) / float(cells)
@@ -172,28 +172,17 @@ def _smoother(cosines: Vector, cells: int) -> Callable[[float], float]:
     return smoothed
 
 
-def _fixed_point(smoothed: Callable[[float], float], guess: float | None = None) -> float:
+def _fixed_point(smoothed: Callable[[float], float], guess: float) -> float:
     """The σ with smoothed(σ) = σ; smoothed falls with σ and lies in [0, 1].
 
-    Regula falsi with the Illinois rule: halve the value of an end that stays. A guess from a coarser grid narrows
-    the search where it holds.
+    A guess from a coarser grid narrows the search where it holds.
     """
-    low, high = (0.0, 1.0) if guess is None else (0.98 * guess, 1.02 * guess)
-    at_low, at_high = smoothed(low) - low, smoothed(high) - high
-    if at_low <= 0.0 or at_high >= 0.0:
-        if guess is not None:
-            return _fixed_point(smoothed)
-        return 0.0 if at_low <= 0.0 else 1.0
-    for _ in range(100):
-        middle = low + (high - low) * at_low / (at_low - at_high)
-        value = smoothed(middle) - middle
-        if abs(value) < 1e-12 or high - low < 1e-12:
-            break
-        if value > 0.0:
-            low, at_low, at_high = middle, value, at_high / 2.0
-        else:
-            high, at_high, at_low = middle, value, at_low / 2.0
-    return middle
+    # SciPy loads when it is needed, as everywhere.
+    from scipy.optimize import brentq
+
+    low, high = 0.98 * guess, 1.02 * guess
+    low, high = low if smoothed(low) > low else 0.0, high if smoothed(high) < high else 1.0
+    return float(brentq(lambda width: smoothed(width) - width, low, high, xtol=1e-14))
 
 
 def _ks_model(rows: Rows) -> ErrorModel:
@@ -251,6 +240,5 @@ METRICS = (
         "CORP miscalibration",
         of_rows=lambda rows: corp_reliability(rows, None).miscalibration,
         of_confidence=True,
-        objective=False,
     ),
 )

@@ -91,18 +91,11 @@ def average_precision(
 
 
 def _two(
-    y_true: Any,
-    values: Any,
-    sample_weight: Any,
-    ignore_index: IgnoreIndex,
-    function: str,
-    *,
-    logs: bool = False,
-    both: bool = True,
+    y_true: Any, values: Any, weight: Any, ignored: IgnoreIndex, function: str, *, logs: bool = False, both: bool = True
 ) -> Rows:
     """Checked rows of two classes, which both occur where `both` asks for it."""
     read = read_log_probabilities if logs else read_probabilities
-    rows = read(y_true, values, sample_weight, function, ignore_index)
+    rows = read(y_true, values, weight, function, ignored)
     if rows.n_classes != 2:
         argument = "log_probabilities" if logs else "probabilities"
         raise ShapeError(argument, function, expected="of two classes", got=f"{rows.n_classes} classes")
@@ -240,7 +233,7 @@ def _record(
         found = of_sums(sums)
         return None if math.isnan(found.value) else found
 
-    how |= {"lower_is_better": False, "objective": False, "two_classes": True, "shown": "with interval"}
+    how |= {"lower_is_better": False, "two_classes": True, "shown": "with interval"}
     how |= {"of_rows": lambda rows: of_rows(rows).value, "range": limits}
     return Metric(name, function, label, streamed, summary=summary, **how)
 
@@ -273,7 +266,6 @@ METRICS = (
         unit="%",
         range=(-1.0, 1.0),
         shown="with interval",
-        objective=False,
         two_classes=True,
         signed=True,
     ),

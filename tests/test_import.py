@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +35,15 @@ def test_every_subpackage_is_reachable_by_name():
     for name in refocal.__all__:
         assert getattr(refocal, name) is not None
     assert set(dir(refocal)) == set(refocal.__all__)
+
+
+def test_type_checkers_see_the_same_names():
+    import refocal
+
+    tree = ast.parse(Path(refocal.__file__).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = [alias.name for node in block.body for alias in node.names]
+    assert set(seen) == (refocal._MODULES - {"cli", "data", "scale"}) | {"*"}
 
 
 def test_the_names_of_version_0_1_0_still_work_with_a_warning():

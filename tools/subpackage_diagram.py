@@ -6,6 +6,7 @@ Subpackages stand in the order of the contract, the most basic at the bottom; an
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -53,7 +54,10 @@ def layers() -> list[list[str]]:
 
 
 def imports() -> set[tuple[str, str]]:
-    """The pairs of subpackages (who, whom) that the code has, at the top of a file or inside a function."""
+    """The pairs of subpackages (who, whom) that the code has, at the top of a file or inside a function.
+
+    The command line imports refocal alone, as users do, and names a subpackage where it needs it: `refocal.io.read`.
+    """
     graph = grimp.build_graph("refocal")
     subpackages = {each for layer in layers() for each in layer}
     pairs = {
@@ -62,6 +66,8 @@ def imports() -> set[tuple[str, str]]:
         for importer in graph.find_modules_that_directly_import(imported)
         if importer.count(".") and imported.count(".")
     }
+    for file in (ROOT / "src" / "refocal" / "cli").glob("*.py"):
+        pairs |= {("cli", whom) for whom in re.findall(r"\brefocal\.(\w+)", file.read_text(encoding="utf-8"))}
     return {(who, whom) for who, whom in pairs if who != whom and {who, whom} <= subpackages}
 
 

@@ -7,33 +7,37 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
 
-_SUBPACKAGES = (
-    "calibrators",
-    "decide",
-    "decomposition",
-    "detection",
-    "engine",
-    "errors",
-    "evaluate",
-    "explore",
-    "export",
-    "fitting",
-    "io",
-    "losses",
-    "maps",
-    "metrics",
-    "monitor",
-    "nn",
-    "report",
-    "theory",
-)
-_FORMER = ("data", "scale")
+if TYPE_CHECKING:  # what editors and type checkers see
+    from . import (  # noqa: F401
+        calibrators,
+        decide,
+        decomposition,
+        detection,
+        engine,
+        errors,
+        evaluate,
+        explore,
+        export,
+        fitting,
+        io,
+        losses,
+        maps,
+        metrics,
+        monitor,
+        nn,
+        report,
+        theory,
+    )
+    from .calibrators import *  # noqa: F403
+
+_MODULES = {name for _, name, _ in iter_modules(__path__) if not name.startswith("_")}  # noqa: F405
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBPACKAGES or name in _FORMER:
+    if name in _MODULES:
         return import_module(f"refocal.{name}")
     if name == "__version__":
         return _version()
@@ -41,9 +45,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'refocal' has no attribute {name!r}")
     calibrators = import_module("refocal.calibrators")
     if name == "__all__":
-        # `from refocal import *` works without torch, which refocal.nn needs.
-        here = [name for name in _SUBPACKAGES if name != "nn" or find_spec("torch") is not None]
-        return ["__version__", *here, *sorted(set(calibrators.__all__) - {"Calibrator"})]
+        # Without a program and former names; `from refocal import *` works without torch, which refocal.nn needs.
+        here = _MODULES - {"cli", "data", "scale"} - (set() if find_spec("torch") else {"nn"})
+        return ["__version__", *sorted(here), *sorted(set(calibrators.__all__) - {"Calibrator"})]
     if name in calibrators.__all__:
         return getattr(calibrators, name)
     raise AttributeError(f"module 'refocal' has no attribute {name!r}")

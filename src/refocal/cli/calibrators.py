@@ -7,19 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument
 
+import refocal
 from refocal.cli import options
 from refocal.cli.options import JSON_FILE, BlockOptions, ColumnOptions, RowOptions, Source
 from refocal.cli.printing import left_out, print_calibrator, progress, result, say
 from refocal.cli.rows import about, cluster, is_text, open_rows
 from refocal.cli.run import FileProblem, Stopped, UsageError, explained
 from refocal.errors import FormatError, InputWarning, RefocalError, Remedy
-
-if TYPE_CHECKING:
-    from refocal.calibrators import Calibrator
 
 CalibratorFile = Annotated[Path, Argument(help="A calibrator written by refocal fit.")]
 
@@ -75,20 +73,16 @@ def fit(
     """
     import numpy as np
 
-    from refocal.calibrators.registry import OTHER_NAMES, every_method, make
-    from refocal.calibrators.serialize import to_dict
-    from refocal.evaluate.multilabel import fit_method
-
-    reading, settings = rows.arguments(), how.settings()
+    registry, reading, settings = refocal.calibrators.registry, rows.arguments(), how.settings()
     if rows.multi_label and settings:
         raise UsageError("--objective, --tolerance, --class-weight, --coverage cannot be combined with --multi-label.")
     default = "group" if rows.groups else "lac" if "coverage" in settings else "fts" if settings else "auto"
-    method = default if how.method is None else OTHER_NAMES.get(how.method, how.method)
+    method = default if how.method is None else registry.OTHER_NAMES.get(how.method, how.method)
     if rows.multi_label:
         suits = False
     else:
-        calibrator: Calibrator = make(method, **settings, input=reading["input"])
-        suits = every_method()[method].in_blocks
+        calibrator = registry.make(method, **settings, input=reading["input"])
+        suits = registry.every_method()[method].in_blocks
         if calibrator.needs_groups != bool(rows.groups):
             raise UsageError(f"--groups requires the method group, which requires --groups. Got {method!r}.")
     with (
@@ -96,7 +90,7 @@ def fit(
         open_rows(validation, f"fitting {method}", update, blocks, reading, suits=suits) as (found, in_blocks),
     ):
         if rows.multi_label:
-            calibrator = fit_method(found, method)
+            calibrator = refocal.evaluate.multilabel.fit_method(found, method)
         elif in_blocks:
             calibrator.fit(found)
         else:
@@ -109,7 +103,7 @@ def fit(
     if names is not None:
         calibrator.classes_ = np.array(names)
     calibrator.save(output)
-    result(to_dict(calibrator))
+    result(refocal.calibrators.serialize.to_dict(calibrator))
     print_calibrator(calibrator)
     report = calibrator.fit_report_
     where = "probs.npz" if not in_blocks else "probs.csv" if is_text(validation) else "probs"
@@ -138,7 +132,6 @@ def apply(
     refocal apply calibrator.json 'logits/*.parquet' -o probs
     """
     from refocal.calibrators._answers import further_names, group_columns, what_is_written
-    from refocal.io import apply as apply_blocks
 
     _check_written(logits, output)
     fitted = options.load_calibrator(calibrator)
@@ -158,7 +151,7 @@ def apply(
             update(done, total, f"applying: {n_rows:,} rows, {rate / 1e6:.2f} million rows/s")
 
         with cluster(blocks) as client:
-            written = apply_blocks(fitted, logits, output, client=client, progress=tell, **reading)
+            written = refocal.io.apply(fitted, logits, output, client=client, progress=tell, **reading)
     problems = [each.problem for each in written if each.problem is not None]
     n_files, n_before = len(written) - len(problems), sum(each.was_there for each in written)
     n_rows, n_skipped = sum(each.n_rows for each in written), sum(each.n_skipped for each in written)
@@ -184,21 +177,19 @@ def apply(
 
 def _check_written(place: str, output: Path) -> None:
     """Complain about where to write before anything is computed: a file, or a folder of Parquet files."""
-    from refocal.io.files import is_large
-    from refocal.io.tables import TABLES
-
+    tables = refocal.io.tables.TABLES
     if output.is_dir() or not (output.suffix or str(output) == "-"):  # nothing is written to standard output
         if output.is_file():
             raise UsageError(f"{output}: is a file; name a folder, or a file with an ending, with -o.")
         return
-    if is_large(place) and not is_text(place) and output.suffix.lower() not in TABLES:
-        wanted = f"a folder of Parquet files or one table ({', '.join(TABLES)}); name a folder or such a file with -o"
+    if refocal.io.files.is_large(place) and not is_text(place) and output.suffix.lower() not in tables:
+        wanted = f"a folder of Parquet files or one table ({', '.join(tables)}); name a folder or such a file with -o"
         raise UsageError(f"{output}: the probabilities of a data set are {wanted}.")
-    options.check_output(output, (".npz", ".npy", *TABLES))
+    options.check_output(output, (".npz", ".npy", *tables))
 
 
 @contextmanager
-def _explaining(calibrator: Calibrator, place: str, output: Path) -> Iterator[list[int]]:
+def _explaining(calibrator: refocal.calibrators.Calibrator, place: str, output: Path) -> Iterator[list[int]]:
     """Say what does not suit the calibrator, and how many files, the number that is yielded, are there already."""
     files = [0]
     try:
@@ -222,8 +213,6 @@ def show(calibrator: CalibratorFile) -> None:
 
     refocal show calibrator.json
     """
-    from refocal.calibrators.serialize import to_dict
-
     fitted = options.load_calibrator(calibrator)
-    result(to_dict(fitted))
+    result(refocal.calibrators.serialize.to_dict(fitted))
     print_calibrator(fitted)

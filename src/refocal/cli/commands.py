@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+import refocal
 from refocal.cli.calibrators import apply, fit, show
 from refocal.cli.decide import decide
 from refocal.cli.evaluations import compare, demo, diff, evaluate, report
@@ -27,9 +28,8 @@ def theory(gamma: float = 2.0, classes: Annotated[int, {"min": 2, "max": 4}] = 2
 
     refocal theory --gamma 2 --classes 3
     """
-    from refocal import theory as known
-
     with progress("searching the closest temperature"):
+        known = refocal.theory
         bounds, tight = known.temperature_bounds(gamma), known.tight_temperature_bounds(gamma, 20.0)
         closest = known.closest_temperature(gamma, classes)
         threshold = known.confidence_threshold(gamma) if gamma > 0 else None
@@ -60,9 +60,7 @@ def explore(output: Annotated[Path, HTML_FILE] = Path("explore.html"), open: boo
 
     refocal explore -o explore.html --no-open
     """
-    from refocal.explore import write_page
-
-    write_page(output)
+    refocal.explore.write_page(output)
     result({"output": str(output)})
     say(f"Wrote {output}.")
     if (sys.stdout.isatty() and not IS_JSON.get()) if open is None else open:

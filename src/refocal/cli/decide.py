@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import refocal
 from refocal.cli import options
 from refocal.cli.options import WeightedOptions, written
 from refocal.cli.printing import print_table, result, say
 from refocal.cli.rows import about, checked, probabilities_of, read_unchecked
 from refocal.cli.run import UsageError
-
-if TYPE_CHECKING:
-    from refocal._arrays import Vector
-    from refocal.decide import DecisionReport
 
 ABSTAINED = "abstain"
 
@@ -43,9 +40,6 @@ def decide(
     refocal decide test.csv --probability-column p --false-positive 1 --false-negative 9
     refocal decide new.npz --calibrator calibrator.json --costs '0,2,8;3,0,8;60,60,0' -o decisions.csv
     """
-    from refocal.decide import abstention_interval, best_actions, evaluate_decisions, optimal_threshold
-    from refocal.io.writers import write_table
-
     table = _table(costs, false_positive, false_negative)
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = scores.arguments(fitted)
@@ -55,18 +49,16 @@ def decide(
         if fitted is not None:
             p["calibrated"] = probabilities_of(rows, fitted)
         *_, used = p.values()
-        decisions = best_actions(used, table, abstain=abstain)
-        reports = {
-            name: evaluate_decisions(rows.labels, each, table, abstain=abstain, sample_weight=rows.weight)
-            for name, each in p.items()
-            if known
-        }
+        decisions = refocal.decide.best_actions(used, table, abstain=abstain)
+        measure = refocal.decide.evaluate_decisions
+        more: Any = {"abstain": abstain, "sample_weight": rows.weight}
+        reports = {name: measure(rows.labels, each, table, **more) for name, each in p.items() if known}
     n_abstained = int((decisions.action == -1).sum())
     said: dict[str, Any] = {"rows": len(rows), "abstained": n_abstained}
     if table.shape == (2, 2):
-        low = high = said["threshold"] = optimal_threshold(table)
+        low = high = said["threshold"] = refocal.decide.optimal_threshold(table)
         if abstain is not None:
-            low, high = said["abstain_between"] = abstention_interval(table, abstain)
+            low, high = said["abstain_between"] = refocal.decide.abstention_interval(table, abstain)
         below = f", class 0 below {low:.4g}" if low < high else ""
         say(f"Class 1 is decided from a probability of {high:.4g} on{below}.")
     if known:
@@ -81,16 +73,15 @@ def decide(
         names = [rows.name_of(i) if i < rows.n_classes else str(i) for i in range(table.shape[1])] + [ABSTAINED]
         columns = {"decision": [names[i] for i in decisions.action], "expected_cost": decisions.expected_cost}
         labels = {"label": [rows.name_of(int(label)) for label in rows.labels]} if known else {}
-        write_table(output, columns | labels)
+        refocal.io.writers.write_table(output, columns | labels)
         said["output"] = str(output)
         say(f"Wrote {output}: a decision for each of {len(rows):,} rows.")
     result(said | {"reports": {name: asdict(report) for name, report in reports.items()}})
 
 
-def _cost_row(name: str, report: DecisionReport) -> dict[str, str]:
+def _cost_row(name: str, report: refocal.decide.DecisionReport) -> dict[str, str]:
     """What the decisions by some probabilities cost, as text by headings."""
-    from refocal.evaluate.phrases import percent
-
+    percent = refocal.evaluate.phrases.percent
     return {
         "probabilities": name,
         "cost per row": f"{report.cost.value:.4f}",
@@ -101,11 +92,9 @@ def _cost_row(name: str, report: DecisionReport) -> dict[str, str]:
     }
 
 
-def _table(costs: str | None, false_positive: float | None, false_negative: float | None) -> Vector:
+def _table(costs: str | None, false_positive: float | None, false_negative: float | None) -> Any:
     """The matrix of costs that the options say."""
     import numpy as np
-
-    from refocal.decide import cost_matrix
 
     of_two = (false_positive, false_negative)
     if (costs is None) == (of_two == (None, None)):
@@ -113,7 +102,7 @@ def _table(costs: str | None, false_positive: float | None, false_negative: floa
     if costs is None:
         if false_positive is None or false_negative is None:
             raise UsageError("--false-positive and --false-negative must be given together.")
-        return cost_matrix(false_positive=false_positive, false_negative=false_negative)
+        return refocal.decide.cost_matrix(false_positive=false_positive, false_negative=false_negative)
     text = Path(costs).read_text(encoding="utf-8") if Path(costs).is_file() else costs.replace(";", "\n")
     try:
         return np.array([line.split(",") for line in text.splitlines() if line.strip()], dtype=np.float64)

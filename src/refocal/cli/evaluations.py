@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Exit, Option
 
+import refocal
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, BlockOptions, RowOptions, Source
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
 from refocal.cli.rows import about, is_text, open_rows, read_file
 from refocal.cli.run import UsageError
-
-if TYPE_CHECKING:
-    from refocal.evaluate import Evaluation
 
 REQUIREMENT_FAILED = 3
 DEMO_METHODS = ("auto", "ts", "focal", "fts", "fts-nll")
@@ -38,9 +36,7 @@ class CompareOptions:
 
 def _check_required(require: list[str] | None) -> list[str] | None:
     """Complain about what is required before anything is computed."""
-    from refocal.evaluate.requirements import parse_requirements
-
-    parse_requirements(require or ())
+    refocal.evaluate.requirements.parse_requirements(require or ())
     return require
 
 
@@ -73,13 +69,12 @@ def demo(
     refocal demo --sample cifar10-focal3 -o report.html
     """
     from refocal._validation import check_option
-    from refocal.evaluate import compare
-    from refocal.io import SAMPLES, load_sample
 
-    check_option(sample, tuple(SAMPLES), "sample", "demo")
-    parts, title = load_sample(sample), SAMPLES[sample]
+    check_option(sample, tuple(refocal.io.SAMPLES), "sample", "demo")
+    title, parts = refocal.io.SAMPLES[sample], refocal.io.load_sample(sample)
     with progress("reading") as update:
-        found = compare(*parts, DEMO_METHODS, title=title, n_resamples=resamples, seed=seed, progress=update)
+        asked: dict[str, Any] = {"title": title, "n_resamples": resamples, "seed": seed}
+        found = refocal.evaluate.compare(*parts, DEMO_METHODS, progress=update, **asked)
     _finish(found, SharingOptions(), report=output)
 
 
@@ -106,7 +101,6 @@ def evaluate(
     refocal evaluate test.npz calibrator.json --report report.html
     """
     from refocal.calibrators._labels import named_classes
-    from refocal.evaluate import evaluate as measure
 
     fitted: dict[str, Any] = {}
     for file in calibrators or []:
@@ -121,7 +115,7 @@ def evaluate(
         if not (in_blocks or rows.multi_label):  # whose labels are known by their names
             # In the order of the columns that the first was fitted on; a calibrator of another order is refused.
             read = read.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
-        found = measure(
+        found = refocal.evaluate.evaluate(
             read,
             fitted,
             chosen=next(iter(fitted)) if len(fitted) == 1 else None,
@@ -154,11 +148,9 @@ def compare(
     refocal compare val.npz test.npz --report report.html
     refocal compare all.csv -m ts -m fts -o evaluation.json
     """
-    from refocal.calibrators.registry import GROUPED
-
     reading = rows.arguments()
     found = _compared(validation, test, how, shared.title, reading)
-    if found.chosen not in GROUPED:
+    if found.chosen not in refocal.calibrators.registry.GROUPED:
         reading.pop("groups", None)
     next_ = f"Next: refocal fit {validation} --method {found.chosen}{options.as_given(**reading)} -o calibrator.json"
     _finish(found, shared, *([] if found.chosen == "none" else [next_]), output=output, report=report)
@@ -181,11 +173,9 @@ def report(
     refocal report val.npz test.npz
     refocal report may.json june.json --title 'Our model' --notes notes.md --require 'ece<2%'
     """
-    from refocal.evaluate import load_evaluation
-
     are_evaluations = [source.suffix.lower() == ".json" for source in sources]
     if all(are_evaluations):
-        found = [load_evaluation(source) for source in sources]
+        found = [refocal.evaluate.load_evaluation(source) for source in sources]
     elif any(are_evaluations) or len(sources) > 2:
         raise UsageError("report takes either evaluations (.json) or one or two files of rows, not both.")
     else:
@@ -203,16 +193,12 @@ def diff(old: Path, new: Path, fail_if_worse: bool = False) -> None:
 
     refocal diff may.json june.json --fail-if-worse
     """
-    from refocal.evaluate import differences, load_evaluation
-    from refocal.evaluate.difference import CHOSEN
-    from refocal.metrics import METRICS
-
-    first, second = load_evaluation(old), load_evaluation(new)
-    changes = differences(first, second)
+    first, second = map(refocal.evaluate.load_evaluation, (old, new))
+    changes = refocal.evaluate.differences(first, second)
     result([{**change._asdict(), "verdict": change.verdict} for change in changes])
     rows = []
     for change in changes:
-        metric = METRICS[change.measure]
+        metric = refocal.metrics.METRICS[change.measure]
         low, high = (f"{metric.scale * end:+.{2 if metric.unit else 4}f}" for end in (change.low, change.high))
         numbers = (metric.text(change.old), metric.text(change.new), f"{low} – {high}".replace("-", "−"))
         rows.append((change.method, metric.heading, *numbers, change.verdict))
@@ -221,32 +207,28 @@ def diff(old: Path, new: Path, fail_if_worse: bool = False) -> None:
         f"Shown in detail: {first.chosen} in {old.name}, {second.chosen} in {new.name}.",
         "Differences are new less old with 95 % intervals, for test rows that are independent.",
     )
-    if fail_if_worse and any(change.method == CHOSEN and change.verdict == "worse" for change in changes):
+    shown = refocal.evaluate.difference.CHOSEN
+    if fail_if_worse and any(change.method == shown and change.verdict == "worse" for change in changes):
         raise Exit(REQUIREMENT_FAILED)
 
 
 def _compared(
     validation: Path, test: Path | None, how: CompareOptions, title: str | None, reading: dict[str, Any]
-) -> Evaluation:
-    from refocal.calibrators.registry import chosen_methods
-    from refocal.evaluate import compare as fit_and_measure
-    from refocal.evaluate.multilabel import label_methods
-    from refocal.io import split
-    from refocal.io.files import LARGE_FILE, is_large
-
-    choose: Any = label_methods if "multi_label" in reading else chosen_methods
+) -> refocal.evaluate.Evaluation:
+    files, registry, multilabel = refocal.io.files, refocal.calibrators.registry, refocal.evaluate.multilabel
+    choose: Any = multilabel.label_methods if "multi_label" in reading else registry.chosen_methods
     methods = None if how.methods is None else choose([name for text in how.methods for name in text.split(",")])
     for place in filter(None, (validation, test)):
         size = place.stat().st_size if place.is_file() else 0
         # Said before memory is gone.
-        if size >= LARGE_FILE if is_text(place) else is_large(str(place)):
+        if size >= files.LARGE_FILE if is_text(place) else files.is_large(str(place)):
             what = f"{size / 1e9:.1f} GB" if size else "a data set"
             instead = "refocal fit and refocal evaluate take them in blocks, one method at a time."
             raise UsageError(f"{place}: {what}; compare needs all rows in memory. {instead}")
     with progress("reading") as update:
         first = read_file(validation, **reading)
         if test is None:
-            first, second = split(first, seed=how.seed)
+            first, second = refocal.io.split(first, seed=how.seed)
         else:
             with about(test):
                 second = read_file(test, **reading).in_order_of(first.class_names)
@@ -255,33 +237,29 @@ def _compared(
             raise UsageError(f"{sizes}; give two files of the same model.")
         asked: dict[str, Any] = {"title": title or (test or validation).stem, "n_resamples": how.resamples}
         with about(validation):
-            return fit_and_measure(first, second, methods, seed=how.seed, progress=update, **asked)
+            return refocal.evaluate.compare(first, second, methods, seed=how.seed, progress=update, **asked)
 
 
 def _finish(
-    found: Evaluation | list[Evaluation],
+    found: refocal.evaluate.Evaluation | list[refocal.evaluate.Evaluation],
     shared: SharingOptions,
     *lines: str,
     output: Path | None = None,
     report: Path | None = None,
 ) -> None:
     """Write what was asked for, print an evaluation and `lines`; a code of its own if a requirement does not hold."""
-    from refocal.evaluate import Evaluation, check_requirements
-
-    every, data = [found] if isinstance(found, Evaluation) else found, {"output": str(report)}
-    if isinstance(found, Evaluation):
+    every, data = found if isinstance(found, list) else [found], {"output": str(report)}
+    if not isinstance(found, list):
         data = found.to_dict()
         if output is not None:
             found.save(output)
         print_evaluation(found)
     require = shared.require or ()
     if report is not None:
-        from refocal.report import write_report
-
         text = "" if shared.notes is None else shared.notes.read_text(encoding="utf-8")
         with progress("drawing"):
-            write_report(every, report, title=shared.title, notes=text, require=require)
-    checks = [check for each in every for check in check_requirements(each, require)]
+            refocal.report.write_report(every, report, title=shared.title, notes=text, require=require)
+    checks = [check for each in every for check in refocal.evaluate.check_requirements(each, require)]
     result(data)
     say(*(f"Wrote {file}." for file in (output, report) if file is not None), *lines)
     say(*(f"{'passed' if check.passed else 'FAILED'}: {check.text}" for check in checks))

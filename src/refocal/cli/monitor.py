@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Exit
 
+import refocal
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions
 from refocal.cli.printing import print_table, result, say
 from refocal.cli.rows import about, checked, probabilities_of, read_unchecked
 from refocal.cli.run import FileProblem, UsageError
 from refocal.errors import InputWarning
-
-if TYPE_CHECKING:
-    from refocal.calibrators import Calibrator
-    from refocal.monitor import CalibrationMonitor
 
 ALARM = 3
 SHOWN = 10
@@ -57,18 +54,16 @@ def monitor(
     refocal monitor tuesday.csv --probability-column p --ids id
     refocal monitor --outcomes labels.csv --ids id
     """
-    from refocal.monitor import CalibrationMonitor
-    from refocal.report.monitor_page import periods_table, write_monitor_page
-
+    made = refocal.monitor.CalibrationMonitor
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = scores.arguments(fitted)
     settings = {} if alpha is None else {"alpha": alpha}
     if state.is_file() and settings:
         raise UsageError(f"--alpha is for a new state; {state} has its own.")
-    watched = CalibrationMonitor.load(state) if state.is_file() else CalibrationMonitor(**settings)
+    watched = made.load(state) if state.is_file() else made(**settings)
     for file in merge or []:
         with about(file):
-            watched.merge(CalibrationMonitor.load(file))
+            watched.merge(made.load(file))
     if restart:
         watched.restart()
     notes = [_add(watched, file, period or file.stem, ids, fitted, reading) for file in batches or []]
@@ -76,12 +71,12 @@ def monitor(
     watched.save(state)
     advice, history = watched.advice(), watched.history()
     if output is not None and history:
-        write_monitor_page(watched, output, title=state.stem)
+        refocal.report.write_monitor_page(watched, output, title=state.stem)
     result({"advice": advice._asdict(), "e_value": watched.e_value, "alarm": watched.alarm,
             "waiting": watched.n_waiting, "notes": notes, "state": str(state)})  # fmt: skip
     say(*notes)
     if history:
-        table = periods_table(history[-SHOWN:], watched.compared)
+        table = refocal.report.monitor_page.periods_table(history[-SHOWN:], watched.compared)
         print_table([name for name in table[0] if name not in LEFT_OUT], table)
     waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
     say(*waiting, advice.reason, f"Wrote {state}{f' and {output}' if output and history else ''}.")
@@ -92,17 +87,15 @@ def monitor(
 
 
 def _add(
-    watched: CalibrationMonitor,
+    watched: refocal.monitor.CalibrationMonitor,
     file: Path,
     period: str,
     ids: str | None,
-    fitted: Calibrator | None,
+    fitted: refocal.calibrators.Calibrator | None,
     reading: dict[str, Any],
 ) -> str:
     """Add a batch; says what became of it."""
-    from refocal.io.files import names_in
-
-    groups, has = reading.get("groups", []), [] if ids is None else names_in(file)
+    groups, has = reading.get("groups", []), [] if ids is None else refocal.io.files.names_in(file)
     found = read_unchecked(file, reading | {"groups": [*groups, ids]} if ids in has else reading)
     names = found.groups.get(str(ids))
     found = found._replace(groups={name: column for name, column in found.groups.items() if name in groups})
@@ -123,17 +116,14 @@ def _add(
         return f"{file}: {len(p):,} rows wait for labels in {period}."
 
 
-def _join(watched: CalibrationMonitor, file: Path, ids: str | None, labels: str | None) -> str:
+def _join(watched: refocal.monitor.CalibrationMonitor, file: Path, ids: str | None, labels: str | None) -> str:
     """Labels of predictions that waited; says how many there were."""
-    from refocal.io import read_values
-    from refocal.io.files import names_in
-
-    has = names_in(file)
+    has = refocal.io.files.names_in(file)
     of_ids, of_labels = ids or "id", labels or next((name for name in ("label", "labels") if name in has), "label")
     for option, name in (("--ids", of_ids), ("--labels", of_labels)):
         if name not in has:
             raise FileProblem(f"{file}: no column {name!r}; name it with {option}. It has {', '.join(has)}.")
-    found = read_values(file, values=of_labels, groups=[of_ids])
+    found = refocal.io.read_values(file, values=of_labels, groups=[of_ids])
     if len(found.values) == 0:
         return f"{file}: no rows; ignored."
     given, true = found.groups[of_ids], found.values

@@ -11,15 +11,13 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from typer import Argument, Option
 
+import refocal
 from refocal.cli.printing import IS_JSON
 from refocal.cli.run import FileProblem, UsageError
-
-if TYPE_CHECKING:
-    from refocal.calibrators import Calibrator
 
 # Written out, because reading them from the registry would load it for every command.
 METHOD_NAMES = (
@@ -95,7 +93,7 @@ class ScoreOptions(ColumnOptions):
     first_label: int = 0
     ignore_index: int | None = None
 
-    def arguments(self, *calibrators: Calibrator | None) -> dict[str, Any]:
+    def arguments(self, *calibrators: refocal.calibrators.Calibrator | None) -> dict[str, Any]:
         """The arguments of `refocal.read`, with the columns of groups that calibrators were fitted with.
 
         Options that were not given are left out.
@@ -216,9 +214,7 @@ def _declared(hint: Any, name: str, said: Mapping[str, list[str]]) -> Any:
 
 def complete_method(incomplete: str) -> list[str]:
     """Names of methods, for the shell."""
-    from refocal.calibrators.registry import every_method
-
-    return [name for name in every_method() if name.startswith(incomplete)]
+    return [name for name in refocal.calibrators.registry.every_method() if name.startswith(incomplete)]
 
 
 def as_given(input: str, **reading: Any) -> str:  # noqa: A002
@@ -235,12 +231,10 @@ def as_given(input: str, **reading: Any) -> str:  # noqa: A002
     return "".join(f" {each}" for each in said)
 
 
-def load_calibrator(file: Path) -> Calibrator:
+def load_calibrator(file: Path) -> refocal.calibrators.Calibrator:
     """A calibrator that `refocal fit` wrote."""
-    from refocal.calibrators import load
-
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such file.")
     if file.suffix.lower() != ".json":
         raise UsageError(f"{file}: a calibrator is a .json file made by refocal fit; are the arguments swapped?")
-    return load(file)
+    return refocal.calibrators.load(file)

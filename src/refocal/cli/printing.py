@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+import refocal
 
 # Whether a command prints its result as JSON, and nothing else.
 IS_JSON = ContextVar("IS_JSON", default=False)
@@ -25,10 +27,6 @@ DROPPED = ("fit s", "Brier score", "γ", "T", "accuracy %")
 # So many groups the terminal shows.
 SHOWN_GROUPS = 15
 DROPPED_OF_TWO = ("fit s", "Brier score", "average precision", "log-loss skill %", "AUC", "95 % interval")
-
-if TYPE_CHECKING:
-    from refocal.calibrators import Calibrator
-    from refocal.evaluate import Evaluation
 
 
 def out() -> Console:
@@ -80,30 +78,28 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, 
         yield update
 
 
-def print_evaluation(evaluation: Evaluation) -> None:
+def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     """The comparison as a table, with what it says in words."""
-    from refocal.evaluate import comparison_table, recommendation, verdict
     from refocal.evaluate.group_summary import group_table, group_verdict
-    from refocal.evaluate.summary import remarks
 
-    rows = comparison_table(evaluation)
+    rows, verdict = refocal.evaluate.comparison_table(evaluation), refocal.evaluate.verdict(evaluation)
     chosen = next(i for i, row in enumerate(rows) if row.chosen)
     is_two = evaluation.positive is not None
     if is_two:  # a wrong mean is the first thing to know
-        say(verdict(evaluation))
+        say(verdict)
     dropped = DROPPED_OF_TWO if is_two else DROPPED
     print_table(rows[0].headings, [row.cells for row in rows], dropped, bold=chosen)
-    say(*([] if is_two else [verdict(evaluation)]), recommendation(evaluation))
+    say(*([] if is_two else [verdict]), refocal.evaluate.recommendation(evaluation))
     if evaluation.after.groups:
         say(group_verdict(evaluation))
         groups = group_table(evaluation)
         print_table(groups[0], groups[:SHOWN_GROUPS], ("by chance %", "ECE %"))
         if len(groups) > SHOWN_GROUPS:
             say(f"{len(groups) - SHOWN_GROUPS:,} more groups are in the report and in the evaluation.")
-    say(*remarks(evaluation))
+    say(*refocal.evaluate.summary.remarks(evaluation))
 
 
-def print_calibrator(calibrator: Calibrator) -> None:
+def print_calibrator(calibrator: refocal.calibrators.Calibrator) -> None:
     """What a calibrator is and how it was fitted."""
     from refocal.calibrators._description import describe, doubts, report_rows
 

@@ -6,16 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import refocal
 from refocal.cli.options import BlockOptions
 from refocal.cli.run import FileProblem, UsageError, explained
 from refocal.errors import InputError, InputWarning, ParameterError
-
-if TYPE_CHECKING:
-    from refocal.calibrators import Calibrator
-    from refocal.io import Predictions
-    from refocal.io.readers import Values
 
 Update = Callable[[float, int, str], None]
 
@@ -36,25 +32,21 @@ def about(file: Path | str) -> Iterator[None]:
 
 def read_file(file: Path | str, *, multi_label: bool = False, **reading: Any) -> Any:
     """Predictions of a file, as the options say: `Predictions`, or `MultiLabelPredictions` with --multi-label."""
-    from refocal.io import read, read_multilabel
-
     with about(file):
         if not multi_label:
-            return read(file, **reading)
+            return refocal.io.read(file, **reading)
         for name in reading.keys() - {"input", "values", "labels", "weight", "ignore_index"}:
             raise UsageError(f"--{name.replace('_', '-')} cannot be combined with --multi-label.")
-        return read_multilabel(file, **reading | {"input": reading["input"].replace("logits", "log-odds")})
+        return refocal.io.read_multilabel(file, **reading | {"input": reading["input"].replace("logits", "log-odds")})
 
 
-def read_unchecked(file: Path, reading: Mapping[str, Any]) -> Values:
+def read_unchecked(file: Path, reading: Mapping[str, Any]) -> refocal.io.readers.Values:
     """What a file holds, with or without labels and rows."""
-    from refocal.io import read_values
-
     named = ("input", "values", "labels", "weight", "groups")
-    return read_values(file, **{name: reading[name] for name in named if name in reading})
+    return refocal.io.read_values(file, **{name: reading[name] for name in named if name in reading})
 
 
-def checked(found: Values, reading: Mapping[str, Any]) -> tuple[Predictions, bool]:
+def checked(found: refocal.io.readers.Values, reading: Mapping[str, Any]) -> tuple[refocal.io.Predictions, bool]:
     """Predictions of what a file holds, and whether it has labels; without them all are 0."""
     import numpy as np
 
@@ -64,7 +56,7 @@ def checked(found: Values, reading: Mapping[str, Any]) -> tuple[Predictions, boo
     return found.checked(**{name: reading[name] for name in used if name in reading}), known
 
 
-def probabilities_of(rows: Predictions, calibrator: Calibrator | None = None) -> Any:
+def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrators.Calibrator | None = None) -> Any:
     """Probabilities of a calibrator, or as the predictions have them, in rows that sum to 1."""
     import numpy as np
 
@@ -76,9 +68,7 @@ def probabilities_of(rows: Predictions, calibrator: Calibrator | None = None) ->
 
 def is_text(place: Path | str) -> bool:
     """Whether a path is that of one file of text, which can be read whole as well."""
-    from refocal.io.tables import TEXT
-
-    return Path(place).is_file() and Path(place).suffix.lower() in TEXT
+    return Path(place).is_file() and Path(place).suffix.lower() in refocal.io.tables.TEXT
 
 
 @contextmanager
@@ -90,13 +80,10 @@ def open_rows(
     They are where that is asked for, in a data set and in a large file. Rows of several labels are read whole, and so
     is large text where blocks do not suit what is to be done, or how it is to be read.
     """
-    from refocal.io import open_rows as open_blocks
-    from refocal.io.files import is_large
-
     is_whole = is_text(place) and (not suits or any(name in reading for name in ONLY_WHOLE))
     is_asked = blocks.scheduler is not None or blocks.skip_bad_rows
     with about(place):
-        if not is_asked and (is_whole or "multi_label" in reading or not is_large(place)):
+        if not is_asked and (is_whole or "multi_label" in reading or not refocal.io.files.is_large(place)):
             yield read_file(place, **reading), False
             return
         for name in ONLY_WHOLE:
@@ -104,16 +91,14 @@ def open_rows(
                 option = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{option} is for a file that is read whole; {place} is read in blocks.")
         with cluster(blocks) as client:
-            rows = open_blocks(place, client=client, **reading, **vars(blocks))
+            rows = refocal.io.open_rows(place, client=client, **reading, **vars(blocks))
             rows.watch = Watch(update, words)
             yield rows, True
 
 
 def cluster(blocks: BlockOptions) -> AbstractContextManager[Any]:
     """The cluster that does the work; None for this process."""
-    from refocal.io import connect
-
-    return nullcontext() if blocks.scheduler is None else closing(connect(blocks.scheduler))
+    return nullcontext() if blocks.scheduler is None else closing(refocal.io.connect(blocks.scheduler))
 
 
 class Watch:

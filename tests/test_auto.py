@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from helpers import NOT_FOR_LOGITS, spline_at
 from refocal import AutoCalibration, TemperatureScaling, load, metrics
-from refocal.calibrators._confidence import Tempered, draft_tail, fit_curve, fit_tail, other_strengths, two_class_step
+from refocal.calibrators._confidence import IDENTITY, draft_tail, fit_curve, fit_tail, other_strengths, two_class_step
 from refocal.calibrators._logistic import doubtful, fit_line
 from refocal.calibrators.spline import Prior, Splines, penalty
 from refocal.engine import Block
@@ -131,12 +131,12 @@ def test_gamma_temperature_and_curve_are_a_minimum():
         assert here <= cost((1.0 + tail.gamma) * gamma - 1.0, tail.temperature * temperature) + 2e-2
 
 
-def test_rows_at_a_temperature_are_those_divided_by_it():
+def test_a_temperature_before_the_tail_divides_the_rows():
     rng = np.random.default_rng(0)
     logits = 3.0 * rng.normal(size=(400, 4))
     labels = np.argmax(logits / 3.0 + rng.gumbel(size=logits.shape), axis=1)
     expected, expected_losses = draft_tail(Block(logits / 2.5, labels))
-    found, losses = draft_tail(Tempered(Block(logits, labels), 2.5))
+    found, losses = draft_tail(Block(logits, labels), IDENTITY._replace(before=2.5))
     np.testing.assert_allclose(found.point, expected.point, rtol=1e-9)
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-9, atol=1e-12)
 

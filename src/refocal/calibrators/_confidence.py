@@ -6,7 +6,7 @@ With two classes the curve is one of the log-odds of the second class, behind a 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from refocal.calibrators._logistic import Found, Target, fit_line, near, softplu
 from refocal.calibrators.one_vs_rest import odds_behind
 from refocal.calibrators.spline import Prior, Splines, equal_shares, penalty, spline
 from refocal.engine import Block
-from refocal.engine.block import RowPredictions
 from refocal.fitting.lbfgs import Ends, minimise
 from refocal.fitting.newton import closest_slope
 from refocal.maps.chain import Chain, Step
@@ -47,35 +46,12 @@ DOUBT = 0.5
 LEAST = 1e-12
 
 
-class Tempered(Block):
-    """The rows of a block divided by a temperature, without a copy of them."""
-
-    def __init__(self, rows: Block, temperature: float) -> None:
-        super().__init__(rows.logits, rows.labels, rows.weight)
-        self.temperature, self.tops = temperature, rows.tops
-
-    def take(self, rows: Any) -> Block:
-        """Some of the rows."""
-        return Tempered(super().take(rows), self.temperature)
-
-    def predictions(
-        self, gammas: tuple[float, ...], temperature: float, *, rough: bool = False, there: bool = False
-    ) -> list[RowPredictions]:
-        """As for the block at both temperatures."""
-        return super().predictions(gammas, self.temperature * temperature, rough=rough, there=there)
-
-    def split(self, gamma: float, temperature: float, *, rough: bool = False) -> NDArray[np.float64]:
-        """As for the block at both temperatures; the derivatives are those in 1/T of the one that is given."""
-        found = super().split(gamma, self.temperature * temperature, rough=rough)
-        found *= (self.temperature ** -np.array([0.0, 0.0, 1.0, 0.0, 1.0, 2.0]))[:, None]
-        return found
-
-
 class Tail(NamedTuple):
-    """What stands behind a scaling: a point (log(1+γ), log T) and a curve."""
+    """What stands behind a scaling: a point (log(1+γ), log T) and a curve; `before`: a temperature that comes first."""
 
     point: Vector
     curve: Curve | None
+    before: float = 1.0
 
     @property
     def gamma(self) -> float:
@@ -103,7 +79,7 @@ def draft_tail(rows: Block, start: Tail = IDENTITY) -> tuple[Tail, Vector]:
     tail = _search(rows.take(slice(None, None, every)), start, anew=every == 1)
     odds, share = _split(rows, tail)
     if every == 1:
-        tail = Tail(tail.point, fit_curve(odds, rows.correct, rows.weights))
+        tail = tail._replace(curve=fit_curve(odds, rows.correct, rows.weights))
     curved = odds if tail.curve is None else Splines(tail.curve.knots, odds).at(tail.curve.theta)
     return tail, softplus(np.where(rows.correct, -curved, curved)) - share
 
@@ -113,13 +89,13 @@ def fit_tail(rows: Block, draft: Tail) -> Tail:
     if rows.n_rows < 2 * DRAFT_ROWS:
         return draft  # of all rows
     tail = _search(rows if rows.n_rows <= SEARCH_ROWS else rows.part(SEARCH_ROWS), draft)
-    return Tail(tail.point, fit_curve(_split(rows, tail)[0], rows.correct, rows.weights, tail.curve))
+    return tail._replace(curve=fit_curve(_split(rows, tail)[0], rows.correct, rows.weights, tail.curve))
 
 
 def _search(rows: Block, tail: Tail, *, anew: bool = False) -> Tail:
     """The best tail, from one on, until it moves little; `anew`: with the strength of its curve found at every look."""
     for _ in range(MOST_LOOKS):
-        before, tail = tail.point, _moved(rows, Tail(tail.point, None) if anew else tail)
+        before, tail = tail.point, _moved(rows, tail._replace(curve=None) if anew else tail)
         if np.abs(tail.point - before).max() < SMALL_MOVE:
             break
     return tail
@@ -127,7 +103,7 @@ def _search(rows: Block, tail: Tail, *, anew: bool = False) -> Tail:
 
 def _split(rows: Block, tail: Tail) -> NDArray[np.float64]:
     """The log-odds of the top class, and the logarithm of the label's share among the others (0 if it is the top)."""
-    (found,) = rows.predictions((tail.gamma,), tail.temperature, rough=True)
+    (found,) = rows.predictions((tail.gamma,), tail.before * tail.temperature, rough=True)
     confidence = np.clip(found.confidence, LEAST, 1.0 - max(LEAST, rows.precision))
     log_rest = np.log1p(-confidence)
     return np.stack([np.log(confidence) - log_rest, np.where(rows.correct, 0.0, found.label_log_p - log_rest)])
@@ -141,7 +117,7 @@ def _moved(rows: Block, tail: Tail) -> Tail:
     the strength of the curve stay; without a curve they are found at the point.
     """
     point = tail.point
-    more, inverse = math.exp(point[0]), math.exp(-point[1])  # 1 + γ and 1/T
+    more, inverse = math.exp(point[0]), math.exp(-point[1]) / tail.before  # 1 + γ and 1/T
     chain = np.diag([1.0, more, -inverse, more**2, -more * inverse, inverse**2])  # from derivatives in γ and 1/T
     chain[3, 1], chain[5, 2] = more, inverse
     split, shares = rows.split(more - 1.0, 1.0 / inverse, rough=True)
@@ -176,7 +152,8 @@ def _moved(rows: Block, tail: Tail) -> Tail:
         return (value, slope) if step is start else cost(step)[:2]
 
     found = minimise(objective, start, lambda gradient: axes @ (axes.T @ gradient / bends), ENDS).point
-    return Tail(np.clip(point + REACH * np.tanh(found[:2]), *BOUNDS), curve._replace(theta=found[2:]))
+    moved = np.clip(point + REACH * np.tanh(found[:2]), *BOUNDS)
+    return tail._replace(point=moved, curve=curve._replace(theta=found[2:]))
 
 
 def _prior(point: Vector) -> tuple[float, Vector]:

@@ -14,7 +14,7 @@ from scipy.special import xlogy
 from refocal._arrays import Vector, to_numpy
 from refocal.calibrators import _crossfit
 from refocal.calibrators._affine import EXACT, SMALL
-from refocal.calibrators._confidence import Tempered, draft_tail, fit_tail, two_class_step
+from refocal.calibrators._confidence import IDENTITY, draft_tail, fit_tail, two_class_step
 from refocal.calibrators._crossfit import CrossFitted, Recipe
 from refocal.calibrators._fitted import Fitted
 from refocal.engine import Block, Dataset
@@ -133,7 +133,7 @@ class AutoCalibration(CrossFitted):
         keep = bool(self.order_preserving)
         temperature = newton_temperature(whole).temperature
         recipes: list[Recipe] = [_crossfit.TEMPERATURE]
-        blocks: list[Block] = [Tempered(rows, temperature)]
+        blocks = [rows]
         if not only_temperature:
             tried = [_crossfit.VECTOR, *_matrices(rows)]
             fold = _crossfit.folds(rows, self.n_folds, self.random_state)
@@ -142,8 +142,8 @@ class AutoCalibration(CrossFitted):
             for i in (0, 1 + int(np.argmin(plain))) if plain else (0,):
                 recipes.append(tried[i])
                 blocks.append(Block(scores[i], rows.labels, rows.weight))
-        drafts = [draft_tail(blocks[0])]
-        drafts += [draft_tail(each, drafts[0][0]) for each in blocks[1:]]
+        drafts = [draft_tail(rows, IDENTITY._replace(before=temperature))]
+        drafts += [draft_tail(each, drafts[0][0]._replace(before=1.0)) for each in blocks[1:]]
         tails, measured = zip(*drafts, strict=True)
         chosen = _simplest(rows, measured)
         recipe, tail = recipes[chosen], fit_tail(blocks[chosen], tails[chosen])

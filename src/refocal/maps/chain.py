@@ -82,6 +82,9 @@ class Step(ABC):
     keeps_order: ClassVar[bool] = False
     """Whether the class of the largest score stays the same in every row."""
 
+    code: ClassVar[str] = ""
+    """What the C engine calls a step whose numbers it takes as they are."""
+
     @abstractmethod
     def apply(self, xp: Any, scores: Array) -> Array:
         """The scores behind this step; `xp` are the functions of their array library."""
@@ -92,7 +95,7 @@ class Step(ABC):
 
     def instruction(self, is_last: bool) -> Instruction | None:
         """The step for the C engine; None if it is not supported."""
-        return None
+        return Instruction(self.code, [value for _, value in self._own()]) if self.code else None
 
     def members_with_weights(self) -> tuple[tuple[Step, float], ...]:
         """Of a mixture, which the C engine computes member by member."""

@@ -30,14 +30,11 @@ class Floor(Step):
 
     log_p: float = field(metadata=ANY)
     keeps_order: ClassVar[bool] = True
+    code: ClassVar[str] = "floor"
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """Scores of at least `log_p`."""
         return xp.where(scores > self.log_p, scores, self.log_p)
-
-    def instruction(self, is_last: bool) -> Instruction | None:
-        """For the compiled engine."""
-        return Instruction("floor", (self.log_p,))
 
 
 @dataclass(frozen=True)
@@ -50,14 +47,11 @@ class Temperature(Step):
 
     temperature: float = field(metadata=POSITIVE)
     keeps_order: ClassVar[bool] = True
+    code: ClassVar[str] = "temperature"
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """Distances to the top class divided by T, which keep their digits under a large common offset."""
         return gaps(xp, scores, self.temperature).gap
-
-    def instruction(self, is_last: bool) -> Instruction | None:
-        """For the compiled engine."""
-        return Instruction("temperature", (self.temperature,))
 
 
 @dataclass(frozen=True)
@@ -70,14 +64,11 @@ class Focal(Step):
 
     gamma: float = field(metadata=ABOVE_MINUS_1)
     keeps_order: ClassVar[bool] = True
+    code: ClassVar[str] = "focal"
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """Log p_j - log p_top behind the map."""
         return focal_gaps(xp, softmax_row(xp, scores, 1.0), self.gamma)
-
-    def instruction(self, is_last: bool) -> Instruction | None:
-        """For the compiled engine."""
-        return Instruction("focal", (self.gamma,))
 
 
 @dataclass(frozen=True)
@@ -185,14 +176,11 @@ class Uniform(Step):
     """
 
     keeps_order: ClassVar[bool] = True
+    code: ClassVar[str] = "uniform"
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """0, or -inf where the score is -inf."""
         return xp.where(scores > -xp.inf, 0.0, scores)
-
-    def instruction(self, is_last: bool) -> Instruction | None:
-        """For the compiled engine."""
-        return Instruction("uniform", ())
 
 
 @dataclass(frozen=True)

@@ -63,66 +63,51 @@ def collect_logits(
     loader : iterable of batches
         (inputs, labels), further entries being left aside, or mappings, whose entry `label_key` holds the labels and
         whose other entries are passed by name, as Hugging Face models take them.
-    device : optional
-        Where the model runs; by default where its parameters are.
+    device, keep_on : device
+        Where the model runs, by default where its parameters are; and where the logits are gathered.
     progress : bool
         Count the batches on the standard error stream, if that is a terminal.
     class_axis : int, optional
         Where the classes lie in the logits; by default read from the shapes. Where two axes would fit, it must be said.
     ignore_index : int or several, optional
-        Rows with this label, such as padding and unlabelled pixels, are left out. By default -100, and 255 where there
-        are no more than 255 classes.
+        Labels of rows that are left out, such as padding; by default -100, and 255 if there are at most 255 classes.
     input : "logits" or "log-odds"
         Log-odds are those of labels that do not exclude one another, before sigmoids: labels have the shape of the
         logits, (N, K) or (N, K, H, W), and `MultiLabelPredictions` are returned. An ignored entry is unknown.
     output_key : str or int, optional
-        Which of the model's outputs are the logits: a key, an attribute, or a place in a sequence. By default `logits`,
-        `out`, or the first of a sequence.
-    max_rows : int, optional
-        Keep a uniform sample of so many rows of the loader, by `random_state` and whatever the size of the batches;
-        memory is bounded by it.
-    keep_on : device
-        Where the logits are gathered.
+        The logits among the model's outputs: a key, attribute or place; by default `logits`, `out` or the first.
+    max_rows, random_state : int
+        Keep a uniform sample of so many rows, whatever the size of the batches; memory is bounded by it.
     shift : bool
-        For causal language models, whose logits (N, L, C) at a position are about the next token: labels move by one,
-        and the last position of each sequence is left out.
+        For causal language models, whose logits (N, L, C) at a position are about the next token: labels move by one.
     keep_precision : bool
         Gather float16 and bfloat16 as they are, in half the memory.
     path : path, optional
-        A .safetensors file that is written batch by batch, with `logits` and `labels`; what is returned is mapped from
-        it, so that memory does not grow with the rows. `refocal.io.read` opens it again.
+        A .safetensors file of `logits` and `labels`, written batch by batch and mapped: memory does not grow.
 
     Examples
     --------
     >>> model = torch.nn.Linear(4, 3)
-    >>> found = collect_logits(model, [(torch.zeros(2, 4), torch.tensor([0, 2]))], progress=False)
-    >>> found, found.labels
-    (Predictions(2 rows, 3 classes, logits, torch.float32), array([0, 2]))
+    >>> collect_logits(model, [(torch.zeros(2, 4), torch.tensor([0, 2]))], progress=False)
+    Predictions(2 rows, 3 classes, logits, torch.float32)
     """
     check_option(input, ("logits", "log-odds"), "input", "collect_logits")
     if not isinstance(model, nn.Module):
         raise DataError("model", "collect_logits", expected="a torch.nn.Module", got=f"a {type(model).__name__}")
-    if device is None:
-        device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    opened = nullcontext() if path is None else tensor_file(path, "collect_logits")
-    with opened as file, _in_evaluation_mode(model.to(device)):
+    there = next((each.device for each in model.parameters()), torch.device("cpu")) if device is None else device
+    with nullcontext() if path is None else _opened(path) as file, _in_evaluation_mode(model.to(there)):
         rows = _Rows(max_rows, random_state, keep_on, file)
         for batch in _counted(loader, progress):
-            output, labels = _run(model, batch, device, label_key, output_key)
-            if not keep_precision and output.dtype.itemsize < 4:
-                output = output.to(torch.float32)
-            if shift:
-                output, labels = _shifted(output, labels)
-            for logits, y in _same_resolution(output, _whole_numbers(labels.to(device), output)):
-                rows.add(*_classes_last(logits, y, class_axis, input), ignore_index)
-        logits, y = rows.all()
-        if file is not None:
-            file.append(logits)  # a sample, or nothing that is not there yet
-            file.finish(y)
-    logits = logits if file is None else file.logits()
-    if y.ndim == 2:
-        return MultiLabelPredictions.from_log_odds(logits, y, ignore_index=UNKNOWN)
-    return Predictions.from_log_odds(logits[:, 0], y) if logits.shape[1] == 1 else Predictions.from_logits(logits, y)
+            found = _run(model, batch, there, label_key, output_key, shift, keep_precision)
+            for logits, labels in _same_resolution(*found):
+                rows.add(*_classes_last(logits, labels, class_axis, input), ignore_index)
+        logits, labels = rows.finish()
+    if path is not None:
+        logits = _mapped(path, logits, len(labels))
+    if labels.ndim == 2:
+        return MultiLabelPredictions.from_log_odds(logits, labels, ignore_index=UNKNOWN)
+    is_one = logits.shape[1] == 1
+    return Predictions.from_log_odds(logits[:, 0], labels) if is_one else Predictions.from_logits(logits, labels)
 
 
 def _counted(loader: Iterable[Any], progress: bool) -> Iterator[Any]:
@@ -153,15 +138,17 @@ def _in_evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 class _Rows:
-    """The rows of all batches, or a uniform sample of them: those of the smallest random numbers."""
+    """The rows of all batches, or a uniform sample of them: those of the smallest random numbers.
 
-    def __init__(self, most: int | None, seed: int, device: torch.device | str, file: TensorFile | None) -> None:
+    Where there is a file, logits are written into it batch by batch, a sample once it is whole, and then the labels.
+    """
+
+    def __init__(self, most: int | None, seed: int, device: torch.device | str, file: BinaryIO | None) -> None:
         self.most = math.inf if most is None else check_integer(most, "max_rows", "collect_logits")
         self.random = np.random.default_rng(check_integer(seed, "random_state", "collect_logits", least=0))
-        self.device = device
+        self.device, self.file = device, file
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
         self.bound = 1.0  # every row kept so far has a smaller number
-        self.file = file if most is None else None  # a sample is written when it is whole
 
     def add(self, logits: Tensor, labels: Tensor, ignore_index: IgnoreIndex) -> None:
         """Take in a batch: logits (..., C) and labels (...), or (..., C) where each has a label of its own."""
@@ -177,20 +164,31 @@ class _Rows:
         low = drawn < self.bound
         at = kept[low.to(kept.device)].unbind(-1)
         found = logits[at].to(self.device)
-        if self.file is not None:
-            self.file.append(found)
+        if self.file is not None and self.most == math.inf:
+            self.file.write(_bytes(found))
             found = found[:0]
         self.parts.append((found, labels[at].cpu(), drawn[low]))
         if sum(len(part[2]) for part in self.parts) > 2 * self.most:
             self._join()
 
-    def all(self) -> tuple[Tensor, Tensor]:
-        """Logits and labels, in the order in which they came."""
+    def finish(self) -> tuple[Tensor, Tensor]:
+        """Logits that are not in the file yet, and labels, in the order in which they came."""
         self._join()
         ((logits, labels, _),) = self.parts
         if len(labels) == 0:
             expected = "of at least one row that 'ignore_index' does not leave out"
             raise LabelError("labels", "collect_logits", expected=expected, got="none")
+        if self.file is not None:
+            shape = [len(labels), logits.shape[1]]
+            size = math.prod(shape) * logits.dtype.itemsize
+            ends = [size, size + labels.nbytes]
+            header = {
+                "logits": {"dtype": DTYPES[logits.dtype], "shape": shape, "data_offsets": [0, size]},
+                "labels": {"dtype": "I64", "shape": list(labels.shape), "data_offsets": ends},
+            }
+            self.file.write(_bytes(logits) + _bytes(labels))
+            self.file.seek(0)
+            self.file.write(struct.pack("<Q", HEADER - 8) + json.dumps(header).encode().ljust(HEADER - 8))
         return logits, labels
 
     def _join(self) -> None:
@@ -204,9 +202,15 @@ class _Rows:
 
 
 def _run(
-    model: nn.Module, batch: Any, device: torch.device | str, label_key: str, output_key: str | int | None
+    model: nn.Module,
+    batch: Any,
+    device: torch.device | str,
+    label_key: str,
+    output_key: str | int | None,
+    shift: bool,
+    keep_precision: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Logits and labels of a batch."""
+    """Logits and labels of a batch, as integers and without an axis of their own for a single channel."""
 
     def moved(value: Any) -> Any:
         return value.to(device, non_blocking=True) if hasattr(value, "to") else value
@@ -226,7 +230,18 @@ def _run(
     if not isinstance(found, Tensor) or not found.is_floating_point():
         expected = "a module that returns logits, or has them under 'logits', 'out' or 'output_key'"
         raise DataError("model", "collect_logits", expected=expected, got=_described(found))
-    return found, torch.as_tensor(labels)
+    if not keep_precision and found.dtype.itemsize < 4:
+        found = found.to(torch.float32)
+    labels = torch.as_tensor(labels)
+    if shift and (found.ndim != 3 or labels.shape != found.shape[:2]):
+        expected = "left out unless logits are (N, L, C) and labels (N, L)"
+        got = f"logits of shape {tuple(found.shape)} and labels of shape {tuple(labels.shape)}"
+        raise ParameterError("shift", "collect_logits", expected=expected, got=got)
+    if shift:
+        found, labels = found[:, :-1], labels[:, 1:]
+    if labels.ndim == found.ndim > 1 and labels.shape[1] == 1:  # masks (N, 1, H, W)
+        labels = labels.squeeze(1)
+    return found, whole_numbers(labels.to(device), "labels", "collect_logits").to(torch.int64)
 
 
 def _entry(output: Any, key: str | int | None) -> Any:
@@ -246,23 +261,6 @@ def _entry(output: Any, key: str | int | None) -> Any:
 
 def _described(output: Any) -> str:
     return f"a mapping of {', '.join(map(repr, output))}" if isinstance(output, Mapping) else type(output).__name__
-
-
-def _shifted(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits and the tokens that follow."""
-    if logits.ndim != 3 or labels.shape != logits.shape[:2]:
-        expected = "left out unless logits are (N, L, C) and labels (N, L)"
-        got = f"logits of shape {tuple(logits.shape)} and labels of shape {tuple(labels.shape)}"
-        raise ParameterError("shift", "collect_logits", expected=expected, got=got)
-    return logits[:, :-1], labels[:, 1:]
-
-
-def _whole_numbers(labels: Tensor, logits: Tensor) -> Tensor:
-    """Labels as integers, without an axis of their own for a single channel, as masks (N, 1, H, W) have it."""
-    if labels.ndim == logits.ndim > 1 and labels.shape[1] == 1:
-        labels = labels.squeeze(1)
-    found: Tensor = whole_numbers(labels, "labels", "collect_logits")
-    return found.to(torch.int64)
 
 
 def _same_resolution(logits: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -303,46 +301,23 @@ def _classes_last(logits: Tensor, labels: Tensor, class_axis: int | None, kind: 
 
 
 @contextmanager
-def tensor_file(path: str | Path, function: str) -> Iterator[TensorFile]:
-    """A file to write rows of logits into, batch by batch, and the labels at the end; whole or not at all."""
+def _opened(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to write logits into, behind the place of its header; whole or not at all."""
     target = Path(path)
     if target.suffix != ".safetensors":
         expected = "the name of a file that ends in .safetensors"
-        raise ParameterError("path", function, expected=expected, got=repr(str(path)))
+        raise ParameterError("path", "collect_logits", expected=expected, got=repr(str(path)))
     with replace_atomically(target) as part, part.open("wb") as file:
         file.write(bytes(HEADER))
-        yield TensorFile(target, file)
+        yield file
 
 
-class TensorFile:
-    """Rows of logits and labels in a file."""
+def _bytes(values: Tensor) -> bytes:
+    return values.cpu().contiguous().view(torch.uint8).numpy().tobytes()
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self.path, self.file = path, file
-        self.first, self.n_rows = torch.empty(0, 0), 0
 
-    def append(self, logits: Tensor) -> None:
-        """Write some rows."""
-        if len(logits) == 0:
-            return
-        self.first = self.first if self.n_rows else logits[:1].cpu()
-        self.file.write(logits.cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        self.n_rows += len(logits)
-
-    def finish(self, labels: Tensor) -> None:
-        """Write the labels and the header."""
-        size, shape = self.n_rows * self.first.nbytes, [self.n_rows, self.first.shape[1]]
-        end = size + labels.nbytes
-        header = {
-            "logits": {"dtype": DTYPES[self.first.dtype], "shape": shape, "data_offsets": [0, size]},
-            "labels": {"dtype": "I64", "shape": list(labels.shape), "data_offsets": [size, end]},
-        }
-        self.file.write(labels.contiguous().numpy().tobytes())
-        self.file.seek(0)
-        self.file.write(struct.pack("<Q", HEADER - 8) + json.dumps(header).encode().ljust(HEADER - 8))
-
-    def logits(self) -> Tensor:
-        """The logits, mapped: what is changed in memory stays out of the file."""
-        size = self.n_rows * self.first.nbytes
-        mapped = np.memmap(self.path, dtype=np.uint8, mode="c", offset=HEADER, shape=(size,))
-        return torch.from_numpy(mapped).view(self.first.dtype).reshape(self.n_rows, -1)
+def _mapped(path: str | Path, like: Tensor, n_rows: int) -> Tensor:
+    """The logits of a file, of the dtype and the columns of others: what is changed in memory stays out of the file."""
+    size = n_rows * like.shape[1] * like.dtype.itemsize
+    mapped = np.memmap(path, dtype=np.uint8, mode="c", offset=HEADER, shape=(size,))
+    return torch.from_numpy(mapped).view(like.dtype).reshape(n_rows, -1)

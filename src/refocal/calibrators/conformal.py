@@ -139,11 +139,9 @@ class PredictionSets(Calibrator):
         at = int(np.searchsorted(np.cumsum(rows.weights[order]), needed))
         if at < len(order):
             return float(of_truth[order[at]])
-        name, least = type(self).__name__, math.ceil(self.coverage / (1.0 - self.coverage) - 1e-9)
-        text = (
-            f"{name}.fit: every set holds all classes: a coverage of {self.coverage:g} needs {least:,} rows at least."
-        )
-        warn(text, FitWarning)
+        least = math.ceil(self.coverage / (1.0 - self.coverage) - 1e-9)
+        text = f"every set holds all classes: a coverage of {self.coverage:g} needs {least:,} rows at least."
+        warn(f"{type(self).__name__}.fit: {text}", FitWarning)
         return 1.0 + self.penalty * rows.n_classes  # no score is larger
 
     def _set_fitted(self, found: Fitted, classes: NDArray[Any], report: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from refocal.errors import FormatError, InputWarning, ParameterError, Unsupporte
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
 
+NO_GROUPS = "no groups were given: these are the probabilities of the calibrator of all rows (groups={} asks so)."
 # The number of groups whose lines the report of a fit shows.
 SHOWN = 10
 # Candidate standard deviations, in log-odds, of the groups' lines from the identity.
@@ -137,10 +138,7 @@ class GroupCalibration(Calibrator):
         _refuse_class_axis(class_axis, name)
         common = probabilities_of(self.chain_, self._logits(X, name), log=True)
         if groups is None:
-            text = (
-                "no groups were given: these are the probabilities of the calibrator of all rows (groups={} asks so)."
-            )
-            warn(InputWarning(text, function=name))
+            warn(InputWarning(NO_GROUPS, function=name))
         rows = namespace(common).reshape(common, (-1, common.shape[-1]))
         found = with_lines(rows, self.lines_, as_groups(groups, int(rows.shape[0]), name))
         return namespace(common).reshape(found, common.shape)
@@ -165,12 +163,8 @@ class GroupCalibration(Calibrator):
 
     def more_to_plain(self) -> dict[str, Any]:
         """The lines, for JSON."""
-        return {
-            "groups": {
-                column: {key: each.tolist() for key, each in lines._asdict().items()}
-                for column, lines in self.lines_.items()
-            }
-        }
+        plain = {column: [each.tolist() for each in lines] for column, lines in self.lines_.items()}
+        return {"groups": {column: dict(zip(GroupLines._fields, each, strict=True)) for column, each in plain.items()}}
 
     def more_from_plain(self, data: dict[str, Any]) -> None:
         """What `more_to_plain` made, refused where no fit can have found it."""
@@ -246,10 +240,8 @@ def _lines_of(column: str, data: Any) -> GroupLines:
     except (TypeError, ValueError) as error:
         raise FormatError(f"the groups of {column!r} are damaged: {error}") from error
     names, slope, intercept = lines
-    right = len(names) > 0 and names.ndim == 1 and names.shape == slope.shape == intercept.shape
-    if not (
-        right and np.all(names[1:] > names[:-1]) and np.all(slope > 0.0) and np.all(np.isfinite([slope, intercept]))
-    ):
+    right = len(names) > 0 and names.shape == slope.shape == intercept.shape == (len(names),)
+    if not (right and np.all(names[1:] > names[:-1]) and np.all(slope > 0.0) and np.isfinite([slope, intercept]).all()):
         raise FormatError(f"the groups of {column!r} must be sorted names with slopes above 0 and intercepts.")
     return lines
 

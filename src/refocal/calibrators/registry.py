@@ -43,25 +43,18 @@ class Method(NamedTuple):
     """Whether it fits on rows in blocks, which need not fit into memory."""
 
 
-BY_ECE, BY_LOG_LOSS = {"objective": "ece"}, {"objective": "nll"}
-FOCAL: dict[str, Any] = {"keeps_order": True, "in_blocks": True}
+BY_ECE, BY_LOG_LOSS, KEPT = {"objective": "ece"}, {"objective": "nll"}, {"order_preserving": True}
+BOTH: dict[str, Any] = {"keeps_order": True, "in_blocks": True}
 
 NAMED = {
     "auto": Method("automatic calibration", AutoCalibration, in_blocks=True),
-    "auto-order": Method(
-        "automatic calibration that keeps the predicted class",
-        AutoCalibration,
-        {"order_preserving": True},
-        usual=False,
-        keeps_order=True,
-        in_blocks=True,
-    ),
-    "ts": Method("temperature scaling", TemperatureScaling, **FOCAL),
-    "ts-ece": Method("temperature scaling by ECE", TemperatureScaling, BY_ECE, usual=False, **FOCAL),
-    "focal": Method("focal calibration", FocalCalibration, **FOCAL),
-    "fts": Method("focal temperature scaling", FocalTemperatureScaling, **FOCAL),
-    "fts-nll": Method("focal temperature scaling by log-loss", FocalTemperatureScaling, BY_LOG_LOSS, **FOCAL),
-    "fts-ece": Method("focal temperature scaling by ECE", FocalTemperatureScaling, BY_ECE, usual=False, **FOCAL),
+    "auto-order": Method("automatic calibration that keeps the predicted class", AutoCalibration, KEPT, False, **BOTH),
+    "ts": Method("temperature scaling", TemperatureScaling, **BOTH),
+    "ts-ece": Method("temperature scaling by ECE", TemperatureScaling, BY_ECE, usual=False, **BOTH),
+    "focal": Method("focal calibration", FocalCalibration, **BOTH),
+    "fts": Method("focal temperature scaling", FocalTemperatureScaling, **BOTH),
+    "fts-nll": Method("focal temperature scaling by log-loss", FocalTemperatureScaling, BY_LOG_LOSS, **BOTH),
+    "fts-ece": Method("focal temperature scaling by ECE", FocalTemperatureScaling, BY_ECE, usual=False, **BOTH),
     "vs": Method("vector scaling", VectorScaling, usual=False, in_blocks=True),
     "ms": Method("matrix scaling", MatrixScaling, usual=False, in_blocks=True),
     "dirichlet": Method("Dirichlet calibration", DirichletCalibration, usual=False, in_blocks=True),
@@ -163,11 +156,7 @@ def title_of(name: str, calibrator: Calibrator | None = None) -> str:
     if calibrator is None:
         return known[name].title if name in known else name
     given = calibrator.get_params(deep=False)
-    alike = [
-        method
-        for method in known.values()
-        if type(calibrator) is method.kind and all(given[key] == value for key, value in method.settings.items())
-    ]
+    alike = [m for m in known.values() if type(calibrator) is m.kind and m.settings.items() <= given.items()]
     if alike:
         return max(alike, key=lambda method: len(method.settings)).title
     return str(getattr(calibrator, "title", type(calibrator).__name__))

@@ -266,14 +266,9 @@ def _mixture(log_p: Vector, share: Vector, floor: float) -> Vector:
         mixed = v @ p
         return -float(share @ np.log(mixed)), -(p / mixed) @ share
 
-    found = minimize(
-        loss,
-        np.array([0.9, 0.05, 0.05]),
-        jac=True,
-        method="SLSQP",
-        bounds=[(low, 1.0) for low in least],
-        constraints={"type": "eq", "fun": lambda v: v.sum() - 1.0, "jac": lambda v: np.ones(3)},
-        options={"ftol": 1e-13, "maxiter": 500},
-    )
+    bounds, start = [(low, 1.0) for low in least], np.array([0.9, 0.05, 0.05])
+    sums_to_1 = {"type": "eq", "fun": lambda v: v.sum() - 1.0, "jac": lambda v: np.ones(3)}
+    options = {"ftol": 1e-13, "maxiter": 500}
+    found = minimize(loss, start, jac=True, method="SLSQP", bounds=bounds, constraints=sums_to_1, options=options)
     best = np.maximum(np.where(found.x < NOTHING, 0.0, found.x), least)
     return np.asarray(best / best.sum())

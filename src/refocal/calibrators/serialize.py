@@ -101,7 +101,10 @@ def from_dict(data: Any) -> Calibrator:
     chain = _chain(data, calibrator, len(classes) if calibrator.row_axes == 1 else 2)
     solution = _solution(field(data, "search", dict), chain) if "search" in data else None
     if "feature_names" in data:
-        calibrator.feature_names_in_ = _read_feature_names(data, len(classes))
+        names = field(data, "feature_names", list)
+        if len(names) != len(classes) or not all(isinstance(name, str) for name in names):
+            raise FormatError(f"'feature_names' must be {len(classes)} names, one for each class.")
+        calibrator.feature_names_in_ = np.array(names, dtype=object)
     calibrator._set_fitted(Fitted(chain, solution), classes, report)
     calibrator.more_from_plain(data)
     return calibrator
@@ -111,7 +114,8 @@ def _chain(data: dict[str, Any], calibrator: Calibrator, n_classes: int) -> Chai
     """The chain of a file, refused where no fit can have found it."""
     try:
         if data["version"] == 1:
-            chain = chain_of_version_1(field(data, "fitted", dict), calibrator)
+            floor = (Floor(float(np.log(LOWEST))),) if calibrator.input == "probabilities" else ()
+            chain = Chain((*floor, *_steps_of_version_1(field(data, "fitted", dict), calibrator)))
         else:
             chain = Chain(tuple(map(step_from_dict, field(data, "chain", list))))
         chain.check(n_classes)
@@ -210,13 +214,6 @@ def _read_classes(data: dict[str, Any]) -> NDArray[Any]:
         raise FormatError(f"the labels do not have the 'class_dtype' {data['class_dtype']!r}: {error}.") from error
 
 
-def _read_feature_names(data: dict[str, Any], n_classes: int) -> NDArray[Any]:
-    names = field(data, "feature_names", list)
-    if len(names) != n_classes or not all(isinstance(name, str) for name in names):
-        raise FormatError(f"'feature_names' must be {n_classes} names, one for each class.")
-    return np.array(names, dtype=object)
-
-
 def step_from_dict(data: Any) -> Step:
     """The step that `to_plain` described."""
     known = {kind.__name__: kind for kind in Step.__subclasses__()}
@@ -251,13 +248,8 @@ def _read_value(data: dict[str, Any], name: str, each: Field[Any]) -> Any:
     return tuple(step_from_dict(step) for step in field(data, name, list))
 
 
-def chain_of_version_1(fitted: dict[str, Any], calibrator: Calibrator) -> Chain:
-    """The chain of a file of refocal 0.1.0, which had fields of its own for each method."""
-    floor = (Floor(float(np.log(LOWEST))),) if calibrator.input == "probabilities" else ()
-    return Chain((*floor, *_steps_of_version_1(fitted, calibrator)))
-
-
 def _steps_of_version_1(fitted: dict[str, Any], calibrator: Calibrator) -> tuple[Step, ...]:
+    """The steps of a file of refocal 0.1.0, which had fields of its own for each method."""
     temperature = Temperature(float(fitted["temperature"]))
     settings = calibrator.get_params(deep=False)
     if "intercept" in fitted:

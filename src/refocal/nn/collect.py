@@ -54,15 +54,14 @@ def collect_logits(
 ) -> Predictions | MultiLabelPredictions:
     """Run `model` over `loader` in evaluation mode, without gradients; the model's own mode is put back after it.
 
-    Each pixel or token becomes a row; half precision becomes float32 unless `keep_precision` is set. A single logit a
-    row is the log-odds of class 1 of two. Images whose labels have a higher resolution, as with SegFormer, are brought
-    to it by bilinear interpolation, one image at a time.
+    Each pixel or token becomes a row; half precision becomes float32, in twice the memory, unless `keep_precision` is
+    set. A single logit a row is the log-odds of class 1 of two. Images whose labels have a higher resolution, as with
+    SegFormer, are brought to it by bilinear interpolation, one image at a time.
 
     Parameters
     ----------
     loader : iterable of batches
-        (inputs, labels), further entries being left aside, or mappings, whose entry `label_key` holds the labels and
-        whose other entries are passed by name, as Hugging Face models take them.
+        (inputs, labels, …), or mappings of labels, under `label_key`, and of what Hugging Face models take by name.
     device, keep_on : device
         Where the model runs, by default where its parameters are; and where the logits are gathered.
     progress : bool
@@ -79,9 +78,7 @@ def collect_logits(
     max_rows, random_state : int
         Keep a uniform sample of so many rows, whatever the size of the batches; memory is bounded by it.
     shift : bool
-        For causal language models, whose logits (N, L, C) at a position are about the next token: labels move by one.
-    keep_precision : bool
-        Gather float16 and bfloat16 as they are, in half the memory.
+        Labels move by one: logits (N, L, C) of a causal language model are about the next token.
     path : path, optional
         A .safetensors file of `logits` and `labels`, written batch by batch and mapped: memory does not grow.
 
@@ -101,13 +98,11 @@ def collect_logits(
             found = _run(model, batch, there, label_key, output_key, shift, keep_precision)
             for logits, labels in _same_resolution(*found):
                 rows.add(*_classes_last(logits, labels, class_axis, input), ignore_index)
-        logits, labels = rows.finish()
-    if path is not None:
-        logits = _mapped(path, logits, len(labels))
-    if labels.ndim == 2:
-        return MultiLabelPredictions.from_log_odds(logits, labels, ignore_index=UNKNOWN)
-    is_one = logits.shape[1] == 1
-    return Predictions.from_log_odds(logits[:, 0], labels) if is_one else Predictions.from_logits(logits, labels)
+        logits, y = rows.finish()
+    logits = logits if path is None else _mapped(path, logits, len(y))
+    if y.ndim == 2:
+        return MultiLabelPredictions.from_log_odds(logits, y, ignore_index=UNKNOWN)
+    return Predictions.from_log_odds(logits[:, 0], y) if logits.shape[1] == 1 else Predictions.from_logits(logits, y)
 
 
 def _counted(loader: Iterable[Any], progress: bool) -> Iterator[Any]:

@@ -62,13 +62,7 @@ class Scaling(NamedTuple):
 
 
 def fit_affine(
-    dataset: Dataset,
-    kind: str,
-    temperature: float,
-    ridge: Vector,
-    *,
-    start: Scaling | None = None,
-    ends: Ends = SMALL,
+    dataset: Dataset, kind: str, temperature: float, ridge: Vector, *, start: Scaling | None = None, ends: Ends = SMALL
 ) -> Scaling:
     """The affine map of least penalised log-loss, from `start` or temperature scaling on; a convex problem.
 

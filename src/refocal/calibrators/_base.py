@@ -252,11 +252,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Restore what `more_to_plain` returned."""
 
     def to_torch(self, *, class_axis: int = -1, dtype: torch.dtype | None = None) -> CalibrationLayer:
-        """The fitted calibrator as a torch layer from logits to log-probabilities: `nn.Sequential(model, layer)`."""
-        from refocal.nn import CalibrationLayer
+        """The fitted calibrator as a torch layer from logits to log-probabilities: `nn.Sequential(model, layer)`.
+
+        `class_axis` has the classes, or the labels of a multi-label model.
+        """
+        from refocal.nn import CalibrationLayer, MultiLabelLayer
 
         check_is_fitted(self)
-        return CalibrationLayer(*self.chain_.steps, class_axis=class_axis, input=self.input, dtype=dtype)
+        layer = CalibrationLayer if self.row_axes == 1 else MultiLabelLayer
+        return layer(*self.chain_.steps, class_axis=class_axis, input=self.input, dtype=dtype)
 
     @abstractmethod
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:

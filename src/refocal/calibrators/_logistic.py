@@ -73,11 +73,7 @@ def fit_logistic(
 
 
 def fit_with_prior(
-    loss: Callable[[Vector], SmoothLoss],
-    prior: Vector,
-    penalty: Vector,
-    lower: Vector,
-    start: Vector | None = None,
+    loss: Callable[[Vector], SmoothLoss], prior: Vector, penalty: Vector, lower: Vector, start: Vector | None = None
 ) -> Found:
     """The θ ≥ lower that minimises a convex loss plus ½(θ-prior)ᵀ·penalty·(θ-prior).
 

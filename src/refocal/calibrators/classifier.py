@@ -324,11 +324,7 @@ def _classes_of(fitted: Any) -> Any:
 
 
 def held_out(
-    estimator: Any,
-    rows: Data,
-    test: Indices,
-    train: Indices | None = None,
-    params: Mapping[str, Any] | None = None,
+    estimator: Any, rows: Data, test: Indices, train: Indices | None = None, params: Mapping[str, Any] | None = None
 ) -> HeldOut:
     """Scores of a classifier on some rows; it is fitted on others first, where these are given."""
     if train is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +32,6 @@ from refocal.engine import Dataset
 from refocal.errors import LabelError, ShapeError, UnsupportedError
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
-
-if TYPE_CHECKING:
-    import torch
-
-    from refocal.nn import CalibrationLayer
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -183,13 +178,6 @@ class MultiLabelCalibration(Calibrator):
         log_p = self.predict_log_proba(X, class_axis=class_axis)
         xp = namespace(log_p)
         return xp.astype(log_p > math.log(0.5), xp.int64)
-
-    def to_torch(self, *, class_axis: int = -1, dtype: torch.dtype | None = None) -> CalibrationLayer:
-        """A torch layer from scores to log-probabilities of the labels, of the same shape; `class_axis` has them."""
-        from refocal.nn import MultiLabelLayer
-
-        check_is_fitted(self)
-        return MultiLabelLayer(*self.chain_.steps, class_axis=class_axis, input=self.input, dtype=dtype)
 
     def log_proba_of_labels(self, logits: Array, labels: NDArray[np.str_]) -> Array:
         """Log-probabilities (n, 2) of checked logits of two classes, each of the label that is named beside it."""

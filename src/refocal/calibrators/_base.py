@@ -224,6 +224,13 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _check_feature_names(self, X, reset=False)
         return written(probabilities_of(self.chain_, self._logits(X, name), log=log), out)
 
+    def _proba_by_log(self, X: Array, out: NDArray[Any] | None, **options: Any) -> Array:
+        """The exponentials of `predict_log_proba` where that is all there is; written into `out`, if given."""
+        if out is not None:
+            check_out(out, X, f"{type(self).__name__}.predict_proba")
+        log_p = self.predict_log_proba(X, **options)
+        return written(namespace(log_p).exp(log_p), out)
+
     def predict(self, X: Array, *, class_axis: int = -1) -> Array:
         """The class of the largest probability."""
         X = classes_last(X, class_axis, f"{type(self).__name__}.predict")

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Vector
 from refocal.calibrators._logistic import Found, Target, fit_line, near, softplus, student
-from refocal.calibrators.one_vs_rest import odds_behind
+from refocal.calibrators.one_vs_rest import join_pieces, line, odds_behind
 from refocal.calibrators.spline import Prior, Splines, equal_shares, penalty, spline
 from refocal.engine import Block
 from refocal.fitting.lbfgs import Ends, minimise
 from refocal.fitting.newton import closest_slope
 from refocal.maps.chain import Chain, Step
-from refocal.maps.curves import Confidence, OneVsRest, Pieces
+from refocal.maps.curves import Confidence, OneVsRest
 from refocal.maps.steps import Focal, Temperature
 
 # The settings were chosen on networks and tabular models; benchmarks/results/auto.md says what was tried.
@@ -63,7 +63,7 @@ class Tail(NamedTuple):
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        curve = () if self.curve is None else (Confidence(Pieces.of(*_joined(self.curve))),)
+        curve = () if self.curve is None else (Confidence(join_pieces([spline(self.curve.knots, self.curve.theta)])),)
         return (Temperature(self.temperature), Focal(self.gamma), *curve)
 
 
@@ -225,13 +225,6 @@ def other_strengths(found: Found, strength: float, unit: Vector, identity: Vecto
     return found.theta + steps @ axes.T, -values - 0.5 * np.log1p(bends / others).sum(axis=1)
 
 
-def _joined(curve: Curve, slope: float = 1.0, intercept: float = 0.0) -> tuple[list[Vector], list[list[Vector]]]:
-    """The one curve of `Pieces`, behind a line."""
-    knots, coefficients = spline(curve.knots, curve.theta)
-    powers = [[part * slope**d] for d, part in enumerate(coefficients)]
-    return [(knots - intercept) / slope], powers
-
-
 def two_class_step(rows: Block) -> Step:
     """A slope, an intercept and a curve of the log-odds of class 1."""
     some = np.isfinite(rows.logits).all(axis=1)  # a row with an impossible class says nothing
@@ -240,5 +233,8 @@ def two_class_step(rows: Block) -> Step:
     odds, is_class, weight = odds_behind(Chain(), rows)[some], rows.labels[some] == 1, rows.weights[some]
     slope, intercept = fit_line(odds, is_class, weight, rising=True, drawn=True, doubt=DOUBT)
     curve = fit_curve(slope * near(odds) + intercept, is_class, weight)
-    line = [[0.0]], [[[intercept] * 2], [[slope] * 2]]
-    return OneVsRest(Pieces.of(*(line if curve is None else _joined(curve, slope, intercept))))
+    if curve is None:
+        return OneVsRest(join_pieces([line(slope, intercept)]))
+    knots, powers = spline(curve.knots, curve.theta)  # behind the line
+    pieces = (knots - intercept) / slope, tuple(part * slope**d for d, part in enumerate(powers))
+    return OneVsRest(join_pieces([pieces]))

@@ -31,7 +31,7 @@ from refocal._arrays import (
     namespace,
     to_numpy,
 )
-from refocal._validation import check_option, check_weight
+from refocal._validation import check_weight
 from refocal.calibrators._base import Calibrator
 from refocal.errors import InputWarning, LabelError, ParameterError, warn
 
@@ -183,12 +183,11 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         return is_fitted
 
     def _new_calibrator(self) -> Calibrator:
-        from refocal.calibrators.registry import NAMED, OTHER_NAMES, make
+        from refocal.calibrators.registry import named
 
         wanted = "auto" if self.calibrator is None else self.calibrator
         if isinstance(wanted, str):
-            check_option(wanted, (*NAMED, *OTHER_NAMES), "calibrator", NAME)
-            return make(wanted)
+            return named(wanted, "calibrator", NAME)
         if not isinstance(wanted, Calibrator):
             expected = "a calibrator of refocal, or the name of one"
             raise ParameterError("calibrator", NAME, expected=expected, got=repr(wanted))

@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 from refocal._arrays import Array, Flags, Vector, namespace, row_blocks, to_numpy
 from refocal._groups import Groups, as_groups
 from refocal._json import field
-from refocal._validation import IgnoreIndex, check_option, check_out, labelled_rows, without_ignored
-from refocal.calibrators._base import Calibrator, written
+from refocal._validation import IgnoreIndex, labelled_rows, without_ignored
+from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import ENTRIES, Fitted
 from refocal.calibrators._logistic import LEAST_RISE, fit_logistic
 from refocal.engine import Block, Dataset, RowPredictions
@@ -119,13 +119,13 @@ class GroupCalibration(Calibrator):
         return super().fit(rows, progress=progress)
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
-        from refocal.calibrators.registry import NAMED, OTHER_NAMES, make
+        from refocal.calibrators.registry import named
 
         name, rows = type(self).__name__, self._block_of(dataset)
-        check_option(self.method, (*NAMED, *OTHER_NAMES), "method", name)
+        common = named(self.method, "method", name)
         if not rows.groups:
             raise ParameterError("groups", f"{name}.fit", expected="given, one for each row of X", got="None")
-        chain, *_, notes = make(self.method)._fit(rows, progress)
+        chain, *_, notes = common._fit(rows, progress)
         self.lines_, deviations, after = fit_groups(rows, chain, rows.groups)
         said = [f"Before the groups: {each}" for each in notes.get("sentences", ())]
         said += [lines.sentence(column) for column, lines in self.lines_.items()]
@@ -147,10 +147,7 @@ class GroupCalibration(Calibrator):
         self, X: Array, *, groups: Any = None, class_axis: int = -1, out: NDArray[Any] | None = None
     ) -> Array:
         """Probabilities of rows of these groups; `groups={}` asks for those of the common calibrator."""
-        if out is not None:
-            check_out(out, X, f"{type(self).__name__}.predict_proba")
-        log_p = self.predict_log_proba(X, groups=groups, class_axis=class_axis)
-        return written(namespace(log_p).exp(log_p), out)
+        return self._proba_by_log(X, out, groups=groups, class_axis=class_axis)
 
     def predict(self, X: Array, *, groups: Any = None, class_axis: int = -1) -> Array:
         """The class of the larger probability."""

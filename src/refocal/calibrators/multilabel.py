@@ -17,13 +17,11 @@ from refocal._validation import (
     check_broadcast,
     check_integer,
     check_one_column,
-    check_option,
-    check_out,
     check_targets,
     check_weight,
 )
 from refocal.calibrators import _settings as setting
-from refocal.calibrators._base import Calibrator, classes_last, written
+from refocal.calibrators._base import Calibrator, classes_last
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._labels import column_names
 from refocal.calibrators.focal import FocalCalibration, TemperatureScaling
@@ -119,13 +117,12 @@ class MultiLabelCalibration(Calibrator):
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         """Fit on rows of two classes, one for each label of each row of `X`; `classes` are the labels."""
-        from refocal.calibrators.registry import NAMED, OTHER_NAMES, make
+        from refocal.calibrators.registry import named
 
         rows, labels = self._block_of(dataset), dataset.classes
         if labels is None:
             raise UnsupportedError(f"{type(self).__name__} is fitted on arrays (N, K), not on rows.")
-        check_option(self.method, (*NAMED, *OTHER_NAMES), "method", type(self).__name__)
-        chain, *_, notes = make(self.method)._fit(rows, progress)
+        chain, *_, notes = named(self.method, "method", type(self).__name__)._fit(rows, progress)
         notes = {**notes, "n_labels": len(labels)}
         if self.per_label:  # the labels are groups of rows
             lines, deviation, after = fit_groups(rows, chain, {"label": np.arange(rows.n_rows) % len(labels)})
@@ -168,10 +165,7 @@ class MultiLabelCalibration(Calibrator):
 
     def predict_proba(self, X: Array, *, class_axis: int = -1, out: NDArray[Any] | None = None) -> Array:
         """The probability of each label, of the shape of `X`; written into `out`, if it is given."""
-        if out is not None:
-            check_out(out, X, f"{type(self).__name__}.predict_proba")
-        log_p = self.predict_log_proba(X, class_axis=class_axis)
-        return written(namespace(log_p).exp(log_p), out)
+        return self._proba_by_log(X, out, class_axis=class_axis)
 
     def predict(self, X: Array, *, class_axis: int = -1) -> Array:
         """1 for each label whose probability is above a half, else 0."""

@@ -195,8 +195,7 @@ class LogisticCalibration(OneVsRestCalibrator):
     _needs_line = False  # it is one
 
     def _fit_curve(self, rows: ClassRows) -> Curve:
-        slope, intercept = fit_line(rows.score, rows.target, rows.weight)
-        return np.zeros(1), (np.repeat(intercept, 2), np.repeat(slope, 2))
+        return line(*fit_line(rows.score, rows.target, rows.weight))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -257,6 +256,11 @@ def one_vs_rest(temperature: float, curve: Step, floor: float, line: Affine | No
     """The chain of a temperature and a curve for each class; `floor` of every row is spread over its classes."""
     curved = Chain((Temperature(temperature), *((line,) if line else ()), OneVsRest(curve)))
     return Chain((Mixture((curved, Uniform()), np.array([1.0 - floor, floor])),))
+
+
+def line(slope: float, intercept: float) -> Curve:
+    """The pieces of a straight line."""
+    return np.zeros(1), (np.repeat(intercept, 2), np.repeat(slope, 2))
 
 
 def join_pieces(curves: list[Curve]) -> Step:

@@ -137,6 +137,12 @@ def make(name: str, **options: Any) -> Calibrator:
     return made
 
 
+def named(name: str, argument: str, function: str) -> Calibrator:
+    """A new calibrator of probabilities, by a name that was given as an argument of a function."""
+    check_option(name, (*NAMED, *OTHER_NAMES), argument, function)
+    return make(name)
+
+
 def kinds(*, in_blocks: bool = False) -> dict[str, type[Calibrator]]:
     """The classes of all methods by their names, or of those that fit on rows in blocks.
 

@@ -72,7 +72,7 @@ def to_onnx(
         ir_version=8,  # the one that belongs to opset 17; a newer one would shut out runtimes that know the opset
         doc_string=f"{type(calibrator).__name__}: {', '.join(numbers)}",
     )
-    _append(model, logits, OPSET, calibrator, class_axis, "to_onnx")
+    _append(model, logits, calibrator, class_axis, "to_onnx")
     onnx.checker.check_model(model, full_check=True)
     write_atomically(path, model.SerializeToString())
     return model
@@ -130,21 +130,19 @@ def append_to_onnx(
     if kind not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16):
         expected = "an output of floating-point numbers"
         raise ParameterError("output", name, expected=expected, got=TensorProto.DataType.Name(kind))
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
-    if opset < OLDEST_OPSET:
+    if (opset := _opset(model)) < OLDEST_OPSET:
         raise FormatError(f"{source}: opset {opset} is too old; {name} needs {OLDEST_OPSET} or newer.")
-    _append(model, logits, opset, calibrator, class_axis, name)
+    _append(model, logits, calibrator, class_axis, name)
     _write(model, target)
     return model
 
 
+def _opset(model: onnx.ModelProto) -> int:
+    return next((int(each.version) for each in model.opset_import if each.domain in ("", "ai.onnx")), 0)
+
+
 def _append(
-    model: onnx.ModelProto,
-    logits: onnx.ValueInfoProto,
-    opset: int,
-    calibrator: Calibrator,
-    class_axis: int,
-    function: str,
+    model: onnx.ModelProto, logits: onnx.ValueInfoProto, calibrator: Calibrator, class_axis: int, function: str
 ) -> None:
     """Put probabilities in the place of an output of logits, under names that the model has not."""
     from onnx import TensorProto, helper
@@ -167,7 +165,7 @@ def _append(
     if one_number:
         shape[axis : axis + squeezed] = [2]
     n_classes = fitted_classes(calibrator, shape[axis] if isinstance(shape[axis], int) else None, function)
-    graph = Graph(opset, len(shape), prefix, np.float64 if kind == TensorProto.DOUBLE else np.float32)
+    graph = Graph(_opset(model), len(shape), prefix, np.float64 if kind == TensorProto.DOUBLE else np.float32)
     is_half = kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
     x = Symbol(graph, logits.name, n_classes, graph.dtype)
     if squeezed:

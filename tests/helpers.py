@@ -118,7 +118,7 @@ def rising_curve(rng):
     """Straight pieces through four points that rise."""
     knots, values = np.sort(2 * rng.normal(size=4)), np.sort(2 * rng.normal(size=4))
     slopes = np.diff(values) / np.diff(knots)
-    return Pieces.of([knots], [[[values[0], *values]], [[0.7, *slopes, 0.5]]])
+    return Pieces.of((knots, ([values[0], *values], [0.7, *slopes, 0.5])))
 
 
 def draw_chain(rng, n_classes):
@@ -176,4 +176,4 @@ def draw_rows(rng, n_classes):
 def spline_at(x, knots, theta):
     """The value of a spline, by the step that applies it."""
     _, powers = spline(knots, theta)
-    return Pieces.of([knots], [[power] for power in powers]).apply(np, x)
+    return Pieces.of((knots, powers)).apply(np, x)

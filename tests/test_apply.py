@@ -76,7 +76,7 @@ def test_the_weights_of_a_mixture_are_not_rounded_away():
 
 
 def test_ties_behind_a_jump_are_those_of_the_array_functions():
-    jumps = Pieces.of([[-2.0, 0.0]] * 10, [[[-3.1, -1.2, 1.3]] * 10])
+    jumps = Pieces.of(*[([-2.0, 0.0], ([-3.1, -1.2, 1.3],))] * 10)
     chain = Chain((Mixture((Chain((OneVsRest(jumps),)), Uniform()), np.array([0.9, 0.1])),))
     logits = np.random.default_rng(0).normal(size=(500, 10)).astype(np.float32)
     np.testing.assert_array_equal(probabilities_of(chain, logits, log=True), chain.log_probabilities(logits))
@@ -91,7 +91,7 @@ def test_steep_curves_are_computed_in_single_precision_only():
     }
     compiled = {}
     for name, powers in curves.items():
-        pieces = Pieces.of([knots] * 3, [[power] * 3 for power in powers])
+        pieces = Pieces.of(*[(knots, powers)] * 3)
         chain = Chain((Mixture((Chain((OneVsRest(pieces),)), Uniform()), np.array([0.9, 0.1])),))
         rows = np.zeros((2, 3))
         compiled[name] = [not chain.program_for(x).before.steps for x in (rows, rows.astype(np.float32))]
@@ -182,8 +182,8 @@ def test_parameters_in_single_precision_as_a_layer_has_them_are_supported_too():
 
 
 def test_a_curve_with_a_jump_is_left_to_the_array_functions():
-    jump = Confidence(Pieces.of([[0.0]], [[[0.0, 1.0]], [[1.0, 1.0]]]))
-    smooth = Confidence(Pieces.of([[0.0]], [[[0.0, 0.0]], [[1.0, 0.5]]]))
+    jump = Confidence(Pieces.of(([0.0], ([0.0, 1.0], [1.0, 1.0]))))
+    smooth = Confidence(Pieces.of(([0.0], ([0.0, 0.0], [1.0, 0.5]))))
     assert len(Chain((Temperature(2.0), jump)).program.steps) == 0
     assert len(Chain((Temperature(2.0), smooth)).program.steps) == 2
     for chain in (Chain((jump,)), Chain((smooth,)), Chain()):

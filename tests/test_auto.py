@@ -215,7 +215,7 @@ def test_confidence_keeps_the_top_class(n_classes, seed, ties):
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(200, n_classes)) * 3.0
     scores = np.round(scores) if ties else scores
-    low = Confidence(Pieces.of([[0.0]], [[[-3.0, -3.0]], [[0.1, 0.1]]]))
+    low = Confidence(Pieces.of(([0.0], ([-3.0, -3.0], [0.1, 0.1]))))
     for dtype in (np.float32, np.float64):
         found = Chain((low,)).log_probabilities(scores.astype(dtype))
         np.testing.assert_array_equal(found.argmax(axis=1), scores.argmax(axis=1))

@@ -123,9 +123,11 @@ STEPS = [
     Uniform(),
     Mixture((Chain(), Temperature(3.0), Uniform()), np.array([0.5, 0.0, 0.5])),
     OneVsRest(Beta(np.array([[0.5, 1.5, 0.1], [1.0, 1.0, 0.0], [0.0, 2.0, -1.0]]))),
-    Confidence(Pieces.of([[-1.0, 1.0]], [[[-1.0, -1.0, 1.0]], [[0.5, 1.0, 2.0]]])),
-    Confidence(VennAbers(*(Pieces.of([[0.5, 1.5]], [[np.log(p)]]) for p in ([0.4, 0.7, 0.9], [0.8, 0.5, 0.3])))),
-    OneVsRest(Pieces.of([[0.0], [-1.0, 1.0], [0.5]], [[[1, 2], [0, 1, 4], [-1, 3]], [[1, 1], [1, 2, 0.5], [0, 1]]])),
+    Confidence(Pieces.of(([-1.0, 1.0], ([-1.0, -1.0, 1.0], [0.5, 1.0, 2.0])))),
+    Confidence(VennAbers(*(Pieces.of(([0.5, 1.5], (np.log(p),))) for p in ([0.4, 0.7, 0.9], [0.8, 0.5, 0.3])))),
+    OneVsRest(
+        Pieces.of(([0.0], ([1, 2], [1, 1])), ([-1.0, 1.0], ([0, 1, 4], [1, 2, 0.5])), ([0.5], ([-1, 3], [0, 1])))
+    ),
 ]
 
 

@@ -68,7 +68,7 @@ def test_the_map_is_the_chain_of_python(browser, explorer, shifts):
     steps = np.diff(shifts) / np.diff(KNOTS)
     values = [KNOTS[0] + shifts[0], *(KNOTS + shifts)]
     slopes = [1.0, *(1.0 + steps), 1.0]
-    curve = Pieces.of([KNOTS.tolist()], [[values], [slopes]])
+    curve = Pieces.of((KNOTS.tolist(), (values, slopes)))
     chain = Chain((Temperature(1.3), Focal(0.8), Confidence(curve)))
     found = driver.execute_script(
         "return arguments[0].map((row) => window.explorer.logits.calibrate(row, 0.8, 1.3, arguments[1]))",

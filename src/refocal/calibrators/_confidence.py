@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Vector
 from refocal.calibrators._logistic import Found, Target, fit_line, near, softplus, student
-from refocal.calibrators.one_vs_rest import join_pieces, line, odds_behind
+from refocal.calibrators.one_vs_rest import line, odds_behind
 from refocal.calibrators.spline import Prior, Splines, equal_shares, penalty, spline
 from refocal.engine import Block
 from refocal.fitting.lbfgs import Ends, minimise
 from refocal.fitting.newton import closest_slope
 from refocal.maps.chain import Chain, Step
-from refocal.maps.curves import Confidence, OneVsRest
+from refocal.maps.curves import Confidence, OneVsRest, Pieces
 from refocal.maps.steps import Focal, Temperature
 
 # The settings were chosen on networks and tabular models; benchmarks/results/auto.md says what was tried.
@@ -50,7 +50,7 @@ class Tail(NamedTuple):
     """What stands behind a scaling: a point (log(1+γ), log T) and a curve; `before`: a temperature that comes first."""
 
     point: Vector
-    curve: Curve | None
+    curve: ShrunkCurve | None
     before: float = 1.0
 
     @property
@@ -63,7 +63,7 @@ class Tail(NamedTuple):
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        curve = () if self.curve is None else (Confidence(join_pieces([spline(self.curve.knots, self.curve.theta)])),)
+        curve = () if self.curve is None else (Confidence(Pieces.of(spline(self.curve.knots, self.curve.theta))),)
         return (Temperature(self.temperature), Focal(self.gamma), *curve)
 
 
@@ -167,7 +167,7 @@ def _prior(point: Vector) -> tuple[float, Vector]:
     return float(cost.sum()), np.array([pull[0] - turn * pull[1], pull[1]])
 
 
-class Curve(NamedTuple):
+class ShrunkCurve(NamedTuple):
     """A rising curve, and how strongly it was drawn to the identity."""
 
     knots: Vector
@@ -175,7 +175,7 @@ class Curve(NamedTuple):
     strength: float
 
 
-def fit_curve(odds: Vector, target: Target, weight: Vector, like: Curve | None = None) -> Curve | None:
+def fit_curve(odds: Vector, target: Target, weight: Vector, like: ShrunkCurve | None = None) -> ShrunkCurve | None:
     """A rising curve from log-odds to log-odds; None where all log-odds are the same.
 
     It is the mean of the curves of several strengths of the prior, each weighted by its evidence: the probability of
@@ -201,7 +201,7 @@ def fit_curve(odds: Vector, target: Target, weight: Vector, like: Curve | None =
         if max(strength / before, before / strength) < CLOSE_STRENGTH:
             break
     theta[:-1] = np.maximum(theta[:-1], PRIOR.least_slope)
-    return Curve(knots, theta, strength)
+    return ShrunkCurve(knots, theta, strength)
 
 
 def _rising(odds: Vector) -> NDArray[np.int64]:
@@ -234,7 +234,7 @@ def two_class_step(rows: Block) -> Step:
     slope, intercept = fit_line(odds, is_class, weight, rising=True, drawn=True, doubt=DOUBT)
     curve = fit_curve(slope * near(odds) + intercept, is_class, weight)
     if curve is None:
-        return OneVsRest(join_pieces([line(slope, intercept)]))
+        return OneVsRest(Pieces.of(line(slope, intercept)))
     knots, powers = spline(curve.knots, curve.theta)  # behind the line
-    pieces = (knots - intercept) / slope, tuple(part * slope**d for d, part in enumerate(powers))
-    return OneVsRest(join_pieces([pieces]))
+    powers = tuple(part * slope**d for d, part in enumerate(powers))
+    return OneVsRest(Pieces.of(((knots - intercept) / slope, powers)))

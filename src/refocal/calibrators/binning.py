@@ -11,7 +11,8 @@ from scipy.special import expit, gammaln, logit
 
 from refocal._arrays import Vector
 from refocal.calibrators import _settings as setting
-from refocal.calibrators.one_vs_rest import ClassBins, ClassRows, Curve, Pooled, starts_of_ties
+from refocal.calibrators.one_vs_rest import ClassBins, ClassRows, Pooled, starts_of_ties
+from refocal.maps.curves import Curve
 
 # Sets of bins whose weight is below this share of the best one's are left out of the average.
 NEGLIGIBLE = 1e-2

@@ -278,7 +278,7 @@ def _steps(knots: Vector, values: Vector) -> Pieces:
     """A step function, `values[i]` between the knots i - 1 and i, with no more knots than it needs, one at least."""
     kept = np.flatnonzero(np.diff(values) != 0.0)
     kept = kept if len(kept) else np.array([0])
-    return Pieces.of([knots[kept]], [[values[np.append(kept, kept[-1] + 1)]]])
+    return Pieces.of((knots[kept], (values[np.append(kept, kept[-1] + 1)],)))
 
 
 def _mean_of_steps(functions: tuple[Pieces, ...]) -> Pieces:

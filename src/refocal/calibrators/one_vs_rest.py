@@ -20,11 +20,8 @@ from refocal.calibrators._logistic import fit_line, fit_logistic, softplus
 from refocal.engine import Block, Dataset
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
-from refocal.maps.curves import Beta, OneVsRest, Pieces, log_odds
+from refocal.maps.curves import Beta, Curve, OneVsRest, Pieces, log_odds
 from refocal.maps.steps import Affine, Mixture, Temperature, Uniform
-
-# The knots of one class, and for each power the coefficients of its pieces: see `Pieces`.
-Curve = tuple[Vector, tuple[Vector, ...]]
 
 # Log-odds that differ by less than this, relative to their size, are equal but for rounding.
 TIE = 1e-12
@@ -140,7 +137,7 @@ class OneVsRestCalibrator(Calibrator):
 
     def _joined(self, curves: list[Any]) -> Step:
         """The curves of all classes, combined from the results of `_fit_curve`."""
-        return join_pieces(curves)
+        return Pieces.of(*curves)
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         block = self._block_of(dataset)
@@ -261,12 +258,6 @@ def one_vs_rest(temperature: float, curve: Step, floor: float, line: Affine | No
 def line(slope: float, intercept: float) -> Curve:
     """The pieces of a straight line."""
     return np.zeros(1), (np.repeat(intercept, 2), np.repeat(slope, 2))
-
-
-def join_pieces(curves: list[Curve]) -> Step:
-    """The curves of all classes in one."""
-    knots, coefficients = zip(*curves, strict=True)
-    return Pieces.of(knots, list(zip(*coefficients, strict=True)))
 
 
 @without_warnings

@@ -18,13 +18,13 @@ from refocal._validation import INPUTS
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted, focal_point
 from refocal.calibrators.binning import bins, polyline
-from refocal.calibrators.one_vs_rest import Curve, join_pieces, one_vs_rest
+from refocal.calibrators.one_vs_rest import one_vs_rest
 from refocal.calibrators.registry import kinds
 from refocal.calibrators.spline import spline
 from refocal.errors import FormatError
 from refocal.fitting import Solution
 from refocal.maps.chain import Chain, Step
-from refocal.maps.curves import Beta
+from refocal.maps.curves import Beta, Curve, Pieces
 from refocal.maps.steps import Affine, Floor, Focal, KeepTop, Mixture, Temperature, Uniform
 
 FORMAT = "refocal-calibrator"
@@ -265,7 +265,7 @@ def _steps_of_version_1(fitted: dict[str, Any], calibrator: Calibrator) -> tuple
         if "coefficients" in curves[0]:
             curve: Step = Beta(np.stack([each["coefficients"] for each in curves]))
         else:
-            curve = join_pieces([_pieces_of_version_1(each, settings) for each in curves])
+            curve = Pieces.of(*(_pieces_of_version_1(each, settings) for each in curves))
         return one_vs_rest(temperature.temperature, curve, float(fitted["floor"])).steps
     return temperature, Focal(float(fitted["gamma"]))
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from refocal._arrays import Vector
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._logistic import Found, SmoothLoss, Target, fit_with_prior, softplus
-from refocal.calibrators.one_vs_rest import ClassRows, Curve, OneVsRestCalibrator
+from refocal.calibrators.one_vs_rest import ClassRows, OneVsRestCalibrator
 from refocal.engine import c_engine
+from refocal.maps.curves import Curve
 
 # How much stiffer the curve is against bending than against a slope other than 1.
 STIFFNESS = 10.0

@@ -12,6 +12,9 @@ from refocal._arrays import Array, look_up
 from refocal.maps.chain import DOUBLE, Instruction, Step
 from refocal.maps.row import gaps, shares, softplus
 
+# The knots of one class, and for each power the coefficients of its pieces.
+Curve = tuple[Any, tuple[Any, ...]]
+
 # Log-odds are clipped to this distance from 0: towards masked logits a curve has no accuracy.
 FARTHEST = 1e8
 # A curve's step at a knot that is no jump: the rounding of coefficients to single precision, as in a layer's buffers.
@@ -24,7 +27,7 @@ ROUNDINGS = 4.0
 class OneVsRest(Step):
     """A curve for each class from its log-odds to calibrated ones. Two classes need one, that of the second class.
 
-    >>> doubled = Pieces.of([[0.0]], [[[0.0, 0.0]], [[2.0, 2.0]]])
+    >>> doubled = Pieces.of(([0.0], ([0.0, 0.0], [2.0, 2.0])))
     >>> OneVsRest(doubled).apply(np, np.log([[0.25, 0.75]])).round(3)
     array([[-0.   ,  2.197]])
     """
@@ -55,7 +58,7 @@ class Confidence(Step):
     The top class stays on top: where the curve would put it below the second, the two are as probable.
 
     >>> from refocal.maps.chain import Chain
-    >>> halved = Pieces.of([[0.0]], [[[0.0, 0.0]], [[0.5, 0.5]]])
+    >>> halved = Pieces.of(([0.0], ([0.0, 0.0], [0.5, 0.5])))
     >>> np.exp(Chain((Confidence(halved),)).log_probabilities(np.log([[0.9, 0.06, 0.04]]))).round(3)
     array([[0.75, 0.15, 0.1 ]])
     """
@@ -88,7 +91,7 @@ class Pieces(Step):
     Piece 0 lies below the first knot and is counted from there; every other piece starts at the knot below it. Classes
     with fewer knots repeat their last one and its piece.
 
-    >>> Pieces.of([[-1.0, 1.0]], [[[0.0, 0.0, 5.0]], [[0.0, 2.0, 1.0]]]).apply(np, np.array([-3.0, 0.0, 2.0]))
+    >>> Pieces.of(([-1.0, 1.0], ([0.0, 0.0, 5.0], [0.0, 2.0, 1.0]))).apply(np, np.array([-3.0, 0.0, 2.0]))
     array([0., 2., 6.])
     """
 
@@ -96,10 +99,11 @@ class Pieces(Step):
     coefficients: Array = field(metadata=DOUBLE)  # (D, R, K + 1)
 
     @classmethod
-    def of(cls, knots: Sequence[Any], coefficients: Sequence[Sequence[Any]]) -> Pieces:
+    def of(cls, *curves: Curve) -> Pieces:
         """From the knots of each curve and, for each power, the coefficients of its pieces."""
-        width = max(len(row) for row in knots)
-        return cls(_padded(knots, width), np.stack([_padded(power, width + 1) for power in coefficients]))
+        knots, powers = zip(*curves, strict=True)
+        width = max(map(len, knots))
+        return cls(_padded(knots, width), np.stack([_padded(each, width + 1) for each in zip(*powers, strict=True)]))
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """The curves' values, class by class."""
@@ -169,7 +173,7 @@ class Beta(Step):
 class VennAbers(Step):
     """Log-odds log p₁ - log(1 - p₀) of two step functions, p₁ and p₀: those of p₁ / (1 - p₀ + p₁).
 
-    >>> even = [Pieces.of([[0.0]], [[np.log([low, high])]]) for low, high in ((0.5, 0.9), (0.9, 0.5))]
+    >>> even = [Pieces.of(([0.0], (np.log([low, high]),))) for low, high in ((0.5, 0.9), (0.9, 0.5))]
     >>> VennAbers(*even).apply(np, np.array([-1.0, 1.0])).round(3)
     array([-0.588,  0.588])
     """

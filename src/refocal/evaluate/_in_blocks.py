@@ -22,7 +22,6 @@ from refocal.decide.outcome import at_or_above
 from refocal.engine import Block, BlockedDataset, Pass
 from refocal.engine.scoring import ECE_BOUND, MAX_REFINEMENTS, REPORT_BITS
 from refocal.errors import DataError, ParameterError
-from refocal.evaluate._failures import Failures
 from refocal.evaluate._groups import NO_GROUPS, GroupCounts, measure_groups, numbered
 from refocal.evaluate._results import (
     BINS,
@@ -31,6 +30,7 @@ from refocal.evaluate._results import (
     MOST_CLASSES,
     N_BINS,
     Details,
+    Failures,
     Predicted,
     Progress,
     Result,

@@ -16,7 +16,6 @@ from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.decide.outcome import at_or_above
 from refocal.engine.apply import probabilities_of
 from refocal.errors import DataError
-from refocal.evaluate._failures import Failures
 from refocal.evaluate._groups import groups_of, measure_groups
 from refocal.evaluate._results import (
     BINS,
@@ -25,6 +24,7 @@ from refocal.evaluate._results import (
     MOST_CLASSES,
     N_BINS,
     Details,
+    Failures,
     Predicted,
     Progress,
     Result,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -12,7 +13,9 @@ from refocal._arrays import Array, Vector
 from refocal._groups import Groups
 from refocal.calibrators import Calibrator, GroupCalibration
 from refocal.calibrators.group import with_lines
+from refocal.calibrators.registry import NONE
 from refocal.engine.apply import probabilities_of
+from refocal.errors import RefocalError
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, DecisionTable, GroupRow, Histogram, Reliability
 from refocal.maps.chain import Chain
 from refocal.metrics import METRICS
@@ -62,6 +65,29 @@ class Results(NamedTuple):
     n_rows: int
     groups: list[str]
     notes: dict[str, str]
+
+
+@dataclass
+class Failures:
+    """The methods that failed, by their names, and why; an error of one that is needed is raised.
+
+    Those are the uncalibrated model, the one that is shown in detail, and the last that has not failed.
+    """
+
+    methods: Iterable[str]
+    chosen: str | None
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """Record an error in one line and continue, unless the method is needed."""
+        try:
+            yield
+        except Exception as error:
+            if name in (NONE, self.chosen) or {*self.methods} - {NONE} - self.reasons.keys() == {name}:
+                raise
+            text = " ".join(str(error).split())
+            self.reasons[name] = text if isinstance(error, RefocalError) else f"{type(error).__name__}: {text}"
 
 
 class Predicted(NamedTuple):

@@ -17,13 +17,12 @@ from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, ti
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
 from refocal.errors import ShapeError
-from refocal.evaluate._failures import Failures
 from refocal.evaluate._groups import warn_of_groups
 from refocal.evaluate._in_blocks import measure_blocks
 from refocal.evaluate._in_memory import N_RESAMPLES, SEED, measure_rows
 from refocal.evaluate._provenance import run_of, same_rows, surface_of
 from refocal.evaluate._recommend import recommended
-from refocal.evaluate._results import Progress, Result, Results
+from refocal.evaluate._results import Failures, Progress, Result, Results
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.io import MultiLabelPredictions, Predictions

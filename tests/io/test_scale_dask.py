@@ -222,7 +222,7 @@ def test_bad_rows_on_a_cluster_are_named(cluster, folder, tmp_path):
 
 
 def test_an_unreachable_scheduler_is_one_line(monkeypatch):
-    monkeypatch.setattr("refocal.io.cluster.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("refocal.io.datasets.CONNECT_SECONDS", 0.5)
     for address in ("tcp://127.0.0.1:1", "nonsense://x"):
         with pytest.raises(ClusterError, match="the scheduler cannot be reached") as caught:
             connect(address)

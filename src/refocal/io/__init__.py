@@ -6,7 +6,7 @@ and `rows_of` make rows that do not fit into memory, or on one machine; the `fit
 """
 
 from refocal.io.apply import apply
-from refocal.io.cluster import connect
+from refocal.io.datasets import connect
 from refocal.io.language import (
     answer_confidence,
     generated_log_p,

@@ -25,10 +25,9 @@ from refocal.calibrators.serialize import to_dict
 from refocal.engine.c_engine import widened
 from refocal.engine.reading import Chunk, Reading
 from refocal.errors import ParameterError, ShapeError, need
-from refocal.io import cluster
 from refocal.io.columns import Query
 from refocal.io.contents import Options, filesystem_of
-from refocal.io.local import Map
+from refocal.io.datasets import Map, connect, result_of
 from refocal.io.opening import open_parts
 from refocal.io.parts import Part, Table, n_columns
 from refocal.io.predictions import column_order
@@ -154,7 +153,7 @@ def apply(
             raise ParameterError("output", "apply", expected=expected, got=repr(os.fspath(output)))
         return [_write_file(predict, parts, target, progress=progress), *left_out]
     if scheduler is not None and client is None:
-        client = cluster.connect(scheduler)
+        client = connect(scheduler)
     if client is not None:
         map = partial(_on_cluster, client)  # noqa: A001
     return [*_write_folder(predict, parts, target, map or builtins.map, progress), *left_out]
@@ -251,4 +250,4 @@ def _on_cluster(client: Any, run: Callable[[Any], Written], jobs: Sequence[Any])
     distributed = need("distributed", "dask", "A scheduler")
     futures = [client.submit(run, job, pure=False) for job in jobs]
     for future in distributed.as_completed(futures, loop=client.loop):
-        yield cluster.result_of(future)
+        yield result_of(future)

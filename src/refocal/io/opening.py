@@ -12,10 +12,10 @@ from refocal._validation import INPUTS, IgnoreIndex, check_marks, check_option
 from refocal.engine.blocked import BlockedDataset
 from refocal.engine.reading import Reading
 from refocal.errors import DataError, FormatError, LabelError, Remedy, ShapeError
-from refocal.io import cluster
+from refocal.io import datasets
 from refocal.io.columns import Query
 from refocal.io.contents import Options
-from refocal.io.local import LocalDataset, Map
+from refocal.io.datasets import LocalDataset, Map
 from refocal.io.parts import PairsPart, Part, array_parts, n_columns
 from refocal.io.readers import Values, open_source
 
@@ -89,11 +89,11 @@ def open_rows(
     first_label = first_label or found_first
     reading = Reading(n_classes, input, first_label, skip_bad_rows, "open_rows", names, ignore_index=marks)
     if scheduler is not None and client is None:
-        client = cluster.connect(scheduler)
+        client = datasets.connect(scheduler)
     if client is None or map is not None:
         rows: BlockedDataset = LocalDataset(parts, reading, map)
     else:
-        rows = cluster.of_parts(parts, reading, client)
+        rows = datasets.of_parts(parts, reading, client)
     rows.bad_parts = tuple(bad or ())
     return rows
 
@@ -166,7 +166,7 @@ def rows_of(
         raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
     given, is_dask = _texts(class_names), type(X).__module__.startswith("dask")
     if hasattr(X, "to_dask_array"):
-        X, y, sample_weight = cluster.as_columns(X, y, sample_weight)  # noqa: N806
+        X, y, sample_weight = datasets.as_columns(X, y, sample_weight)  # noqa: N806
         X = X if isinstance(y, str) else X.to_dask_array()  # noqa: N806
     if isinstance(y, str):
         columns = [groups] if isinstance(groups, str) else list(groups or ())
@@ -176,7 +176,7 @@ def rows_of(
             raise DataError("y", "fit", expected=f"a column of X: {list(X.columns)}", got=repr(missing))
         classes = [name for name in X.columns if name not in named]
         reading = Reading(len(classes), input, 0, skip_bad_rows, "fit", *_names(X[y], len(classes), given, client))
-        return cluster.of_frame(X, classes, y, sample_weight, columns, reading, client)
+        return datasets.of_frame(X, classes, y, sample_weight, columns, reading, client)
     n_classes = n_columns(X.shape)
     if n_classes is None or (is_dask and X.ndim != 2):
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
@@ -184,10 +184,10 @@ def rows_of(
     of_rows = groups if isinstance(groups, Mapping) else {} if groups is None else {"group": groups}
     by_name = {str(name): each for name, each in of_rows.items()}
     if is_dask:
-        return cluster.of_arrays(X, y, sample_weight, by_name, reading, client)
+        return datasets.of_arrays(X, y, sample_weight, by_name, reading, client)
     where = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
     parts = array_parts(X, y, sample_weight, by_name, str(where))
-    return LocalDataset(parts, reading) if client is None else cluster.of_parts(parts, reading, client)
+    return LocalDataset(parts, reading) if client is None else datasets.of_parts(parts, reading, client)
 
 
 def open_parts(
@@ -223,7 +223,7 @@ def _names(
         return given, None
     if given is not None:
         return given, given
-    found = tuple(sorted(cluster.distinct(y, client)))
+    found = tuple(sorted(datasets.distinct(y, client)))
     if len(found) != n_classes:
         expected = f"of {n_classes} distinct classes, as X has columns"
         got = f"{len(found)} distinct labels" + (f" from {found[0]!r} to {found[-1]!r}" if found else "")

@@ -1,17 +1,14 @@
-"""Data sets that Dask computes: threads of this process, processes of this machine, or a cluster.
-
-A pass is a tree: each leaf reads its rows where they are and answers in a few numbers, answers are merged eight at a
-time, and the root comes back. A leaf or a join that is lost with its worker is done again by Dask; the tree is the same
-whoever computes it, so the answer is, to the last bit.
-"""
+"""Data sets in blocks: gone through in this process, by a function like Python's `map`, or by Dask."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, pairwise
-from typing import Any
+from operator import methodcaller
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,8 +16,10 @@ from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.engine.reading import Chunk, Reading
 from refocal.errors import ClusterError, RefocalError, ShapeError, need
-from refocal.io.parts import Part, one_chunk
+from refocal.io.parts import PairsPart, Part, one_chunk
 
+Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""A function like Python's `map`: what a function says of each of some things, in their order."""
 FAN_IN = 8
 # Leaves for each thread of the cluster: several, so that a slow one does not keep all others waiting.
 LEAVES_PER_THREAD = 4
@@ -29,9 +28,56 @@ CONNECT_SECONDS = 10.0
 SLICE = 1 << 20
 
 
-class DaskDataset(BlockedDataset):
-    """Pieces of data, each a leaf of the tree, of which `chunks_of` makes chunks.
+class LocalDataset(BlockedDataset):
+    """Parts read in this process, where memory holds two blocks at a time, or wherever `map` reads them."""
 
+    def __init__(self, parts: Sequence[Part], reading: Reading, map: Map | None = None) -> None:  # noqa: A002
+        sizes = [part.n_rows for part in parts]
+        super().__init__(reading, None if None in sizes else sum(size or 0 for size in sizes))
+        self.parts, self.map, self.answers_travel = list(parts), map, map is not None
+
+    def go_through(self, task: Pass) -> tuple[Partial, Ask]:
+        """The answer of all parts, merged in their order."""
+        whole, done = Partial(None, 0, 0), 0
+        for found in self._partials(task):
+            whole, done = merge(task, whole, found), done + found.n_rows + found.n_skipped
+            if self.watch is not None:
+                self.watch(done, self.n_given)
+        self.n_given = done
+        return finish(task, whole), lambda question: question(whole.answer)
+
+    def _partials(self, task: Pass) -> Iterable[Partial]:
+        if self.map is not None:
+            return self.map(partial(reduce_chunks, methodcaller("blocks"), self.reading, task), self.parts)
+        chunks = _chunks_of(self.parts)
+        if not any(isinstance(part, PairsPart) for part in self.parts):  # a caller's own code stays in its thread
+            chunks = _ahead(chunks)
+        return (reduce_chunks(iter, self.reading, task, [chunk]) for chunk in chunks)
+
+    def __repr__(self) -> str:
+        size = "rows" if self.n_given is None else f"{self.n_given:,} rows"
+        return f"Dataset({size} in {len(self.parts):,} parts, {self.reading.n_classes:,} classes, {self.reading.input})"
+
+
+def _chunks_of(parts: Sequence[Part]) -> Iterator[Chunk]:
+    return chain.from_iterable(part.blocks() for part in parts)
+
+
+def _ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """The same chunks, each read while the one before is in use."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, chunks, None)
+        while (chunk := coming.result()) is not None:
+            coming = reader.submit(next, chunks, None)
+            yield chunk
+
+
+class DaskDataset(BlockedDataset):
+    """Pieces of data that Dask goes through: by threads of this process, processes of this machine, or a cluster.
+
+    A pass is a tree: each leaf reads its rows where they are, as chunks that `chunks_of` makes of a piece, and answers
+    in a few numbers, answers are merged eight at a time, and the root comes back. A leaf or a join that is lost with
+    its worker is done again by Dask; the tree is the same whoever computes it, so the answer is, to the last bit.
     `client` is a distributed one; None takes what is in force, or else threads.
     """
 
@@ -123,7 +169,7 @@ def of_parts(parts: Sequence[Part], reading: Reading, client: Any) -> DaskDatase
     n_groups = min(len(parts), LEAVES_PER_THREAD * max(1, sum(client.nthreads().values())))
     cuts = [len(parts) * i // n_groups for i in range(n_groups + 1)]
     groups = [delayed(list(parts[a:b]), pure=False, traverse=False) for a, b in pairwise(cuts)]
-    return DaskDataset(_chunks_of_parts, ((group,) for group in client.persist(groups)), reading, client)
+    return DaskDataset(_chunks_of, ((group,) for group in client.persist(groups)), reading, client)
 
 
 def of_arrays(
@@ -166,9 +212,15 @@ def of_frame(
     frame: Any, classes: list[str], labels: str, weight: str | None, groups: list[str], reading: Reading, client: Any
 ) -> DaskDataset:
     """A Dask DataFrame: each partition is a leaf."""
+
+    def chunks_of(where: str, rows: Any) -> Iterable[Chunk]:
+        weights = None if weight is None else rows[weight].to_numpy()
+        columns = {name: rows[name].to_numpy() for name in groups}
+        yield Chunk(rows[classes].to_numpy(), rows[labels].to_numpy(), weights, where, groups=columns)
+
     wanted = frame[[*classes, labels, *([] if weight is None else [weight]), *groups]]
     pieces = ((f"partition {i}", partition) for i, partition in enumerate(wanted.to_delayed()))
-    return DaskDataset(partial(_chunks_of_frame, classes, labels, weight, groups), pieces, reading, client)
+    return DaskDataset(chunks_of, pieces, reading, client)
 
 
 def as_columns(frame: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
@@ -197,18 +249,6 @@ def distinct(labels: Any, client: Any) -> set[str]:
 
 def _texts_of(labels: Any) -> set[str]:
     return {label for label in set(np.asarray(labels).tolist()) if isinstance(label, str)}
-
-
-def _chunks_of_parts(parts: list[Part]) -> Iterable[Chunk]:
-    return chain.from_iterable(part.blocks() for part in parts)
-
-
-def _chunks_of_frame(
-    classes: list[str], labels: str, weight: str | None, groups: list[str], where: str, frame: Any
-) -> Iterable[Chunk]:
-    weights = None if weight is None else frame[weight].to_numpy()
-    columns = {name: frame[name].to_numpy() for name in groups}
-    yield Chunk(frame[classes].to_numpy(), frame[labels].to_numpy(), weights, where, groups=columns)
 
 
 def result_of(future: Any) -> Any:

@@ -22,7 +22,7 @@ from refocal.cli import printing
 from refocal.cli.run import run
 from refocal.errors import DataError, FormatError, LabelError, ShapeError
 from refocal.evaluate import evaluate
-from refocal.io import apply, blocks, cluster, open_rows, rows_of
+from refocal.io import apply, blocks, datasets, open_rows, rows_of
 from refocal.io import files as files_module
 
 apply_module = import_module("refocal.io.apply")
@@ -334,7 +334,7 @@ def test_the_command_line_takes_data_sets(folder, tmp_path, fitted, capsys, monk
 def test_the_command_line_maps_large_files_and_skips_bad_rows(tmp_path, fitted, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(files_module, "LARGE_FILE", 1)
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(datasets, "CONNECT_SECONDS", 0.5)
     spoiled = LOGITS.copy()
     spoiled[5, 0] = np.nan
     np.save("logits.npy", spoiled)

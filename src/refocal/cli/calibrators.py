@@ -177,7 +177,7 @@ def apply(
 
 def _check_written(place: str, output: Path) -> None:
     """Complain about where to write before anything is computed: a file, or a folder of Parquet files."""
-    tables = refocal.io.tables.TABLES
+    tables = refocal.io.files.TABLES
     if output.is_dir() or not (output.suffix or str(output) == "-"):  # nothing is written to standard output
         if output.is_file():
             raise UsageError(f"{output}: is a file; name a folder, or a file with an ending, with -o.")

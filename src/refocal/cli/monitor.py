@@ -95,7 +95,7 @@ def _add(
     reading: dict[str, Any],
 ) -> str:
     """Add a batch; says what became of it."""
-    groups, has = reading.get("groups", []), [] if ids is None else refocal.io.files.names_in(file)
+    groups, has = reading.get("groups", []), [] if ids is None else refocal.io.readers.names_in(file)
     found = read_unchecked(file, reading | {"groups": [*groups, ids]} if ids in has else reading)
     names = found.groups.get(str(ids))
     found = found._replace(groups={name: column for name, column in found.groups.items() if name in groups})
@@ -118,7 +118,7 @@ def _add(
 
 def _join(watched: refocal.monitor.CalibrationMonitor, file: Path, ids: str | None, labels: str | None) -> str:
     """Labels of predictions that waited; says how many there were."""
-    has = refocal.io.files.names_in(file)
+    has = refocal.io.readers.names_in(file)
     of_ids, of_labels = ids or "id", labels or next((name for name in ("label", "labels") if name in has), "label")
     for option, name in (("--ids", of_ids), ("--labels", of_labels)):
         if name not in has:

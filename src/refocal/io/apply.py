@@ -26,12 +26,11 @@ from refocal.engine.c_engine import widened
 from refocal.engine.reading import Chunk, Reading
 from refocal.errors import ParameterError, ShapeError, need
 from refocal.io.columns import Query
-from refocal.io.contents import Options, filesystem_of
 from refocal.io.datasets import Map, connect, result_of
+from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of
 from refocal.io.opening import open_parts
 from refocal.io.parts import Part, Table, n_columns
 from refocal.io.predictions import column_order
-from refocal.io.tables import SEPARATORS, TABLES
 from refocal.io.writers import ARRAYS, LABEL, MADE_FROM, open_writer
 
 Progress = Callable[[int, int, int], None]

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from refocal.errors import FormatError, need
-from refocal.io.contents import Contents, Options, check_expansion, refusing
+from refocal.io.columns import Contents
+from refocal.io.files import TABLES, Options, check_expansion, is_zarr, refusing
 
 # Smaller arrays are read whole, which also checks their sum.
 MAPPED_FROM = 1 << 20
@@ -126,3 +127,28 @@ def open_zarr(place: str, options: Options = None) -> Arrays:
     except Exception as error:  # its exceptions differ from version to version
         raise FormatError(f"{place}: cannot be read as a Zarr group with arrays 'logits' and 'labels'.") from error
     return Arrays(place, sorted(group.array_keys()), group.__getitem__)
+
+
+ARRAYS: dict[str, Callable[[str], Arrays]] = {
+    ".npz": open_npz,
+    ".npy": open_npy,
+    ".safetensors": open_safetensors,
+    ".pt": open_torch,
+    ".pth": open_torch,
+}
+
+
+def open_arrays(place: str, options: Options = None) -> Arrays:
+    """The arrays of a file or of a Zarr group, of which nothing is read yet."""
+    if is_zarr(place):
+        return open_zarr(place, options)
+    file, ending = Path(place), Path(place).suffix.lower()
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such file.")
+    if ending == ".json":
+        raise FormatError(f"{file}: a .json file holds a calibrator or an evaluation, not logits: arguments swapped?")
+    if ending not in ARRAYS:
+        known = ", ".join([*ARRAYS, *TABLES])
+        raise FormatError(f"{file}: files that end in {file.suffix!r} are not known; known are {known}.")
+    with refusing(place, f"cannot be read as {ending}"):
+        return ARRAYS[ending](place)

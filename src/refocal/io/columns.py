@@ -9,13 +9,26 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from refocal.errors import FormatError, Remedy
-from refocal.io.contents import Contents, Options
+from refocal.io.files import Options
 
 LABELS = ("labels", "label")
 ONE_COLUMN = {"probabilities": ("p", "probability"), "log-odds": ("log_odds",), "logits": ("log_odds",)}
 """Names of a single column or array for two classes."""
 COUNTS_ROWS = ("", "id", "index", "Unnamed: 0", "__index_level_0__")
 NOT_CLASSES = (*COUNTS_ROWS, "weight", "weights", "sample_weight")
+
+
+class Contents:
+    """The names of the arrays or columns of a file."""
+
+    is_table = False
+    is_anonymous = False
+    """Whether the file holds one array without a name."""
+    nested: Collection[str] = ()
+    """The columns that hold a list of numbers in each cell."""
+
+    def __init__(self, where: str, names: Sequence[str]) -> None:
+        self.where, self.names = where, list(names)
 
 
 @dataclass(frozen=True)

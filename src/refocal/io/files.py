@@ -1,51 +1,58 @@
-"""What a path stands for: one file, which is opened by its ending, or several."""
+"""Where files are: what a path or an address stands for, and what is said of one that cannot be read."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from glob import glob, has_magic
 from pathlib import Path
+from typing import Any
 
-from refocal.errors import FormatError
-from refocal.io import arrays
-from refocal.io.contents import Options, filesystem_of, refusing
-from refocal.io.tables import TABLES, TEXT, open_table
+from refocal.errors import FormatError, MissingExtraError, RefocalError, need
 
-ARRAYS: dict[str, Callable[[str], arrays.Arrays]] = {
-    ".npz": arrays.open_npz,
-    ".npy": arrays.open_npy,
-    ".safetensors": arrays.open_safetensors,
-    ".pt": arrays.open_torch,
-    ".pth": arrays.open_torch,
-}
+Options = Mapping[str, Any] | None
+"""What a file system is told beside the address, such as the endpoint and keys of an object store."""
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+JSON_LINES = (".jsonl", ".ndjson")
+TEXT = (*SEPARATORS, *JSON_LINES)
+TABLES = (".parquet", *TEXT)
 # Files of at least this many bytes are not read whole; text takes several times its size in memory.
 LARGE_FILE, LARGE_TEXT = 1 << 30, 1 << 26
+# Numbers that a model gave do not shrink to a hundredth; below a size that any machine holds nobody minds.
+MAX_EXPANSION, ALWAYS_ALLOWED = 100, 1 << 28
 
 
-def open_arrays(path: str | os.PathLike[str], options: Options = None) -> arrays.Arrays:
-    """The arrays of a file or of a Zarr group, of which nothing is read yet."""
-    place = os.fspath(path)
-    if is_zarr(place):
-        return arrays.open_zarr(place, options)
-    file, ending = Path(place), Path(place).suffix.lower()
-    if not file.is_file():
-        raise FileNotFoundError(f"{file}: no such file.")
-    if ending == ".json":
-        raise FormatError(f"{file}: a .json file holds a calibrator or an evaluation, not logits: arguments swapped?")
-    if ending not in ARRAYS:
-        known = ", ".join([*ARRAYS, *TABLES])
-        raise FormatError(f"{file}: files that end in {file.suffix!r} are not known; known are {known}.")
-    with refusing(place, f"cannot be read as {ending}"):
-        return ARRAYS[ending](place)
+@contextmanager
+def refusing(file: str, problem: str) -> Iterator[None]:
+    """Whatever a library raises over a damaged file becomes one typed line; what the system says of a path stays."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{file}: no such file.") from error
+    except (RefocalError, PermissionError):
+        raise
+    except Exception as error:  # each library has its own: SystemError, MemoryError, ArrowInvalid
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise FormatError(f"{file}: {problem}: {reason}") from error
 
 
-def names_in(path: str | os.PathLike[str]) -> list[str]:
-    """The names of the arrays or columns of a file, or of the first file of a data set."""
-    place = os.fspath(path)
-    if is_several(place) or Path(place).suffix.lower() in TABLES:
-        return open_table(files_of(place)[0]).names
-    return open_arrays(place).names
+def check_expansion(expanded: int, stored: int) -> None:
+    """Refuse what would unpack to far more than it holds, as a zip bomb does."""
+    if expanded > max(ALWAYS_ALLOWED, MAX_EXPANSION * stored):
+        raise ValueError(f"it would unpack {stored:,} bytes to {expanded:,}, which no numbers of a model do")
+
+
+def filesystem_of(address: str, options: Options = None) -> tuple[Any, str]:
+    """The file system of an address that fsspec knows, and the path in it."""
+    url_to_fs = need("fsspec", "dask", "Addresses of files").core.url_to_fs
+    try:
+        filesystem, path = url_to_fs(address, **(options or {}))
+    except (ImportError, ValueError) as error:
+        protocol = address.partition("://")[0]
+        if isinstance(error, ImportError) and protocol in ("s3", "s3a"):
+            raise MissingExtraError(f"{protocol}://", "s3", "s3fs") from error
+        raise FormatError(f"{address}: {str(error).splitlines()[0]}") from error
+    return filesystem, path
 
 
 def files_of(place: str, options: Options = None) -> list[str]:

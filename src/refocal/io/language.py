@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -137,7 +136,7 @@ def read_token_log_p(path: str | os.PathLike[str]) -> list[Vector]:
 def _read_lines(path: str | os.PathLike[str], extract: Callable[[dict[str, Any]], T], expected: str) -> list[T]:
     """What a function finds in each line, which is a JSON object."""
     found = []
-    for i, row in enumerate(chain.from_iterable(JsonTable(os.fspath(path)).rows())):
+    for i, row in enumerate(JsonTable(os.fspath(path)).rows()):
         try:
             found.append(extract(row))
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:

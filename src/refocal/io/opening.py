@@ -14,8 +14,8 @@ from refocal.engine.reading import Reading
 from refocal.errors import DataError, FormatError, LabelError, Remedy, ShapeError
 from refocal.io import datasets
 from refocal.io.columns import Query
-from refocal.io.contents import Options
 from refocal.io.datasets import LocalDataset, Map
+from refocal.io.files import Options
 from refocal.io.parts import PairsPart, Part, array_parts, n_columns
 from refocal.io.readers import Values, open_source
 

@@ -17,8 +17,8 @@ from refocal._arrays import masked_error, to_numpy
 from refocal._validation import check_shape
 from refocal.engine.reading import Chunk
 from refocal.errors import DataError, FormatError, Remedy, need
-from refocal.io.columns import ANYTHING, Columns, Query, are_numbers, choose, listed
-from refocal.io.contents import Contents, filesystem_of, refusing
+from refocal.io.columns import ANYTHING, Columns, Contents, Query, are_numbers, choose, listed
+from refocal.io.files import filesystem_of, refusing
 
 # Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
 BLOCK_ENTRIES, BLOCK_ROWS = 1 << 24, 1 << 20
@@ -245,42 +245,37 @@ class Table(Contents):
     def numbers(self, batch: Batch, name: str, first_row: int) -> NDArray[Any]:
         """A column of numbers; text is read as numbers."""
         column = batch[name]
-        if not is_text(column):
-            values = plain(column)
-            return values.astype(np.float64) if values.dtype.kind == "O" else values
         try:
-            return np.asarray(column.astype(np.float64) if _is_plain(column) else plain(column.cast("float64")))
+            if is_text(column):
+                column = column.astype(np.float64) if _is_plain(column) else column.cast("float64")
         except (ValueError, NotImplementedError):  # Python knows more spellings of a number, and says which is none
             cells = plain(column).tolist()
-        values = np.array([number(cell) for cell in cells])
-        bad = np.isnan(values) & [str(cell).strip().lower() not in ("nan", "+nan", "-nan") for cell in cells]
-        if bad.any() and not self.query.lenient:
-            row = int(np.argmax(bad))
-            raise FormatError(
-                f"{self.where}: row {first_row + row} has {str(cells[row])[:40]!r} in the column {name!r}, where a "
-                "number was expected.",
-                Remedy.COLUMNS,
-            )
-        return values
+            column = np.array([number(cell) for cell in cells])
+            bad = np.isnan(column) & [str(cell).strip().lower() not in ("nan", "+nan", "-nan") for cell in cells]
+            if bad.any() and not self.query.lenient:
+                row = int(np.argmax(bad))
+                got = f"row {first_row + row} has {str(cells[row])[:40]!r} in the column {name!r}"
+                raise FormatError(f"{self.where}: {got}, where a number was expected.", Remedy.COLUMNS) from None
+        values = plain(column)
+        return values.astype(np.float64) if values.dtype.kind == "O" else values
 
     def lists(self, batch: Batch, name: str, n_classes: int, first_row: int) -> NDArray[Any]:
         """A column of lists of numbers as a matrix; what has another length is an error, or NaN."""
         cells = batch[name]
-        if not _is_plain(cells):
-            lengths = need("pyarrow.compute", "parquet", "Lists").list_value_length(cells).fill_null(0)
-            if np.all(plain(lengths) == n_classes):
-                return plain(cells.flatten()).reshape(-1, n_classes)
-            cells = plain(cells)
-        lengths = np.array([0 if each is None else len(each) for each in cells])
+        if _is_plain(cells):
+            lengths = np.array([0 if each is None else len(each) for each in cells])
+        else:
+            lengths = plain(need("pyarrow.compute", "parquet", "Lists").list_value_length(cells).fill_null(0))
         good = lengths == n_classes
+        if good.all() and not _is_plain(cells):
+            return plain(cells.flatten()).reshape(-1, n_classes)
         if not good.all() and not self.query.lenient:
             row = int(np.argmin(good))
-            raise FormatError(
-                f"{self.where}: the lists of {name!r} must hold {n_classes} numbers in every row, as in the first one. "
-                f"Got {lengths[row]} in row {first_row + row} instead."
-            )
+            expected = f"the lists of {name!r} must hold {n_classes} numbers in every row, as in the first one"
+            raise FormatError(f"{self.where}: {expected}. Got {lengths[row]} in row {first_row + row} instead.")
         values = np.full((len(cells), n_classes), np.nan)
-        values[good] = np.fromiter(map(number, chain.from_iterable(cells[good])), np.float64).reshape(-1, n_classes)
+        given = chain.from_iterable(plain(cells)[good])
+        values[good] = np.fromiter(map(number, given), np.float64).reshape(-1, n_classes)
         return values
 
 

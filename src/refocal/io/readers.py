@@ -17,12 +17,12 @@ import numpy as np
 
 from refocal._validation import INPUTS, IgnoreIndex, check_marks, check_option
 from refocal.errors import FormatError
+from refocal.io.arrays import open_arrays
 from refocal.io.columns import Query, choose
-from refocal.io.contents import Options, check_expansion, refusing
-from refocal.io.files import files_of, is_several, open_arrays
+from refocal.io.files import TABLES, Options, check_expansion, files_of, is_several, refusing
 from refocal.io.parts import Table
 from refocal.io.predictions import Input, Predictions
-from refocal.io.tables import TABLES, table_parts
+from refocal.io.tables import open_table, table_parts
 
 # Characters of the name of a class.
 LONGEST_NAME = 1000
@@ -154,7 +154,7 @@ def open_source(place: str, query: Query, bad: list[str] | None = None) -> Value
     if query.labels is not None and query.labels.endswith(".npy"):
         found = read_source(place, replace(query, labels=None, labelled=False))
         return found._replace(labels=open_arrays(query.labels).get("labels"), first_label=0)
-    if is_several(place) or Path(place).suffix.lower() in TABLES:
+    if _is_tables(place):
         return table_parts(files_of(place, query.options), query, bad)
     contents = open_arrays(place, query.options)
     columns = choose(contents, query)
@@ -163,6 +163,16 @@ def open_source(place: str, query: Query, bad: list[str] | None = None) -> Value
     names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
     groups = {name: contents.get(name) for name in query.groups}
     return Values(query.input, contents.get(columns.classes[0]), y, w, names, groups)
+
+
+def names_in(path: str | os.PathLike[str]) -> list[str]:
+    """The names of the arrays or columns of a file, or of the first file of a data set."""
+    place = os.fspath(path)
+    return (open_table(files_of(place)[0]) if _is_tables(place) else open_arrays(place)).names
+
+
+def _is_tables(place: str) -> bool:
+    return is_several(place) or Path(place).suffix.lower() in TABLES
 
 
 def _gathered(parts: Sequence[Table]) -> Values:

@@ -21,12 +21,8 @@ from numpy.typing import NDArray
 
 from refocal.errors import FormatError, need
 from refocal.io.columns import ANYTHING, Columns, Query
+from refocal.io.files import JSON_LINES, SEPARATORS
 from refocal.io.parts import BLOCK_ROWS, Batch, Table, number
-
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
-JSON_LINES = (".jsonl", ".ndjson")
-TEXT = (*SEPARATORS, *JSON_LINES)
-TABLES = (".parquet", *TEXT)
 
 # Bytes of text that are worked on at a time; those that pyarrow reads at a time, 32 times ahead, with room for one row.
 TEXT_BLOCK, READ_BLOCK, LONGEST_CELL = 1 << 21, 1 << 19, 64
@@ -128,7 +124,7 @@ class JsonTable(Table):
     """JSON lines: an object in each; a field may hold a list of numbers."""
 
     def _header(self) -> tuple[list[str], set[str]]:
-        rows = next(self.rows(FIRST_TEXT), [])
+        rows = self._parsed(next(self._texts(FIRST_TEXT), b""), 0)
         names = dict.fromkeys(name for row in rows for name in row)
         self._kinds = {name: {type(row.get(name)) for row in rows} - {type(None)} for name in names}
         return list(names), {name for name, kinds in self._kinds.items() if list in kinds}
@@ -136,51 +132,52 @@ class JsonTable(Table):
     def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
         first = 0
         for text in self._texts(TEXT_BLOCK):
-            batch = self._by_arrow(text, columns) if find_spec("pyarrow") is not None else None
-            if batch is None:
-                rows = self._parsed(text, first)
-                batch = {name: self._column([row.get(name) for row in rows], name, first) for name in columns}
-            yield batch
+            yield (batch := self._by_arrow(text, columns) or self._by_line(text, columns, first))
             first += len(batch[columns[0]])
 
     def _by_arrow(self, text: bytes, columns: Sequence[str]) -> Batch | None:
         """Columns of the types of the first rows, which pyarrow would guess anew for each block, and dates of text."""
+        if find_spec("pyarrow") is None:
+            return None
         arrow, reader = (need(name, "parquet", "Text in blocks") for name in ("pyarrow", "pyarrow.json"))
         kinds = ({int}, {int, float}, {str}, {list})
         types = (arrow.int64(), arrow.float64(), arrow.string(), arrow.list_(arrow.float64()))
         try:
-            at = [[self._kinds[name] <= kind for kind in kinds].index(True) for name in columns]
-            schema = arrow.schema([(name, types[i]) for name, i in zip(columns, at, strict=True)])
-            parsing = reader.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+            schema = [(name, types[[self._kinds[name] <= kind for kind in kinds].index(True)]) for name in columns]
+            parsing = reader.ParseOptions(explicit_schema=arrow.schema(schema), unexpected_field_behavior="ignore")
             whole = reader.ReadOptions(use_threads=False, block_size=len(text))
             table = reader.read_json(io.BytesIO(text), whole, parsing).combine_chunks()
         except ValueError:  # NaN, values of several kinds, lines that are no JSON: of arrow, or of `index`
             return None
         return {name: table[name].chunk(0) for name in columns}
 
+    def _by_line(self, text: bytes, columns: Sequence[str], first: int) -> Batch:
+        rows = self._parsed(text, first)
+        return {name: self._column([row.get(name) for row in rows], name, first) for name in columns}
+
     def _texts(self, n_bytes: int) -> Iterator[bytes]:
         """Whole lines of about so many bytes."""
         with self._open() as file:
             yield from filter(bytes.strip, iter(lambda: file.read(n_bytes) + file.readline(), b""))
 
-    def rows(self, n_bytes: int = TEXT_BLOCK) -> Iterator[list[dict[str, Any]]]:
-        """The objects of all lines, so many bytes at a time."""
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The objects of all lines."""
         first = 0
-        for text in self._texts(n_bytes):
-            yield (rows := self._parsed(text, first))
+        for text in self._texts(TEXT_BLOCK):
+            yield from (rows := self._parsed(text, first))
             first += len(rows)
 
     def _parsed(self, text: bytes, first: int) -> list[dict[str, Any]]:
-        return [self._row(line, i) for i, line in enumerate(filter(bytes.strip, text.splitlines()), first)]
-
-    def _row(self, line: bytes, i: int) -> dict[str, Any]:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if not isinstance(row, dict) and not self.query.lenient:
-            raise FormatError(f"{self.where}: row {i} is not a JSON object.")
-        return row if isinstance(row, dict) else {}
+        rows = []
+        for i, line in enumerate(filter(bytes.strip, text.splitlines()), first):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict) and not self.query.lenient:
+                raise FormatError(f"{self.where}: row {i} is not a JSON object.")
+            rows.append(row if isinstance(row, dict) else {})
+        return rows
 
     def _column(self, values: list[Any], name: str, first: int) -> NDArray[Any]:
         """A column that is asked for; values that are not of the kind of the first one are missing, or an error."""

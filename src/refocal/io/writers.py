@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from refocal._files import replace_atomically
 from refocal.calibrators._answers import Answers
 from refocal.errors import FormatError, need
+from refocal.io.files import JSON_LINES, SEPARATORS
 from refocal.io.parts import plain
-from refocal.io.tables import JSON_LINES, LISTS, SEPARATORS
+from refocal.io.tables import LISTS
 
 LABEL, PROBABILITIES = "label", "probabilities"
 ARRAYS = (".npz", ".npy")

@@ -18,7 +18,7 @@ from refocal._files import replace_atomically, write_atomically
 from refocal._json import build, read_json, without_format
 from refocal._validation import check_integer, check_number, check_shape
 from refocal.errors import DataError, FormatError, InputWarning, ParameterError, ShapeError, warn
-from refocal.io.files import open_arrays
+from refocal.io.arrays import open_arrays
 from refocal.metrics._inputs import Rows, read_probabilities
 from refocal.monitor.evidence import likely_start
 from refocal.monitor.history import History, summary_of
@@ -286,7 +286,7 @@ class CalibrationMonitor:
         def build_both(data: Any) -> CalibrationMonitor:
             made, n_waiting, beside = cls.from_dict(data), data["n_waiting"], Path(path).with_suffix(WAITING)
             if n_waiting and beside.is_file():
-                contents = open_arrays(beside)
+                contents = open_arrays(str(beside))
                 ids, keys, p = (np.asarray(contents.get(name)) for name in ("ids", "periods", "probabilities"))
                 if not len(ids) == len(keys) == len(p):
                     raise FormatError(f"{beside.name} must hold as many ids as periods and probabilities.")

@@ -115,10 +115,7 @@ def field(data: dict[str, Any], name: str, kind: type) -> Any:
     """An entry of an object, of this type."""
     if name not in data:
         raise FormatError(f"the field {name!r} is missing.")
-    value = data[name]
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise FormatError(f"the field {name!r} must be of type {kind.__name__}. Got {type(value).__name__} instead.")
-    return value
+    return _value(kind, data[name], f"the field {name!r}")
 
 
 def number(data: dict[str, Any], name: str) -> float:

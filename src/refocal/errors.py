@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import warnings
 from enum import Enum
-from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -91,21 +90,13 @@ class InputError(RefocalError, ValueError):
     gamma | The 'gamma' of focal must be finite and greater than -1. Got -2.0 instead.
     """
 
-    def __init__(self, argument: str, function: str, *, expected: str, got: str, remedy: Remedy | None = None) -> None:
-        self.argument = argument
-        self.function = function
-        self.expected = expected
-        self.got = got
-        self.remedy = remedy
+    def __init__(self, argument: str, function: str, expected: str, got: str, remedy: Remedy | None = None) -> None:
+        self.argument, self.function, self.expected, self.got, self.remedy = argument, function, expected, got, remedy
         super().__init__(argument, function, expected, got, remedy)
 
     def __str__(self) -> str:
         said = f"The '{self.argument}' of {self.function} must be {self.expected}. Got {self.got} instead."
         return _with(said, self.remedy)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        made = partial(type(self), expected=self.expected, got=self.got, remedy=self.remedy)
-        return made, (self.argument, self.function)
 
 
 class ParameterError(InputError):

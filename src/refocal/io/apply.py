@@ -29,8 +29,8 @@ from refocal.io.columns import Query
 from refocal.io.datasets import Map, connect, result_of
 from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of
 from refocal.io.opening import open_parts
-from refocal.io.parts import Part, Table, n_columns
-from refocal.io.predictions import column_order
+from refocal.io.parts import Part, Table
+from refocal.io.rows import column_order
 from refocal.io.writers import ARRAYS, LABEL, MADE_FROM, open_writer
 
 Progress = Callable[[int, int, int], None]
@@ -66,9 +66,6 @@ class ChunkPredictor:
     def __call__(self, chunk: Chunk) -> tuple[Answers, int]:
         """Probabilities in float32 or float64, NaN for bad rows, whose sets are empty, and how many those are."""
         values, reading = chunk.values if self.precision_kept else widened(chunk.values), self.reading
-        if n_columns(values.shape) != reading.n_classes:
-            expected = f"of {reading.n_classes} columns in every block, as in the first"
-            raise ShapeError("X", reading.function, expected=expected, got=f"shape {values.shape} in {chunk.where}")
         if self.renormalise and values.ndim == 2:
             sums = values.sum(axis=1, keepdims=True)
             values = np.divide(values, sums, out=np.full_like(values, np.nan), where=sums > 0)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from refocal._arrays import Array, Indices, as_array, in_library_of, log_probabilities, two_columns
 from refocal._validation import IgnoreIndex, check_one_column, check_option, check_targets, check_weight
 from refocal.errors import ShapeError
 from refocal.io.columns import Query
-from refocal.io.predictions import Predictions, check_class_names, column_order
+from refocal.io.predictions import Predictions
 from refocal.io.readers import read_source
+from refocal.io.rows import CheckedRows, check_class_names
 
 APPLIES = ("no label", "a label")
 """The names of the two classes of pooled rows."""
@@ -26,7 +26,7 @@ UNKNOWN = -1
 
 
 @dataclass(frozen=True, eq=False)
-class MultiLabelPredictions:
+class MultiLabelPredictions(CheckedRows):
     """Multi-label scores (N, K) with their labels; made by `from_log_odds` or `from_probabilities`.
 
     `labels` are 1 where a label applies, 0 where not, -1 where that is unknown. One label is a two-class problem:
@@ -37,11 +37,8 @@ class MultiLabelPredictions:
     (MultiLabelPredictions(2 rows, 2 labels, log-odds), array([0, 1]))
     """
 
-    values: Array
-    labels: NDArray[np.int64]
     input: Literal["log-odds", "probabilities"]
-    class_names: tuple[str, ...]
-    weight: NDArray[np.float64] | None = None
+    class_names: tuple[str, ...] = ()
 
     @classmethod
     def from_log_odds(cls, log_odds: Any, labels: Any, **options: Any) -> MultiLabelPredictions:
@@ -75,7 +72,7 @@ class MultiLabelPredictions:
         n_classes = int(array.shape[1])
         names = check_class_names(range(n_classes) if class_names is None else class_names, n_classes, name)
         weights = None if weight is None else check_weight(weight, (len(target),), name, "weight")
-        return cls(array, np.where(known, target, UNKNOWN), kind, names, weights)
+        return cls(array, np.where(known, target, UNKNOWN), kind, weights, names)
 
     @property
     def logits(self) -> Array:
@@ -86,17 +83,9 @@ class MultiLabelPredictions:
         return log_p[..., 1] - log_p[..., 0]
 
     @property
-    def n_classes(self) -> int:
-        """Number of labels."""
-        return len(self.class_names)
-
-    @property
     def n_known(self) -> int:
         """How many labels of all rows are known to apply or not."""
         return int(np.count_nonzero(self.labels != UNKNOWN))
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} rows, {self.n_classes:,} labels, {self.input})"
@@ -123,19 +112,6 @@ class MultiLabelPredictions:
         values = self.values[in_library_of(self.values, rows), in_library_of(self.values, columns)]
         weight = None if self.weight is None else self.weight[rows]
         return make(values, self.labels[rows, columns], weight=weight, **options)
-
-    def in_order_of(self, class_names: Sequence[str]) -> MultiLabelPredictions:
-        """The same rows with the columns in the order of these names."""
-        order = column_order(self.class_names, class_names, "MultiLabelPredictions.in_order_of")
-        if order is None:
-            return self
-        values, labels = self.values[:, in_library_of(self.values, order)], self.labels[:, order]
-        return replace(self, values=values, labels=labels, class_names=tuple(class_names))
-
-    def take(self, rows: NDArray[np.int64]) -> MultiLabelPredictions:
-        """Some of the rows."""
-        weight = None if self.weight is None else self.weight[rows]
-        return replace(self, values=self.values[rows], labels=self.labels[rows], weight=weight)
 
 
 def read_multilabel(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, as_array, as_floating, class_axes, log_probabilities, namespace, to_numpy
-from refocal._groups import Groups, as_groups
+from refocal._groups import as_groups
 from refocal._validation import (
     IgnoreIndex,
     check_labels,
@@ -26,6 +26,8 @@ from refocal._validation import (
 )
 from refocal.calibrators._labels import read_labels
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
+from refocal.io.parts import number
+from refocal.io.rows import CheckedRows, check_class_names
 
 Input = Literal["logits", "probabilities", "log-odds"]
 
@@ -46,7 +48,7 @@ MOST_SHOWN = 6
 
 
 @dataclass(frozen=True, eq=False)
-class Predictions:
+class Predictions(CheckedRows):
     """Logits or probabilities (N, C) with their labels; made by `from_logits`, `from_probabilities`, `from_log_odds`.
 
     The caller states which of them the numbers are; it is never guessed. `values` keep their dtype and may be
@@ -60,13 +62,7 @@ class Predictions:
     (array([0, 1]), ('on time', 'late'), 1)
     """
 
-    values: Array
-    labels: NDArray[np.int64]
     input: Input
-    weight: NDArray[np.float64] | None = None
-    class_names: tuple[str, ...] | None = None
-    groups: Groups = field(default_factory=dict)
-    """The groups of the rows, one array for each column of groups; see `with_groups`."""
 
     @classmethod
     def from_logits(cls, logits: Any, labels: Any, **options: Unpack[RowDetails]) -> Predictions:
@@ -174,17 +170,9 @@ class Predictions:
         return self.values if self.input == "logits" else log_probabilities(self.values)
 
     @property
-    def n_classes(self) -> int:
-        """Number of classes."""
-        return int(self.values.shape[-1])
-
-    @property
     def positive(self) -> int | None:
         """The positive class, 1, of two-class data; None for more classes."""
         return 1 if self.n_classes == 2 else None
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
     def __repr__(self) -> str:
         return f"Predictions({len(self):,} rows, {self.n_classes:,} classes, {self.input}, {self.values.dtype})"
@@ -214,48 +202,9 @@ class Predictions:
         """
         return replace(self, groups=as_groups(groups, len(self), "Predictions.with_groups"))
 
-    def take(self, rows: NDArray[np.int64]) -> Predictions:
-        """Some of the rows."""
-        weight = None if self.weight is None else self.weight[rows]
-        groups = {name: column[rows] for name, column in self.groups.items()}
-        return replace(self, values=self.values[rows], labels=self.labels[rows], weight=weight, groups=groups)
-
-    def in_order_of(self, class_names: Sequence[str] | None) -> Predictions:
-        """The same rows with the columns in the order of these names; unchanged if either has none.
-
-        >>> rows = Predictions.from_logits([[2.0, 0.5]], ["dog"], class_names=["dog", "cat"])
-        >>> other = rows.in_order_of(["cat", "dog"])
-        >>> other.values, other.labels
-        (array([[0.5, 2. ]]), array([1]))
-        """
-        order = column_order(self.class_names, class_names, "Predictions.in_order_of")
-        if order is None or class_names is None:
-            return self
-        labels = np.argsort(order)[self.labels]
-        return replace(self, values=self.values[:, order], labels=labels, class_names=tuple(class_names))
-
     def name_of(self, label: int) -> str:
         """The name of a class; its number where there is none."""
         return str(label) if self.class_names is None else self.class_names[label]
-
-
-def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, function: str) -> NDArray[np.int64] | None:
-    """Where the columns called `wanted` lie among those called `names`; None if they lie so already, or have no names.
-
-    >>> column_order(("dog", "cat"), ("cat", "dog"), "f")
-    array([1, 0])
-    """
-    if names is None or wanted is None:
-        return None
-    here, there = list(map(str, names)), list(map(str, wanted))
-    if here == there:
-        return None
-    if sorted(here) != sorted(there):
-        strangers = [name for name in here if name not in there] or [name for name in there if name not in here]
-        got = f"{strangers[0]!r} in one of them only"
-        raise ShapeError("class_names", function, expected="the same in both", got=got, remedy=Remedy.COLUMNS)
-    at = {name: i for i, name in enumerate(here)}
-    return np.array([at[name] for name in there])
 
 
 def _rows(
@@ -293,15 +242,6 @@ def _matrix(given: Any, labels: Any, kind: str, argument: str, function: str) ->
     return check_one_column(array, kind, argument, function) if array.ndim == 1 else array
 
 
-def check_class_names(names: Sequence[Any], n_classes: int, function: str) -> tuple[str, ...]:
-    """The names of the columns as text, if there is a different one for each."""
-    found = tuple(map(str, names))
-    if len(found) != n_classes or len(set(found)) != n_classes:
-        expected = f"{n_classes} different names, one for each column"
-        raise ShapeError("class_names", function, expected=expected, got=f"{len(set(found))} different ones")
-    return found
-
-
 def _numbers(
     labels: NDArray[Any], names: tuple[str, ...] | None, shape: tuple[int, ...], first_label: int, function: str
 ) -> NDArray[np.int64]:
@@ -332,11 +272,7 @@ def _positive_labels(
 ) -> tuple[NDArray[np.int64], tuple[str, ...] | None]:
     """Labels of two kinds as 0 and 1, the positive one; and their names, unless they are 0 and 1 already."""
     distinct = np.unique(labels)
-    numbers = labels.dtype.kind in "biuf"
-    try:
-        is_positive = distinct == (float(positive) if numbers else str(positive))
-    except ValueError:
-        is_positive = np.zeros(len(distinct), dtype=np.bool_)
+    is_positive = distinct == (number(positive) if labels.dtype.kind in "biuf" else str(positive))
     if len(distinct) > 2 or not is_positive.any():
         expected = f"of at most two kinds, one of them the positive {positive!r}"
         few = ", ".join(repr(label) for label in distinct[:MOST_SHOWN].tolist())

@@ -62,14 +62,7 @@ class TopK:
     """
 
     def __init__(
-        self,
-        log_p: Any,
-        indices: Any,
-        labels: Any,
-        n_classes: int,
-        *,
-        tail: str = "power law",
-        label_log_p: Any = None,
+        self, log_p: Any, indices: Any, labels: Any, n_classes: int, *, tail: str = "power law", label_log_p: Any = None
     ) -> None:
         check_option(tail, TAILS, "tail", NAME)
         self.tail = tail
@@ -78,18 +71,12 @@ class TopK:
         self.labels: Indices | None = None if labels is None else np.asarray(to_numpy(labels), dtype=np.int64)
         self.n_classes = check_integer(n_classes, "n_classes", NAME, least=2)
         self.label_log_p = None if label_log_p is None else np.asarray(to_numpy(label_log_p), dtype=np.float64)
-        self._check()
-        ranks = np.arange(1, self.n_classes - self.log_p.shape[1] + 1)
-        self._log_ranks: Vector = np.log1p(ranks / self.log_p.shape[1])
-
-    def _check(self) -> None:
         if self.log_p.ndim != 2 or not 1 <= self.log_p.shape[1] < self.n_classes:
             expected = f"of shape (N, k) with k from 1 to {self.n_classes - 1}"
             raise ShapeError("log_p", NAME, expected=expected, got=f"shape {self.log_p.shape}")
-        n_rows = len(self.log_p)
         check_shape(self.indices, self.log_p.shape, "indices", NAME)
-        check_shape(self.labels, (n_rows,), "labels", NAME)
-        check_shape(self.label_log_p, (n_rows,), "label_log_p", NAME)
+        check_shape(self.labels, (len(self),), "labels", NAME)
+        check_shape(self.label_log_p, (len(self),), "label_log_p", NAME)
         sums = np.exp(self.log_p).sum(axis=1)
         good = np.isfinite(self.log_p).all(axis=1) & (sums <= 1.0 + SUM_TOLERANCE)
         if not good.all():
@@ -102,6 +89,8 @@ class TopK:
             raise DataError("indices", NAME, expected=expected, got=f"{ordered.min()} to {ordered.max()}, or one twice")
         if self.labels is not None:
             check_label_range(int(self.labels.min()), int(self.labels.max()), self.n_classes, "labels", NAME)
+        ranks = np.arange(1, self.n_classes - self.log_p.shape[1] + 1)
+        self._log_ranks: Vector = np.log1p(ranks / self.log_p.shape[1])
 
     def __len__(self) -> int:
         return len(self.log_p)
@@ -138,10 +127,9 @@ class TopK:
 
     def _tail(self, last: Vector, mass: Vector) -> Vector:
         """Log-probabilities of the others by falling rank, which sum to the mass that is left."""
-        if self.tail == "uniform":
-            return np.repeat((np.log(mass) - np.log(len(self._log_ranks)))[:, None], len(self._log_ranks), axis=1)
         # Sums fall with the exponent; a mass of more than all others at the last one's height is rounding.
-        exponent = np.interp(last - np.log(mass), -self._log_sums, EXPONENTS)
+        is_even = self.tail == "uniform"
+        exponent = np.zeros(len(mass)) if is_even else np.interp(last - np.log(mass), -self._log_sums, EXPONENTS)
         shape = -exponent[:, None] * self._log_ranks
         return np.asarray(shape - np.log(np.exp(shape).sum(axis=1, keepdims=True)) + np.log(mass)[:, None])
 
@@ -155,9 +143,8 @@ class TopK:
     ) -> None:
         """Give labels that are not among the best what is known of them, or what they have on average."""
         for i in beyond.tolist():
-            share = np.exp(tail[i])
             if self.label_log_p is None:  # the class of that probability and the label change places
-                typical = float(share @ tail[i]) / mass[i]
+                typical = float(np.exp(tail[i]) @ tail[i]) / mass[i]
                 other = np.argmin(np.abs(found[i] - typical))
                 found[i, [labels[i], other]] = found[i, [other, labels[i]]]
             else:

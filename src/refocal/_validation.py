@@ -162,6 +162,15 @@ def labelled_rows(labels: Any, ignore_index: IgnoreIndex, argument: str, functio
     return kept
 
 
+def check_class_names(names: Sequence[Any] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
+    """The names of the columns as text, if there is a different one for each; None if they have none."""
+    found = None if names is None else tuple(map(str, names))
+    if found is not None and not len(found) == len(set(found)) == n_classes:
+        expected = f"{n_classes} different names, one for each column"
+        raise ShapeError("class_names", function, expected=expected, got=f"{len(set(found))} different ones")
+    return found
+
+
 def check_targets(
     labels: Any, shape: tuple[int, ...], ignore_index: IgnoreIndex, argument: str, function: str
 ) -> tuple[NDArray[np.int64], Flags]:

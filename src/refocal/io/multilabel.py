@@ -10,12 +10,19 @@ from typing import Any, Literal
 import numpy as np
 
 from refocal._arrays import Array, Indices, as_array, in_library_of, log_probabilities, two_columns
-from refocal._validation import IgnoreIndex, check_one_column, check_option, check_targets, check_weight
+from refocal._validation import (
+    IgnoreIndex,
+    check_class_names,
+    check_one_column,
+    check_option,
+    check_targets,
+    check_weight,
+)
 from refocal.errors import ShapeError
 from refocal.io.columns import Query
 from refocal.io.predictions import Predictions
 from refocal.io.readers import read_source
-from refocal.io.rows import CheckedRows, check_class_names
+from refocal.io.rows import CheckedRows
 
 APPLIES = ("no label", "a label")
 """The names of the two classes of pooled rows."""
@@ -70,7 +77,7 @@ class MultiLabelPredictions(CheckedRows):
         check_one_column(array, kind, argument, name)
         target, known = check_targets(labels, tuple(array.shape), ignore_index, "labels", name)
         n_classes = int(array.shape[1])
-        names = check_class_names(range(n_classes) if class_names is None else class_names, n_classes, name)
+        names = check_class_names(range(n_classes) if class_names is None else class_names, n_classes, name) or ()
         weights = None if weight is None else check_weight(weight, (len(target),), name, "weight")
         return cls(array, np.where(known, target, UNKNOWN), kind, weights, names)
 

@@ -14,6 +14,7 @@ from refocal._arrays import Array, as_array, as_floating, class_axes, log_probab
 from refocal._groups import as_groups
 from refocal._validation import (
     IgnoreIndex,
+    check_class_names,
     check_labels,
     check_not_negative,
     check_one_column,
@@ -27,7 +28,7 @@ from refocal._validation import (
 from refocal.calibrators._labels import read_labels
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError
 from refocal.io.parts import number
-from refocal.io.rows import CheckedRows, check_class_names
+from refocal.io.rows import CheckedRows
 
 Input = Literal["logits", "probabilities", "log-odds"]
 
@@ -146,7 +147,7 @@ class Predictions(CheckedRows):
         read, categories = read_labels(labels, "labels", function)
         if class_names is None and categories is not None and len(categories) == n_classes:
             class_names = categories
-        names = None if class_names is None else check_class_names(class_names, n_classes, function)
+        names = check_class_names(class_names, n_classes, function)
         in_order = names
         if positive_label is not None and (n_classes != 2 or (names and str(positive_label) not in names)):
             two = " and ".join(map(repr, names or ()))

@@ -109,13 +109,8 @@ def read(
     name = None if labels is None else os.fspath(labels)
     marks = check_marks(ignore_index, "read")
     query = Query(input, values, name, weight, tuple(groups), labelled=True, marks=marks)
-    return read_source(path, query).checked(
-        class_names,
-        first_label,
-        positive_label=positive_label,
-        ignore_index=ignore_index,
-        renormalise=renormalise,
-    )
+    options = {"positive_label": positive_label, "ignore_index": ignore_index, "renormalise": renormalise}
+    return read_source(path, query).checked(class_names, first_label, **options)
 
 
 def read_values(

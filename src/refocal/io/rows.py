@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,15 +75,6 @@ def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, func
         raise ShapeError("class_names", function, expected="the same in both", got=got, remedy=Remedy.COLUMNS)
     at = {name: i for i, name in enumerate(here)}
     return np.array([at[name] for name in there])
-
-
-def check_class_names(names: Sequence[Any], n_classes: int, function: str) -> tuple[str, ...]:
-    """The names of the columns as text, if there is a different one for each."""
-    found = tuple(map(str, names))
-    if len(found) != n_classes or len(set(found)) != n_classes:
-        expected = f"{n_classes} different names, one for each column"
-        raise ShapeError("class_names", function, expected=expected, got=f"{len(set(found))} different ones")
-    return found
 
 
 Rows = TypeVar("Rows", bound=CheckedRows)

@@ -134,18 +134,16 @@ def _flat(column: Any) -> Any:
     return np.array([None if cell is None else json.dumps(cell, default=str) for cell in column.tolist()])
 
 
-def _lines_of(columns: dict[str, Any], separator: str) -> str:
+def _lines_of(columns: dict[str, Any], separator: str, quoting: str = "none") -> str:
     arrow, text = (need(name, "parquet", "Text in blocks") for name in ("pyarrow", "pyarrow.csv"))
-    table = arrow.table(columns)
-    for quoting in ("none", "needed"):  # the latter for cells with a separator, a quote or a line break
-        lines = io.BytesIO()
-        options = text.WriteOptions(include_header=False, delimiter=separator, quoting_style=quoting)
-        try:
-            text.write_csv(table, lines, options)
-            break
-        except arrow.ArrowInvalid:
-            if quoting == "needed":
-                raise
+    options = text.WriteOptions(include_header=False, delimiter=separator, quoting_style=quoting)
+    lines = io.BytesIO()
+    try:
+        text.write_csv(arrow.table(columns), lines, options)
+    except arrow.ArrowInvalid:
+        if quoting == "needed":
+            raise
+        return _lines_of(columns, separator, "needed")  # of cells with a separator, a quote or a line break
     return lines.getvalue().decode()
 
 

@@ -21,7 +21,7 @@ from refocal.export import append_to_onnx, to_onnx, to_torch_export
 from refocal.io import Predictions, blocks, read
 from refocal.report import render
 from refocal.report.charts import reliability
-from refocal.report.terms import terms_of
+from refocal.report.details import terms_of
 
 
 @pytest.fixture(scope="module")

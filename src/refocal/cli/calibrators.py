@@ -97,13 +97,12 @@ def fit(
             words = f"fitting {method} on {len(found):,} rows"
             update(0.0, 1, words)
             more: dict[str, Any] = {"groups": found.groups} if rows.groups else {}
-            given = (found.values, found.labels, found.weight)
-            calibrator.fit(*given, progress=lambda share: update(share, 1, words), **more)
+            more["progress"] = lambda share: update(share, 1, words)
+            calibrator.fit(found.values, found.labels, found.weight, **more)
         names = None if rows.multi_label else found.reading.class_names if in_blocks else found.class_names
     if names is not None:
         calibrator.classes_ = np.array(names)
     calibrator.save(output)
-    result(refocal.calibrators.serialize.to_dict(calibrator))
     print_calibrator(calibrator)
     report = calibrator.fit_report_
     where = "probs.npz" if not in_blocks else "probs.csv" if is_text(validation) else "probs"
@@ -213,6 +212,4 @@ def show(calibrator: CalibratorFile) -> None:
 
     refocal show calibrator.json
     """
-    fitted = options.load_calibrator(calibrator)
-    result(refocal.calibrators.serialize.to_dict(fitted))
-    print_calibrator(fitted)
+    print_calibrator(options.load_calibrator(calibrator))

@@ -103,6 +103,7 @@ def print_calibrator(calibrator: refocal.calibrators.Calibrator) -> None:
     """What a calibrator is and how it was fitted."""
     from refocal.calibrators._description import describe, doubts, report_rows
 
+    result(refocal.calibrators.serialize.to_dict(calibrator))
     parameters = calibrator.get_params(deep=False)
     settings = ", ".join(f"{key}={value!r}" for key, value in parameters.items() if value is not None)
     solution, report = getattr(calibrator, "solution_", None), calibrator.fit_report_

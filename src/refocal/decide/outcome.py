@@ -165,8 +165,7 @@ def net_benefit_curve(
     hits, alarms = at_or_above(given, p, share * occurs, share * ~occurs)
     odds, rate = given / (1.0 - given), float(share[occurs].sum())
     value = hits - odds * alarms
-    reach = _reach(hits + odds**2 * alarms - value**2, rows, level)
-    low, high = np.maximum(value - reach, -odds), np.minimum(value + reach, 1.0)
+    low, high = _ends_of_means(value, hits + odds**2 * alarms, rows, level, (-odds, 1.0))
     return NetBenefitCurve(given, value, low, high, rate - odds * (1.0 - rate), level)
 
 
@@ -209,27 +208,20 @@ def automation_curve(
     )
     total = float(weight.sum())
     left = (total - automated) / total
-    mean_cost = cost / total + price * left
-    reach = _reach(cost2 / total + price**2 * left - mean_cost**2, rows, level)
-    error = mistakes / automated
-    error_low, error_high = wilson(error, automated**2 / squares, level)
-    return AutomationCurve(
-        share=automated / total,
-        highest_expected_cost=expected[order][last],
-        error=error,
-        error_low=error_low,
-        error_high=error_high,
-        cost=mean_cost,
-        cost_low=np.maximum(mean_cost - reach, min(price, float(table.min()))),
-        cost_high=np.minimum(mean_cost + reach, max(price, float(table.max()))),
-        level=level,
-    )
+    errors, costs_of_all = mistakes / automated, cost / total + price * left
+    limits = (min(price, float(table.min())), max(price, float(table.max())))
+    ends = _ends_of_means(costs_of_all, cost2 / total + price**2 * left, rows, level, limits)
+    intervals = (errors, *wilson(errors, automated**2 / squares, level), costs_of_all, *ends)
+    return AutomationCurve(automated / total, expected[order][last], *intervals, level)
 
 
-def _reach(variance: Vector, rows: Rows, level: float) -> Vector:
-    """Half the width of the intervals of means over all rows, by the variance of a row."""
-    error = np.sqrt(variance.clip(0.0) / effective_size(rows.weight, len(rows.labels)))
-    return NormalDist().inv_cdf(0.5 + level / 2.0) * error
+def _ends_of_means(
+    mean: Vector, mean_square: Vector, rows: Rows, level: float, limits: tuple[Any, Any]
+) -> tuple[Vector, Vector]:
+    """The intervals of means over all rows, by the mean of the squares."""
+    error = np.sqrt((mean_square - mean**2).clip(0.0) / effective_size(rows.weight, len(rows.labels)))
+    reach = NormalDist().inv_cdf(0.5 + level / 2.0) * error
+    return np.maximum(mean - reach, limits[0]), np.minimum(mean + reach, limits[1])
 
 
 def at_or_above(thresholds: Vector, p: Vector, *terms: Vector) -> list[Vector]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +14,7 @@ from refocal.evaluate import Evaluation, Histogram, Measured, Reliability, Searc
 from refocal.evaluate.phrases import percent
 from refocal.evaluate.summary import ranked
 from refocal.metrics import METRICS, Interval
-from refocal.report.terms import CONFIDENCE, Terms
-
-if TYPE_CHECKING:
-    from refocal.report.details import Decision
+from refocal.report.details import CONFIDENCE, Decision, Terms
 
 # Room for the density of the confidences below a reliability diagram, in pixels.
 DENSITY = 44

@@ -1,4 +1,4 @@
-"""What the sections of a page show beyond the numbers of an evaluation: decisions, classes, files to take along."""
+"""What the sections of a page show beyond the numbers of an evaluation: terms, decisions, classes, downloads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,46 @@ import json
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from refocal.evaluate import ClassRow, Evaluation
-from refocal.evaluate.summary import ranked
-from refocal.report.terms import sides
+from refocal.calibrators.registry import NONE
+from refocal.evaluate import ClassRow, Evaluation, Measured
+from refocal.evaluate.multilabel import of_labels
+from refocal.evaluate.summary import positive_name, ranked
 
 LONGEST_SNIPPET = 20_000
 # Bytes of a calibrator that a page carries along.
 LARGEST_DOWNLOAD = 500_000
+
+
+class Terms(NamedTuple):
+    """What the probability, the outcome and its two sides are called."""
+
+    probability: str = "confidence"
+    outcome: str = "accuracy"
+    happened: str = "right"
+    did_not: str = "wrong"
+    question: str = "Does confidence match accuracy?"
+    """What a reliability diagram answers."""
+
+
+CONFIDENCE = Terms()
+
+
+def sides(evaluation: Evaluation) -> list[tuple[str, str, Measured]]:
+    """Before and after calibration, each with its heading; the predictions as they are alone where nothing is used."""
+    if evaluation.chosen == NONE:
+        return [("before", "As they are", evaluation.before)]
+    return [("before", "Before", evaluation.before), ("after", "After", evaluation.after)]
+
+
+def terms_of(evaluation: Evaluation) -> Terms:
+    """The terms of an evaluation."""
+    if evaluation.positive is None:
+        return CONFIDENCE
+    name = positive_name(evaluation)
+    made = Terms(f"probability of {name}", f"share of {name}", name, f"not {name}")
+    if of_labels(evaluation):
+        made = Terms("probability of a label", "share of rows that have it", "true", "not true")
+    return made._replace(question=f"Does the {made.probability} match the {made.outcome}?")
 
 
 class Decision(NamedTuple):

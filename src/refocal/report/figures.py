@@ -10,7 +10,7 @@ from refocal._validation import check_option
 from refocal.evaluate import Evaluation, Histogram, Reliability, SearchSurface
 from refocal.metrics import ReliabilityBand, ReliabilityCurve, StreamedCalibration
 from refocal.report import charts
-from refocal.report.terms import CONFIDENCE, Terms, terms_of
+from refocal.report.details import CONFIDENCE, Terms, sides, terms_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,8 +98,7 @@ def plot_evaluation(evaluation: Evaluation) -> Figure:
     """Reliability before and after, and a comparison of all methods, in a new figure."""
     import matplotlib.pyplot as plt
 
-    before, after = evaluation.before, evaluation.after
-    shown = [before] if after is before else [before, after]
+    shown = [method for _, _, method in sides(evaluation)]
     figure, axes = plt.subplots(1, len(shown) + 1, figsize=(4.4 * (len(shown) + 1), 4.0), layout="constrained")
     for ax, method in zip(axes, shown, strict=False):
         plot_reliability(method.reliability, ax, title=method.title, terms=terms_of(evaluation))

@@ -43,15 +43,12 @@ def render_monitor(monitor: CalibrationMonitor, *, title: str = "predictions") -
     history = monitor.history()
     if not history:
         raise DataError("monitor", "render_monitor", expected="one with labelled rows", got="a monitor without any")
-    what, outcome = monitor.compared
     return fill(
         "monitor.html",
         title=title,
         monitor=monitor,
         history=history,
-        what=what,
-        outcome=outcome,
-        rates=_rates(history, what, outcome),
+        rates=_rates(history, *monitor.compared),
         evidence=_evidence(monitor),
         log_loss=_loss(history, "Log-loss", [each.log_loss for each in history]),
         ece=_loss(history, "ECE", [each.ece for each in history], [each.ece_by_chance for each in history]),

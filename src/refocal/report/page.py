@@ -19,7 +19,7 @@ from refocal.evaluate.multilabel import of_labels
 from refocal.evaluate.phrases import capital, interval_percent, percent
 from refocal.metrics import METRICS
 from refocal.report import charts, details
-from refocal.report.terms import sides, terms_of
+from refocal.report.details import sides, terms_of
 
 ENVIRONMENT = environment("report/templates")
 # What the templates read an evaluation with.

@@ -27,6 +27,7 @@ Indices: TypeAlias = NDArray[np.int64]
 SMALLEST = float(np.finfo(np.float32).tiny)
 """The smallest probability that every precision to compute in can hold."""
 
+NUMBERS = "an array of numbers"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -87,7 +88,11 @@ def is_plain_tensor(x: Array) -> bool:
 def as_array(values: Any, argument: str, function: str) -> Array:
     """`values` itself if it is an array of a known library, otherwise a NumPy array."""
     if is_torch(values):
-        return _plain_tensor(values, argument, function)
+        if values.layout is not sys.modules["torch"].strided:
+            raise DataError(argument, function, expected="a dense array", got="a sparse one; call .to_dense()")
+        if values.device.type == "meta":
+            raise DataError(argument, function, expected=NUMBERS, got="a tensor on 'meta', which has none")
+        return values.float() if values.is_floating_point() and values.itemsize < 2 else values  # eight bits: widened
     if array_api_compat.is_array_api_obj(values) and not isinstance(values, np.ndarray):
         return values
     if hasattr(values, "tocsr"):
@@ -101,41 +106,24 @@ def as_array(values: Any, argument: str, function: str) -> Array:
     if array.dtype.name == "bfloat16":
         array = from_bfloat16(array)
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    if array.dtype.kind == "O" and array.ndim > 0:
-        array = _from_objects(array, argument, function)
+    hint = " (of names of classes: np.searchsorted(classes, names), where classes are sorted)"
+    expected = NUMBERS + (hint if argument in ("y_true", "labels") else "")
+    if array.dtype.kind == "O" and array.ndim > 0:  # as data frames of mixed columns give them
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(argument, function, expected=expected, got=f"dtype object: {error}") from error
     if array.dtype.kind == "c":
         raise DataError(argument, function, expected="real", got=f"dtype {array.dtype}. Complex data not supported")
     if array.dtype.kind not in "biuf":
-        raise DataError(argument, function, expected=_numbers(argument), got=f"dtype {array.dtype}")
+        raise DataError(argument, function, expected=expected, got=f"dtype {array.dtype}")
     return array
-
-
-def _plain_tensor(tensor: Array, argument: str, function: str) -> Array:
-    """A torch tensor that can be computed with: dense, with values, and of eight bits only after widening."""
-    if tensor.layout is not sys.modules["torch"].strided:
-        raise DataError(argument, function, expected="a dense array", got="a sparse one; call .to_dense()")
-    if tensor.device.type == "meta":
-        raise DataError(argument, function, expected="an array of numbers", got="a tensor on 'meta', which has none")
-    return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 2 else tensor
 
 
 def masked_error(values: Any, argument: str, function: str) -> DataError:
     """Of a masked array NumPy would forget the mask and take what lies below it for numbers."""
     got = f"{np.count_nonzero(np.ma.getmaskarray(values))} of them; leave those rows out"
     return DataError(argument, function, expected="an array without masked entries", got=got)
-
-
-def _numbers(argument: str) -> str:
-    hint = " (of names of classes: np.searchsorted(classes, names), where classes are sorted)"
-    return "an array of numbers" + (hint if argument in ("y_true", "labels") else "")
-
-
-def _from_objects(array: Any, argument: str, function: str) -> Any:
-    """Numbers in an array of Python objects, as data frames of mixed columns give them."""
-    try:
-        return array.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(argument, function, expected=_numbers(argument), got=f"dtype object: {error}") from error
 
 
 def as_floating(values: Any, argument: str, function: str) -> tuple[Array, Any]:

@@ -306,7 +306,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             p = check_probabilities(values, "X", function)
             return log_probabilities(p, SMALLEST)
         check_rows(values, "X", function)
-        warn_of_sums(sum_of_parts(values, "X", function), "X", function)
+        if (whole := sum_of_parts(values, "X", function)) is not None:
+            warn_of_sums(whole, "X", function)
         # Half precision is kept: each block is converted to float32 when it is processed.
         is_floating = namespace(values).isdtype(values.dtype, "real floating")
         return values if is_floating else as_floating(values, "X", function)[0]

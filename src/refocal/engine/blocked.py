@@ -108,7 +108,8 @@ class BlockedDataset(Dataset):
         if inspected.lowest == inspected.highest:
             got = f"only one class, {inspected.lowest}"
             raise LabelError("y", function, expected="of at least two classes", got=got)
-        warn_of_sums(inspected.sum_of_parts, "X", function)
+        if inspected.sum_of_parts is not None:
+            warn_of_sums(inspected.sum_of_parts, "X", function)
         self._unit = weight_unit(inspected.weight, inspected.n_used)
         self.total_weight, self.precision = self._unit * inspected.weight, inspected.precision
         self.mean_gap = inspected.gap / self.n_rows / (self.n_classes - 1)

@@ -136,7 +136,8 @@ class Predictions(CheckedRows):
             raise ParameterError("renormalise", function, expected="left out: it is for probabilities", got="True")
         if kind == "logits":
             check_rows(values, argument, function)
-            warn_of_sums(sum_of_parts(values, argument, function), argument, function)
+            if (whole := sum_of_parts(values, argument, function)) is not None:
+                warn_of_sums(whole, argument, function)
         elif kind == "probabilities":
             values = _renormalised(values, argument, function) if renormalise else values
             check_probabilities(values, argument, function)

@@ -33,8 +33,6 @@ VECTORS = 4 * VECTOR
 Logits: TypeAlias = NDArray[Any]
 Labels: TypeAlias = NDArray[np.int64]
 Weights: TypeAlias = Vector | None
-# How many classes each entry of a condensed row stands for.
-Counts: TypeAlias = NDArray[np.float32] | None
 # The octaves of distances that `condense` of kernel.c divides into bins.
 OCTAVES = 12
 
@@ -127,14 +125,12 @@ TAKEN = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def _run(
-    name: str,
-    rows: tuple[Logits, Labels, Weights],
-    settings: tuple[Any, ...],
-    *outputs: Any,
-    rough: bool = False,
-    counts: Counts = None,
-) -> None:
-    """One compiled pass over logits, labels and weights, converted to what kernel.c takes where needed."""
+    name: str, rows: tuple[Logits, Labels, Weights], settings: tuple[Any, ...], *outputs: Any, **options: Any
+) -> NDArray[Any]:
+    """One compiled pass over logits, labels and weights, converted to what kernel.c takes where needed.
+
+    Returns the first of the outputs. The options are `rough`, in single precision, and the `counts` of condensed rows.
+    """
     x, y, weight = rows
     if x.dtype not in TAKEN:
         x = widened(x)
@@ -145,45 +141,36 @@ def _run(
     weight = None if weight is None else np.ascontiguousarray(weight, dtype=np.float64)
     places = x.ctypes.data, y.ctypes.data, None if weight is None else weight.ctypes.data
     data = _Data(places[0], x.itemsize == 8, x.strides[0] // x.itemsize, *places[1:], *x.shape)
-    if counts is not None:
+    if (counts := options.get("counts")) is not None:
         data.counts = counts.ctypes.data
     memory = np.empty((7 * VECTOR if name == "vector" else VECTORS) * x.shape[1] + ALIGNMENT, dtype=np.uint8)
     place = memory.ctypes.data
-    _pass(name, rough)(data, *settings, place + -place % ALIGNMENT, *outputs)
+    taken = [each.ctypes.data if isinstance(each, np.ndarray) else each for each in (*settings, *outputs)]
+    taken.insert(len(settings), place + -place % ALIGNMENT)
+    _pass(name, options.get("rough", False))(data, *taken)
+    found: NDArray[Any] = outputs[0]
+    return found
 
 
-def temperature(
-    x: Logits, y: Labels, weight: Weights, slope: float, *, rough: bool = False, counts: Counts = None
-) -> Vector:
-    """See `Engine.temperature`; `rough` computes in single precision, `counts` are those of `condense`."""
-    out = np.empty(3)
-    _run("temperature", (x, y, weight), (slope,), out.ctypes.data, rough=rough, counts=counts)
-    return out
+def temperature(x: Logits, y: Labels, weight: Weights, slope: float, **options: Any) -> Vector:
+    """See `Engine.temperature`; the options are those of `_run`."""
+    return _run("temperature", (x, y, weight), (slope,), np.empty(3), **options)
 
 
-def focal(
-    x: Logits, y: Labels, weight: Weights, gamma: float, slope: float, *, rough: bool = False, counts: Counts = None
-) -> Vector:
+def focal(x: Logits, y: Labels, weight: Weights, gamma: float, slope: float, **options: Any) -> Vector:
     """See `Engine.focal`."""
-    out = np.empty(6)
-    _run("focal", (x, y, weight), (gamma, slope), out.ctypes.data, rough=rough, counts=counts)
-    return out
+    return _run("focal", (x, y, weight), (gamma, slope), np.empty(6), **options)
 
 
 def split(x: Logits, y: Labels, gamma: float, slope: float, *, rough: bool = False) -> Vector:
     """See `Engine.split`."""
-    out = np.empty((2, 6, x.shape[0]))
-    _run("split", (x, y, None), (gamma, slope), out.ctypes.data, x.shape[0], rough=rough)
-    return out
+    return _run("split", (x, y, None), (gamma, slope), np.empty((2, 6, len(x))), len(x), rough=rough)
 
 
-def predict(
-    x: Logits, y: Labels, gammas: tuple[float, ...], slope: float, *, rough: bool = False, counts: Counts = None
-) -> Vector:
+def predict(x: Logits, y: Labels, gammas: tuple[float, ...], slope: float, **options: Any) -> Vector:
     """See `Engine.predict`."""
-    some, out = np.array(gammas, dtype=np.float64), np.empty((3, len(gammas), x.shape[0]))
-    places = [part.ctypes.data for part in out]
-    _run("predict", (x, y, None), (some.ctypes.data, len(some), slope), *places, x.shape[0], rough=rough, counts=counts)
+    some, out = np.array(gammas, dtype=np.float64), np.empty((3, len(gammas), len(x)))
+    _run("predict", (x, y, None), (some, len(some), slope), *out, len(x), **options)
     return out
 
 
@@ -192,23 +179,20 @@ def condense(x: Logits, y: Labels, unit: float, fine: int) -> NDArray[np.float32
 
     The top comes first, then the label or, if that is the top, nothing. Accurate for temperatures up to 6 units.
     """
-    out, used = np.empty((2, x.shape[0], 2 + 2 * (OCTAVES << fine)), dtype=np.float32), ctypes.c_int64()
-    _run("condense", (x, y, None), (unit, fine), out[0].ctypes.data, out[1].ctypes.data, ctypes.byref(used))
+    out, used = np.empty((2, len(x), 2 + 2 * (OCTAVES << fine)), dtype=np.float32), ctypes.c_int64()
+    _run("condense", (x, y, None), (unit, fine), *out, ctypes.byref(used))
     return out[:, :, : used.value]
 
 
 def vector(x: Logits, y: Labels, weight: Weights, parameters: Vector, *, rough: bool = False) -> Vector:
     """See `Engine.vector`."""
-    out = np.empty(1 + 5 * x.shape[1])
-    _run("vector", (x, y, weight), (parameters.ctypes.data,), out.ctypes.data, rough=rough)
-    return out
+    return _run("vector", (x, y, weight), (parameters,), np.empty(1 + 5 * x.shape[1]), rough=rough)
 
 
 def inspect(x: Logits, y: Labels) -> tuple[NDArray[np.bool_], float]:
     """See `Engine.inspect`."""
-    correct, out = np.empty(x.shape[0], dtype=np.bool_), np.empty(1)
-    _run("inspect", (x, y, None), (), correct.ctypes.data, out.ctypes.data)
-    return correct, float(out[0])
+    distance = np.empty(1)
+    return _run("inspect", (x, y, None), (), np.empty(len(x), dtype=np.bool_), distance), float(distance[0])
 
 
 def apply(program: Program, x: NDArray[Any], out: NDArray[Any], log: bool = False) -> int:

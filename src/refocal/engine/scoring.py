@@ -83,19 +83,12 @@ def join_tallies(first: Tally, second: Tally) -> Tally:
     )
 
 
-class Scores(NamedTuple):
-    """Scores of the points of a search: means over the rows, and the mean ECE over several numbers of bins."""
-
-    log_loss: Vector
-    brier: Vector
-    ece: Vector
-
-
-def scores(found: Tally, resolutions: tuple[int, ...]) -> Scores:
-    """The scores of a tally; without histograms the ECE is 0."""
-    log_loss, brier, _ = found.sums / found.weight
-    errors = [np.mean([h.equal_mass(n).ece for n in resolutions]) for h in found.histograms]
-    return Scores(log_loss, brier, np.array(errors) if errors else np.zeros_like(log_loss))
+def scores(found: Tally, resolutions: tuple[int, ...]) -> Vector:
+    """Log-loss and error of each predictor (2, predictors): the mean ECE at these numbers of bins, or Brier score."""
+    log_loss, error, _ = found.sums / found.weight
+    if resolutions:
+        error = np.array([np.mean([h.equal_mass(n).ece for n in resolutions]) for h in found.histograms])
+    return np.stack([log_loss, error])
 
 
 class Measures(NamedTuple):
@@ -120,20 +113,23 @@ def measures(found: Tally, n_bins: int) -> Measures:
 
 def score_points(
     dataset: Dataset, points: list[tuple[float, float]], resolutions: tuple[int, ...], bits: int = SEARCH_BITS
-) -> Scores:
-    """Scores of points (γ, T), with the mean of the ECEs at these numbers of bins by histograms."""
-    parts: list[Scores] = []
+) -> Vector:
+    """Log-loss and error of points (γ, T), (2, points): the mean of the ECEs at these numbers of bins by histograms.
+
+    Without numbers of bins the error is the Brier score.
+    """
+    parts = []
     for first in range(0, len(points), POINTS):
         some = tuple(points[first : first + POINTS])
         if isinstance(dataset, Block) and dataset.on_gpu:  # a sort there takes less time than a histogram
             exact = describe(dataset, FocalPoints(some, there=True), len(some), resolutions)
-            columns = ([each[name] for each in exact] for name in ("log_loss", "brier_score", "ece"))
-            parts.append(Scores(*map(np.array, columns)))
+            names = ("log_loss", "ece" if resolutions else "brier_score")
+            parts.append(np.array([[each[name] for each in exact] for name in names]))
             continue
         cells = (CalibrationHistogram(bits=bits),) * len(some) if resolutions else ()
         finish = partial(scores, resolutions=resolutions)
         parts.append(dataset.reduce(Pass(partial(tally, predict=FocalPoints(some), cells=cells), join_tallies, finish)))
-    return Scores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return np.concatenate(parts, axis=1)
 
 
 def measure(dataset: Dataset, predict: Predict, n_bins: int, cells: tuple[CalibrationHistogram, ...]) -> Measures:

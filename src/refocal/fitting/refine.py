@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from refocal._arrays import Vector
 from refocal.engine.dataset import Dataset
-from refocal.engine.scoring import FINE_BITS, POINTS, SEARCH_BITS, Scores, score_points
+from refocal.engine.scoring import FINE_BITS, POINTS, SEARCH_BITS, score_points
 from refocal.fitting.grid import ranked, within
 from refocal.fitting.newton import optimum_near
 from refocal.fitting.objective import Objective
@@ -43,8 +44,7 @@ def refine(
     while points:
         at = tuple(np.array(points).T)
         pairs = list(zip(surface.gamma[at].tolist(), surface.temperature[at].tolist(), strict=True))
-        found = score_points(dataset, pairs, objective.resolutions, bits)
-        log_loss[at], error[at] = found.log_loss, found.ece if objective.of_rows is None else found.brier
+        log_loss[at], error[at] = score_points(dataset, pairs, objective.resolutions, bits)
         known[at] = True
         fine[at] = bits == FINE_BITS or not objective.resolutions  # without a histogram a measurement is exact
         measured, losses = np.flatnonzero(known), log_loss[known]
@@ -82,17 +82,16 @@ def polish(
         gamma, temperature = points[at]
         near = [(gamma, temperature * math.exp(k * FINE_STEP)) for k in (-3, -2, -1, 1, 2, 3)]
         found = score_points(dataset, near, objective.resolutions, FINE_BITS)
-        points += near
-        scores = Scores(*(np.concatenate(pair) for pair in zip(scores, found, strict=True)))
+        points, scores = points + near, np.concatenate([scores, found], axis=1)
         at, value = _best(objective, scores, nll_tolerance)
     gamma, temperature = points[at]
     return replace(chosen, gamma=gamma, temperature=temperature, value=value, passes=dataset.passes)
 
 
-def _best(objective: Objective, scores: Scores, nll_tolerance: float | None) -> tuple[int, float]:
+def _best(objective: Objective, scores: Vector, nll_tolerance: float | None) -> tuple[int, float]:
     """Which point is the best within the tolerance, and its score."""
-    value = objective.score(scores.log_loss, scores.ece if objective.of_rows is None else scores.brier)
-    at = int(ranked(scores.log_loss, value, nll_tolerance)[0])
+    value = objective.score(*scores)
+    at = int(ranked(scores[0], value, nll_tolerance)[0])
     return at, float(value[at])
 
 

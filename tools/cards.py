@@ -64,7 +64,7 @@ def _name_row(name: str, method: registry.Method) -> str:
 
 def _method_card(kind: type[Any]) -> str:
     text = TEXTS["methods"][kind.__name__]
-    named = registry.every_method()
+    named = registry.METHODS
     rows = {name: method for name, method in named.items() if method.kind is kind}
     facts = {
         "formula": text["formula"],

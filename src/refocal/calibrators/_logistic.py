@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -30,9 +31,8 @@ SMALL_GAIN, NO_GAIN = 1e-8, 1e-13
 SLOPE_DEVIATION, FREEDOM, SMALL_MOVE = 1.0, 6.0, 1e-6
 
 
-def softplus(x: Vector) -> Vector:
-    """log(1 + exp(x)); minus it is the logarithm of a probability whose log-odds are -x."""
-    return np.asarray(array_softplus(np, x))
+softplus: Callable[[Vector], Vector] = partial(array_softplus, np)
+"""log(1 + exp(x)); minus it is the logarithm of a probability whose log-odds are -x."""
 
 
 SmoothLoss = tuple[float, Vector, Vector]

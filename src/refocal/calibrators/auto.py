@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from refocal._arrays import Vector, to_numpy
@@ -18,7 +17,7 @@ from refocal.calibrators._confidence import IDENTITY, draft_tail, fit_tail, two_
 from refocal.calibrators._crossfit import CrossFitted, Recipe
 from refocal.calibrators._fitted import Fitted
 from refocal.engine import Block, Dataset
-from refocal.engine.blocked import Keys, row_keys
+from refocal.engine.blocked import row_keys
 from refocal.errors import FitWarning, warn
 from refocal.fitting.temperature import laplace_temperature, newton_temperature
 from refocal.maps.chain import Chain, Step
@@ -135,7 +134,8 @@ class AutoCalibration(CrossFitted):
         recipes: list[Recipe] = [_crossfit.TEMPERATURE]
         blocks = [rows]
         if not only_temperature:
-            tried = [_crossfit.VECTOR, *_matrices(rows)]
+            matrices = _crossfit.MATRICES[: None if rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2 else 2]
+            tried = [_crossfit.VECTOR, *(matrices if rows.n_rows >= _least_rows(rows.n_classes) else ())]
             fold = _crossfit.folds(rows, self.n_folds, self.random_state)
             scores = _crossfit.out_of_fold(rows, tried, fold, order_preserving=keep, temperature=temperature)
             plain = [rows.average(_crossfit.losses(rows, each)) for each in scores[1:]]
@@ -162,12 +162,6 @@ class AutoCalibration(CrossFitted):
         return (scaling.step(order_preserving=keep), *tail.steps), choice
 
 
-def _matrices(rows: Block) -> tuple[Recipe, ...]:
-    """Those that are tried."""
-    some = _crossfit.MATRICES if rows.n_rows >= ROWS_PER_ENTRY * rows.n_classes**2 else _crossfit.MATRICES[:2]
-    return some if rows.n_rows >= _least_rows(rows.n_classes) else ()
-
-
 def _least_rows(n_classes: int) -> int:
     """How many rows a matrix needs."""
     return (FEWER_PER_ENTRY if n_classes < MANY_CLASSES else ROWS_PER_ENTRY) * n_classes**2
@@ -188,16 +182,11 @@ def _sample(dataset: Dataset, is_vocabulary: bool) -> tuple[Block, Dataset]:
         rows = usable if usable.n_rows <= n_rows else usable.part(n_rows)
     else:
         usable = _crossfit.usable_rows(dataset, there=dataset.n_classes > 2)
-        rows = usable.take(_first(row_keys(usable), n_rows))
+        keys = row_keys(usable)
+        last = min(n_rows, len(keys)) - 1
+        small = np.flatnonzero(keys <= np.partition(keys, last)[last])
+        rows = usable.take(small[np.argsort(keys[small], kind="stable")][:n_rows])
     return rows, (rows if rows.n_rows == usable.n_rows else usable)
-
-
-def _first(keys: Keys, n_rows: int) -> NDArray[np.int64]:
-    """Where the smallest keys are, in their order; equal ones as they come."""
-    if n_rows >= len(keys):
-        return np.argsort(keys, kind="stable")
-    small = np.flatnonzero(keys <= np.partition(keys, n_rows - 1)[n_rows - 1])
-    return small[np.argsort(keys[small], kind="stable")][:n_rows]
 
 
 def _simplest(rows: Block, candidates: Sequence[Vector]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -81,6 +82,9 @@ SETS = {
 GROUPED = {"group": Method("a correction for each group", GroupCalibration, usual=False)}
 """Methods that take the groups of the rows: a comparison has them where there are groups."""
 
+METHODS = ChainMap(GROUPED, SETS, NAMED)
+"""All rows by their names."""
+
 OTHER_NAMES = {
     "sigmoid": "logistic",
     "platt": "logistic",
@@ -92,11 +96,6 @@ OTHER_NAMES = {
 
 ALL = "all"
 """Every method, where a comparison asks for names."""
-
-
-def every_method() -> dict[str, Method]:
-    """All rows by their names."""
-    return NAMED | SETS | GROUPED
 
 
 def chosen_methods(names: Sequence[str] | str | None) -> list[str]:
@@ -125,9 +124,9 @@ def make(name: str, **options: Any) -> Calibrator:
     >>> make("sigmoid")
     LogisticCalibration()
     """
-    name, known = OTHER_NAMES.get(name, name), every_method()
-    check_option(name, tuple(known), "method", "make")
-    calibrator = known[name].kind(**known[name].settings)
+    name = OTHER_NAMES.get(name, name)
+    check_option(name, tuple(METHODS), "method", "make")
+    calibrator = METHODS[name].kind(**METHODS[name].settings)
     given = {key: value for key, value in options.items() if value is not None}
     unknown = sorted(set(given) - set(calibrator.get_params(deep=False)))
     if unknown:
@@ -149,7 +148,7 @@ def kinds(*, in_blocks: bool = False) -> dict[str, type[Calibrator]]:
     >>> kinds()["BetaCalibration"].__name__, "BetaCalibration" in kinds(in_blocks=True)
     ('BetaCalibration', False)
     """
-    known = [method.kind for method in every_method().values() if method.in_blocks or not in_blocks]
+    known = [method.kind for method in METHODS.values() if method.in_blocks or not in_blocks]
     # A comparison on rows of one label has no use for the last: it has no name, but files.
     return {kind.__name__: kind for kind in (known if in_blocks else [*known, MultiLabelCalibration])}
 
@@ -158,11 +157,10 @@ def title_of(name: str, calibrator: Calibrator | None = None) -> str:
     """A name in words: that of the method whose class and settings a calibrator has, whatever it is called."""
     if name == NONE:
         return "no calibration"
-    known = every_method()
     if calibrator is None:
-        return known[name].title if name in known else name
+        return METHODS[name].title if name in METHODS else name
     given = calibrator.get_params(deep=False)
-    alike = [m for m in known.values() if type(calibrator) is m.kind and m.settings.items() <= given.items()]
+    alike = [m for m in METHODS.values() if type(calibrator) is m.kind and m.settings.items() <= given.items()]
     if alike:
         return max(alike, key=lambda method: len(method.settings)).title
     return str(getattr(calibrator, "title", type(calibrator).__name__))

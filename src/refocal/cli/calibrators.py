@@ -82,7 +82,7 @@ def fit(
         suits = False
     else:
         calibrator = registry.make(method, **settings, input=reading["input"])
-        suits = registry.every_method()[method].in_blocks
+        suits = registry.METHODS[method].in_blocks
         if calibrator.needs_groups != bool(rows.groups):
             raise UsageError(f"--groups requires the method group, which requires --groups. Got {method!r}.")
     with (

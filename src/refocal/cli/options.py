@@ -214,7 +214,7 @@ def _declared(hint: Any, name: str, said: Mapping[str, list[str]]) -> Any:
 
 def complete_method(incomplete: str) -> list[str]:
     """Names of methods, for the shell."""
-    return [name for name in refocal.calibrators.registry.every_method() if name.startswith(incomplete)]
+    return [name for name in refocal.calibrators.registry.METHODS if name.startswith(incomplete)]
 
 
 def as_given(input: str, **reading: Any) -> str:  # noqa: A002

@@ -72,7 +72,7 @@ class Confidence(Step):
         _, log_rest, alone = shares(xp, xp.where(is_top, -xp.inf, gap))
         log_share = gap - xp.where(alone, 0.0, log_rest)
         second = xp.max(xp.where(is_top, -xp.inf, log_share), axis=-1, keepdims=True)
-        curved = self.curve.apply(xp, top_log_odds(xp, log_rest))
+        curved = self.curve.apply(xp, xp.where(log_rest > -FARTHEST, -log_rest, FARTHEST))
         # A rounding above the second, so that ties do not change which class comes first.
         least = second + ROUNDINGS * xp.finfo(scores.dtype).eps * (1.0 + xp.abs(second))
         top = xp.where(alone | (curved > least), curved, least)
@@ -212,11 +212,6 @@ class LabelLines(Step):
         """Lines that rise, as many intercepts as slopes, of two classes."""
         right = n_classes == 2 and np.ndim(self.slope) == 1 and np.shape(self.slope) == np.shape(self.intercept)
         return right and bool(np.all(self.slope > 0.0))
-
-
-def top_log_odds(xp: Any, log_rest: Array) -> Array:
-    """log(q / (1-q)) of the top class from log((1-q) / q), always finite."""
-    return xp.where(log_rest > -FARTHEST, -log_rest, FARTHEST)
 
 
 def log_odds(xp: Any, scores: Array) -> Array:

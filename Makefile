@@ -21,6 +21,8 @@ VENV   ?= .venv
 TORCH  ?= torch==2.13.0
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# Two thirds of what is installed are never imported: Python compiles the rest when it is.
+PIP    := --quiet --disable-pip-version-check --no-compile
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --no-loadscope-reorder
 DEMO   ?= .venv-demo
 BENCH  ?= .venv-bench
@@ -42,21 +44,20 @@ unexport PYTHONDONTWRITEBYTECODE
 # The date of the last commit: what is built from the same sources is the same file.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1700000000)
 
-.PHONY: demo check test test-all bench-guard test-lowest coverage mutants docs bench bench-calibre stress fuzz lock dist lint format install clean
+.PHONY: demo check test pytest test-all bench-guard test-lowest coverage mutants docs bench bench-calibre stress fuzz lock dist lint format install clean
 
 install: $(STAMP)
 
 $(STAMP): pyproject.toml paper/pyproject.toml Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --editable ".[dev]" --editable ./paper
+	$(BIN)/python -m pip install $(PIP) "$(TORCH)" --editable ".[dev]" --editable ./paper
 	touch $(STAMP)
 
 # What a user installs and nothing more: no torch, no tools of ours.
 $(DEMO)/.installed: pyproject.toml
 	test -x $(DEMO)/bin/python || $(PYTHON) -m venv $(DEMO)
-	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(DEMO)/bin/python -m pip install $(PIP) --editable .
 	touch $(DEMO)/.installed
 
 demo: $(DEMO)/.installed
@@ -72,7 +73,9 @@ lint: $(STAMP)
 check: lint
 	$(PYTEST) -m "not slow and not long" tests src
 
-test: lint
+test: lint pytest
+
+pytest: $(STAMP)
 	$(PYTEST) -m "not long"
 
 test-all: lint

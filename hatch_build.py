@@ -4,10 +4,13 @@ It needs a C compiler (`CC`, or cc) and nothing else. Where there is none, or RE
 built without: the same results by NumPy, several times slower.
 
     python hatch_build.py    compiles in place, after the source was changed
+
+An editable install keeps a library that is newer than its sources, so that a second environment need not compile again.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
 import subprocess
@@ -29,6 +32,16 @@ def compile_kernel() -> str | None:
     if problem is not None:
         LIBRARY.unlink(missing_ok=True)
     return problem
+
+
+def is_current() -> bool:
+    """Whether the library can be loaded here, and is newer than the sources and the flags that it is made by."""
+    try:
+        ctypes.CDLL(str(LIBRARY))
+    except OSError:
+        return False
+    made = LIBRARY.stat().st_mtime
+    return all(file.stat().st_mtime < made for file in (*FOLDER.glob("*.[ch]"), Path(__file__)))
 
 
 def _compile() -> str | None:
@@ -61,7 +74,8 @@ else:
             """What hatchling calls before it collects files."""
             if self.target_name != "wheel":
                 return
-            problem = compile_kernel()
+            keep = version == "editable" and not os.environ.get("REFOCAL_NO_KERNEL") and is_current()
+            problem = None if keep else compile_kernel()
             if problem is not None:
                 self.app.display_warning(f"refocal is built without its compiled kernel: {problem}.")
                 return

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from refocal.engine import c_engine
 
 ROOT = Path(__file__).parents[1]
 USE = """
@@ -83,3 +87,36 @@ def test_a_missing_compiler_is_no_failure(sources, tmp_path):
     wheel = build(sources, tmp_path, CC="no-such-compiler")
     assert wheel.name.endswith("-py3-none-any.whl")
     assert list((tmp_path / "installed").rglob("libkernel*")) == []
+
+
+@pytest.mark.skipif(not c_engine.is_compiled(), reason="the kernel was not compiled")
+def test_an_editable_install_keeps_a_kernel_that_is_current(monkeypatch, tmp_path):
+    """A wheel never does: what lies in the working tree may have been compiled for this machine alone."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    script, compiled = importlib.util.module_from_spec(spec), []
+    spec.loader.exec_module(script)
+    library, source = tmp_path / "libkernel.so", tmp_path / "kernel.c"
+    monkeypatch.setattr(script, "FOLDER", tmp_path)
+    monkeypatch.setattr(script, "LIBRARY", library)
+    monkeypatch.setattr(script, "compile_kernel", lambda: compiled.append(1))
+
+    def compiles(version, age):
+        """Whether a build compiles when its source is older than the library by `age` seconds."""
+        written = library.stat().st_mtime - age
+        source.touch()
+        os.utime(source, (written, written))
+        compiled.clear()
+        data = {"artifacts": []}
+        script.KernelHook.initialize(SimpleNamespace(target_name="wheel"), version, data)
+        assert data["artifacts"] == ["src/refocal/engine/libkernel.so"]
+        return bool(compiled)
+
+    library.write_bytes(b"for another machine")
+    assert compiles("editable", 10)
+    library.unlink()
+    shutil.copy(Path(c_engine.__file__).with_name("libkernel.so"), library)
+    assert not compiles("editable", 10)
+    assert compiles("standard", 10)
+    assert compiles("editable", -10)
+    monkeypatch.setenv("REFOCAL_NO_KERNEL", "1")
+    assert compiles("editable", 10)

@@ -241,6 +241,23 @@ def test_a_class_in_detail(open_browser, evaluation):
     assert driver.find_element(By.CSS_SELECTOR, "#class-detail h3").text == "<b>&$x$"
 
 
+def test_the_slider_shows_what_the_table_says(open_browser, evaluation):
+    browser = open_browser()
+    table = evaluation.after.decisions
+    for i in (50, 90, 101):
+        move = "const s = document.getElementById('decide-at'); s.value = arguments[0]; "
+        move += "s.dispatchEvent(new Event('input'))"
+        browser.execute_script(move, i)
+        cells = browser.execute_script(
+            "return [...document.querySelector('#decide-table tr[data-name=after]').cells].map((c) => c.textContent);"
+        )
+        wrong, t = table.decided[i] - table.right[i], table.threshold[i]
+        assert float(cells[1]) == pytest.approx(100 * table.decided[i], abs=0.006)
+        assert float(cells[3]) == pytest.approx(1000 * (wrong + (1 - t) * (1 - table.decided[i])), abs=0.06)
+        assert float(cells[5]) == pytest.approx(100 * table.promised[i], abs=0.006)
+        assert browser.execute_script("return document.getElementById('decide-t').textContent") == f"{t:g}"
+
+
 def test_downloads(open_browser, evaluation, tmp_path):
     driver = open_browser()
     driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})

@@ -88,21 +88,3 @@ def test_old_evaluations_have_no_panel(two_classes):
         del method["decisions"]
     assert 'id="decisions"' in render(two_classes)
     assert 'id="decisions"' not in render(Evaluation.from_dict(data))
-
-
-@pytest.mark.slow
-def test_the_slider_shows_what_the_table_says(open_browser, evaluation):
-    browser = open_browser()
-    table = evaluation.after.decisions
-    for i in (50, 90, 101):
-        move = "const s = document.getElementById('decide-at'); s.value = arguments[0]; "
-        move += "s.dispatchEvent(new Event('input'))"
-        browser.execute_script(move, i)
-        cells = browser.execute_script(
-            "return [...document.querySelector('#decide-table tr[data-name=after]').cells].map((c) => c.textContent);"
-        )
-        wrong, t = table.decided[i] - table.right[i], table.threshold[i]
-        assert float(cells[1]) == pytest.approx(100 * table.decided[i], abs=0.006)
-        assert float(cells[3]) == pytest.approx(1000 * (wrong + (1 - t) * (1 - table.decided[i])), abs=0.06)
-        assert float(cells[5]) == pytest.approx(100 * table.promised[i], abs=0.006)
-        assert browser.execute_script("return document.getElementById('decide-t').textContent") == f"{t:g}"

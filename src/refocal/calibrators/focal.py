@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class _FocalFamily(HasFocalPoint, Calibrator):
     nll_tolerance: float | None = None
     class_weight: Any = None
     input: str = "logits"
+    searched: ClassVar[tuple[type[Step], ...]] = (Temperature, Focal)
+    """The steps whose parameters are searched for; the others are left out."""
 
     @property
     def class_weight_(self) -> Vector | None:
@@ -45,8 +47,8 @@ class _FocalFamily(HasFocalPoint, Calibrator):
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         options: dict[str, Any] = {name: getattr(self, name, fixed) for name, fixed in SEARCHED.items()}
-        has_gamma, has_temperature, name = hasattr(self, "gammas"), hasattr(self, "temperatures"), type(self).__name__
-        if self.search == "line" and not (has_gamma and has_temperature):
+        name = type(self).__name__
+        if self.search == "line" and len(self.searched) < 2:
             expected = "'auto', 'newton' or 'grid', since a line needs both γ and T"
             raise ParameterError("search", name, expected=expected, got="'line'")
         if getattr(self, "gamma", None) is not None:  # the one that a FocalCalibration was given
@@ -56,10 +58,9 @@ class _FocalFamily(HasFocalPoint, Calibrator):
             offset = None
         else:
             path, (solution, offset) = None, self._fit_weighted(dataset, **options)
-        steps: list[Step] = [Temperature(solution.temperature)] if has_temperature else []
-        steps += [Focal(solution.gamma)] if has_gamma else []
-        steps += [Offset(offset)] if offset is not None else []
-        return Fitted(Chain(tuple(steps)), solution, path)
+        both = (Temperature(solution.temperature), Focal(solution.gamma))
+        behind = () if offset is None else (Offset(offset),)
+        return Fitted(Chain((*(step for step in both if isinstance(step, self.searched)), *behind)), solution, path)
 
     def _fit_weighted(
         self, dataset: Dataset, objective: Any, search: str, gammas: Any, temperatures: Any, nll_tolerance: float | None
@@ -120,6 +121,7 @@ class TemperatureScaling(_FocalFamily):
 
     objective: Any = "nll"
     temperatures: Any = None
+    searched: ClassVar[tuple[type[Step], ...]] = (Temperature,)
 
 
 @dataclass(eq=False, repr=False)
@@ -146,6 +148,7 @@ class FocalCalibration(_FocalFamily):
     gamma: float | None = setting.number(None, above=-1.0, also=None)
     _: KW_ONLY
     gammas: Any = None
+    searched: ClassVar[tuple[type[Step], ...]] = (Focal,)
 
     @classmethod
     def from_training(

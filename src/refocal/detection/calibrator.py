@@ -169,17 +169,15 @@ class DetectorState:
 
 def _fit_size(detections: Detections) -> Size:
     x, z = _log_odds_and_area(detections)
-    smallest, largest = np.quantile(z, OUTLIERS), np.quantile(z, 1.0 - OUTLIERS)
-    z = np.clip(z, smallest, largest)
-    (mx, sx), (mz, sz) = ((float(v.mean()), float(v.std()) or 1.0) for v in (x, z))
-    u, v = (x - mx) / sx, (z - mz) / sz
+    ends = np.quantile(z, [OUTLIERS, 1.0 - OUTLIERS])
+    z = np.clip(z, *ends)
+    (mx, sx), (mz, sz) = ((v.mean(), v.std() or 1.0) for v in (x, z))
+    # The products of 1 and x with 1 and z; this makes them those of standardised x and z.
+    standardise = np.kron([[1.0, -mz / sz], [0.0, 1.0 / sz]], [[1.0, -mx / sx], [0.0, 1.0 / sx]])
+    features = np.stack([np.ones_like(x), x, z, x * z], axis=1) @ standardise
     start = np.array([mx, sx, 0.0, 0.0])  # which is x itself
-    features = np.stack([np.ones_like(u), u, v, u * v], axis=1)
-    t = fit_logistic(features, detections.correct, np.ones(len(x)), start, np.eye(4), np.full(4, -np.inf)).theta
-    both = t[3] / (sx * sz)
-    score, area = t[1] / sx - both * mz, t[2] / sz - both * mx
-    constant = t[0] - score * mx - area * mz - both * mx * mz
-    return Size(*map(float, (constant, score, area, both, smallest, largest)))
+    fitted = fit_logistic(features, detections.correct, np.ones(len(x)), start, np.eye(4), np.full(4, -np.inf))
+    return Size(*map(float, (*standardise @ fitted.theta, *ends)))
 
 
 def _scores(detections: Detections, size: Size | None) -> Vector:

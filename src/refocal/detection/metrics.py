@@ -42,7 +42,13 @@ def detection_ece(
     """
     name = "detection_ece"
     check_detections(detections, name, {}, least=1)
-    columns = [detections.scores, *_covariates(covariates, len(detections), name)]
+    columns = [detections.scores]
+    if covariates is not None:
+        given = between_0_and_1(covariates, "covariates", name)
+        if given.ndim not in (1, 2) or len(given) != len(detections):
+            expected = f"of {len(detections)} rows, one for each detection"
+            raise ShapeError("covariates", name, expected=expected, got=f"shape {np.atleast_2d(given.T).T.shape}")
+        columns += [*np.atleast_2d(given.T)]
     bins = [n_bins] * len(columns) if isinstance(n_bins, int) else list(n_bins)
     if len(bins) != len(columns):
         expected = f"an integer, or {len(columns)} of them, for the score and each covariate"
@@ -79,14 +85,3 @@ def _error(cell: Indices, scores: Vector, wanted: Vector | Flags, min_rows: int 
     _, cell = np.unique(cell, return_inverse=True)
     gap = np.abs(np.bincount(cell, scores - wanted))
     return float(gap[np.bincount(cell) >= min_rows].sum() / len(scores))
-
-
-def _covariates(values: Any, n_rows: int, function: str) -> list[Vector]:
-    if values is None:
-        return []
-    columns = between_0_and_1(values, "covariates", function)
-    columns = columns[:, None] if columns.ndim == 1 else columns
-    if columns.ndim != 2 or len(columns) != n_rows:
-        expected = f"of {n_rows} rows, one for each detection"
-        raise ShapeError("covariates", function, expected=expected, got=f"shape {columns.shape}")
-    return list(columns.T)

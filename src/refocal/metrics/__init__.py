@@ -7,21 +7,8 @@ A new metric is a function and its `Metric` record, in one of the modules below 
 """
 
 # ruff: noqa: F403
-from refocal.metrics import (
-    binned,
-    bootstrap,
-    histogram,
-    intervals,
-    inversion,
-    labels,
-    records,
-    reliability,
-    scores,
-    sets,
-    smooth,
-    squared,
-    two_classes,
-)
+from inspect import ismodule as _ismodule
+
 from refocal.metrics.binned import *
 from refocal.metrics.bootstrap import *
 from refocal.metrics.histogram import *
@@ -36,6 +23,4 @@ from refocal.metrics.smooth import *
 from refocal.metrics.squared import *
 from refocal.metrics.two_classes import *
 
-_FIRST = (binned, bootstrap, histogram, intervals, inversion, labels, records)
-_MODULES = (*_FIRST, reliability, scores, sets, smooth, squared, two_classes)
-__all__ = [name for module in _MODULES for name in module.__all__]
+__all__ = [name for name, value in globals().items() if not (name.startswith("_") or _ismodule(value))]

@@ -288,26 +288,16 @@ def uniform_index(confidence: Vector, n_bins: int) -> Indices:
 
 def uniform_bins(confidence: Vector, correct: Vector | Flags, weight: Vector | None, n_bins: int) -> Bins:
     """Bins of equal width."""
-    outcomes = np.zeros(2 * n_bins, dtype=np.int64)
-    sums = np.zeros((4, n_bins))
+    sums = np.zeros((3 if weight is None else 5, n_bins))
     # Blocks that stay in the cache: the temporaries cost more than the counting otherwise.
     for start in range(0, confidence.shape[0], _BLOCK):
         block = slice(start, start + _BLOCK)
-        c, y = confidence[block], correct[block].astype(np.int64)
+        c, y = confidence[block], correct[block]
         index = uniform_index(c, n_bins)
-        if weight is None:
-            sums[1] += np.bincount(index, c, n_bins)
-        else:
-            for row, values in enumerate(terms(c, y, weight[block])):
-                sums[row] += np.bincount(index, values, n_bins)
-        index <<= 1
-        index |= y
-        outcomes += np.bincount(index, minlength=2 * n_bins)
-    count = outcomes[0::2] + outcomes[1::2]
-    if weight is None:
-        sums[0] = sums[3] = count
-        sums[2] = outcomes[1::2]
-    return Bins(count, *sums).with_weight()
+        for row, values in enumerate((None, c, y) if weight is None else (None, *terms(c, y, weight[block]))):
+            sums[row] += np.bincount(index, values, n_bins)
+    count = sums[0].astype(np.int64)
+    return Bins(count, *((sums[0], sums[1], sums[2], sums[0]) if weight is None else sums[1:])).with_weight()
 
 
 def make_bins(

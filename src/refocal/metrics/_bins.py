@@ -16,7 +16,7 @@ import numpy as np
 from refocal._arrays import Array, Flags, Indices, Vector, namespace, on_gpu, to_numpy
 from refocal._validation import check_integer, check_option
 from refocal.metrics._histogram_cells import ordered_key
-from refocal.metrics._inputs import Rows
+from refocal.metrics._inputs import Rows, unit
 
 STRATEGIES = ("quantile", "uniform", "interpolated")
 _BLOCK = 1 << 15
@@ -169,13 +169,13 @@ def sum_ties(ranked: Ranked) -> Bins:
     return sum_bins(ranked, np.append(0, np.flatnonzero(np.diff(ranked.confidence)) + 1))
 
 
-def isotonic_fit(confidence: Vector, correct: Vector | Flags, weight: Vector | None) -> Bins:
+def isotonic_fit(confidence: Array, correct: Array, weight: Vector | None) -> Bins:
     """The pools of the isotonic regression; the share of correct ones rises strictly from pool to pool."""
     # The import is costly and few callers need it.
     from scipy.optimize import isotonic_regression
 
     # One point for each distinct value: equal confidences must get equal probabilities.
-    points = sum_ties(rank(confidence, correct, weight))
+    points = sum_ties(rank(*_on_host(confidence, correct), weight))
     pools = isotonic_regression(points.correct / points.weight, weights=points.weight).blocks[:-1]
     return join_cells(points, pools)
 
@@ -300,14 +300,17 @@ def uniform_bins(confidence: Vector, correct: Vector | Flags, weight: Vector | N
     return Bins(count, *((sums[0], sums[1], sums[2], sums[0]) if weight is None else sums[1:])).with_weight()
 
 
-def make_bins(
-    confidence: Vector, correct: Vector | Flags, weight: Vector | None, *, n_bins: int, strategy: str
-) -> Bins:
-    """Bins by one of the three strategies."""
-    if strategy == "uniform":
-        return uniform_bins(confidence, correct, weight, n_bins)
+def _on_host(confidence: Array, correct: Array) -> tuple[Vector, Vector | Flags]:
+    return (unit(confidence), to_numpy(correct)) if on_gpu(confidence) else (confidence, correct)
+
+
+def make_bins(confidence: Array, correct: Array, weight: Vector | None, *, n_bins: int, strategy: str) -> Bins:
+    """Bins by one of the three strategies; those of tensors on a GPU are made there where they have equal mass."""
     if strategy == "quantile":
         return quantile_bins(confidence, correct, weight, (n_bins,))[0]
+    confidence, correct = _on_host(confidence, correct)
+    if strategy == "uniform":
+        return uniform_bins(confidence, correct, weight, n_bins)
     ranked = rank(confidence, correct, weight)
     return sum_bins(ranked, interpolated_starts(ranked, n_bins))
 
@@ -315,8 +318,7 @@ def make_bins(
 def bins_of(rows: Rows, *, n_bins: int, strategy: str = "quantile", kind: str = "confidence") -> Bins:
     """The rows' confidence in bins; for "top_label" the bins of every predicted class, one after the other."""
     if kind == "confidence":
-        confidence, correct = rows.confidence_there() if strategy == "quantile" else rows.confidence()
-        return make_bins(confidence, correct, rows.weight, n_bins=n_bins, strategy=strategy)
+        return make_bins(*rows.confidence_there(), rows.weight, n_bins=n_bins, strategy=strategy)
     confidence, correct, predicted = rows.top
     parts = []
     for label in np.unique(predicted):

@@ -97,9 +97,9 @@ class Rows:
     def event(self, label: int) -> tuple[Vector, Flags]:
         """The probability of class `label` in each row, and whether it occurred."""
         if self.binary:
-            p = _unit(self.probabilities)
+            p = unit(self.probabilities)
             return (p if label == 1 else 1.0 - p), self.labels == label
-        return _unit(self.probabilities[:, label]), self.labels == label
+        return unit(self.probabilities[:, label]), self.labels == label
 
     @cached_property
     def labels_there(self) -> Array:
@@ -113,7 +113,7 @@ class Rows:
             yield from map(self.event, labels) if self.binary else there
             return
         for first, some in groupby(labels, key=lambda label: label - label % COLUMNS):
-            table = _unit(self.probabilities[:, first : first + COLUMNS].T)
+            table = unit(self.probabilities[:, first : first + COLUMNS].T)
             for label in some:
                 yield table[label - first], self.labels == label
 
@@ -128,12 +128,12 @@ class Rows:
     def top(self) -> tuple[Vector, Flags, Indices]:
         """The largest probability, whether its class occurred, and that class (the lowest of equal ones)."""
         if self.binary:
-            p = _unit(self.probabilities)
+            p = unit(self.probabilities)
             predicted = (p > 0.5).astype(np.int64)
             return np.maximum(p, 1.0 - p), predicted == self.labels, predicted
         xp = namespace(self.probabilities)
         index = xp.argmax(self.probabilities, axis=1)
-        confidence, predicted = _unit(take_label(self.probabilities, index)), to_numpy(index)
+        confidence, predicted = unit(take_label(self.probabilities, index)), to_numpy(index)
         return confidence, predicted == self.labels, predicted.astype(np.int64, copy=False)
 
     def confidence(self) -> tuple[Vector, Flags]:
@@ -160,8 +160,8 @@ def read_probabilities(
     """
     if isinstance(y_true, Rows):
         return y_true
-    names = ("probabilities", labels_name, "sample_weight")
-    rows, tolerance = _read(y_true, probabilities, sample_weight, names, function, ignore_index)
+    given = (y_true, probabilities, sample_weight)
+    rows, tolerance = read(*given, "probabilities", function, ignore_index, labels_name)
     p = rows.probabilities
     check_not_negative(float(p.min()), "probabilities", function)
     if rows.binary:
@@ -179,8 +179,7 @@ def read_log_probabilities(
     """Checked rows of log-probabilities: no NaN, rows whose exponentials sum to 1 within 1e-3; -inf may occur."""
     if isinstance(y_true, Rows):
         return y_true
-    names = ("log_probabilities", "y_true", "sample_weight")
-    rows, tolerance = _read(y_true, log_probabilities, sample_weight, names, function, ignore_index)
+    rows, tolerance = read(y_true, log_probabilities, sample_weight, "log_probabilities", function, ignore_index)
     values = rows.probabilities
     highest = float(values.max())
     if not highest <= tolerance:
@@ -210,11 +209,10 @@ def mean(terms: Vector, weight: Vector | None) -> float:
     return float(np.sum(terms[used] * weight[used]) / np.sum(weight))
 
 
-def _read(
-    y_true: Any, values: Any, sample_weight: Any, names: tuple[str, str, str], function: str, ignore_index: IgnoreIndex
+def read(
+    y_true: Any, values: Any, weight: Any, argument: str, function: str, ignored: IgnoreIndex, of_labels: str = "y_true"
 ) -> tuple[Rows, float]:
-    """Rows, and how far their sums may be from 1; `names` are those of values, labels and weights in errors."""
-    argument, of_labels, _ = names
+    """Rows, and how far their sums may be from 1; errors call the values `argument` and the labels `of_labels`."""
     given, dtype = as_floating(values, argument, function)
     # Rounding moves a sum of probabilities by eps/2 at most, of exponentials by eps/2 times the entropy.
     rounding = float(namespace(given).finfo(dtype).eps)
@@ -224,8 +222,9 @@ def _read(
         raise ShapeError(argument, function, expected=expected, got=got)
     if class_axes(array.shape, labels.shape) == [1]:
         array = namespace(array).moveaxis(array, 1, -1)
-    array, labels, sample_weight = without_ignored((array, labels, sample_weight), ignore_index, names, function)
-    remedy = Remedy.IGNORE_INDEX if ignore_index is None else None
+    names = (argument, of_labels, "sample_weight")
+    array, labels, weight = without_ignored((array, labels, weight), ignored, names, function)
+    remedy = Remedy.IGNORE_INDEX if ignored is None else None
     if labels.ndim == array.ndim:
         check_shape(labels, tuple(array.shape), of_labels, function)
         labels = whole_numbers(labels, of_labels, function).astype(np.int64, copy=False)
@@ -238,7 +237,7 @@ def _read(
         labels = to_numpy(check_labels(labels, array, function, of_labels, remedy))
         rows = array.reshape(-1, array.shape[-1])
         rounding *= max(1.0, math.log(rows.shape[1]))
-    weight = None if sample_weight is None else check_weight(sample_weight, labels.shape, function)
+    weight = None if weight is None else check_weight(weight, labels.shape, function)
     return Rows(labels.reshape(-1), rows, weight), max(SUM_TOLERANCE, rounding)
 
 
@@ -253,7 +252,7 @@ def row_sums(values: Array, power: int = 1) -> Array:
     return np.einsum(f"{axes}->i", *[values] * power, dtype=np.float64)
 
 
-def _unit(values: Array) -> Vector:
+def unit(values: Array) -> Vector:
     """float64 within [0, 1]; a copy only where one is needed."""
     vector = np.ascontiguousarray(to_numpy(values), dtype=np.float64)
     if vector.min() < 0.0 or vector.max() > 1.0:

@@ -110,8 +110,7 @@ def classwise_ece(
         present = np.unique(rows.labels)
         seen, everything = (to_numpy(row_sums(p)) for p in (rows.probabilities[:, present], rows.probabilities))
         labels, never = present.tolist(), float(np.average(everything - seen, weights=rows.weight))
-    events = rows.events(labels) if strategy == "quantile" else map(rows.event, labels)
-    bins = (make_bins(p, happened, rows.weight, n_bins=n_bins, strategy=strategy) for p, happened in events)
+    bins = (make_bins(*each, rows.weight, n_bins=n_bins, strategy=strategy) for each in rows.events(labels))
     errors = [norm_of_gaps(each, norm) for each in bins]
     return math.fsum([*errors, never]) / rows.n_classes
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import as_array, to_numpy
-from refocal._validation import IgnoreIndex, check_labels, check_weight, without_ignored
-from refocal.errors import DataError, Remedy, ShapeError
-from refocal.metrics._inputs import check_level, mean
+from refocal._validation import IgnoreIndex
+from refocal.errors import DataError, ShapeError
+from refocal.metrics._inputs import check_level, mean, read
 from refocal.metrics.intervals import Interval, effective_size, share_interval
 
 __all__ = ["SetCoverage", "set_coverage"]
@@ -46,23 +46,19 @@ def set_coverage(
     """
     function = "set_coverage"
     check_level(level, function)
-    names = ("sets", "y_true", "sample_weight")
-    sets, y_true, sample_weight = without_ignored((sets, y_true, sample_weight), ignore_index, names, function)
     given = to_numpy(as_array(sets, "sets", function))
-    if given.ndim < 2 or given.shape[-1] < 2 or 0 in given.shape:
+    if given.ndim < 2 or given.ndim != np.ndim(y_true) + 1 or given.shape[-1] < 2:
         raise ShapeError("sets", function, expected="of shape (N, C), a column a class", got=f"shape {given.shape}")
     if not np.all((given == 0) | (given == 1)):
         raise DataError("sets", function, expected="booleans", got=f"values such as {given.ravel()[0]!r}")
-    labels = to_numpy(check_labels(y_true, given.astype(np.float64), function, "y_true", Remedy.IGNORE_INDEX))
-    weight = None if sample_weight is None else check_weight(sample_weight, labels.shape, function)
-    table, flat = given.reshape(-1, given.shape[-1]).astype(bool), labels.reshape(-1)
-    covered, size = table[np.arange(len(flat)), flat].astype(np.float64), table.sum(axis=1).astype(np.float64)
-    weights = np.ones(len(flat)) if weight is None else weight
-    total = np.bincount(flat, weights, table.shape[1])
-    by_class = np.divide(np.bincount(flat, weights * covered, table.shape[1]), total, where=total > 0, out=total + 2.0)
+    rows, _ = read(y_true, given.astype(np.float64), sample_weight, "sets", function, ignore_index)
+    labels, table, weight = rows.labels, np.asarray(rows.probabilities, dtype=np.float64), rows.weight
+    covered, size = table[np.arange(len(labels)), labels], table.sum(axis=1)
+    total, hits = (np.bincount(labels, each, table.shape[1]) for each in (rows.weights, rows.weights * covered))
+    by_class = np.divide(hits, total, where=total > 0, out=total + 2.0)
     worst = int(np.argmin(by_class))
     return SetCoverage(
-        coverage=share_interval(mean(covered, weight), effective_size(weight, len(flat)), level),
+        coverage=share_interval(mean(covered, weight), effective_size(weight, len(labels)), level),
         mean_size=mean(size, weight),
         share_empty=mean((size == 0.0).astype(np.float64), weight),
         share_single=mean((size == 1.0).astype(np.float64), weight),

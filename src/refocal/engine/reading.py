@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import SMALLEST, log_probabilities, row_blocks, to_numpy, two_columns, without_warnings
 from refocal._groups import as_groups
-from refocal._validation import IGNORED, INPUTS, NEGATIVE_TOLERANCE, SUM_TOLERANCE, check_class_names, check_option
+from refocal._validation import IGNORED, INPUTS, NEGATIVE_TOLERANCE, SUM_TOLERANCE, check_option
 from refocal.engine.block import Block
 from refocal.engine.c_engine import widened
 from refocal.errors import DataError, InputError, LabelError, Remedy, ShapeError
@@ -51,7 +51,6 @@ class Reading:
 
     def __post_init__(self) -> None:
         check_option(self.input, INPUTS, "input", self.function)
-        check_class_names(self.class_names, self.n_classes, self.function)
 
     def prepared(self, chunk: Chunk, check: bool) -> Block:
         """A block of logits. Bad rows are left out if `skip_bad_rows` is set; otherwise the first one is an error."""

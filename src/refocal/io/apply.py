@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,17 +127,16 @@ def apply(
     >>> sum(part.n_rows for part in written)
     3
     """
-    groups = tuple(group_columns(calibrator))
-    query = Query(calibrator.input, values, labels, None, groups, storage_options, skip_bad_rows, keeping=True)
+    kind, groups = calibrator.input, group_columns(calibrator)
+    query = Query(kind, values, labels, None, groups, storage_options, skip_bad_rows, "apply", keeping=True)
     bad: list[str] | None = [] if skip_bad_parts else None
-    parts, n_classes, class_names, _ = open_parts(path, query, bad)
-    order = column_order(class_names, named_classes(calibrator), "apply")
-    if n_classes != calibrator.n_features_in_:
+    parts, reading = open_parts(path, query, bad)
+    order = column_order(reading.class_names, named_classes(calibrator), "apply")
+    if reading.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
-        raise ShapeError("X", "apply", expected=expected, got=f"{n_classes} columns")
-    # Of labels that do not exclude one another, rows of probabilities have any sum.
-    kind = calibrator.input if calibrator.row_axes == 1 else "logits"
-    reading = Reading(n_classes, kind, 0, skip_bad_rows, "apply", class_names)
+        raise ShapeError("X", "apply", expected=expected, got=f"{reading.n_classes} columns")
+    if calibrator.row_axes == 2:  # of labels that do not exclude one another, rows of probabilities have any sum
+        reading = replace(reading, input="logits")
     target, ending = Path(output), Path(output).suffix.lower()
     predict = ChunkPredictor(calibrator, reading, order, renormalise, precision_kept=ending in ARRAYS)
     left_out = [Written("", 0, 0, False, problem) for problem in bad or ()]

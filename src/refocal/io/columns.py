@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from refocal._validation import INPUTS, check_option
 from refocal.errors import FormatError, Remedy
 from refocal.io.files import Options
 
@@ -39,11 +40,13 @@ class Query:
     values: str | None = None
     labels: str | None = None
     weight: str | None = None
-    groups: tuple[str, ...] = ()
+    groups: Sequence[str] = ()
     options: Options = None
     """Those of a file system."""
     lenient: bool = False
     """Whether cells that are no numbers become NaN, and lines that cannot be read are left out and counted."""
+    function: str = "read"
+    """What was called, for error messages."""
     keeping: bool = False
     """Whether chunks also have the columns that hold neither classes nor labels, and the labels as they are."""
     several: bool = False
@@ -52,6 +55,9 @@ class Query:
     """Whether rows without labels are an error."""
     marks: tuple[int, ...] = ()
     """Labels of rows that have none."""
+
+    def __post_init__(self) -> None:
+        check_option(self.input, INPUTS, "input", self.function)
 
 
 ANYTHING = Query()

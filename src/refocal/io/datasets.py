@@ -162,8 +162,17 @@ def current_client() -> Any:
         return None
 
 
-def of_parts(parts: Sequence[Part], reading: Reading, client: Any) -> DaskDataset:
-    """Parts in as many groups as keep the cluster busy; the groups are sent once, and later passes only name them."""
+def of_parts(
+    parts: Sequence[Part], reading: Reading, scheduler: str | None = None, client: Any = None, by: Map | None = None
+) -> BlockedDataset:
+    """Parts that this process goes through, or a function like `map`, or the workers of a scheduler.
+
+    The workers get as many groups of them as keep all busy; these are sent once, and later passes only name them.
+    """
+    if client is None and scheduler is not None:
+        client = connect(scheduler)
+    if client is None or by is not None:
+        return LocalDataset(parts, reading, by)
     from dask import delayed
 
     n_groups = min(len(parts), LEAVES_PER_THREAD * max(1, sum(client.nthreads().values())))

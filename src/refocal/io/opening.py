@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from refocal._validation import INPUTS, IgnoreIndex, check_marks, check_option
+from refocal._validation import IgnoreIndex, check_class_names, check_marks
 from refocal.engine.blocked import BlockedDataset
 from refocal.engine.reading import Reading
 from refocal.errors import DataError, FormatError, LabelError, Remedy, ShapeError
@@ -77,23 +77,13 @@ def open_rows(
     >>> round(fitted.temperature_, 1)
     1.5
     """
-    check_option(input, INPUTS, "input", "open_rows")
-    name = None if labels is None else os.fspath(labels)
-    marks = check_marks(ignore_index, "open_rows")
+    named, marks = os.fspath(labels) if labels else None, check_marks(ignore_index, "open_rows")
     query = Query(
-        input, values, name, weight, tuple(groups), storage_options, skip_bad_rows, labelled=True, marks=marks
+        input, values, named, weight, groups, storage_options, skip_bad_rows, "open_rows", labelled=True, marks=marks
     )
     bad: list[str] | None = [] if skip_bad_parts else None
-    parts, n_classes, found_names, found_first = open_parts(path, query, bad)
-    names = _texts(found_names if class_names is None else class_names)
-    first_label = first_label or found_first
-    reading = Reading(n_classes, input, first_label, skip_bad_rows, "open_rows", names, ignore_index=marks)
-    if scheduler is not None and client is None:
-        client = datasets.connect(scheduler)
-    if client is None or map is not None:
-        rows: BlockedDataset = LocalDataset(parts, reading, map)
-    else:
-        rows = datasets.of_parts(parts, reading, client)
+    parts, reading = open_parts(path, query, bad, class_names, first_label)
+    rows = datasets.of_parts(parts, reading, scheduler, client, map)
     rows.bad_parts = tuple(bad or ())
     return rows
 
@@ -130,7 +120,7 @@ def blocks(
     n_classes = next(filter(None, (n_columns(np.shape(pair[0])) for pair in pairs)), None)
     if n_classes is None:
         raise ShapeError("pairs", "blocks", expected="blocks of two-dimensional logits", got="none")
-    names, marks = _texts(class_names), check_marks(ignore_index, "blocks")
+    names, marks = check_class_names(class_names, n_classes, "blocks"), check_marks(ignore_index, "blocks")
     reading = Reading(n_classes, input, first_label, skip_bad_rows, "blocks", names, ignore_index=marks)
     return LocalDataset([PairsPart(pairs)], reading)
 
@@ -164,7 +154,7 @@ def rows_of(
     """
     if y is None:
         raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
-    given, is_dask = _texts(class_names), type(X).__module__.startswith("dask")
+    is_dask = type(X).__module__.startswith("dask")
     if hasattr(X, "to_dask_array"):
         X, y, sample_weight = datasets.as_columns(X, y, sample_weight)  # noqa: N806
         X = X if isinstance(y, str) else X.to_dask_array()  # noqa: N806
@@ -175,49 +165,57 @@ def rows_of(
         if missing is not None:
             raise DataError("y", "fit", expected=f"a column of X: {list(X.columns)}", got=repr(missing))
         classes = [name for name in X.columns if name not in named]
-        reading = Reading(len(classes), input, 0, skip_bad_rows, "fit", *_names(X[y], len(classes), given, client))
+        names = _names(X[y], len(classes), class_names, client)
+        reading = Reading(len(classes), input, 0, skip_bad_rows, "fit", *names)
         return datasets.of_frame(X, classes, y, sample_weight, columns, reading, client)
     n_classes = n_columns(X.shape)
     if n_classes is None or (is_dask and X.ndim != 2):
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
-    reading = Reading(n_classes, input, 0, skip_bad_rows, "fit", *_names(y, n_classes, given, client))
+    reading = Reading(n_classes, input, 0, skip_bad_rows, "fit", *_names(y, n_classes, class_names, client))
     of_rows = groups if isinstance(groups, Mapping) else {} if groups is None else {"group": groups}
     by_name = {str(name): each for name, each in of_rows.items()}
     if is_dask:
         return datasets.of_arrays(X, y, sample_weight, by_name, reading, client)
     where = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
     parts = array_parts(X, y, sample_weight, by_name, str(where))
-    return LocalDataset(parts, reading) if client is None else datasets.of_parts(parts, reading, client)
+    return datasets.of_parts(parts, reading, client=client)
 
 
 def open_parts(
-    path: str | os.PathLike[str], query: Query, bad: list[str] | None = None
-) -> tuple[Sequence[Part], int, tuple[str, ...] | None, int]:
-    """The parts of a data set, the number of classes, their names, and the label of the first.
+    path: str | os.PathLike[str],
+    query: Query,
+    bad: list[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    first_label: int = 0,
+) -> tuple[Sequence[Part], Reading]:
+    """The parts of a data set, and what their rows mean; names of classes that are given stand for those of the files.
 
     With a list `bad`, files that cannot be read are left out, and the list says why.
     """
     place = os.fspath(path)
     found = open_source(place, query, bad)
-    if not isinstance(found, Values):
-        columns = found[0].columns
-        if columns.n_classes == 0:
+    parts: Sequence[Part]
+    if isinstance(found, Values):
+        n_classes, names, first = n_columns(found.values.shape), found.class_names, found.first_label
+        if n_classes is None:
+            expected = f"the {query.input} must be two-dimensional, or one number a row of two classes"
+            raise FormatError(f"{place}: {expected}. Got shape {tuple(found.values.shape)} instead.")
+        parts = array_parts(found.values, found.labels, found.weight, found.groups, place)
+    else:
+        parts, columns = found, found[0].columns
+        n_classes, names, first = columns.n_classes, columns.class_names, columns.first_label
+        if n_classes == 0:
             raise FormatError(f"{found[0].where}: none of the {len(found)} files has any rows.")
-        return found, columns.n_classes, columns.class_names, columns.first_label
-    n_classes = n_columns(found.values.shape)
-    if n_classes is None:
-        raise FormatError(
-            f"{place}: the {query.input} must be two-dimensional, or one number a row of two classes. "
-            f"Got shape {tuple(found.values.shape)} instead."
-        )
-    parts = array_parts(found.values, found.labels, found.weight, found.groups, place)
-    return parts, n_classes, found.class_names, found.first_label
+    names = check_class_names(names if class_names is None else class_names, n_classes, query.function)
+    about = n_classes, query.input, first_label or first, query.lenient, query.function, names
+    return parts, Reading(*about, ignore_index=query.marks)
 
 
 def _names(
-    y: Any, n_classes: int, given: tuple[str, ...] | None, client: Any
+    y: Any, n_classes: int, class_names: Sequence[str] | None, client: Any
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
     """Names of the columns, and what `classes_` will be: text labels stand for the columns in sorted order."""
+    given = check_class_names(class_names, n_classes, "fit")
     dtype = getattr(y, "dtype", None) or np.asarray(y).dtype
     if getattr(dtype, "kind", "O") in "biuf":
         return given, None
@@ -229,7 +227,3 @@ def _names(
         got = f"{len(found)} distinct labels" + (f" from {found[0]!r} to {found[-1]!r}" if found else "")
         raise LabelError("y", "fit", expected=expected, got=got, remedy=Remedy.CLASS_NAMES)
     return found, found
-
-
-def _texts(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(str(name) for name in names)

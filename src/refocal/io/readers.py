@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._validation import INPUTS, IgnoreIndex, check_marks, check_option
+from refocal._validation import IgnoreIndex, check_marks
 from refocal.errors import FormatError
 from refocal.io.arrays import open_arrays
 from refocal.io.columns import Query, choose
@@ -105,10 +105,8 @@ def read(
     ...     read(file, input="probabilities").labels
     array([0, 0])
     """
-    check_option(input, INPUTS, "input", "read")
-    name = None if labels is None else os.fspath(labels)
-    marks = check_marks(ignore_index, "read")
-    query = Query(input, values, name, weight, tuple(groups), labelled=True, marks=marks)
+    named, marks = os.fspath(labels) if labels else None, check_marks(ignore_index, "read")
+    query = Query(input, values, named, weight, groups, labelled=True, marks=marks)
     options = {"positive_label": positive_label, "ignore_index": ignore_index, "renormalise": renormalise}
     return read_source(path, query).checked(class_names, first_label, **options)
 
@@ -133,9 +131,8 @@ def read_values(
     >>> found.values.shape, found.labels
     ((5, 3), None)
     """
-    check_option(input, INPUTS, "input", "read")
-    name = None if labels is None else os.fspath(labels)
-    return read_source(path, Query(input, values, name, weight, tuple(groups), storage_options))
+    named = os.fspath(labels) if labels else None
+    return read_source(path, Query(input, values, named, weight, groups, storage_options))
 
 
 def read_source(path: str | os.PathLike[str], query: Query) -> Values:

@@ -187,10 +187,8 @@ def tight_temperature_bounds(gamma: float, max_logit: float = math.inf) -> Tempe
     peak = int(np.argmax(sign * values))
     around = (float(grid[max(peak - 1, 0)]), float(grid[min(peak + 1, len(grid) - 1)]))
     best = minimize_scalar(lambda s: -sign * float(_offset(s, gamma)), bounds=around, method="bounded")
-    extreme = sign * max(sign * at_zero, sign * float(values[peak]), -float(best.fun))
     last = float(_offset(max_logit, gamma)) if math.isfinite(max_logit) else 0.0
-    flattest = sign * min(sign * at_zero, sign * last)
-    return _range(gamma, flattest, extreme)
+    return _range(gamma, at_zero, float(values[peak]), -sign * float(best.fun), last)
 
 
 def _offset(s: Any, gamma: float) -> Any:
@@ -200,8 +198,9 @@ def _offset(s: Any, gamma: float) -> Any:
 
 
 def _range(gamma: float, *offsets: float) -> TemperatureRange:
-    """The temperatures at two values of c, the lower first."""
-    return TemperatureRange(*sorted(1.0 / (gamma + 1.0 - c) for c in offsets))
+    """The lowest and the highest of the temperatures at some values of c."""
+    temperatures = [1.0 / (gamma + 1.0 - c) for c in offsets]
+    return TemperatureRange(min(temperatures), max(temperatures))
 
 
 class ClosestTemperature(NamedTuple):

@@ -65,7 +65,9 @@ def test_what_is_wrong_is_said_in_a_line(refocal, table):
         (("--false-positive", "1"), "must be given together"),
         (("--costs", "0,1;x,0"), "--costs must be numbers"),
         (("--costs", "0,1;1"), "--costs must be numbers, as many in each row"),
-        (("--costs", "0,1;1,0;1,1"), "a row for each of 2 classes"),
+        (("--costs", "0,1;1,0;1,1"), "refocal: --costs must be a matrix with a row for each of 2 classes"),
+        (("--costs", "0,1;1,0", "--abstain", "nan"), "refocal: --abstain must be finite"),
+        (("--false-positive", "nan", "--false-negative", "1"), "refocal: --false-positive must be a finite number"),
         (("--costs", "0,1;1,0", "-o", "d.npz"), "must end in .csv"),
     ):
         code, _, err = refocal("decide", "rows.csv", "--probability-column", "p", *arguments)

@@ -48,11 +48,11 @@ def decide(
         p = {"uncalibrated": probabilities_of(rows)}
         if fitted is not None:
             p["calibrated"] = probabilities_of(rows, fitted)
-        *_, used = p.values()
-        decisions = refocal.decide.best_actions(used, table, abstain=abstain)
-        measure = refocal.decide.evaluate_decisions
-        more: Any = {"abstain": abstain, "sample_weight": rows.weight}
-        reports = {name: measure(rows.labels, each, table, **more) for name, each in p.items() if known}
+    *_, used = p.values()
+    decisions = refocal.decide.best_actions(used, table, abstain=abstain)
+    measure = refocal.decide.evaluate_decisions
+    more: Any = {"abstain": abstain, "sample_weight": rows.weight}
+    reports = {name: measure(rows.labels, each, table, **more) for name, each in p.items() if known}
     n_abstained = int((decisions.action == -1).sum())
     said: dict[str, Any] = {"rows": len(rows), "abstained": n_abstained}
     if table.shape == (2, 2):

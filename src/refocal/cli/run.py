@@ -13,8 +13,9 @@ from refocal.errors import FitWarning, FormatError, InputError, InputWarning, Pa
 USAGE, FAILURE, STOPPED = 2, 1, 130
 # What the Python interface calls by its own names is called by its option here.
 ARGUMENTS = {"y": "'labels'", "nll_tolerance": "--tolerance", "methods": "--method", "n_resamples": "--resamples"}
-SAME = ("alpha", "class_weight", "coverage", "gamma", "method", "objective", "positive_label", "require", "sample")
-ARGUMENTS |= {name: f"--{name.replace('_', '-')}" for name in SAME}
+SAME = """abstain alpha class_weight costs coverage false_negative false_positive gamma method objective positive_label
+          require sample"""
+ARGUMENTS |= {name: f"--{name.replace('_', '-')}" for name in SAME.split()}
 REMEDIES = {
     Remedy.FIRST_LABEL: "If they count from 1, add --first-label 1.",
     Remedy.PROBABILITIES: "If they are probabilities, add --probabilities.",

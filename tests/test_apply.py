@@ -75,6 +75,13 @@ def test_the_weights_of_a_mixture_are_not_rounded_away():
         assert abs(np.mean(found.sum(axis=1, dtype=float) - 1.0)) < 1e-8
 
 
+def test_sums_over_very_many_classes_keep_their_digits():
+    logits = np.random.default_rng(0).normal(size=(3, 300_000)).astype(np.float32)
+    mixture = Chain((Mixture((Temperature(1.5), Uniform()), np.array([1e-3, 1 - 1e-3])),))
+    found = apply(mixture, logits).probabilities
+    np.testing.assert_allclose(found.sum(axis=1, dtype=float), 1.0, rtol=1e-6)
+
+
 def test_ties_behind_a_jump_are_those_of_the_array_functions():
     jumps = Pieces.of(*[([-2.0, 0.0], ([-3.1, -1.2, 1.3],))] * 10)
     chain = Chain((Mixture((Chain((OneVsRest(jumps),)), Uniform()), np.array([0.9, 0.1])),))

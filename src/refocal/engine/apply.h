@@ -56,6 +56,19 @@ INLINE V log_(V u) {
     return twice_atanh(f / (2.0 + f)) + ((V)((I)same(round) + k) - round) * LN2;
 }
 
+/* Divides by the sum, which is taken in parts, after Kahan: that of many thousand classes keeps its digits. */
+INLINE void normalise(V *e, int64_t n) {
+    V total = {0}, excess = {0};
+    for (int64_t j = 0; j < n;) {
+        V part = -excess;
+        for (const int64_t end = n - j < 64 ? n : j + 64; j < end; j++) part += e[j];
+        V sum = total + part;
+        excess = (sum - total) - part;
+        total = sum;
+    }
+    for (int64_t j = 0; j < n; j++) e[j] /= total;
+}
+
 /* Scores as log-odds and weights e; logs, unless it is NULL: the logarithms of the weights, which do not vanish. */
 INLINE Odds odds_of(V *d, V *e, V *logs, int64_t n, real slope) {
     if (logs != NULL) memcpy(logs, d, n * sizeof(V));
@@ -139,7 +152,7 @@ INLINE void one_vs_rest(V *d, V *e, V *scores, int64_t n, real slope, const doub
     Rows rows = weigh(d, e, NULL, n, slope);
     I some = rows.sum > 0.0;
     V log_rest = rows.below * slope + log_sum(rows.sum), rest = keep(some, exp_(log_rest)), highest = same(-INFINITY);
-    V scale = 1.0 / pick(some, rows.sum, same(1.0)), total = {0};
+    V scale = 1.0 / pick(some, rows.sum, same(1.0));
     for (int64_t j = 0; j < n; j++) {
         V odds = (scores[j] - rows.top) * slope - log1p_(rest * (1.0 - e[j] * scale));
         odds = pick(rows.at == (real)j, pick(some, -log_rest, same(FARTHEST)), odds);
@@ -152,9 +165,8 @@ INLINE void one_vs_rest(V *d, V *e, V *scores, int64_t n, real slope, const doub
         I up = d[j] > 0.0;
         V small = exp_(pick(up, -d[j], d[j] - shift));
         e[j] = keep(scores[j] > -INFINITY, pick(up, same(1.0), small) / (1.0 + small * pick(up, same(1.0), least)));
-        total += e[j];
     }
-    for (int64_t j = 0; j < n; j++) e[j] /= total;
+    normalise(e, n);
 }
 
 INLINE V confidence_curve(Odds odds, const double *numbers) {
@@ -204,13 +216,10 @@ INLINE int64_t run(V *d, V *e, V *logs, V *scores, int64_t n, const int64_t *ste
         case FOCAL: odds = focal_odds(d, e, logs, n, slope, own[0]), is_weighed = 1; break;
         case REWEIGHT: factors = own; break;
         case ONE_VS_REST: one_vs_rest(d, e, scores, n, slope, own, steps[3 * k + 2]), is_done = 1; break;
-        case UNIFORM: {
-            V total = {0};
-            for (int64_t j = 0; j < n; j++) total += e[j] = keep(d[j] > -INFINITY, same(1.0));
-            for (int64_t j = 0; j < n; j++) e[j] /= total;
-            is_done = 1;
+        case UNIFORM:
+            for (int64_t j = 0; j < n; j++) e[j] = keep(d[j] > -INFINITY, same(1.0));
+            normalise(e, n), is_done = 1;
             break;
-        }
         default:
             if (!is_weighed) odds = odds_of(d, e, logs, n, slope), is_weighed = 1;
             if (steps[3 * k] == CONFIDENCE) odds.log_odds = confidence_curve(odds, own);
@@ -226,9 +235,8 @@ INLINE int64_t run(V *d, V *e, V *logs, V *scores, int64_t n, const int64_t *ste
     if (!is_weighed) odds = odds_of(d, e, logs, n, slope);
     end(odds, e, logs, n, keeps_top);
     if (factors == NULL) return k + 1;
-    V total = {0};
-    for (int64_t j = 0; j < n; j++) total += e[j] *= (real)factors[j];
-    for (int64_t j = 0; j < n; j++) e[j] /= total;
+    for (int64_t j = 0; j < n; j++) e[j] *= (real)factors[j];
+    normalise(e, n);
     return k + 1;
 }
 
@@ -243,9 +251,7 @@ INLINE int64_t mix(const Data *data, int64_t first, V *d, V *e, V *scores, V *su
         const real weight = numbers[steps[3 * k - 2]];
         for (int64_t j = 0; j < n; j++) sum[j] += weight * e[j];
     }
-    V total = {0}; /* the weights add up to 1 but for their rounding */
-    for (int64_t j = 0; j < n; j++) total += sum[j];
-    for (int64_t j = 0; j < n; j++) sum[j] /= total;
+    normalise(sum, n); /* the weights add up to 1 but for their rounding */
     if (!is_log) return 0;
     gather(data, data->logits, first, d);
     for (int64_t j = 0; j < n; j++) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -257,6 +258,23 @@ def test_json_is_all_that_is_printed(capfd):
     printed, warned = capfd.readouterr()
     assert warned == ""
     assert json.loads(printed) == load_evaluation("e.json").to_dict()
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_characters_that_the_output_cannot_hold_are_replaced(folder, monkeypatch, options):
+    """As on Windows, where files are in cp1252: it has no minus sign and no Chinese."""
+    rows = "".join(f"{x},{'猫' if x > 1 else 'ü'}\n" for x in range(-9, 9))
+    (folder / "r.csv").write_text("log_odds,label\n" + rows, encoding="utf-8")
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252"))
+    assert run(["evaluate", "r.csv", "--positive-label", "猫", "--resamples", "5", *options]) == 0
+    sys.stdout.flush()
+    printed = written.getvalue().decode("cp1252")
+    if options:
+        assert json.loads(printed)["class_names"] == ["ü", "猫"]
+    else:
+        assert "mean probability of \\u732b" in printed
+        assert "mean p - rate %" in printed
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import sys
 import warnings
@@ -16,6 +18,8 @@ ARGUMENTS = {"y": "'labels'", "nll_tolerance": "--tolerance", "methods": "--meth
 SAME = """abstain alpha class_weight costs coverage false_negative false_positive gamma method objective positive_label
           require sample"""
 ARGUMENTS |= {name: f"--{name.replace('_', '-')}" for name in SAME.split()}
+# What stands for characters that the encoding of the output lacks, as that of files on Windows; others are escaped.
+PLAIN = {"−": "-", "–": "-", "→": "->", "…": "...", "≤": "<=", "≥": ">=", "γ": "gamma"}
 REMEDIES = {
     Remedy.FIRST_LABEL: "If they count from 1, add --first-label 1.",
     Remedy.PROBABILITIES: "If they are probabilities, add --probabilities.",
@@ -67,6 +71,10 @@ def run(arguments: list[str]) -> int:
 
 def run_program(name: str, module: str, arguments: list[str]) -> int:
     """Run one command of a program, whose commands are the `app` of a module; returns the exit code."""
+    codecs.register_error("plain", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="plain")
     with warnings.catch_warnings():
         # Probabilities given as logits would be calibrated with a warning only: here that is an error.
         warnings.simplefilter("error", InputWarning)
@@ -79,6 +87,13 @@ def run_program(name: str, module: str, arguments: list[str]) -> int:
             return _explain(KeyboardInterrupt(), name) if code == STOPPED else int(code or 0)
         except BaseException as error:
             return _explain(error, name)
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """What is printed in place of characters that cannot be."""
+    assert isinstance(error, UnicodeEncodeError)
+    some = error.object[error.start : error.end]
+    return "".join(PLAIN.get(c) or c.encode("ascii", "backslashreplace").decode() for c in some), error.end
 
 
 def _explain(error: BaseException, program: str) -> int:

@@ -203,6 +203,8 @@ def test_positive_labels_that_do_not_fit():
         Predictions.from_probabilities([0.2, 0.3], ["a", "b"], positive_label="c")
     with pytest.raises(LabelError, match="positive_label="):
         Predictions.from_probabilities([0.2, 0.3], ["a", "b"])
+    with pytest.raises(LabelError, match=r"must be 0 and 1. Got -1 and 1 instead.* positive_label="):
+        Predictions.from_probabilities([0.2, 0.3], [-1, 1])
     with pytest.raises(ParameterError, match="it is for two classes, and there are 3"):
         Predictions.from_logits(2.0 * np.eye(3), [0, 1, 2], positive_label=1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -374,11 +375,12 @@ def test_columns_by_a_list_and_labels_under_another_name(refocal, folder):
     _, _, err = refocal("evaluate", "id.csv", "--probabilities")
     assert "--values cat,dog" in err
     assert refocal("evaluate", "id.csv", "--probabilities", "--values", "dog,cat,emu,ant", "--resamples", "5")[0] == 0
-    named_table("truth.csv", ["dog", "cat", "emu", "ant"], [0, 1, 2, 3], label="truth")
-    _, _, err = refocal("evaluate", "truth.csv", "--probabilities")
+    named_table("the truth.csv", ["dog", "cat", "emu", "ant"], [0, 1, 2, 3], label="truth")
+    _, _, err = refocal("evaluate", "the truth.csv", "--probabilities")
     assert "no labels. It has 'dog', 'cat', 'emu', 'ant', 'truth'. Name theirs with --labels" in err
-    _, out, _ = refocal("compare", "truth.csv", "--probabilities", "--labels", "truth", "-m", "ts", "--resamples", "5")
-    told = out.splitlines()[-1].removeprefix("Next: refocal ").split()
+    asked = ("--probabilities", "--labels", "truth", "-m", "ts", "--resamples", "5")
+    _, out, _ = refocal("compare", "the truth.csv", *asked)
+    told = shlex.split(out.splitlines()[-1].removeprefix("Next: refocal "))
     assert refocal(*told)[0] == 0
 
 
@@ -413,8 +415,8 @@ def test_the_next_command_of_a_fit_works_when_pasted(refocal, folder):
     p = rng.random(200)
     table = np.stack([np.arange(200), p, rng.random(200) < p], axis=1)
     np.savetxt("one.csv", table, delimiter=",", header="id,p,label", comments="", fmt=("%d", "%.6f", "%d"))
-    _, out, _ = refocal("fit", "one.csv", "--probability-column", "p")
-    told = out.splitlines()[-1].partition("Next: refocal ")[2].replace("PROBABILITIES", "one.csv").split()
+    _, out, _ = refocal("fit", "one.csv", "--probability-column", "p", "-o", "the fit.json")
+    told = shlex.split(out.splitlines()[-1].partition("Next: refocal ")[2].replace("PROBABILITIES", "one.csv"))
     assert refocal(*told)[0] == 0
     assert np.load("probs.npz")["p"].shape == (200,)
 

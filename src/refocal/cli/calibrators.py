@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,7 +109,7 @@ def fit(
     where = "probs.npz" if not in_blocks else "probs.csv" if is_text(validation) else "probs"
     # The calibrator knows whether it takes probabilities.
     asked = options.as_given("logits", **{name: reading[name] for name in ("values", "renormalise") if name in reading})
-    next_ = f"Next: refocal apply {output} {calibrator.input.upper()}{asked} -o {where}"
+    next_ = f"Next: refocal apply {shlex.quote(str(output))} {calibrator.input.upper()}{asked} -o {where}"
     say(*left_out(report.get("n_skipped", 0), report.get("n_bad_parts", 0)), f"Wrote {output}. {next_}")
 
 

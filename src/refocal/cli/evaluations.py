@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -152,7 +153,8 @@ def compare(
     found = _compared(validation, test, how, shared.title, reading)
     if found.chosen not in refocal.calibrators.registry.GROUPED:
         reading.pop("groups", None)
-    next_ = f"Next: refocal fit {validation} --method {found.chosen}{options.as_given(**reading)} -o calibrator.json"
+    asked = f"{shlex.quote(str(validation))} --method {found.chosen}{options.as_given(**reading)}"
+    next_ = f"Next: refocal fit {asked} -o calibrator.json"
     _finish(found, shared, *([] if found.chosen == "none" else [next_]), output=output, report=report)
 
 

@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from importlib import import_module
+from typing import Any
 
 import refocal
 from refocal.errors import FitWarning, FormatError, InputError, InputWarning, ParameterError, RefocalError, Remedy
@@ -89,9 +90,8 @@ def run_program(name: str, module: str, arguments: list[str]) -> int:
             return _explain(error, name)
 
 
-def _plain(error: UnicodeError) -> tuple[str, int]:
-    """What is printed in place of characters that cannot be."""
-    assert isinstance(error, UnicodeEncodeError)
+def _plain(error: Any) -> tuple[str, int]:
+    """What is printed in place of the characters of a UnicodeEncodeError."""
     some = error.object[error.start : error.end]
     return "".join(PLAIN.get(c) or c.encode("ascii", "backslashreplace").decode() for c in some), error.end
 

@@ -264,6 +264,9 @@ def _numbers(
     if numbers.size and int(numbers.min()) == 1 and int(numbers.max()) == shape[1]:  # the most common mistake
         expected, got = f"between 0 and {shape[1] - 1}", f"labels from 1 to {shape[1]}"
         raise LabelError("labels", function, expected=expected, got=got, remedy=Remedy.FIRST_LABEL)
+    if shape[1] == 2 and not np.isin(numbers, (0, 1)).all() and len(kinds := np.unique(numbers)) == 2:  # -1 and 1
+        got = f"{kinds[0]} and {kinds[1]}"
+        raise LabelError("labels", function, expected="0 and 1", got=got, remedy=Remedy.POSITIVE_LABEL)
     like = np.broadcast_to(0.0, shape)
     found: NDArray[np.int64] = to_numpy(check_labels(numbers, like, function, remedy=Remedy.IGNORE_INDEX))
     return found

@@ -24,7 +24,7 @@ from refocal._arrays import (
     without_warnings,
 )
 from refocal.engine import Block, Dataset, Pass, array_engine
-from refocal.fitting.lbfgs import Ends, Objective, Solve, minimise
+from refocal.fitting.lbfgs import Ends, minimise
 from refocal.maps.affine import features
 from refocal.maps.chain import Step
 from refocal.maps.steps import Affine, KeepTop
@@ -72,71 +72,47 @@ def fit_affine(
     A pass over the rows sums up the loss and its gradient, a number for each parameter; with `EXACT` ends in double
     precision, until nothing is gained, so that the order of the rows does not matter.
     """
-    n_classes = dataset.n_classes
-    matrix = len(ridge) > 2 * n_classes
-    identity = np.eye(n_classes) if matrix else np.ones(n_classes)
+    n = dataset.n_classes
+    matrix = len(ridge) > 2 * n
+    identity = np.eye(n) if matrix else np.ones(n)
     first = np.zeros(len(ridge))
     if start is not None:
         first = np.concatenate([(start.weights - identity).ravel(), start.intercept])
     z: dict[str, Any] = {"kind": kind, "temperature": temperature, "total_weight": dataset.total_weight}
-    loss, solve = (_matrix_loss if matrix else _vector_loss)(dataset, first, ridge, ends, z)
-
-    def objective(parameters: Vector) -> tuple[float, Vector]:
-        found, gradient = loss(parameters)
-        return found + float(ridge @ parameters**2), gradient + 2.0 * ridge * parameters
-
-    end = minimise(objective, first, solve, ends)
-    weights, intercept = _unpack(end.point, n_classes, matrix)
-    log_loss = end.value - float(ridge @ end.point**2)
-    return Scaling(kind, temperature, weights + identity, intercept, log_loss, end.converged, end.passes)
-
-
-def _vector_loss(
-    dataset: Dataset, start: Vector, ridge: Vector, ends: Ends, z: dict[str, Any]
-) -> tuple[Objective, Solve]:
-    """The log-loss of vector scaling; and a gradient divided by the curvature at the start, each class on its own."""
-    n = dataset.n_classes
 
     def sums(parameters: Vector, *, bends: bool = False) -> Vector:
-        task = partial(_vector_sums, parameters=parameters, exact=ends is EXACT, bends=bends, **z)
+        given = z | {"parameters": parameters, "exact": ends is EXACT}
+        task = partial(_loss, **given) if matrix else partial(_vector_sums, bends=bends, **given)
         return np.asarray(dataset.reduce(Pass(task, np.add)))
 
-    here = sums(start, bends=True)
-    ww, wb, bb = here[1 + 2 * n :].reshape(3, n)
-    ww, bb = ww + 2.0 * ridge[:n] + LEAST, bb + 2.0 * ridge[n:] + LEAST
+    here = sums(first, bends=True)
+    if matrix:
+        # Some rows give the scale of a fit that only helps to choose; another path would end another fit elsewhere.
+        of_rows = partial(_curvature, n_rows=SCALE_ROWS if ends is COARSE else None, **z)
+        curvature = dataset.reduce(Pass(of_rows, np.add)) + 2.0 * ridge + LEAST
+    else:
+        ww, wb, bb = here[1 + 2 * n :].reshape(3, n)
+        ww, bb = ww + 2.0 * ridge[:n] + LEAST, bb + 2.0 * ridge[n:] + LEAST
 
-    def loss(parameters: Vector) -> tuple[float, Vector]:
-        found = here if parameters is start else sums(parameters)
-        return float(found[0]), found[1 : 1 + 2 * n]
+    def objective(parameters: Vector) -> tuple[float, Vector]:
+        found = here if parameters is first else sums(parameters)
+        value, slope = float(found[0]), found[1 : 1 + len(ridge)]
+        return value + float(ridge @ parameters**2), slope + 2.0 * ridge * parameters
 
     def solve(slope: Vector) -> Vector:
+        """The slope divided by the diagonal of a matrix's curvature; of a vector by the curvature of each class."""
+        if matrix:
+            return np.asarray(slope / curvature)
         # A number added to all intercepts changes nothing but the ridge: their mean stays 0.
         (w, b), determinant = slope.reshape(2, n), ww * bb - wb * wb
         b = b - b.mean()
         intercept = (ww * b - wb * w) / determinant
         return np.concatenate([(bb * w - wb * b) / determinant, intercept - intercept.mean()])
 
-    return loss, solve
-
-
-def _matrix_loss(
-    dataset: Dataset, start: Vector, ridge: Vector, ends: Ends, z: dict[str, Any]
-) -> tuple[Objective, Solve]:
-    """The same for a matrix; a gradient divided by the diagonal of the curvature at temperature scaling."""
-    # Some rows give the scale of a fit that only helps to choose; another path would end another fit elsewhere.
-    n_rows = SCALE_ROWS if ends is COARSE else None
-    curvature = dataset.reduce(Pass(partial(_curvature, n_rows=n_rows, **z), np.add)) + 2.0 * ridge + LEAST
-
-    def loss(parameters: Vector) -> tuple[float, Vector]:
-        found = dataset.reduce(Pass(partial(_loss, parameters=parameters, exact=ends is EXACT, **z), np.add))
-        return float(found[0]), found[1:]
-
-    return loss, lambda slope: slope / curvature
-
-
-def _unpack(parameters: Vector, n_classes: int, matrix: bool) -> tuple[Vector, Vector]:
-    weights, intercept = parameters[:-n_classes], parameters[-n_classes:]
-    return (weights.reshape(n_classes, n_classes) if matrix else weights), intercept
+    end = minimise(objective, first, solve, ends)
+    weights, intercept = end.point[:-n].reshape(identity.shape), end.point[-n:]
+    log_loss = end.value - float(ridge @ end.point**2)
+    return Scaling(kind, temperature, weights + identity, intercept, log_loss, end.converged, end.passes)
 
 
 def features_of(block: Block, kind: str, temperature: float) -> Array:
@@ -211,14 +187,13 @@ def _array_sums(block: Block, around: Vector, step: int, kind: str, temperature:
 
 def _loss(block: Block, parameters: Vector, exact: bool, kind: str, temperature: float, total_weight: float) -> Vector:
     """A block's part of the log-loss of a matrix, and of its gradient in (W - I, b)."""
-    loss, slope, offset = 0.0, 0.0, 0.0
+    n, loss, slope, offset = block.n_classes, 0.0, 0.0, 0.0
     for xp, z, y, w in _parts(block, kind, temperature, total_weight):
         dtype = xp.float64 if exact else z.dtype
         some = xp.astype(z, dtype, copy=False)
         device = array_api_compat.device(some)
-        weights, intercept = (
-            xp.asarray(part, dtype=dtype, device=device) for part in _unpack(parameters, z.shape[1], True)
-        )
+        here = xp.asarray(parameters, dtype=dtype, device=device)
+        weights, intercept = xp.reshape(here[:-n], (n, n)), here[-n:]
         p = weights @ some.T  # a row a class: sums over few classes are slow within a row
         p += some.T
         p += intercept[:, None]

@@ -27,6 +27,7 @@ class Dataset(ABC):
 
     `passes` counts the passes over all rows; `memo` caches results that several searches on the same rows share.
 
+    >>> import numpy as np
     >>> from refocal import TemperatureScaling
     >>> from refocal.io import blocks
     >>> X, y = np.array([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), [0, 1, 1]

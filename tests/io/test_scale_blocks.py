@@ -289,6 +289,14 @@ def test_options_of_an_evaluation_are_honoured_or_refused_for_blocks():
     assert not {"resamples", "seed"} & set(found.run)
 
 
+def test_whoever_watches_the_rows_sees_the_passes_of_an_evaluation():
+    rows, seen = blocks(Pairs(LOGITS[:300], LABELS[:300])), []
+    rows.watch = mine = lambda done, total: seen.append(done)
+    evaluate(rows, {})
+    assert seen[-1] == 300
+    assert rows.watch is mine
+
+
 @pytest.mark.slow
 def test_intervals_of_calibration_errors_in_blocks_are_those_of_memory():
     found = evaluate(blocks(Pairs(LOGITS, LABELS, cuts=(1000,))), {}).before.measures

@@ -104,13 +104,16 @@ def measure_blocks(
         if calibrator is not None and calibrator.row_axes == 2:
             expected = "of classes that exclude one another, for rows in blocks"
             raise ParameterError("calibrators", "evaluate", expected=expected, got=f"{name!r}, one of labels")
-    rows.watch = lambda done, total: report(done, total or 0, "measuring")
-    start = time.perf_counter()
+    watch, start = rows.watch, time.perf_counter()
+    rows.watch = watch or (lambda done, total: report(done, total or 0, "measuring"))
     if rows.input == "probabilities":  # zeros count as they do in memory; each calibrator has a floor of its own
         rows.floor = math.log(np.finfo(np.float64).eps)
-    rows.start()
-    found = _measure(rows, tuple(methods.values()))
-    measured = _metrics(rows, tuple(methods.values()), found)
+    try:
+        rows.start()
+        found = _measure(rows, tuple(methods.values()))
+        measured = _metrics(rows, tuple(methods.values()), found)
+    finally:
+        rows.watch = watch
     seconds = (time.perf_counter() - start) / len(methods)
     results = {
         name: _result_of(one, {metric: each[i] for metric, each in measured.items()}, level, seconds)

@@ -120,7 +120,7 @@ def quantile_edges(ranked: Ranked, n_bins: int) -> Indices:
     A row of confidence x belongs to bin floor(n_bins · P(confidence < x)), P being the share of the weight: equal
     values are never separated, and a group of them belongs to the bin of its lowest rank.
     """
-    n = ranked.size
+    n = len(ranked.confidence)
     if ranked.weight is None:
         last = -(-np.arange(1, n_bins, dtype=np.int64) * n // n_bins) - 1
     else:
@@ -130,10 +130,7 @@ def quantile_edges(ranked: Ranked, n_bins: int) -> Indices:
 
 def quantile_starts(ranked: Ranked, n_bins: int) -> Indices:
     """First row of each equal-mass bin that has rows."""
-    return _filled(quantile_edges(ranked, n_bins))
-
-
-def _filled(edges: Indices) -> Indices:
+    edges = quantile_edges(ranked, n_bins)
     return edges[:-1][edges[:-1] < edges[1:]]
 
 
@@ -150,12 +147,13 @@ def interpolated_starts(ranked: Ranked, n_bins: int) -> Indices:
     """
     n = ranked.size
     edges = np.interp(np.linspace(0, n, n_bins + 1), np.arange(n), ranked.confidence)
-    return _filled(np.append(np.searchsorted(ranked.confidence, edges[:-1], side="left"), n))
+    starts = np.searchsorted(ranked.confidence, edges[:-1], side="left")
+    return starts[np.diff(starts, append=n) > 0]
 
 
 def sum_bins(ranked: Ranked, starts: Indices) -> Bins:
     """Sums of consecutive rows; bins without weight are left out."""
-    count = np.diff(starts, append=ranked.size)
+    count = np.diff(starts, append=len(ranked.confidence))
     if ranked.weight is None:
         weight = count.astype(np.float64)
         confidence = np.add.reduceat(ranked.confidence, starts)

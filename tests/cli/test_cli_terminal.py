@@ -37,7 +37,7 @@ def test_columns_are_left_out_in_their_order_and_nothing_is_cut(found, width, le
 
 
 def test_the_help_lists_every_method():
-    assert options.METHOD_NAMES.split(", ") == list(NAMED)
+    assert options.WORDS["METHODS"].split(", ") == list(NAMED)
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("fts-nl", "fts-nll"), ("isotnic", "isotonic"), ("zzz", None)])

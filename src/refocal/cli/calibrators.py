@@ -10,17 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument
-
 import refocal
 from refocal.cli import options
-from refocal.cli.options import JSON_FILE, BlockOptions, ColumnOptions, RowOptions, Source
+from refocal.cli.options import JSON_FILE, BlockOptions, ColumnOptions, RowOptions
 from refocal.cli.printing import left_out, print_calibrator, progress, result, say
 from refocal.cli.rows import about, cluster, is_text, open_rows
 from refocal.cli.run import FileProblem, Stopped, UsageError, explained
 from refocal.errors import FormatError, InputWarning, RefocalError, Remedy
-
-CalibratorFile = Annotated[Path, Argument(help="A calibrator written by refocal fit.")]
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class MethodOptions:
 
 
 def fit(
-    validation: Source,
+    validation: str,
     *,
     how: MethodOptions,
     output: Annotated[Path, JSON_FILE] = Path("calibrator.json"),
@@ -64,6 +60,7 @@ def fit(
 ) -> None:
     """Fit a calibrator on held-out rows and write it as JSON.
 
+    VALIDATION  ROWS
     -o, --output  Where to write it.
 
     refocal fit val.npz -o calibrator.json
@@ -114,7 +111,7 @@ def fit(
 
 
 def apply(
-    calibrator: CalibratorFile,
+    calibrator: Path,
     logits: str,
     *,
     output: Path = Path("probs.npz"),
@@ -124,6 +121,7 @@ def apply(
 ) -> None:
     """Turn logits into calibrated probabilities.
 
+    CALIBRATOR  A calibrator written by refocal fit.
     LOGITS  Logits, with or without labels: a file or a data set.
     -o, --output  .npz, .npy, .csv, .tsv, .jsonl, .parquet, or a folder of Parquet files.
     --groups NAME  Column with groups, as in the fit; by default found by its name.
@@ -208,8 +206,10 @@ def _explaining(calibrator: refocal.calibrators.Calibrator, place: str, output: 
         raise FileProblem(f"{explained(error)} {so_far}") from error
 
 
-def show(calibrator: CalibratorFile) -> None:
+def show(calibrator: Path) -> None:
     """Show a calibrator and how it was fitted.
+
+    CALIBRATOR  A calibrator written by refocal fit.
 
     refocal show calibrator.json
     """

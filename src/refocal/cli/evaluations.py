@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Exit, Option
+from typer import Exit
 
 import refocal
 from refocal.cli import options
-from refocal.cli.options import HTML_FILE, JSON_FILE, BlockOptions, RowOptions, Source
+from refocal.cli.options import HTML_FILE, JSON_FILE, BlockOptions, RowOptions
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
 from refocal.cli.rows import about, is_text, open_rows, read_file
 from refocal.cli.run import UsageError
@@ -19,20 +19,19 @@ from refocal.cli.run import UsageError
 REQUIREMENT_FAILED = 3
 DEMO_METHODS = ("auto", "ts", "focal", "fts", "fts-nll")
 
-Resamples = Annotated[int, Option(min=1, help="Resamples of the bootstrap.")]
-Seed = Annotated[int, Option(min=0, help="Seed of the bootstrap and of splits.")]
-
 
 @dataclass(frozen=True)
 class CompareOptions:
     """Which methods are compared, and how.
 
     --method, --methods, -m  Several with commas, by default the usual ones, 'all' for every one: METHODS.
+    --resamples  Resamples of the bootstrap.
+    --seed  Seed of the bootstrap and of splits.
     """
 
     methods: Annotated[list[str] | None, {"autocompletion": options.complete_method}] = None
-    resamples: Resamples = 500
-    seed: Seed = 0
+    resamples: Annotated[int, {"min": 1}] = 500
+    seed: Annotated[int, {"min": 0}] = 0
 
 
 def _check_required(require: list[str] | None) -> list[str] | None:
@@ -59,13 +58,15 @@ class SharingOptions:
 def demo(
     sample: str = "cifar100-focal7",
     output: Annotated[Path, HTML_FILE] = Path("report.html"),
-    resamples: Resamples = 500,
-    seed: Seed = 0,
+    resamples: Annotated[int, {"min": 1}] = 500,
+    seed: Annotated[int, {"min": 0}] = 0,
 ) -> None:
     """Calibrate a bundled example network and write a report about it.
 
     --sample  cifar100-focal7, cifar10-focal3 or cifar10-cross-entropy.
     -o, --output  Where to write the report.
+    --resamples  Resamples of the bootstrap.
+    --seed  Seed of the bootstrap and of splits.
 
     refocal demo --sample cifar10-focal3 -o report.html
     """
@@ -80,7 +81,7 @@ def demo(
 
 
 def evaluate(
-    test: Source,
+    test: str,
     calibrators: list[Path] | None = None,
     *,
     output: Annotated[Path | None, JSON_FILE] = None,
@@ -93,6 +94,7 @@ def evaluate(
 ) -> None:
     """Measure calibrators on test rows, next to the uncalibrated model.
 
+    TEST  ROWS
     CALIBRATORS  Written by refocal fit; without any, the model alone.
     -o, --output  Write the evaluation here, as JSON.
     --report  Write the HTML report here as well.

@@ -19,11 +19,13 @@ import refocal
 from refocal.cli.printing import IS_JSON
 from refocal.cli.run import FileProblem, UsageError
 
-# Written out, because reading them from the registry would load it for every command.
-METHOD_NAMES = (
-    "auto, auto-order, ts, ts-ece, focal, fts, fts-nll, fts-ece, vs, ms, dirichlet, svs, sms, ets, logistic, beta, "
-    "spline, isotonic, histogram, bbq, venn-abers, venn-abers-cross"
-)
+# What docstrings say in a word. The methods are written out: the registry would have to be loaded for every command.
+WORDS = {
+    "METHODS": "auto, auto-order, ts, ts-ece, focal, fts, fts-nll, fts-ece, vs, ms, dirichlet, svs, sms, ets, "
+    "logistic, beta, spline, isotonic, histogram, bbq, venn-abers, venn-abers-cross",
+    "ROWS": "Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt; or larger than memory: a folder "
+    "or pattern of Parquet files, an address such as s3://…, Zarr, a large .npy.",
+}
 
 
 def check_output(file: Path, endings: tuple[str, ...]) -> None:
@@ -54,11 +56,6 @@ def written(*endings: str) -> dict[str, Any]:
 
 HTML_FILE, JSON_FILE = written(".html", ".htm"), written(".json")
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
-Source = Annotated[
-    str,
-    Argument(help="Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt; or larger than "
-             "memory: a folder or pattern of Parquet files, an address such as s3://…, Zarr, a large .npy."),
-]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -191,25 +188,25 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 def _said(documented: Any) -> dict[str, list[str]]:
     """The lines of a docstring about options and arguments, by their names.
 
-    Two blanks stand between how an option is written and what it means; indented lines continue the one before.
+    Two blanks stand between how an option is written and what it means; indented lines continue the one before, and
+    words of WORDS stand for more.
     """
-    joined = re.sub(r"\n +", " ", cleandoc(documented.__doc__))
+    whole = re.sub("|".join(WORDS), lambda word: WORDS[word[0]], cleandoc(documented.__doc__))
+    joined = re.sub(r"\n +", " ", whole)
     lines = [line.split("  ", 1) for line in joined.splitlines() if "  " in line]
     names = [re.findall(r"(?:^|--)([A-Za-z][\w-]*)", line[0].lower()) for line in lines]
     return {name.replace("-", "_"): line for line, of_line in zip(lines, names, strict=True) for name in of_line}
 
 
 def _declared(hint: Any, name: str, said: Mapping[str, list[str]]) -> Any:
-    """The type of a parameter with its option or argument, from the line about it where it has none yet."""
+    """The type of a parameter with its option or argument, from the line about it."""
     kind, more = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, {})
-    if not isinstance(more, dict):
-        return hint
     written, text = said[name]
     if not written.startswith("-"):
         return Annotated[kind, Argument(help=text)]
     names = [word for word in re.split(r",? ", written) if word.startswith("-")]
     metavar = None if written.endswith(names[-1]) else written.split(" ")[-1]
-    return Annotated[kind, Option(*names, help=text.replace("METHODS", METHOD_NAMES), metavar=metavar, **more)]
+    return Annotated[kind, Option(*names, help=text, metavar=metavar, **more)]
 
 
 def complete_method(incomplete: str) -> list[str]:

@@ -51,7 +51,6 @@ IGNORED = (-100, -1, 255)
 IgnoreIndex = int | Sequence[int] | None
 """What an argument `ignore_index` takes: the label, or several, of rows that have none and are left out."""
 
-
 # The bounds that a number may have, in words and as a comparison.
 _BOUNDS = {
     "above": ("greater than", operator.gt),
@@ -154,8 +153,7 @@ def check_marks(ignore_index: IgnoreIndex, function: str) -> tuple[int, ...]:
 
 def labelled_rows(labels: Any, ignore_index: IgnoreIndex, argument: str, function: str) -> Flags:
     """Which rows have a label, where `ignore_index`, one or several, marks those without one; at least one has."""
-    marks = check_marks(ignore_index, function)
-    kept: Flags = ~np.isin(to_numpy(as_array(labels, argument, function)), marks)
+    kept: Flags = ~np.isin(to_numpy(as_array(labels, argument, function)), check_marks(ignore_index, function))
     if not kept.any():
         expected = "of at least one row that 'ignore_index' does not leave out"
         raise LabelError(argument, function, expected=expected, got=f"{kept.size:,} labels, none of another kind")
@@ -178,8 +176,7 @@ def check_targets(
     target = to_numpy(whole_numbers(as_array(labels, argument, function), argument, function))
     check_shape(target, shape, argument, function, ", ones and zeros, one column a label")
     known = labelled_rows(target, ignore_index, argument, function)
-    ends = int(target[known].min()), int(target[known].max())
-    check_label_range(*ends, 2, argument, function, Remedy.IGNORE_INDEX)
+    check_label_range(int(target[known].min()), int(target[known].max()), 2, argument, function, Remedy.IGNORE_INDEX)
     return target.astype(np.int64), known
 
 
@@ -389,8 +386,7 @@ def warn_of_sums(whole: int, argument: str, function: str) -> None:
 
 def check_weight(values: Any, shape: tuple[int, ...], function: str, argument: str = "sample_weight") -> Vector:
     """Sample weights as a vector, one for each label: none negative, of a sum that neither vanishes nor overflows."""
-    array, _ = as_floating(values, argument, function)
-    weight: Vector = to_numpy(array).astype(np.float64, copy=False)
+    weight: Vector = to_numpy(as_floating(values, argument, function)[0]).astype(np.float64, copy=False)
     check_shape(weight, shape, argument, function)
     with np.errstate(over="ignore"):
         lowest, total = float(weight.min()), float(weight.sum())

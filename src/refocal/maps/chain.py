@@ -97,10 +97,6 @@ class Step(ABC):
         """The step for the C engine; None if it is not supported."""
         return Instruction(self.code, [value for _, value in self._own()]) if self.code else None
 
-    def members_with_weights(self) -> tuple[tuple[Step, float], ...]:
-        """Of a mixture, which the C engine computes member by member."""
-        return ()
-
     def with_parameters(self, change: Callable[[Any], Any]) -> Self:
         """The same step with every number and array changed, those of inner steps included."""
         changed = {name: change(value) for name, value in self._own()}
@@ -219,12 +215,13 @@ class Chain(Step):
     def _mixture(self) -> tuple[Program, bool] | None:
         """A mixture at the end for the C engine, and whether it has steep curves; None if it does not support it."""
         found: list[Instruction] = []
-        for member, weight in self.steps[-1].members_with_weights() if self.steps else ():
+        last: Any = self.steps[-1] if self.steps else None
+        for i, member in enumerate(getattr(last, "members", ())):  # which the C engine computes one by one
             steps = member.steps if isinstance(member, Chain) else (member,)
             own = _instructions(steps, CODES)
             if len(own) < len(steps):
                 return None
-            found += [*own, Instruction("member", (weight,))]
+            found += [*own, Instruction("member", (float(last.weights[i]),))]
         if not found:
             return None
         return Program.of(Chain(self.steps[:-1]), found), any(each.is_steep for each in found)

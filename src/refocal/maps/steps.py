@@ -208,10 +208,6 @@ class Mixture(Step):
         shift = xp.where(largest == -xp.inf, 0.0, largest)
         return shift + xp.log(reduce(add, [xp.exp(part - shift) for part in parts]))
 
-    def members_with_weights(self) -> tuple[tuple[Step, float], ...]:
-        """Each member and its weight."""
-        return tuple(zip(self.members, map(float, self.weights), strict=True))
-
     def fits(self, n_classes: int) -> bool:
         """Weights of at least 0 that sum to 1, one for each member."""
         known = np.shape(self.weights) == (len(self.members),) and len(self.members) > 0

@@ -10,27 +10,21 @@ from typing import Any
 
 from markupsafe import Markup
 
+import refocal
 from refocal._files import write_atomically
 from refocal._pages import environment
-from refocal.calibrators.registry import NAMED
 from refocal.errors import ShapeError
-from refocal.evaluate import Evaluation, check_requirements, differences, group_summary, summary
-from refocal.evaluate.multilabel import of_labels
+from refocal.evaluate import Evaluation, check_requirements, group_summary, summary
 from refocal.evaluate.phrases import capital, interval_percent, percent
-from refocal.metrics import METRICS
 from refocal.report import charts, details
-from refocal.report.details import sides, terms_of
 
 ENVIRONMENT = environment("report/templates")
 # What the templates read an evaluation with.
 ENVIRONMENT.globals |= {
-    "METRICS": METRICS,
-    "NAMED": NAMED,
     "charts": charts,
     "details": details,
-    "differences": differences,
     "groups": group_summary,
-    "of_labels": of_labels,
+    "refocal": refocal,
     "summary": summary,
 }
 ENVIRONMENT.filters |= {
@@ -101,13 +95,11 @@ def render(
     shared: dict[str, Any] = {
         "title": title or ", ".join(dict.fromkeys(titles)),
         "notes": notes_html(notes) if notes else "",
-        "terms": terms_of(found[0]),
         "is_interactive": True,
     }
     checks = [(each.title, check) for each in found for check in check_requirements(each, require)]
     if len(found) == 1:
-        shared["checks"] = [check for _, check in checks]
-        return fill("evaluation.html", **shared, found=found[0], sides=sides(found[0]))
+        return fill("evaluation.html", **shared, checks=[check for _, check in checks], found=found[0])
     numbered = [f"{each} ({i})" if titles.count(each) > 1 else each for i, each in enumerate(titles, 1)]
     measured = [each.after.measures for each in found]
     return fill(
@@ -129,7 +121,7 @@ def notebook_view(evaluation: Evaluation) -> str:
     >>> notebook_view(found).count("<svg")
     2
     """
-    return fill("notebook.html", found=evaluation, sides=sides(evaluation), terms=terms_of(evaluation))
+    return fill("notebook.html", found=evaluation)
 
 
 def fill(template: str, **values: Any) -> str:

@@ -106,13 +106,10 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         for_estimator, for_splitter = self._route(estimator, is_fitted, sample_weight, fit_params)
         is_ensemble = not is_fitted if self.ensemble == "auto" else bool(self.ensemble) and self.cv != "prefit"
         parallel = Parallel(n_jobs=self.n_jobs)
-        if is_fitted and not is_ensemble:
-            folds = [held_out(estimator, rows, np.arange(len(rows.codes)))]
-        else:
+        splits = [(None, np.arange(len(rows.codes)))]
+        if is_ensemble or not is_fitted:
             splits = self._splits(rows, for_splitter, is_ensemble)
-            folds = parallel(
-                delayed(held_out)(clone(estimator), rows, test, train, for_estimator) for train, test in splits
-            )
+        folds = parallel(delayed(held_out)(estimator, rows, test, train, for_estimator) for train, test in splits)
         if is_ensemble:
             estimators = [fold.estimator for fold in folds]
             # A fold with labels of a single class cannot fit a calibrator; all folds together can.
@@ -214,7 +211,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             )
         return fit_params, {} if groups is None else {"groups": groups}
 
-    def _splits(self, rows: Data, for_splitter: Mapping[str, Any], is_ensemble: bool) -> list[tuple[Indices, Indices]]:
+    def _splits(self, rows: Data, for_splitter: Mapping[str, Any], is_ensemble: bool) -> list[tuple[Any, Indices]]:
         """Training and held-out rows of each fold, as indices."""
         labels, every = to_numpy(rows.y), np.arange(len(rows.codes))
         cv = check_cv(self.cv, labels, classifier=True)
@@ -322,13 +319,11 @@ def _classes_of(fitted: Any) -> Any:
     return fitted.classes_
 
 
-def held_out(
-    estimator: Any, rows: Data, test: Indices, train: Indices | None = None, params: Mapping[str, Any] | None = None
-) -> HeldOut:
+def held_out(estimator: Any, rows: Data, test: Indices, train: Indices | None, params: Mapping[str, Any]) -> HeldOut:
     """Scores of a classifier on some rows; it is fitted on others first, where these are given."""
     if train is not None:
         own = _check_method_params(rows.X, params, indices=train)
-        estimator = estimator.fit(_safe_indexing(rows.X, train), _safe_indexing(rows.y, train), **own)
+        estimator = clone(estimator).fit(_safe_indexing(rows.X, train), _safe_indexing(rows.y, train), **own)
     # A class that was missing in training has no logit, so its rows cannot calibrate.
     test = test[np.isin(rows.classes, to_numpy(_classes_of(estimator)))[rows.codes[test]]]
     logits: Array = np.empty((0, len(rows.classes)))

@@ -24,14 +24,8 @@ class LabelDerivatives(NamedTuple):
     hessian: Array  # (..., 2, 2)
 
 
-class _Curve(NamedTuple):
-    """First and second derivatives of the log-weight x_j with respect to γ (g) and b = 1/T."""
-
-    g: Array
-    b: Array
-    gg: Array
-    gb: Array
-    bb: Array
+# First and second derivatives of the log-weight x_j with respect to γ (g) and b = 1/T: g, b, gg, gb and bb.
+_Slopes = tuple[Array, Array, Array, Array, Array]
 
 
 @without_warnings
@@ -65,7 +59,7 @@ def derivatives_of_row(xp: Any, row: Row, log_p: Array, y: Array, gamma: Any, sc
     """The derivatives at log-probabilities that were made of a row by the focal map, and constants added behind it."""
     # Slopes are taken along the raw gaps; an impossible class has no weight, so any finite stand-in does.
     raw = xp.where(row.gap == -xp.inf, 0.0, row.gap * scale)
-    top, others = _top_curve(xp, row, raw, gamma), _others_curve(xp, row, raw, gamma)
+    top, others = _top_slopes(xp, row, raw, gamma), _others_slopes(xp, row, raw, gamma)
     # With x_j - x_top for x_j the top drops out of every sum, and nothing large cancels where it is close to 1.
     g, b, gg, gb, bb = (xp.where(row.is_top, 0.0, of - at_top) for of, at_top in zip(others, top, strict=True))
 
@@ -91,7 +85,7 @@ def _sum(xp: Any, x: Array) -> Array:
     return xp.sum(x, axis=-1, keepdims=True)
 
 
-def _top_curve(xp: Any, row: Row, raw: Array, gamma: Array) -> _Curve:
+def _top_slopes(xp: Any, row: Row, raw: Array, gamma: Array) -> _Slopes:
     """The top class along log((1-q)/q), whose slope in 1/T is the others' mean gap, its curvature their variance."""
     mean = _sum(xp, row.share * raw)
     variance = _sum(xp, row.share * (raw - mean) ** 2)
@@ -103,16 +97,11 @@ def _top_curve(xp: Any, row: Row, raw: Array, gamma: Array) -> _Curve:
     damp = 1.0 / (1.0 + gamma * h)
     x_1 = -not_q - gamma * q - gamma * damp * h_1
     x_2 = (gamma - 1.0) * not_q * q - gamma * damp * h_2 + (gamma * damp * h_1) ** 2
-    return _Curve(
-        g=-row.top_log_not_q - h * damp,
-        b=x_1 * mean,
-        gg=(h * damp) ** 2,
-        gb=-(q + h_1 * damp**2) * mean,
-        bb=x_2 * mean**2 + x_1 * variance,
-    )
+    mixed, bent = -(q + h_1 * damp**2) * mean, x_2 * mean**2 + x_1 * variance
+    return -row.top_log_not_q - h * damp, x_1 * mean, (h * damp) ** 2, mixed, bent
 
 
-def _others_curve(xp: Any, row: Row, raw: Array, gamma: Array) -> _Curve:
+def _others_slopes(xp: Any, row: Row, raw: Array, gamma: Array) -> _Slopes:
     """Every other class along log q_j."""
     not_top = row.top_rest / (1.0 + row.top_rest)
     mean = not_top * _sum(xp, row.share * raw)
@@ -127,10 +116,5 @@ def _others_curve(xp: Any, row: Row, raw: Array, gamma: Array) -> _Curve:
     x_1 = 1.0 + gamma * odds - turn
     x_2 = (1.0 + odds) * (gamma * odds - part * (h_1 + bend)) + turn * turn
     lost = h * damp
-    return _Curve(
-        g=-row.log_not_q - lost,
-        b=x_1 * slope,
-        gg=lost * lost,
-        gb=(odds - h_1 * damp * damp) * slope,
-        bb=x_2 * slope * slope + x_1 * curvature,
-    )
+    mixed, bent = (odds - h_1 * damp * damp) * slope, x_2 * slope * slope + x_1 * curvature
+    return -row.log_not_q - lost, x_1 * slope, lost * lost, mixed, bent

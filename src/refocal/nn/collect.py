@@ -181,7 +181,7 @@ class _Rows:
                 "logits": {"dtype": DTYPES[logits.dtype], "shape": shape, "data_offsets": [0, size]},
                 "labels": {"dtype": "I64", "shape": list(labels.shape), "data_offsets": ends},
             }
-            self.file.write(_bytes(logits) + _bytes(labels))
+            self.file.writelines(map(_bytes, (logits, labels)))
             self.file.seek(0)
             self.file.write(struct.pack("<Q", HEADER - 8) + json.dumps(header).encode().ljust(HEADER - 8))
         return logits, labels

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import Field, fields
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,9 @@ GONE, LOWEST = ("objective", "nll_tolerance"), float(np.finfo(np.float64).eps)
 MAX_BYTES = 64 << 20
 # Up to this size a file has a line for each number.
 READABLE = 20_000
+# The types of a setting by that of its default, if not just that: None stands for a number or several.
+NUMBER = (int, float)
+TYPES: dict[type, tuple[type, ...]] = {NoneType: (NoneType, list, *NUMBER), str: (str, *NUMBER), float: NUMBER}
 # Labels of these dtypes are written as they are and read without being told the dtype.
 NATIVE = ("int64", "float64", "bool")
 
@@ -152,21 +156,12 @@ def _parameters(method: type[Calibrator], parameters: dict[str, Any]) -> dict[st
         if name not in usual:
             raise FormatError(f"unknown parameter {name!r} of {method.__name__}.")
         options = {"input": INPUTS, "class_weight": ("fit",)}.get(name, ())
-        fits = value in options or (name != "input" and _may_be(value, usual[name]))
-        if not fits:
+        numbers = all(type(each) in NUMBER for each in value) if isinstance(value, list) else True
+        kind = type(usual[name])
+        fits = name != "input" and type(value) in TYPES.get(kind, (kind,)) and numbers
+        if not fits and value not in options:
             raise FormatError(f"the parameter {name!r} of {method.__name__} cannot be {value!r:.80}.")
     return parameters
-
-
-def _may_be(value: Any, usual: Any) -> bool:
-    """Whether a setting may have a value, judged by the type of its default; None stands for a number or several."""
-    is_number = type(value) in (int, float)
-    if usual is None:
-        several = isinstance(value, list) and all(type(each) in (int, float) for each in value)
-        return value is None or is_number or several
-    if isinstance(usual, str):  # the name of a function or of a rule, or a number in its place
-        return isinstance(value, str) or is_number
-    return is_number if type(usual) is float else type(value) is type(usual)
 
 
 def _report(report: dict[str, Any]) -> dict[str, Any]:
@@ -230,7 +225,7 @@ def step_from_dict(data: Any) -> Step:
 def _read_value(data: dict[str, Any], name: str, each: Field[Any]) -> Any:
     if "above" in each.metadata:
         value = field(data, name, object)
-        return float(value) if type(value) in (int, float) else value  # which `check` refuses
+        return float(value) if type(value) in NUMBER else value  # which `check` refuses
     if "dtype" in each.metadata:
         entries = field(data, name, list)
         try:

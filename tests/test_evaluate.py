@@ -428,7 +428,7 @@ def test_calibration_errors_are_compared_by_their_squares(found):
 
 def test_rows_are_checked_once_whatever_the_number_of_methods(monkeypatch):
     """All rows when they are read; neither fits nor metrics check them again."""
-    monkeypatch.setattr("refocal.metrics._inputs._read", fail)
+    monkeypatch.setattr("refocal.metrics._inputs.read", fail)
     with pytest.raises(ZeroDivisionError):
         metrics.brier_score([0, 1], [0.5, 0.5])
     validation, test = split(rows(300))

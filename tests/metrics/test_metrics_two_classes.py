@@ -22,6 +22,8 @@ from refocal.metrics import (
     roc_auc,
     smooth_ece,
 )
+from refocal.metrics._inputs import Rows
+from refocal.metrics.bootstrap import MetricRows, summarise
 
 PLAIN = (mean_bias, brier_skill, roc_auc, average_precision)
 
@@ -52,6 +54,13 @@ def test_values_are_scikit_learns(digits, weighted):
     assert log_loss_skill(y, columns[:, 1], sample_weight=w) == pytest.approx(theirs, abs=1e-9)
 
 
+def summary(metric, y, values, weight=None):
+    """What the interval of a metric comes from."""
+    rows = Rows(y, values, weight)
+    (found,) = summarise([MetricRows(metric, rows, metric.measure(rows))], 1, 0)
+    return found
+
+
 @pytest.mark.parametrize("name", ["log_loss_skill", "brier_skill", "roc_auc", "average_precision"])
 @pytest.mark.parametrize("digits", [None, 1])
 def test_the_influence_of_a_row_is_the_derivative_in_its_weight(name, digits):
@@ -67,10 +76,7 @@ def test_the_influence_of_a_row_is_the_derivative_in_its_weight(name, digits):
         return metric.function(y, values, sample_weight=moved)
 
     derivatives = np.array([(at(i, step) - at(i, -step)) / (2 * step) for i in range(60)])
-    from refocal.metrics._inputs import Rows
-
-    found = metric.summary(Rows(y, values, weight)).influence
-    assert found == pytest.approx(derivatives * weight, abs=1e-6)
+    assert summary(metric, y, values, weight).influence == pytest.approx(derivatives * weight, abs=1e-6)
 
 
 def test_intervals_are_those_of_the_bootstrap():
@@ -93,10 +99,8 @@ def test_the_error_of_the_area_is_delongs():
 def test_a_difference_of_areas_knows_that_the_rows_are_the_same():
     y, p, _ = draw(500)
     other = np.clip(p + np.random.default_rng(1).normal(0, 0.02, 500), 0, 1)
-    found = METRICS["roc_auc"].summary
-    from refocal.metrics._inputs import Rows
-
-    gap = found(Rows(y, p, None)).minus(found(Rows(y, other, None)))
+    mine, its = (summary(METRICS["roc_auc"], y, each) for each in (p, other))
+    gap = mine.minus(its)
     assert gap.difference == roc_auc(y, p) - roc_auc(y, other)
     assert gap.high - gap.low < 0.3 * (bootstrap_interval(roc_auc, y, p).high - bootstrap_interval(roc_auc, y, p).low)
     theirs = paired_bootstrap(roc_auc, y, p, other, n_resamples=200)

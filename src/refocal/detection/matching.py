@@ -31,8 +31,15 @@ def box_iou(boxes: Any, true_boxes: Any, *, crowd: Any = None) -> Vector:
     >>> box_iou([[0, 0, 10, 10]], [[5, 0, 10, 10], [20, 20, 5, 5]]).round(3)
     array([[0.333, 0.   ]])
     """
-    found, true = (read_boxes(each, name, "box_iou") for each, name in ((boxes, "boxes"), (true_boxes, "true_boxes")))
-    return overlaps(found, true, _flags(crowd, len(true), "box_iou"))
+    return _checked_overlaps(boxes, true_boxes, crowd, "box_iou")[0]
+
+
+def _checked_overlaps(boxes: Any, true_boxes: Any, crowd: Any, function: str) -> tuple[Vector, Flags]:
+    """The overlaps, and which true boxes are crowds."""
+    found, true = (read_boxes(each, name, function) for each, name in ((boxes, "boxes"), (true_boxes, "true_boxes")))
+    flags = np.zeros(len(true), dtype=bool) if crowd is None else np.asarray(crowd, dtype=bool)
+    check_shape(flags, (len(true),), "crowd", function, ", one for each true box")
+    return overlaps(found, true, flags), flags
 
 
 def overlaps(boxes: Vector, true_boxes: Vector, crowd: Flags) -> Vector:
@@ -56,10 +63,10 @@ def match_boxes(boxes: Any, scores: Any, true_boxes: Any, *, crowd: Any = None, 
     array([-1,  0])
     """
     threshold = check_number(iou_threshold, "iou_threshold", "match_boxes", above=0.0, most=1.0)
-    overlap = box_iou(boxes, true_boxes, crowd=crowd)
+    overlap, flags = _checked_overlaps(boxes, true_boxes, crowd, "match_boxes")
     score = check_finite(scores, "scores", "match_boxes")
     check_shape(score, overlap.shape[:1], "scores", "match_boxes", ", one for each box")
-    return match_overlaps(overlap, score, _flags(crowd, overlap.shape[1], "match_boxes"), threshold)
+    return match_overlaps(overlap, score, flags, threshold)
 
 
 def match_overlaps(overlap: Vector, scores: Vector, crowd: Flags, threshold: float) -> Match:
@@ -77,12 +84,6 @@ def match_overlaps(overlap: Vector, scores: Vector, crowd: Flags, threshold: flo
                 free[true[i]] = False
                 break
     return Match(true, iou)
-
-
-def _flags(values: Any, n: int, function: str) -> Flags:
-    flags = np.zeros(n, dtype=bool) if values is None else np.asarray(values, dtype=bool)
-    check_shape(flags, (n,), "crowd", function, ", one for each true box")
-    return flags
 
 
 def read_boxes(values: Any, argument: str, function: str) -> Vector:

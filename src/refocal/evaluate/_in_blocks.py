@@ -152,7 +152,8 @@ def _metrics(rows: BlockedDataset, methods: Methods, found: BlockMeasures) -> di
         if metric.name in covariance:
             measured[metric.name] = [StreamedMetric(each.sums.means[metric.name]) for each in found.methods]
         elif metric.streamed is not None:
-            known = [each for one in found.methods if (each := metric.streamed(one.sums)) is not None]
+            answers = [metric.streamed(one.sums) for one in found.methods]
+            known = [each for each in answers if each is not None and not math.isnan(each.value)]
             if len(known) < len(methods):  # the sums lack what it needs
                 continue
             measured[metric.name] = known

@@ -25,7 +25,7 @@ from refocal.metrics._bins import (
 )
 from refocal.metrics._inputs import Rows, read_probabilities, row_sums
 from refocal.metrics.inversion import ErrorModel, InvertedError
-from refocal.metrics.record import BlockSums, Metric, StreamedMetric
+from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
 
 __all__ = ["classwise_ece", "debiased_ece", "ece_sweep", "expected_calibration_error"]
 
@@ -220,16 +220,7 @@ def _check_options(n_bins: Any, strategy: Any, norm: Any, function: str, norms: 
 
 
 METRICS = (
-    Metric(
-        "ece",
-        expected_calibration_error,
-        "ECE",
-        _ece_streamed,
-        _ece_model,
-        of_confidence=True,
-        unit="%",
-        shown="with interval",
-    ),
+    Metric("ece", expected_calibration_error, "ECE", _ece_streamed, _ece_model, shown="with interval", **OF_CONFIDENCE),
     Metric("classwise_ece", classwise_ece, "class-wise ECE", _classwise_streamed, unit="%", shown="value"),
     Metric(
         "max_calibration_error",
@@ -237,10 +228,9 @@ METRICS = (
         "largest gap",
         lambda sums: StreamedMetric(sums.calibration.largest_gap, sums.calibration.largest_gap_bound),
         partial(_ece_model, norm="max"),
-        of_confidence=True,
-        unit="%",
         shown="value",
+        **OF_CONFIDENCE,
     ),
-    Metric("debiased_ece", debiased_ece, "debiased ECE", error_model=_debiased_model, of_confidence=True, unit="%"),
-    Metric("ece_sweep", ece_sweep, "ECE, swept bins", of_confidence=True, unit="%"),
+    Metric("debiased_ece", debiased_ece, "debiased ECE", error_model=_debiased_model, **OF_CONFIDENCE),
+    Metric("ece_sweep", ece_sweep, "ECE, swept bins", **OF_CONFIDENCE),
 )

@@ -19,7 +19,7 @@ from refocal.errors import DataError
 from refocal.metrics._bins import bins_of
 from refocal.metrics._inputs import Rows, check_level, read_log_probabilities, read_probabilities
 from refocal.metrics._resampling import draw_resamples
-from refocal.metrics.intervals import Interval, PairedDifference, Summary, bounded
+from refocal.metrics.intervals import InfluenceSummary, Interval, PairedDifference, Summary, bounded
 from refocal.metrics.inversion import SHAPE_BINS, InvertedError
 from refocal.metrics.record import Metric
 from refocal.metrics.records import metric_of
@@ -119,7 +119,11 @@ def summarise(measured: Sequence[MetricRows], n_resamples: int, seed: int, **opt
     found: list[Summary | None] = []
     for record, rows, value in measured:
         model = None if record.error_model is None else record.error_model(rows, **options)
-        if record.summary is not None:
+        influence = record.influenced(rows).influence if record.by_influence else None
+        if influence is not None:
+            share = rows.weights / rows.weights.sum()
+            found.append(InfluenceSummary(value, influence(rows) * share, record.range))
+        elif record.summary is not None:
             found.append(record.summary(rows, **options))
         elif model is not None:
             found.append(InvertedError(value, model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed))

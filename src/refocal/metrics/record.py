@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -48,13 +49,18 @@ class StreamedMetric(NamedTuple):
     influence: Callable[[Rows], Vector] | None = None
 
 
+OF_CONFIDENCE: dict[str, Any] = {"of_confidence": True, "unit": "%"}
+"""Fields of the errors that the confidence and the outcome are enough for."""
+
+
 @dataclass(frozen=True)
 class Metric:
     """One metric: the public function, its other forms, and how it is shown.
 
     `streamed` takes sums over blocks, and says None where these lack what it needs. A metric that is a weighted mean
     has `terms`, one number for each row, and needs no other form. The interval comes from resampling rows, unless the
-    metric has an `error_model`, whose test is inverted, or a `summary` of its own.
+    metric has an `error_model`, whose test is inverted, or a `summary` of its own, or is measured `by_influence`: then
+    `streamed` takes rows too, and says how much each of them moves the metric.
 
     >>> from refocal.metrics import METRICS
     >>> METRICS["ece"].heading, METRICS["ece"].text(0.0123), METRICS["accuracy"].lower_is_better
@@ -64,12 +70,13 @@ class Metric:
     name: str
     function: Callable[..., Any]
     label: str
-    streamed: Callable[[BlockSums], StreamedMetric | None] | None = None
+    streamed: Callable[[Any], StreamedMetric | None] | None = None
     error_model: Callable[..., ErrorModel | None] | None = None
     summary: Callable[..., Summary] | None = None
     terms: Callable[[Rows], Vector] | None = None
     of_rows: Callable[..., float] | None = None
     """What takes the place of `function` for checked rows, where that returns more than a number or may refuse them."""
+    by_influence: bool = False
     of_confidence: bool = False
     """Whether the confidence and the outcome are all that is measured."""
     unit: Literal["", "%"] = ""
@@ -96,8 +103,15 @@ class Metric:
 
     def measure(self, rows: Rows, **options: Any) -> float:
         """The metric of checked rows, with the options of `function`."""
+        if self.by_influence:
+            return self.influenced(rows).value
         value: float = self.of_rows(rows, **options) if self.of_rows else self.function(rows, None, **options)
         return value
+
+    def influenced(self, rows: Rows) -> StreamedMetric:
+        """The metric of checked rows and how much each moves it, where it is measured `by_influence`."""
+        found = self.streamed(rows) if self.streamed else None
+        return found or StreamedMetric(math.nan)
 
     def resampled(self, rows: Rows, **options: Any) -> Evaluate:
         """The metric for many resamples of checked rows."""

@@ -213,13 +213,7 @@ METRICS = (
     ),
     Metric("brier_score", brier_score, "Brier score", terms=brier_terms, range=(0.0, 2.0), shown="with interval"),
     Metric(
-        "accuracy",
-        accuracy,
-        "accuracy",
-        terms=accuracy_terms,
-        unit="%",
-        lower_is_better=False,
-        shown="with interval",
+        "accuracy", accuracy, "accuracy", terms=accuracy_terms, unit="%", lower_is_better=False, shown="with interval"
     ),
     Metric(
         "brier_decomposition",

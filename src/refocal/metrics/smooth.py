@@ -15,7 +15,7 @@ from refocal._validation import IgnoreIndex, check_number
 from refocal.metrics._bins import bins_of, isotonic_fit, rank, sum_ties
 from refocal.metrics._inputs import Rows, mean, read_probabilities
 from refocal.metrics.inversion import ErrorModel
-from refocal.metrics.record import Metric, StreamedMetric
+from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
 from refocal.metrics.scores import murphy
 
 __all__ = ["CorpReliability", "corp_reliability", "ks_calibration_error", "smooth_ece"]
@@ -213,26 +213,24 @@ def _kernel(confidence: Vector, width: float) -> Vector:
     return np.asarray(density / (width * math.sqrt(2.0 * math.pi)))
 
 
+def _smooth_of_sums(sums: BlockSums) -> StreamedMetric:
+    return StreamedMetric(smooth_error_of(sums.residuals))
+
+
+def _ks_of_sums(sums: BlockSums) -> StreamedMetric:
+    return StreamedMetric(sums.calibration.ks, sums.calibration.ks_bound)
+
+
 METRICS = (
-    Metric(
-        "smooth_ece",
-        smooth_ece,
-        "smooth ECE",
-        lambda sums: StreamedMetric(smooth_error_of(sums.residuals)),
-        _smooth_model,
-        of_confidence=True,
-        unit="%",
-        shown="value",
-    ),
+    Metric("smooth_ece", smooth_ece, "smooth ECE", _smooth_of_sums, _smooth_model, shown="value", **OF_CONFIDENCE),
     Metric(
         "ks_calibration_error",
         ks_calibration_error,
         "KS error",
-        lambda sums: StreamedMetric(sums.calibration.ks, sums.calibration.ks_bound),
+        _ks_of_sums,
         _ks_model,
-        of_confidence=True,
-        unit="%",
         shown="value",
+        **OF_CONFIDENCE,
     ),
     Metric(
         "corp_reliability",

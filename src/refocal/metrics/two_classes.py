@@ -29,6 +29,10 @@ __all__ = ["average_precision", "brier_skill", "log_loss_skill", "mean_bias", "r
 # The interval of the mean bias sums up the rows of so many cells of nearly equal probabilities.
 BIAS_CELLS = 1000
 
+Terms = Callable[[Rows], Vector]
+OfRate = Callable[[float], tuple[float, float]]
+"""The loss of a rate alone, and its derivative in the rate."""
+
 
 def mean_bias(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None) -> float:
     """Mean probability of class 1 less its rate, of two classes: above 0 the model expects too many.
@@ -56,7 +60,7 @@ def log_loss_skill(
     0.678
     """
     rows = _two(y_true, log_probabilities, sample_weight, ignore_index, "log_loss_skill", logs=True)
-    return _skill_of(*LOG_SKILL, rows).value
+    return _log_skill(rows).value
 
 
 def brier_skill(
@@ -67,7 +71,7 @@ def brier_skill(
     >>> brier_skill([0, 0, 1, 1], [0.25, 0.25, 0.75, 0.75])
     0.75
     """
-    return _skill_of(*SQUARE_SKILL, _two(y_true, probabilities, sample_weight, ignore_index, "brier_skill")).value
+    return _square_skill(_two(y_true, probabilities, sample_weight, ignore_index, "brier_skill")).value
 
 
 def roc_auc(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignore_index: IgnoreIndex = None) -> float:
@@ -76,7 +80,7 @@ def roc_auc(y_true: Any, probabilities: Any, *, sample_weight: Any = None, ignor
     >>> roc_auc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
     0.75
     """
-    return _auc(_scores(_two(y_true, probabilities, sample_weight, ignore_index, "roc_auc"))).value
+    return _auc(_two(y_true, probabilities, sample_weight, ignore_index, "roc_auc")).value
 
 
 def average_precision(
@@ -87,7 +91,7 @@ def average_precision(
     >>> round(average_precision([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]), 4)
     0.8333
     """
-    return _precision(_scores(_two(y_true, probabilities, sample_weight, ignore_index, "average_precision"))).value
+    return _precision(_two(y_true, probabilities, sample_weight, ignore_index, "average_precision")).value
 
 
 def _two(
@@ -109,30 +113,6 @@ def _rate(rows: Rows) -> float:
     return mean((rows.labels == 1).astype(np.float64), rows.weight)
 
 
-Terms = Callable[[Rows], Vector]
-OfRate = Callable[[float], tuple[float, float]]
-"""The loss of a rate alone, and its derivative in the rate."""
-
-
-def _skill(terms: Terms, of_rate: OfRate, average: float, rate: float) -> StreamedMetric:
-    """1 - mean loss / loss of the rate alone; NaN where only one of the classes occurs."""
-    if not 0.0 < rate < 1.0:
-        return StreamedMetric(math.nan)
-    loss, slope = of_rate(rate)
-    influence = partial(_influence_on_skill, terms, average, rate, loss, slope)
-    return StreamedMetric(1.0 - average / loss, influence=influence)
-
-
-def _skill_of(terms: Terms, of_rate: OfRate, rows: Rows) -> StreamedMetric:
-    return _skill(terms, of_rate, mean(terms(rows), rows.weight), _rate(rows))
-
-
-def _influence_on_skill(terms: Terms, average: float, rate: float, loss: float, slope: float, rows: Rows) -> Vector:
-    beyond, more = terms(rows) - average, (rows.labels == 1) - rate
-    moved: Vector = average / loss**2 * slope * more - beyond / loss
-    return moved
-
-
 def _entropy(rate: float) -> tuple[float, float]:
     return -rate * math.log(rate) - (1.0 - rate) * math.log1p(-rate), math.log((1.0 - rate) / rate)
 
@@ -141,7 +121,27 @@ def _variance(rate: float) -> tuple[float, float]:
     return rate * (1.0 - rate), 1.0 - 2.0 * rate
 
 
-LOG_SKILL, SQUARE_SKILL = (log_loss_terms, _entropy), (brier_terms, _variance)
+def _skill(name: str, terms: Terms, of_rate: OfRate, source: Rows | BlockSums) -> StreamedMetric:
+    """1 - mean loss / loss of the rate alone; `name` is that of the mean."""
+    if isinstance(source, BlockSums):
+        average, rate = source.means[name], source.calibration.accuracy
+    else:
+        average, rate = mean(terms(source), source.weight), _rate(source)
+    if not 0.0 < rate < 1.0:
+        return StreamedMetric(math.nan)
+    loss, slope = of_rate(rate)
+    influence = partial(_influence_on_skill, terms, average, rate, loss, slope)
+    return StreamedMetric(1.0 - average / loss, influence=influence)
+
+
+def _influence_on_skill(terms: Terms, average: float, rate: float, loss: float, slope: float, rows: Rows) -> Vector:
+    beyond, more = terms(rows) - average, (rows.labels == 1) - rate
+    moved: Vector = average / loss**2 * slope * more - beyond / loss
+    return moved
+
+
+_log_skill = partial(_skill, "log_loss", log_loss_terms, _entropy)
+_square_skill = partial(_skill, "brier_score", brier_terms, _variance)
 
 
 def _influence_on_area(of_one: Vector, of_zero: Vector, place: Callable[[Vector], Indices], rows: Rows) -> Vector:
@@ -151,19 +151,22 @@ def _influence_on_area(of_one: Vector, of_zero: Vector, place: Callable[[Vector]
     return np.where(happened, of_one[at], of_zero[at])
 
 
-def _scores(rows: Rows) -> ScoreCells:
-    """The weight of each class at the distinct probabilities."""
-    p, happened = rows.event(1)
+def _scores(source: Rows | BlockSums) -> ScoreCells:
+    """The weight of each class at the distinct probabilities, or in cells of them."""
+    if isinstance(source, BlockSums):
+        return source.histogram.scores()
+    p, happened = source.event(1)
     values = np.unique(p)
     place: Callable[[Vector], Indices] = partial(np.searchsorted, values)  # type: ignore[assignment]
-    at, weight, n = place(p), rows.weights, len(values)
+    at, weight, n = place(p), source.weights, len(values)
     ones, zeros = (np.bincount(at, weight * each, n).astype(np.float64) for each in (happened, ~happened))
     return ScoreCells(ones, zeros, np.zeros(n, dtype=np.bool_), place)
 
 
 @without_warnings
-def _auc(scores: ScoreCells) -> StreamedMetric:
+def _auc(source: Rows | BlockSums) -> StreamedMetric:
     """A row moves the area by the share of the other class that it is on the right side of."""
+    scores = _scores(source)
     n_ones, n_zeros = scores.right.sum(), scores.wrong.sum()
     if n_ones == 0.0 or n_zeros == 0.0:
         return StreamedMetric(math.nan)
@@ -178,8 +181,9 @@ def _auc(scores: ScoreCells) -> StreamedMetric:
 
 
 @without_warnings
-def _precision(scores: ScoreCells) -> StreamedMetric:
+def _precision(source: Rows | BlockSums) -> StreamedMetric:
     """The average precision U/π with U = E[y A(s)/B(s)], A and B the weights of class 1 and of all rows from s on."""
+    scores = _scores(source)
     total, n_ones = float(scores.right.sum() + scores.wrong.sum()), float(scores.right.sum())
     if n_ones == 0.0 or n_ones == total:
         return StreamedMetric(math.nan)
@@ -212,32 +216,6 @@ def _precision_bound(scores: ScoreCells) -> float:
     return float(max((most - counted).sum(), (counted - least).sum()) / scores.right.sum())
 
 
-def _record(
-    name: str,
-    function: Callable[..., float],
-    label: str,
-    of_rows: Callable[[Rows], StreamedMetric],
-    of_sums: Callable[[BlockSums], StreamedMetric],
-    lowest: float = 0.0,
-    **how: Any,
-) -> Metric:
-    """A metric whose interval comes from the influences of the rows, in memory and in blocks."""
-    limits = (lowest, 1.0)
-
-    def summary(rows: Rows) -> InfluenceSummary:
-        found, weight = of_rows(rows), rows.weights
-        influence = np.zeros(len(weight)) if found.influence is None else found.influence(rows)
-        return InfluenceSummary(found.value, influence * weight / weight.sum(), limits)
-
-    def streamed(sums: BlockSums) -> StreamedMetric | None:
-        found = of_sums(sums)
-        return None if math.isnan(found.value) else found
-
-    how |= {"lower_is_better": False, "two_classes": True, "shown": "with interval"}
-    how |= {"of_rows": lambda rows: of_rows(rows).value, "range": limits}
-    return Metric(name, function, label, streamed, summary=summary, **how)
-
-
 @dataclass(frozen=True, eq=False)
 class BiasSummary(InfluenceSummary):
     """The mean bias of rows in cells of equal mass, with the interval of `mean_bias_interval`, good for rare events."""
@@ -256,6 +234,10 @@ class BiasSummary(InfluenceSummary):
         return interval_of_shift(self.cells, level)
 
 
+_SHOWN: dict[str, Any] = {"lower_is_better": False, "two_classes": True, "shown": "with interval"}
+_BY_INFLUENCE = _SHOWN | {"by_influence": True}
+_SKILL = _BY_INFLUENCE | {"range": (-math.inf, 1.0)}
+
 METRICS = (
     Metric(
         "mean_bias",
@@ -269,31 +251,8 @@ METRICS = (
         two_classes=True,
         signed=True,
     ),
-    _record(
-        "log_loss_skill",
-        log_loss_skill,
-        "log-loss skill",
-        partial(_skill_of, *LOG_SKILL),
-        lambda sums: _skill(*LOG_SKILL, sums.means["log_loss"], sums.calibration.accuracy),
-        -math.inf,
-        takes_logs=True,
-        unit="%",
-    ),
-    _record(
-        "brier_skill",
-        brier_skill,
-        "Brier skill",
-        partial(_skill_of, *SQUARE_SKILL),
-        lambda sums: _skill(*SQUARE_SKILL, sums.means["brier_score"], sums.calibration.accuracy),
-        -math.inf,
-        unit="%",
-    ),
-    _record("roc_auc", roc_auc, "AUC", lambda rows: _auc(_scores(rows)), lambda sums: _auc(sums.histogram.scores())),
-    _record(
-        "average_precision",
-        average_precision,
-        "average precision",
-        lambda rows: _precision(_scores(rows)),
-        lambda sums: _precision(sums.histogram.scores()),
-    ),
+    Metric("log_loss_skill", log_loss_skill, "log-loss skill", _log_skill, takes_logs=True, unit="%", **_SKILL),
+    Metric("brier_skill", brier_skill, "Brier skill", _square_skill, unit="%", **_SKILL),
+    Metric("roc_auc", roc_auc, "AUC", _auc, **_BY_INFLUENCE),
+    Metric("average_precision", average_precision, "average precision", _precision, **_BY_INFLUENCE),
 )

@@ -216,6 +216,14 @@ def test_labels_from_1_to_c_are_the_names_of_columns_called_so(tmp_path, ending,
     assert found == expected
 
 
+def test_labels_that_are_skipped_do_not_say_what_the_others_are(tmp_path):
+    (tmp_path / "a.csv").write_text("1,2,3,label\n2.0,0.5,0.1,1\n0.5,2.0,0.1,9\n0.5,2.0,0.1,2\n0.5,2.0,0.1,?\n")
+    rows = open_rows(tmp_path / "a.csv", skip_bad_rows=True)
+    rows.start()
+    assert rows.reduce(Pass(map=lambda block: block.labels.tolist(), merge=lambda a, b: a + b)) == [0, 1]
+    assert rows.n_skipped == 2
+
+
 def test_columns_name_the_classes(tmp_path):
     frame = pd.DataFrame(LOGITS, columns=["p_cat", "p_dog", "p_eel", "p_fox"])
     frame["truth"] = np.array(["cat", "dog", "eel", "fox"])[LABELS]

@@ -236,7 +236,7 @@ def table_parts(files: Sequence[str], query: Query, bad: list[str] | None = None
 
 
 def _first_label(tables: Sequence[Table], columns: Columns) -> int:
-    """1 if the columns are called 1, 2, … and every label is one of these numbers; else 0."""
+    """1 if the columns are called 1, 2, … and every label that is not left out is one of these numbers; else 0."""
     numbers = range(1, columns.n_classes + 1)
     if columns.class_names != tuple(map(str, numbers)):
         return 0
@@ -244,7 +244,8 @@ def _first_label(tables: Sequence[Table], columns: Columns) -> int:
         with _noting([]):  # what is wrong with a file is said when all of it is read
             for first, batch in table.batches(columns.labels, BLOCK_ROWS):
                 labels = table.numbers(batch, columns.labels[0], first)
-                if not np.isin(labels, [*numbers, *table.query.marks]).all():
+                fit = np.isin(labels, [*numbers, *table.query.marks]) | (table.query.lenient & (labels != 0))
+                if not fit.all():
                     return 0
     return 1
 

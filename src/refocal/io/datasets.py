@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import chain, pairwise
 from operator import methodcaller
@@ -153,13 +154,9 @@ def connect(scheduler: str) -> Any:
 
 def current_client() -> Any:
     """The distributed client in force, if there is one."""
-    distributed = sys.modules.get("distributed")
-    if distributed is None:
-        return None
-    try:
-        return distributed.get_client()
-    except ValueError:
-        return None
+    with suppress(KeyError, ValueError):  # nobody has imported it, or nobody has made a client
+        return sys.modules["distributed"].get_client()
+    return None
 
 
 def of_parts(
@@ -230,19 +227,6 @@ def of_frame(
     wanted = frame[[*classes, labels, *([] if weight is None else [weight]), *groups]]
     pieces = ((f"partition {i}", partition) for i, partition in enumerate(wanted.to_delayed()))
     return DaskDataset(chunks_of, pieces, reading, client)
-
-
-def as_columns(frame: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
-    """A Dask DataFrame with labels and weights among its columns, and their names.
-
-    On its own a Series would be cut into partitions of its own.
-    """
-    names = []
-    for what, column in (("refocal y", y), ("refocal weight", weight)):
-        is_series = hasattr(column, "to_dask_array")
-        frame = frame.assign(**{what: column}) if is_series else frame
-        names.append(what if is_series else column)
-    return frame, *names
 
 
 def distinct(labels: Any, client: Any) -> set[str]:

@@ -155,10 +155,14 @@ def rows_of(
     if y is None:
         raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
     is_dask = type(X).__module__.startswith("dask")
-    if hasattr(X, "to_dask_array"):
-        X, y, sample_weight = datasets.as_columns(X, y, sample_weight)  # noqa: N806
-        X = X if isinstance(y, str) else X.to_dask_array()  # noqa: N806
-    if isinstance(y, str):
+    if hasattr(X, "to_dask_array") and not (isinstance(y, str) or hasattr(y, "to_dask_array")):
+        X = X.to_dask_array()  # noqa: N806
+    elif hasattr(X, "to_dask_array"):
+        given = {"refocal y": y, "refocal weight": sample_weight}
+        series = {name: each for name, each in given.items() if hasattr(each, "to_dask_array")}
+        # On its own a Series would be cut into partitions of its own.
+        X = X.assign(**series)  # noqa: N806
+        y, sample_weight = (name if name in series else each for name, each in given.items())
         columns = [groups] if isinstance(groups, str) else list(groups or ())
         named = [name for name in (y, sample_weight, *columns) if name is not None]
         missing = next((name for name in named if name not in X.columns), None)

@@ -40,12 +40,5 @@ def load_sample(name: str) -> Sample:
     """
     check_option(name, tuple(SAMPLES), "name", "load_sample")
     with (files(__package__) / f"{name}.npz").open("rb") as file, np.load(file) as arrays:
-        names = [str(name) for name in arrays["class_names"]]
-        return Sample(
-            *(
-                Predictions.from_logits(
-                    arrays[f"{part}_logits"].astype(np.float32), arrays[f"{part}_labels"], class_names=names
-                )
-                for part in ("validation", "test")
-            )
-        )
+        parts = [(arrays[f"{part}_logits"].astype(np.float32), arrays[f"{part}_labels"]) for part in Sample._fields]
+        return Sample(*(Predictions.from_logits(*part, class_names=arrays["class_names"]) for part in parts))

@@ -199,6 +199,8 @@ def _write_file(
                 n_rows, n_skipped = n_rows + len(chunk.values), n_skipped + bad + chunk.n_lost
                 if progress is not None:
                     progress(i, len(parts), n_rows)
+        if n_rows == 0:
+            write(Answers(np.empty((0, len(names)), dtype=np.float32), {}), {}, {})
     return Written(str(target), n_rows, n_skipped, False)
 
 
@@ -215,9 +217,8 @@ def _further_columns(chunk: Chunk, part: Part, is_text: bool) -> tuple[Mapping[s
 def _whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
     """Labels as integers; what is none is missing."""
     whole = np.isfinite(labels) & (labels == np.round(labels))
-    if whole.all():
-        return labels.astype(np.int64)
-    return np.array([int(label) if is_whole else None for label, is_whole in zip(labels, whole, strict=True)])
+    numbers = np.where(whole, labels, 0).astype(np.int64)
+    return numbers if whole.all() else np.where(whole, numbers, np.array(None))
 
 
 def _names(parts: Sequence[Part]) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.engine.reading import Chunk, Reading
-from refocal.errors import ClusterError, RefocalError, ShapeError, need
+from refocal.errors import ClusterError, ShapeError, need
 from refocal.io.parts import PairsPart, Part, one_chunk
 
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
@@ -236,8 +236,7 @@ def distinct(labels: Any, client: Any) -> set[str]:
     import dask
 
     parts = [dask.delayed(_texts_of)(part) for part in np.ravel(labels.to_delayed())]
-    client = client if client is not None else current_client()
-    return set().union(*(dask.compute(*parts) if client is None else client.compute(parts, sync=True)))
+    return set().union(*dask.compute(*parts, scheduler=client))
 
 
 def _texts_of(labels: Any) -> set[str]:
@@ -248,8 +247,6 @@ def result_of(future: Any) -> Any:
     """What a future holds; trouble of the cluster in one line."""
     try:
         return future.result()
-    except RefocalError:
-        raise
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "distributed":
             raise

@@ -42,12 +42,9 @@ def open_writer(file: Path, ending: str, names: list[str], made_from: str = "") 
 
     `names` are those of the classes. Of two classes there may be one probability a row, which is called `p`.
     """
-    is_empty = True
     with FILES[ending](file, ending, made_from) as add:
 
         def write(answers: Answers, before: Columns, behind: Columns) -> None:
-            nonlocal is_empty
-            is_empty = False
             if ending in ARRAYS:  # which have no place for further columns
                 name = "p" if answers.probabilities.ndim == 1 else PROBABILITIES
                 labels = {"labels": plain(*behind.values())} if behind else {}
@@ -59,8 +56,6 @@ def open_writer(file: Path, ending: str, names: list[str], made_from: str = "") 
             return add({**before, **columns, **behind})
 
         yield write
-        if is_empty:
-            write(Answers(np.empty((0, len(names)), dtype=np.float32), {}), {}, {})
 
 
 def _columns(answers: Answers, names: list[str], *, is_text: bool) -> dict[str, Any]:

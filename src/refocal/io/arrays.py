@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,8 @@ MAPPED_FROM = 1 << 20
 class Arrays(Contents):
     """The named arrays of a file; `get` reads one of them."""
 
-    def __init__(self, file: str, names: Sequence[str], get: Callable[[str], Any], is_anonymous: bool = False) -> None:
-        super().__init__(file, names)
-        self._get, self.is_anonymous = get, is_anonymous
+    def __init__(self, where: str, names: Iterable[str], get: Callable[[str], Any], is_anonymous: bool = False) -> None:
+        self.where, self.names, self._get, self.is_anonymous = where, list(names), get, is_anonymous
 
     def get(self, name: str) -> Any:
         """One array; a FormatError names the file and the array if it cannot be read."""
@@ -45,7 +44,7 @@ def open_npz(file: str) -> Arrays:
             raise FormatError(f"{file}: a single array; name the file .npy.")
     with zipfile.ZipFile(file) as archive:
         members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
-    return Arrays(file, list(members), lambda name: _member(file, members[name]))
+    return Arrays(file, members, lambda name: _member(file, members[name]))
 
 
 def _member(file: str, entry: zipfile.ZipInfo) -> Any:
@@ -84,13 +83,12 @@ def open_safetensors(file: str) -> Arrays:
         if handle.get_slice(name).get_dtype() != "BF16":
             return handle.get_tensor(name)
         if find_spec("torch") is None:
-            raise FormatError(
-                f"{file}: {name!r} is bfloat16, which NumPy has not; install torch or save it as float32."
-            )
+            problem = "is bfloat16, which NumPy has not; install torch or save it as float32."
+            raise FormatError(f"{file}: {name!r} {problem}")
         with library.safe_open(file, framework="pt") as tensors:
             return tensors.get_tensor(name)
 
-    return Arrays(file, list(handle.keys()), get)
+    return Arrays(file, handle.keys(), get)
 
 
 def open_torch(file: str) -> Arrays:
@@ -115,7 +113,7 @@ def open_torch(file: str) -> Arrays:
             return np.asarray(value)
         return value.detach() if value.dtype == torch.bfloat16 else value.detach().numpy()  # NumPy has no bfloat16
 
-    return Arrays(file, list(named), get, is_anonymous=is_one)
+    return Arrays(file, named, get, is_anonymous=is_one)
 
 
 def open_zarr(place: str, options: Options = None) -> Arrays:

@@ -22,14 +22,13 @@ NOT_CLASSES = (*COUNTS_ROWS, "weight", "weights", "sample_weight")
 class Contents:
     """The names of the arrays or columns of a file."""
 
+    where: str
+    names: list[str]
     is_table = False
     is_anonymous = False
     """Whether the file holds one array without a name."""
     nested: Collection[str] = ()
     """The columns that hold a list of numbers in each cell."""
-
-    def __init__(self, where: str, names: Sequence[str]) -> None:
-        self.where, self.names = where, list(names)
 
 
 @dataclass(frozen=True)
@@ -170,11 +169,11 @@ def names_of(columns: list[str]) -> tuple[str, ...] | None:
     """The names of the columns, unless they only count, as logit_0, logit_1 do, or one stands for two classes."""
     if len(columns) == 1:
         return None
-    prefix = columns[0].removesuffix("0")
+    prefix, start = columns[0].removesuffix("0"), _beginning(columns)
     if columns == [f"{prefix}{i}" for i in range(len(columns))]:
         return None
     # logit_cat, logit_dog: what they share says what the numbers are, not of which class.
-    return tuple(name[_beginning(columns) :] for name in columns)
+    return tuple(name[start:] for name in columns)
 
 
 def are_numbers(names: Sequence[str] | None) -> bool:

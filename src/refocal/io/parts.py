@@ -158,8 +158,7 @@ class Table(Contents):
     """Those of the first file of the data set that has rows."""
 
     def __init__(self, where: str, query: Query = ANYTHING) -> None:
-        super().__init__(where, ())
-        self.query, self._problem = query, f"cannot be read as {Path(where).suffix.lower()}"
+        self.where, self.query, self._problem = where, query, f"cannot be read as {Path(where).suffix.lower()}"
         with refusing(where, self._problem):
             self.names, self.nested = self._header()
 
@@ -168,7 +167,8 @@ class Table(Contents):
         columns, query, counted = self.columns, self.query, 0
         wanted = [*columns.classes, *columns.labels, *filter(None, [query.weight]), *query.groups]
         self._check(wanted)
-        kept = [name for name in columns.names if name not in columns.classes] if query.keeping else []
+        classes = {*columns.classes}
+        kept = [name for name in columns.names if name not in classes] if query.keeping else []
         self.n_lost = 0
         for first, batch in self.batches(list(dict.fromkeys([*wanted, *kept])), rows_of_a_block(columns.n_classes)):
             if columns.nested:
@@ -188,14 +188,13 @@ class Table(Contents):
 
     def _check(self, wanted: Sequence[str]) -> None:
         """Refuse a file that lacks a column of the first one, or has a class more."""
-        columns, missing = self.columns, sorted(name for name in wanted if name not in self.names)
-        if missing:
+        columns, expected = self.columns, {*self.columns.names}
+        if missing := sorted({*wanted} - {*self.names}):
             has = f"which the first file has. It has {listed(self.names)}."
             raise FormatError(f"{self.where}: no column {missing[0]!r}, {has}")
         prefixes = {"".join(name.rpartition("_")[:2]) for name in columns.classes}
         prefix = prefixes.pop() if len(prefixes) == 1 < len(columns.classes) else ""
-        extra = [name for name in self.names if prefix and name.startswith(prefix) and name not in columns.names]
-        if extra:
+        if extra := [name for name in self.names if prefix and name.startswith(prefix) and name not in expected]:
             more = f"has a class {extra[0]!r} more than the first file, which has {columns.n_classes}."
             raise FormatError(f"{self.where}: {more}")
 
@@ -209,10 +208,10 @@ class Table(Contents):
         n_classes = max(len(columns.classes), 2)  # one column is about class 1 of two
         if columns.nested:
             n_classes = next((len(each) for each in plain(first[values]) if each is not None), 0)
-        text_labels = bool(labels) and not self.query.several and are_numbers(columns.class_names)
-        if labels and not self.query.several and not text_labels and is_text(first[labels[0]]):  # unless mostly numbers
+        text_labels = bool(labels) and not self.query.several
+        if text_labels and not are_numbers(columns.class_names):  # text is, unless most of it is numbers
             cells = plain(first[labels[0]])[:FIRST_ROWS]
-            text_labels = bool(np.mean([np.isnan(number(cell)) for cell in cells]) > 0.5)
+            text_labels = is_text(first[labels[0]]) and np.isnan(list(map(number, cells))).mean() > 0.5
         return replace(columns, n_classes=n_classes, text_labels=text_labels)
 
     def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[tuple[int, Batch]]:

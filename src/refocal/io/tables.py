@@ -62,10 +62,8 @@ class TextTable(Table):
         with self._lines() as lines:
             names = next(csv.reader(lines, delimiter=self._separator), [])
         if len(names) < 2 or len(set(names)) != len(names):
-            raise FormatError(
-                f"{self.where}: the first line must hold the names of two or more columns, "
-                f"none twice and {'tabs' if self._separator != ',' else 'commas'} between them."
-            )
+            expected = f"none twice and {'tabs' if self._separator != ',' else 'commas'} between them"
+            raise FormatError(f"{self.where}: the first line must hold the names of two or more columns, {expected}.")
         # 0, 1, 2 are names of classes; 0.73 is a value.
         if all(not np.isnan(number(name)) and not name.strip().isdigit() for name in names):
             raise FormatError(f"{self.where}: the first line must hold the names of the columns; it holds numbers.")
@@ -103,18 +101,17 @@ class TextTable(Table):
                 raise self._misfit(wrong[-1].number - 2, wrong[-1].actual_columns) from error
 
     def _by_line(self, columns: Sequence[str]) -> Iterator[Batch]:
-        first, at = 0, [self.names.index(name) for name in columns]
+        at = {name: self.names.index(name) for name in columns}
         with self._lines() as lines:
-            rows = filter(None, csv.reader(lines, delimiter=self._separator))
+            rows = enumerate(filter(None, csv.reader(lines, delimiter=self._separator)), -1)
             next(rows)
             while some := list(islice(rows, PLAIN_ROWS)):
-                whole = [row for row in some if len(row) == len(self.names)]
-                if len(whole) < len(some) and not self.query.lenient:
-                    misfit = next(i for i, row in enumerate(some) if len(row) != len(self.names))
-                    raise self._misfit(first + misfit, len(some[misfit]))
-                self.n_lost += len(some) - len(whole)
-                first += len(whole)
-                yield {name: _objects([row[i] for row in whole]) for name, i in zip(columns, at, strict=True)}
+                misfits = [(i, len(row)) for i, row in some if len(row) != len(self.names)]
+                if misfits and not self.query.lenient:
+                    raise self._misfit(*misfits[0])
+                self.n_lost += len(misfits)
+                whole = [row for _, row in some if len(row) == len(self.names)]
+                yield {name: _objects([row[i] for row in whole]) for name, i in at.items()}
 
     def _misfit(self, row: int, n_cells: int) -> FormatError:
         return FormatError(f"{self.where}: row {row} has {n_cells} of {len(self.names)} cells.")

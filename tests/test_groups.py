@@ -206,7 +206,7 @@ def test_a_group_that_differs_has_a_line_of_its_own(fitted):
 def test_unknown_groups_get_the_common_calibrator(fitted):
     p, labels, _ = draw(6000)
     common = LogisticCalibration(input="probabilities").fit(p, labels).predict_proba(p[:4])
-    with pytest.warns(InputWarning, match=r"GroupCalibration.predict_log_proba: no groups were given"):
+    with pytest.warns(InputWarning, match=r"GroupCalibration.predict_log_proba: no groups of 'region' were given"):
         assert np.allclose(fitted.predict_proba(p[:4]), common, rtol=1e-12)
     for groups in ({}, ["west"] * 4, {"age": ["30"] * 4}):
         assert np.allclose(fitted.predict_proba(p[:4], groups=groups), common, rtol=1e-12)
@@ -235,6 +235,9 @@ def test_several_columns_follow_one_another(fitted):
     assert list(both.lines_) == ["region", "age"]
     only = both.predict_proba(p[:9], groups={"region": region[:9]})
     assert np.allclose(only, fitted.predict_proba(p[:9], groups=region[:9]), rtol=1e-12)
+    for wrong in (region[:9], {"Region": region[:9], "Age": age[:9]}):
+        with pytest.warns(InputWarning, match="no groups of 'region' or 'age' were given"):
+            assert np.allclose(both.predict_proba(p[:9], groups=wrong), both.predict_proba(p[:9], groups={}))
 
 
 def test_group_calibration_is_saved_and_loaded(fitted, tmp_path):

@@ -26,7 +26,6 @@ from refocal.errors import FormatError, InputWarning, ParameterError, Unsupporte
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
 
-NO_GROUPS = "no groups were given: these are the probabilities of the calibrator of all rows (groups={} asks so)."
 # The number of groups whose lines the report of a fit shows.
 SHOWN = 10
 # Candidate standard deviations, in log-odds, of the groups' lines from the identity.
@@ -137,10 +136,13 @@ class GroupCalibration(Calibrator):
         name = f"{type(self).__name__}.predict_log_proba"
         _refuse_class_axis(class_axis, name)
         common = probabilities_of(self.chain_, self._logits(X, name), log=True)
-        if groups is None:
-            warn(InputWarning(NO_GROUPS, function=name))
         rows = namespace(common).reshape(common, (-1, common.shape[-1]))
-        found = with_lines(rows, self.lines_, as_groups(groups, int(rows.shape[0]), name))
+        columns = as_groups(groups, int(rows.shape[0]), name)
+        found = with_lines(rows, self.lines_, columns)
+        if groups is None or (columns and found is rows):  # none of them is a column of the fit
+            wanted = " or ".join(map(repr, self.lines_))
+            text = f"no groups of {wanted} were given: these are the probabilities of the calibrator of all rows"
+            warn(InputWarning(f"{text} (groups={{}} asks so).", function=name))
         return namespace(common).reshape(found, common.shape)
 
     def predict_proba(

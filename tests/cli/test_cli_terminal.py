@@ -36,6 +36,14 @@ def test_columns_are_left_out_in_their_order_and_nothing_is_cut(found, width, le
     assert set(printing.DROPPED) <= set(heads)
 
 
+def test_columns_of_the_same_heading_keep_their_own_cells(capsys):
+    printing.print_table(("method", "bias", "interval", "ECE", "interval"), [("ts", "1", "0 – 2", "3", "2 – 4")])
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["method", "bias", "interval", "ECE", "interval"],
+        ["ts", "1", "0", "–", "2", "3", "2", "–", "4"],
+    ]
+
+
 def test_the_help_lists_every_method():
     assert options.WORDS["METHODS"].split(", ") == list(NAMED)
 

@@ -1,4 +1,9 @@
-"""The periods of a monitor: recent ones individually, older ones summarised."""
+"""The periods of a monitor, recent ones individually, older ones summarised, and the evidence that they add up to.
+
+The evidence is an e-process, which remains valid however often it is inspected: products of the likelihood ratios of
+rows are martingales, and so is their mean over several alternatives and over the periods with which a change may have
+begun. Such a martingale ever exceeds 1/α with a probability of at most α (Ville 1939).
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,38 @@ from functools import reduce
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refocal.errors import FormatError
-from refocal.monitor.evidence import ALTERNATIVES, Wealth
-from refocal.monitor.periods import Period, WindowSummary
+from refocal.monitor.periods import ALTERNATIVES, Period, WindowSummary
 
 # The number of periods kept individually, and the number of entries for older, closed periods.
 MOST_OPEN, MOST_OLD = 60, 20
+# The logarithm of nothing; JSON has no infinity.
+NOTHING = -1e300
+
+
+@dataclass(frozen=True)
+class Wealth:
+    """Where the e-process stands: the logarithm of what each alternative has won, and how many periods there were.
+
+    It starts with an e-value of 1.
+    """
+
+    log_won: list[float] = field(default_factory=lambda: [NOTHING] * len(ALTERNATIVES))
+    n_periods: int = 0
+
+    @property
+    def log_e(self) -> float:
+        """The logarithm of the e-value."""
+        won = np.logaddexp.reduce(self.log_won) - math.log(len(ALTERNATIVES))
+        return float(np.logaddexp(won, math.log(left_after(self.n_periods))))
+
+    def after(self, log_ratios: ArrayLike) -> Wealth:
+        """One period later: a part of what was left is bet from here on."""
+        n = self.n_periods + 1
+        bet = math.log(left_after(n - 1) - left_after(n))
+        return Wealth((np.logaddexp(self.log_won, bet) + log_ratios).tolist(), n)
 
 
 @dataclass(frozen=True)
@@ -71,6 +101,13 @@ class History:
         wealth = accumulate((period.ratios for period in self.periods), Wealth.after, initial=self.closed)
         return [each.log_e for each in wealth][1:]
 
+    def likely_start(self) -> int:
+        """Which of the periods kept one by one the change began with, by the alternative that won most."""
+        total = np.cumsum([period.ratios for period in reversed(self.periods)], axis=0)[::-1]
+        first = self.closed.n_periods
+        bets = [math.log(left_after(k) - left_after(k + 1)) for k in range(first, first + len(total))]
+        return int(np.unravel_index(np.argmax(total + np.array(bets)[:, None]), total.shape)[0])
+
     def check(self) -> None:
         """Refuse what no monitor can have written."""
         for period in (*self.old, *self.periods):
@@ -101,3 +138,12 @@ def _shortened(old: list[Period]) -> list[Period]:
         at = min(range(len(old) - 1), key=lambda i: old[i].n + old[i + 1].n)
         old[at : at + 2] = [old[at].plus(old[at + 1])]
     return old
+
+
+def left_after(n_periods: int) -> float:
+    """What has not been bet after so many periods; it falls to 0 slowly, so that late changes are found too.
+
+    >>> left_after(0), left_after(2)
+    (1.0, 0.5)
+    """
+    return 1.0 / math.log2(n_periods + 2)

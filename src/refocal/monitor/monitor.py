@@ -20,7 +20,6 @@ from refocal._validation import check_integer, check_number, check_shape
 from refocal.errors import DataError, FormatError, InputWarning, ParameterError, ShapeError, warn
 from refocal.io.arrays import open_arrays
 from refocal.metrics._inputs import Rows, read_probabilities
-from refocal.monitor.evidence import likely_start
 from refocal.monitor.history import History, summary_of
 from refocal.monitor.periods import Key, Period, WindowSummary
 
@@ -218,8 +217,7 @@ class CalibrationMonitor:
             if now**2 < needed:
                 return Advice("keep", f"No evidence against the calibration: {said}")
             return Advice("watch", f"The calibration may be changing: {said}")
-        start = likely_start([period.ratios for period in periods], self._history.closed.n_periods)
-        recent = summary_of(periods[start:], self.level) or everything
+        recent = summary_of(periods[self._history.likely_start() :], self.level) or everything
         what, outcome = self.compared
         said = (
             f"since {recent.first} ({recent.n:,} rows) {what} is {recent.mean_p:.3f} and the {outcome} "

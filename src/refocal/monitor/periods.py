@@ -1,4 +1,8 @@
-"""The sums of a period, which can be added over machines, regions and days."""
+"""The sums of a period, which can be added over machines, regions and days.
+
+Among them is the evidence against calibration: if the event of a row has the predicted probability p, then the ratio of
+the likelihoods of another probability and of p is 1 on average.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from refocal._arrays import Flags, Vector
 from refocal.errors import FormatError
 from refocal.metrics._inputs import Rows
 from refocal.metrics.intervals import Interval, normal_interval, share_interval
 from refocal.metrics.scores import brier_terms
-from refocal.monitor.evidence import ALTERNATIVES, LEAST, log_ratios
 
 N_BINS = 10
+# Alternatives: intercepts and slopes of the log-odds, which are 0 and 1 under calibration.
+SHIFTS, SLOPES = (0.125, 0.25, 0.5, 1.0), (0.6, 0.8, 1.25, 1.7)
+ALTERNATIVES = np.array([*((sign * shift, 1.0) for sign in (-1, 1) for shift in SHIFTS), *((0.0, b) for b in SLOPES)])
+# Probabilities are clipped to this distance from 0 and 1: an "impossible" event may occur.
+LEAST = 1e-12
 
 Key = Any
 """The name of a period, by which it is sorted: a whole number or a text, all of a monitor of one kind."""
@@ -123,3 +132,12 @@ class WindowSummary:
     rate: Interval
     bias: Interval
     """Mean p less the rate."""
+
+
+def log_ratios(p: Vector, happened: Flags) -> Vector:
+    """The logarithms of the likelihood ratios of all alternatives, added up over rows."""
+    p = np.clip(p, LEAST, 1.0 - LEAST)
+    odds = np.log(p) - np.log1p(-p)
+    sign = np.where(happened, -1.0, 1.0)
+    said = np.logaddexp(0.0, sign * odds)
+    return np.array([float(np.sum(said - np.logaddexp(0.0, sign * (a + b * odds)))) for a, b in ALTERNATIVES])

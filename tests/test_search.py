@@ -8,6 +8,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
+from scipy import special
 from scipy.optimize import minimize, minimize_scalar
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
@@ -409,12 +410,29 @@ def test_torch_tensors_are_searched_as_they_are():
         ({"temperatures": []}, "'temperatures' of find"),
         ({"temperatures": "warm"}, "'temperatures' of find must be .*Got 'warm'"),
         ({"nll_tolerance": -0.1}, "'nll_tolerance' of find must be None or at least 0"),
+        ({"objective": "nll", "gammas": np.nan}, "'gammas' of find must be .* finite and greater than -1. Got nan"),
+        ({"objective": "nll", "gammas": -2.0}, "'gammas' of find must be .* greater than -1. Got -2.0"),
+        ({"objective": "nll", "temperatures": 0.0}, "'temperatures' of find must be .* greater than 0. Got 0.0"),
+        (
+            {"objective": "nll", "search": "newton", "temperatures": [1.0, 2.0]},
+            r"'temperatures' of find must be None or one number for search='newton'. Got \[1.0, 2.0\]",
+        ),
     ],
 )
 def test_bad_options(options, words):
     logits, labels = draw_logits(50, 3)
     with pytest.raises(ParameterError, match=words):
         find(Block(logits, labels), **{"objective": "ece", "search": "auto", **options})
+
+
+def test_points_of_a_grid_are_tried_for_the_log_loss_too():
+    logits, labels = draw_logits(400, 3)
+    found, surface = find(
+        Block(logits, labels), objective="nll", search="auto", gammas=0.0, temperatures=[0.5, 1.0, 4.0]
+    )
+    losses = [-special.log_softmax(logits / t, axis=1)[np.arange(400), labels].mean() for t in (0.5, 1.0, 4.0)]
+    np.testing.assert_allclose(surface.log_loss, [losses], rtol=1e-9)
+    assert found.temperature == (0.5, 1.0, 4.0)[int(np.argmin(losses))]
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ class TemperatureScaling(_FocalFamily):
     search : "auto", "newton" or "grid"
         "newton" finds the exact minimum of the log-loss; "grid" tries `temperatures` (the paper's by default);
         "auto" is "newton" for the log-loss and otherwise a grid around its optimum, so that the scale of the logits
-        does not matter.
+        does not matter; or the `temperatures`, where several are given.
     temperatures : list of float, optional
         The temperatures of a grid.
     nll_tolerance : float, optional
@@ -228,7 +228,8 @@ class FocalTemperatureScaling(_FocalFamily):
     search : "auto", "newton", "grid" or "line"
         "newton": the minimum of the log-loss in both parameters. "grid": `gammas` × `temperatures`, the paper's by
         default. "line": the best T for two γ, then along the line through them. "auto": "newton" for the log-loss,
-        otherwise a grid around its optimum, so that the scale of the logits does not matter.
+        otherwise a grid around its optimum, so that the scale of the logits does not matter; or the points, where
+        several are given.
     nll_tolerance : float, optional
         Consider only points whose log-loss is at most (1 + tolerance) times the best one: 0.02 allows
         up to 2 % more log-loss for better calibration.

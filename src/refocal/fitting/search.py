@@ -74,21 +74,26 @@ def find(
     (True, True, (9, 500))
     """
     check_option(search, SEARCHES, "search", function)
-    by_newton = search == "newton" or (search == "auto" and objective == "nll")
-    dataset.start(look=not by_newton)
-    dataset.passes = 0
-    goal = as_objective(objective, dataset.total_weight, function)
     if nll_tolerance is not None and not nll_tolerance >= 0.0:
         raise ParameterError("nll_tolerance", function, expected="None or at least 0", got=repr(nll_tolerance))
-    if by_newton:
-        if goal.name != "nll":
-            raise ParameterError(
-                "search", function, expected=f"'auto', 'grid' or 'line' for objective={goal.name!r}", got="'newton'"
-            )
-        return newton(dataset, fixed_gamma=_single(gammas), fixed_temperature=_single(temperatures)), None
     default = (AUTO_GAMMAS, AUTO_TEMPERATURES) if search == "auto" else (PAPER_GAMMAS, PAPER_TEMPERATURES)
     all_gammas = _points(gammas, default[0], "gammas", function, above=-1.0)
     all_temperatures = _points(temperatures, default[1], "temperatures", function, above=0.0)
+    several = "gammas" if np.size(gammas) > 1 else "temperatures" if np.size(temperatures) > 1 else None
+    by_newton = search == "newton" or (search == "auto" and objective == "nll" and several is None)
+    dataset.start(look=not by_newton)
+    dataset.passes = 0
+    goal = as_objective(objective, dataset.total_weight, function)
+    if by_newton:
+        if goal.name != "nll":
+            expected = f"'auto', 'grid' or 'line' for objective={goal.name!r}"
+            raise ParameterError("search", function, expected=expected, got="'newton'")
+        if several is not None:
+            got = repr(gammas if several == "gammas" else temperatures)
+            raise ParameterError(several, function, expected="None or one number for search='newton'", got=got)
+        gamma = None if gammas is None else float(all_gammas[0])
+        temperature = None if temperatures is None else float(all_temperatures[0])
+        return newton(dataset, fixed_gamma=gamma, fixed_temperature=temperature), None
     base = newton_temperature(dataset) if search == "auto" and temperatures is None else None
     if base is not None:
         all_temperatures = all_temperatures * base.temperature
@@ -158,12 +163,6 @@ def _scan_line(block: Block, objective: Objective, gammas: Vector, temperatures:
     on_line = best[0] + (best[1] - best[0]) / (second - first) * (along - first)
     inside = on_line > 0.0
     return scan_points(block, objective, along[inside], on_line[inside])
-
-
-def _single(values: Any) -> float | None:
-    if values is None or np.size(values) != 1:
-        return None
-    return float(np.ravel(values)[0])
 
 
 def _points(values: Any, default: tuple[float, ...], argument: str, function: str, above: float) -> Vector:

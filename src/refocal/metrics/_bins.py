@@ -274,13 +274,11 @@ def check_binning(n_bins: Any, strategy: Any, function: str) -> None:
 
 def uniform_index(confidence: Vector, n_bins: int) -> Indices:
     """The bin [k/n_bins, (k+1)/n_bins) of each confidence; the last bin is closed."""
-    edges = np.arange(n_bins + 1) / n_bins
-    above = np.append(edges[1:-1], np.inf)
+    edges = np.arange(n_bins) / n_bins
     index = (confidence * n_bins).astype(np.int64)
-    np.minimum(index, n_bins - 1, out=index)
-    # c · n_bins is rounded: 0.29 · 100 is below 29, yet 0.29 is the edge 29/100.
-    index += confidence >= above[index]
-    index -= confidence < edges[index]
+    # c · n_bins is rounded: 0.29 · 100 is below 29, yet 0.29 is the edge 29/100. 1 belongs to the last bin.
+    index += confidence >= np.append(edges[1:], [np.inf, np.inf])[index]
+    index -= confidence < np.append(edges, np.inf)[index]
     return index
 
 
@@ -329,14 +327,8 @@ def bins_of(rows: Rows, *, n_bins: int, strategy: str = "quantile", kind: str = 
 
 def norm_of_gaps(bins: Bins, norm: str) -> float:
     """l1: Σ w|gap|, l2: √(Σ w gap²), max: the largest |gap|; w is the bin's share of the weight."""
-    return float(norms_of_gaps(bins.gap, bins.weight, norm))
-
-
-def norms_of_gaps(gap: Vector, weight: Vector, norm: str) -> Any:
-    """The same of gaps × weight (…, bins)."""
-    gap = np.abs(gap)
-    if norm == "l1":
-        return gap.sum(axis=-1) / weight.sum()
-    if norm == "l2":
-        return np.sqrt((gap * gap / weight).sum(axis=-1) / weight.sum())
-    return (gap / weight).max(axis=-1)
+    gap = np.abs(bins.gap)
+    if norm == "max":
+        return float((gap / bins.weight).max())
+    total = bins.weight.sum()
+    return float(gap.sum() / total if norm == "l1" else np.sqrt((gap * gap / bins.weight).sum() / total))

@@ -24,18 +24,19 @@ _KEPT = 1 << 26
 def draw_resamples(n: int, n_resamples: int, seed: int) -> Iterator[Vector]:
     """How often each of n rows is drawn, in matrices of (resamples, rows) of some millions of entries."""
     if n * n_resamples <= _KEPT:
-        yield from (counts.astype(np.float64) for counts in _last_drawn(n, n_resamples, seed))
-        return
+        return (counts.astype(np.float64) for counts in _last_drawn(n, n_resamples, seed))
+    return _draw(n, n_resamples, seed)
+
+
+def _draw(n: int, n_resamples: int, seed: int) -> Iterator[Vector]:
     generator = np.random.default_rng(seed)
-    for size in chunks(n_resamples, n):
-        yield draw_counts(generator, size, n)
+    return (draw_counts(generator, size, n) for size in chunks(n_resamples, n))
 
 
 @lru_cache(maxsize=1)
 def _last_drawn(n: int, n_resamples: int, seed: int) -> tuple[NDArray[np.uint8], ...]:
     """What was drawn last, a byte a count: an evaluation draws the same for every metric and method."""
-    generator = np.random.default_rng(seed)
-    return tuple(draw_counts(generator, size, n).astype(np.uint8) for size in chunks(n_resamples, n))
+    return tuple(counts.astype(np.uint8) for counts in _draw(n, n_resamples, seed))
 
 
 forget_resamples = _last_drawn.cache_clear

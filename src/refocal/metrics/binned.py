@@ -17,7 +17,6 @@ from refocal.metrics._bins import (
     check_binning,
     make_bins,
     norm_of_gaps,
-    norms_of_gaps,
     quantile_starts,
     rank,
     sum_bins,
@@ -80,7 +79,9 @@ def _ece_streamed(sums: BlockSums) -> StreamedMetric:
 
 
 def _norm_model(bins: Bins, norm: str) -> ErrorModel:
-    return ErrorModel(bins, lambda gap: norms_of_gaps(gap * bins.weight, bins.weight, norm))
+    share = bins.share
+    norms = {"l1": lambda gap: np.abs(gap) @ share, "l2": lambda gap: np.sqrt(np.square(gap) @ share)}
+    return ErrorModel(bins, norms.get(norm, lambda gap: np.abs(gap).max(axis=-1)))
 
 
 def classwise_ece(
@@ -166,7 +167,7 @@ def debiased_model(bins: Bins) -> ErrorModel:
     def statistic(gap: Vector) -> Vector:
         return np.asarray(np.sqrt(np.maximum((np.square(gap) - label_noise(bins, gap)) @ bins.share, 0.0)))
 
-    return ErrorModel(bins, statistic, lambda gap: np.sqrt(np.square(gap) @ bins.share))
+    return ErrorModel(bins, statistic, _norm_model(bins, "l2").statistic)
 
 
 def label_noise(bins: Bins, gap: Vector) -> Vector:

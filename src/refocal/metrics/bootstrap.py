@@ -19,7 +19,7 @@ from refocal.errors import DataError
 from refocal.metrics._bins import bins_of
 from refocal.metrics._inputs import Rows, check_level, read_log_probabilities, read_probabilities
 from refocal.metrics._resampling import draw_resamples
-from refocal.metrics.intervals import InfluenceSummary, Interval, PairedDifference, Summary, bounded
+from refocal.metrics.intervals import InfluenceSummary, Interval, PairedDifference, Summary
 from refocal.metrics.inversion import SHAPE_BINS, InvertedError
 from refocal.metrics.record import Metric
 from refocal.metrics.records import metric_of
@@ -51,7 +51,7 @@ class Resamples:
         n = len(self.draws)
         spread = float(np.std(self.draws, ddof=1)) if n > 1 else 0.0
         bias = float(np.mean(self.draws)) - self.value
-        low, high = (bounded(float(end), self.limits) for end in (low, high))
+        low, high = np.clip([low, high], *self.limits).tolist()
         return Interval(self.value, low, high, level, spread, bias, n)
 
     def minus(self, other: Resamples, *, level: float = 0.95) -> PairedDifference:

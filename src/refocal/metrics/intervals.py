@@ -70,11 +70,6 @@ class Summary(Protocol):
         """The difference from the same metric of other predictions on the same rows; None where no interval holds."""
 
 
-def bounded(value: float, limits: tuple[float, float]) -> float:
-    """The number of a range that is closest to a value."""
-    return min(max(value, limits[0]), limits[1])
-
-
 def effective_size(weight: Vector | None, n_rows: int) -> float:
     """The effective number of rows: (Σw)² / Σw²."""
     return float(n_rows) if weight is None else float(np.square(weight.sum()) / np.square(weight).sum())
@@ -90,7 +85,7 @@ def wilson(share: Any, size: Any, level: float) -> tuple[Vector, Vector]:
 
 def share_interval(share: float, size: float, level: float) -> Interval:
     """Wilson's interval of one share."""
-    share = bounded(share, (0.0, 1.0))
+    share = min(max(share, 0.0), 1.0)
     low, high = wilson(share, size, level)
     error = (share * (1.0 - share) / size) ** 0.5
     return Interval(share, min(float(low), share), max(float(high), share), level, error, 0.0, 0)
@@ -99,7 +94,8 @@ def share_interval(share: float, size: float, level: float) -> Interval:
 def normal_interval(value: float, error: float, level: float, limits: tuple[float, float]) -> Interval:
     """The interval of a value with a known standard error, bounded to the range of the metric."""
     reach = NormalDist().inv_cdf(0.5 + 0.5 * level) * error
-    return Interval(value, bounded(value - reach, limits), bounded(value + reach, limits), level, error, 0.0, 0)
+    low, high = np.clip([value - reach, value + reach], *limits).tolist()
+    return Interval(value, low, high, level, error, 0.0, 0)
 
 
 def normal_difference(first: float, second: float, error: float, level: float) -> PairedDifference:

@@ -142,7 +142,6 @@ def interval_of_shift(cells: Bins, level: float) -> Interval:
     """The same of rows in cells, whose probabilities count as equal."""
     # SciPy loads when an interval needs it.
     from scipy.optimize import brentq
-    from scipy.special import expit
 
     cells = cells.with_weight()
     total, weight = cells.weight.sum(), cells.share
@@ -155,14 +154,16 @@ def interval_of_shift(cells: Bins, level: float) -> Interval:
         """The rate at which the outcomes are just not too many, or not too few."""
 
         def excess(shift: float) -> float:
-            moved, other = expit(log_odds + shift), expit(-log_odds - shift)
+            odds = np.exp(log_odds + shift)
+            moved, other = odds / (1.0 + odds), 1.0 / (1.0 + odds)
             # By the rarer outcome: 1 - p has lost the digits of a small p.
             more = rate - weight @ moved if rate < 0.5 else weight @ other - (1.0 - rate)
             return float(more) - side * reach * math.sqrt(float(squared @ (moved * other)))
 
         if excess(-_FARTHEST_SHIFT) * excess(_FARTHEST_SHIFT) > 0:
             return 0.0 if side > 0 else 1.0
-        return float(weight @ expit(log_odds + brentq(excess, -_FARTHEST_SHIFT, _FARTHEST_SHIFT, xtol=1e-10)))
+        odds = np.exp(log_odds + brentq(excess, -_FARTHEST_SHIFT, _FARTHEST_SHIFT, xtol=1e-10))
+        return float(weight @ (odds / (1.0 + odds)))
 
     low, high = end(1.0), end(-1.0)
     return Interval(mean - rate, mean - high, mean - low, level, (high - low) / (2.0 * reach), 0.0, 0)

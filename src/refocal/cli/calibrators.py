@@ -76,13 +76,10 @@ def fit(
         raise UsageError("--objective, --tolerance, --class-weight, --coverage cannot be combined with --multi-label.")
     default = "group" if rows.groups else "lac" if "coverage" in settings else "fts" if settings else "auto"
     method = default if how.method is None else registry.OTHER_NAMES.get(how.method, how.method)
-    if rows.multi_label:
-        suits = False
-    else:
-        calibrator = registry.make(method, **settings, input=reading["input"])
-        suits = registry.METHODS[method].in_blocks
-        if calibrator.needs_groups != bool(rows.groups):
-            raise UsageError(f"--groups requires the method group, which requires --groups. Got {method!r}.")
+    calibrator: Any = None if rows.multi_label else registry.make(method, **settings, input=reading["input"])
+    if calibrator is not None and calibrator.needs_groups != bool(rows.groups):
+        raise UsageError(f"--groups requires the method group, which requires --groups. Got {method!r}.")
+    suits = calibrator is not None and registry.METHODS[method].in_blocks
     with (
         progress("reading") as update,
         open_rows(validation, f"fitting {method}", update, blocks, reading, suits=suits) as (found, in_blocks),
@@ -153,17 +150,9 @@ def apply(
     problems = [each.problem for each in written if each.problem is not None]
     n_files, n_before = len(written) - len(problems), sum(each.was_there for each in written)
     n_rows, n_skipped = sum(each.n_rows for each in written), sum(each.n_skipped for each in written)
-    result(
-        {
-            "output": str(output),
-            "rows": n_rows,
-            "classes": fitted.n_features_in_,
-            "rows_skipped": n_skipped,
-            "files": n_files,
-            "files_skipped": len(problems),
-            "files_there_before": n_before,
-        }
-    )
+    of_rows = {"rows": n_rows, "classes": fitted.n_features_in_, "rows_skipped": n_skipped}
+    of_files = {"files": n_files, "files_skipped": len(problems), "files_there_before": n_before}
+    result({"output": str(output), **of_rows, **of_files})
     there = f", {n_before} of them there before" if n_before else ""
     parts = "" if output.is_file() else f" in {n_files:,} {'file' if n_files == 1 else 'files'}{there}"
     unused = f" Rows that cannot be used, with NaN or left out: {n_skipped:,}." if n_skipped else ""

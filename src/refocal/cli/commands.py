@@ -33,15 +33,9 @@ def theory(gamma: float = 2.0, classes: Annotated[int, {"min": 2, "max": 4}] = 2
         bounds, tight = known.temperature_bounds(gamma), known.tight_temperature_bounds(gamma, 20.0)
         closest = known.closest_temperature(gamma, classes)
         threshold = known.confidence_threshold(gamma) if gamma > 0 else None
-    result(
-        {
-            "gamma": gamma,
-            "temperature_bounds": list(bounds),
-            "tight_temperature_bounds": list(tight),
-            "closest_temperature": {"classes": classes, **closest._asdict()},
-            "confidence_threshold": threshold,
-        }
-    )
+    ranges = {"temperature_bounds": list(bounds), "tight_temperature_bounds": list(tight)}
+    nearest = {"closest_temperature": {"classes": classes, **closest._asdict()}, "confidence_threshold": threshold}
+    result({"gamma": gamma, **ranges, **nearest})
     rows = [
         ("two classes: focal calibration lies between temperatures", f"{bounds.lower:.4f} and {bounds.upper:.4f}"),
         ("  and for log-odds up to 20 between", f"{tight.lower:.4f} and {tight.upper:.4f}"),

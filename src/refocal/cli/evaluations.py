@@ -118,15 +118,9 @@ def evaluate(
         if not (in_blocks or rows.multi_label):  # whose labels are known by their names
             # In the order of the columns that the first was fitted on; a calibrator of another order is refused.
             read = read.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
-        found = refocal.evaluate.evaluate(
-            read,
-            fitted,
-            chosen=next(iter(fitted)) if len(fitted) == 1 else None,
-            title=shared.title or Path(test).stem,
-            n_resamples=resamples,
-            seed=seed,
-            progress=update,
-        )
+        asked: dict[str, Any] = {"title": shared.title or Path(test).stem, "n_resamples": resamples, "seed": seed}
+        only = next(iter(fitted)) if len(fitted) == 1 else None
+        found = refocal.evaluate.evaluate(read, fitted, chosen=only, progress=update, **asked)
     lines = left_out(read.n_skipped, len(read.bad_parts)) if in_blocks else []
     _finish(found, shared, *lines, output=output, report=report)
 

@@ -1,12 +1,15 @@
-"""The settings of a method: fields of a dataclass that say which values they may have."""
+"""The settings of a method, fields of a dataclass that say which values they may have, and its fitted numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from refocal._validation import check_integer, check_number, check_option
+from refocal.maps.chain import Step
+
+T = TypeVar("T")
 
 
 def option(*options: str) -> Any:
@@ -39,3 +42,13 @@ def _field(default: Any, check: Callable[..., Any]) -> Any:
     refocal.errors.ParameterError: The 'n_knots' of SplineCalibration must be an integer of at least 2. Got 1 instead.
     """
     return field(default=default, metadata={"check": check})
+
+
+def fitted(kind: type[Step], name: str, read: Callable[[Any], T], doc: str) -> T:
+    """A fitted attribute: what a parameter of the first such step of the chain is read as.
+
+    >>> from refocal.calibrators import EnsembleTemperatureScaling
+    >>> EnsembleTemperatureScaling.temperature_.__doc__
+    'T of the first member.'
+    """
+    return cast(T, property(lambda calibrator: read(calibrator.chain_.find(kind, name)), doc=doc))

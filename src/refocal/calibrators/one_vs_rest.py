@@ -115,21 +115,9 @@ class OneVsRestCalibrator(Calibrator):
     input: str = "logits"
     _needs_line: ClassVar[bool] = True
 
-    @property
-    def temperature_(self) -> float:
-        """The temperature that the logits are divided by first."""
-        return float(self.chain_.find(Temperature, "temperature"))
-
-    @property
-    def floor_(self) -> float:
-        """The share of every row that is spread evenly over the classes that can occur."""
-        return float(self.chain_.find(Mixture, "weights")[1])
-
-    @property
-    def curve_(self) -> Step:
-        """The curves of all classes, from log-odds to log-odds."""
-        curve: Step = self.chain_.find(OneVsRest, "curve")
-        return curve
+    temperature_ = setting.fitted(Temperature, "temperature", float, "The temperature of the model; 1 without.")
+    floor_ = setting.fitted(Mixture, "weights", lambda weights: float(weights[1]), "What is spread over all classes.")
+    curve_ = setting.fitted(OneVsRest, "curve", lambda curve: curve, "The curves of all classes, of log-odds.")
 
     @abstractmethod
     def _fit_curve(self, rows: ClassRows) -> Any:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from refocal._arrays import Vector, to_numpy
@@ -53,20 +52,9 @@ class RidgeScaling(CrossFitted):
     _kind: ClassVar[str] = "tempered"
     _matrix: ClassVar[bool] = False
 
-    @property
-    def inner_temperature_(self) -> float:
-        """The temperature that the logits are divided by first."""
-        return float(self.chain_.find(Affine, "inner_temperature"))
-
-    @property
-    def weights_(self) -> NDArray[np.float32]:
-        """W: a matrix (C, C), or the diagonal of one."""
-        return np.asarray(self.chain_.find(Affine, "weights"))
-
-    @property
-    def intercept_(self) -> NDArray[np.float32]:
-        """b, one number a class."""
-        return np.asarray(self.chain_.find(Affine, "intercept"))
+    inner_temperature_ = setting.fitted(Affine, "inner_temperature", float, "What the logits are divided by first.")
+    weights_ = setting.fitted(Affine, "weights", np.asarray, "W: a matrix (C, C), or the diagonal of one.")
+    intercept_ = setting.fitted(Affine, "intercept", np.asarray, "b, one number a class.")
 
     def _recipe(self, strength: float) -> Recipe:
         return Recipe(self._kind, self._matrix, strength, strength)
@@ -237,15 +225,8 @@ class EnsembleTemperatureScaling(Calibrator):
 
     input: str = "logits"
 
-    @property
-    def temperature_(self) -> float:
-        """T of the first member."""
-        return float(self.chain_.find(Temperature, "temperature"))
-
-    @property
-    def weights_(self) -> Vector:
-        """w₁, w₂ and w₃."""
-        return np.asarray(self.chain_.find(Mixture, "weights"))
+    temperature_ = setting.fitted(Temperature, "temperature", float, "T of the first member.")
+    weights_ = setting.fitted(Mixture, "weights", np.asarray, "w₁, w₂ and w₃.")
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         block = self._block_of(dataset)

@@ -11,7 +11,7 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import array_api_compat
@@ -129,30 +129,24 @@ class Step(ABC):
     def check(self, n_classes: int | None = None) -> None:
         """Refuse parameters that no fit can have found; with the number of classes, also their shapes."""
         for step in self.walk():
-            for each in fields(step):
-                _check_field(step, each)
+            kind, values = type(step).__name__, {each: getattr(step, each.name) for each in fields(step)}
+            for each, value in values.items():
+                above = each.metadata.get("above")
+                if above is not None and not (isinstance(value, float) and above < value < math.inf):
+                    domain = f" greater than {above:g}" if above > -math.inf else ""
+                    raise ParameterError(each.name, kind, expected=f"a finite number{domain}", got=repr(value))
+                if "dtype" in each.metadata and not np.all(np.isfinite(value)):
+                    got = f"shape {np.shape(value)}"
+                    raise ParameterError(each.name, kind, expected="an array of finite numbers", got=got)
             if n_classes is not None and not step.fits(n_classes):
                 expected = f"made of parameters that fit each other and {n_classes} classes"
-                shapes = ", ".join(
-                    f"{each.name} of shape {np.shape(getattr(step, each.name))}" for each in fields(step)
-                )
-                raise ParameterError("parameters", type(step).__name__, expected=expected, got=shapes)
+                shapes = ", ".join(f"{each.name} of shape {np.shape(value)}" for each, value in values.items())
+                raise ParameterError("parameters", kind, expected=expected, got=shapes)
 
     def _own(self) -> list[tuple[str, Any]]:
         """The fields that hold a number or an array."""
         values = [(each.name, getattr(self, each.name)) for each in fields(self)]
         return [(name, value) for name, value in values if not isinstance(value, (str, Step, tuple))]
-
-
-def _check_field(step: Step, each: Field[Any]) -> None:
-    value, of = getattr(step, each.name), (each.name, type(step).__name__)
-    if "above" in each.metadata:
-        above = each.metadata["above"]
-        if not (isinstance(value, float) and above < value < math.inf):
-            domain = f" greater than {above:g}" if above > -math.inf else ""
-            raise ParameterError(*of, expected=f"a finite number{domain}", got=repr(value))
-    elif "dtype" in each.metadata and not np.all(np.isfinite(value)):
-        raise ParameterError(*of, expected="an array of finite numbers", got=f"shape {np.shape(value)}")
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,6 @@ class Values(NamedTuple):
         values, labels, weight = (None if x is None else x[...] for x in (self.values, self.labels, self.weight))
         options |= {"weight": weight, "class_names": names, "first_label": first_label or self.first_label}
         made = Predictions._of(values, labels, self.input, **options)
-        if not self.groups:
-            return made
         ignored = options.get("ignore_index")
         labelled = ... if ignored is None else ~np.isin(np.asarray(labels), ignored)
         return made.with_groups({name: np.asarray(column)[labelled] for name, column in self.groups.items()})

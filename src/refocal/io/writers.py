@@ -119,12 +119,11 @@ def text_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
 
 def _flat(column: Any) -> Any:
     """A column of lists or objects as JSON; others as they are."""
-    is_objects = isinstance(column, np.ndarray) and column.dtype == object
-    if not (
-        any(isinstance(cell, (list, dict)) for cell in column)
-        if is_objects
-        else str(getattr(column, "type", "")).startswith(NESTED)
-    ):
+    if isinstance(column, np.ndarray):
+        is_flat = column.dtype != object or not any(isinstance(cell, (list, dict)) for cell in column)
+    else:
+        is_flat = not str(getattr(column, "type", "")).startswith(NESTED)
+    if is_flat:
         return column
     return np.array([None if cell is None else json.dumps(cell, default=str) for cell in column.tolist()])
 

@@ -23,12 +23,10 @@ T = TypeVar("T")
 def read_json(path: str | os.PathLike[str], make: Callable[[Any], T], *, what: str, max_bytes: int) -> T:
     """What `make` makes of the contents of a file of JSON; `what` names in an error what it should have been."""
     file = Path(path)
-    size = file.stat().st_size
-    if size <= max_bytes:
-        with file.open("rb") as content:
-            data = content.read(max_bytes + 1)  # a pipe or a device has no size, and perhaps no end
-        size = len(data)
-    if size > max_bytes:
+    with file.open("rb") as content:
+        data = content.read(max_bytes + 1)  # a pipe or a device has no size, and perhaps no end
+    if len(data) > max_bytes:
+        size = max(len(data), file.stat().st_size)
         raise FormatError(f"{file}: {what} is a small JSON file; this one has {size} bytes or more.")
     try:
         return make(parse_json(data.decode("utf-8")))

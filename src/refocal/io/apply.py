@@ -71,15 +71,14 @@ class ChunkPredictor:
             values = np.divide(values, sums, out=np.full_like(values, np.nan), where=sums > 0)
         chunk = chunk._replace(values=values if values.ndim == 2 else two_columns(values, reading.input))
         bad = reading.bad_values(widened(chunk.values))
+        if bad.any():
+            if not reading.skip_bad_rows:
+                raise reading.error_of(chunk._replace(labels=np.zeros(len(values), np.int64)), int(np.argmax(bad)))
+            values = values.copy()
+            values[bad] = 1.0 / reading.n_classes  # something to calibrate, which is then taken out again
         groups = as_groups(chunk.groups, len(values), reading.function)
-        if not bad.any():
-            return answers(self.calibrator, values, self.order, groups), 0
-        if not reading.skip_bad_rows:
-            raise reading.error_of(chunk._replace(labels=np.zeros(len(values), np.int64)), int(np.argmax(bad)))
-        values = values.copy()
-        values[bad] = 1.0 / reading.n_classes  # something to calibrate, which is then taken out again
         found = answers(self.calibrator, values, self.order, groups)
-        for each in (found.probabilities, *found.further.values()):
+        for each in (found.probabilities, *found.further.values()) if bad.any() else ():
             each[bad] = False if each.dtype == np.bool_ else np.nan
         return found, int(bad.sum())
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "src" / "refocal" / "engine"
@@ -42,6 +43,14 @@ def is_current() -> bool:
         return False
     made = LIBRARY.stat().st_mtime
     return all(file.stat().st_mtime < made for file in (*FOLDER.glob("*.[ch]"), Path(__file__)))
+
+
+def _lock(file) -> None:
+    """Wait until no other build holds `file`, and hold it until it is closed; not on Windows."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _compile() -> str | None:
@@ -74,8 +83,10 @@ else:
             """What hatchling calls before it collects files."""
             if self.target_name != "wheel":
                 return
-            keep = version == "editable" and not os.environ.get("REFOCAL_NO_KERNEL") and is_current()
-            problem = None if keep else compile_kernel()
+            with open(SOURCES[0], "rb") as source:
+                _lock(source)  # of two installs at the same time the second keeps what the first has made
+                keep = version == "editable" and not os.environ.get("REFOCAL_NO_KERNEL") and is_current()
+                problem = None if keep else compile_kernel()
             if problem is not None:
                 self.app.display_warning(f"refocal is built without its compiled kernel: {problem}.")
                 return

@@ -93,13 +93,21 @@ def test_a_missing_compiler_is_no_failure(sources, tmp_path):
 @pytest.mark.skipif(not c_engine.is_compiled(), reason="the kernel was not compiled")
 def test_an_editable_install_keeps_a_kernel_that_is_current(monkeypatch, tmp_path):
     """A wheel never does: what lies in the working tree may have been compiled for this machine alone."""
+    fcntl = pytest.importorskip("fcntl", reason="Windows has no locks of this kind")
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     script, compiled = importlib.util.module_from_spec(spec), []
     spec.loader.exec_module(script)
     library, source = tmp_path / "libkernel.so", tmp_path / "kernel.c"
     monkeypatch.setattr(script, "FOLDER", tmp_path)
     monkeypatch.setattr(script, "LIBRARY", library)
-    monkeypatch.setattr(script, "compile_kernel", lambda: compiled.append(1))
+
+    def compile_kernel():
+        """No other install compiles at the same time."""
+        with open(script.SOURCES[0], "rb") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        compiled.append(1)
+
+    monkeypatch.setattr(script, "compile_kernel", compile_kernel)
 
     def compiles(version, age):
         """Whether a build compiles when its source is older than the library by `age` seconds."""

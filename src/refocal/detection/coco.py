@@ -80,21 +80,14 @@ def _matched(
     truth: dict[str, Any], found: list[Any], iou_threshold: float, max_detections: int
 ) -> tuple[Indices, Flags, Vector]:
     """The places of the detections that count, whether each is right, and its overlap."""
-    images = {each["id"] for each in truth["images"]}
-    true, detected = defaultdict(list), defaultdict(list)
-    for i, each in enumerate(truth["annotations"]):
-        true[each["image_id"], each["category_id"]].append(i)
-    for i, each in enumerate(found):
-        if each["image_id"] in images:
-            detected[each["image_id"], each["category_id"]].append(i)
-    boxes, true_boxes = (
-        read_boxes([each["bbox"] for each in entries], name, "read_coco")
-        for entries, name in ((found, "results"), (truth["annotations"], "annotations"))
-    )
+    images, annotations = {each["id"] for each in truth["images"]}, truth["annotations"]
+    (true, true_boxes), (detected, boxes) = _places(annotations, "annotations"), _places(found, "results")
     scores = np.array([each["score"] for each in found], dtype=np.float64)
-    crowd = np.array([bool(each.get("iscrowd", 0)) for each in truth["annotations"]], dtype=bool)
+    crowd = np.array([bool(each.get("iscrowd", 0)) for each in annotations], dtype=bool)
     correct, iou, counts = np.zeros(len(found), dtype=bool), np.zeros(len(found)), np.zeros(len(found), dtype=bool)
     for key, some in detected.items():
+        if key[0] not in images:
+            continue
         at = np.array(some)[np.argsort(-scores[some], kind="stable")[:max_detections]]
         counts[at] = True
         if key in true:
@@ -104,6 +97,14 @@ def _matched(
             in_crowd = (match.true >= 0) & crowd[of][match.true]
             counts[at], correct[at], iou[at] = ~in_crowd, match.true >= 0, match.iou
     return np.flatnonzero(counts), correct[counts], iou[counts]
+
+
+def _places(entries: list[Any], argument: str) -> tuple[dict[Any, list[int]], Vector]:
+    """The numbers of the entries of each image and category, and the boxes of all."""
+    places = defaultdict(list)
+    for i, each in enumerate(entries):
+        places[each["image_id"], each["category_id"]].append(i)
+    return places, read_boxes([each["bbox"] for each in entries], argument, "read_coco")
 
 
 def _load(source: Source, kind: type[Any], argument: str) -> Any:

@@ -234,8 +234,8 @@ class BiasSummary(InfluenceSummary):
         return interval_of_shift(self.cells, level)
 
 
-_SHOWN: dict[str, Any] = {"lower_is_better": False, "two_classes": True, "shown": "with interval"}
-_BY_INFLUENCE = _SHOWN | {"by_influence": True}
+_SHOWN: dict[str, Any] = {"two_classes": True, "shown": "with interval"}
+_BY_INFLUENCE = _SHOWN | {"by_influence": True, "lower_is_better": False}
 _SKILL = _BY_INFLUENCE | {"range": (-math.inf, 1.0)}
 
 METRICS = (
@@ -247,9 +247,8 @@ METRICS = (
         summary=BiasSummary.of,
         unit="%",
         range=(-1.0, 1.0),
-        shown="with interval",
-        two_classes=True,
         signed=True,
+        **_SHOWN,
     ),
     Metric("log_loss_skill", log_loss_skill, "log-loss skill", _log_skill, takes_logs=True, unit="%", **_SKILL),
     Metric("brier_skill", brier_skill, "Brier skill", _square_skill, unit="%", **_SKILL),

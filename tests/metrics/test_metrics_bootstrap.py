@@ -11,6 +11,7 @@ from refocal.errors import DataError, InputError, ParameterError
 from refocal.metrics import _resampling
 from refocal.metrics._inputs import read_log_probabilities, read_probabilities
 from refocal.metrics._resampling import draw_counts, draw_resamples
+from refocal.metrics.bootstrap import MetricRows
 from refocal.metrics.records import metric_of
 
 NUMBER = {"SpiegelhalterResult": "z", "CorpReliability": "miscalibration", "BrierDecomposition": "calibration"}
@@ -50,7 +51,7 @@ def test_every_resample_is_the_metric_of_the_drawn_rows(metric, options, weighte
     p = np.log(p) if metric is rm.log_loss else p
     weight = np.random.default_rng(1).random(len(y)) if weighted else None
     read = read_log_probabilities if metric is rm.log_loss else read_probabilities
-    evaluate = metric_of(metric, "test").resampled(read(y, p, weight, "test"), **options)
+    evaluate = MetricRows.of(metric_of(metric, "test"), read(y, p, weight, "test"), **options).resampled(**options)
     counts = draw_counts(np.random.default_rng(2), 4, len(y))
     for row, value in zip(counts.astype(int), evaluate(counts), strict=True):
         drawn = np.repeat(np.arange(len(y)), row)

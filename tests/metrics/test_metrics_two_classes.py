@@ -57,7 +57,7 @@ def test_values_are_scikit_learns(digits, weighted):
 def summary(metric, y, values, weight=None):
     """What the interval of a metric comes from."""
     rows = Rows(y, values, weight)
-    (found,) = summarise([MetricRows(metric, rows, metric.measure(rows))], 1, 0)
+    (found,) = summarise([MetricRows.of(metric, rows)], 1, 0)
     return found
 
 

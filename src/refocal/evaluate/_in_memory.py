@@ -87,12 +87,13 @@ def _result_of(
     predicted = Predicted(rows, Rows(test.labels, log_p, test.weight))
     measured = []
     for metric in reported("with interval", test.n_classes):
-        value = metric.measure(predicted.of(metric))
-        if metric.two_classes and np.isnan(value):  # only one of the classes occurs
+        found = MetricRows.of(metric, predicted.of(metric))
+        if metric.two_classes and np.isnan(found.value):  # only one of the classes occurs
             continue
-        if not np.isfinite(value):
-            raise DataError("test", "evaluate", expected=f"such that the {metric.label} is finite", got=repr(value))
-        measured.append(MetricRows(metric, predicted.of(metric), value))
+        if not np.isfinite(found.value):
+            expected = f"such that the {metric.label} is finite"
+            raise DataError("test", "evaluate", expected=expected, got=repr(found.value))
+        measured.append(found)
     summaries = summarise(measured, n_resamples, seed)
     (confidence, correct), weight = rows.confidence(), rows.weights
     right, wrong = (np.histogram(confidence, EDGES, weights=weight * each)[0].tolist() for each in (correct, ~correct))

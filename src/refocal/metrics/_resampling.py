@@ -56,9 +56,8 @@ def draw_counts(generator: np.random.Generator, size: int, n: int) -> Vector:
     return np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
 
 
-def resample_mean(rows: Rows, terms_of: Callable[[Rows], Vector]) -> Evaluate:
+def resample_mean(terms: Vector, weight: Vector | None) -> Evaluate:
     """For metrics that are means of terms: one matrix product."""
-    weight, terms = rows.weight, terms_of(rows)
     weighted = terms if weight is None else weight * np.where(weight > 0, terms, 0.0)
 
     def evaluate(counts: Vector) -> Vector:

@@ -17,8 +17,8 @@ from refocal._arrays import Vector
 from refocal._validation import IgnoreIndex, check_integer, check_option
 from refocal.errors import DataError
 from refocal.metrics._bins import bins_of
-from refocal.metrics._inputs import Rows, check_level, read_log_probabilities, read_probabilities
-from refocal.metrics._resampling import draw_resamples
+from refocal.metrics._inputs import Rows, check_level, mean, read_log_probabilities, read_probabilities
+from refocal.metrics._resampling import Evaluate, draw_resamples, resample_mean, resample_rows
 from refocal.metrics.intervals import InfluenceSummary, Interval, PairedDifference, Summary
 from refocal.metrics.inversion import SHAPE_BINS, InvertedError
 from refocal.metrics.record import Metric
@@ -107,28 +107,46 @@ def bootstrap_interval(
 
 
 class MetricRows(NamedTuple):
-    """The record of a metric, checked rows of it, and its value."""
+    """The record of a metric, checked rows of it, its value, the terms that it is the mean of, and its own summary."""
 
     record: Metric
     rows: Rows
     value: float
+    terms: Vector | None = None
+    summary: Summary | None = None
+
+    @classmethod
+    def of(cls, record: Metric, rows: Rows, **options: Any) -> MetricRows:
+        """A metric measured on checked rows."""
+        summary = None if record.summary is None else record.summary(rows, **options)
+        if record.terms is not None:
+            terms = record.terms(rows)
+            return cls(record, rows, mean(terms, rows.weight), terms, summary)
+        if record.by_influence:
+            value, *_, influence = record.influenced(rows)
+            if influence is not None:
+                share = rows.weights / rows.weights.sum()
+                summary = InfluenceSummary(value, influence(rows) * share, record.range)
+            return cls(record, rows, value, None, summary)
+        return cls(record, rows, record.measure(rows, **options) if summary is None else summary.value, None, summary)
+
+    def resampled(self, **options: Any) -> Evaluate:
+        """The metric for many resamples of the rows."""
+        if self.terms is not None:
+            return resample_mean(self.terms, self.rows.weight)
+        reduced = self.record.of_confidence and options.get("kind", "confidence") == "confidence"
+        return resample_rows(self.rows.reduced() if reduced else self.rows, self.record.measure, **options)
 
 
 def summarise(measured: Sequence[MetricRows], n_resamples: int, seed: int, **options: Any) -> list[Summary]:
     """The data for the default intervals of metrics of the same rows, which are resampled once for all of them."""
     found: list[Summary | None] = []
-    for record, rows, value in measured:
-        model = None if record.error_model is None else record.error_model(rows, **options)
-        influence = record.influenced(rows).influence if record.by_influence else None
-        if influence is not None:
-            share = rows.weights / rows.weights.sum()
-            found.append(InfluenceSummary(value, influence(rows) * share, record.range))
-        elif record.summary is not None:
-            found.append(record.summary(rows, **options))
-        elif model is not None:
-            found.append(InvertedError(value, model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed))
-        else:
-            found.append(None)
+    for record, rows, value, _, summary in measured:
+        if summary is None and record.error_model is not None:
+            model = record.error_model(rows, **options)
+            if model is not None:
+                summary = InvertedError(value, model, bins_of(rows, n_bins=SHAPE_BINS), n_resamples, seed)
+        found.append(summary)
     others = [each for each, known in zip(measured, found, strict=True) if known is None]
     resampled = iter(_resample(others, n_resamples, seed, options) if others else ())
     return [next(resampled) if known is None else known for known in found]
@@ -197,15 +215,14 @@ def _read(
     """A metric by its function, of what was given."""
     record = metric_of(metric, function)
     read = read_log_probabilities if record.takes_logs else read_probabilities
-    rows = read(y_true, values, weight, function, ignored)
-    value = record.measure(rows, **options)
-    if not math.isfinite(value):
-        raise DataError("probabilities", function, expected=f"such that {record.name} is finite", got=repr(value))
-    return MetricRows(record, rows, value)
+    found = MetricRows.of(record, read(y_true, values, weight, function, ignored), **options)
+    if not math.isfinite(found.value):
+        raise DataError("probabilities", function, expected=f"such that {record.name} is finite", got=repr(found.value))
+    return found
 
 
 def _resample(measured: Sequence[MetricRows], n_resamples: int, seed: int, options: dict[str, Any]) -> list[Resamples]:
-    evaluates = [each.record.resampled(each.rows, **options) for each in measured]
+    evaluates = [each.resampled(**options) for each in measured]
     matrices = draw_resamples(len(measured[0].rows.labels), n_resamples, seed)
     draws = [[evaluate(counts) for evaluate in evaluates] for counts in matrices]
     return [

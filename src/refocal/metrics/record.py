@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 from refocal._arrays import Vector
 from refocal.metrics._bins import Bins
 from refocal.metrics._inputs import Rows
-from refocal.metrics._resampling import Evaluate, resample_mean, resample_rows
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
 from refocal.metrics.intervals import Summary
 from refocal.metrics.inversion import ErrorModel
@@ -112,13 +111,6 @@ class Metric:
         """The metric of checked rows and how much each moves it, where it is measured `by_influence`."""
         found = self.streamed(rows) if self.streamed else None
         return found or StreamedMetric(math.nan)
-
-    def resampled(self, rows: Rows, **options: Any) -> Evaluate:
-        """The metric for many resamples of checked rows."""
-        if self.terms is not None:
-            return resample_mean(rows, self.terms)
-        reduced = self.of_confidence and options.get("kind", "confidence") == "confidence"
-        return resample_rows(rows.reduced() if reduced else rows, self.measure, **options)
 
     def text(self, value: float) -> str:
         """A value in its unit, without the unit's sign."""

@@ -13,16 +13,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import (
-    Array,
-    Vector,
-    as_floating,
-    in_library_of,
-    namespace,
-    row_blocks,
-    to_numpy,
-    without_warnings,
-)
+from refocal._arrays import Array, Vector, as_floating, in_library_of, namespace, row_blocks, to_numpy, without_warnings
 from refocal.engine import Block, Dataset, Pass, array_engine
 from refocal.fitting.lbfgs import Ends, minimise
 from refocal.maps.affine import features

@@ -62,22 +62,19 @@ class Recipe(NamedTuple):
         return np.append(weights, np.full(n_classes, self.others)) * (n_classes / n_rows)
 
     @property
+    def word(self) -> str:
+        """What is scaled by."""
+        return {None: "temperature", False: "vector", True: "matrix"}[self.matrix]
+
+    @property
     def name(self) -> str:
         """In a word and its strength."""
-        if self.matrix is None:
-            return "temperature"
-        return f"{'matrix' if self.matrix else 'vector'} {self.others:g}"
+        return self.word if self.matrix is None else f"{self.word} {self.others:g}"
 
     def describe(self, scaling: Scaling) -> dict[str, Any]:
         """What was fitted, for the report of a fit."""
-        if self.matrix is None:
-            return {"chosen": "temperature"}
-        return {
-            "chosen": "matrix" if self.matrix else "vector",
-            "strength": self.others,
-            "passes": scaling.passes,
-            "converged": scaling.converged,
-        }
+        how = {"strength": self.others, "passes": scaling.passes, "converged": scaling.converged}
+        return {"chosen": self.word} if self.matrix is None else {"chosen": self.word, **how}
 
 
 # The candidates of `AutoCalibration`: temperature scaling alone, a vector, and matrices with strong to weak ridges.

@@ -216,10 +216,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         labels, every = to_numpy(rows.y), np.arange(len(rows.codes))
         cv = check_cv(self.cv, labels, classifier=True)
         # A fold may be given by indices or by a mask.
-        splits = [
-            (every[np.asarray(train)], every[np.asarray(test)])
-            for train, test in cv.split(rows.X, labels, **for_splitter)
-        ]
+        pairs = cv.split(rows.X, labels, **for_splitter)
+        splits = [(every[np.asarray(train)], every[np.asarray(test)]) for train, test in pairs]
         is_chosen = self.cv is None or isinstance(self.cv, int) or hasattr(self.cv, "split")
         held_out = np.bincount(np.concatenate([rows.codes[test] for _, test in splits]))
         rarest = int(held_out[np.unique(rows.codes)].min())

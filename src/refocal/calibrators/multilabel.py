@@ -181,11 +181,10 @@ class MultiLabelCalibration(Calibrator):
             name, expected = f"{type(self).__name__}.predict_proba", "of those that the calibrator was fitted on"
             raise ShapeError("labels", name, expected=expected, got=repr(strangers[0]))
         of = np.array([place[name] for name in labels.tolist()])
-        own = [
-            LabelLines(step.slope[of], step.intercept[of]) if isinstance(step, LabelLines) else step
-            for step in self.chain_.steps
-        ]
-        return Chain(tuple(own)).log_probabilities(to_numpy(logits)[None], row_axes=2)[0]
+        steps = (
+            LabelLines(s.slope[of], s.intercept[of]) if isinstance(s, LabelLines) else s for s in self.chain_.steps
+        )
+        return Chain(tuple(steps)).log_probabilities(to_numpy(logits)[None], row_axes=2)[0]
 
     @property
     def title(self) -> str:

@@ -72,7 +72,7 @@ WITHOUT = "not jax and not array_api_strict"
 # A test that takes longer than this is not asked; and of the others, the quickest first, so many seconds in all.
 LONGEST, IN_ALL = 2.0, 8.0
 # GPU code, which the CPU only interprets, slowly: tests/test_fused.py compares it number by number.
-LEFT_OUT = {"__init__.py", "triton_engine.py", "triton_affine.py", "triton_apply.py"}
+LEFT_OUT = {"__init__.py", "triton_affine.py", "triton_apply.py", "triton_engine.py", "triton_maths.py"}
 START_SECONDS, SLACK = 30.0, 10.0
 
 

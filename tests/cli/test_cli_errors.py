@@ -84,7 +84,7 @@ WRONG = [
     ("fit nan.npz", 1, "NaN in row 0"),
     ("fit short.npz", 1, "one label for each row"),
     ("fit broken.npz", 1, "broken.npz: cannot be read"),
-    ("fit text.csv", 1, "oops"),
+    ("fit text.csv", 1, "row 1 has 'oops' in the column 'b', where a number was expected.\n"),
     ("fit said.npz", 1, "no 'logits' but 'probabilities'. If those are meant, add --probabilities"),
     ("compare val.npz said.npz", 1, "said.npz: no 'logits' but 'probabilities'"),
     (

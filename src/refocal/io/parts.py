@@ -254,7 +254,8 @@ class Table(Contents):
             if bad.any() and not self.query.lenient:
                 row = int(np.argmax(bad))
                 got = f"row {first_row + row} has {str(cells[row])[:40]!r} in the column {name!r}"
-                raise FormatError(f"{self.where}: {got}, where a number was expected.", Remedy.COLUMNS) from None
+                remedy = Remedy.COLUMNS if bad.all() else None  # of numbers, it is the right column
+                raise FormatError(f"{self.where}: {got}, where a number was expected.", remedy) from None
         values = plain(column)
         return values.astype(np.float64) if values.dtype.kind == "O" else values
 

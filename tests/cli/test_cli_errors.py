@@ -118,7 +118,7 @@ WRONG = [
         "--class-weight must be numbers with commas between them, one for each class, or",
     ),
     ("fit val.npz --class-weight 1,2", 2, "--class-weight must be of shape (4,), one factor for each class"),
-    ("fit val.npz -m beta --class-weight fit", 2, "--class-weight must be left out: this method has no such option"),
+    ("fit val.npz -m beta --class-weight fit", 2, "--class-weight must be left out: the method 'beta'"),
     ("fit val.npz --tolerance much", 2, "--tolerance"),
     ("fit", 2, "Missing argument 'validation'. See refocal fit --help."),
     ("fit val.npz --frobnicate", 2, "--frobnicate"),
@@ -129,7 +129,7 @@ WRONG = [
     ("theory --gamma -2", 2, "greater than -1"),
     ("theory --classes 7", 2, "--classes"),
     ("demo --sample mnist", 2, "--sample must be one of 'cifar100-focal7'"),
-    ("fit val.npz -m isotonic --tolerance 0.1", 2, "--tolerance must be left out: this method has no such option"),
+    ("fit val.npz -m isotonic --tolerance 0.1", 2, "--tolerance must be left out: the method 'isotonic'"),
     ("fit val.npz -m bbq --objective ece", 2, "--objective must be left out"),
     ("compare val.npz test.npz -m ts,magic", 2, "Got 'magic' instead"),
     # places that cannot be written to

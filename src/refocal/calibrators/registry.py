@@ -130,7 +130,7 @@ def make(name: str, **options: Any) -> Calibrator:
     given = {key: value for key, value in options.items() if value is not None}
     unknown = sorted(set(given) - set(calibrator.get_params(deep=False)))
     if unknown:
-        expected = f"left out: this method has no such option, {name!r}"
+        expected = f"left out: the method {name!r} has no such option"
         raise ParameterError(unknown[0], "make", expected=expected, got=repr(given[unknown[0]]))
     made: Calibrator = calibrator.set_params(**given)
     return made

@@ -133,7 +133,7 @@ def test_the_new_metric_is_reported_in_memory_and_in_blocks(overconfidence):
 
 
 @pytest.mark.slow
-def test_the_picture_of_the_rooms_is_that_of_the_code():
+def test_the_diagram_of_the_subpackages_is_that_of_the_code():
     tool = runpy.run_path(str(ROOT / "tools" / "subpackage_diagram.py"))
     assert tool["PICTURE"].read_text(encoding="utf-8") == tool["drawing"](), "run python tools/subpackage_diagram.py"
     upward = {pair for pair in tool["imports"]() if rank(tool["layers"](), pair[0]) > rank(tool["layers"](), pair[1])}

@@ -55,7 +55,7 @@ def test_every_subpackage_has_its_place_in_the_reference(package):
     assert any(re.search(rf"^::: refocal\.{package}$", page.read_text(), re.M) for page in pages)
 
 
-def test_what_the_package_offers_is_what_its_rooms_offer():
+def test_what_the_package_offers_is_what_its_subpackages_offer():
     offered = set(refocal.__all__) - {"__version__"} - set(PACKAGES)
     assert offered <= set(import_module("refocal.calibrators").__all__)
 

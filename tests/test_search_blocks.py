@@ -44,13 +44,13 @@ def terms_by_hand(logits, labels):
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [1 << 18, 70])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_tally_holds_the_means(weighted, part, monkeypatch):
+def test_sums_hold_the_means(weighted, part, monkeypatch):
     monkeypatch.setattr(scoring, "PART_ROWS", part)
     logits, labels, weight = draw_weighted()
     block = Block(logits, labels, weight if weighted else None)
     weight = weight if weighted else np.ones(len(labels))
     empty = (metrics.CalibrationHistogram(),) * len(POINTS)
-    found = scoring.tally(block, scoring.FocalPoints(POINTS), empty)
+    found = scoring.sums_of(block, scoring.FocalPoints(POINTS), empty)
     terms = terms_by_hand(logits, labels)
     assert found.weight == pytest.approx(weight.sum(), rel=1e-12)
     assert [each.count for each in empty] == [0] * len(POINTS)  # they are patterns, and stay empty
@@ -70,13 +70,13 @@ def test_a_tally_holds_the_means(weighted, part, monkeypatch):
 
 
 @pytest.mark.slow
-def test_tallies_of_two_blocks_are_that_of_both():
+def test_joined_sums_of_two_blocks_are_those_of_both():
     logits, labels, weight = draw_weighted()
     cells = (metrics.CalibrationHistogram(),) * len(POINTS)
     predict = scoring.FocalPoints(POINTS)
-    whole = scoring.tally(Block(logits, labels, weight), predict, cells)
-    parts = [scoring.tally(Block(logits[at], labels[at], weight[at]), predict, cells) for at in np.s_[:150, 150:]]
-    joined = scoring.join_tallies(*parts)
+    whole = scoring.sums_of(Block(logits, labels, weight), predict, cells)
+    parts = [scoring.sums_of(Block(logits[at], labels[at], weight[at]), predict, cells) for at in np.s_[:150, 150:]]
+    joined = scoring.join_sums(*parts)
     for name in ("weight", "sums"):
         np.testing.assert_allclose(getattr(joined, name), getattr(whole, name), rtol=1e-12)
     assert [h.count for h in joined.histograms] == [len(labels)] * len(POINTS)
@@ -85,7 +85,7 @@ def test_tallies_of_two_blocks_are_that_of_both():
 def test_whole_numbers_are_logits_too():
     logits, labels, _ = draw_weighted()
     whole = np.round(logits).astype(np.int8)
-    found = scoring.tally(Block(whole, labels), scoring.FocalPoints(POINTS), ())
+    found = scoring.sums_of(Block(whole, labels), scoring.FocalPoints(POINTS), ())
     np.testing.assert_allclose(found.sums, terms_by_hand(whole.astype(float), labels).sum(axis=2), rtol=1e-12)
 
 

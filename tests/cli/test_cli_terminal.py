@@ -45,7 +45,7 @@ def test_columns_of_the_same_heading_keep_their_own_cells(capsys):
 
 
 def test_the_help_lists_every_method():
-    assert options.WORDS["METHODS"].split(", ") == list(NAMED)
+    assert options.HELP_TEXTS["METHODS"].split(", ") == list(NAMED)
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("fts-nl", "fts-nll"), ("isotnic", "isotonic"), ("zzz", None)])

@@ -38,7 +38,7 @@ from refocal._validation import (
     warn_of_sums,
     without_ignored,
 )
-from refocal.calibrators._description import doubts, html_of_fit
+from refocal.calibrators._description import fit_warnings, html_of_fit
 from refocal.calibrators._fitted import Fitted, report_of
 from refocal.calibrators._labels import column_names, encode
 from refocal.engine import Block, Dataset
@@ -132,8 +132,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(dataset, Block) and X is not dataset:
             _check_feature_names(self, X, reset=True)
         self._set_fitted(found, np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes, report)
-        for doubt in doubts(report, found.chain):
-            warn(f"{name}: {doubt}.", FitWarning)
+        for message in fit_warnings(report, found.chain):
+            warn(f"{name}: {message}.", FitWarning)
         return self
 
     def _forget(self) -> None:

@@ -62,12 +62,12 @@ def is_guessing(log_loss: float, n_classes: int) -> bool:
     return log_loss >= AS_GUESSING * math.log(n_classes)
 
 
-def doubts(report: dict[str, Any], chain: Chain) -> list[str]:
-    """Reasons to doubt a fit: few rows, measures that got worse by more than chance, or no better than guessing.
+def fit_warnings(report: dict[str, Any], chain: Chain) -> list[str]:
+    """Warnings about a fit: few rows, measures that got worse by more than chance, or no better than guessing.
 
     >>> before, after = {"ece": 0.108, "log_loss": 0.55, "accuracy": 0.8}, {"ece": 0.149, "log_loss": 0.49}
     >>> report = {"n_samples": 2000, "n_classes": 2, "before": before, "after": after}
-    >>> [doubt.partition(": ")[0] for doubt in doubts(report, Chain())]
+    >>> [message.partition(": ")[0] for message in fit_warnings(report, Chain())]
     ['on the rows of the fit the ECE rose from 0.108 to 0.149']
     """
     n_rows, before, after = report["n_samples"], report["before"], report["after"]

@@ -19,8 +19,8 @@ import refocal
 from refocal.cli.printing import IS_JSON
 from refocal.cli.run import FileProblem, UsageError
 
-# What docstrings say in a word. The methods are written out: the registry would have to be loaded for every command.
-WORDS = {
+# Texts that docstrings refer to. The methods are listed here: the registry would have to be loaded for every command.
+HELP_TEXTS = {
     "METHODS": "auto, auto-order, ts, ts-ece, focal, fts, fts-nll, fts-ece, vs, ms, dirichlet, svs, sms, ets, "
     "logistic, beta, spline, isotonic, histogram, bbq, venn-abers, venn-abers-cross",
     "ROWS": "Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt; or larger than memory: a folder "
@@ -189,9 +189,9 @@ def _said(documented: Any) -> dict[str, list[str]]:
     """The lines of a docstring about options and arguments, by their names.
 
     Two blanks stand between how an option is written and what it means; indented lines continue the one before, and
-    words of WORDS stand for more.
+    the keys of HELP_TEXTS stand for their values.
     """
-    whole = re.sub("|".join(WORDS), lambda word: WORDS[word[0]], cleandoc(documented.__doc__))
+    whole = re.sub("|".join(HELP_TEXTS), lambda word: HELP_TEXTS[word[0]], cleandoc(documented.__doc__))
     joined = re.sub(r"\n +", " ", whole)
     lines = [line.split("  ", 1) for line in joined.splitlines() if "  " in line]
     names = [re.findall(r"(?:^|--)([A-Za-z][\w-]*)", line[0].lower()) for line in lines]

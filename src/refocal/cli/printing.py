@@ -101,7 +101,7 @@ def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
 
 def print_calibrator(calibrator: refocal.calibrators.Calibrator) -> None:
     """What a calibrator is and how it was fitted."""
-    from refocal.calibrators._description import describe, doubts, report_rows
+    from refocal.calibrators._description import describe, fit_warnings, report_rows
 
     result(refocal.calibrators.serialize.to_dict(calibrator))
     parameters = calibrator.get_params(deep=False)
@@ -114,7 +114,7 @@ def print_calibrator(calibrator: refocal.calibrators.Calibrator) -> None:
         print_table((on, "before", "after"), rows)
     else:
         say(on)
-    warnings = [f"Warning: {each}." for each in doubts(report, calibrator.chain_)] if rows else []
+    warnings = [f"Warning: {each}." for each in fit_warnings(report, calibrator.chain_)] if rows else []
     say(*report.get("sentences", ()), *warnings)
 
 

@@ -49,7 +49,7 @@ class FocalPoints:
 
 
 @dataclass
-class Tally:
+class PredictorSums:
     """Sums over rows for each predictor: of weights, and of log-loss, Brier score and accuracy (3, predictors)."""
 
     weight: float
@@ -57,9 +57,9 @@ class Tally:
     histograms: list[CalibrationHistogram]
 
 
-def tally(block: Block, predict: Predict, cells: tuple[CalibrationHistogram, ...]) -> Tally:
+def sums_of(block: Block, predict: Predict, cells: tuple[CalibrationHistogram, ...]) -> PredictorSums:
     """Sums over a block; `cells` are empty histograms, one per predictor, or none."""
-    total = Tally(0.0, np.zeros(()), [each.fresh() for each in cells])
+    total = PredictorSums(0.0, np.zeros(()), [each.fresh() for each in cells])
     for rows in row_blocks(block.n_rows, 1, entries=PART_ROWS):
         part, terms = block.take(rows), []
         for i, (found, correct) in enumerate(predict(part)):
@@ -74,16 +74,16 @@ def tally(block: Block, predict: Predict, cells: tuple[CalibrationHistogram, ...
     return total
 
 
-def join_tallies(first: Tally, second: Tally) -> Tally:
-    """The sum of two tallies."""
-    return Tally(
+def join_sums(first: PredictorSums, second: PredictorSums) -> PredictorSums:
+    """The sums over the rows of both."""
+    return PredictorSums(
         first.weight + second.weight,
         first.sums + second.sums,
         [mine.merge(other) for mine, other in zip(first.histograms, second.histograms, strict=True)],
     )
 
 
-def scores(found: Tally, resolutions: tuple[int, ...]) -> Vector:
+def scores(found: PredictorSums, resolutions: tuple[int, ...]) -> Vector:
     """Log-loss and error of each predictor (2, predictors): the mean ECE at these numbers of bins, or Brier score."""
     log_loss, error, _ = found.sums / found.weight
     if resolutions:
@@ -103,8 +103,8 @@ class Measures(NamedTuple):
     """Empty histograms that leave less doubt, where that is needed."""
 
 
-def measures(found: Tally, n_bins: int) -> Measures:
-    """The measures of a tally with histograms."""
+def measures(found: PredictorSums, n_bins: int) -> Measures:
+    """The measures from sums with histograms."""
     cut = [histogram.equal_mass(n_bins) for histogram in found.histograms]
     bound = max(each.error_bound for each in cut)
     finer = () if bound <= ECE_BOUND else tuple(each.refined(n_bins=n_bins) for each in found.histograms)
@@ -128,14 +128,14 @@ def score_points(
             continue
         cells = (CalibrationHistogram(bits=bits),) * len(some) if resolutions else ()
         finish = partial(scores, resolutions=resolutions)
-        parts.append(dataset.reduce(Pass(partial(tally, predict=FocalPoints(some), cells=cells), join_tallies, finish)))
+        parts.append(dataset.reduce(Pass(partial(sums_of, predict=FocalPoints(some), cells=cells), join_sums, finish)))
     return np.concatenate(parts, axis=1)
 
 
 def measure(dataset: Dataset, predict: Predict, n_bins: int, cells: tuple[CalibrationHistogram, ...]) -> Measures:
     """Means and ECE of predictors; passes again with finer cells until the ECE is known to 1e-4."""
     for _ in range(1 + MAX_REFINEMENTS):
-        task = Pass(partial(tally, predict=predict, cells=cells), join_tallies, partial(measures, n_bins=n_bins))
+        task = Pass(partial(sums_of, predict=predict, cells=cells), join_sums, partial(measures, n_bins=n_bins))
         found: Measures = dataset.reduce(task)
         if not found.finer:
             break

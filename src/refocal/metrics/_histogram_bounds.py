@@ -10,7 +10,7 @@ from refocal._arrays import Indices, Vector
 from refocal.metrics._bins import Bins
 
 
-class Doubt(NamedTuple):
+class SplitCells(NamedTuple):
     """Cells of several values that hold an equal-mass boundary, and for each what may be on its wrong side.
 
     `beyond` is the weight of the cell beyond its first boundary, `times` how many boundaries the cell holds.
@@ -25,7 +25,7 @@ class Doubt(NamedTuple):
     """How far the sum of all absolute gaps can be off: two bins, or several that the cell holds whole."""
 
 
-def doubt_of(cells: Bins, low: Vector, high: Vector, n_bins: int) -> Doubt:
+def split_cells(cells: Bins, low: Vector, high: Vector, n_bins: int) -> SplitCells:
     """The boundaries that are not exact; see `CalibrationHistogram`."""
     below = np.cumsum(cells.weight)
     targets = np.arange(1, n_bins) / n_bins * below[-1]
@@ -39,22 +39,22 @@ def doubt_of(cells: Bins, low: Vector, high: Vector, n_bins: int) -> Doubt:
     one_bin = np.maximum(right, wrong)
     all_bins = one_bin + np.where(times > 1, right + wrong, one_bin)
     kept = (low[held] < high[held]) & (one_bin > 0)
-    return Doubt(held[kept], beyond[kept], times[kept], one_bin[kept], all_bins[kept])
+    return SplitCells(held[kept], beyond[kept], times[kept], one_bin[kept], all_bins[kept])
 
 
-def bound_of_largest_gap(bins: Bins, ends: Indices, doubt: Doubt) -> float:
+def bound_of_largest_gap(bins: Bins, ends: Indices, split: SplitCells) -> float:
     """How far the largest |gap| / weight of the bins can be off; `ends` is the last cell of each bin.
 
     With m of weight and δ of gap more, G / W becomes (G + δ) / (W + m): a change of (δ - m G/W) / (W + m).
     """
-    if np.any(doubt.times > 1):
+    if np.any(split.times > 1):
         return 1.0  # a bin inside a cell was not seen at all
     mean_gap = np.abs(bins.gap) / bins.weight
     off, lost = np.zeros_like(mean_gap), np.zeros_like(mean_gap)
-    left = np.searchsorted(ends, doubt.cell)
+    left = np.searchsorted(ends, split.cell)
     for side in (left, np.minimum(left + 1, len(ends) - 1)):
-        np.add.at(off, side, doubt.one_bin + doubt.beyond * mean_gap[side])
-    np.add.at(lost, left, doubt.beyond)
+        np.add.at(off, side, split.one_bin + split.beyond * mean_gap[side])
+    np.add.at(lost, left, split.beyond)
     return min(1.0, float(np.max(off / np.maximum(bins.weight - lost, np.finfo(float).tiny), initial=0.0)))
 
 

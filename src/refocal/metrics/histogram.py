@@ -17,7 +17,7 @@ from refocal._json import parse_json
 from refocal._validation import IgnoreIndex, check_integer
 from refocal.errors import DataError, ParameterError
 from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, quantile_starts
-from refocal.metrics._histogram_bounds import Doubt, bound_of_largest_gap, cumulative_gap, doubt_of
+from refocal.metrics._histogram_bounds import SplitCells, bound_of_largest_gap, cumulative_gap, split_cells
 from refocal.metrics._histogram_cells import MOST_BITS, Cells, are_cells
 from refocal.metrics._inputs import check_level, read_probabilities
 from refocal.metrics.reliability import ReliabilityCurve, curve_of
@@ -70,7 +70,7 @@ class ScoreCells(NamedTuple):
 
 
 class EqualMass(NamedTuple):
-    """Cells with weight, by rising confidence, put together into equal-mass bins, and the bins that are in doubt."""
+    """Cells with weight, by rising confidence, joined into equal-mass bins, and the cells that a boundary splits."""
 
     ece: float
     error_bound: float
@@ -80,7 +80,7 @@ class EqualMass(NamedTuple):
     bins: Bins
     ends: Indices
     """The last cell of each bin."""
-    doubt: Doubt
+    split: SplitCells
 
 
 class CalibrationHistogram:
@@ -194,14 +194,14 @@ class CalibrationHistogram:
         """The equal-mass ECE of all rows so far, with a bound on its distance from the exact value."""
         function = "CalibrationHistogram.compute"
         check_level(level, function)
-        ece, bound, used, cells, bins, ends, doubt = self.equal_mass(n_bins, function)
+        ece, bound, used, cells, bins, ends, split = self.equal_mass(n_bins, function)
         ks, ks_reach = cumulative_gap(cells, self._low[used], self._high[used])
         total = float(cells.weight.sum())
         return StreamedCalibration(
             ece=ece,
             error_bound=bound,
             largest_gap=norm_of_gaps(bins, "max"),
-            largest_gap_bound=bound_of_largest_gap(bins, ends, doubt),
+            largest_gap_bound=bound_of_largest_gap(bins, ends, split),
             ks=ks / total,
             ks_bound=ks_reach / total,
             accuracy=float(cells.correct.sum() / total),
@@ -226,10 +226,10 @@ class CalibrationHistogram:
         True
         """
         found = self.equal_mass(n_bins, "CalibrationHistogram.refined")
-        doubtful = found.used[found.doubt.cell]
-        if doubtful.size == 0:
+        divided = found.used[found.split.cell]
+        if divided.size == 0:
             return self.fresh()
-        return self.fresh(self._cells.zoomed(doubtful, self._low[doubtful], self._high[doubtful]))
+        return self.fresh(self._cells.zoomed(divided, self._low[divided], self._high[divided]))
 
     def equal_mass(self, n_bins: int = 15, function: str = "CalibrationHistogram.equal_mass") -> EqualMass:
         """The cells in equal-mass bins: the part of `compute` that the ECE needs."""
@@ -237,10 +237,10 @@ class CalibrationHistogram:
         used, cells = self._filled(function)
         low, high, n_cells = self._low[used], self._high[used], len(used)
         starts = quantile_starts(Ranked(low, cells.correct, cells.weight), n_bins)
-        bins, doubt = join_cells(cells, starts), doubt_of(cells, low, high, n_bins)
-        bound = float(doubt.all_bins.sum()) / float(cells.weight.sum())
+        bins, split = join_cells(cells, starts), split_cells(cells, low, high, n_bins)
+        bound = float(split.all_bins.sum()) / float(cells.weight.sum())
         ends = np.append(starts[1:], n_cells) - 1
-        return EqualMass(norm_of_gaps(bins, "l1"), bound, used, cells, bins, ends, doubt)
+        return EqualMass(norm_of_gaps(bins, "l1"), bound, used, cells, bins, ends, split)
 
     def scores(self) -> ScoreCells:
         """What measures of the order of the confidences, such as the AUC, are computed from."""

@@ -189,32 +189,34 @@ def _descend(
     state = _evaluated(dataset, _moved(first, (0.0, 0.0), bounds), free, bounds, care)
     status: Status = "not converged"
     for _ in range(MAX_STEPS):
-        (x, y), value = state.point, state.value
-        if _joins((math.expm1(x), math.exp(y)), ends) or (
-            ends and care is ROUGH and value - 2.0 * state.gain > ends[0].value
-        ):
+        x, y = state.point
+        is_higher = bool(ends) and care is ROUGH and state.value - 2.0 * state.gain > ends[0].value
+        if is_higher or _joins((math.expm1(x), math.exp(y)), ends):
             break
-        done: Status = "at a bound" if state.at_bound else "converged"
-        if max(map(abs, state.step)) <= care.step:  # the last step needs no further pass
-            point = _moved(state.point, state.step, bounds)
-            state, status = state._replace(point=point, value=value - 0.5 * state.gain), done
-            break
-        # A gain below the rounding error is invisible in the value; the gradient still points downhill.
-        rounding = ROUNDING * max(dataset.precision, ROUGH_PRECISION if care.rough else 0.0)
-        highest = value if state.gain > rounding * max(1.0, value) else value + rounding
-        share = 1.0
-        while share >= SHORTEST:
-            step = share * state.step[0], share * state.step[1]
-            new = _evaluated(dataset, _moved(state.point, step, bounds), free, bounds, care)
-            if new.value < highest:
-                state = new
-                break
-            share *= _lowest_between(state, new)
-        else:
-            status = done
+        state, is_end = _stepped(dataset, state, free, bounds, care)
+        if is_end:
+            status = "at a bound" if state.at_bound else "converged"
             break
     gamma, temperature = math.expm1(state.point[0]), math.exp(state.point[1])
     return Solution(gamma, temperature, state.value, status, MESSAGES[status], dataset.passes)
+
+
+def _stepped(dataset: Dataset, state: _State, free: Free, bounds: list[Pair], care: Care) -> tuple[_State, bool]:
+    """The point after a step, shortened until the log-loss decreases; and whether it is an end: no step leads on."""
+    if max(map(abs, state.step)) <= care.step:  # the last step needs no further pass
+        point = _moved(state.point, state.step, bounds)
+        return state._replace(point=point, value=state.value - 0.5 * state.gain), True
+    # A gain below the rounding error is invisible in the value; the gradient still points downhill.
+    rounding = ROUNDING * max(dataset.precision, ROUGH_PRECISION if care.rough else 0.0)
+    highest = state.value if state.gain > rounding * max(1.0, state.value) else state.value + rounding
+    share = 1.0
+    while share >= SHORTEST:
+        step = share * state.step[0], share * state.step[1]
+        new = _evaluated(dataset, _moved(state.point, step, bounds), free, bounds, care)
+        if new.value < highest:
+            return new, False
+        share *= _lowest_between(state, new)
+    return state, True
 
 
 def _evaluated(dataset: Dataset, point: Pair, free: Free, bounds: list[Pair], care: Care) -> _State:

@@ -72,8 +72,8 @@ def fit_offset(
     if gamma is None:  # the log-loss is not convex in γ
         starts += [_packed(each, without.temperature, first[2:]) for each in STARTS]
         some = dataset.part(PART)
-        starts = [min((_descend(some, start, free) for start in starts), key=lambda end: float(end.fun)).x]
-    end = _descend(dataset, starts[0], free)
+        starts = [min((_minimum(some, start, free) for start in starts), key=lambda end: float(end.fun)).x]
+    end = _minimum(dataset, starts[0], free)
     # What was given keeps its digits.
     point = (
         math.expm1(end.x[0]) if gamma is None else gamma,
@@ -88,7 +88,7 @@ def _packed(gamma: float, temperature: float, offset: Vector) -> Vector:
     return np.concatenate([[math.log1p(gamma), math.log(temperature)], offset])
 
 
-def _descend(dataset: Dataset, start: Vector, free: Flags) -> OptimizeResult:
+def _minimum(dataset: Dataset, start: Vector, free: Flags) -> OptimizeResult:
     """L-BFGS, with b in units that make rare classes as easy to move as others; `fun` is the log-loss at the end."""
     shares = dataset.reduce(Pass(_class_weight, np.add)) / dataset.total_weight
     unit = np.concatenate([[1.0, 1.0], 1.0 / np.sqrt(shares + 1.0 / dataset.total_weight)])

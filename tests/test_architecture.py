@@ -17,10 +17,11 @@ from sklearn.base import clone
 import refocal
 from refocal import metrics
 from refocal.calibrators import registry
-from refocal.evaluate import compare, evaluate
+from refocal.evaluate import compare, comparison_table, evaluate
 from refocal.io import Predictions
 from refocal.metrics import METRICS
 from refocal.report import plot_comparison
+from refocal.report.page import render
 
 mpl.use("agg")
 ROOT = Path(__file__).parents[1]
@@ -102,14 +103,14 @@ def overconfidence(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_new_metric_is_what_it_says_and_serves_as_an_objective(overconfidence):
+def test_the_new_metric_is_what_it_says_and_is_no_objective_by_its_name(overconfidence):
     rows = make_rows(2000, 3)
     p = np.exp(refocal.maps.log_softmax(rows.values))
     plain = np.mean([row.max() - (row.argmax() == y) for row, y in zip(p, rows.labels, strict=True)])
     assert overconfidence(rows.labels, p) == pytest.approx(plain, abs=1e-12)
     assert metrics.bootstrap_interval(overconfidence, rows.labels, p, n_resamples=20).low > 0.1
-    named = refocal.TemperatureScaling(objective="overconfidence").fit(rows.values, rows.labels)
-    assert overconfidence(rows.labels, named.predict_proba(rows.values)) < overconfidence(rows.labels, p)
+    with pytest.raises(refocal.errors.ParameterError, match="objective"):  # the lowest value is not the best
+        refocal.TemperatureScaling(objective="overconfidence").fit(rows.values, rows.labels)
     fitted = refocal.TemperatureScaling(objective=lambda y, p: abs(overconfidence(y, p))).fit(rows.values, rows.labels)
     assert abs(overconfidence(rows.labels, fitted.predict_proba(rows.values))) < 0.02
 
@@ -126,6 +127,11 @@ def test_the_new_metric_is_reported_in_memory_and_in_blocks(overconfidence):
         assert shown.value == pytest.approx(expected, abs=1e-6)
         assert shown.low < expected < shown.high
         assert found["ts"].against_none["overconfidence"].high < 0
+        for row in comparison_table(found):
+            cells = dict(zip(row.headings, row.cells, strict=True))
+            value = 100 * found[row.name].measures["overconfidence"].value
+            assert cells["overconfidence %"] == f"{value:+.2f}".replace("-", "−")
+            assert f"<td>{cells['overconfidence %']}</td>" in render(found)
         assert plot_comparison(found, "overconfidence").get_xlabel() == "overconfidence (%)"
     assert in_blocks.before.measures["overconfidence"].standard_error == pytest.approx(
         in_memory.before.measures["overconfidence"].standard_error, rel=0.2

@@ -13,11 +13,6 @@ from refocal.evaluate.phrases import capital, change, interval_percent, p_value_
 from refocal.metrics import METRICS, PairedDifference
 from refocal.metrics.record import Metric
 
-WITH_INTERVAL = ("ece", "mean_bias")
-MANY_CLASSES = ("ece", "log_loss", "brier_score", "accuracy")
-TWO_CLASSES = ("log_loss", "log_loss_skill", "mean_bias", "ece", "brier_score", "roc_auc", "average_precision")
-"""The columns of the comparison; the first ranks the methods."""
-
 
 class MethodRow(NamedTuple):
     """One method as text, with the headings of its cells, which are those of all methods."""
@@ -30,8 +25,9 @@ class MethodRow(NamedTuple):
 
 def columns(evaluation: Evaluation) -> list[Metric]:
     """The metrics of the comparison; it is ranked by the first."""
-    names = MANY_CLASSES if evaluation.positive is None else TWO_CLASSES
-    return [METRICS[name] for name in names if name in evaluation.before.measures]
+    two = evaluation.positive is not None
+    places = [(m.column[two], m) for m in METRICS.values() if m.name in evaluation.before.measures]
+    return [m for place, m in sorted(places, key=lambda each: each[0] or 0) if place is not None]
 
 
 def comparison_table(evaluation: Evaluation) -> list[MethodRow]:
@@ -54,7 +50,7 @@ def comparison_table(evaluation: Evaluation) -> list[MethodRow]:
         for metric in columns(evaluation):
             found = method.measures[metric.name]
             cells.append((metric.heading, metric.text(found.value)))
-            if metric.name in WITH_INTERVAL:
+            if metric.column_with_interval:
                 interval = f"{metric.text(found.low)} – {metric.text(found.high)}"
                 cells.append((f"{evaluation.level * 100:g} % interval", interval))
         cells.append(("fit s", "–" if method.fit_seconds is None else f"{method.fit_seconds:.2f}"))

@@ -221,7 +221,17 @@ def _check_options(n_bins: Any, strategy: Any, norm: Any, function: str, norms: 
 
 
 METRICS = (
-    Metric("ece", expected_calibration_error, "ECE", _ece_streamed, _ece_model, shown="with interval", **OF_CONFIDENCE),
+    Metric(
+        "ece",
+        expected_calibration_error,
+        "ECE",
+        _ece_streamed,
+        _ece_model,
+        shown="with interval",
+        column=(1, 4),
+        column_with_interval=True,
+        **OF_CONFIDENCE,
+    ),
     Metric("classwise_ece", classwise_ece, "class-wise ECE", _classwise_streamed, unit="%", shown="value"),
     Metric(
         "max_calibration_error",

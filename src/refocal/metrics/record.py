@@ -85,10 +85,13 @@ class Metric:
     """Whether the function takes log-probabilities."""
     shown: Literal["with interval", "value", "no"] = "no"
     """How evaluations and reports show it."""
+    column: tuple[int | None, int | None] = (None, None)
+    """Its place in the tables of comparisons, for many classes and for two, if it is a column. The first ranks."""
+    column_with_interval: bool = False
     two_classes: bool = False
     """Whether it is defined for two classes only."""
     signed: bool = False
-    """Whether the sign is meaningful."""
+    """Whether the sign is meaningful: the best value is then 0, and no search may minimise it."""
 
     @property
     def scale(self) -> float:

@@ -33,7 +33,7 @@ def objectives() -> dict[str, Callable[..., float]]:
     return {
         each.function.__name__: each.function
         for each in _named()
-        if each.lower_is_better and each.of_rows is None and not (each.takes_logs or each.two_classes)
+        if each.lower_is_better and not (each.signed or each.of_rows or each.takes_logs or each.two_classes)
     }
 
 

@@ -210,10 +210,26 @@ METRICS = (
         range=(0.0, math.inf),
         takes_logs=True,
         shown="with interval",
+        column=(2, 1),
     ),
-    Metric("brier_score", brier_score, "Brier score", terms=brier_terms, range=(0.0, 2.0), shown="with interval"),
     Metric(
-        "accuracy", accuracy, "accuracy", terms=accuracy_terms, unit="%", lower_is_better=False, shown="with interval"
+        "brier_score",
+        brier_score,
+        "Brier score",
+        terms=brier_terms,
+        range=(0.0, 2.0),
+        shown="with interval",
+        column=(3, 5),
+    ),
+    Metric(
+        "accuracy",
+        accuracy,
+        "accuracy",
+        terms=accuracy_terms,
+        unit="%",
+        lower_is_better=False,
+        shown="with interval",
+        column=(4, None),
     ),
     Metric(
         "brier_decomposition",

@@ -12,6 +12,7 @@ from refocal.metrics import _resampling
 from refocal.metrics._inputs import read_log_probabilities, read_probabilities
 from refocal.metrics._resampling import draw_counts, draw_resamples
 from refocal.metrics.bootstrap import MetricRows
+from refocal.metrics.intervals import InfluenceSummary
 from refocal.metrics.records import metric_of
 
 NUMBER = {"SpiegelhalterResult": "z", "CorpReliability": "miscalibration", "BrierDecomposition": "calibration"}
@@ -206,3 +207,13 @@ def test_an_unknown_kind_of_interval_is_refused():
     y, p = data(20)
     with pytest.raises(ParameterError, match="'method' of bootstrap_interval"):
         rm.bootstrap_interval(rm.brier_score, y, p, method="bca")
+
+
+def test_what_differs_by_rounding_alone_does_not_differ_significantly():
+    """As the areas of two methods that keep the order of all rows."""
+    influence = np.array([0.1, -0.1])
+    found = InfluenceSummary(0.1 + 0.2, influence, (0.0, 1.0)).minus(
+        InfluenceSummary(0.3, influence * (1 + 1e-15), (0.0, 1.0))
+    )
+    assert (found.difference, found.p_value) == (0.0, 1.0)
+    assert found.low <= 0.0 <= found.high

@@ -100,7 +100,8 @@ def normal_interval(value: float, error: float, level: float, limits: tuple[floa
 
 def normal_difference(first: float, second: float, error: float, level: float) -> PairedDifference:
     """The difference of two values whose standard error is known."""
-    gap, reach = first - second, NormalDist().inv_cdf(0.5 + 0.5 * level) * error
+    is_rounding = abs(first - second) <= 1e-12 * max(abs(first), abs(second))
+    gap, reach = 0.0 if is_rounding else first - second, NormalDist().inv_cdf(0.5 + 0.5 * level) * error
     p_value = 2.0 * NormalDist().cdf(-abs(gap) / error) if error > 0 else float(gap == 0.0)
     return PairedDifference(gap, gap - reach, gap + reach, level, p_value, first, second, 0)
 

@@ -9,7 +9,7 @@
     python benchmarks/auto.py speed
 
 `networks` reads .npz files of `val`, `yv`, `test`, `yt` (one network each) or of `logits` and `labels`, which are split
-in random halves; methods are fitted on so many rows drawn from the first half and measured on all of the second. With
+in random halves; methods are fitted on rows drawn from the first half and measured on all of the second. With
 `--pooled` they are fitted on rows drawn from both and measured on all others: rows that are easier for a network in one
 half than in the other then play no part.
 `tabular` reads files of `p` (the probability of the positive class, or of each class) and `labels`, as

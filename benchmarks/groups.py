@@ -28,7 +28,7 @@ def sigmoid(x):
 
 
 def draw(rng, lines, n_rows):
-    """Scores, true probabilities, outcomes and groups, so many rows of each."""
+    """Scores, true probabilities, outcomes and groups, with the number of rows of each."""
     group = np.repeat(np.arange(len(lines)), n_rows)
     score = rng.normal(-1.0, 1.5, len(group))
     truth = sigmoid(lines[group, 0] + lines[group, 1] * score)

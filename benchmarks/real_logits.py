@@ -5,7 +5,7 @@
 
 Each .npz (`val`, `yv`, `test`, `yt`) is one network: every calibrator of the registry, a few settings of the paper, and
 the peers that are installed are fitted on the validation rows and measured on the test rows. Files named logits.npz go
-by the name of their folder. `--methods` takes names, `--files` parts of file names; with `--rows` only so many
+by the name of their folder. `--methods` takes names, `--files` parts of file names; with `--rows` only that many
 validation rows, drawn at random, are used; with `--halves` files of `logits` and `labels` are read and split in random
 halves. Writes real_logits.md and .json into OUT after each network, with the options in their names.
 """

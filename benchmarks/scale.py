@@ -64,7 +64,7 @@ class Meter:
             self.peak_private_mb = max(self.peak_private_mb, memory()["RssAnon"])
 
     def read(self, n_rows: int) -> dict[str, float]:
-        """What it shows, for so many rows."""
+        """What it shows, for a number of rows."""
         seconds, cpu_seconds = time.perf_counter() - self._clock, time.process_time() - self._cpu
         self._done.set()
         return {

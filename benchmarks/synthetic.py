@@ -2,8 +2,8 @@
 
     python benchmarks/synthetic.py [--rows 20 100 300] [--draws 3]
 
-Each method is fitted on so many rows, in which two classes both occur, and measured by the log-loss of 8,000 others;
-the tables of benchmarks/results/synthetic.md.
+Each method is fitted on each number of rows, in which two classes both occur, and measured by the log-loss of 8,000
+others; the tables of benchmarks/results/synthetic.md.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def repeated(n: int, rng: Rng, n_classes: int) -> Rows:
 
 
 def forest(n: int, rng: Rng, n_classes: int, trees: int, prior: float = 0.0) -> Rows:
-    """Shares of the votes of so many trees, zeros and ones among them."""
+    """Shares of the votes of some trees, zeros and ones among them."""
     z = 2.0 * rng.normal(size=(n, n_classes)) - np.linspace(0.0, prior, n_classes)
     return rng.multinomial(trees, softmax(z, axis=1)) / trees, labels_of(rng, z)
 

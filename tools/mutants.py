@@ -69,7 +69,7 @@ PACKAGES = {
 }
 # NumPy and torch run the same lines as the other libraries, which compile for seconds.
 WITHOUT = "not jax and not array_api_strict"
-# A test that takes longer than this is not asked; and of the others, the quickest first, so many seconds in all.
+# A test that takes longer than this is not run; the others are, the quickest first, for this number of seconds in all.
 LONGEST, IN_ALL = 2.0, 8.0
 # GPU code, which the CPU only interprets, slowly: tests/test_fused.py compares it number by number.
 LEFT_OUT = {"__init__.py", "triton_affine.py", "triton_apply.py", "triton_engine.py", "triton_maths.py"}
@@ -321,7 +321,7 @@ def main() -> None:
     """Examine subpackages, and write the page about all that have a result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("subpackages", nargs="*", help=", ".join(PACKAGES))
-    parser.add_argument("--sample", type=int, help="so many mutants of each module")
+    parser.add_argument("--sample", type=int, help="the number of mutants of each module")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--again", action="store_true", help="only those that survived the last time")
     parser.add_argument(

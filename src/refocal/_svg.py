@@ -85,7 +85,7 @@ class Bar(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Text so many pixels to the right of a point and below it."""
+    """Text, some pixels to the right of a point and below it."""
 
     x: float
     y: float

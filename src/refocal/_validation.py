@@ -43,8 +43,8 @@ NEGATIVE_TOLERANCE = 1e-6
 ROUNDED = 0.1
 """Rows whose sums are no farther from 1 were probabilities before they were rounded."""
 INPUTS = ("logits", "probabilities", "log-odds")
-"""What the numbers of a row may be; log-odds are of class 1 of two, one number a row."""
-# From so many log-odds on it is no accident if all lie between 0 and 1.
+"""What the numbers of a row may be; log-odds are those of class 1 of two, one number per row."""
+# From this number of log-odds on it is no accident if all lie between 0 and 1.
 FEWEST_TO_DOUBT = 20
 IGNORED = (-100, -1, 255)
 """Labels that mark rows without one, in language models and in segmentation."""
@@ -315,7 +315,7 @@ def check_probabilities(values: Any, argument: str, function: str, tolerance: fl
 
 
 def check_one_column(values: Array, kind: str, argument: str, function: str) -> Array:
-    """Two classes by one number a row, p or log-odds of class 1 (a single logit is one): checked, as two columns."""
+    """Two classes as one number per row, p or log-odds of class 1 (a single logit is one): checked, as two columns."""
     values, _ = as_floating(values, argument, function)
     xp = namespace(values)
     if is_traced(values) or math.prod(values.shape) == 0:

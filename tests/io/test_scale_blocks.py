@@ -73,7 +73,7 @@ def test_affine_maps_in_blocks(make, weighted):
     found = make().fit(blocks(Pairs(*arrays, cuts=(1000, 1000, 5900))))
     assert found.fit_report_["after"]["log_loss"] == pytest.approx(expected.fit_report_["after"]["log_loss"], abs=1e-7)
     np.testing.assert_allclose(found.predict_proba(logits), expected.predict_proba(logits), atol=1e-6)
-    with pytest.raises(UnsupportedError, match="with the focal map behind needs all rows in memory"):
+    with pytest.raises(UnsupportedError, match="with focal=True needs all rows in memory"):
         make(focal=True).fit(blocks(Pairs(*arrays)))
 
 

@@ -49,10 +49,10 @@ class Watch:
     """What a sweep tells while it runs; this one keeps silent. The command line draws a bar, a log prints lines."""
 
     def begin(self, recipe: Recipe, start_epoch: int, batches: int) -> None:
-        """A cell begins, or goes on after `start_epoch` epochs; an epoch has so many batches."""
+        """A cell begins, or goes on after `start_epoch` epochs; an epoch has `batches` batches."""
 
     def batch(self, epochs: int, batches: int) -> None:
-        """So many epochs are finished, and so many batches of the next one."""
+        """`epochs` epochs are finished, and `batches` batches of the next one."""
 
     def epoch(self, log: dict[str, Any]) -> None:
         """An epoch is finished."""

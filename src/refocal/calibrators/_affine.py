@@ -20,15 +20,15 @@ from refocal.maps.affine import features
 from refocal.maps.chain import Step
 from refocal.maps.steps import Affine, KeepTop
 
-# Rows are walked through in blocks of so many numbers: large enough for matrix products, small enough for memory.
+# The numbers of a block of rows: large enough for matrix products, small enough for memory.
 BLOCK = 1 << 20
-# The scale of a matrix, for fits that only help to choose, is taken from about so many rows of a block, and that of a
-# vector on a GPU from so many.
+# About how many rows of a block give the scale of a matrix, in fits that only help to choose, and that of a vector on a
+# GPU.
 SCALE_ROWS, GPU_SCALE_ROWS = 2_000, 20_000
 # What a step promises, relative to the log-loss, at which a fit ends; for fits that only help to choose, which then
 # lose 1e-5 of log-loss at most; and for fits in double precision that end where rounding does.
 SMALL, COARSE, EXACT = Ends(1e-8, 1e-7, 200), Ends(1e-6, 1e-7, 200), Ends(1e-18, 1e-13, 1_000)
-# With less classes a copy of the rows in which each class comes as a whole takes less time than it saves.
+# With fewer classes a copy of the rows in which each class comes as a whole takes less time than it saves.
 FEW_CLASSES = 50
 # What a curvature has at least.
 LEAST = 1e-12
@@ -141,7 +141,7 @@ def with_features(block: Block, rows: Any, kind: str, temperature: float) -> Blo
 def _parts(
     block: Block, kind: str, temperature: float, total_weight: float, step: int = 1
 ) -> Iterator[tuple[Any, Array, Array, Array]]:
-    """Every so-manieth row, some at a time: the functions of their library, Z, labels, and shares of all weight.
+    """Every `step`-th row, in blocks: the functions of their library, Z, labels, and shares of all weight.
 
     On a GPU, where memory is dear and arithmetic is not, Z is computed anew for every pass.
     """
@@ -171,7 +171,7 @@ def _vector_sums(
 
 
 def _array_sums(block: Block, around: Vector, step: int, kind: str, temperature: float, total_weight: float) -> Vector:
-    """The same by array functions, of every so-manieth row."""
+    """The same by array functions, from every `step`-th row."""
     parts = _parts(block, kind, temperature, total_weight, step)
     return np.asarray(sum(to_numpy(array_engine.vector(z, y, w, around)) for _, z, y, w in parts))
 
@@ -185,7 +185,7 @@ def _loss(block: Block, parameters: Vector, exact: bool, kind: str, temperature:
         device = array_api_compat.device(some)
         here = xp.asarray(parameters, dtype=dtype, device=device)
         weights, intercept = xp.reshape(here[:-n], (n, n)), here[-n:]
-        p = weights @ some.T  # a row a class: sums over few classes are slow within a row
+        p = weights @ some.T  # one row per class: sums over few classes are slow within a row
         p += some.T
         p += intercept[:, None]
         p -= xp.max(p, axis=0)

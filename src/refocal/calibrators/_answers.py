@@ -1,4 +1,4 @@
-"""All that a fitted calibrator says of rows that are to be written: probabilities, sets of classes, bounds."""
+"""The predictions of a fitted calibrator that are written: probabilities, sets of classes, bounds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from refocal.calibrators._base import Calibrator
 
 
 class Answers(NamedTuple):
-    """Probabilities, (rows,) of one number a row and else (rows, classes), and what else is said of every class.
+    """Probabilities, of shape (rows,) for one number per row or else (rows, classes), and further predictions.
 
-    `further` are the sets of classes as booleans, or the least and the largest probabilities: "sets", "lower", "upper".
+    `further` has the sets of classes as booleans, or the least and the largest probabilities: "sets", "lower", "upper".
 
     >>> Answers(np.array([0.5]), {}).probabilities
     array([0.5])
@@ -31,26 +31,26 @@ def answers(
     order: NDArray[np.int64] | None = None,
     groups: Mapping[str, Any] | None = None,
 ) -> Answers:
-    """What a calibrator says of rows; `order` says where its classes are among the columns."""
+    """The predictions of a calibrator; `order` has the positions of its classes among the columns."""
     given = values if order is None else values[:, order]
     back: Any = slice(None) if order is None else np.argsort(order)
     more: dict[str, Any] = {"groups": groups} if groups else {}
     p = to_numpy(calibrator.predict_proba(given, **more))
-    names, says = further_names(calibrator), cast(Any, calibrator)
-    found = [says.predict_set(given)] if "sets" in names else says.predict_interval(given) if names else []
+    names, fitted = further_names(calibrator), cast(Any, calibrator)
+    found = [fitted.predict_set(given)] if "sets" in names else fitted.predict_interval(given) if names else []
     further = {name: to_numpy(each)[..., back] for name, each in zip(names, found, strict=True)}
     return Answers(p[:, 1] if values.ndim == 1 else p[..., back], further)
 
 
 def further_names(calibrator: Calibrator) -> list[str]:
-    """What a calibrator says beside probabilities."""
+    """The names of what a calibrator predicts besides probabilities."""
     if hasattr(calibrator, "predict_set"):
         return ["sets"]
     return ["lower", "upper"] if hasattr(calibrator, "predict_interval") else []
 
 
 def what_is_written(further: Sequence[str]) -> str:
-    """The answers in words, by the names of what is said beside probabilities."""
+    """A description of the predictions, by the names of those besides probabilities."""
     return {"sets": "probabilities and sets", "lower": "probabilities and their bounds"}.get(
         next(iter(further), ""), "probabilities"
     )

@@ -1,6 +1,6 @@
-"""What stands behind a scaling: the focal map, a temperature and a curve of the confidence, fitted together.
+"""The steps after a scaling: the focal map, a temperature and a curve of the confidence, fitted together.
 
-With two classes the curve is one of the log-odds of the second class, behind a line, and there is nothing else.
+With two classes there are only a line of the log-odds of the second class and a curve after it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_STRENGTH, CLOSE_STRENGTH = 64.0, 2.0
 # The priors of log(1+γ), and of log T less what undoes the sharpening by γ, are Student distributions around 0 of these
 # deviations.
 DEVIATIONS = np.array([0.4, 0.15])
-# γ and T are searched on about so many rows to compare scalings, and on at most so many at the end.
+# About how many rows γ and T are searched on to compare scalings, and at most how many at the end.
 DRAFT_ROWS, SEARCH_ROWS = 3_000, 20_000
 # In log(1+γ) and log T: how far from where rows are looked at they are taken to be quadratic; the move after which they
 # need not be looked at again; and how often they are at most.
@@ -40,14 +40,14 @@ REACH, SMALL_MOVE, MOST_LOOKS = 0.4, 0.1, 8
 BOUNDS = np.array([[-1.5, -3.0], [3.0, 3.0]])
 # The step by which a curvature is measured, in units of REACH; the least curvature, in rows; and when a search ends.
 ASIDE, LEAST_BEND, ENDS = 0.05, 0.1, Ends(1e-8, 1e-12, 50)
-# How far the line of two classes doubts the labels, where Platt's targets do by 1; the curve behind it does not.
+# The strength of Platt's targets for the line of two classes, 1 in Platt's paper; the curve after it has none.
 DOUBT = 0.5
 # A probability this close to 0 or 1 counts as this close.
 LEAST = 1e-12
 
 
 class Tail(NamedTuple):
-    """What stands behind a scaling: a point (log(1+γ), log T) and a curve; `before`: a temperature that comes first."""
+    """The steps after a scaling: a point (log(1+γ), log T) and a curve; `before`: a temperature that comes first."""
 
     point: Vector
     curve: ShrunkCurve | None
@@ -112,7 +112,7 @@ def _split(rows: Block, tail: Tail) -> NDArray[np.float64]:
 def _moved(rows: Block, tail: Tail) -> Tail:
     """The point and the curve of least log-loss, as far as a look from a point reaches.
 
-    A look is a pass over the logits, after which two numbers a row and their derivatives are all that is needed: their
+    A look is a pass over the logits, after which only two numbers per row and their derivatives are needed: their
     log-odds and shares are quadratic functions of the distance from the point in (log(1+γ), log T). The knots and
     the strength of the curve stay; without a curve they are found at the point.
     """
@@ -235,6 +235,6 @@ def two_class_step(rows: Block) -> Step:
     curve = fit_curve(slope * near(odds) + intercept, is_class, weight)
     if curve is None:
         return OneVsRest(Pieces.of(line(slope, intercept)))
-    knots, powers = spline(curve.knots, curve.theta)  # behind the line
+    knots, powers = spline(curve.knots, curve.theta)  # after the line
     powers = tuple(part * slope**d for d, part in enumerate(powers))
     return OneVsRest(Pieces.of(((knots - intercept) / slope, powers)))

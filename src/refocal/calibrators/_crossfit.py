@@ -24,7 +24,7 @@ from refocal.maps.affine import transform
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Affine
 
-# Less than so many rows are not divided further.
+# Fewer rows than this are not divided further.
 MIN_ROWS = 100
 
 
@@ -38,7 +38,7 @@ class CrossFitted(HasFocalPoint, Calibrator):
 
     @property
     def choice_(self) -> dict[str, Any]:
-        """What was fitted, as the report of the fit says."""
+        """What was fitted, from `fit_report_`."""
         return dict(self.fit_report_.get("scaling", {}))
 
 
@@ -46,7 +46,7 @@ class Recipe(NamedTuple):
     """What is fitted: W z + b of which features, and how strongly each part is held to temperature scaling.
 
     The strengths are multiplied by C/n for the diagonal and the intercept and by C(C-1)/n for the off-diagonal: a part
-    of so many parameters is worth that share of n rows. `matrix=None` is temperature scaling alone.
+    with more parameters is held more strongly. `matrix=None` is temperature scaling alone.
     """
 
     kind: str

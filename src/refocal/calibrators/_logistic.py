@@ -128,7 +128,7 @@ def near(score: Vector) -> Vector:
 
 
 def student(far: Vector) -> tuple[Vector, Vector]:
-    """What a Student prior costs at so many deviations from its centre, and the slope of that.
+    """What a Student prior costs at `far` deviations from its centre, and the slope of that.
 
     Strong where few rows say little, weak where many say that the centre is far off.
     """

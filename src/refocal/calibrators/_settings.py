@@ -18,7 +18,7 @@ def option(*options: str) -> Any:
 
 
 def integer(default: int, *, least: int = 1) -> Any:
-    """An integer of at least so much."""
+    """An integer of at least `least`."""
     return _field(default, lambda value, *of: check_integer(value, *of, least=least))
 
 

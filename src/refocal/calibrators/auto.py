@@ -23,15 +23,15 @@ from refocal.fitting.temperature import laplace_temperature, newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import KeepTop, Temperature
 
-# Matrices are tried where there are at least so many rows for each of their entries; the two with the strongest ridges
-# already with fewer, unless there are so many classes that they would take longer than all else.
+# Matrices are tried from this number of rows per entry on; the two with the strongest ridges from the second number on,
+# unless there are so many classes, the third, that they would take longer than all else.
 ROWS_PER_ENTRY, FEWER_PER_ENTRY, MANY_CLASSES = 20, 5, 30
-# With more classes for each row, as a vocabulary has, not even an intercept a class is tried: most never occur.
+# With more classes for each row, as in a vocabulary, not even an intercept per class is tried: most never occur.
 CLASSES_PER_ROW = 10
-# All but the last fit of the scaling is done on at most so many rows and logits: more would change the log-loss by less
-# than 1e-4.
+# The most rows and logits that all but the last fit of the scaling use: more would change the log-loss by less than
+# 1e-4.
 SAMPLE_ROWS, SAMPLE_ENTRIES = 100_000, 1 << 25
-# The simplest scaling is taken that is worse than the best by at most so many standard errors.
+# The simplest scaling that is worse than the best by at most this number of standard errors is chosen.
 STANDARD_ERRORS = 0.25
 
 
@@ -92,7 +92,7 @@ class AutoCalibration(CrossFitted):
 
     @property
     def report_(self) -> str:
-        """What was chosen and why, a sentence a line."""
+        """What was chosen and why, one sentence per line."""
         return "\n".join(self.fit_report_.get("sentences", ()))
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
@@ -147,7 +147,7 @@ class AutoCalibration(CrossFitted):
         tails, measured = zip(*drafts, strict=True)
         chosen = _simplest(rows, measured)
         recipe, tail = recipes[chosen], fit_tail(blocks[chosen], tails[chosen])
-        # Of rows that are not summed up in the order of their keys the digits that their order touches must not matter.
+        # Rows outside the sample are not summed in the order of their keys: an exact end hides what the order changes.
         (scaling,) = _crossfit.fit_scalings(whole, [recipe], SMALL if whole is rows else EXACT, temperature=temperature)
         choice = recipe.describe(scaling) | {
             "name": recipe.name,
@@ -168,10 +168,10 @@ def _least_rows(n_classes: int) -> int:
 
 
 def _sample(dataset: Dataset, is_vocabulary: bool) -> tuple[Block, Dataset]:
-    """At most so many rows, and all of them: the first are the others if they are no more.
+    """A sample of the rows, and all rows; both are the same object if the sample has all of them.
 
-    Rows come in the order of their keys, which are made of their values: a fit does not depend on their order, and
-    rows in blocks give the same. Those of a vocabulary stay as they are: nothing is fitted to single classes.
+    Sampled rows are in the order of their keys, which are computed from their values, so that a fit does not depend on
+    the order of the rows or on blocks. Those of a vocabulary keep their order: nothing is fitted to single classes.
     """
     n_rows = min(SAMPLE_ROWS, SAMPLE_ENTRIES // dataset.n_classes)
     if not isinstance(dataset, Block):

@@ -167,8 +167,8 @@ class IsotonicCalibration(Pooled):
         ends = np.append(ties[1:], len(rows.score)) - 1
         hits, total = points.hits.copy(), points.total.copy()
         if self.within == "constant":
-            # So many rows with the share of the class, hits at the bottom and misses at the top: no pool is 0 or 1, and
-            # the log-loss of the rows cannot exceed that of their share.
+            # `smoothing` rows with the share of the class are added, hits at the bottom and misses at the top: no pool
+            # is 0 or 1, and the log-loss of the rows cannot exceed that of their share.
             n_rows = float(total.sum())
             least = 1.0 / (n_rows + 2.0)
             share = min(max(float(hits.sum()) / max(n_rows, 1e-300), least), 1.0 - least)

@@ -75,12 +75,12 @@ class MultiLabelCalibration(Calibrator):
 
     @property
     def slope_(self) -> Vector:
-        """Of each label."""
+        """The slope of each label in log-odds; 1 without `per_label`."""
         return np.asarray(self.chain_.find(LabelLines, "slope", np.ones(len(self.classes_))))
 
     @property
     def intercept_(self) -> Vector:
-        """Of each label."""
+        """The intercept of each label in log-odds; 0 without `per_label`."""
         return np.asarray(self.chain_.find(LabelLines, "intercept", np.zeros(len(self.classes_))))
 
     def fit(

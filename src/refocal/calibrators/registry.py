@@ -1,4 +1,4 @@
-"""One row for each method, by a short name: all that the rest of the package knows of it."""
+"""The table of methods by their short names, which the rest of the package reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from refocal.calibrators.spline import SplineCalibration
 from refocal.errors import ParameterError
 
 NONE = "none"
-"""The name of what the model says itself."""
+"""The name of the uncalibrated model in a comparison."""
 
 
 class Method(NamedTuple):
@@ -37,7 +37,7 @@ class Method(NamedTuple):
     kind: type[Calibrator]
     settings: Mapping[str, Any] = {}
     usual: bool = True
-    """Whether a comparison has it unless it is told otherwise; those left out rarely win or take long."""
+    """Whether a comparison has it by default; the others rarely win or take long."""
     keeps_order: bool = False
     """Whether the order of the classes, and so the accuracy, stays."""
     in_blocks: bool = False
@@ -149,12 +149,12 @@ def kinds(*, in_blocks: bool = False) -> dict[str, type[Calibrator]]:
     ('BetaCalibration', False)
     """
     known = [method.kind for method in METHODS.values() if method.in_blocks or not in_blocks]
-    # A comparison on rows of one label has no use for the last: it has no name, but files.
+    # MultiLabelCalibration can be loaded from files but has no short name: comparisons take one label per row.
     return {kind.__name__: kind for kind in (known if in_blocks else [*known, MultiLabelCalibration])}
 
 
 def title_of(name: str, calibrator: Calibrator | None = None) -> str:
-    """A name in words: that of the method whose class and settings a calibrator has, whatever it is called."""
+    """The title of a method; with a calibrator, that of the method with its class and settings, whatever the name."""
     if name == NONE:
         return "no calibration"
     if calibrator is None:

@@ -25,7 +25,7 @@ from refocal.maps.steps import Affine, Focal, Mixture, Temperature, Uniform
 
 # What strength="auto" chooses from, by the out-of-fold log-loss; the first is the strongest.
 STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1)
-# A matrix of more than so many entries for each row is fitted at strength 1, at once: its choice would take minutes.
+# A matrix with more entries for each row is fitted at strength 1 without a choice, which would take minutes.
 MAX_ENTRIES = 20
 # How weakly the diagonal of a matrix is held, beside its other entries.
 FREE_DIAGONAL = 0.1
@@ -54,7 +54,7 @@ class RidgeScaling(CrossFitted):
 
     inner_temperature_ = setting.fitted(Affine, "inner_temperature", float, "What the logits are divided by first.")
     weights_ = setting.fitted(Affine, "weights", np.asarray, "W: a matrix (C, C), or the diagonal of one.")
-    intercept_ = setting.fitted(Affine, "intercept", np.asarray, "b, one number a class.")
+    intercept_ = setting.fitted(Affine, "intercept", np.asarray, "b, one number per class.")
 
     def _recipe(self, strength: float) -> Recipe:
         return Recipe(self._kind, self._matrix, strength, strength)
@@ -62,7 +62,7 @@ class RidgeScaling(CrossFitted):
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         dataset.start()
         rows = _crossfit.usable_rows(dataset, there=True) if isinstance(dataset, Block) else dataset
-        # Rows in blocks are not divided into folds either: "auto" is 1, and so many leave the ridge little to say.
+        # Rows in blocks are not divided into folds either: "auto" is 1, since the ridge matters little for many rows.
         undivided = not isinstance(rows, Block) or rows.n_rows < max(_crossfit.MIN_ROWS, self.n_folds)
         large = self._matrix and rows.n_classes**2 > MAX_ENTRIES * rows.n_rows
         if self.strength == "auto" and not (undivided or large):
@@ -75,7 +75,7 @@ class RidgeScaling(CrossFitted):
             chosen = int(np.argmin([rows.average(_crossfit.losses(rows, each)) for each in tried]))
             scores = Block(tried[chosen], rows.labels, rows.weight)
         elif self.focal and not isinstance(rows, Block):
-            raise UnsupportedError(f"{type(self).__name__} with the focal map behind needs all rows in memory.")
+            raise UnsupportedError(f"{type(self).__name__} with focal=True needs all rows in memory.")
         (scaling,) = _crossfit.fit_scalings(rows, [recipes[chosen]])
         notes = {"scaling": recipes[chosen].describe(scaling)}
         if not self.focal or scores is None:  # γ = 0 and T = 1: the scaling as it is
@@ -83,8 +83,8 @@ class RidgeScaling(CrossFitted):
             solution = Solution(0.0, 1.0, scaling.log_loss, status, MESSAGES[status], scaling.passes)
             return Fitted(Chain((scaling.step(),)), solution, None, notes)
         solution, path = find(scores, objective="auto", search="auto", function=type(self).__name__)
-        behind = (Temperature(solution.temperature), Focal(solution.gamma))
-        return Fitted(Chain((scaling.step(), *behind)), solution, path, notes)
+        after = (Temperature(solution.temperature), Focal(solution.gamma))
+        return Fitted(Chain((scaling.step(), *after)), solution, path, notes)
 
 
 class VectorScaling(RidgeScaling):

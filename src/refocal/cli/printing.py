@@ -18,13 +18,13 @@ import refocal
 
 # Whether a command prints its result as JSON, and nothing else.
 IS_JSON = ContextVar("IS_JSON", default=False)
-# Where progress goes to a file it is a line in so many seconds.
+# The seconds between two lines of progress that is written to a file.
 SECONDS_BETWEEN_LINES = 30.0
 # Blanks between two columns.
 GAP = 2
 # Columns of a comparison that a narrow terminal does without, the first one first.
 DROPPED = ("fit s", "Brier score", "γ", "T", "accuracy %")
-# So many groups the terminal shows.
+# The number of groups that the terminal shows.
 SHOWN_GROUPS = 15
 DROPPED_OF_TWO = ("fit s", "Brier score", "average precision", "log-loss skill %", "AUC", "95 % interval")
 

@@ -120,7 +120,7 @@ class Detections:
 
 
 def check_detections(detections: Any, function: str, needed: Mapping[str, str], *, least: int = 0) -> None:
-    """At least so many detections with the fields that are `needed`, each with what can be done instead."""
+    """Require `least` detections with the fields that are `needed`, each with what can be done instead."""
     if not isinstance(detections, Detections):
         expected = "Detections: refocal.detection.Detections.of(scores, correct, …), or read_coco"
         raise DataError("detections", function, expected=expected, got=f"a {type(detections).__name__}")

@@ -81,7 +81,7 @@ def localisation_aware_ece(detections: Detections, *, n_bins: int = 25, average:
 
 
 def _error(cell: Indices, scores: Vector, wanted: Vector | Flags, min_rows: int = 1) -> float:
-    """Σ_b n_b/n |mean score - mean of what it should be| over the cells of at least so many rows."""
+    """Σ_b n_b/n |mean score - mean of what it should be| over the cells of at least `min_rows` rows."""
     _, cell = np.unique(cell, return_inverse=True)
     gap = np.abs(np.bincount(cell, scores - wanted))
     return float(gap[np.bincount(cell) >= min_rows].sum() / len(scores))

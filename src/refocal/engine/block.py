@@ -101,7 +101,7 @@ class Block(Dataset):
         return self.take(slice(None, None, max(1, self.n_rows // n_rows)))
 
     def condensed(self, unit: float, fine: int = FINE) -> Block:
-        """Rows of some hundred entries instead of many classes; the block itself where it has few, or on a GPU."""
+        """Rows of a few hundred entries instead of many classes; the block itself where it has few, or on a GPU."""
         can_be = self.engine is c_engine and self.plan.has_rough and self.n_classes >= c_engine.OCTAVES << fine
         if not can_be or self.tops.gap >= LARGE_SINGLE:
             return self

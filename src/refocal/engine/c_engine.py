@@ -23,7 +23,7 @@ from refocal.maps.chain import Program
 PART, PART_ROWS = 1 << 18, 8
 # The number of entries from which a second thread is worth starting.
 THREADS_FROM = 1 << 19
-# Rows of half precision with so many classes, as a vocabulary has, are computed in single precision.
+# Rows of half precision with at least this number of classes, as in a vocabulary, are computed in single precision.
 WIDE = 1 << 12
 
 # The scratch memory of a pass, in bytes: for each class four vectors of kernel.c, or seven for vector scaling, and
@@ -175,7 +175,7 @@ def predict(x: Logits, y: Labels, gammas: tuple[float, ...], slope: float, **opt
 
 
 def condense(x: Logits, y: Labels, unit: float, fine: int) -> NDArray[np.float32]:
-    """Rows of some hundred entries, gaps to the top and counts of classes (2, rows, entries), that predict the same.
+    """Rows of a few hundred entries, gaps to the top and counts of classes (2, rows, entries), that predict the same.
 
     The top comes first, then the label or, if that is the top, nothing. Accurate for temperatures up to 6 units.
     """

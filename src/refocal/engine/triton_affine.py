@@ -14,7 +14,7 @@ from refocal.maps.affine import FLOOR, KINDS
 
 # Longer rows, and the sums for each of their classes, no longer fit the registers of a program.
 MAX_CLASSES = 1 << 12
-# So many programs share the rows, whatever the GPU: sums do not depend on it.
+# The number of programs that share the rows, the same on every GPU, so that sums do not depend on it.
 PROGRAMS = 1 << 12
 TILE, NUM_WARPS = 1 << 10, 4
 
@@ -40,7 +40,7 @@ def _level_kernel(
     j = tl.arange(0, CLASSES)[None, :]
     known, is_row = j < n_classes, row < n_rows
     x = tl.load(logits + row[:, None] * stride + j, mask=is_row[:, None] & known, other=float("-inf")).to(dtype)
-    x = tl.where(is_row[:, None], x, 0.0)  # rows behind the last: harmless
+    x = tl.where(is_row[:, None], x, 0.0)  # rows beyond the last: harmless
     temperature = tl.load(parameters + 2 * n_classes).to(dtype)
     top = tl.max(x, axis=1)
     gap = _features(x, top[:, None], 0.0, temperature)
@@ -58,7 +58,7 @@ def _affine_kernel(
     logits, labels, weights, parameters, tops, out, stride, n_rows, n_classes,
     HAS_WEIGHTS: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """maps/affine.py and calibrators/_affine.py; a program adds up every so-manieth tile of rows."""
+    """maps/affine.py and calibrators/_affine.py; a program adds up every n-th tile of rows."""
     dtype = tl.float64 if DOUBLE else tl.float32
     j = tl.arange(0, CLASSES)[None, :]
     known = j < n_classes

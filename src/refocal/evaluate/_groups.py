@@ -23,9 +23,9 @@ from refocal.metrics._resampling import chunks
 from refocal.metrics.inversion import interval_of_shift
 from refocal.metrics.reliability import curve_of
 
-# A bin of a group has so many rows, as long as that leaves a bin.
+# The rows of a bin of a group; smaller groups have one bin.
 ROWS_OF_A_BIN = 50
-# So many groups have a reliability diagram, the worst.
+# The number of groups with a reliability diagram: the worst ones.
 DRAWN = 12
 DRAWS = 200
 # 64 cells for every factor of two in p: as fine as thousands of groups allow.

@@ -53,9 +53,9 @@ from refocal.metrics.smooth import residuals_on_grid
 # Cells of all histograms of classes together; one takes 88 bytes.
 CELLS = 1 << 20
 MOST_BITS = 12
-# Probabilities of so many entries are held at a time, for at least so many columns.
+# The number of probabilities held at a time, and the fewest columns of them.
 ENTRIES, FEWEST_COLUMNS = 1 << 21, 8
-# Of the draws that say what chance does to the ECE of a group.
+# The seed of the draws that show how far chance alone moves the ECE of a group.
 SEED = 0
 
 Methods = tuple[Calibrator | None, ...]
@@ -63,7 +63,7 @@ Methods = tuple[Calibrator | None, ...]
 
 
 class MethodMeasures(NamedTuple):
-    """What the sums say of one method; `finer` is an empty histogram of the confidence that leaves less doubt."""
+    """The measures of one method; `finer` is an empty histogram of the confidence with a smaller error bound."""
 
     sums: BlockSums
     classes: list[ClassRow]
@@ -73,7 +73,7 @@ class MethodMeasures(NamedTuple):
 
 
 class BlockMeasures(NamedTuple):
-    """What the sums say: the weight of all rows, the covariances of means by their names, and each method."""
+    """The measures from the sums: the weight of all rows, the covariances of means by their names, and each method."""
 
     weight: float
     covariance: dict[str, Vector]
@@ -287,7 +287,7 @@ def join_sums(first: Any, second: Any) -> Any:
 
 
 def finish_sums(found: Sums) -> BlockMeasures:
-    """Means, errors with the bound of what cells leave in doubt, and a row for each class."""
+    """Means, errors with their bounds due to cells, and a row for each class."""
     weight = float(found.sums[0, -1])
     means = found.sums[:, :-1] / weight
     names = [metric.name for metric in mean_metrics(found.methods[0].counts.shape[1])]
@@ -308,5 +308,5 @@ def finish_sums(found: Sums) -> BlockMeasures:
 
 @cache
 def class_bits(n_histograms: int) -> int:
-    """The finest cells for so many histograms."""
+    """The finest cells for this number of histograms."""
     return max((bits for bits in range(2, MOST_BITS + 1) if Cells(bits).size * n_histograms <= CELLS), default=1)

@@ -26,10 +26,10 @@ from refocal.metrics.record import Metric
 
 N_BINS = 15
 BINS = {"bins": f"{N_BINS} of equal mass"}
-# Of the histogram of the confidence.
+# The edges of the histogram of the confidence.
 EDGES = np.linspace(0.0, 1.0, 21)
 DECISION_THRESHOLDS = np.array([*(i / 100 for i in range(100)), 0.995, 0.999])
-# The most classes with a row of their own; of more classes those with the most rows, and in blocks none.
+# The largest number of classes with a row of their own: the classes with the most rows, or none in blocks.
 MOST_CLASSES = 1000
 
 
@@ -69,9 +69,9 @@ class Results(NamedTuple):
 
 @dataclass
 class Failures:
-    """The methods that failed, by their names, and why; an error of one that is needed is raised.
+    """The methods that failed, by their names, and why. The error of a method that is needed is raised.
 
-    Those are the uncalibrated model, the one that is shown in detail, and the last that has not failed.
+    Needed are the uncalibrated model, the method shown in detail, and the last method that has not failed.
     """
 
     methods: Iterable[str]
@@ -91,13 +91,13 @@ class Failures:
 
 
 class Predicted(NamedTuple):
-    """Some rows as they are predicted: their probabilities, which of two classes are those of class 1, and logs."""
+    """Predictions for some rows: `rows` has their probabilities, for two classes those of class 1, `logs` the logs."""
 
     rows: Rows
     logs: Rows
 
     def of(self, metric: Metric) -> Rows:
-        """What a metric takes."""
+        """The rows or the logs, whichever the metric takes."""
         return self.logs if metric.takes_logs else self.rows
 
 
@@ -130,7 +130,8 @@ def class_row(counts: Vector, label: int, ece: float, detail: ClassDetail | None
 def banded(bins: Bins, level: float) -> Reliability:
     """The curve of bins, with the band in which a calibrated model's accuracies would lie.
 
-    Of so many rows that happen with the mean confidence of the bin; with weights, of the effective number of rows.
+    The band has the quantiles of as many rows as the bin has, each right with the bin's mean confidence; with weights,
+    of their effective number.
     """
     # SciPy loads when a comparison needs it, as everywhere.
     from scipy.special import bdtrik

@@ -20,7 +20,7 @@ from refocal.theory import GRID_MARGIN, GRID_POINTS, LOGIT_RANGE, WIDTH
 __all__ = ["render_page", "write_page"]
 
 START = {"gamma": 2.0, "temperature": 0.5, "q": 0.35}
-# The networks of the first page, so many rows of each; logits are written as multiples of SCALE.
+# The networks of the first page, the number of rows of each, and the unit in which their logits are written.
 NETWORKS = {
     "cifar10-cross-entropy": "CIFAR-10, trained with cross-entropy",
     "cifar10-focal3": "CIFAR-10, trained with focal loss, γ = 3",

@@ -70,7 +70,7 @@ const logits = (() => {
     return { gamma, temperature: bestTemperature(data, gamma) };
   }
 
-  // At most so many rows, evenly taken.
+  // At most `most` rows, evenly spaced.
   function some(data, most) {
     const n = Math.min(data.rows.length, most), at = Array.from({ length: n }, (_, i) => Math.floor((i * data.rows.length) / n));
     return { ...data, rows: at.map((i) => data.rows[i]), labels: at.map((i) => data.labels[i]) };

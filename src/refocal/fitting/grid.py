@@ -18,7 +18,7 @@ from refocal.maps.forward import focal_temperature
 
 # Points evaluated together: by interpolation, and exactly.
 MANY, FEW = 64, 3
-# Of the points that were ruled out, one in so many is still evaluated, for the shape of the surface.
+# Every STEP-th of the points that were ruled out is still evaluated, for the shape of the surface.
 STEP = 6
 
 

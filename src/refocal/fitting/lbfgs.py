@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from refocal._arrays import Vector
 
-# So many of the last steps make up what is known of the curvature.
+# The number of last steps from which the curvature is estimated.
 MEMORY = 10
 # The share of what a step promises that it must keep; how much shorter it becomes where it does not.
 KEPT, SHORTER = 1e-4, (1.0, 0.3, 0.1, 0.02, 1e-3)

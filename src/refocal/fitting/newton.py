@@ -32,7 +32,7 @@ from refocal.fitting.temperature import (
 STARTS = (0.0, -0.85, 1.0, 5.0, 40.0)
 # A point as close as this in log(1+γ) and log T to the end of another start would end there too.
 APART = 0.3
-# A valley is left if its log-loss is higher than that of the deepest by so many standard errors.
+# A valley is left if its log-loss is higher than that of the deepest by this number of standard errors.
 CLEARLY = 4.0
 # A curvature below this counts as 0.
 FLAT = 1e-12
@@ -42,7 +42,7 @@ LONGEST = 1.0
 LEAST_ROOM = 0.1
 # A step that does not decrease the log-loss is shortened to a part of it between these, and given up below the last.
 SHORTER, SHORTEST = (0.02, 0.9), 1e-3
-# The third derivative of the log-loss in log T is at most so many times the second, with room to spare.
+# The third derivative of the log-loss in log T is at most this multiple of the second, with room to spare.
 CUBIC = 2.0
 # A relative step in 1/T after which the log-loss is close to a parabola.
 NEAR = 0.1

@@ -26,9 +26,10 @@ OUTLYING = 1e3
 GAMMA_BOUNDS = (-0.9, 100.0)
 # A log-loss this small means separable data, for which T goes to 0.
 NO_LOSS = 1e-9
-# Where every row is right, the temperature is searched on so many.
+# The number of rows on which the temperature is searched where every row is right.
 LAPLACE_ROWS = 20_000
-# A search begins on so many rows and goes on with a share of all; where that share has many rows, with a share of it.
+# The number of rows that a search begins on, and the share of all that it goes on with; a share of more rows than the
+# last number is divided once more.
 PART, SHARE, MANY = 300, 1 / 5, 6000
 
 

@@ -25,7 +25,7 @@ FAN_IN = 8
 # Leaves for each thread of the cluster: several, so that a slow one does not keep all others waiting.
 LEAVES_PER_THREAD = 4
 CONNECT_SECONDS = 10.0
-# So many labels are looked at together.
+# The number of labels that are checked together.
 SLICE = 1 << 20
 
 

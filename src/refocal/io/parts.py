@@ -22,7 +22,7 @@ from refocal.io.files import filesystem_of, refusing
 
 # Numbers and rows of a block: large enough that Python's share of the time is small, small beside any memory.
 BLOCK_ENTRIES, BLOCK_ROWS = 1 << 24, 1 << 20
-# So many rows tell what the columns of a table hold.
+# The number of rows read to infer what the columns of a table hold.
 FIRST_ROWS = 1000
 
 
@@ -119,7 +119,7 @@ def one_chunk(
 
 
 def n_columns(shape: tuple[int, ...]) -> int | None:
-    """The number of classes of an array of this shape: one number a row is about class 1 of two; None for others."""
+    """The number of classes of an array of this shape: one number per row is about class 1 of two; None for others."""
     return {1: 2, 2: int(shape[-1])}.get(len(shape)) if shape else None
 
 
@@ -215,7 +215,7 @@ class Table(Contents):
         return replace(columns, n_classes=n_classes, text_labels=text_labels)
 
     def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[tuple[int, Batch]]:
-        """The columns in batches of about so many rows, each with the number of its first row."""
+        """The columns in batches of about `n_rows` rows, each with the number of its first row."""
         first = 0
         with refusing(self.where, self._problem):
             for batch in self._batches(columns, n_rows):

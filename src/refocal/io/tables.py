@@ -26,7 +26,7 @@ from refocal.io.parts import BLOCK_ROWS, Batch, Table, number
 
 # Bytes of text that are worked on at a time; those that pyarrow reads at a time, 32 times ahead, with room for one row.
 TEXT_BLOCK, READ_BLOCK, LONGEST_CELL = 1 << 21, 1 << 19, 64
-# Of JSON lines so many bytes tell the columns.
+# The bytes of JSON lines that are read to infer the columns.
 FIRST_TEXT = 1 << 16
 # Rows of CSV that Python's own module reads at a time.
 PLAIN_ROWS = 1 << 13
@@ -153,7 +153,7 @@ class JsonTable(Table):
         return {name: self._column([row.get(name) for row in rows], name, first) for name in columns}
 
     def _texts(self, n_bytes: int) -> Iterator[bytes]:
-        """Whole lines of about so many bytes."""
+        """Whole lines of about `n_bytes` bytes."""
         with self._open() as file:
             yield from filter(bytes.strip, iter(lambda: file.read(n_bytes) + file.readline(), b""))
 

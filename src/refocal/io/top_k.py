@@ -21,7 +21,7 @@ TAILS = ("power law", "uniform")
 EXPONENTS = 40.0 * np.linspace(0.0, 1.0, 801) ** 2
 # What rounding leaves of the mass where the given probabilities sum to 1 or a little more.
 LEAST_MASS = 1e-9
-# Rows of so many entries are made at a time.
+# The number of entries of the rows that are made at a time.
 ENTRIES = 1 << 22
 NAME = "TopK"
 

@@ -87,10 +87,10 @@ class Step(ABC):
 
     @abstractmethod
     def apply(self, xp: Any, scores: Array) -> Array:
-        """The scores behind this step; `xp` are the functions of their array library."""
+        """The scores after this step; `xp` are the functions of their array library."""
 
     def fits(self, n_classes: int) -> bool:
-        """Whether the parameters have the shapes and values of a step for so many classes."""
+        """Whether the parameters have the shapes and values of a step for `n_classes` classes."""
         return True
 
     def instruction(self, is_last: bool) -> Instruction | None:

@@ -20,7 +20,7 @@ from refocal.metrics._inputs import Rows, unit
 
 STRATEGIES = ("quantile", "uniform", "interpolated")
 _BLOCK = 1 << 15
-# With so many rows for each number of bins, finding the edges of bins takes less time than sorting all rows.
+# From this number of rows for each number of bins on, finding the edges of bins takes less time than sorting all rows.
 _MANY = 1 << 15
 # Cells by the first bits of a key: 64 for every factor of two in min(c, 1 - c).
 _CELL_SHIFT = 46

@@ -48,17 +48,17 @@ from refocal._validation import (
 )
 from refocal.errors import DataError, Remedy, ShapeError
 
-# So many probabilities on a GPU are looked at together, in double precision.
+# The number of probabilities on a GPU that are processed together, in double precision.
 GPU_BLOCK = 1 << 24
-# So many classes are read together: as many as share the bytes that memory delivers at once.
+# The number of classes read together: as many as share the bytes that memory delivers at once.
 COLUMNS = 16
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Labels, probabilities (n,) of class 1 or (n, classes), and weights or None, all with one row a sample.
+    """Labels, probabilities (n,) of class 1 or (n, classes), and weights or None, all with one row per sample.
 
-    All are NumPy arrays, except that probabilities on a GPU stay there: what comes to the host is a number a row.
+    All are NumPy arrays, except that probabilities on a GPU stay there: what comes to the host is one number per row.
     """
 
     labels: Indices

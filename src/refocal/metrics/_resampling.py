@@ -17,7 +17,7 @@ Evaluate: TypeAlias = Callable[[Vector], Vector]
 
 
 _ENTRIES = 1 << 21
-# Resamples of at most so many entries are kept until others are drawn.
+# Resamples with at most this number of entries are kept until others are drawn.
 _KEPT = 1 << 26
 
 

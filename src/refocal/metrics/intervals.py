@@ -76,7 +76,7 @@ def effective_size(weight: Vector | None, n_rows: int) -> float:
 
 
 def wilson(share: Any, size: Any, level: float) -> tuple[Vector, Vector]:
-    """Wilson's interval for the shares of so many rows: within [0, 1], and of some width at 0 and 1 too."""
+    """Wilson's interval for shares of `size` rows: within [0, 1], and wider than 0 even at shares of 0 and 1."""
     z2 = NormalDist().inv_cdf(0.5 + level / 2.0) ** 2
     centre = (share + z2 / (2.0 * size)) / (1.0 + z2 / size)
     half = np.sqrt(z2 * (share * (1.0 - share) / size + z2 / (4.0 * size * size))) / (1.0 + z2 / size)

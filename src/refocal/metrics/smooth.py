@@ -160,7 +160,7 @@ def _cosine_transform(grid: Vector) -> Vector:
 
 
 def _smoother(cosines: Vector, cells: int) -> Callable[[float], float]:
-    """The function σ ↦ smECE_σ, integrated over so many cells: 1/cells must be small beside σ."""
+    """The function σ ↦ smECE_σ, integrated over `cells` cells: 1/cells must be small compared with σ."""
     waves = cosines[: cells + 1] * (2.0 * cells)
     rates = np.square(np.arange(cells + 1) * math.pi) / 2.0
 

@@ -26,7 +26,7 @@ from refocal.metrics.scores import brier_terms, log_loss_terms
 
 __all__ = ["average_precision", "brier_skill", "log_loss_skill", "mean_bias", "roc_auc"]
 
-# The interval of the mean bias sums up the rows of so many cells of nearly equal probabilities.
+# The number of cells of nearly equal probabilities whose rows the interval of the mean bias sums up.
 BIAS_CELLS = 1000
 
 Terms = Callable[[Rows], Vector]
@@ -201,7 +201,7 @@ def _precision(source: Rows | BlockSums) -> StreamedMetric:
 
 
 def _precision_bound(scores: ScoreCells) -> float:
-    """A cell counts as rows of one score; its rows of class 1 may all stand before its others, or all behind them.
+    """A cell counts as rows of one score; its rows of class 1 may all stand before its others, or all after them.
 
     With weights A of class 1 and B of all rows above the cell, a and b in it, the precisions of its rows of class 1 are
     at most (A + a)/(B + a), and their weighted sum is at least ∫ (A + t)/(B + b + t) dt from 0 to a.

@@ -133,7 +133,7 @@ def summary_of(periods: list[Period], level: float) -> WindowSummary | None:
 
 
 def _shortened(old: list[Period]) -> list[Period]:
-    """No more than so many entries: the two neighbours of fewest rows become one."""
+    """At most MOST_OLD entries: the two neighbours with the fewest rows are joined until then."""
     while len(old) > MOST_OLD:
         at = min(range(len(old) - 1), key=lambda i: old[i].n + old[i + 1].n)
         old[at : at + 2] = [old[at].plus(old[at + 1])]
@@ -141,7 +141,7 @@ def _shortened(old: list[Period]) -> list[Period]:
 
 
 def left_after(n_periods: int) -> float:
-    """What has not been bet after so many periods; it falls to 0 slowly, so that late changes are found too.
+    """What has not been bet after some periods; it falls to 0 slowly, so that late changes are found too.
 
     >>> left_after(0), left_after(2)
     (1.0, 0.5)

@@ -184,7 +184,7 @@ class CalibrationMonitor:
         return next((period for period, value in self.evidence() if value >= 1.0 / self.alpha), None)
 
     def summary(self, last: int | None = None) -> WindowSummary | None:
-        """The last so many periods in numbers, by default all that are kept one by one; None without labelled rows."""
+        """The `last` periods in numbers, by default all that are kept one by one; None without labelled rows."""
         if last is not None:
             check_integer(last, "last", "CalibrationMonitor.summary")
         return summary_of(self._history.periods[-(last or 0) :], self.level)

@@ -28,7 +28,7 @@ KEYS = ("logits", "out", 0)
 UNLABELLED = (-100, 255)
 # How images and volumes of a lower resolution than their labels are brought to it.
 UPSAMPLING = {4: "bilinear", 5: "trilinear"}
-# The length of a file's header is not known before the last row: so many bytes are kept for it, filled with spaces.
+# The length of a file's header is not known before the last row: these bytes are kept for it, filled with spaces.
 HEADER = 512
 DTYPES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
 
@@ -55,7 +55,7 @@ def collect_logits(
     """Run `model` over `loader` in evaluation mode, without gradients; the model's own mode is put back after it.
 
     Each pixel or token becomes a row; half precision becomes float32, in twice the memory, unless `keep_precision` is
-    set. A single logit a row is the log-odds of class 1 of two. Images whose labels have a higher resolution, as with
+    set. A single logit per row is the log-odds of class 1 of two. Images whose labels have a higher resolution, as with
     SegFormer, are brought to it by bilinear interpolation, one image at a time.
 
     Parameters
@@ -76,7 +76,7 @@ def collect_logits(
     output_key : str or int, optional
         The logits among the model's outputs: a key, attribute or place; by default `logits`, `out` or the first.
     max_rows, random_state : int
-        Keep a uniform sample of so many rows, whatever the size of the batches; memory is bounded by it.
+        The size of a uniform sample to keep, whatever the size of the batches, which bounds the memory, and its seed.
     shift : bool
         Labels move by one: logits (N, L, C) of a causal language model are about the next token.
     path : path, optional
@@ -297,7 +297,7 @@ def _classes_last(logits: Tensor, labels: Tensor, class_axis: int | None, kind: 
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[BinaryIO]:
-    """A file to write logits into, behind the place of its header; whole or not at all."""
+    """A file to write logits into, after the place of its header; whole or not at all."""
     target = Path(path)
     if target.suffix != ".safetensors":
         expected = "the name of a file that ends in .safetensors"

@@ -26,7 +26,7 @@ MOST_COLUMNS = 64
 SHADES = ["#00204c", "#123570", "#31446b", "#4a546c", "#61646f", "#757575", "#8b8778", "#a39876", "#bcaa6f", "#f1d24d"]
 # Letters of a name beside a chart; its mark says all of it.
 LONGEST_NAME = 20
-# A method farther from the best than so many times the median's distance is shown by an arrow.
+# A method farther from the best than this multiple of the median's distance is shown by an arrow.
 FAR = 4.0
 DEFAULT_TOLERANCE = 0.02
 OBJECTIVES = {"nll": "log-loss", "ece": "ECE", "auto": "log-loss + ECE"}

@@ -409,7 +409,7 @@ def test_torch_tensors_are_searched_as_they_are():
         ({"gammas": [-1.0, 0.0]}, r"'gammas' of find must be .* greater than -1. Got \[-1.0, 0.0\]"),
         ({"temperatures": []}, "'temperatures' of find"),
         ({"temperatures": "warm"}, "'temperatures' of find must be .*Got 'warm'"),
-        ({"nll_tolerance": -0.1}, "'nll_tolerance' of find must be None or at least 0"),
+        ({"nll_tolerance": -0.1}, "'nll_tolerance' of find must be None, inf or a finite number at least 0"),
         ({"objective": "nll", "gammas": np.nan}, "'gammas' of find must be .* finite and greater than -1. Got nan"),
         ({"objective": "nll", "gammas": -2.0}, "'gammas' of find must be .* greater than -1. Got -2.0"),
         ({"objective": "nll", "temperatures": 0.0}, "'temperatures' of find must be .* greater than 0. Got 0.0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector
-from refocal._validation import check_option
+from refocal._validation import check_number, check_option
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset, sample_rows
 from refocal.errors import ParameterError, UnsupportedError
@@ -74,51 +75,61 @@ def find(
     (True, True, (9, 500))
     """
     check_option(search, SEARCHES, "search", function)
-    if nll_tolerance is not None and not nll_tolerance >= 0.0:
-        raise ParameterError("nll_tolerance", function, expected="None or at least 0", got=repr(nll_tolerance))
-    default = (AUTO_GAMMAS, AUTO_TEMPERATURES) if search == "auto" else (PAPER_GAMMAS, PAPER_TEMPERATURES)
-    all_gammas = _points(gammas, default[0], "gammas", function, above=-1.0)
-    all_temperatures = _points(temperatures, default[1], "temperatures", function, above=0.0)
-    several = "gammas" if np.size(gammas) > 1 else "temperatures" if np.size(temperatures) > 1 else None
-    by_newton = search == "newton" or (search == "auto" and objective == "nll" and several is None)
+    if nll_tolerance not in (None, math.inf):
+        check_number(nll_tolerance, "nll_tolerance", function, also="None, inf or ", least=0.0)
+    given = _points(gammas, "gammas", function, above=-1.0), _points(temperatures, "temperatures", function, above=0.0)
+    is_grid = any(points is not None and len(points) > 1 for points in given)
+    by_newton = search == "newton" or (search == "auto" and objective == "nll" and not is_grid)
     dataset.start(look=not by_newton)
     dataset.passes = 0
     goal = as_objective(objective, dataset.total_weight, function)
-    if by_newton:
-        if goal.name != "nll":
-            expected = f"'auto', 'grid' or 'line' for objective={goal.name!r}"
-            raise ParameterError("search", function, expected=expected, got="'newton'")
-        if several is not None:
-            got = repr(gammas if several == "gammas" else temperatures)
-            raise ParameterError(several, function, expected="None or one number for search='newton'", got=got)
-        gamma = None if gammas is None else float(all_gammas[0])
-        temperature = None if temperatures is None else float(all_temperatures[0])
-        return newton(dataset, fixed_gamma=gamma, fixed_temperature=temperature), None
-    base = newton_temperature(dataset) if search == "auto" and temperatures is None else None
+    if not by_newton:
+        tolerance = goal.nll_tolerance if nll_tolerance is None else nll_tolerance
+        return _on_grid(dataset, goal, search, given, tolerance, progress)
+    if goal.name != "nll":
+        expected = f"'auto', 'grid' or 'line' for objective={goal.name!r}"
+        raise ParameterError("search", function, expected=expected, got="'newton'")
+    for values, argument in (gammas, "gammas"), (temperatures, "temperatures"):
+        if np.size(values) > 1:
+            expected = "None or one number for search='newton'"
+            raise ParameterError(argument, function, expected=expected, got=repr(values))
+    gamma, temperature = (None if points is None else float(points[0]) for points in given)
+    return newton(dataset, fixed_gamma=gamma, fixed_temperature=temperature), None
+
+
+def _on_grid(
+    dataset: Dataset,
+    objective: Objective,
+    search: str,
+    given: tuple[Vector | None, Vector | None],
+    tolerance: float | None,
+    progress: Callable[[float], None] | None,
+) -> tuple[Solution, Surface]:
+    """The best point of a grid or of a line through it, and around it in search="auto"; `given`: values of γ and T."""
+    default = (AUTO_GAMMAS, AUTO_TEMPERATURES) if search == "auto" else (PAPER_GAMMAS, PAPER_TEMPERATURES)
+    gammas = np.array(default[0]) if given[0] is None else given[0]
+    temperatures = np.array(default[1]) if given[1] is None else given[1]
+    base = newton_temperature(dataset) if search == "auto" and given[1] is None else None
     if base is not None:
-        all_temperatures = all_temperatures * base.temperature
+        temperatures = temperatures * base.temperature
         if base.status == "at a bound":  # any objective would go on, to T that is absurd on other rows
             if isinstance(dataset, Block) and dataset.correct.all():
                 base = replace(base, temperature=laplace_temperature(dataset), message=SEPARABLE)
-            all_gammas = all_gammas[[np.argmin(np.abs(all_gammas))]]
-            all_temperatures = np.array([base.temperature])
-    tolerance = goal.nll_tolerance if nll_tolerance is None else nll_tolerance
-    scan: Callable[[Block], Surface]
-    if search == "line" and len(all_gammas) > 1 and len(all_temperatures) > 1:
-        scan = partial(_scan_line, objective=goal, gammas=all_gammas, temperatures=all_temperatures)
-    else:
-        points: dict[str, Any] = {"gammas": all_gammas, "temperatures": all_temperatures, "nll_tolerance": tolerance}
-        scan = partial(scan_grid, objective=goal, progress=progress, **points)
-    nodes, _ = interpolation(np.log(all_temperatures))
-    at_most = max(FEWEST_ROWS, TABLE // (len(all_gammas) * len(nodes)))
+            gammas, temperatures = gammas[[np.argmin(np.abs(gammas))]], np.array([base.temperature])
+    points: dict[str, Any] = {"objective": objective, "gammas": gammas, "temperatures": temperatures}
+    scan: Callable[[Block], Surface] = partial(scan_grid, **points, nll_tolerance=tolerance, progress=progress)
+    if search == "line" and len(gammas) > 1 and len(temperatures) > 1:
+        scan = partial(_scan_line, **points)
+    nodes, _ = interpolation(np.log(temperatures))
+    at_most = max(FEWEST_ROWS, TABLE // (len(gammas) * len(nodes)))
     if search == "auto":
         at_most = min(at_most, MANY_ROWS)
-    chosen, surface = _best(dataset, goal, scan, at_most, tolerance)
+    chosen, surface = _best(dataset, objective, scan, at_most, tolerance)
     if base is not None and base.status == "at a bound":
         return replace(chosen, status=base.status, message=base.message), surface
-    if search == "auto" and dataset.n_rows >= MANY_ROWS and goal.name in ("nll", "ece", "auto"):
-        moves = gammas is None and np.size(temperatures) == 1, temperatures is None
-        chosen = polish(dataset, goal, surface, chosen, tolerance, moves)
+    if search == "auto" and dataset.n_rows >= MANY_ROWS and objective.name in ("nll", "ece", "auto"):
+        moves = given[0] is None and (given[1] is None or len(given[1]) == 1), given[1] is None
+        chosen = polish(dataset, objective, surface, chosen, tolerance, moves)
     return chosen, surface
 
 
@@ -165,9 +176,12 @@ def _scan_line(block: Block, objective: Objective, gammas: Vector, temperatures:
     return scan_points(block, objective, along[inside], on_line[inside])
 
 
-def _points(values: Any, default: tuple[float, ...], argument: str, function: str, above: float) -> Vector:
+def _points(values: Any, argument: str, function: str, above: float) -> Vector | None:
+    """The values of γ or T that are given, if any are."""
+    if values is None:
+        return None
     try:
-        points: Vector = np.atleast_1d(np.asarray(default if values is None else values, dtype=np.float64))
+        points: Vector = np.atleast_1d(np.asarray(values, dtype=np.float64))
     except (TypeError, ValueError):
         points = np.empty(0)
     if points.ndim != 1 or len(points) == 0 or not (np.isfinite(points).all() and points.min() > above):

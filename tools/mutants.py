@@ -63,7 +63,7 @@ PACKAGES = {
         "fitting/*.py",
         "tests/test_search.py tests/test_search_grid.py tests/test_search_rows.py tests/test_search_blocks.py "
         "tests/test_kernel.py tests/test_scaling.py tests/test_class_weight.py tests/test_reproducible.py "
-        "tests/io/test_scale_blocks.py tests/test_properties.py src/refocal/fitting",
+        "tests/test_work.py tests/io/test_scale_blocks.py tests/test_properties.py src/refocal/fitting",
         20,
     ),
 }

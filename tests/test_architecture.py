@@ -43,13 +43,16 @@ def test_no_test_module_imports_another():
         assert not re.search(r"^(?:from|import) test_", path.read_text(encoding="utf-8"), re.M), path.name
 
 
-def test_no_two_classes_have_the_same_name():
+def test_no_two_classes_or_aliases_have_the_same_name():
     places: dict[str, list[str]] = {}
     for path in sorted((ROOT / "src" / "refocal").rglob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(path.name)
-    assert len(places) > 100
+            for target in getattr(node, "targets", [getattr(node, "target", None)]):
+                if isinstance(target, ast.Name) and not target.id.isupper() and not target.id.startswith("__"):
+                    places.setdefault(target.id, []).append(path.name)
+    assert len(places) > 150
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 

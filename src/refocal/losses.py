@@ -73,7 +73,7 @@ def focal(log_q: Array, labels: Array, gamma: float | Array, *, reduction: Reduc
     """
     xp, x, y, dtype = _rows(log_q, labels, "log_q", "focal")
     g = check_parameter(gamma, "gamma", "focal", above=-1.0, like=x)
-    return _reduce(xp, focal_of_row(xp, softmax_row(xp, x, 1.0), y, g[..., 0]), reduction, "focal", dtype)
+    return _reduce(xp, focal_loss_of_row(xp, softmax_row(xp, x, 1.0), y, g[..., 0]), reduction, "focal", dtype)
 
 
 @without_warnings
@@ -101,7 +101,7 @@ def sample_dependent_focal(
     limit = check_parameter(threshold, "threshold", name, above=0.0, like=x)
     row = softmax_row(xp, x, 1.0)
     chosen = gamma_by_label(xp, row, y, limit[..., 0], below[..., 0], above[..., 0])
-    return _reduce(xp, focal_of_row(xp, row, y, chosen), reduction, name, dtype)
+    return _reduce(xp, focal_loss_of_row(xp, row, y, chosen), reduction, name, dtype)
 
 
 @without_warnings
@@ -117,7 +117,7 @@ def proper_focal(log_p: Array, labels: Array, gamma: float | Array, *, reduction
     xp, x, y, dtype = _rows(log_p, labels, "log_p", "proper_focal")
     g = check_parameter(gamma, "gamma", "proper_focal", above=-1.0, like=x)
     row = softmax_row(xp, invert(xp, x, g), 1.0)
-    return _reduce(xp, focal_of_row(xp, row, y, g[..., 0]), reduction, "proper_focal", dtype)
+    return _reduce(xp, focal_loss_of_row(xp, row, y, g[..., 0]), reduction, "proper_focal", dtype)
 
 
 @without_warnings
@@ -230,7 +230,7 @@ def gamma_by_label(xp: Any, row: Row, labels: Array, threshold: Any, below: Any,
     return xp.where(xp.exp(take_label(row.log_q, labels)) < threshold, below, above)
 
 
-def focal_of_row(xp: Any, row: Row, labels: Array, gamma: Any) -> Array:
+def focal_loss_of_row(xp: Any, row: Row, labels: Array, gamma: Any) -> Array:
     """Focal loss of a prepared row; `gamma` is a number or has one value for each row."""
     log_q, log_not_q, h = (take_label(part, labels) for part in (row.log_q, row.log_not_q, row.h))
     is_top = take_label(row.is_top, labels)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Vector
-from refocal.calibrators._logistic import Found, Target, fit_line, near, softplus, student
+from refocal.calibrators._logistic import Found, Target, fit_line, near, student
 from refocal.calibrators.one_vs_rest import line, odds_behind
 from refocal.calibrators.spline import Prior, Splines, equal_shares, penalty, spline
 from refocal.engine import Block
@@ -20,6 +20,7 @@ from refocal.fitting.lbfgs import Ends, minimise
 from refocal.fitting.newton import closest_slope
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Confidence, OneVsRest, Pieces
+from refocal.maps.row import softplus
 from refocal.maps.steps import Focal, Temperature
 
 # The settings were chosen on networks and tabular models; benchmarks/results/auto.md says what was tried.
@@ -81,7 +82,7 @@ def draft_tail(rows: Block, start: Tail = IDENTITY) -> tuple[Tail, Vector]:
     if every == 1:
         tail = tail._replace(curve=fit_curve(odds, rows.correct, rows.weights))
     curved = odds if tail.curve is None else Splines(tail.curve.knots, odds).at(tail.curve.theta)
-    return tail, softplus(np.where(rows.correct, -curved, curved)) - share
+    return tail, softplus(np, np.where(rows.correct, -curved, curved)) - share
 
 
 def fit_tail(rows: Block, draft: Tail) -> Tail:
@@ -187,7 +188,7 @@ def fit_curve(odds: Vector, target: Target, weight: Vector, like: ShrunkCurve | 
     order = _rising(odds)
     odds, target, weight = odds[order], target[order], weight[order]
     # Halfway between equal shares of the rows, most of which are sure, and of what they say about a curve, q(1-q).
-    knots = equal_shares(odds, weight * np.exp(0.5 * odds - softplus(odds)), N_KNOTS)
+    knots = equal_shares(odds, weight * np.exp(0.5 * odds - softplus(np, odds)), N_KNOTS)
     if len(knots) < 2:
         return None
     splines, strength = Splines(knots, odds), FIRST_STRENGTH if like is None else like.strength

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Vector
 from refocal.errors import ConvergenceError
-from refocal.maps.row import softplus as array_softplus
+from refocal.maps.row import softplus
 
 Target = NDArray[np.bool_] | NDArray[np.float64]
 
@@ -29,10 +28,6 @@ SMALL_GAIN, NO_GAIN = 1e-8, 1e-13
 # The deviation of the prior of log slope, the degrees of freedom of Student priors, and the relative change of
 # a slope that ends its search.
 SLOPE_DEVIATION, FREEDOM, SMALL_MOVE = 1.0, 6.0, 1e-6
-
-
-softplus: Callable[[Vector], Vector] = partial(array_softplus, np)
-"""log(1 + exp(x)); minus it is the logarithm of a probability whose log-odds are -x."""
 
 
 SmoothLoss = tuple[float, Vector, Vector]
@@ -63,7 +58,7 @@ def fit_logistic(
 
     def loss(theta: Vector) -> SmoothLoss:
         eta = features @ theta
-        soft = softplus(eta)
+        soft = softplus(np, eta)
         p = np.exp(eta - soft)
         curvature = weight * p * np.exp(-soft)
         hessian = (features * curvature[:, None]).T @ features
@@ -174,7 +169,7 @@ def fit_line(
                 break
         eta = features @ theta
         cost, _ = student(np.log(theta[0] / scale) / SLOPE_DEVIATION)
-        return float(weight @ (softplus(eta) - target * eta) + cost), theta
+        return float(weight @ (softplus(np, eta) - target * eta) + cost), theta
 
     theta = fit(0.0, start)
     if drawn:

@@ -16,11 +16,12 @@ from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._description import is_guessing
 from refocal.calibrators._fitted import ENTRIES, Fitted
-from refocal.calibrators._logistic import fit_line, fit_logistic, softplus
+from refocal.calibrators._logistic import fit_line, fit_logistic
 from refocal.engine import Block, Dataset
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Beta, Curve, OneVsRest, Pieces, log_odds
+from refocal.maps.row import softplus
 from refocal.maps.steps import Affine, Mixture, Temperature, Uniform
 
 # Log-odds that differ by less than this, relative to their size, are equal but for rounding.
@@ -42,7 +43,7 @@ class ClassRows:
     @cached_property
     def q(self) -> Vector:
         """The probability of the class."""
-        return np.asarray(np.exp(-softplus(-self.score)))
+        return np.asarray(np.exp(-softplus(np, -self.score)))
 
     @cached_property
     def _before(self) -> Vector:
@@ -212,7 +213,7 @@ class BetaCalibration(OneVsRestCalibrator):
     smoothing: float = setting.number(30.0, above=0.0)
 
     def _fit_curve(self, rows: ClassRows) -> Vector:
-        features = np.stack([-softplus(-rows.score), softplus(rows.score), np.ones_like(rows.score)], axis=1)
+        features = np.stack([-softplus(np, -rows.score), softplus(np, rows.score), np.ones_like(rows.score)], axis=1)
         penalty = self.smoothing * np.eye(3)
         return fit_logistic(features, rows.target, rows.weight, IDENTITY, penalty, LOWER).theta
 
@@ -229,7 +230,7 @@ def _line(rows: ClassRows) -> Affine:
     slope, intercept = fit_line(rows.score, rows.target, rows.weight, rising=True)
     hits, misses = float(rows.weight @ rows.target), float(rows.weight @ ~rows.target)
     if hits and misses:
-        by_line = rows.weight @ softplus(np.where(rows.target, -1.0, 1.0) * (slope * rows.score + intercept))
+        by_line = rows.weight @ softplus(np, np.where(rows.target, -1.0, 1.0) * (slope * rows.score + intercept))
         by_share = hits * np.log1p(misses / hits) + misses * np.log1p(hits / misses)
         if by_line > by_share:
             slope, intercept = fit_line(rows.score, rows.target, rows.weight, rising=True, doubt=0.0)

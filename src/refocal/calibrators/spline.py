@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Vector
 from refocal.calibrators import _settings as setting
-from refocal.calibrators._logistic import Found, SmoothLoss, Target, fit_with_prior, softplus
+from refocal.calibrators._logistic import Found, SmoothLoss, Target, fit_with_prior
 from refocal.calibrators.one_vs_rest import ClassRows, OneVsRestCalibrator
 from refocal.engine import c_engine
 from refocal.maps.curves import Curve
+from refocal.maps.row import softplus
 
 # How much stiffer the curve is against bending than against a slope other than 1.
 STIFFNESS = 10.0
@@ -109,7 +110,7 @@ class Splines:
         """What `c_engine.spline` computes, by array functions."""
         piece, d, (a, b, c) = self._places(pieces)
         eta, slope = a + d * (b + d * c), b + 2.0 * d * c
-        soft = softplus(eta)
+        soft = softplus(np, eta)
         p = np.exp(eta - soft)
         first, second = weight * (p - target), weight * p * np.exp(-soft)
         if pull is not None:

@@ -17,11 +17,12 @@ from refocal._arrays import SMALLEST, Vector
 from refocal._files import write_atomically
 from refocal._json import build, read_json, without_format
 from refocal.calibrators import Calibrator, GroupCalibration
-from refocal.calibrators._logistic import fit_logistic, softplus
+from refocal.calibrators._logistic import fit_logistic
 from refocal.calibrators.registry import make
 from refocal.calibrators.serialize import from_dict, to_dict
 from refocal.detection.detections import Detections, check_detections
 from refocal.errors import DataError, FitWarning, FormatError
+from refocal.maps.row import softplus
 
 # This share of the boxes at each end counts as neither smaller nor larger than the rest.
 OUTLIERS = 0.005
@@ -186,7 +187,8 @@ def _scores(detections: Detections, size: Size | None) -> Vector:
         return detections.scores
     x, z = _log_odds_and_area(detections)
     z = np.clip(z, size.smallest, size.largest)
-    return np.exp(-softplus(-(size.constant + size.score * x + size.area * z + size.both * x * z)))
+    p: Vector = np.exp(-softplus(np, -(size.constant + size.score * x + size.area * z + size.both * x * z)))
+    return p
 
 
 def _log_odds_and_area(detections: Detections) -> tuple[Vector, Vector]:

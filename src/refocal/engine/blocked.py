@@ -29,7 +29,7 @@ START_ROWS, START_ENTRIES, FEWEST_START_ROWS = 2_000, 1 << 15, 64
 KEY_COLUMNS = 8
 
 
-Sample: TypeAlias = tuple[Any, ...]
+RowSample: TypeAlias = tuple[Any, ...]
 """Keys, logits, labels and weights of some rows; None instead of weights where there are none."""
 
 
@@ -48,7 +48,7 @@ class Inspected:
     precision: float
     floor: float | None
     """Of probabilities, the logarithm of half the smallest that is not 0."""
-    sample: Sample
+    sample: RowSample
     """The rows of the smallest keys. A key depends on its row alone, so neither order nor partitioning matters."""
 
 
@@ -169,7 +169,7 @@ def inspect(block: Block, n_sample: int, zeros: bool = False, share: float = 1.0
     )
 
 
-def _smallest(sample: Sample, n_rows: int) -> Sample:
+def _smallest(sample: RowSample, n_rows: int) -> RowSample:
     """A limited number of rows, in ascending order of their keys."""
     order = np.argsort(sample[0], kind="stable")[:n_rows]
     return tuple(None if each is None else each[order] for each in sample)

@@ -13,7 +13,7 @@ MEMORY = 10
 # The share of what a step promises that it must keep; how much shorter it becomes where it does not.
 KEPT, SHORTER = 1e-4, (1.0, 0.3, 0.1, 0.02, 1e-3)
 
-Objective = Callable[[Vector], tuple[float, Vector]]
+LossAndGradient = Callable[[Vector], tuple[float, Vector]]
 Solve = Callable[[Vector], Vector]
 
 
@@ -37,7 +37,7 @@ class Minimum(NamedTuple):
     passes: int
 
 
-def minimise(objective: Objective, point: Vector, solve: Solve, ends: Ends) -> Minimum:
+def minimise(objective: LossAndGradient, point: Vector, solve: Solve, ends: Ends) -> Minimum:
     """The minimum of a convex function with its gradient; `solve` divides a gradient by an estimate of the curvature.
 
     The last step is taken unseen: what it promises is less than what matters.

@@ -15,7 +15,7 @@ from refocal.errors import ParameterError
 from refocal.metrics import brier_score
 from refocal.metrics.records import objectives
 
-Metric = Callable[..., float]
+MetricFunction = Callable[..., float]
 
 # The default rule (docs/calibrators.md). One number of bins alone is a noisy guide on a few thousand rows, so the
 # calibration errors at several are averaged: all that leave MIN_BIN_ROWS rows to a bin, and the first in any case.
@@ -41,7 +41,7 @@ class Objective:
     name: str
     resolutions: tuple[int, ...] = ()
     of_rows: Callable[[RowPredictions, Block], Vector] | None = None
-    metric: Metric | None = None
+    metric: MetricFunction | None = None
     error_weight: float | None = None
     nll_tolerance: float | None = None
 

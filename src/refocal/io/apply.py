@@ -33,7 +33,7 @@ from refocal.io.parts import Part, Table
 from refocal.io.rows import column_order
 from refocal.io.writers import ARRAYS, LABEL, MADE_FROM, open_writer
 
-Progress = Callable[[int, int, int], None]
+ApplyProgress = Callable[[int, int, int], None]
 """Called with (parts done, all parts, rows done)."""
 
 
@@ -97,7 +97,7 @@ def apply(
     scheduler: str | None = None,
     client: Any = None,
     map: Map | None = None,  # noqa: A002
-    progress: Progress | None = None,
+    progress: ApplyProgress | None = None,
 ) -> list[Written]:
     """Write the probabilities of a data set, block by block.
 
@@ -154,7 +154,7 @@ def apply(
 
 
 def _write_folder(
-    predict: ChunkPredictor, parts: Sequence[Part], folder: Path, map_jobs: Map, progress: Progress | None
+    predict: ChunkPredictor, parts: Sequence[Part], folder: Path, map_jobs: Map, progress: ApplyProgress | None
 ) -> list[Written]:
     """Write a Parquet file a part; those that are there already stay."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -183,7 +183,11 @@ def write_part(predict: ChunkPredictor, job: tuple[Part, Path, str]) -> Written:
 
 
 def _write_file(
-    predict: ChunkPredictor, parts: Sequence[Part], target: Path, made_from: str = "", progress: Progress | None = None
+    predict: ChunkPredictor,
+    parts: Sequence[Part],
+    target: Path,
+    made_from: str = "",
+    progress: ApplyProgress | None = None,
 ) -> Written:
     """Write parts, in their order, into one file."""
     n_rows, n_skipped, ending, reading = 0, 0, target.suffix.lower(), predict.reading

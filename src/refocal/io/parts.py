@@ -144,7 +144,7 @@ def array_parts(values: Any, labels: Any, weight: Any, groups: Mapping[str, Any]
     return [ArrayPart(*arrays, where, i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
 
-Batch = dict[str, Any]
+ColumnBatch = dict[str, Any]
 """Columns by their names: arrays of pyarrow, or of Python's objects."""
 
 
@@ -214,7 +214,7 @@ class Table(Contents):
             text_labels = is_text(first[labels[0]]) and np.isnan(list(map(number, cells))).mean() > 0.5
         return replace(columns, n_classes=n_classes, text_labels=text_labels)
 
-    def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[tuple[int, Batch]]:
+    def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
         """The columns in batches of about `n_rows` rows, each with the number of its first row."""
         first = 0
         with refusing(self.where, self._problem):
@@ -227,7 +227,7 @@ class Table(Contents):
         """The names of the columns, and of those that hold lists."""
 
     @abstractmethod
-    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
+    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
         """Batches of some columns, from the first row on; of text some megabytes, whatever `n_rows` says."""
 
     def _open(self) -> Any:
@@ -236,12 +236,12 @@ class Table(Contents):
         filesystem, path = filesystem_of(self.where, self.query.options)
         return filesystem.open(path, "rb")
 
-    def matrix(self, batch: Batch, columns: Sequence[str], first_row: int) -> Any:
+    def matrix(self, batch: ColumnBatch, columns: Sequence[str], first_row: int) -> Any:
         """Columns of numbers side by side; one alone is a vector, unless it is one of several labels, and none None."""
         each = [self.numbers(batch, name, first_row) for name in columns]
         return np.stack(each, axis=1) if len(each) > 1 or (each and self.query.several) else next(iter(each), None)
 
-    def numbers(self, batch: Batch, name: str, first_row: int) -> NDArray[Any]:
+    def numbers(self, batch: ColumnBatch, name: str, first_row: int) -> NDArray[Any]:
         """A column of numbers; text is read as numbers."""
         column = batch[name]
         try:
@@ -259,7 +259,7 @@ class Table(Contents):
         values = plain(column)
         return values.astype(np.float64) if values.dtype.kind == "O" else values
 
-    def lists(self, batch: Batch, name: str, n_classes: int, first_row: int) -> NDArray[Any]:
+    def lists(self, batch: ColumnBatch, name: str, n_classes: int, first_row: int) -> NDArray[Any]:
         """A column of lists of numbers as a matrix; what has another length is an error, or NaN."""
         cells = batch[name]
         if _is_plain(cells):

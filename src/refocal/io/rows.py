@@ -77,10 +77,10 @@ def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, func
     return np.array([at[name] for name in there])
 
 
-Rows = TypeVar("Rows", bound=CheckedRows)
+CheckedRowsT = TypeVar("CheckedRowsT", bound=CheckedRows)
 
 
-def split(predictions: Rows, fraction: float = 0.5, *, seed: int = 0) -> tuple[Rows, Rows]:
+def split(predictions: CheckedRowsT, fraction: float = 0.5, *, seed: int = 0) -> tuple[CheckedRowsT, CheckedRowsT]:
     """Two disjoint parts, the first with `fraction` of the rows, every class within one row of that share.
 
     Of labels that do not exclude one another, rows with as many labels are spread evenly.

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from refocal.errors import FormatError, need
 from refocal.io.columns import ANYTHING, Columns, Query
 from refocal.io.files import JSON_LINES, SEPARATORS
-from refocal.io.parts import BLOCK_ROWS, Batch, Table, number
+from refocal.io.parts import BLOCK_ROWS, ColumnBatch, Table, number
 
 # Bytes of text that are worked on at a time; those that pyarrow reads at a time, 32 times ahead, with room for one row.
 TEXT_BLOCK, READ_BLOCK, LONGEST_CELL = 1 << 21, 1 << 19, 64
@@ -42,7 +42,7 @@ class ParquetTable(Table):
             schema, self.n_rows = parquet.schema_arrow, int(parquet.metadata.num_rows)
         return list(schema.names), {field.name for field in schema if str(field.type).startswith(LISTS)}
 
-    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
+    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
         with self._parquet() as parquet:
             yield from map(_batch, parquet.iter_batches(batch_size=n_rows, columns=list(columns)))
 
@@ -72,10 +72,10 @@ class TextTable(Table):
     def _lines(self) -> Any:
         return io.TextIOWrapper(self._open(), "utf-8-sig", newline="")
 
-    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
+    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
         return self._by_arrow(columns) if find_spec("pyarrow") is not None else self._by_line(columns)
 
-    def _by_arrow(self, columns: Sequence[str]) -> Iterator[Batch]:
+    def _by_arrow(self, columns: Sequence[str]) -> Iterator[ColumnBatch]:
         arrow, reader = (need(name, "parquet", "Text in blocks") for name in ("pyarrow", "pyarrow.csv"))
         wrong: list[Any] = []
 
@@ -100,7 +100,7 @@ class TextTable(Table):
                     raise
                 raise self._misfit(wrong[-1].number - 2, wrong[-1].actual_columns) from error
 
-    def _by_line(self, columns: Sequence[str]) -> Iterator[Batch]:
+    def _by_line(self, columns: Sequence[str]) -> Iterator[ColumnBatch]:
         at = {name: self.names.index(name) for name in columns}
         with self._lines() as lines:
             rows = enumerate(filter(None, csv.reader(lines, delimiter=self._separator)), -1)
@@ -126,13 +126,13 @@ class JsonTable(Table):
         self._kinds = {name: {type(row.get(name)) for row in rows} - {type(None)} for name in names}
         return list(names), {name for name, kinds in self._kinds.items() if list in kinds}
 
-    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Batch]:
+    def _batches(self, columns: Sequence[str], n_rows: int) -> Iterator[ColumnBatch]:
         first = 0
         for text in self._texts(TEXT_BLOCK):
             yield (batch := self._by_arrow(text, columns) or self._by_line(text, columns, first))
             first += len(batch[columns[0]])
 
-    def _by_arrow(self, text: bytes, columns: Sequence[str]) -> Batch | None:
+    def _by_arrow(self, text: bytes, columns: Sequence[str]) -> ColumnBatch | None:
         """Columns of the types of the first rows, which pyarrow would guess anew for each block, and dates of text."""
         if find_spec("pyarrow") is None:
             return None
@@ -148,7 +148,7 @@ class JsonTable(Table):
             return None
         return {name: table[name].chunk(0) for name in columns}
 
-    def _by_line(self, text: bytes, columns: Sequence[str], first: int) -> Batch:
+    def _by_line(self, text: bytes, columns: Sequence[str], first: int) -> ColumnBatch:
         rows = self._parsed(text, first)
         return {name: self._column([row.get(name) for row in rows], name, first) for name in columns}
 
@@ -258,7 +258,7 @@ def _noting(bad: list[str] | None) -> Iterator[None]:
         bad.append(str(error))
 
 
-def _batch(batch: Any) -> Batch:
+def _batch(batch: Any) -> ColumnBatch:
     return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 

@@ -28,11 +28,11 @@ NESTED = (*LISTS, "struct<", "map<")
 # The metadata key under which a Parquet file records its source.
 MADE_FROM = b"refocal"
 
-Columns = Mapping[str, Any]
+ColumnValues = Mapping[str, Any]
 """Arrays of NumPy or pyarrow by their names."""
 Add = Callable[[dict[str, Any]], None]
 """Adds rows to a file."""
-Write = Callable[[Answers, Columns, Columns], None]
+Write = Callable[[Answers, ColumnValues, ColumnValues], None]
 """Adds rows: columns that stand before the answers of a calibrator, these, and columns behind them."""
 
 
@@ -44,7 +44,7 @@ def open_writer(file: Path, ending: str, names: list[str], made_from: str = "") 
     """
     with FILES[ending](file, ending, made_from) as add:
 
-        def write(answers: Answers, before: Columns, behind: Columns) -> None:
+        def write(answers: Answers, before: ColumnValues, behind: ColumnValues) -> None:
             if ending in ARRAYS:  # which have no place for further columns
                 name = "p" if answers.probabilities.ndim == 1 else PROBABILITIES
                 labels = {"labels": plain(*behind.values())} if behind else {}
@@ -182,7 +182,7 @@ FILES: dict[str, Callable[..., AbstractContextManager[Add]]] = {
 }
 
 
-def write_table(file: Path, columns: Columns) -> None:
+def write_table(file: Path, columns: ColumnValues) -> None:
     """Columns as a CSV or TSV file, whole or not at all."""
     with replace_atomically(file) as temporary, text_file(temporary, file.suffix.lower()) as add:
         add(dict(columns))

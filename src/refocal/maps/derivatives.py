@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from refocal._arrays import Array, namespace, take_label, without_warnings
 from refocal._validation import check_labels, check_logits, check_parameter
-from refocal.maps.forward import focal_of_row
+from refocal.maps.forward import focal_map_of_row
 from refocal.maps.row import Row, softmax_row
 
 
@@ -52,7 +52,7 @@ def label_derivatives(
 def derivatives(xp: Any, x: Array, y: Array, gamma: Any, scale: Any) -> LabelDerivatives:
     """`label_derivatives` of checked arrays."""
     row = softmax_row(xp, x, scale)
-    return derivatives_of_row(xp, row, focal_of_row(xp, row, gamma), y, gamma, scale)
+    return derivatives_of_row(xp, row, focal_map_of_row(xp, row, gamma), y, gamma, scale)
 
 
 def derivatives_of_row(xp: Any, row: Row, log_p: Array, y: Array, gamma: Any, scale: Any) -> LabelDerivatives:

@@ -61,14 +61,14 @@ def _focal(values: Any, argument: str, gamma: Any, temperature: Any, class_weigh
     gamma = check_parameter(gamma, "gamma", function, above=-1.0, like=x)
     scale = check_parameter(temperature, "temperature", function, above=0.0, like=x)
     xp = namespace(x)
-    log_p = focal_of_row(xp, softmax_row(xp, x, scale), gamma)
+    log_p = focal_map_of_row(xp, softmax_row(xp, x, scale), gamma)
     if class_weight is not None:
         log_weight = xp.log(check_class_weight(class_weight, function, like=log_p))
         log_p = normalised(xp, log_p - log_weight)
     return xp.astype(log_p, dtype, copy=False)
 
 
-def focal_of_row(xp: Any, row: Row, gamma: Any) -> Array:
+def focal_map_of_row(xp: Any, row: Row, gamma: Any) -> Array:
     """The focal calibration map of a prepared row."""
     return normalise(xp, focal_gaps(xp, row, gamma), row.is_top)
 

@@ -29,7 +29,7 @@ __all__ = ["average_precision", "brier_skill", "log_loss_skill", "mean_bias", "r
 # The number of cells of nearly equal probabilities whose rows the interval of the mean bias sums up.
 BIAS_CELLS = 1000
 
-Terms = Callable[[Rows], Vector]
+LossOfRows = Callable[[Rows], Vector]
 OfRate = Callable[[float], tuple[float, float]]
 """The loss of a rate alone, and its derivative in the rate."""
 
@@ -121,7 +121,7 @@ def _variance(rate: float) -> tuple[float, float]:
     return rate * (1.0 - rate), 1.0 - 2.0 * rate
 
 
-def _skill(name: str, terms: Terms, of_rate: OfRate, source: Rows | BlockSums) -> StreamedMetric:
+def _skill(name: str, terms: LossOfRows, of_rate: OfRate, source: Rows | BlockSums) -> StreamedMetric:
     """1 - mean loss / loss of the rate alone; `name` is that of the mean."""
     if isinstance(source, BlockSums):
         average, rate = source.means[name], source.calibration.accuracy
@@ -134,7 +134,9 @@ def _skill(name: str, terms: Terms, of_rate: OfRate, source: Rows | BlockSums) -
     return StreamedMetric(1.0 - average / loss, influence=influence)
 
 
-def _influence_on_skill(terms: Terms, average: float, rate: float, loss: float, slope: float, rows: Rows) -> Vector:
+def _influence_on_skill(
+    terms: LossOfRows, average: float, rate: float, loss: float, slope: float, rows: Rows
+) -> Vector:
     beyond, more = terms(rows) - average, (rows.labels == 1) - rate
     moved: Vector = average / loss**2 * slope * more - beyond / loss
     return moved

@@ -18,7 +18,7 @@ from refocal.maps.inverse import Unknowns, invert, solve
 from refocal.maps.row import Row, normalised, softmax_row
 
 
-class Batch(NamedTuple):
+class LossBatch(NamedTuple):
     """Logits in float32 or float64, of classes on the last axis, and labels that can all be looked up."""
 
     logits: Tensor  # (..., C), or of the labels' shape for sigmoids
@@ -57,11 +57,11 @@ class BaseLoss(nn.Module, ABC):
         return self._reduce(self._of(batch), batch, num_items_in_batch)
 
     @abstractmethod
-    def _batch(self, outputs: Any, labels: Tensor) -> Batch:
+    def _batch(self, outputs: Any, labels: Tensor) -> LossBatch:
         """What a model gives and its labels, checked."""
 
     @abstractmethod
-    def _of(self, batch: Batch) -> Array:
+    def _of(self, batch: LossBatch) -> Array:
         """The loss of each label."""
 
     def extra_repr(self) -> str:
@@ -107,7 +107,7 @@ class BaseLoss(nn.Module, ABC):
             expected, got = f"between 0 and {most}{also}", f"labels from {lowest:.12g} to {highest:.12g}"
             raise LabelError("labels", type(self).__name__, expected=expected, got=got)
 
-    def _reduce(self, values: Tensor, batch: Batch, n_items: Tensor | float | None) -> Tensor:
+    def _reduce(self, values: Tensor, batch: LossBatch, n_items: Tensor | float | None) -> Tensor:
         factor = batch.kept if self.weight is None else batch.kept * self.weight.to(values.dtype)[batch.labels]
         # Where the factor is 0 the value is dropped, not multiplied: an infinite one would leave NaN.
         values = torch.where(factor > 0, values * factor, 0.0)
@@ -150,7 +150,7 @@ class Loss(BaseLoss):
             raise ParameterError("weight", type(self).__name__, expected=expected, got=repr(weight))
         self.weight = weight
 
-    def _batch(self, outputs: Any, labels: Tensor) -> Batch:
+    def _batch(self, outputs: Any, labels: Tensor) -> LossBatch:
         name, logits = type(self).__name__, self._logits(outputs, labels)
         if not isinstance(outputs, Tensor):
             logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
@@ -170,7 +170,7 @@ class Loss(BaseLoss):
         kept = labels != self.ignore_index
         known = torch.where(kept, labels, 0)
         self._check_range(known, n_classes - 1)
-        return Batch(torch.where(kept[..., None], rows, 0.0), known, kept)
+        return LossBatch(torch.where(kept[..., None], rows, 0.0), known, kept)
 
 
 class FocalLoss(Loss):
@@ -209,8 +209,8 @@ class FocalLoss(Loss):
             chosen = chosen.to(batch.logits.dtype).expand(shape)
         return self._reduce(self._of(batch, chosen), batch, num_items_in_batch)
 
-    def _of(self, batch: Batch, gamma: Tensor | float) -> Array:  # type: ignore[override]
-        return losses.focal_of_row(xp, batch.row(), batch.labels, gamma)
+    def _of(self, batch: LossBatch, gamma: Tensor | float) -> Array:  # type: ignore[override]
+        return losses.focal_loss_of_row(xp, batch.row(), batch.labels, gamma)
 
 
 class ProperFocalLoss(FocalLoss):
@@ -224,11 +224,11 @@ class ProperFocalLoss(FocalLoss):
     tensor(0.0652)
     """
 
-    def _of(self, batch: Batch, gamma: Tensor | float) -> Array:  # type: ignore[override]
+    def _of(self, batch: LossBatch, gamma: Tensor | float) -> Array:  # type: ignore[override]
         # Filled on the device: a tensor made from a number would be a copy, which waits.
         g = gamma if isinstance(gamma, Tensor) else batch.logits.new_full(batch.labels.shape, gamma)
         row = softmax_row(xp, invert(xp, batch.logits, g[..., None], solve_outside), 1.0)
-        return losses.focal_of_row(xp, row, batch.labels, g)
+        return losses.focal_loss_of_row(xp, row, batch.labels, g)
 
 
 class SampleDependentFocalLoss(Loss):
@@ -250,10 +250,10 @@ class SampleDependentFocalLoss(Loss):
         self._set("gamma_below", gamma_below, above=-1.0)
         self._set("gamma_above", gamma_above, above=-1.0)
 
-    def _of(self, batch: Batch) -> Array:
+    def _of(self, batch: LossBatch) -> Array:
         row = batch.row()
         gamma = losses.gamma_by_label(xp, row, batch.labels, self.threshold, self.gamma_below, self.gamma_above)
-        return losses.focal_of_row(xp, row, batch.labels, gamma)
+        return losses.focal_loss_of_row(xp, row, batch.labels, gamma)
 
 
 class BrierLoss(Loss):
@@ -264,7 +264,7 @@ class BrierLoss(Loss):
     tensor([0.5000, 1.6200])
     """
 
-    def _of(self, batch: Batch) -> Array:
+    def _of(self, batch: LossBatch) -> Array:
         return losses.brier_of_row(xp, batch.row(), batch.labels)
 
 
@@ -290,7 +290,7 @@ class MMCE(Loss):
         self._set("strength", strength, least=0.0)
         self._set("width", width, above=0.0)
 
-    def _of(self, batch: Batch) -> Array:
+    def _of(self, batch: LossBatch) -> Array:
         log_q, confidence, correct = batch.predicted()
         confidence, kept = confidence.reshape(-1), batch.kept.reshape(-1).to(confidence.dtype)
         excess = (confidence - correct.reshape(-1).to(confidence.dtype)) * kept

@@ -11,7 +11,7 @@ from torch import Tensor
 from refocal import losses
 from refocal._arrays import Array
 from refocal.errors import ShapeError
-from refocal.nn.losses import BaseLoss, Batch
+from refocal.nn.losses import BaseLoss, LossBatch
 
 
 class SigmoidLoss(BaseLoss):
@@ -37,7 +37,7 @@ class SigmoidLoss(BaseLoss):
         super().__init__(**options)
         self._set("label_smoothing", label_smoothing, least=0.0, below=1.0)
 
-    def _batch(self, outputs: Any, labels: Tensor) -> Batch:
+    def _batch(self, outputs: Any, labels: Tensor) -> LossBatch:
         s = self._logits(outputs, labels)
         if labels.shape != s.shape:
             expected = f"of the shape of the logits, {tuple(s.shape)}"
@@ -45,7 +45,7 @@ class SigmoidLoss(BaseLoss):
         kept = torch.ones_like(s, dtype=torch.bool) if self.ignore_index is None else labels != self.ignore_index
         y = torch.where(kept, labels.to(s.dtype), 0.0)
         self._check_range(y, 1)
-        return Batch(torch.where(kept, s, 0.0), losses.smoothed(y, self.label_smoothing), kept)
+        return LossBatch(torch.where(kept, s, 0.0), losses.smoothed(y, self.label_smoothing), kept)
 
 
 class SigmoidFocalLoss(SigmoidLoss):
@@ -73,7 +73,7 @@ class SigmoidFocalLoss(SigmoidLoss):
         else:
             self._set("alpha", alpha, above=0.0, below=1.0)
 
-    def _of(self, batch: Batch) -> Array:
+    def _of(self, batch: LossBatch) -> Array:
         return losses.sigmoid_focal_of(xp, batch.logits, batch.labels, self.gamma, self.alpha)
 
 
@@ -106,7 +106,7 @@ class AsymmetricFocalLoss(SigmoidLoss):
         self._set("gamma_negative", gamma_negative, least=0.0)
         self._set("margin", margin, least=0.0, below=1.0)
 
-    def _of(self, batch: Batch) -> Array:
+    def _of(self, batch: LossBatch) -> Array:
         s = batch.logits
         margin = torch.as_tensor(self.margin, dtype=s.dtype, device=s.device)
         return losses.asymmetric_focal_of(xp, s, batch.labels, self.gamma_positive, self.gamma_negative, margin)

@@ -512,7 +512,7 @@ def test_rows_in_blocks_and_in_any_order_give_the_same(n_classes, monkeypatch):
     parts = np.array_split(order, 5)
     # All rows, and more than a sample has: then the last fit of the scaling sums up rows in their own order.
     for most, close in ((100_000, 1e-9), (1000, 1e-6)):
-        monkeypatch.setattr(auto, "SAMPLE_ROWS", most)
+        monkeypatch.setattr(auto, "SCALING_ROWS", most)
         expected = AutoCalibration().fit(logits, labels).predict_proba(log_p)
         shuffled = AutoCalibration().fit(logits[order], labels[order]).predict_proba(log_p)
         np.testing.assert_allclose(shuffled, expected, rtol=0.0, atol=close)

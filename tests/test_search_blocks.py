@@ -267,7 +267,7 @@ def test_answers_that_travel_are_small_and_as_exact(travels, monkeypatch):
     logits, labels = draw_logits(5000, 4)
     rows = started([(logits[:2000], labels[:2000]), (logits[2000:], labels[2000:])])
     rows.answers_travel = travels
-    (found,) = scoring.describe(rows, scoring.FocalPoints([(0.5, 2.0)]), 1)
+    (found,) = scoring.measure_predictors(rows, scoring.FocalPoints([(0.5, 2.0)]), 1)
     p = np.exp(focal_temperature(logits, 0.5, 2.0))
     assert found["ece"] == pytest.approx(metrics.expected_calibration_error(labels, p), abs=1e-4)
     assert found["log_loss"] == pytest.approx(metrics.log_loss(labels, np.log(p)), rel=1e-12)

@@ -244,6 +244,6 @@ def test_the_edge_of_the_grid_is_said():
 
 def test_equal_scores_are_decided_by_the_log_loss():
     surface = grid.Surface(np.zeros((1, 3)), np.ones((1, 3)), np.array([[0.5, 0.3, 0.4]]), np.array([[0.1, 0.1, 0.2]]))
-    assert grid.ranked(surface.log_loss, surface.value, None).tolist() == [1, 0, 2]
-    assert grid.ranked(surface.log_loss, surface.value, 0.5).tolist() == [1, 2]
+    assert grid.by_score(surface.log_loss, surface.value, None).tolist() == [1, 0, 2]
+    assert grid.by_score(surface.log_loss, surface.value, 0.5).tolist() == [1, 2]
     assert Objective("none").score(surface.log_loss, surface.value) is surface.log_loss

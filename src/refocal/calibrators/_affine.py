@@ -27,7 +27,7 @@ BLOCK = 1 << 20
 SCALE_ROWS, GPU_SCALE_ROWS = 2_000, 20_000
 # What a step promises, relative to the log-loss, at which a fit ends; for fits that only help to choose, which then
 # lose 1e-5 of log-loss at most; and for fits in double precision that end where rounding does.
-SMALL, COARSE, EXACT = Ends(1e-8, 1e-7, 200), Ends(1e-6, 1e-7, 200), Ends(1e-18, 1e-13, 1_000)
+TIGHT, COARSE, EXACT = Ends(1e-8, 1e-7, 200), Ends(1e-6, 1e-7, 200), Ends(1e-18, 1e-13, 1_000)
 # With fewer classes a copy of the rows in which each class comes as a whole takes less time than it saves.
 FEW_CLASSES = 50
 # What a curvature has at least.
@@ -53,7 +53,13 @@ class Scaling(NamedTuple):
 
 
 def fit_affine(
-    dataset: Dataset, kind: str, temperature: float, ridge: Vector, *, start: Scaling | None = None, ends: Ends = SMALL
+    dataset: Dataset,
+    kind: str,
+    temperature: float,
+    ridge: Vector,
+    *,
+    start: Scaling | None = None,
+    ends: Ends = TIGHT,
 ) -> Scaling:
     """The affine map of least penalised log-loss, from `start` or temperature scaling on; a convex problem.
 

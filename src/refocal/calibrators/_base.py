@@ -213,7 +213,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_out(out, X, name)
         if class_axis != -1:
             last = getattr(self, method)(classes_last(X, class_axis, name))
-            return written(namespace(last).moveaxis(last, -1, class_axis), out)
+            return filled(namespace(last).moveaxis(last, -1, class_axis), out)
         if self._is_plain(X) and not (log and isinstance(X, np.ndarray)):  # the checks below are part of the pass
             found = apply(self.chain_, X, out, log=log)
             if found is not None and not found.is_suspect:
@@ -222,14 +222,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if _is_dask(X):
             return _by_chunk(getattr(self, method), X)
         _check_feature_names(self, X, reset=False)
-        return written(probabilities_of(self.chain_, self._logits(X, name), log=log), out)
+        return filled(probabilities_of(self.chain_, self._logits(X, name), log=log), out)
 
     def _proba_by_log(self, X: Array, out: NDArray[Any] | None, **options: Any) -> Array:
         """The exponentials of `predict_log_proba` where that is all there is; written into `out`, if given."""
         if out is not None:
             check_out(out, X, f"{type(self).__name__}.predict_proba")
         log_p = self.predict_log_proba(X, **options)
-        return written(namespace(log_p).exp(log_p), out)
+        return filled(namespace(log_p).exp(log_p), out)
 
     def predict(self, X: Array, *, class_axis: int = -1) -> Array:
         """The class of the largest probability."""
@@ -350,7 +350,7 @@ def classes_last(X: Array, class_axis: int, function: str) -> Array:
     return namespace(values).moveaxis(values, class_axis, -1)
 
 
-def written(p: Array, out: NDArray[Any] | None) -> Array:
+def filled(p: Array, out: NDArray[Any] | None) -> Array:
     """`out` filled with the probabilities; the probabilities themselves if `out` is None."""
     if out is None:
         return p

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Array, Vector, as_floating, in_library_of, namespace, to_numpy
 from refocal.calibrators import _settings as setting
-from refocal.calibrators._affine import COARSE, SMALL, Scaling, fit_affine, with_features
+from refocal.calibrators._affine import COARSE, TIGHT, Scaling, fit_affine, with_features
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import HasFocalPoint
 from refocal.engine import Block, Dataset
@@ -102,7 +102,7 @@ def counted_rows(block: Block) -> Block:
 
 
 def fit_scalings(
-    dataset: Dataset, recipes: list[Recipe], ends: Ends = SMALL, *, temperature: float | None = None
+    dataset: Dataset, recipes: list[Recipe], ends: Ends = TIGHT, *, temperature: float | None = None
 ) -> Iterator[Scaling]:
     """One scaling after the other, each from where the last of its shape ended, all at the temperature of the rows."""
     value, n_classes = math.nan, dataset.n_classes

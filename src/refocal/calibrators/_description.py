@@ -16,7 +16,7 @@ from refocal.metrics import METRICS
 
 # Below this number of rows a warning is given.
 FEW_ROWS = 30
-FEW = "{} rows are few: the result may be due to chance"
+FEW_ROWS_REMARK = "{} rows are few: the result may be due to chance"
 # Of the ECE in a report; the chance of perfect calibration is some √(bins · a(1-a) / rows).
 ECE_BINS = 15
 # A log-loss above this share of log C is no better than guessing.
@@ -71,7 +71,7 @@ def fit_warnings(report: dict[str, Any], chain: Chain) -> list[str]:
     ['on the rows of the fit the ECE rose from 0.108 to 0.149']
     """
     n_rows, before, after = report["n_samples"], report["before"], report["after"]
-    found = [FEW.format(n_rows)] if n_rows < FEW_ROWS else []
+    found = [FEW_ROWS_REMARK.format(n_rows)] if n_rows < FEW_ROWS else []
     accuracy = before.get("accuracy", 0.5)
     chance = math.sqrt(ECE_BINS * accuracy * (1.0 - accuracy) / max(1, n_rows))
     margins = {"ece": ("ECE", chance), "log_loss": ("log-loss", 0.02 * before.get("log_loss", 0.0))}

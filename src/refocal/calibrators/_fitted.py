@@ -12,7 +12,7 @@ from refocal._arrays import Array, as_floating, is_torch, namespace, row_blocks,
 from refocal.engine import Block, Dataset, RowPredictions
 from refocal.engine.apply import apply
 from refocal.engine.array_engine import GPU_PART
-from refocal.engine.scoring import describe
+from refocal.engine.scoring import measure_predictors
 from refocal.fitting import Solution, Surface
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature
@@ -62,7 +62,7 @@ def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:
     known = {"before": dataset.memo.get("before"), "after": found.notes.get("after")}
     chains = {"before": Chain(), "after": found.chain}
     missing = tuple(chains[name] for name in known if known[name] is None)
-    measured = iter(describe(dataset, partial(predictions_of, missing, rough=True), len(missing)))
+    measured = iter(measure_predictors(dataset, partial(predictions_of, missing, rough=True), len(missing)))
     before, after = (found or next(measured) for found in known.values())
     dataset.memo["before"] = dict(before)
     counted = {

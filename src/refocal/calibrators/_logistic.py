@@ -19,7 +19,7 @@ MAX_STEPS, MAX_HALVINGS = 200, 34
 # A ridge that matters only where the rows are uninformative, as when all scores are equal.
 TINY = 1e-9
 # Scores beyond this many times the median are masks such as -1e9, which would dominate a curve: they are clipped.
-FAR = 30.0
+MASK_RATIO = 30.0
 # The smallest slope of an increasing line, over the range of its scores.
 LEAST_RISE = 1e-3
 # A step that promises less than this share of the loss is the last one, since Newton's method converges quadratically;
@@ -118,7 +118,7 @@ def doubtful(is_class: NDArray[np.bool_], weight: Vector, doubt: float = 1.0) ->
 
 def near(score: Vector) -> Vector:
     """Scores clipped where they are so large that they must be masks."""
-    far = FAR * float(np.median(np.abs(score))) or np.inf
+    far = MASK_RATIO * float(np.median(np.abs(score))) or np.inf
     return np.clip(score, -far, far)
 
 

@@ -12,7 +12,7 @@ from scipy.special import xlogy
 
 from refocal._arrays import Vector, to_numpy
 from refocal.calibrators import _crossfit
-from refocal.calibrators._affine import EXACT, SMALL
+from refocal.calibrators._affine import EXACT, TIGHT
 from refocal.calibrators._confidence import IDENTITY, draft_tail, fit_tail, two_class_step
 from refocal.calibrators._crossfit import CrossFitted, Recipe
 from refocal.calibrators._fitted import Fitted
@@ -30,7 +30,7 @@ ROWS_PER_ENTRY, FEWER_PER_ENTRY, MANY_CLASSES = 20, 5, 30
 CLASSES_PER_ROW = 10
 # The most rows and logits that all but the last fit of the scaling use: more would change the log-loss by less than
 # 1e-4.
-SAMPLE_ROWS, SAMPLE_ENTRIES = 100_000, 1 << 25
+SCALING_ROWS, SCALING_ENTRIES = 100_000, 1 << 25
 # The simplest scaling that is worse than the best by at most this number of standard errors is chosen.
 STANDARD_ERRORS = 0.25
 
@@ -98,7 +98,7 @@ class AutoCalibration(CrossFitted):
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         dataset.start()
         # There are too few rows of a vocabulary to tell even one parameter for each class.
-        n_rows = min(dataset.n_rows, SAMPLE_ENTRIES // dataset.n_classes)
+        n_rows = min(dataset.n_rows, SCALING_ENTRIES // dataset.n_classes)
         is_vocabulary = n_rows * CLASSES_PER_ROW < dataset.n_classes
         rows, whole = _sample(dataset, is_vocabulary)
         few = rows.n_rows < max(_crossfit.MIN_ROWS, self.n_folds)
@@ -148,7 +148,7 @@ class AutoCalibration(CrossFitted):
         chosen = _simplest(rows, measured)
         recipe, tail = recipes[chosen], fit_tail(blocks[chosen], tails[chosen])
         # Rows outside the sample are not summed in the order of their keys: an exact end hides what the order changes.
-        (scaling,) = _crossfit.fit_scalings(whole, [recipe], SMALL if whole is rows else EXACT, temperature=temperature)
+        (scaling,) = _crossfit.fit_scalings(whole, [recipe], TIGHT if whole is rows else EXACT, temperature=temperature)
         choice = recipe.describe(scaling) | {
             "name": recipe.name,
             "log_loss" if only_temperature else "log_loss_out_of_fold": {
@@ -173,7 +173,7 @@ def _sample(dataset: Dataset, is_vocabulary: bool) -> tuple[Block, Dataset]:
     Sampled rows are in the order of their keys, which are computed from their values, so that a fit does not depend on
     the order of the rows or on blocks. Those of a vocabulary keep their order: nothing is fitted to single classes.
     """
-    n_rows = min(SAMPLE_ROWS, SAMPLE_ENTRIES // dataset.n_classes)
+    n_rows = min(SCALING_ROWS, SCALING_ENTRIES // dataset.n_classes)
     if not isinstance(dataset, Block):
         rows: Block = dataset.look(_crossfit.usable_rows, min(n_rows, dataset.n_rows))
         return rows, (rows if rows.n_rows == dataset.n_rows else dataset)

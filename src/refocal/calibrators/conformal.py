@@ -27,7 +27,7 @@ from refocal.maps.row import normalised
 from refocal.maps.steps import Temperature
 
 # Within this distance, relative to its size, a score has the Venn-Abers bounds of its rows in every precision.
-SAME = 1e-6
+SAME_SCORE = 1e-6
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -229,7 +229,7 @@ def _inductive(score: Vector, target: Flags, weight: Vector) -> tuple[Pieces, Pi
     """The logarithms of p₁ and 1 - p₀ as functions of the score."""
     starts = starts_of_ties(score)
     ends = np.append(starts[1:], len(score)) - 1
-    reach = SAME * (min(1.0, float(np.abs(score).mean())) + np.abs(score))
+    reach = SAME_SCORE * (min(1.0, float(np.abs(score).mean())) + np.abs(score))
     between = 0.5 * (score[starts[1:]] - score[ends[:-1]])
     below, above = np.minimum(reach[starts], [np.inf, *between]), np.minimum(reach[ends], [*between, np.inf])
     hits, total = (np.add.reduceat(terms, starts) for terms in (weight * target, weight))

@@ -21,7 +21,7 @@ from refocal.calibrators._fitted import ENTRIES, Fitted
 from refocal.calibrators._logistic import LEAST_RISE, fit_logistic
 from refocal.engine import Block, Dataset, RowPredictions
 from refocal.engine.apply import probabilities_of
-from refocal.engine.scoring import describe
+from refocal.engine.scoring import measure_predictors
 from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
@@ -31,8 +31,8 @@ SHOWN = 10
 # Candidate standard deviations, in log-odds, of the groups' lines from the identity.
 DEVIATIONS = (0.01, 0.03, 0.1, 0.3, 1.0)
 # The losses of groups are computed at Chebyshev nodes of the log-slope; a polynomial gives them at more places.
-FARTHEST, N_NODES, N_PLACES = 2.0, 17, 4001
-NODES: Vector = FARTHEST * np.cos(np.pi * (np.arange(N_NODES) + 0.5) / N_NODES)
+LARGEST_LOG_SLOPE, N_NODES, N_PLACES = 2.0, 17, 4001
+NODES: Vector = LARGEST_LOG_SLOPE * np.cos(np.pi * (np.arange(N_NODES) + 0.5) / N_NODES)
 
 
 class GroupLines(NamedTuple):
@@ -197,7 +197,7 @@ def fit_groups(
         slope, intercept = own[place] * slope, own[place] * intercept + shift[place]
     measured = [(*part.predictions((0.0,), 1.0)[0], part.correct) for part in _parts(rows, chain, slope, intercept)]
     *columns, correct = (np.concatenate(column) for column in zip(*measured, strict=True))
-    (after,) = describe(rows, lambda _: [(RowPredictions(*columns), correct)], 1)
+    (after,) = measure_predictors(rows, lambda _: [(RowPredictions(*columns), correct)], 1)
     return lines, deviations, after
 
 
@@ -291,9 +291,9 @@ def fit_slopes(losses: Vector) -> Lines:
     array([ 0.5,  0.5, -1. , -0.4])
     """
     places = np.linspace(-1.0, 1.0, N_PLACES)
-    curves = chebfit(NODES / FARTHEST, losses, N_NODES - 1)
-    loss, bend = chebval(places, curves), chebval(places, chebder(curves, 2)) / FARTHEST**2
-    groups, at = np.arange(losses.shape[1]), FARTHEST * places
+    curves = chebfit(NODES / LARGEST_LOG_SLOPE, losses, N_NODES - 1)
+    loss, bend = chebval(places, curves), chebval(places, chebder(curves, 2)) / LARGEST_LOG_SLOPE**2
+    groups, at = np.arange(losses.shape[1]), LARGEST_LOG_SLOPE * places
 
     def fit(deviation: float) -> tuple[float, Vector, float]:
         cost = loss + 0.5 * (at / deviation) ** 2

@@ -14,7 +14,7 @@ import refocal
 from refocal.cli import options
 from refocal.cli.options import JSON_FILE, BlockOptions, ColumnOptions, RowOptions
 from refocal.cli.printing import left_out, print_calibrator, progress, result, say
-from refocal.cli.rows import about, cluster, is_text, open_rows
+from refocal.cli.rows import about, cluster, is_text_file, read_or_open
 from refocal.cli.run import FileProblem, Stopped, UsageError, explained
 from refocal.errors import FormatError, InputWarning, RefocalError, Remedy
 
@@ -82,7 +82,7 @@ def fit(
     suits = calibrator is not None and registry.METHODS[method].in_blocks
     with (
         progress("reading") as update,
-        open_rows(validation, f"fitting {method}", update, blocks, reading, suits=suits) as (found, in_blocks),
+        read_or_open(validation, f"fitting {method}", update, blocks, reading, suits=suits) as (found, in_blocks),
     ):
         if rows.multi_label:
             calibrator = refocal.evaluate.multilabel.fit_method(found, method)
@@ -100,7 +100,7 @@ def fit(
     calibrator.save(output)
     print_calibrator(calibrator)
     report = calibrator.fit_report_
-    where = "probs.npz" if not in_blocks else "probs.csv" if is_text(validation) else "probs"
+    where = "probs.npz" if not in_blocks else "probs.csv" if is_text_file(validation) else "probs"
     # The calibrator knows whether it takes probabilities.
     asked = options.as_given("logits", **{name: reading[name] for name in ("values", "renormalise") if name in reading})
     next_ = f"Next: refocal apply {shlex.quote(str(output))} {calibrator.input.upper()}{asked} -o {where}"
@@ -169,7 +169,7 @@ def _check_written(place: str, output: Path) -> None:
         if output.is_file():
             raise UsageError(f"{output}: is a file; name a folder, or a file with an ending, with -o.")
         return
-    if refocal.io.files.is_large(place) and not is_text(place) and output.suffix.lower() not in tables:
+    if refocal.io.files.is_large(place) and not is_text_file(place) and output.suffix.lower() not in tables:
         wanted = f"a folder of Parquet files or one table ({', '.join(tables)}); name a folder or such a file with -o"
         raise UsageError(f"{output}: the probabilities of a data set are {wanted}.")
     options.check_output(output, (".npz", ".npy", *tables))

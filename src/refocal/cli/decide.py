@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import refocal
 from refocal.cli import options
-from refocal.cli.options import WeightedOptions, written
+from refocal.cli.options import WeightedOptions, output_file
 from refocal.cli.printing import print_table, result, say
 from refocal.cli.rows import about, checked, probabilities_of, read_unchecked
 from refocal.cli.run import UsageError
@@ -24,7 +24,7 @@ def decide(
     false_negative: float | None = None,
     costs: str | None = None,
     abstain: float | None = None,
-    output: Annotated[Path | None, written(".csv")] = None,
+    output: Annotated[Path | None, output_file(".csv")] = None,
     scores: WeightedOptions,
 ) -> None:
     """Take the action of least expected cost for each row, and measure the cost if labels are known.

@@ -13,7 +13,7 @@ import refocal
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, BlockOptions, RowOptions
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
-from refocal.cli.rows import about, is_text, open_rows, read_file
+from refocal.cli.rows import about, is_text_file, read_file, read_or_open
 from refocal.cli.run import UsageError
 
 REQUIREMENT_FAILED = 3
@@ -113,7 +113,7 @@ def evaluate(
     reading, in_memory = rows.arguments(*fitted.values()), (resamples, seed) != (None, None)
     with (
         progress("reading") as update,
-        open_rows(test, "measuring", update, blocks, reading, suits=not in_memory) as (read, in_blocks),
+        read_or_open(test, "measuring", update, blocks, reading, suits=not in_memory) as (read, in_blocks),
     ):
         if not (in_blocks or rows.multi_label):  # whose labels are known by their names
             # In the order of the columns that the first was fitted on; a calibrator of another order is refused.
@@ -219,7 +219,7 @@ def _compared(
     for place in filter(None, (validation, test)):
         size = place.stat().st_size if place.is_file() else 0
         # Said before memory is gone.
-        if size >= files.LARGE_FILE if is_text(place) else files.is_large(str(place)):
+        if size >= files.LARGE_FILE if is_text_file(place) else files.is_large(str(place)):
             what = f"{size / 1e9:.1f} GB" if size else "a data set"
             instead = "refocal fit and refocal evaluate take them in blocks, one method at a time."
             raise UsageError(f"{place}: {what}; compare needs all rows in memory. {instead}")

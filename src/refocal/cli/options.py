@@ -43,8 +43,8 @@ def check_output(file: Path, endings: tuple[str, ...]) -> None:
         raise FileProblem(f"{folder}: cannot be written to; name a file in another directory with -o.") from error
 
 
-def written(*endings: str) -> dict[str, Any]:
-    """How an option that names a file to write is declared: `Annotated[Path, written(".csv")]`."""
+def output_file(*endings: str) -> dict[str, Any]:
+    """How an option that names a file to write is declared: `Annotated[Path, output_file(".csv")]`."""
 
     def check(file: Any) -> Any:
         if file is not None:
@@ -54,7 +54,7 @@ def written(*endings: str) -> dict[str, Any]:
     return {"callback": check}
 
 
-HTML_FILE, JSON_FILE = written(".html", ".htm"), written(".json")
+HTML_FILE, JSON_FILE = output_file(".html", ".htm"), output_file(".json")
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
 

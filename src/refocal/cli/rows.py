@@ -66,13 +66,13 @@ def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrato
     return p / p.sum(axis=1, keepdims=True)
 
 
-def is_text(place: Path | str) -> bool:
+def is_text_file(place: Path | str) -> bool:
     """Whether a path is that of one file of text, which can be read whole as well."""
     return Path(place).is_file() and Path(place).suffix.lower() in refocal.io.files.TEXT
 
 
 @contextmanager
-def open_rows(
+def read_or_open(
     place: str, words: str, update: Update, blocks: BlockOptions, reading: dict[str, Any], *, suits: bool = True
 ) -> Iterator[tuple[Any, bool]]:
     """The rows of a place, and whether they are in blocks, which tell the bar how far a pass is.
@@ -80,7 +80,7 @@ def open_rows(
     They are where that is asked for, in a data set and in a large file. Rows of several labels are read whole, and so
     is large text where blocks do not suit what is to be done, or how it is to be read.
     """
-    is_whole = is_text(place) and (not suits or any(name in reading for name in ONLY_WHOLE))
+    is_whole = is_text_file(place) and (not suits or any(name in reading for name in ONLY_WHOLE))
     is_asked = blocks.scheduler is not None or blocks.skip_bad_rows
     with about(place):
         if not is_asked and (is_whole or "multi_label" in reading or not refocal.io.files.is_large(place)):

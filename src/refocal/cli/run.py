@@ -16,9 +16,9 @@ from refocal.errors import FitWarning, FormatError, InputError, InputWarning, Pa
 USAGE, FAILURE, STOPPED = 2, 1, 130
 # What the Python interface calls by its own names is called by its option here.
 ARGUMENTS = {"y": "'labels'", "nll_tolerance": "--tolerance", "methods": "--method", "n_resamples": "--resamples"}
-SAME = """abstain alpha class_weight costs coverage false_negative false_positive gamma method objective positive_label
+ALIKE = """abstain alpha class_weight costs coverage false_negative false_positive gamma method objective positive_label
           require sample"""
-ARGUMENTS |= {name: f"--{name.replace('_', '-')}" for name in SAME.split()}
+ARGUMENTS |= {name: f"--{name.replace('_', '-')}" for name in ALIKE.split()}
 # What stands for characters that the encoding of the output lacks, as that of files on Windows; others are escaped.
 PLAIN = {"−": "-", "–": "-", "→": "->", "…": "...", "≤": "<=", "≥": ">=", "γ": "gamma"}
 REMEDIES = {

@@ -19,7 +19,7 @@ CACHE_PART, GPU_PART = 1 << 16, 1 << 24
 # What LARGE is to double precision: squares of such distances, a thousand times over, fit into single precision.
 LARGE_SINGLE = 1e17
 # Log-odds of what is certain, as in kernel.c.
-FARTHEST = 1e8
+CERTAIN_LOG_ODDS = 1e8
 
 
 def plan(logits: Array) -> Plan:
@@ -76,7 +76,7 @@ def split(x: Array, y: Array, gamma: float, slope: float, *, rough: bool = False
     some, safe = rest > 0.0, xp.where(rest > 0.0, rest, 1.0)
     fall = -xp.exp(log_p) / safe
     second = (fall * (gg + g / safe * g), fall * (gb + g / safe * b), fall * (bb + b / safe * b))
-    others = (xp.where(some, xp.log(safe), log_p - FARTHEST), fall * g, fall * b, *second)
+    others = (xp.where(some, xp.log(safe), log_p - CERTAIN_LOG_ODDS), fall * g, fall * b, *second)
     parts = [[of - of_others for of, of_others in zip(each, others, strict=True)] for each in (at_top, label)]
     parts[1] = [xp.where(y == top, 0.0, each) for each in parts[1]]
     return xp.stack([xp.stack(part) for part in parts])

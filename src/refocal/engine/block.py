@@ -16,7 +16,7 @@ from refocal._arrays import Array, Vector, is_torch, namespace, on_gpu, row_bloc
 from refocal._groups import Groups
 from refocal.engine import array_engine, c_engine
 from refocal.engine.array_engine import LARGE_SINGLE
-from refocal.engine.dataset import FINE, Dataset
+from refocal.engine.dataset import FINE_BINS, Dataset
 from refocal.engine.passes import Pass
 from refocal.engine.protocol import Engine, Plan
 
@@ -100,7 +100,7 @@ class Block(Dataset):
         """About `n_rows` of the rows, evenly spread."""
         return self.take(slice(None, None, max(1, self.n_rows // n_rows)))
 
-    def condensed(self, unit: float, fine: int = FINE) -> Block:
+    def condensed(self, unit: float, fine: int = FINE_BINS) -> Block:
         """Rows of a few hundred entries instead of many classes; the block itself where it has few, or on a GPU."""
         can_be = self.engine is c_engine and self.plan.has_rough and self.n_classes >= c_engine.OCTAVES << fine
         if not can_be or self.tops.gap >= LARGE_SINGLE:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 # Rows and entries of the sample on which a grid is evaluated first.
 SAMPLE_ROWS, SAMPLE_ENTRIES, FEWEST_SAMPLE_ROWS = 100_000, 5_000_000, 600
 # The bins of condensed rows: six digits for Newton's method, and four or five for the table of a grid.
-FINE, COARSE = 5, 3
+FINE_BINS, COARSE_BINS = 5, 3
 
 
 class Dataset(ABC):
@@ -75,7 +75,7 @@ class Dataset(ABC):
     def look(self, question: Callable[[Block], T], n_rows: int) -> T:
         """The result of a function of `n_rows` of the rows, computed where they are stored."""
 
-    def condensed(self, unit: float, fine: int = FINE) -> Dataset:
+    def condensed(self, unit: float, fine: int = FINE_BINS) -> Dataset:
         """Shorter rows that give the same rough results at temperatures up to 6 units, where they can be kept.
 
         Many classes are sorted into 2^`fine` bins an octave of their distance to the best.

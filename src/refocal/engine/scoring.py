@@ -122,7 +122,7 @@ def score_points(
     for first in range(0, len(points), POINTS):
         some = tuple(points[first : first + POINTS])
         if isinstance(dataset, Block) and dataset.on_gpu:  # a sort there takes less time than a histogram
-            exact = describe(dataset, FocalPoints(some, there=True), len(some), resolutions)
+            exact = measure_predictors(dataset, FocalPoints(some, there=True), len(some), resolutions)
             names = ("log_loss", "ece" if resolutions else "brier_score")
             parts.append(np.array([[each[name] for each in exact] for name in names]))
             continue
@@ -166,7 +166,7 @@ def mean_error(p: Array, happened: Array, weight: Vector | None, resolutions: tu
     return sum(errors) / len(errors)
 
 
-def describe(
+def measure_predictors(
     dataset: Dataset, predict: Predict, n_predictors: int, resolutions: tuple[int, ...] = (15,)
 ) -> list[dict[str, float]]:
     """Log-loss, ECE, Brier score and accuracy of each predictor: exactly in memory, the ECE to 1e-4 in blocks.

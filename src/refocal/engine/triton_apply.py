@@ -15,9 +15,9 @@ from torch import Tensor
 from refocal.engine.triton_affine import IS_LOG_PROBABILITIES, IS_LOGITS, LOWEST
 from refocal.engine.triton_maths import LOG2E, OPTIONS, chunk_of, exp2, inverse, log1p, log_not, other, raised, top_of
 from refocal.maps.chain import CODES, Program
-from refocal.maps.curves import FARTHEST, ROUNDINGS
+from refocal.maps.curves import LARGEST_LOG_ODDS, ROUNDINGS
 
-FAR, MARGIN = tl.constexpr(FARTHEST), tl.constexpr(ROUNDINGS)
+FAR, MARGIN = tl.constexpr(LARGEST_LOG_ODDS), tl.constexpr(ROUNDINGS)
 EPSILON, EPSILON_SINGLE = tl.constexpr(2.0**-52), tl.constexpr(2.0**-23)
 IS_FLOOR, IS_TEMPERATURE, IS_AFFINE, IS_OFFSET, IS_FOCAL, IS_CONFIDENCE, IS_TWO_CLASSES, IS_REWEIGHT = (
     tl.constexpr(CODES.index(code))

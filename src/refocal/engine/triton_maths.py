@@ -11,7 +11,7 @@ from refocal._validation import LARGE
 from refocal.engine.array_engine import LARGE_SINGLE
 
 LN2, LOG2E = tl.constexpr(0.6931471805599453), tl.constexpr(1.4426950408889634)
-FAR, FAR_SINGLE = tl.constexpr(LARGE), tl.constexpr(LARGE_SINGLE)
+FAR_DOUBLE, FAR_SINGLE = tl.constexpr(LARGE), tl.constexpr(LARGE_SINGLE)
 # What is summed up of a row: its softmax alone, p and p² behind the focal map, or p and its derivatives.
 SOFTMAX, SQUARES, DERIVATIVES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 # Options of every kernel: products and sums in one instruction, which Triton gives up as its default in 3.10.
@@ -78,7 +78,7 @@ def log1p(r):
 @triton.jit
 def raised(raw):
     """Distances to the top that are absurd, and infinite ones, raised until their squares are finite."""
-    return tl.maximum(raw, -(FAR if raw.dtype == tl.float64 else FAR_SINGLE))
+    return tl.maximum(raw, -(FAR_DOUBLE if raw.dtype == tl.float64 else FAR_SINGLE))
 
 
 @triton.jit

@@ -48,7 +48,7 @@ from refocal.metrics.bootstrap import MetricRows, summarise
 N_RESAMPLES, SEED = 500, 0
 CLASS_BINS = 10
 # Confusions and examples that are kept of each class.
-FEW = 5
+MOST_EXAMPLES = 5
 
 
 def measure_rows(
@@ -151,7 +151,7 @@ def _classes(rows: Rows) -> list[ClassRow]:
             apart.rate.round(4).tolist(),
             others.get((0, label), []),
             others.get((1, label), []),
-            wrong[np.argsort(-top[wrong], kind="stable")[:FEW]].tolist(),
+            wrong[np.argsort(-top[wrong], kind="stable")[:MOST_EXAMPLES]].tolist(),
         )
         found.append(class_row(counts, label, norm_of_gaps(bins, "l1"), detail))
     return found
@@ -167,6 +167,6 @@ def _confusions(labels: NDArray[np.int64], predicted: NDArray[Any]) -> dict[tupl
         pair = divmod(int(pairs[i]), width)
         for side in (0, 1):
             listed = found.setdefault((side, pair[side]), [])
-            if len(listed) < FEW:
+            if len(listed) < MOST_EXAMPLES:
                 listed.append([pair[1 - side], int(counts[i])])
     return found

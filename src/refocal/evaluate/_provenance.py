@@ -60,11 +60,11 @@ def same_rows(validation: Any, test: Any) -> dict[str, str]:
     blocks = row_blocks(a.values.shape[0], math.prod(a.values.shape[1:]), entries=1 << 20)
     if not all(np.array_equal(to_numpy(a.values[rows]), to_numpy(b.values[rows])) for rows in blocks):
         return {}
-    warn(f"compare: {SAME}", FitWarning)
+    warn(f"compare: {SAME_ROWS_REMARK}", FitWarning)
     return {SAME_ROWS: "the same"}
 
 
-SAME = (
+SAME_ROWS_REMARK = (
     "the validation and the test rows are the same. The methods are measured on what they were fitted on, which "
     "flatters all of them, and the most flexible ones most."
 )

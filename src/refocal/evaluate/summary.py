@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from refocal.calibrators._description import FEW, FEW_ROWS, GUESSED, is_guessing
+from refocal.calibrators._description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
-from refocal.evaluate._provenance import ABSENT_CLASSES, SAME, SAME_ROWS
+from refocal.evaluate._provenance import ABSENT_CLASSES, SAME_ROWS, SAME_ROWS_REMARK
 from refocal.evaluate.evaluation import Evaluation, Measured
 from refocal.evaluate.phrases import capital, change, interval_percent, p_value_text, percent, sign
 from refocal.metrics import METRICS, PairedDifference
@@ -187,10 +187,10 @@ def remarks(evaluation: Evaluation) -> list[str]:
     if all(is_guessing(method.measures["log_loss"].value, evaluation.n_classes) for method in evaluation.methods):
         said.insert(0, f"No method helps: {GUESSED}.")
     if SAME_ROWS in evaluation.run:
-        said.insert(0, capital(SAME))
+        said.insert(0, capital(SAME_ROWS_REMARK))
     fewest = min(evaluation.n_test, evaluation.n_validation or evaluation.n_test)
     if fewest < FEW_ROWS:
-        said.append(f"{FEW.format(fewest)}.")
+        said.append(f"{FEW_ROWS_REMARK.format(fewest)}.")
     if ABSENT_CLASSES in evaluation.run:
         n_absent = int(evaluation.run[ABSENT_CLASSES])
         said.append(

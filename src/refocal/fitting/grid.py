@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Indices, Vector, to_numpy
 from refocal.engine.block import Block
-from refocal.engine.dataset import COARSE
+from refocal.engine.dataset import COARSE_BINS
 from refocal.engine.scoring import mean_error, measured_on
 from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Surface
 from refocal.maps.forward import focal_temperature
 
 # Points evaluated together: by interpolation, and exactly.
-MANY, FEW = 64, 3
+INTERPOLATED_TOGETHER, EXACT_TOGETHER = 64, 3
 # Every STEP-th of the points that were ruled out is still evaluated, for the shape of the surface.
 STEP = 6
 
@@ -80,7 +80,7 @@ class _Scan:
             # At the nodes for each γ: log-loss, mean probability and mean error; and the probabilities of all rows.
             shape, some, correct = (len(gammas), len(nodes)), tuple(gammas.tolist()), to_numpy(block.tops.correct)
             (losses, means, errors), tables = np.zeros((3, *shape)), np.empty((*shape, block.n_rows))
-            rows = block if self._on_nodes else block.condensed(float(temperatures.max()) / 6.0, COARSE)
+            rows = block if self._on_nodes else block.condensed(float(temperatures.max()) / 6.0, COARSE_BINS)
             for k, node in enumerate(nodes):
                 for i, found in enumerate(rows.predictions(some, math.exp(node), rough=not self._on_nodes)):
                     tables[i, k], happened = measured_on(found, correct, block)
@@ -115,13 +115,13 @@ class _Scan:
                 break
             order = unsure[np.argsort(score[unsure], kind="stable")]
             if level[order[0]] == self.BOUND:
-                self.interpolate(order[:MANY][level[order[:MANY]] == self.BOUND])
+                self.interpolate(order[:INTERPOLATED_TOGETHER][level[order[:INTERPOLATED_TOGETHER]] == self.BOUND])
                 continue
-            for at in order[:FEW][level[order[:FEW]] == self.INTERPOLATED]:
+            for at in order[:EXACT_TOGETHER][level[order[:EXACT_TOGETHER]] == self.INTERPOLATED]:
                 i, j = np.unravel_index(at, self.level.shape)
                 before = self.objective.score(self.log_loss, self.error)[i, j]
                 point = float(self.gammas[i]), float(self.temperatures[j])
-                self.log_loss[i, j], self.error[i, j] = evaluate(self.block, self.objective, *point)
+                self.log_loss[i, j], self.error[i, j] = measure_point(self.block, self.objective, *point)
                 self.level[i, j] = self.EXACT
                 slack = max(slack, abs(float(self.objective.score(self.log_loss, self.error)[i, j] - before)))
 
@@ -134,8 +134,8 @@ class _Scan:
         rows, columns = np.unravel_index(points, self.level.shape)
         for i in np.unique(rows):
             at = columns[rows == i]
-            for first in range(0, len(at), MANY):
-                some = at[first : first + MANY]
+            for first in range(0, len(at), INTERPOLATED_TOGETHER):
+                some = at[first : first + INTERPOLATED_TOGETHER]
                 # A matrix product may leave equal rows apart in the last digit, and an error jumps where ties part.
                 p = np.clip(np.round(self.weights[some] @ self._tables[i], 12), lowest, 1.0)
                 self.error[i, some] = [mean_error(row, self.happened, self.block.weight, resolutions) for row in p]
@@ -144,12 +144,12 @@ class _Scan:
 
 def scan_points(block: Block, objective: Objective, gammas: Vector, temperatures: Vector) -> Surface:
     """Log-loss and score at each of the given points."""
-    found = [evaluate(block, objective, float(g), float(t)) for g, t in zip(gammas, temperatures, strict=True)]
+    found = [measure_point(block, objective, float(g), float(t)) for g, t in zip(gammas, temperatures, strict=True)]
     log_loss, error = np.array(found).T
     return Surface(gammas, temperatures, log_loss, objective.score(log_loss, error))
 
 
-def evaluate(block: Block, objective: Objective, gamma: float, temperature: float) -> tuple[float, float]:
+def measure_point(block: Block, objective: Objective, gamma: float, temperature: float) -> tuple[float, float]:
     """Log-loss and error of one point."""
     (found,) = block.predictions((gamma,), temperature, there=True)
     error = 0.0
@@ -164,10 +164,10 @@ def evaluate(block: Block, objective: Objective, gamma: float, temperature: floa
     return -block.average(found.label_log_p), error
 
 
-def ranked(log_loss: Vector, score: Vector, nll_tolerance: float | None) -> Indices:
+def by_score(log_loss: Vector, score: Vector, nll_tolerance: float | None) -> Indices:
     """The points whose log-loss is within the tolerance of the best one, by rising score; equal ones by log-loss.
 
-    >>> ranked(np.array([0.5, 0.3, 0.4]), np.array([0.1, 0.1, 0.2]), nll_tolerance=None)
+    >>> by_score(np.array([0.5, 0.3, 0.4]), np.array([0.1, 0.1, 0.2]), nll_tolerance=None)
     array([1, 0, 2])
     """
     allowed = within(log_loss, nll_tolerance)

@@ -12,7 +12,7 @@ import numpy as np
 from refocal._arrays import Vector
 from refocal.engine.dataset import Dataset
 from refocal.engine.scoring import FINE_BITS, POINTS, SEARCH_BITS, score_points
-from refocal.fitting.grid import ranked, within
+from refocal.fitting.grid import by_score, within
 from refocal.fitting.newton import optimum_near
 from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Solution, Surface
@@ -49,7 +49,7 @@ def refine(
         fine[at] = bits == FINE_BITS or not objective.resolutions  # without a histogram a measurement is exact
         measured, losses = np.flatnonzero(known), log_loss[known]
         value[known] = objective.score(losses, error[known])
-        best = _indices(measured[ranked(losses, value[known], nll_tolerance)], shape)
+        best = _indices(measured[by_score(losses, value[known], nll_tolerance)], shape)
         (least,) = _indices(measured[[losses.argmin()]], shape)
         points, bits = [point for point in _around(shape, *best[:2], least) if not known[point]], SEARCH_BITS
         if not points:
@@ -91,7 +91,7 @@ def polish(
 def _best(objective: Objective, scores: Vector, nll_tolerance: float | None) -> tuple[int, float]:
     """Which point is the best within the tolerance, and its score."""
     value = objective.score(*scores)
-    at = int(ranked(scores[0], value, nll_tolerance)[0])
+    at = int(by_score(scores[0], value, nll_tolerance)[0])
     return at, float(value[at])
 
 

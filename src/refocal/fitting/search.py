@@ -15,7 +15,7 @@ from refocal._validation import check_number, check_option
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset, sample_rows
 from refocal.errors import ParameterError, UnsupportedError
-from refocal.fitting.grid import interpolation, ranked, scan_grid, scan_points
+from refocal.fitting.grid import by_score, interpolation, scan_grid, scan_points
 from refocal.fitting.newton import newton
 from refocal.fitting.objective import Objective, as_objective
 from refocal.fitting.refine import polish, refine
@@ -152,7 +152,7 @@ def _best(
         )
     surface = dataset.look(scan, n_looked_at)
     if n_looked_at == dataset.n_rows:
-        at = np.unravel_index(ranked(surface.log_loss, surface.value, tolerance)[0], surface.value.shape)
+        at = np.unravel_index(by_score(surface.log_loss, surface.value, tolerance)[0], surface.value.shape)
     else:
         surface, at = refine(dataset, objective, surface, tolerance)
     temperature, ends = float(surface.temperature[at]), (surface.temperature.min(), surface.temperature.max())
@@ -169,7 +169,7 @@ def _scan_line(block: Block, objective: Objective, gammas: Vector, temperatures:
     """The paper's 3m search: the best T for two γ, the line through them, then as many points along the line."""
     first, second = LINE_GAMMAS
     ends = [scan_grid(block, objective, np.array([gamma]), temperatures) for gamma in LINE_GAMMAS]
-    best = [float(end.temperature.flat[ranked(end.log_loss, end.value, None)[0]]) for end in ends]
+    best = [float(end.temperature.flat[by_score(end.log_loss, end.value, None)[0]]) for end in ends]
     along = np.linspace(gammas.min(), gammas.max(), len(temperatures))
     on_line = best[0] + (best[1] - best[0]) / (second - first) * (along - first)
     inside = on_line > 0.0

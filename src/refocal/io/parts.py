@@ -211,7 +211,7 @@ class Table(Contents):
         text_labels = bool(labels) and not self.query.several
         if text_labels and not are_numbers(columns.class_names):  # text is, unless most of it is numbers
             cells = plain(first[labels[0]])[:FIRST_ROWS]
-            text_labels = is_text(first[labels[0]]) and np.isnan(list(map(number, cells))).mean() > 0.5
+            text_labels = holds_text(first[labels[0]]) and np.isnan(list(map(number, cells))).mean() > 0.5
         return replace(columns, n_classes=n_classes, text_labels=text_labels)
 
     def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
@@ -245,7 +245,7 @@ class Table(Contents):
         """A column of numbers; text is read as numbers."""
         column = batch[name]
         try:
-            if is_text(column):
+            if holds_text(column):
                 column = column.astype(np.float64) if _is_plain(column) else column.cast("float64")
         except (ValueError, NotImplementedError):  # Python knows more spellings of a number, and says which is none
             cells = plain(column).tolist()
@@ -288,7 +288,7 @@ def plain(column: Any) -> NDArray[Any]:
     return np.asarray(column if _is_plain(column) else column.to_numpy(zero_copy_only=False))
 
 
-def is_text(column: Any) -> bool:
+def holds_text(column: Any) -> bool:
     """Whether a column is one of text."""
     if _is_plain(column):
         return isinstance(next((cell for cell in column if cell is not None), None), str)

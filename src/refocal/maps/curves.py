@@ -16,7 +16,7 @@ from refocal.maps.row import gaps, shares, softplus
 Curve = tuple[Any, tuple[Any, ...]]
 
 # Log-odds are clipped to this distance from 0: towards masked logits a curve has no accuracy.
-FARTHEST = 1e8
+LARGEST_LOG_ODDS = 1e8
 # A curve's step at a knot that is no jump: the rounding of coefficients to single precision, as in a layer's buffers.
 JUMP = 1e-5
 # By how many rounding errors the top class stays above the second where a curve would put it below.
@@ -72,7 +72,7 @@ class Confidence(Step):
         _, log_rest, alone = shares(xp, xp.where(is_top, -xp.inf, gap))
         log_share = gap - xp.where(alone, 0.0, log_rest)
         second = xp.max(xp.where(is_top, -xp.inf, log_share), axis=-1, keepdims=True)
-        curved = self.curve.apply(xp, xp.where(log_rest > -FARTHEST, -log_rest, FARTHEST))
+        curved = self.curve.apply(xp, xp.where(log_rest > -LARGEST_LOG_ODDS, -log_rest, LARGEST_LOG_ODDS))
         # A rounding above the second, so that ties do not change which class comes first.
         least = second + ROUNDINGS * xp.finfo(scores.dtype).eps * (1.0 + xp.abs(second))
         top = xp.where(alone | (curved > least), curved, least)
@@ -220,8 +220,8 @@ def log_odds(xp: Any, scores: Array) -> Array:
     share, log_rest, _ = shares(xp, xp.where(is_top, -xp.inf, gap))
     # Beside another class there are the top, whose weight is 1, and what is left of the rest.
     found = xp.where(is_top, -log_rest, gap - xp.log1p(xp.exp(log_rest) * (1.0 - share)))
-    found = xp.where(found > FARTHEST, FARTHEST, found)
-    return xp.where(found < -FARTHEST, -FARTHEST, found)
+    found = xp.where(found > LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, found)
+    return xp.where(found < -LARGEST_LOG_ODDS, -LARGEST_LOG_ODDS, found)
 
 
 def _count(xp: Any, table: Array, rows: Array, scores: Array) -> Array:

@@ -19,7 +19,7 @@ from refocal.report.details import CONFIDENCE, Decision, Terms
 # Room for the density of the confidences below a reliability diagram, in pixels.
 DENSITY = 44
 # A diagram of two classes in which no probability is larger ends there.
-SMALL = 0.4
+CROPPED_BELOW = 0.4
 # More columns of a surface are narrower than what can be pointed at; every second, or so, is then drawn.
 MOST_COLUMNS = 64
 # Shades of a surface from the best to the worst level; dark is good, in both themes.
@@ -27,7 +27,7 @@ SHADES = ["#00204c", "#123570", "#31446b", "#4a546c", "#61646f", "#757575", "#8b
 # Letters of a name beside a chart; its mark says all of it.
 LONGEST_NAME = 20
 # A method farther from the best than this multiple of the median's distance is shown by an arrow.
-FAR = 4.0
+FAR_FROM_BEST = 4.0
 DEFAULT_TOLERANCE = 0.02
 OBJECTIVES = {"nll": "log-loss", "ece": "ECE", "auto": "log-loss + ECE"}
 """The objectives of a search in words."""
@@ -46,7 +46,7 @@ def reliability(
     axes, it is a small diagram for a row of many.
     """
     is_small, highest = small_up_to is not None, highest_point([curve])
-    top = small_up_to or (highest if terms is not CONFIDENCE and highest <= SMALL else 1.0)
+    top = small_up_to or (highest if terms is not CONFIDENCE and highest <= CROPPED_BELOW else 1.0)
     bins = list(zip(curve.count, curve.confidence, curve.accuracy, curve.low, curve.high, strict=True))
     outside = sum(not low <= accuracy <= high for _, _, accuracy, low, high in bins)
     _, claimed, true, *_ = max(bins, key=lambda each: abs(each[2] - each[1]))
@@ -167,7 +167,7 @@ def near_range(found: Sequence[Interval], lower_is_better: bool = True) -> tuple
     """From the lowest end to the highest, without the methods that are far worse than the others."""
     side = 1.0 if lower_is_better else -1.0
     values = sorted(side * each.value for each in found)
-    limit = values[0] + FAR * (median(values) - values[0])
+    limit = values[0] + FAR_FROM_BEST * (median(values) - values[0])
     is_spread = len(found) > 2 and limit > values[0]
     near = [each for each in found if side * each.value <= limit] if is_spread else found
     low = min(min(each.low, each.value) for each in near)

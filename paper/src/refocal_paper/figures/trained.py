@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refocal import metrics
-from refocal.fitting.grid import ranked
+from refocal.fitting.grid import by_score
 from refocal.maps import focal_temperature
 from refocal.report.figures import INK, MUTED
 from refocal_paper.figures._base import PALETTE, PaperFigure, Reading, Tables, Vector, column
@@ -99,7 +99,7 @@ def compute_tolerance(networks: Networks) -> Tables:
 
 def _chosen(network: Network, tolerance: float | None) -> tuple[float, ...]:
     surface = network.surface(tolerance)
-    at = np.unravel_index(ranked(surface.log_loss, surface.value, tolerance)[0], surface.value.shape)
+    at = np.unravel_index(by_score(surface.log_loss, surface.value, tolerance)[0], surface.value.shape)
     gamma, temperature = float(surface.gamma[at]), float(surface.temperature[at])
     validation = (100.0 * float(surface.value[at]), float(surface.log_loss[at]))
     return gamma, temperature, *validation, *_on_test(network, gamma, temperature)

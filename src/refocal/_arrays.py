@@ -51,6 +51,21 @@ def on_gpu(x: Any) -> bool:
     return is_torch(x) and x.device.type in ("cuda", "xpu")
 
 
+def is_dask(x: Any) -> bool:
+    """Whether `x` is an array, a DataFrame or a Series of Dask."""
+    return type(x).__module__.partition(".")[0] in ("dask", "dask_expr")
+
+
+def is_zarr_array(x: Any) -> bool:
+    """Whether `x` is an array of Zarr."""
+    return type(x).__module__.startswith("zarr.")
+
+
+def is_bfloat16(x: Array) -> bool:
+    """Whether `x` is in bfloat16, of torch or of ml_dtypes for NumPy, which has no such numbers of its own."""
+    return str(x.dtype).removeprefix("torch.") == "bfloat16"
+
+
 def without_warnings(function: F) -> F:
     """Silence NumPy's floating-point warnings where log(0) = -inf and exp(-inf) = 0 are meant."""
     return np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore")(function)
@@ -103,7 +118,7 @@ def as_array(values: Any, argument: str, function: str) -> Array:
         array = np.asarray(values)
     except ValueError as error:
         raise ShapeError(argument, function, expected="an array with rows of equal length", got=str(error)) from error
-    if array.dtype.name == "bfloat16":
+    if is_bfloat16(array):
         array = from_bfloat16(array)
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     hint = " (of names of classes: np.searchsorted(classes, names), where classes are sorted)"
@@ -149,11 +164,11 @@ def to_numpy(array: Array) -> Any:
     """A NumPy array of the same values, wherever they lie; bfloat16, which NumPy has not, as float32."""
     if is_torch(array):
         array = stop_gradient(array).cpu()
-        array = array.float() if array.dtype == sys.modules["torch"].bfloat16 else array
+        array = array.float() if is_bfloat16(array) else array
     elif type(array).__module__.startswith("array_api_strict"):  # which pretends to have several devices
         array = array.to_device(sys.modules["array_api_strict"].Device("CPU_DEVICE"))
     array = np.asarray(array)
-    return from_bfloat16(array) if array.dtype.name == "bfloat16" else array
+    return from_bfloat16(array) if is_bfloat16(array) else array
 
 
 def from_bfloat16(array: NDArray[Any]) -> NDArray[np.float32]:

@@ -15,11 +15,11 @@ from typing import Any
 
 import array_api_compat
 import numpy as np
-from numpy.typing import NDArray
 
 from refocal._arrays import (
     Array,
     Flags,
+    Indices,
     Vector,
     as_array,
     as_floating,
@@ -171,7 +171,7 @@ def check_class_names(names: Sequence[Any] | None, n_classes: int, function: str
 
 def check_targets(
     labels: Any, shape: tuple[int, ...], ignore_index: IgnoreIndex, argument: str, function: str
-) -> tuple[NDArray[np.int64], Flags]:
+) -> tuple[Indices, Flags]:
     """Ones and zeros of several labels, of the shape of their scores; and which of them are known."""
     target = to_numpy(whole_numbers(as_array(labels, argument, function), argument, function))
     check_shape(target, shape, argument, function, ", ones and zeros, one column a label")
@@ -300,8 +300,8 @@ def check_out(out: Any, values: Any, function: str) -> None:
         raise ShapeError("out", function, expected=expected, got=f"{type(out).__name__} of shape {np.shape(out)}")
 
 
-def check_probabilities(values: Any, argument: str, function: str, tolerance: float = SUM_TOLERANCE) -> Array:
-    """Rows of probabilities, classes on the last axis: none negative, and 1 in sum within `tolerance` or rounding."""
+def check_probabilities(values: Any, argument: str, function: str) -> Array:
+    """Rows of probabilities, classes on the last axis: none negative, and 1 in sum within the tolerance or rounding."""
     p, given = as_floating(values, argument, function)
     xp = namespace(p)
     if p.ndim < 1 or p.shape[-1] < 2:
@@ -310,7 +310,7 @@ def check_probabilities(values: Any, argument: str, function: str, tolerance: fl
         return p
     check_not_negative(float(xp.min(p)), argument, function)
     sums = xp.reshape(xp.sum(p, axis=-1), (-1,))
-    check_sums(sums, max(tolerance, float(xp.finfo(given).eps)), argument, "rows that sum to 1", function)
+    check_sums(sums, max(SUM_TOLERANCE, float(xp.finfo(given).eps)), argument, "rows that sum to 1", function)
     return p
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import to_numpy
+from refocal._arrays import Indices, to_numpy
 from refocal.calibrators._base import Calibrator
 
 
@@ -28,7 +28,7 @@ class Answers(NamedTuple):
 def answers(
     calibrator: Calibrator,
     values: NDArray[Any],
-    order: NDArray[np.int64] | None = None,
+    order: Indices | None = None,
     groups: Mapping[str, Any] | None = None,
 ) -> Answers:
     """The predictions of a calibrator; `order` has the positions of its classes among the columns."""

@@ -18,7 +18,9 @@ from refocal._arrays import (
     as_array,
     as_floating,
     for_fitting,
+    is_dask,
     is_plain_tensor,
+    is_zarr_array,
     log_probabilities,
     lowest_log_probability,
     namespace,
@@ -117,7 +119,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if class_axis != -1:
             X = classes_last(X, class_axis, name)
         if ignore_index is not None:
-            if isinstance(X, Dataset) or _is_dask(X):
+            if isinstance(X, Dataset) or is_dask(X):
                 raise ParameterError("ignore_index", name, expected="given where the rows are opened", got="it here")
             names = ("X", "y", "sample_weight")
             X, y, sample_weight = without_ignored((X, y, sample_weight), ignore_index, names, name)
@@ -176,7 +178,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise DataError("X", function, expected=expected, got=f"rows of {X.input}")
             return X
         is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE_MAP
-        if is_large_map or type(X).__module__.startswith(("dask", "zarr.")):
+        if is_large_map or is_dask(X) or is_zarr_array(X):
             from refocal.io.opening import rows_of
 
             return rows_of(X, y, sample_weight, input=self.input)
@@ -219,7 +221,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if found is not None and not found.is_suspect:
                 return found.probabilities
         check_is_fitted(self)
-        if _is_dask(X):
+        if is_dask(X):
             return _by_chunk(getattr(self, method), X)
         _check_feature_names(self, X, reset=False)
         return filled(probabilities_of(self.chain_, self._logits(X, name), log=log), out)
@@ -234,7 +236,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Array, *, class_axis: int = -1) -> Array:
         """The class of the largest probability."""
         X = classes_last(X, class_axis, f"{type(self).__name__}.predict")
-        if _is_dask(X):
+        if is_dask(X):
             return _by_chunk(self.predict, X, self.classes_.dtype, drop_axis=X.ndim - 1)
         log_p = scores = self.predict_log_proba(X)
         if self.chain_.keeps_order:  # compare the scores themselves: two of them may round to the same probability
@@ -356,10 +358,6 @@ def filled(p: Array, out: NDArray[Any] | None) -> Array:
         return p
     out[...] = p
     return out
-
-
-def _is_dask(X: Any) -> bool:
-    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr")
 
 
 def _by_chunk(method: Callable[[Array], Array], X: Any, dtype: Any = None, **options: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Vector
+from refocal._arrays import Indices, Vector
 from refocal.calibrators._logistic import Found, Target, fit_line, near, student
 from refocal.calibrators.one_vs_rest import line, odds_behind
 from refocal.calibrators.spline import Prior, Splines, equal_shares, penalty, spline
@@ -205,7 +205,7 @@ def fit_curve(odds: Vector, target: Target, weight: Vector, like: ShrunkCurve | 
     return ShrunkCurve(knots, theta, strength)
 
 
-def _rising(odds: Vector) -> NDArray[np.int64]:
+def _rising(odds: Vector) -> Indices:
     """An order of log-odds in which they rise, to a part in 65,535 of their range: in a tenth of the time of a sort."""
     low, high = odds.min(), odds.max()
     return np.argsort(((odds - low) * (65_535.0 / (high - low or 1.0))).astype(np.uint16), kind="stable")

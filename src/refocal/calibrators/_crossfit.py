@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import array_api_compat
 import numpy as np
-from numpy.typing import NDArray
 
-from refocal._arrays import Array, Vector, as_floating, in_library_of, namespace, to_numpy
+from refocal._arrays import Array, Indices, Vector, as_floating, in_library_of, namespace, to_numpy
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._affine import COARSE, TIGHT, Scaling, fit_affine, with_features
 from refocal.calibrators._base import Calibrator
@@ -125,7 +124,7 @@ def fit_scalings(
 def out_of_fold(
     rows: Block,
     recipes: list[Recipe],
-    fold: NDArray[np.int64],
+    fold: Indices,
     *,
     order_preserving: bool = False,
     temperature: float | None = None,
@@ -168,7 +167,7 @@ def losses(rows: Block, scores: Array) -> Vector:
     return np.asarray(-Block(scores, rows.labels).predictions((0.0,), 1.0, rough=True)[0].label_log_p)
 
 
-def folds(rows: Block, n_folds: int, seed: int) -> NDArray[np.int64]:
+def folds(rows: Block, n_folds: int, seed: int) -> Indices:
     """A fold for each row by chance, every class spread evenly over them.
 
     Chance is drawn for the hardest row of a class, for the next one and so on, so that neither the order of rows and
@@ -178,7 +177,7 @@ def folds(rows: Block, n_folds: int, seed: int) -> NDArray[np.int64]:
     rank = np.argsort(np.argsort(np.bincount(labels, log_p)))
     of_class = rank.astype(np.min_scalar_type(len(rank)))[labels]  # small integers are sorted in no time
 
-    def by_class(order: NDArray[np.int64]) -> NDArray[np.int64]:
+    def by_class(order: Indices) -> Indices:
         return order[np.argsort(of_class[order], kind="stable")]
 
     shuffled, fold = np.empty((2, rows.n_rows), dtype=np.int64)

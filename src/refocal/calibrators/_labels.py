@@ -11,7 +11,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, indices_beside, masked_error, namespace, take, to_numpy
+from refocal._arrays import Array, Indices, indices_beside, masked_error, namespace, take, to_numpy
 from refocal._validation import IGNORED, check_label_range, whole_numbers
 from refocal.errors import DataError, LabelError, Remedy, ShapeError, warn
 
@@ -81,7 +81,7 @@ def _by_name(
     columns: NDArray[np.str_] | None,
     categories: tuple[Any, ...] | None,
     function: str,
-) -> tuple[NDArray[np.int64], NDArray[Any]]:
+) -> tuple[Indices, NDArray[Any]]:
     """Labels that are names as column numbers, and the name of each column.
 
     Names are matched with the column names, else with the order of their categories, else in sorted order, in which

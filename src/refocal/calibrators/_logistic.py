@@ -7,13 +7,12 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from refocal._arrays import Vector
+from refocal._arrays import Flags, Vector
 from refocal.errors import ConvergenceError
 from refocal.maps.row import softplus
 
-Target = NDArray[np.bool_] | NDArray[np.float64]
+Target = Flags | Vector
 
 MAX_STEPS, MAX_HALVINGS = 200, 34
 # A ridge that matters only where the rows are uninformative, as when all scores are equal.
@@ -104,7 +103,7 @@ def fit_with_prior(
     return Found(theta, value, hessian)
 
 
-def doubtful(is_class: NDArray[np.bool_], weight: Vector, doubt: float = 1.0) -> Vector:
+def doubtful(is_class: Flags, weight: Vector, doubt: float = 1.0) -> Vector:
     """Platt's targets: (n₊ + 1)/(n₊ + 2) for the n₊ rows of a class and 1/(n₋ + 2) for the others.
 
     As if both classes had been seen once more at the scores of each; a `doubt` of ½ counts that by half.
@@ -132,7 +131,7 @@ def student(far: Vector) -> tuple[Vector, Vector]:
 
 def fit_line(
     score: Vector,
-    is_class: NDArray[np.bool_],
+    is_class: Flags,
     weight: Vector,
     *,
     rising: bool = False,

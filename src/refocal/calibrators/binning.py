@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import expit, gammaln, logit
 
-from refocal._arrays import Vector
+from refocal._arrays import Indices, Vector
 from refocal.calibrators import _settings as setting
 from refocal.calibrators.one_vs_rest import ClassBins, ClassRows, Pooled, starts_of_ties
 from refocal.maps.curves import Curve
@@ -114,7 +113,7 @@ class BayesianBinning(Pooled):
         share = np.exp(evidence - evidence.max())
         return self._average(rows, [(share[i], starts[which == i]) for i in np.flatnonzero(share >= NEGLIGIBLE)])
 
-    def _average(self, rows: ClassRows, sets: list[tuple[float, NDArray[np.int64]]]) -> Curve:
+    def _average(self, rows: ClassRows, sets: list[tuple[float, Indices]]) -> Curve:
         """The average of all sets of bins, of their shifts or of their probabilities."""
         union = np.unique(np.concatenate([starts for _, starts in sets]))
         total = np.zeros(len(union))
@@ -198,7 +197,7 @@ def polyline(score: Vector, log_odds: Vector, within: str) -> Curve:
     return score, (np.append(log_odds[0], log_odds), slope)
 
 
-def _starts(rows: ClassRows, mass: Vector, numbers: range) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _starts(rows: ClassRows, mass: Vector, numbers: range) -> tuple[Indices, Indices]:
     """Where the bins of equal mass begin, one set of bins for each number of them; and the set that each belongs to.
 
     Rows with the same score share a bin, so a set can have fewer bins than asked for.
@@ -215,7 +214,7 @@ def _starts(rows: ClassRows, mass: Vector, numbers: range) -> tuple[NDArray[np.i
     return starts[new], which[new]
 
 
-def _edges(rows: ClassRows, starts: NDArray[np.int64]) -> Vector:
+def _edges(rows: ClassRows, starts: Indices) -> Vector:
     """Half-way between the last score of a bin and the first of the next."""
     later = starts[1:]
     below, above = rows.score[later - 1], rows.score[later]

@@ -12,7 +12,7 @@ from numpy.polynomial.chebyshev import chebder, chebfit, chebval
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from refocal._arrays import Array, Flags, Vector, namespace, row_blocks, to_numpy
+from refocal._arrays import Array, Flags, Indices, Vector, namespace, row_blocks, to_numpy
 from refocal._groups import Groups, as_groups
 from refocal._json import field
 from refocal._validation import IgnoreIndex, labelled_rows, without_ignored
@@ -249,7 +249,7 @@ Lines = tuple[Vector, Vector, float]
 """Slope and intercept for each group, and the standard deviation between groups that was chosen."""
 
 
-def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: NDArray[np.int64], n_groups: int) -> Lines:
+def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: Indices, n_groups: int) -> Lines:
     """Log-odds a·x + b of each group 0 … G-1, a above 0, with a normal prior around a = 1, b = 0.
 
     The prior concerns the value of the line one standard deviation of x from its mean. Its width is the one of

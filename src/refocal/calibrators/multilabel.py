@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
-from refocal._arrays import SMALLEST, Array, Vector, as_array, log_probabilities, namespace, to_numpy
+from refocal._arrays import SMALLEST, Array, Indices, Vector, as_array, log_probabilities, namespace, to_numpy
 from refocal._validation import (
     IgnoreIndex,
     check_broadcast,
@@ -206,7 +206,7 @@ class MultiLabelCalibration(Calibrator):
 
 def _targets(
     y: Any, sample_weight: Any, shape: tuple[int, ...], class_axis: int, ignore_index: IgnoreIndex, function: str
-) -> tuple[NDArray[np.int64], Vector | None]:
+) -> tuple[Indices, Vector | None]:
     """Zeros and ones and weights, flat; what is unknown counts as 0 with a weight of 0."""
     if y is None:
         raise LabelError("y", function, expected="given: ones and zeros, one column a label", got="None")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, Vector, as_floating, row_blocks, to_numpy, without_warnings
+from refocal._arrays import Array, Flags, Indices, Vector, as_floating, row_blocks, to_numpy, without_warnings
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._description import is_guessing
@@ -37,7 +37,7 @@ class ClassRows:
     """One class against the rest: sorted log-odds of the class, whether it is the label, and the weights."""
 
     score: Vector
-    target: NDArray[np.bool_]
+    target: Flags
     weight: Vector
 
     @cached_property
@@ -50,7 +50,7 @@ class ClassRows:
         columns = [self.weight * self.target, self.weight * self.q, self.weight]
         return np.concatenate([np.zeros((3, 1)), np.cumsum(columns, axis=1)], axis=1)
 
-    def sums(self, starts: NDArray[np.int64]) -> ClassBins:
+    def sums(self, starts: Indices) -> ClassBins:
         """Hits, expected hits and weights of the bins that begin at these rows, each ending where the next begins.
 
         A start at 0 begins a new set of bins, so the bin before it ends with the last row.
@@ -59,7 +59,7 @@ class ClassRows:
         return ClassBins(*(self._before[:, np.where(ends == 0, len(self.score), ends)] - self._before[:, starts]))
 
 
-def starts_of_ties(score: Vector) -> NDArray[np.int64]:
+def starts_of_ties(score: Vector) -> Indices:
     """The first of the rows of each distinct score, where a bin may begin; rounding alone makes none distinct."""
     least = TIE * (min(1.0, float(np.abs(score).mean())) + np.abs(score[1:]))
     return np.append(0, np.flatnonzero(np.diff(score) > least) + 1)

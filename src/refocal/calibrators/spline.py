@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Vector
+from refocal._arrays import Indices, Vector
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._logistic import Found, SmoothLoss, Target, fit_with_prior
 from refocal.calibrators.one_vs_rest import ClassRows, OneVsRestCalibrator
@@ -119,7 +119,7 @@ class Splines:
         sums = [np.bincount(piece, each, minlength=len(self.knots) + 1) for each in terms]
         return np.append(weight @ (soft - target * eta), np.stack(sums, axis=1))
 
-    def _places(self, pieces: Vector) -> tuple[NDArray[np.int64], Vector, Vector]:
+    def _places(self, pieces: Vector) -> tuple[Indices, Vector, Vector]:
         """The piece that each score lies on, how far from the knot where that begins, and its coefficients (3, N)."""
         piece = np.searchsorted(self.knots, self.score, side="right")
         return piece, self.score - self.knots[np.maximum(piece - 1, 0)], pieces.take(piece, axis=1)

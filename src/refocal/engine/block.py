@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, Vector, is_torch, namespace, on_gpu, row_blocks, to_numpy
+from refocal._arrays import Array, Flags, Vector, is_bfloat16, is_torch, namespace, on_gpu, row_blocks, to_numpy
 from refocal._groups import Groups
 from refocal.engine import array_engine, c_engine
 from refocal.engine.array_engine import LARGE_SINGLE
@@ -69,7 +69,7 @@ class Block(Dataset):
     ) -> None:
         self.passes, self.memo = 0, {}
         self.on_gpu = on_gpu(logits)
-        if is_torch(logits) and not self.on_gpu and logits.device.type == "cpu" and "bfloat16" not in str(logits.dtype):
+        if is_torch(logits) and not self.on_gpu and logits.device.type == "cpu" and not is_bfloat16(logits):
             logits, labels = to_numpy(logits), to_numpy(labels)  # the same memory, seen by NumPy
         self.logits, self.labels, self.weight, self.groups = logits, labels, weight, groups or {}
         self.n_rows, self.n_classes = map(int, logits.shape)
@@ -132,9 +132,9 @@ class Block(Dataset):
         return Tops(found if self.on_gpu else to_numpy(found), sum(map(float, distances)))
 
     @cached_property
-    def correct(self) -> NDArray[np.bool_]:
+    def correct(self) -> Flags:
         """Whether each row's largest logit belongs to its label, as a NumPy array."""
-        found: NDArray[np.bool_] = to_numpy(self.tops.correct)
+        found: Flags = to_numpy(self.tops.correct)
         return found
 
     @property

@@ -21,7 +21,6 @@ from refocal.engine.reading import Reading
 from refocal.errors import DataError, LabelError, ShapeError
 
 T = TypeVar("T")
-Keys = NDArray[np.uint64]
 
 # Rows and entries of the sample that Newton's method starts with: cheap to transfer.
 START_ROWS, START_ENTRIES, FEWEST_START_ROWS = 2_000, 1 << 15, 64
@@ -212,10 +211,10 @@ def _with_limits(question: Callable[[Block], Any], floor: float | None, unit: fl
     return question(block)
 
 
-def row_keys(block: Block) -> Keys:
+def row_keys(block: Block) -> NDArray[np.uint64]:
     """Well-mixed integers, one per row, each computed from its row alone."""
     columns = np.unique(np.linspace(0, block.logits.shape[1] - 1, KEY_COLUMNS).astype(np.int64))
-    keys: Keys = to_numpy(block.labels).astype(np.uint64)
+    keys: NDArray[np.uint64] = to_numpy(block.labels).astype(np.uint64)
     for column in columns:
         bits = to_numpy(block.logits[:, column]).astype(np.float64).view(np.uint64)
         keys = (keys ^ (bits >> np.uint64(32)) ^ bits) * np.uint64(0x9E3779B97F4A7C15)

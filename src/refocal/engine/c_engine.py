@@ -10,12 +10,12 @@ import functools
 import math
 import os
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Vector, is_torch, to_numpy
+from refocal._arrays import Array, Flags, Indices, Vector, is_torch, to_numpy
 from refocal.engine.protocol import Plan
 from refocal.maps.chain import Program
 
@@ -30,9 +30,6 @@ WIDE = 1 << 12
 # space to align them; and how much of it all threads may have together.
 VECTOR, ALIGNMENT, SCRATCH = 32, 64, 1 << 28
 VECTORS = 4 * VECTOR
-Logits: TypeAlias = NDArray[Any]
-Labels: TypeAlias = NDArray[np.int64]
-Weights: TypeAlias = Vector | None
 # The octaves of distances that `condense` of kernel.c divides into bins.
 OCTAVES = 12
 
@@ -125,7 +122,7 @@ TAKEN = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def _run(
-    name: str, rows: tuple[Logits, Labels, Weights], settings: tuple[Any, ...], *outputs: Any, **options: Any
+    name: str, rows: tuple[Array, Indices, Vector | None], settings: tuple[Any, ...], *outputs: Any, **options: Any
 ) -> NDArray[Any]:
     """One compiled pass over logits, labels and weights, converted to what kernel.c takes where needed.
 
@@ -152,29 +149,29 @@ def _run(
     return found
 
 
-def temperature(x: Logits, y: Labels, weight: Weights, slope: float, **options: Any) -> Vector:
+def temperature(x: NDArray[Any], y: Indices, weight: Vector | None, slope: float, **options: Any) -> Vector:
     """See `Engine.temperature`; the options are those of `_run`."""
     return _run("temperature", (x, y, weight), (slope,), np.empty(3), **options)
 
 
-def focal(x: Logits, y: Labels, weight: Weights, gamma: float, slope: float, **options: Any) -> Vector:
+def focal(x: NDArray[Any], y: Indices, weight: Vector | None, gamma: float, slope: float, **options: Any) -> Vector:
     """See `Engine.focal`."""
     return _run("focal", (x, y, weight), (gamma, slope), np.empty(6), **options)
 
 
-def split(x: Logits, y: Labels, gamma: float, slope: float, *, rough: bool = False) -> Vector:
+def split(x: NDArray[Any], y: Indices, gamma: float, slope: float, *, rough: bool = False) -> Vector:
     """See `Engine.split`."""
     return _run("split", (x, y, None), (gamma, slope), np.empty((2, 6, len(x))), len(x), rough=rough)
 
 
-def predict(x: Logits, y: Labels, gammas: tuple[float, ...], slope: float, **options: Any) -> Vector:
+def predict(x: NDArray[Any], y: Indices, gammas: tuple[float, ...], slope: float, **options: Any) -> Vector:
     """See `Engine.predict`."""
     some, out = np.array(gammas, dtype=np.float64), np.empty((3, len(gammas), len(x)))
     _run("predict", (x, y, None), (some, len(some), slope), *out, len(x), **options)
     return out
 
 
-def condense(x: Logits, y: Labels, unit: float, fine: int) -> NDArray[np.float32]:
+def condense(x: NDArray[Any], y: Indices, unit: float, fine: int) -> NDArray[np.float32]:
     """Rows of a few hundred entries, gaps to the top and counts of classes (2, rows, entries), that predict the same.
 
     The top comes first, then the label or, if that is the top, nothing. Accurate for temperatures up to 6 units.
@@ -184,12 +181,12 @@ def condense(x: Logits, y: Labels, unit: float, fine: int) -> NDArray[np.float32
     return out[:, :, : used.value]
 
 
-def vector(x: Logits, y: Labels, weight: Weights, parameters: Vector, *, rough: bool = False) -> Vector:
+def vector(x: NDArray[Any], y: Indices, weight: Vector | None, parameters: Vector, *, rough: bool = False) -> Vector:
     """See `Engine.vector`."""
     return _run("vector", (x, y, weight), (parameters,), np.empty(1 + 5 * x.shape[1]), rough=rough)
 
 
-def inspect(x: Logits, y: Labels) -> tuple[NDArray[np.bool_], float]:
+def inspect(x: NDArray[Any], y: Indices) -> tuple[Flags, float]:
     """See `Engine.inspect`."""
     distance = np.empty(1)
     return _run("inspect", (x, y, None), (), np.empty(len(x), dtype=np.bool_), distance), float(distance[0])

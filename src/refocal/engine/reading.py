@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import SMALLEST, log_probabilities, row_blocks, to_numpy, two_columns, without_warnings
+from refocal._arrays import (
+    SMALLEST,
+    Flags,
+    Indices,
+    log_probabilities,
+    row_blocks,
+    to_numpy,
+    two_columns,
+    without_warnings,
+)
 from refocal._groups import as_groups
 from refocal._validation import IGNORED, INPUTS, NEGATIVE_TOLERANCE, SUM_TOLERANCE, check_option
 from refocal.engine.block import Block
@@ -88,7 +97,7 @@ class Reading:
         groups = {name: column[rows] for name, column in groups.items()}
         return Block(values, chunk.labels[rows], None if weight is None else weight[rows], groups)
 
-    def _numbers(self, chunk: Chunk) -> NDArray[np.int64]:
+    def _numbers(self, chunk: Chunk) -> Indices:
         """Labels counted from 0; one that is no whole number, or no name of a class, is -1: a bad row."""
         labels = np.asarray(chunk.labels)
         kind, got = labels.dtype.kind, f"dtype {labels.dtype} in {chunk.where}"
@@ -106,14 +115,14 @@ class Reading:
         return np.array([known.get(name, -1) for name in names], dtype=np.int64)
 
     @without_warnings
-    def bad_values(self, values: NDArray[Any]) -> NDArray[np.bool_]:
+    def bad_values(self, values: NDArray[Any]) -> Flags:
         """Which rows hold no logits, or no probabilities."""
         if self.input != "probabilities":
             return np.asarray(~np.isfinite(values.max(axis=1)))
         off = np.abs(values.sum(axis=1, dtype=np.float64) - 1.0)
         return np.asarray(~((values.min(axis=1) >= -NEGATIVE_TOLERANCE) & (off <= SUM_TOLERANCE)))
 
-    def _bad_rows(self, chunk: Chunk) -> NDArray[np.bool_]:
+    def _bad_rows(self, chunk: Chunk) -> Flags:
         bad = np.zeros(len(chunk.labels), dtype=np.bool_)
         for rows in row_blocks(len(bad), self.n_classes):  # what is widened stays in the cache
             bad[rows] = self.bad_values(widened(chunk.values[rows]))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import SMALLEST, as_floating, log_probabilities, to_numpy
+from refocal._arrays import SMALLEST, Indices, as_floating, log_probabilities, to_numpy
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator, MultiLabelCalibration
 from refocal.decide.outcome import at_or_above
@@ -157,7 +157,7 @@ def _classes(rows: Rows) -> list[ClassRow]:
     return found
 
 
-def _confusions(labels: NDArray[np.int64], predicted: NDArray[Any]) -> dict[tuple[int, int], list[list[int]]]:
+def _confusions(labels: Indices, predicted: NDArray[Any]) -> dict[tuple[int, int], list[list[int]]]:
     """The most frequent others by (0, class) for rows of a class and by (1, class) for rows predicted as it."""
     wrong = labels != predicted
     width = int(max(labels.max(), predicted.max())) + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -107,12 +108,12 @@ def _fit_all(
         given = values, validation.labels, validation.weight
         is_checked = validation.input == "logits"
         dataset = TemperatureScaling(input=validation.input).dataset(*given, is_checked=is_checked)
+
+    def told(before: int, what: str, share: float) -> None:
+        report(before + share, 2 * len(names) + 2, what)
+
     for i, name in enumerate(names):
-        start = time.perf_counter()
-
-        def tell(share: float, before: int = i, what: str = f"fitting {name}") -> None:
-            report(before + share, 2 * len(names) + 2, what)
-
+        start, tell = time.perf_counter(), partial(told, i, f"fitting {name}")
         tell(0.0)
         with failures.of(name):
             if isinstance(validation, MultiLabelPredictions):

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from refocal._arrays import Indices, Vector, to_numpy
+from refocal._arrays import Flags, Indices, Vector, to_numpy
 from refocal.engine.block import Block
 from refocal.engine.dataset import COARSE_BINS
 from refocal.engine.scoring import mean_error, measured_on
@@ -102,7 +101,7 @@ class _Scan:
         elif self._on_nodes:
             self.interpolate(np.arange(self.level.size))
 
-    def settle(self, nll_tolerance: float | None, among: NDArray[np.bool_]) -> None:
+    def settle(self, nll_tolerance: float | None, among: Flags) -> None:
         """Evaluate points more exactly until no other can be the best within the tolerance."""
         slack = 0.0
         while True:
@@ -125,7 +124,7 @@ class _Scan:
                 self.level[i, j] = self.EXACT
                 slack = max(slack, abs(float(self.objective.score(self.log_loss, self.error)[i, j] - before)))
 
-    def interpolate(self, points: NDArray[np.int64]) -> None:
+    def interpolate(self, points: Indices) -> None:
         """Errors of points, given by their flat indices, from what is known at the nodes."""
         resolutions = self.objective.resolutions
         if not resolutions:  # errors are known at all points
@@ -175,7 +174,7 @@ def by_score(log_loss: Vector, score: Vector, nll_tolerance: float | None) -> In
     return order[: np.count_nonzero(allowed)]
 
 
-def within(log_loss: Vector, nll_tolerance: float | None) -> NDArray[np.bool_]:
+def within(log_loss: Vector, nll_tolerance: float | None) -> Flags:
     """Which points' log-loss is within the tolerance of the best one."""
     limit = np.inf if nll_tolerance is None else (1.0 + nll_tolerance) * np.min(log_loss)
     return np.asarray(log_loss <= limit)

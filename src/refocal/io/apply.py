@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import two_columns
+from refocal._arrays import Indices, two_columns
 from refocal._files import replace_atomically
 from refocal._groups import as_groups
 from refocal.calibrators import Calibrator
@@ -58,7 +58,7 @@ class ChunkPredictor:
 
     calibrator: Calibrator
     reading: Reading
-    order: NDArray[np.int64] | None
+    order: Indices | None
     renormalise: bool
     precision_kept: bool = False
     """Whether answers are given in half precision where that is the precision of the rows."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from refocal._arrays import is_bfloat16
 from refocal.errors import FormatError, need
 from refocal.io.columns import Contents
 from refocal.io.files import TABLES, Options, check_expansion, is_zarr, refusing
@@ -111,7 +112,7 @@ def open_torch(file: str) -> Arrays:
         value = named[name]
         if not isinstance(value, torch.Tensor):
             return np.asarray(value)
-        return value.detach() if value.dtype == torch.bfloat16 else value.detach().numpy()  # NumPy has no bfloat16
+        return value.detach() if is_bfloat16(value) else value.detach().numpy()  # NumPy has no bfloat16
 
     return Arrays(file, named, get, is_anonymous=is_one)
 

@@ -17,6 +17,8 @@ ONE_COLUMN = {"probabilities": ("p", "probability"), "log-odds": ("log_odds",), 
 """Names of a single column or array for two classes."""
 COUNTS_ROWS = ("", "id", "index", "Unnamed: 0", "__index_level_0__")
 NOT_CLASSES = (*COUNTS_ROWS, "weight", "weights", "sample_weight")
+# Names that an error shows.
+MOST_LISTED = 8
 
 
 class Contents:
@@ -193,7 +195,7 @@ def _beginning(columns: list[str]) -> int:
     return max(shared.rfind(separator) + 1 for separator in "_.: ")
 
 
-def listed(names: Sequence[str], most: int = 8) -> str:
+def listed(names: Sequence[str]) -> str:
     """A few names, and how many more there are."""
-    shown = ", ".join(repr(name) for name in names[:most]) or "none"
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+    shown = ", ".join(repr(name) for name in names[:MOST_LISTED]) or "none"
+    return f"{shown} and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else shown

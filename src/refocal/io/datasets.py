@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from refocal._arrays import is_dask
 from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.engine.reading import Chunk, Reading
@@ -231,7 +232,7 @@ def of_frame(
 
 def distinct(labels: Any, client: Any) -> set[str]:
     """The different labels that are text, of a Dask array or Series or of anything that can be sliced."""
-    if not type(labels).__module__.startswith("dask"):
+    if not is_dask(labels):
         return set().union(*(_texts_of(labels[i : i + SLICE]) for i in range(0, len(labels), SLICE)))
     import dask
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from refocal._arrays import is_dask
 from refocal._validation import IgnoreIndex, check_class_names, check_marks
 from refocal.engine.blocked import BlockedDataset
 from refocal.engine.reading import Reading
@@ -154,7 +155,6 @@ def rows_of(
     """
     if y is None:
         raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
-    is_dask = type(X).__module__.startswith("dask")
     if hasattr(X, "to_dask_array") and not (isinstance(y, str) or hasattr(y, "to_dask_array")):
         X = X.to_dask_array()  # noqa: N806
     elif hasattr(X, "to_dask_array"):
@@ -173,12 +173,12 @@ def rows_of(
         reading = Reading(len(classes), input, 0, skip_bad_rows, "fit", *names)
         return datasets.of_frame(X, classes, y, sample_weight, columns, reading, client)
     n_classes = n_columns(X.shape)
-    if n_classes is None or (is_dask and X.ndim != 2):
+    if n_classes is None or (is_dask(X) and X.ndim != 2):
         raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
     reading = Reading(n_classes, input, 0, skip_bad_rows, "fit", *_names(y, n_classes, class_names, client))
     of_rows = groups if isinstance(groups, Mapping) else {} if groups is None else {"group": groups}
     by_name = {str(name): each for name, each in of_rows.items()}
-    if is_dask:
+    if is_dask(X):
         return datasets.of_arrays(X, y, sample_weight, by_name, reading, client)
     where = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
     parts = array_parts(X, y, sample_weight, by_name, str(where))

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, as_array, as_floating, class_axes, log_probabilities, namespace, to_numpy
+from refocal._arrays import Array, Indices, as_array, as_floating, class_axes, log_probabilities, namespace, to_numpy
 from refocal._groups import as_groups
 from refocal._validation import (
     IgnoreIndex,
@@ -246,7 +246,7 @@ def _matrix(given: Any, labels: Any, kind: str, argument: str, function: str) ->
 
 def _numbers(
     labels: NDArray[Any], names: tuple[str, ...] | None, shape: tuple[int, ...], first_label: int, function: str
-) -> NDArray[np.int64]:
+) -> Indices:
     """Labels of values of this shape as integers from 0 on; names of classes become their numbers."""
     if labels.dtype.kind == "U":
         if names is None:
@@ -268,13 +268,11 @@ def _numbers(
         got = f"{kinds[0]} and {kinds[1]}"
         raise LabelError("labels", function, expected="0 and 1", got=got, remedy=Remedy.POSITIVE_LABEL)
     like = np.broadcast_to(0.0, shape)
-    found: NDArray[np.int64] = to_numpy(check_labels(numbers, like, function, remedy=Remedy.IGNORE_INDEX))
+    found: Indices = to_numpy(check_labels(numbers, like, function, remedy=Remedy.IGNORE_INDEX))
     return found
 
 
-def _positive_labels(
-    labels: NDArray[Any], positive: Any, function: str
-) -> tuple[NDArray[np.int64], tuple[str, ...] | None]:
+def _positive_labels(labels: NDArray[Any], positive: Any, function: str) -> tuple[Indices, tuple[str, ...] | None]:
     """Labels of two kinds as 0 and 1, the positive one; and their names, unless they are 0 and 1 already."""
     distinct = np.unique(labels)
     is_positive = distinct == (number(positive) if labels.dtype.kind in "biuf" else str(positive))

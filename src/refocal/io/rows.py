@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._arrays import Array, in_library_of
+from refocal._arrays import Array, Indices, in_library_of
 from refocal._groups import Groups
 from refocal._validation import check_number
 from refocal.errors import ParameterError, Remedy, ShapeError
@@ -20,7 +20,7 @@ class CheckedRows:
     """Scores (N, C) with their labels, weights, names of classes and groups."""
 
     values: Array
-    labels: NDArray[np.int64]
+    labels: Indices
     input: str
     weight: NDArray[np.float64] | None = None
     class_names: tuple[str, ...] | None = None
@@ -35,7 +35,7 @@ class CheckedRows:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, rows: NDArray[np.int64]) -> Self:
+    def take(self, rows: Indices) -> Self:
         """Some of the rows."""
         weight = None if self.weight is None else self.weight[rows]
         groups = {name: column[rows] for name, column in self.groups.items()}
@@ -58,7 +58,7 @@ class CheckedRows:
         return replace(self, values=values, labels=labels, class_names=tuple(class_names))
 
 
-def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, function: str) -> NDArray[np.int64] | None:
+def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, function: str) -> Indices | None:
     """Where the columns called `wanted` lie among those called `names`; None if they lie so already, or have no names.
 
     >>> column_order(("dog", "cat"), ("cat", "dog"), "f")

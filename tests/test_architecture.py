@@ -17,6 +17,9 @@ from sklearn.base import clone
 import refocal
 from refocal import metrics
 from refocal.calibrators import registry
+from refocal.cli import evaluations
+from refocal.cli.calibrators import fit
+from refocal.cli.options import complete_method, with_options
 from refocal.evaluate import compare, comparison_table, evaluate
 from refocal.io import Predictions
 from refocal.metrics import METRICS
@@ -61,8 +64,8 @@ def uniform_mixing(monkeypatch):
     """The calibrator of the page, after its step 2."""
     kind = from_page("UniformMixing")
     row = re.search(r"`\"uniform\": (Method\(.*?\))`", PAGE)[1]
-    row = eval(row, {"Method": registry.Method, "UniformMixing": kind})  # noqa: S307
-    monkeypatch.setitem(registry.NAMED, "uniform", row)
+    monkeypatch.setitem(registry.NAMED, "uniform", eval(row, {"Method": registry.Method}))  # noqa: S307
+    monkeypatch.setattr(refocal.calibrators, "UniformMixing", kind, raising=False)
     return kind
 
 
@@ -85,6 +88,13 @@ def test_the_new_calibrator_is_compared_saved_and_loaded(uniform_mixing, tmp_pat
     again = refocal.load(tmp_path / "c.json")
     np.testing.assert_array_equal(again.predict_proba(test.values), fitted.predict_proba(test.values))
     assert clone(fitted).get_params() == {"input": "logits"}
+
+
+def test_the_help_names_every_calibrator_and_the_new_one(uniform_mixing):
+    for command, name in ((fit, "method"), (evaluations.compare, "methods")):
+        (option,) = with_options(command).__annotations__[name].__metadata__
+        assert ", ".join(registry.NAMED) in option.help
+    assert list(registry.NAMED)[-1] == complete_method("uni")[0] == "uniform"
 
 
 def test_the_new_calibrator_answers_in_kind(uniform_mixing):

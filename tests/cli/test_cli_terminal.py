@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 
 from helpers import draw_logits
-from refocal.calibrators.registry import NAMED
-from refocal.cli import options, printing
+from refocal.cli import printing
 from refocal.evaluate import compare, comparison_table
 from refocal.io import Predictions
 
@@ -42,10 +41,6 @@ def test_columns_of_the_same_heading_keep_their_own_cells(capsys):
         ["method", "bias", "interval", "ECE", "interval"],
         ["ts", "1", "0", "–", "2", "3", "2", "–", "4"],
     ]
-
-
-def test_the_help_lists_every_method():
-    assert options.HELP_TEXTS["METHODS"].split(", ") == list(NAMED)
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("fts-nl", "fts-nll"), ("isotnic", "isotonic"), ("zzz", None)])

@@ -23,12 +23,12 @@ from refocal.errors import FormatError, InputWarning, RefocalError, Remedy
 class MethodOptions:
     """Which calibrator is fitted, and with which settings.
 
-    --method, -m  Default: auto, or fts if one of its options is given. One of METHODS; for prediction sets lac, aps,
-        raps; with --groups, group, which is then the default.
+    --method, -m  Default: auto, or fts if one of its options is given. One of METHODS; for prediction sets SETS; with
+        --groups, group, which is then the default.
     --objective  auto, nll, ece or the name of a metric.
     --tolerance  Share of the log-loss that may be given up for a lower ECE.
     --class-weight W,W,…  Class weights of the training loss, which are removed, or fit; for fts.
-    --coverage SHARE  For lac, aps, raps: share of sets that must contain the true class.
+    --coverage SHARE  For SETS: share of sets that must contain the true class.
     """
 
     method: Annotated[str | None, {"autocompletion": options.complete_method}] = None

@@ -16,16 +16,15 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from typer import Argument, Option
 
 import refocal
+from refocal._methods import METHODS, NAMED, SETS
 from refocal.cli.printing import IS_JSON
 from refocal.cli.run import FileProblem, UsageError
 
-# Texts that docstrings refer to. The methods are listed here: the registry would have to be loaded for every command.
-HELP_TEXTS = {
-    "METHODS": "auto, auto-order, ts, ts-ece, focal, fts, fts-nll, fts-ece, vs, ms, dirichlet, svs, sms, ets, "
-    "logistic, beta, spline, isotonic, histogram, bbq, venn-abers, venn-abers-cross",
-    "ROWS": "Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt; or larger than memory: a folder "
-    "or pattern of Parquet files, an address such as s3://…, Zarr, a large .npy.",
-}
+# What ROWS stands for in docstrings; METHODS and SETS stand for their names.
+ROWS = (
+    "Logits and labels: .npz .npy .csv .tsv .jsonl .parquet .safetensors .pt; or larger than memory: a folder or "
+    "pattern of Parquet files, an address such as s3://…, Zarr, a large .npy."
+)
 
 
 def check_output(file: Path, endings: tuple[str, ...]) -> None:
@@ -189,9 +188,10 @@ def _said(documented: Any) -> dict[str, list[str]]:
     """The lines of a docstring about options and arguments, by their names.
 
     Two blanks stand between how an option is written and what it means; indented lines continue the one before, and
-    the keys of HELP_TEXTS stand for their values.
+    ROWS, METHODS and SETS stand for more.
     """
-    whole = re.sub("|".join(HELP_TEXTS), lambda word: HELP_TEXTS[word[0]], cleandoc(documented.__doc__))
+    texts = {"ROWS": ROWS, "METHODS": ", ".join(NAMED), "SETS": ", ".join(SETS)}
+    whole = re.sub("|".join(texts), lambda word: texts[word[0]], cleandoc(documented.__doc__))
     joined = re.sub(r"\n +", " ", whole)
     lines = [line.split("  ", 1) for line in joined.splitlines() if "  " in line]
     names = [re.findall(r"(?:^|--)([A-Za-z][\w-]*)", line[0].lower()) for line in lines]
@@ -211,7 +211,7 @@ def _declared(hint: Any, name: str, said: Mapping[str, list[str]]) -> Any:
 
 def complete_method(incomplete: str) -> list[str]:
     """Names of methods, for the shell."""
-    return [name for name in refocal.calibrators.registry.METHODS if name.startswith(incomplete)]
+    return [name for name in METHODS if name.startswith(incomplete)]
 
 
 def as_given(input: str, **reading: Any) -> str:  # noqa: A002

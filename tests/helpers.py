@@ -60,7 +60,7 @@ def draw_biased_logits(n_rows=1000, n_classes=5, seed=0, bias=1.0):
 
 
 # The checks of scikit-learn that calibrators of logits do not pass, and why.
-FEATURES = "the check feeds a feature matrix whose columns are not the classes of y; logits have one column a class"
+FEATURES = "the check feeds a feature matrix whose columns are not the classes of y; logits have one column per class"
 NOT_FOR_LOGITS = {
     "check_estimators_overwrite_params": FEATURES,
     "check_estimators_fit_returns_self": FEATURES,

@@ -391,7 +391,7 @@ def test_one_hot_labels_and_a_single_column_have_a_hint():
     logits, labels = draw_logits(n_classes=3)
     with pytest.raises(ShapeError, match="of one-hot labels take the argmax first"):
         TemperatureScaling().fit(logits, np.eye(3)[labels])
-    with pytest.raises(ShapeError, match=r"or X\[:, 0\], one number a row of two classes"):
+    with pytest.raises(ShapeError, match=r"or X\[:, 0\], one number per row for two classes"):
         TemperatureScaling().fit(logits[:, :1], labels)
 
 

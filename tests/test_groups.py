@@ -380,7 +380,7 @@ def test_the_command_line_fits_and_applies_group_calibration(tmp_path, capsys):
     assert run(["apply", str(calibrator), str(file), *how, "--groups", "label", "-o", str(output)]) == 2
     assert "--groups must be those of the calibrator: region. Got label instead." in capsys.readouterr().err
     assert run(["fit", str(file), *how, "--groups", "region", "-m", "ts", "-o", str(calibrator)]) == 2
-    assert "--groups requires the method group" in capsys.readouterr().err
+    assert "--groups can only be used with --method group" in capsys.readouterr().err
     assert run(["fit", str(file), *how, "-m", "group", "-o", str(calibrator)]) == 2
 
 

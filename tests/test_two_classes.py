@@ -152,7 +152,7 @@ def test_probabilities_where_log_odds_were_expected_are_warned_of(rows):
 
 def test_a_model_of_three_classes_takes_no_single_number():
     fitted = TemperatureScaling().fit(2.0 * np.eye(3), [0, 1, 2])
-    with pytest.raises(ShapeError, match=r"one column a class. .*Got shape \(3,\)"):
+    with pytest.raises(ShapeError, match=r"one column per class. .*Got shape \(3,\)"):
         fitted.predict_proba([0.1, 0.2, 0.3])
 
 

@@ -41,7 +41,7 @@ def namespace(*arrays: Array) -> Any:
 
 
 def is_torch(x: Any) -> bool:
-    """Whether `x` is a torch tensor; says so without importing torch, and in a form that torch.compile can follow."""
+    """Whether `x` is a torch tensor; does not import torch, and torch.compile can follow it."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
@@ -91,12 +91,12 @@ def is_traced(x: Array) -> bool:
 
 
 def is_recorded(x: Array) -> bool:
-    """Whether somebody records what is done with a tensor, to compile it or to differentiate."""
+    """Whether operations on a tensor are recorded, to compile them or to differentiate."""
     return is_traced(x) or bool(x.requires_grad and sys.modules["torch"].is_grad_enabled())
 
 
 def is_plain_tensor(x: Array) -> bool:
-    """Whether `x` holds floating-point numbers on a GPU, with nobody who records what is done with them."""
+    """Whether `x` holds floating-point numbers on a GPU, and operations on it are not recorded."""
     return on_gpu(x) and x.is_floating_point() and x.itemsize >= 2 and not is_recorded(x)
 
 
@@ -161,7 +161,7 @@ def as_floating(values: Any, argument: str, function: str) -> tuple[Array, Any]:
 
 
 def to_numpy(array: Array) -> Any:
-    """A NumPy array of the same values, wherever they lie; bfloat16, which NumPy has not, as float32."""
+    """A NumPy array of the same values, wherever they lie; bfloat16, which NumPy lacks, as float32."""
     if is_torch(array):
         array = stop_gradient(array).cpu()
         array = array.float() if is_bfloat16(array) else array
@@ -254,7 +254,7 @@ def look_up(table: Array, index: Array) -> Array:
 
 
 def two_columns(values: Array, kind: str) -> Array:
-    """One number a row of two classes as two columns: 1 - p and p, or 0 and the log-odds of class 1."""
+    """One number per row for two classes as two columns: 1 - p and p, or 0 and the log-odds of class 1."""
     xp = namespace(values)
     return xp.stack([1.0 - values if kind == "probabilities" else xp.zeros_like(values), values], axis=-1)
 

@@ -174,7 +174,7 @@ def check_targets(
 ) -> tuple[Indices, Flags]:
     """Ones and zeros of several labels, of the shape of their scores; and which of them are known."""
     target = to_numpy(whole_numbers(as_array(labels, argument, function), argument, function))
-    check_shape(target, shape, argument, function, ", ones and zeros, one column a label")
+    check_shape(target, shape, argument, function, ", ones and zeros, one column per label")
     known = labelled_rows(target, ignore_index, argument, function)
     check_label_range(int(target[known].min()), int(target[known].max()), 2, argument, function, Remedy.IGNORE_INDEX)
     return target.astype(np.int64), known
@@ -328,7 +328,7 @@ def check_one_column(values: Array, kind: str, argument: str, function: str) -> 
         return two_columns(xp.clip(values, 0.0, 1.0), kind)
     if not (math.isfinite(lowest) and math.isfinite(highest)):
         got = "NaN" if math.isnan(lowest) else f"a value of {lowest if math.isinf(lowest) else highest}"
-        raise DataError(argument, function, expected="finite log-odds, one number a row of two classes", got=got)
+        raise DataError(argument, function, expected="finite log-odds, one number per row for two classes", got=got)
     if 0.0 <= lowest <= highest <= 1.0 and values.shape[0] >= FEWEST_TO_DOUBT:
         text = f"all values of '{argument}' lie between 0 and 1, as probabilities do; log-odds were expected."
         warn(InputWarning(text, Remedy.PROBABILITIES, function))

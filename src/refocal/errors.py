@@ -209,7 +209,7 @@ def need(module: str, extra: str, what: str) -> Any:
 
 
 class ClusterError(RefocalError, ConnectionError):
-    """A scheduler cannot be reached, or its workers did not live to give an answer."""
+    """A scheduler cannot be reached, or its workers died before they answered."""
 
 
 class InputWarning(UserWarning):

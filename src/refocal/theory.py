@@ -43,7 +43,7 @@ GRID_POINTS, GRID_MARGIN, WIDTH = 121, 0.1, 1e-13
 TRIED, TOPS_TRIED, ROUNDING = 41, 101, 1e-14
 
 
-# Focal loss as a proper loss behind a map: Propositions 1, 2 and 4.
+# Focal loss as a proper loss after a map: Propositions 1, 2 and 4.
 
 
 @without_warnings
@@ -271,10 +271,10 @@ def _log_r(q: Any, gamma: float) -> Any:
 
 
 def confidence_threshold(gamma: float) -> float:
-    """The top probability τ(γ) from which on focal calibration never lowers it, for any number of classes; γ > 0.
+    """The threshold τ(γ): top probabilities above it never decrease by focal calibration, for any number of classes.
 
-    τ is the root in (0, 1) of (1-τ)^γ (1 + γh(τ)) = 1. It falls with γ, from 1/2 at γ → 0: a top probability of 1/2 or
-    more is never lowered.
+    γ > 0. τ is the root in (0, 1) of (1-τ)^γ (1 + γh(τ)) = 1. It falls with γ, from 1/2 at γ → 0: top probabilities of
+    1/2 or more never decrease.
 
     >>> round(confidence_threshold(1.0) * math.e, 12)
     1.0

@@ -93,7 +93,7 @@ WRONG = [
         "no 'probabilities' but 'logits'. If those are meant, leave out --probabilities",
     ),
     ("apply fitted.json said.npz", 1, "said.npz: holds no logits, which this calibrator takes"),
-    ("fit hot.npz", 1, "of one-hot labels take the argmax first"),
+    ("fit hot.npz", 1, "take the argmax of one-hot labels first"),
     ("fit score.npz", 1, "'labels' must be between 0 and 1. Got labels from 0 to 3"),
     ("fit text.npz", 1, "Names of classes are understood if the file lists them all in an array class_names"),
     ("fit same.npz -m isotonic", 1, "same.npz: 'labels' must be of at least two classes"),
@@ -195,7 +195,7 @@ def test_a_fault_of_ours_is_one_line_too(folder, refocal, monkeypatch):
     monkeypatch.setattr(TemperatureScaling, "_fit", explode)
     code, _, err = refocal("fit", "val.npz", "-m", "ts")
     assert code == 1
-    assert err == "refocal: ZeroDivisionError: boom. This is a fault of refocal; REFOCAL_TRACEBACK=1 shows where.\n"
+    assert err == "refocal: ZeroDivisionError: boom. This is a bug in refocal; REFOCAL_TRACEBACK=1 shows where.\n"
     monkeypatch.setenv("REFOCAL_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         refocal("fit", "val.npz", "-m", "ts")
@@ -237,7 +237,7 @@ def test_ctrl_c_during_a_fit(folder):
     wait_until((folder / "begun").exists)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out, err) == (130, "", "refocal: stopped, nothing was written.\n")
+    assert (process.returncode, out, err) == (130, "", "refocal: stopped; nothing was written.\n")
     assert sorted(os.listdir(folder)) == ["begun", "test.npz", "val.npz"]
 
 
@@ -247,7 +247,7 @@ def test_ctrl_c_during_a_comparison(refocal, folder, monkeypatch):
 
     monkeypatch.setattr(AutoCalibration, "_fit", interrupted)
     stopped = refocal("compare", "val.npz", "test.npz", "--report", "r.html")
-    assert stopped == (130, "", "refocal: stopped, nothing was written.\n")
+    assert stopped == (130, "", "refocal: stopped; nothing was written.\n")
     assert sorted(os.listdir(folder)) == ["test.npz", "val.npz"]
 
 

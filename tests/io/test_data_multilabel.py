@@ -70,7 +70,7 @@ def test_columns_that_count_and_patterns_of_ones_own(tmp_path):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda f: f(SCORES[:, 0], LABELS[:, 0]), ShapeError, "two-dimensional, one row a sample"),
+        (lambda f: f(SCORES[:, 0], LABELS[:, 0]), ShapeError, "two-dimensional, one row per sample"),
         (lambda f: f(SCORES, LABELS[:, :2]), ShapeError, r"'labels' .* must be of shape \(40, 3\)"),
         (lambda f: f(SCORES, LABELS + 1), LabelError, "between 0 and 1"),
         (lambda f: f(SCORES, LABELS, class_names=["a", "b", "a"]), ShapeError, "3 different names"),

@@ -1,4 +1,4 @@
-"""What the paper says beside its table, put to the cells there are.
+"""The paper's claims besides its table, checked on the finished cells.
 
 Six claims: parameters chosen by ECE give an ECE about 20 % lower than those chosen by log-loss (and log-loss the other
 way round about 1 %); the optimal temperature falls as γ of training grows; for the γ of the map, the best
@@ -68,7 +68,7 @@ class Composition(NamedTuple):
 
 
 class MapAlone(NamedTuple):
-    """A cell trained with focal loss, on the test images: as it is, and behind the map with γ of training, unfitted."""
+    """A cell trained with focal loss, on the test images: as it is, and after the map with γ of training, unfitted."""
 
     cell: str
     gamma: float
@@ -91,7 +91,7 @@ class Equivalent(NamedTuple):
 class Mechanism(NamedTuple):
     """A training on images that it learnt from, as means over the seeds that kept them; T found on the held-out ones.
 
-    `underconfidence` is accuracy minus mean confidence; `ece_mapped` is behind the focal map with γ of training.
+    `underconfidence` is accuracy minus mean confidence; `ece_mapped` is after the focal map with γ of training.
     """
 
     setting: str

@@ -120,7 +120,7 @@ def map_temperature(logits: NDArray[Any], gamma: float) -> float:
 
 
 def _train_measures(logits: Any, labels: Any, gamma: float) -> dict[str, Any]:
-    """How well a network is calibrated on what it learnt from: as it is, and behind the focal map of its own γ."""
+    """How well a network is calibrated on what it learnt from: as it is, and after the focal map of its own γ."""
     log_p = log_softmax(logits)
     return {
         **scores(labels, log_p),

@@ -1,4 +1,4 @@
-"""The paper's table from the cells there are, as numbers; `layout` writes them down."""
+"""The paper's table from the finished cells, as numbers; `layout` formats them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def recipe_of(cell: Cell) -> Recipe:
 def recipe_name(recipe: Recipe) -> str:
     """The recipe but for network, loss and seed: the paper's, the short one, or one's own with a mark to know it by.
 
-    What the ablations change comes behind it.
+    What the ablations change follows it.
     """
     changed = [", mean loss"] * (recipe.reduction == "mean") + [", float32"] * (recipe.precision == "float32")
     recipe = replace(recipe, reduction="sum", precision="bfloat16")

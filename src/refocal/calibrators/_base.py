@@ -292,15 +292,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             values = check_one_column(values, self.input, "X", function)
         shape, expected = tuple(values.shape), ""
         if len(shape) < 2:
-            expected = "two-dimensional, one row a sample and one column a class. Reshape your data"
+            expected = "two-dimensional, one row per sample and one column per class. Reshape your data"
             got = f"shape {shape}"
         elif 0 in shape[:-1]:
             expected, got = "at least one row", f"0 sample(s) (shape={shape}) while a minimum of 1 is required."
         elif needed is None and shape[-1] < 2:
-            expected = "of two or more columns, one a class, or X[:, 0], one number a row of two classes"
+            expected = "of two or more columns, one per class, or X[:, 0], one number per row for two classes"
             got = f"{shape[-1]} feature(s) (shape={shape}) while a minimum of 2 is required."
         elif needed not in (None, shape[-1]):
-            expected = f"of {needed} columns, one a class"
+            expected = f"of {needed} columns, one per class"
             got = f"X has {shape[-1]} features, but {type(self).__name__} is expecting {needed} features as input"
         if expected:
             raise ShapeError("X", function, expected=expected, got=got)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Indices, Vector
 from refocal.calibrators._logistic import Found, Target, fit_line, near, student
-from refocal.calibrators.one_vs_rest import line, odds_behind
+from refocal.calibrators.one_vs_rest import line, odds_after
 from refocal.calibrators.spline import Prior, Splines, equal_shares, penalty, spline
 from refocal.engine import Block
 from refocal.fitting.lbfgs import Ends, minimise
@@ -231,7 +231,7 @@ def two_class_step(rows: Block) -> Step:
     some = np.isfinite(rows.logits).all(axis=1)  # a row with an impossible class says nothing
     if not some.any():
         return Chain()
-    odds, is_class, weight = odds_behind(Chain(), rows)[some], rows.labels[some] == 1, rows.weights[some]
+    odds, is_class, weight = odds_after(Chain(), rows)[some], rows.labels[some] == 1, rows.weights[some]
     slope, intercept = fit_line(odds, is_class, weight, rising=True, drawn=True, doubt=DOUBT)
     curve = fit_curve(slope * near(odds) + intercept, is_class, weight)
     if curve is None:

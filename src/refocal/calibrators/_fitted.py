@@ -103,7 +103,7 @@ def predictions_of(
         parts = []
         for rows in row_blocks(block.n_rows, block.n_classes, 4 * GPU_PART if block.on_gpu else ENTRIES):
             logits, labels = block.logits[rows, :], block.labels[rows]
-            if is_torch(logits) and not block.on_gpu:  # bfloat16, which NumPy has not
+            if is_torch(logits) and not block.on_gpu:  # bfloat16, which NumPy lacks
                 logits, labels = to_numpy(logits), to_numpy(labels)
             found = _measured_there(chain, logits, labels) if block.on_gpu else _compiled(chain, logits, labels, rough)
             if found is None:

@@ -61,7 +61,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         How many folds are fitted at once.
     ensemble : bool or "auto"
         True: a classifier and a calibrator for each fold, whose probabilities are averaged. False: one calibrator on
-        the out-of-fold logits, behind one classifier fitted on all data. "auto": True unless the estimator is fitted.
+        the out-of-fold logits, after one classifier fitted on all data. "auto": True unless the estimator is fitted.
 
     Attributes
     ----------

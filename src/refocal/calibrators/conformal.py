@@ -18,7 +18,7 @@ from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._crossfit import folds, usable_rows
 from refocal.calibrators._fitted import Fitted
-from refocal.calibrators.one_vs_rest import odds_behind, starts_of_ties, temperature_of
+from refocal.calibrators.one_vs_rest import odds_after, starts_of_ties, temperature_of
 from refocal.engine import Block, Dataset
 from refocal.errors import FitWarning, warn
 from refocal.maps.chain import Chain
@@ -209,7 +209,7 @@ class VennAbersCalibration(Calibrator):
         rows = usable_rows(self._block_of(dataset))
         is_two = rows.n_classes == 2
         before = Chain(() if is_two else (Temperature(temperature_of(rows)),))
-        score, target = odds_behind(before, rows), rows.labels == 1 if is_two else rows.correct
+        score, target = odds_after(before, rows), rows.labels == 1 if is_two else rows.correct
         possible = np.count_nonzero(rows.logits > -np.inf, axis=1) > 1  # other rows say nothing
         order = np.flatnonzero(possible)[np.argsort(score[possible], kind="stable")]
         score, target, weight = score[order], target[order], rows.weights[order]

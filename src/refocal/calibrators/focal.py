@@ -59,8 +59,8 @@ class _FocalFamily(HasFocalPoint, Calibrator):
         else:
             path, (solution, offset) = None, self._fit_weighted(dataset, **options)
         both = (Temperature(solution.temperature), Focal(solution.gamma))
-        behind = () if offset is None else (Offset(offset),)
-        return Fitted(Chain((*(step for step in both if isinstance(step, self.searched)), *behind)), solution, path)
+        after = () if offset is None else (Offset(offset),)
+        return Fitted(Chain((*(step for step in both if isinstance(step, self.searched)), *after)), solution, path)
 
     def _fit_weighted(
         self, dataset: Dataset, objective: Any, search: str, gammas: Any, temperatures: Any, nll_tolerance: float | None
@@ -176,7 +176,7 @@ class FocalCalibration(_FocalFamily):
         class_weight : array of C numbers, optional
             The weights of the classes in the loss, in the order of the columns.
         alpha : float, optional
-            α of a sigmoid, between 0 and 1: class weights (1-α, α). Predictions take one logit a row, (N,).
+            α of a sigmoid, between 0 and 1: class weights (1-α, α). Predictions take one logit per row, (N,).
         label_smoothing : float
             ε of the smoothed labels. Where a probability is no larger than ε/C it keeps a hundredth of itself.
         n_classes : int, optional

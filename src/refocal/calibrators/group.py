@@ -1,4 +1,4 @@
-"""One calibrator for all rows, and behind it a line in log-odds, or a temperature, for each group of them."""
+"""One calibrator for all rows, and after it a line in log-odds, or a temperature, for each group of them."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _refuse_class_axis(class_axis: int, function: str) -> None:
 def fit_groups(
     rows: Block, chain: Chain, groups: Mapping[str, NDArray[Any]]
 ) -> tuple[dict[str, GroupLines], dict[str, float], dict[str, float]]:
-    """The lines of each column of groups, how far they may lie from the identity, and the measures behind them."""
+    """The lines of each column of groups, how far they may lie from the identity, and the measures after them."""
     lines, deviations = {}, {}
     slope, intercept = np.ones(rows.n_rows), np.zeros(rows.n_rows)
     for column, values in groups.items():
@@ -202,7 +202,7 @@ def fit_groups(
 
 
 def _parts(rows: Block, chain: Chain, slope: Vector, intercept: Vector) -> Iterator[Block]:
-    """The scores behind a chain and the lines of the rows, a few rows at a time."""
+    """The scores after a chain and the lines of the rows, a few rows at a time."""
     for some in row_blocks(rows.n_rows, rows.n_classes, entries=ENTRIES):
         scores = to_numpy(chain.scores(rows.logits[some, :]))
         yield Block(_lines(slope[some], intercept[some]).scores(scores), to_numpy(rows.labels)[some])

@@ -198,8 +198,8 @@ class MultiLabelCalibration(Calibrator):
         values = as_array(classes_last(X, class_axis, function), "X", function)
         known = getattr(self, "n_features_in_", None)
         if values.ndim < 2 or 0 in values.shape or (known is not None and values.shape[-1] != known):
-            columns = "one column a label" if known is None else f"{known} columns, as many as there are labels"
-            expected = f"two-dimensional, one row a sample and {columns}"
+            columns = "one column per label" if known is None else f"{known} columns, as many as there are labels"
+            expected = f"two-dimensional, one row per sample and {columns}"
             raise ShapeError("X", function, expected=expected, got=f"shape {tuple(values.shape)}")
         return check_one_column(values, self.input, "X", function)
 
@@ -209,7 +209,7 @@ def _targets(
 ) -> tuple[Indices, Vector | None]:
     """Zeros and ones and weights, flat; what is unknown counts as 0 with a weight of 0."""
     if y is None:
-        raise LabelError("y", function, expected="given: ones and zeros, one column a label", got="None")
+        raise LabelError("y", function, expected="given: ones and zeros, one column per label", got="None")
     labels = classes_last(as_array(y, "y", function), class_axis, function)
     target, known = check_targets(labels, shape, ignore_index, "y", function)
     target = np.where(known, target, 0).reshape(-1)

@@ -259,8 +259,8 @@ def _log_odds(logits: Array, temperature: float) -> Vector:
     return np.where(decided, np.inf, found)
 
 
-def odds_behind(chain: Chain, block: Block) -> Vector:
-    """Behind a chain, the log-odds of class 1 of two, or of the top class of more, with all their digits."""
+def odds_after(chain: Chain, block: Block) -> Vector:
+    """The log-odds after a chain, of class 1 of two or of the top class of more, with all their digits."""
     parts = (block.logits[some].astype(np.float64) for some in row_blocks(block.n_rows, block.n_classes, ENTRIES))
     odds = (log_odds(np, chain.scores(part)) for part in parts)
     return np.concatenate([part[:, 1] if block.n_classes == 2 else part.max(axis=1) for part in odds])

@@ -78,7 +78,8 @@ def fit(
     method = default if how.method is None else registry.OTHER_NAMES.get(how.method, how.method)
     calibrator: Any = None if rows.multi_label else registry.make(method, **settings, input=reading["input"])
     if calibrator is not None and calibrator.needs_groups != bool(rows.groups):
-        raise UsageError(f"--groups requires the method group, which requires --groups. Got {method!r}.")
+        rule = "--groups can only be used with --method group, and --method group needs --groups"
+        raise UsageError(f"{rule}. Got {method!r}.")
     suits = calibrator is not None and registry.METHODS[method].in_blocks
     with (
         progress("reading") as update,

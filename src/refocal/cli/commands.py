@@ -42,7 +42,7 @@ def theory(gamma: float = 2.0, classes: Annotated[int, {"min": 2, "max": 4}] = 2
         (f"{classes} classes: the closest temperature", f"{closest.temperature:.4f}"),
         ("  and the largest difference of a probability that remains", f"{closest.error:.4f}"),
     ]
-    last = [] if threshold is None else [("a top probability is never lowered from τ on", f"{threshold:.4f}")]
+    last = [] if threshold is None else [("top probabilities above τ never decrease: τ", f"{threshold:.4f}")]
     print_table((f"γ = {gamma:g}", ""), rows + last)
 
 

@@ -215,7 +215,7 @@ def complete_method(incomplete: str) -> list[str]:
 
 
 def as_given(input: str, **reading: Any) -> str:  # noqa: A002
-    """How the file was read, as options to paste behind another command.
+    """How the file was read, as options to paste after another command.
 
     >>> as_given("probabilities", labels="the truth", renormalise=True)
     " --probabilities --labels 'the truth' --renormalise"

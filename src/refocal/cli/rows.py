@@ -109,7 +109,7 @@ class Watch:
         self.passes, self.done, self.start = 0, 0, 0.0
 
     def __call__(self, done: int, total: int | None) -> None:
-        """Show a pass that has `done` of `total` rows behind it."""
+        """Show a pass that is done with `done` of `total` rows."""
         now = time.monotonic()
         if self.passes == 0 or done < self.done:
             self.passes, self.start, self.first = self.passes + 1, now, done

@@ -1,4 +1,4 @@
-"""The door of the command line: every error is one line that says what to do, never a traceback."""
+"""Runs commands: every error is printed as one line that says what to do, never as a traceback."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ REMEDIES = {
 
 
 class FileProblem(RefocalError):  # noqa: N818
-    """What is in a file does not fit; says which file."""
+    """The content of a file does not fit; the message names the file."""
 
 
 class Stopped(Exception):  # noqa: N818
-    """Ctrl-C, where something was written; says what."""
+    """Ctrl-C after something was written; the message names it."""
 
 
 class UsageError(Exception):
-    """The command line itself asks for something that cannot be."""
+    """The arguments of a command are wrong or contradict each other."""
 
 
 def main() -> None:
@@ -100,7 +100,7 @@ def _explain(error: BaseException, program: str) -> int:
     """Print the one line, and name the exit code."""
     kind = type(error).__name__  # typer's own errors differ from version to version
     if isinstance(error, (KeyboardInterrupt, Stopped)) or kind == "Abort":
-        return _say(program, str(error) if isinstance(error, Stopped) else "stopped, nothing was written.", STOPPED)
+        return _say(program, str(error) if isinstance(error, Stopped) else "stopped; nothing was written.", STOPPED)
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else FAILURE
     if isinstance(error, BrokenPipeError):
@@ -123,7 +123,7 @@ def _explain(error: BaseException, program: str) -> int:
         return _say(program, "not enough memory; give fewer rows.", FAILURE)
     if os.environ.get("REFOCAL_TRACEBACK"):
         raise error
-    return _say(program, f"{kind}: {error}. This is a fault of {program}; REFOCAL_TRACEBACK=1 shows where.", FAILURE)
+    return _say(program, f"{kind}: {error}. This is a bug in {program}; REFOCAL_TRACEBACK=1 shows where.", FAILURE)
 
 
 def explained(error: BaseException) -> str:

@@ -37,7 +37,7 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
 
     With `box_size=True` a logistic regression of the score, the logarithm of the area of the box and the product of the
     two comes first. All detections together are calibrated then. With `per_class=True` each class has a line in
-    log-odds behind it, as `GroupCalibration` has for groups: a class of few detections is calibrated as all are, and so
+    log-odds after it, as `GroupCalibration` has for groups: a class of few detections is calibrated as all are, and so
     is one that was not seen.
 
     Parameters

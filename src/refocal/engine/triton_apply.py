@@ -1,4 +1,4 @@
-"""Probabilities behind a chain of steps on a GPU: one kernel, which reads the logits once and writes them once.
+"""Probabilities after a chain of steps on a GPU: one kernel, which reads the logits once and writes them once.
 
 The same as apply.h, under the same names: read it there first. Rows that do not fit the registers are read some classes
 at a time, more than once.
@@ -72,7 +72,7 @@ def _log_sum(total, some):
 
 @triton.jit
 def _focal(below, some, total, slope, gamma):
-    """apply.h, focal_odds, of a row: the second's distance to the top behind the map, and what `_weigh` needs."""
+    """apply.h, focal_odds, of a row: the second's distance to the top after the map, and what `_weigh` needs."""
     rest, log_norm, top_log_not_q, top_h = top_of(below, total, some, slope)
     scale = rest / (1.0 + rest) / tl.where(some, total, 1.0)
     gap = below * slope

@@ -60,7 +60,7 @@ def _rank(x, logits, row, stride, n_rows, n_classes, WHOLE: tl.constexpr, ROWS: 
         best = tl.maximum(best, x)
     top = tl.max(best, axis=1)
     at = tl.min(tl.where(best == top[:, None], place, n_classes), axis=1)
-    top = tl.where(top > float("-inf"), top, 0.0)  # rows behind the last
+    top = tl.where(top > float("-inf"), top, 0.0)  # rows beyond the last
     below = tl.max(tl.where(place == at[:, None], runner, best), axis=1) - top
     some = below > float("-inf")
     return top, at, tl.where(some, raised(below), 0.0), some
@@ -78,10 +78,10 @@ def _rows_kernel(
     logits, settings, tops, places, sums, stride, n_rows, n_classes, n_gammas,
     PART: tl.constexpr, HALVINGS: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """kernel.c, rank and weigh; behind the focal map, sums over the classes but the top of p / p_top and more.
+    """kernel.c, rank and weigh; after the focal map, sums over the classes but the top of p / p_top and more.
 
-    Five numbers a row: the top, the second's distance from it (-inf if there is none), the sum of the weights relative
-    to the second, and mean and variance of the distances to the second.
+    Five numbers per row: the top, the second's distance from it (-inf if there is none), the sum of the weights
+    relative to the second, and mean and variance of the distances to the second.
     """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     is_row = row < n_rows
@@ -152,7 +152,7 @@ def _rows_kernel(
 
 @triton.jit
 def _softmax_of(tops, row, n_rows):
-    """What `_rows_kernel` stored; 0 classes but the top behind the last row."""
+    """What `_rows_kernel` stored; 0 classes but the top beyond the last row."""
     is_row = row < n_rows
     top = tl.load(tops + row, mask=is_row, other=0.0)
     below = tl.load(tops + n_rows + row, mask=is_row, other=float("-inf"))
@@ -176,7 +176,7 @@ def _label_of(logits, labels, places, top, row, stride, n_rows):
 
 @triton.jit
 def _focal_row(logits, labels, settings, tops, places, row, stride, n_rows):
-    """kernel.c, label_of: behind the focal map the label's distance to the top; derivatives of the top and the label.
+    """kernel.c, label_of: after the focal map the label's distance to the top; derivatives of the top and the label.
 
     The label is taken as if it were not the top.
     """

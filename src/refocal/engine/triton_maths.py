@@ -12,7 +12,7 @@ from refocal.engine.array_engine import LARGE_SINGLE
 
 LN2, LOG2E = tl.constexpr(0.6931471805599453), tl.constexpr(1.4426950408889634)
 FAR_DOUBLE, FAR_SINGLE = tl.constexpr(LARGE), tl.constexpr(LARGE_SINGLE)
-# What is summed up of a row: its softmax alone, p and p² behind the focal map, or p and its derivatives.
+# What is summed up of a row: its softmax alone, p and p² after the focal map, or p and its derivatives.
 SOFTMAX, SQUARES, DERIVATIVES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 # Options of every kernel: products and sums in one instruction, which Triton gives up as its default in 3.10.
 OPTIONS = {"enable_fp_fusion": True}
@@ -22,7 +22,7 @@ INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 @triton.jit
 def chunk_of(logits, row, j, stride, n_rows, n_classes):
-    """Some classes of a tile of rows, in the precision to compute in; -inf behind the last."""
+    """Some classes of a tile of rows, in the precision to compute in; -inf beyond the last."""
     inside = (row < n_rows)[:, None] & (j < n_classes)
     x = tl.load(logits + row[:, None] * stride + j, mask=inside, other=float("-inf"))
     return x if x.dtype == tl.float64 else x.to(tl.float32)

@@ -1,4 +1,4 @@
-"""Calibrators as ONNX graphs, alone or behind a classifier."""
+"""Calibrators as ONNX graphs, alone or after a classifier."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def append_to_onnx(
 ) -> onnx.ModelProto:
     """Append a fitted calibrator to an ONNX classifier: its logits output is replaced by `probabilities`.
 
-    A classifier of two classes may have one number a row, log-odds or the probability of class 1: an output (N,), or
+    A classifier of two classes may have one number per row, log-odds or the probability of class 1: an output (N,), or
     one with a class axis of size 1. The result has two columns.
 
     The model keeps its opset, which must be 13 or newer, its other outputs and its weights. Weights in files beside the
@@ -144,7 +144,7 @@ def _opset(model: onnx.ModelProto) -> int:
 def _append(
     model: onnx.ModelProto, logits: onnx.ValueInfoProto, calibrator: Calibrator, class_axis: int, function: str
 ) -> None:
-    """Put probabilities in the place of an output of logits, under names that the model has not."""
+    """Put probabilities in the place of an output of logits, under names that the model does not use."""
     from onnx import TensorProto, helper
 
     from refocal.export.graph import Graph, Symbol
@@ -157,7 +157,7 @@ def _append(
         prefix += "_"
     kind, dims = logits.type.tensor_type.elem_type, logits.type.tensor_type.shape.dim
     shape = [size.dim_value if size.HasField("dim_value") else size.dim_param for size in dims]
-    # Of two classes the scores may be one number a row, with an axis of size 1 in the place of the classes or none.
+    # For two classes the scores may be one number per row, with an axis of size 1 in the place of the classes or none.
     of_two = fitted_classes(calibrator, None, function) == 2 and calibrator.row_axes == 1
     squeezed = of_two and -len(shape) <= class_axis < len(shape) and shape[class_axis] == 1
     one_number = squeezed or (of_two and (len(shape) == 1 or not calibrator.has_class_axis))

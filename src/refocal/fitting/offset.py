@@ -1,4 +1,4 @@
-"""Least log-loss of γ and T with a number added to each class behind the focal map: class weights taken out, or found.
+"""Least log-loss of γ and T with a number added to each class after the focal map: class weights taken out, or found.
 
     log p = log softmax(focal(logits / T, γ) + b)
 

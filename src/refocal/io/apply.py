@@ -50,10 +50,10 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class ChunkPredictor:
-    """What a calibrator says of chunks.
+    """The predictions of a calibrator for chunks.
 
-    `order` says where the calibrator's classes are among the columns; None: as the columns are. Of one number a row
-    of two classes the answer is one number too.
+    `order` has the positions of the calibrator's classes among the columns; None if they are in the same order. For one
+    number per row of two classes the prediction is one number too.
     """
 
     calibrator: Calibrator
@@ -108,8 +108,8 @@ def apply(
     `renormalise` divides rows of probabilities by their sums, where they were rounded.
 
     A row of text has a column for each class; .parquet and .jsonl have one of lists, `probabilities`. Sets of classes
-    and least and largest probabilities, where a calibrator has them, stand behind these. Columns of a
-    table that are neither classes nor labels stand before them and the labels behind, as they are. Bad rows are errors;
+    and least and largest probabilities, where a calibrator has them, follow these. Columns of a
+    table that are neither classes nor labels stand before them and the labels after, as they are. Bad rows are errors;
     with `skip_bad_rows` their probabilities are NaN, so that rows keep their places; lines of text with missing
     cells are left out. Both are counted. With `skip_bad_parts` files that cannot be read are left out, and their
     `problem` says why.
@@ -208,13 +208,13 @@ def _write_file(
 
 
 def _further_columns(chunk: Chunk, part: Part, is_text: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """What is written before the probabilities, and the labels, which are written behind."""
+    """The columns written before the probabilities, and the labels, which are written after them."""
     if not isinstance(part, Table):
         return {}, {} if chunk.labels is None else {LABEL: chunk.labels}
     before = dict(chunk.kept)
-    behind = {name: before.pop(name) for name in part.columns.labels}
+    after = {name: before.pop(name) for name in part.columns.labels}
     as_they_are = is_text or part.columns.text_labels
-    return before, behind if as_they_are else {name: _whole_numbers(chunk.labels) for name in behind}
+    return before, after if as_they_are else {name: _whole_numbers(chunk.labels) for name in after}
 
 
 def _whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:

@@ -84,7 +84,7 @@ def open_safetensors(file: str) -> Arrays:
         if handle.get_slice(name).get_dtype() != "BF16":
             return handle.get_tensor(name)
         if find_spec("torch") is None:
-            problem = "is bfloat16, which NumPy has not; install torch or save it as float32."
+            problem = "is bfloat16, which NumPy lacks; install torch or save it as float32."
             raise FormatError(f"{file}: {name!r} {problem}")
         with library.safe_open(file, framework="pt") as tensors:
             return tensors.get_tensor(name)

@@ -35,7 +35,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Query:
-    """What a caller says of files; the first five are arguments of `read`."""
+    """What a caller states about files; the first five are arguments of `read`."""
 
     input: str = "logits"
     values: str | None = None
@@ -74,7 +74,7 @@ class Columns:
     nested: bool
     """Whether they are one column of lists."""
     labels: tuple[str, ...]
-    """None, one, or with several labels a row one for each class."""
+    """None, one, or with several labels per row one for each class."""
     class_names: tuple[str, ...] | None
     n_classes: int = 0
     """Of a table that has rows."""
@@ -118,7 +118,7 @@ def _pairs(contents: Contents, query: Query) -> Columns:
     labels = class_columns(contents, query.labels or "label_*", set(), query.input)
     scores = class_columns(contents, query.values or "score_*", set(labels), query.input)
     names, others = (names_of(each) or tuple(map(str, range(len(each)))) for each in (scores, labels))
-    if len(scores) == len(labels) == 1:  # one column alone: what stands behind its last separator
+    if len(scores) == len(labels) == 1:  # one column alone: what follows its last separator
         names, others = ((each[0][_beginning(each) :],) for each in (scores, labels))
         others = names if query.labels else others
     alone = sorted(set(names) ^ set(others))

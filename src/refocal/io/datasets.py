@@ -21,7 +21,7 @@ from refocal.errors import ClusterError, ShapeError, need
 from refocal.io.parts import PairsPart, Part, one_chunk
 
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
-"""A function like Python's `map`: what a function says of each of some things, in their order."""
+"""A function like Python's `map`: the results of a function for some items, in their order."""
 FAN_IN = 8
 # Leaves for each thread of the cluster: several, so that a slow one does not keep all others waiting.
 LEAVES_PER_THREAD = 4
@@ -155,7 +155,7 @@ def connect(scheduler: str) -> Any:
 
 def current_client() -> Any:
     """The distributed client in force, if there is one."""
-    with suppress(KeyError, ValueError):  # nobody has imported it, or nobody has made a client
+    with suppress(KeyError, ValueError):  # distributed was not imported, or there is no client
         return sys.modules["distributed"].get_client()
     return None
 

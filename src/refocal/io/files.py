@@ -18,13 +18,13 @@ TEXT = (*SEPARATORS, *JSON_LINES)
 TABLES = (".parquet", *TEXT)
 # Files of at least this many bytes are not read whole; text takes several times its size in memory.
 LARGE_FILE, LARGE_TEXT = 1 << 30, 1 << 26
-# Numbers that a model gave do not shrink to a hundredth; below a size that any machine holds nobody minds.
+# Predictions do not compress to a hundredth of their size; results that fit into any memory are always allowed.
 MAX_EXPANSION, ALWAYS_ALLOWED = 100, 1 << 28
 
 
 @contextmanager
 def refusing(file: str, problem: str) -> Iterator[None]:
-    """Whatever a library raises over a damaged file becomes one typed line; what the system says of a path stays."""
+    """Turn what a library raises over a damaged file into one typed line; the system's errors about a path stay."""
     try:
         yield
     except FileNotFoundError as error:

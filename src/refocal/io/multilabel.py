@@ -72,7 +72,7 @@ class MultiLabelPredictions(CheckedRows):
         name = f"{cls.__name__}.from_{argument}"
         array = as_array(values, argument, name)
         if array.ndim != 2 or 0 in array.shape:
-            expected = "two-dimensional, one row a sample and one column a label"
+            expected = "two-dimensional, one row per sample and one column per label"
             raise ShapeError(argument, name, expected=expected, got=f"shape {tuple(array.shape)}")
         check_one_column(array, kind, argument, name)
         target, known = check_targets(labels, tuple(array.shape), ignore_index, "labels", name)

@@ -202,7 +202,7 @@ def open_parts(
     if isinstance(found, Values):
         n_classes, names, first = n_columns(found.values.shape), found.class_names, found.first_label
         if n_classes is None:
-            expected = f"the {query.input} must be two-dimensional, or one number a row of two classes"
+            expected = f"the {query.input} must be two-dimensional, or one number per row for two classes"
             raise FormatError(f"{place}: {expected}. Got shape {tuple(found.values.shape)} instead.")
         parts = array_parts(found.values, found.labels, found.weight, found.groups, place)
     else:

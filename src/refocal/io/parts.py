@@ -296,7 +296,7 @@ def holds_text(column: Any) -> bool:
 
 
 def number(cell: Any) -> float:
-    """What a cell says, NaN where that is no number."""
+    """The number in a cell, NaN where it is no number."""
     try:
         return float(cell)
     except (TypeError, ValueError):

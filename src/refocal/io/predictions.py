@@ -143,7 +143,7 @@ class Predictions(CheckedRows):
             check_probabilities(values, argument, function)
         n_classes = int(values.shape[-1])
         if np.ndim(labels) == 2 and np.shape(labels)[1] == n_classes:
-            expected = "one number a row; of one-hot labels take the argmax first"
+            expected = "one number per row; take the argmax of one-hot labels first"
             raise ShapeError("labels", function, expected=expected, got=f"shape {tuple(np.shape(labels))}")
         read, categories = read_labels(labels, "labels", function)
         if class_names is None and categories is not None and len(categories) == n_classes:
@@ -227,16 +227,16 @@ def _rows(
 
 
 def _matrix(given: Any, labels: Any, kind: str, argument: str, function: str) -> Array:
-    """One row a sample and one column a class; one number a row becomes two columns."""
+    """One row per sample and one column per class; one number per row becomes two columns."""
     array = as_array(given, argument, function)
     expected = None
     if kind == "log-odds":
         if array.ndim != 1 or len(array) == 0:
-            expected = "one-dimensional, one number a row, of at least one row"
+            expected = "one-dimensional, one number per row, with at least one row"
     elif array.ndim == 1 and np.ndim(labels) == 2:
         expected = "two-dimensional; the labels are, so the two or their names are swapped"
     elif array.ndim not in (1, 2) or tuple(array.shape)[1:] == (1,):
-        expected = "two-dimensional, one row a sample and one column a class, or of shape (N,) for class 1 of two"
+        expected = "two-dimensional, one row per sample and one column per class, or of shape (N,) for class 1 of two"
     elif len(array) == 0:
         expected = "of at least one row"
     if expected is not None:

@@ -1,8 +1,8 @@
 """From a file to Predictions. The ending names the format; nothing in a file is ever executed.
 
 Files of arrays (.npz, .npy, .safetensors, .pt) hold a matrix `logits` or `probabilities` and a vector `labels`; files
-of columns (.csv, .tsv, .jsonl, .parquet) one column a class and a column `label`. Of two classes one column is enough,
-`p` or `log_odds` of the positive one. All names can be given.
+of columns (.csv, .tsv, .jsonl, .parquet) one column per class and a column `label`. For two classes one column, `p`
+or `log_odds` of the positive one, is enough. All names can be given.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def read(
     path : path
         .npz, .npy, .safetensors or .pt (arrays); .csv, .tsv, .jsonl or .parquet (columns).
     input : "logits", "probabilities" or "log-odds"
-        What the numbers are; never guessed. Log-odds are one number a row of two classes.
+        What the numbers are; never guessed. Log-odds are one number per row for two classes.
     values : str, optional
         Name of the matrix, by default `logits` or `probabilities` as `input` says; for columns a pattern such as
         "logit_*" or several with commas, by default every column but those of labels and weights. One column, or an

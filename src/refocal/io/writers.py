@@ -33,33 +33,33 @@ ColumnValues = Mapping[str, Any]
 Add = Callable[[dict[str, Any]], None]
 """Adds rows to a file."""
 Write = Callable[[Answers, ColumnValues, ColumnValues], None]
-"""Adds rows: columns that stand before the answers of a calibrator, these, and columns behind them."""
+"""Adds rows: columns that stand before the answers of a calibrator, these, and columns after them."""
 
 
 @contextmanager
 def open_writer(file: Path, ending: str, names: list[str], made_from: str = "") -> Iterator[Write]:
     """A file of the format that an ending names; a Parquet file records what it was made from.
 
-    `names` are those of the classes. Of two classes there may be one probability a row, which is called `p`.
+    `names` are those of the classes. For two classes there may be one probability per row, which is called `p`.
     """
     with FILES[ending](file, ending, made_from) as add:
 
-        def write(answers: Answers, before: ColumnValues, behind: ColumnValues) -> None:
+        def write(answers: Answers, before: ColumnValues, after: ColumnValues) -> None:
             if ending in ARRAYS:  # which have no place for further columns
                 name = "p" if answers.probabilities.ndim == 1 else PROBABILITIES
-                labels = {"labels": plain(*behind.values())} if behind else {}
+                labels = {"labels": plain(*after.values())} if after else {}
                 return add({name: answers.probabilities, **answers.further, **labels})
             columns = _columns(answers, names, is_text=ending in SEPARATORS)
-            twice = next((name for name in columns if name in {*before, *behind}), None)
+            twice = next((name for name in columns if name in {*before, *after}), None)
             if twice is not None:
                 raise FormatError(f"the rows have a column {twice!r}, as one that is to be written; rename it.")
-            return add({**before, **columns, **behind})
+            return add({**before, **columns, **after})
 
         yield write
 
 
 def _columns(answers: Answers, names: list[str], *, is_text: bool) -> dict[str, Any]:
-    """Columns of lists; in text a column a class, and a set in one cell."""
+    """Columns of lists; in text one column per class, and a set in one cell."""
     p, bounds = answers.probabilities, {name: each for name, each in answers.further.items() if name != "sets"}
     columns: dict[str, Any]
     if p.ndim == 1:  # of class 1
@@ -143,7 +143,7 @@ def _lines_of(columns: dict[str, Any], separator: str, quoting: str = "none") ->
 
 @contextmanager
 def json_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
-    """An object a row; rows with NaN, which JSON has not, are null."""
+    """One object per row; rows with NaN, which JSON lacks, are null."""
     with file.open("w", encoding="utf-8") as out:
 
         def add(columns: dict[str, Any]) -> None:

@@ -56,7 +56,7 @@ def derivatives(xp: Any, x: Array, y: Array, gamma: Any, scale: Any) -> LabelDer
 
 
 def derivatives_of_row(xp: Any, row: Row, log_p: Array, y: Array, gamma: Any, scale: Any) -> LabelDerivatives:
-    """The derivatives at log-probabilities that were made of a row by the focal map, and constants added behind it."""
+    """The derivatives at log-probabilities that the focal map made of a row, with constants added after it."""
     # Slopes are taken along the raw gaps; an impossible class has no weight, so any finite stand-in does.
     raw = xp.where(row.gap == -xp.inf, 0.0, row.gap * scale)
     top, others = _top_slopes(xp, row, raw, gamma), _others_slopes(xp, row, raw, gamma)

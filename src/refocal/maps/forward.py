@@ -30,7 +30,7 @@ def focal(log_q: Array, gamma: float | Array, *, class_weight: Array = None) -> 
     log p_j = log q_j - γ log(1-q_j) - log1p(γ h(q_j)) + const,  h(q) = -q log q / (1-q),  γ > -1; γ = 0 is the identity
 
     Rows of `log_q` are normalised first, so unnormalised log-probabilities (logits) do as well. Where the loss of class
-    j was multiplied by `class_weight[j]`, p_j is divided by it behind the map; the order of the classes may change.
+    j was multiplied by `class_weight[j]`, p_j is divided by it after the map; the order of the classes may change.
 
     >>> import numpy as np
     >>> np.exp(focal(np.log([0.6266, 0.3734]), gamma=2.0)).round(3)
@@ -47,7 +47,7 @@ def focal_temperature(
 ) -> Array:
     """Focal temperature scaling: the logits are divided by T, then the focal calibration map is applied.
 
-    `class_weight` is taken out behind the map, as in `focal`.
+    `class_weight` is taken out after the map, as in `focal`.
 
     >>> import numpy as np
     >>> np.exp(focal_temperature([2.0, 1.0, 0.0], gamma=1.0, temperature=1.5)).round(3)
@@ -91,7 +91,7 @@ def unsmooth(log_u: Array, label_smoothing: float) -> Array:
 
     With labels smoothed by ε the truth p is seen as u = (1-ε) p + ε/C, and that is what a network learns to predict.
     No p leads to a u below ε/C: such a class gets probability 0, and the others share what is left in proportion.
-    Behind focal loss with weights: ``unsmooth(focal(log_q, gamma, class_weight=w), label_smoothing)``.
+    For focal loss with weights: ``unsmooth(focal(log_q, gamma, class_weight=w), label_smoothing)``.
 
     >>> import numpy as np
     >>> np.exp(unsmooth(np.log([0.75, 0.21, 0.04]), label_smoothing=0.1)).round(3)

@@ -15,7 +15,7 @@ class Gaps(NamedTuple):
     """How far each class lies below the top: all that a softmax needs."""
 
     gap: Array  # (..., C): (s_j - s_top) / T, exactly 0 at the top and at ties with it
-    is_top: Array  # (..., C): one True a row, the first of the largest
+    is_top: Array  # (..., C): one True per row, the first of the largest
 
 
 class Row(NamedTuple):

@@ -67,7 +67,7 @@ class Focal(Step):
     code: ClassVar[str] = "focal"
 
     def apply(self, xp: Any, scores: Array) -> Array:
-        """Log p_j - log p_top behind the map."""
+        """Log p_j - log p_top after the map."""
         return focal_gaps(xp, softmax_row(xp, scores, 1.0), self.gamma)
 
 

@@ -62,7 +62,7 @@ def by_label(
     labels = to_numpy(as_array(y_true, "y_true", "by_label"))
     p = to_numpy(as_array(probabilities, "probabilities", "by_label"))
     if labels.ndim != 2 or labels.shape != p.shape:
-        expected = "two-dimensional, of the shape of y_true: one column a label"
+        expected = "two-dimensional, of the shape of y_true: one column per label"
         raise ShapeError("probabilities", "by_label", expected=expected, got=f"shape {p.shape} for {labels.shape}")
     known = labelled_rows(labels, ignore_index, "y_true", "by_label")
     weight = None if sample_weight is None else np.broadcast_to(np.asarray(sample_weight)[:, None], labels.shape)

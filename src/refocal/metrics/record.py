@@ -38,8 +38,8 @@ class BlockSums(NamedTuple):
 class StreamedMetric(NamedTuple):
     """A metric from sums over blocks, what its interval needs, and how far it may be off where that is not rounding.
 
-    `influence` says how much each of some rows moves the metric, times the weight of all rows: the interval then comes
-    from another pass over the blocks.
+    `influence` returns how much each of some rows moves the metric, times the weight of all rows: the interval then
+    comes from another pass over the blocks.
     """
 
     value: float
@@ -56,10 +56,10 @@ OF_CONFIDENCE: dict[str, Any] = {"of_confidence": True, "unit": "%"}
 class Metric:
     """One metric: the public function, its other forms, and how it is shown.
 
-    `streamed` takes sums over blocks, and says None where these lack what it needs. A metric that is a weighted mean
+    `streamed` takes sums over blocks, and returns None where these lack what it needs. A metric that is a weighted mean
     has `terms`, one number for each row, and needs no other form. The interval comes from resampling rows, unless the
     metric has an `error_model`, whose test is inverted, or a `summary` of its own, or is measured `by_influence`: then
-    `streamed` takes rows too, and says how much each of them moves the metric.
+    `streamed` takes rows too, and returns how much each of them moves the metric.
 
     >>> from refocal.metrics import METRICS
     >>> METRICS["ece"].heading, METRICS["ece"].text(0.0123), METRICS["accuracy"].lower_is_better

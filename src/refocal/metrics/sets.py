@@ -48,7 +48,7 @@ def set_coverage(
     check_level(level, function)
     given = to_numpy(as_array(sets, "sets", function))
     if given.ndim < 2 or given.ndim != np.ndim(y_true) + 1 or given.shape[-1] < 2:
-        raise ShapeError("sets", function, expected="of shape (N, C), a column a class", got=f"shape {given.shape}")
+        raise ShapeError("sets", function, expected="of shape (N, C), one column per class", got=f"shape {given.shape}")
     if not np.all((given == 0) | (given == 1)):
         raise DataError("sets", function, expected="booleans", got=f"values such as {given.ravel()[0]!r}")
     rows, _ = read(y_true, given.astype(np.float64), sample_weight, "sets", function, ignore_index)

@@ -93,7 +93,7 @@ class AdaFocalLoss(Loss):
         after = before * np.exp(self.rate * gap * np.sign(before))
         after = np.where(np.abs(after) < self.switch, -np.sign(after) * self.switch, after)
         after = np.where(size > 0, np.clip(after, self.lowest, self.highest), before)
-        # A bin that begins behind the last row begins nowhere.
+        # A bin that begins after the last row does not exist.
         starts = np.append(ranked.confidence, np.inf)[bounds[1:-1]]
         self.gammas.copy_(torch.as_tensor(after))
         self.edges.copy_(torch.as_tensor(starts))

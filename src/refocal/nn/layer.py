@@ -22,7 +22,7 @@ from refocal.maps.row import normalised
 class CalibrationLayer(nn.Module):
     """A chain of steps as a layer: log-probabilities of logits, in the dtype that the logits come in.
 
-    Usually made by a fitted calibrator's `to_torch()`, and put behind a model: `nn.Sequential(model, layer)`. It works
+    Usually made by a fitted calibrator's `to_torch()`, and put after a model: `nn.Sequential(model, layer)`. It works
     under `torch.compile`, `torch.export` and `torch.jit.trace`. The parameters of the steps are buffers: they are part
     of the state_dict and follow `.to(device, dtype)`, but always keep at least float32, in which half precision is
     computed.

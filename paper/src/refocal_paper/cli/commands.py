@@ -66,7 +66,7 @@ def download(
     data: Data = Path("data"),
     json: options.Json = False,
 ) -> None:
-    """Get an official data set: resumed where it broke off, its checksum verified."""
+    """Download an official data set, resume an interrupted download, and verify the checksum."""
     from refocal_paper.datasets import download as get
 
     with progress("connecting", quiet=json) as update:
@@ -182,7 +182,7 @@ def table(
     page: Annotated[Path | None, typer.Option(help="A page whose marked part is replaced by table and claims.")] = None,
     json: options.Json = False,
 ) -> None:
-    """The paper's table from the cells there are, beside its own numbers."""
+    """Write the paper's table from the finished cells, next to the published numbers."""
     from refocal._files import write_atomically
     from refocal_paper import claims_layout, layout
     from refocal_paper.measure import find_cells

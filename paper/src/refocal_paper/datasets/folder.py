@@ -1,4 +1,4 @@
-"""Images in folders: one folder a class as torchvision reads them, and TinyImageNet-200 in its own layout."""
+"""Images in folders: one folder per class as torchvision reads them, and TinyImageNet-200 in its own layout."""
 
 from __future__ import annotations
 

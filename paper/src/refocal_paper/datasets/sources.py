@@ -1,4 +1,4 @@
-"""Getting the official data sets: resumed where a transfer broke off, checked, and put in place whole or not at all."""
+"""Downloads of the official data sets: an interrupted transfer is resumed, checked, and stored whole or not at all."""
 
 from __future__ import annotations
 

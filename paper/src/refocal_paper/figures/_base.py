@@ -106,7 +106,7 @@ def write(figure: PaperFigure, tables: Tables, folder: Path) -> list[Path]:
 
 
 def to_csv(table: Table) -> str:
-    """One line a row; numbers with eight digits, missing ones empty."""
+    """One line per row; numbers with eight digits, missing ones empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table)

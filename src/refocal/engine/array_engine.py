@@ -8,7 +8,7 @@ import numpy as np
 
 from refocal._arrays import Array, as_floating, namespace, on_gpu, take_label, to_numpy, without_warnings
 from refocal._validation import LARGE
-from refocal.engine.protocol import Plan
+from refocal.engine.protocol import Plan, missing
 from refocal.maps.derivatives import LabelDerivatives, derivatives
 from refocal.maps.forward import focal_gaps
 from refocal.maps.row import gaps, normalise, softmax_row
@@ -20,6 +20,8 @@ CACHE_PART, GPU_PART = 1 << 16, 1 << 24
 LARGE_SINGLE = 1e17
 # Log-odds of what is certain, as in kernel.c.
 CERTAIN_LOG_ODDS = 1e8
+
+condense = levels = affine = missing
 
 
 def plan(logits: Array) -> Plan:

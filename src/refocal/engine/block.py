@@ -18,7 +18,7 @@ from refocal.engine import array_engine, c_engine
 from refocal.engine.array_engine import LARGE_SINGLE
 from refocal.engine.dataset import FINE_BINS, Dataset
 from refocal.engine.passes import Pass
-from refocal.engine.protocol import Engine, Plan
+from refocal.engine.protocol import OCTAVES, Engine, Plan, Summed
 
 T = TypeVar("T")
 
@@ -102,11 +102,11 @@ class Block(Dataset):
 
     def condensed(self, unit: float, fine: int = FINE_BINS) -> Block:
         """Rows of a few hundred entries instead of many classes; the block itself where it has few, or on a GPU."""
-        can_be = self.engine is c_engine and self.plan.has_rough and self.n_classes >= c_engine.OCTAVES << fine
+        can_be = self.plan.has_condense and self.n_classes >= OCTAVES << fine
         if not can_be or self.tops.gap >= LARGE_SINGLE:
             return self
         self.passes += 1
-        parts = self._over_parts("condense", unit, fine)
+        parts = self._over_parts(self.engine.condense, unit, fine)
         width = max(part.shape[2] for part in parts)
         gaps, counts = (
             np.full((self.n_rows, width), -np.inf, dtype=np.float32),
@@ -127,7 +127,7 @@ class Block(Dataset):
     @cached_property
     def tops(self) -> Tops:
         """What the engine finds of the largest logits, once."""
-        correct, distances = zip(*self._over_parts("inspect"), strict=True)
+        correct, distances = zip(*self._over_parts(self.engine.inspect), strict=True)
         found = namespace(*correct).concat(correct)
         return Tops(found if self.on_gpu else to_numpy(found), sum(map(float, distances)))
 
@@ -147,20 +147,23 @@ class Block(Dataset):
         """The weight of each row, 1 where none was given."""
         return np.ones(self.n_rows) if self.weight is None else self.weight
 
-    def sums(self, name: str, *settings: Any, rough: bool = False) -> Vector:
-        """The sums over all rows that the engine's pass "temperature", "focal" or "vector" computes."""
+    def sums(self, name: Summed, *settings: Any, rough: bool = False) -> Vector:
+        """The sums over all rows that the engine's pass of this name computes."""
         self.passes += 1
-        parts = self._over_parts(name, *settings, rough=rough, weighted=True)
+        passes: dict[Summed, Callable[..., Array]] = {
+            "temperature": self.engine.temperature,
+            "focal": self.engine.focal,
+            "vector": self.engine.vector,
+        }
+        parts = self._over_parts(passes[name], *settings, rough=rough, weighted=True)
         return np.asarray(to_numpy(sum(parts[1:], start=parts[0])))  # one transfer from the device for all parts
 
     def affine_sums(self, kind: str, temperature: float, parameters: Vector, *, exact: bool) -> Vector:
         """Log-loss of a diagonal affine map and its gradient in (W - I, b), summed; where `plan.has_affine`."""
-        from refocal.engine.triton_affine import affine, levels
-
         known = ("levels", kind, temperature, exact)
         if known not in self.memo:
-            self.memo[known] = levels(self.logits, kind, temperature, exact=exact)
-        found = affine(self.logits, self.labels, self._weight, self.memo[known], temperature, parameters)
+            self.memo[known] = self.engine.levels(self.logits, kind, temperature, exact=exact)
+        found = self.engine.affine(self.logits, self.labels, self._weight, self.memo[known], temperature, parameters)
         return np.asarray(to_numpy(found))
 
     def split(self, gamma: float, temperature: float, *, rough: bool = False) -> NDArray[np.float64]:
@@ -169,7 +172,7 @@ class Block(Dataset):
         Both are rows of six, (2, 6, N): the value and its derivatives γ, b, γγ, γb, bb; b = 1/T.
         """
         self.passes += 1
-        parts = self._over_parts("split", gamma, 1.0 / temperature, rough=rough)
+        parts = self._over_parts(self.engine.split, gamma, 1.0 / temperature, rough=rough)
         table = np.concatenate([to_numpy(part) for part in parts], axis=-1)
         return table.astype(np.float64, copy=False)
 
@@ -178,7 +181,7 @@ class Block(Dataset):
     ) -> list[RowPredictions]:
         """The predictions at one temperature for several γ, which share the softmax; `there`: left on a GPU."""
         self.passes += len(gammas)
-        parts = self._over_parts("predict", gammas, 1.0 / temperature, rough=rough)
+        parts = self._over_parts(self.engine.predict, gammas, 1.0 / temperature, rough=rough)
         table = parts[0] if len(parts) == 1 else namespace(*parts).concat(parts, axis=-1)  # one part is not copied
         table = table.double() if self.on_gpu and there else to_numpy(table).astype(np.float64, copy=False)
         return [RowPredictions(*table[:, i]) for i in range(len(gammas))]
@@ -189,16 +192,18 @@ class Block(Dataset):
             return float(values.mean())
         return float(values @ (self.weight if isinstance(values, np.ndarray) else self._weight)) / self.total_weight
 
-    def _over_parts(self, name: str, *settings: Any, rough: bool | None = None, weighted: bool = False) -> list[Any]:
-        """The results of the engine's pass of this name for each part of the rows.
+    def _over_parts(
+        self, function: Callable[..., T], *settings: Any, rough: bool | None = None, weighted: bool = False
+    ) -> list[T]:
+        """The results of a pass of the engine for each part of the rows.
 
         The parts and their order are the same whatever the number of threads, and so are sums over them. A pass that
         may be `rough` is where there is such a mode and it can hold the logits; None: the pass has no such mode.
         """
-        function, plan, options = getattr(self.engine, name), self.plan, {}
+        plan, options = self.plan, {}
         if rough is not None and (rough or plan.is_rough) and plan.has_rough:
             # The features of vector scaling are of bounded size.
-            options = {"rough": True} if name == "vector" or self.tops.gap < LARGE_SINGLE else {}
+            options = {"rough": True} if function is self.engine.vector or self.tops.gap < LARGE_SINGLE else {}
         columns = (self.logits, self.labels, self._weight) if weighted else (self.logits, self.labels)
         counts = self.counts if options else None
         parts = row_blocks(self.n_rows, self.n_classes, plan.part_entries)

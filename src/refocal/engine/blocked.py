@@ -17,6 +17,7 @@ from refocal._validation import LARGE, SMALL, sum_of_parts, warn_of_sums
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset, sample_rows, weight_unit
 from refocal.engine.passes import Partial, Pass
+from refocal.engine.protocol import Summed
 from refocal.engine.reading import Reading
 from refocal.errors import DataError, LabelError, ShapeError
 
@@ -122,7 +123,7 @@ class BlockedDataset(Dataset):
             task = replace(task, map=partial(_with_limits, task.map, self.floor, self._unit))
         return self.go_through(task)[0].answer
 
-    def sums(self, name: str, *settings: Any, rough: bool = False) -> Vector:
+    def sums(self, name: Summed, *settings: Any, rough: bool = False) -> Vector:
         """Sums over all rows that a pass of the engine computes."""
         return np.asarray(self.reduce(Pass(methodcaller("sums", name, *settings, rough=rough), np.add)))
 

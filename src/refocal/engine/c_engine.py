@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Flags, Indices, Vector, is_torch, to_numpy
-from refocal.engine.protocol import Plan
+from refocal.engine.protocol import OCTAVES, Plan, missing
 from refocal.maps.chain import Program
 
 # Entries of a part, the unit of work of a thread, and its fewest rows: the compiled passes take eight side by side.
@@ -30,8 +30,8 @@ WIDE = 1 << 12
 # space to align them; and how much of it all threads may have together.
 VECTOR, ALIGNMENT, SCRATCH = 32, 64, 1 << 28
 VECTORS = 4 * VECTOR
-# The octaves of distances that `condense` of kernel.c divides into bins.
-OCTAVES = 12
+
+levels = affine = missing
 
 
 class _Data(ctypes.Structure):
@@ -93,7 +93,7 @@ def plan(logits: Any) -> Plan | None:
     is_rough = size <= 2 and logits.shape[-1] >= WIDE
     precision = np.finfo(np.float32 if is_rough else np.float64).eps
     entries = max(PART, PART_ROWS * logits.shape[-1])
-    return Plan(entries, threads, float(precision), has_rough=size <= 4, is_rough=is_rough)
+    return Plan(entries, threads, float(precision), has_rough=size <= 4, has_condense=size <= 4, is_rough=is_rough)
 
 
 def n_threads() -> int:
@@ -172,10 +172,7 @@ def predict(x: NDArray[Any], y: Indices, gammas: tuple[float, ...], slope: float
 
 
 def condense(x: NDArray[Any], y: Indices, unit: float, fine: int) -> NDArray[np.float32]:
-    """Rows of a few hundred entries, gaps to the top and counts of classes (2, rows, entries), that predict the same.
-
-    The top comes first, then the label or, if that is the top, nothing. Accurate for temperatures up to 6 units.
-    """
+    """See `Engine.condense`."""
     out, used = np.empty((2, len(x), 2 + 2 * (OCTAVES << fine)), dtype=np.float32), ctypes.c_int64()
     _run("condense", (x, y, None), (unit, fine), *out, ctypes.byref(used))
     return out[:, :, : used.value]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Vector
 from refocal.engine.passes import Pass
+from refocal.engine.protocol import Summed
 
 if TYPE_CHECKING:
     from refocal.engine.block import Block
@@ -83,10 +84,10 @@ class Dataset(ABC):
         return self
 
     @abstractmethod
-    def sums(self, name: str, *settings: Any, rough: bool = False) -> Vector:
+    def sums(self, name: Summed, *settings: Any, rough: bool = False) -> Vector:
         """Sums over all rows that a pass of the engine computes, such as "focal" (see `protocol.Engine`)."""
 
-    def means(self, name: str, *settings: float, rough: bool = False) -> list[float]:
+    def means(self, name: Summed, *settings: float, rough: bool = False) -> list[float]:
         """The weighted means of what `sums` sums up: log-loss and its derivatives; `rough`: six digits suffice."""
         means: list[float] = (self.sums(name, *settings, rough=rough) / self.total_weight).tolist()
         return means

@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-from refocal._arrays import Array
+from refocal._arrays import Array, Vector
+
+Summed = Literal["temperature", "focal", "vector"]
+"""The passes whose results are added up."""
+OCTAVES = 12
+"""The octaves of distances that `condense` divides into bins, as in kernel.c."""
 
 
 class Plan(NamedTuple):
@@ -22,16 +27,19 @@ class Plan(NamedTuple):
     has_rough: bool = False
     """Whether there is a faster mode with six digits."""
     has_affine: bool = False
-    """Whether there is a pass of diagonal affine maps (`triton_affine`)."""
+    """Whether there are the passes `levels` and `affine`."""
+    has_condense: bool = False
+    """Whether there is the pass `condense`."""
     is_rough: bool = False
     """Whether all passes use that mode: long rows in half precision have no more digits."""
 
 
 class Engine(Protocol):
-    """The functions that every engine has, for logits `x` (rows, classes), labels `y` and weights.
+    """The passes of an engine, for logits `x` (rows, classes), labels `y` and weights.
 
     Sums come back as one vector, on the device of the logits: adding up parts then needs no transfer. `rough` asks for
-    six digits where that is faster; an engine that has one precision ignores it.
+    six digits where that is faster; an engine that has one precision ignores it. A pass that an engine lacks, as its
+    plan says, is `missing`.
     """
 
     def plan(self, logits: Any) -> Plan | None:
@@ -59,3 +67,21 @@ class Engine(Protocol):
 
     def inspect(self, x: Any, y: Any) -> tuple[Array, Any]:
         """Whether each row's first largest logit is its label's, and the sum of all finite distances to the top."""
+
+    def condense(self, x: Any, y: Any, unit: float, fine: int) -> Array:
+        """Rows of a few hundred entries that predict the same: gaps to the top, counts of classes (2, rows, entries).
+
+        The top comes first, then the label or, if that is the top, nothing. Accurate for temperatures up to 6 units;
+        there are 2^`fine` bins an octave.
+        """
+
+    def levels(self, x: Any, kind: str, temperature: float, *, exact: bool) -> Array:
+        """The top of each row and its level, (2, rows): what the passes `affine` of a fit have in common."""
+
+    def affine(self, x: Any, y: Any, weight: Any, tops: Any, temperature: float, parameters: Vector) -> Array:
+        """Sums over rows of log-loss and its gradient in (W - I, b), W a diagonal, in the precision of the levels."""
+
+
+def missing(*arguments: Any, **options: Any) -> Any:
+    """The pass that an engine does not have."""
+    raise NotImplementedError

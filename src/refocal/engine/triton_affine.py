@@ -98,7 +98,7 @@ def _affine_kernel(
 
 
 def levels(x: Tensor, kind: str, temperature: float, *, exact: bool) -> Tensor:
-    """The top of each row and its level, (2, rows): what the passes of a fit have in common."""
+    """See `Engine.levels`."""
     double = exact or x.dtype == torch.float64
     tops = torch.empty(2, len(x), dtype=torch.float64 if double else torch.float32, device=x.device)
     settings = _settings(x, np.zeros(2 * x.shape[1]), temperature)
@@ -111,7 +111,7 @@ def levels(x: Tensor, kind: str, temperature: float, *, exact: bool) -> Tensor:
 
 
 def affine(x: Tensor, y: Tensor, weight: Tensor | None, tops: Tensor, temperature: float, parameters: Vector) -> Tensor:
-    """Sums over rows of log-loss and its gradient in (W - I, b), W a diagonal, in the precision of the levels."""
+    """See `Engine.affine`."""
     rows, classes = _tile(x)
     n_programs = min(PROGRAMS, triton.cdiv(len(x), rows))
     out = torch.empty(n_programs, 1 + 2 * x.shape[1], dtype=torch.float64, device=x.device)

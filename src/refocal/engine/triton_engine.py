@@ -14,9 +14,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from refocal.engine.array_engine import split, vector
+from refocal.engine.array_engine import condense, split, vector
 from refocal.engine.protocol import Plan
 from refocal.engine.triton_affine import MAX_CLASSES as MAX_AFFINE
+from refocal.engine.triton_affine import affine, levels
 from refocal.engine.triton_maths import (
     DERIVATIVES,
     LOG2E,
@@ -35,7 +36,9 @@ from refocal.engine.triton_maths import (
     top_of,
 )  # fmt: skip
 
-__all__ = ["focal", "inspect", "plan", "predict", "split", "temperature", "usable", "vector"]
+__all__ = [
+    "affine", "condense", "focal", "inspect", "levels", "plan", "predict", "split", "temperature", "usable", "vector",
+]  # fmt: skip
 
 # Classes of a row that a program keeps, and those it looks at together of longer rows.
 MAX_WHOLE, MAX_CHUNK = 1 << 12, 1 << 10

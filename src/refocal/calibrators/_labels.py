@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import array_api_compat
 import numpy as np
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from refocal._arrays import Array, Indices, indices_beside, masked_error, namespace, take, to_numpy
 from refocal._validation import IGNORED, check_label_range, whole_numbers
 from refocal.errors import DataError, LabelError, Remedy, ShapeError, warn
+
+if TYPE_CHECKING:
+    from refocal.calibrators._base import Calibrator
 
 
 def column_names(X: Any) -> NDArray[np.str_] | None:
@@ -116,13 +119,13 @@ def _by_name(
     return order[np.searchsorted(classes[order], values)], classes
 
 
-def named_classes(calibrator: Any) -> list[str] | None:
+def named_classes(calibrator: Calibrator) -> list[str] | None:
     """The class names that a calibrator was fitted with, if any."""
     names = np.asarray(calibrator.classes_)
     return list(map(str, names)) if names.dtype.kind == "U" else None
 
 
-def check_class_order(calibrator: Any, class_names: Sequence[str] | None, argument: str, function: str) -> None:
+def check_class_order(calibrator: Calibrator, class_names: Sequence[str] | None, argument: str, function: str) -> None:
     """Named columns must be in the order of the calibrator's classes, if those have names."""
     wanted = named_classes(calibrator)
     if wanted is None or class_names is None or list(class_names) == wanted:

@@ -76,7 +76,7 @@ def fit(
         raise UsageError("--objective, --tolerance, --class-weight, --coverage cannot be combined with --multi-label.")
     default = "group" if rows.groups else "lac" if "coverage" in settings else "fts" if settings else "auto"
     method = default if how.method is None else registry.OTHER_NAMES.get(how.method, how.method)
-    calibrator: Any = None if rows.multi_label else registry.make(method, **settings, input=reading["input"])
+    calibrator = None if rows.multi_label else registry.make(method, **settings, input=reading["input"])
     if calibrator is not None and calibrator.needs_groups != bool(rows.groups):
         rule = "--groups can only be used with --method group, and --method group needs --groups"
         raise UsageError(f"{rule}. Got {method!r}.")
@@ -85,7 +85,7 @@ def fit(
         progress("reading") as update,
         read_or_open(validation, f"fitting {method}", update, blocks, reading, suits=suits) as (found, in_blocks),
     ):
-        if rows.multi_label:
+        if calibrator is None:
             calibrator = refocal.evaluate.multilabel.fit_method(found, method)
         elif in_blocks:
             calibrator.fit(found)

@@ -30,8 +30,10 @@ def about(file: Path | str) -> Iterator[None]:
         raise FileProblem(f"{file}: {explained(error)}") from error
 
 
-def read_file(file: Path | str, *, multi_label: bool = False, **reading: Any) -> Any:
-    """Predictions of a file, as the options say: `Predictions`, or `MultiLabelPredictions` with --multi-label."""
+def read_file(
+    file: Path | str, *, multi_label: bool = False, **reading: Any
+) -> refocal.io.Predictions | refocal.io.MultiLabelPredictions:
+    """Predictions of a file, as the options say: of several labels with --multi-label."""
     with about(file):
         if not multi_label:
             return refocal.io.read(file, **reading)

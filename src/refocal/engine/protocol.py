@@ -42,30 +42,30 @@ class Engine(Protocol):
     plan says, is `missing`.
     """
 
-    def plan(self, logits: Any) -> Plan | None:
+    def plan(self, logits: Array) -> Plan | None:
         """How these logits will be processed; None if the engine cannot read them."""
 
-    def temperature(self, x: Any, y: Any, weight: Any, slope: float, *, rough: bool = False) -> Array:
+    def temperature(self, x: Array, y: Array, weight: Array, slope: float, *, rough: bool = False) -> Array:
         """Log-loss of temperature scaling at 1/T = `slope`: sums of the value, its first and second derivative."""
 
-    def focal(self, x: Any, y: Any, weight: Any, gamma: float, slope: float, *, rough: bool = False) -> Array:
+    def focal(self, x: Array, y: Array, weight: Array, gamma: float, slope: float, *, rough: bool = False) -> Array:
         """Log-loss of focal temperature scaling: sums of the value and its derivatives γ, b, γγ, γb, bb; b = 1/T."""
 
-    def split(self, x: Any, y: Any, gamma: float, slope: float, *, rough: bool = False) -> Array:
+    def split(self, x: Array, y: Array, gamma: float, slope: float, *, rough: bool = False) -> Array:
         """For each row (2, 6, rows) with derivatives γ, b, γγ, γb, bb: the log-odds of the top class under focal
         temperature scaling, and the logarithm of the label's share among the others, 0 if it is the top.
         """
 
-    def predict(self, x: Any, y: Any, gammas: tuple[float, ...], slope: float, *, rough: bool = False) -> Array:
+    def predict(self, x: Array, y: Array, gammas: tuple[float, ...], slope: float, *, rough: bool = False) -> Array:
         """For each γ and row: log p of the label, p of the top class, the sum of all p²."""
 
-    def vector(self, x: Any, y: Any, weight: Any, parameters: Any, *, rough: bool = False) -> Array:
+    def vector(self, x: Array, y: Array, weight: Array, parameters: Array, *, rough: bool = False) -> Array:
         """Log-loss of softmax(w x + b), `parameters` = (w, b): sums of the value, and of five numbers for each class.
 
         These are the derivatives in w and b, and the second ones, ww, wb and bb, of each class alone.
         """
 
-    def inspect(self, x: Any, y: Any) -> tuple[Array, Any]:
+    def inspect(self, x: Array, y: Array) -> tuple[Array, Any]:
         """Whether each row's first largest logit is its label's, and the sum of all finite distances to the top."""
 
     def condense(self, x: Any, y: Any, unit: float, fine: int) -> Array:

@@ -6,17 +6,17 @@ import math
 import platform
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 import refocal
 from refocal._arrays import row_blocks, to_numpy
 from refocal.calibrators import Calibrator
+from refocal.calibrators._fitted import HasFocalPoint
 from refocal.errors import FitWarning, warn
 from refocal.evaluate.evaluation import SearchSurface
-from refocal.fitting import Surface
 from refocal.fitting.objective import as_objective
+from refocal.io.rows import CheckedRows
 
 SAME_ROWS = "validation and test rows"
 ABSENT_CLASSES = "classes without a row of the fit"
@@ -26,9 +26,10 @@ def surface_of(chosen: str, calibrators: Mapping[str, Calibrator], n_classes: in
     """The surface that the chosen method's search looked at, or else, of more than two classes, that of another one."""
     others = ("fts", *calibrators) if n_classes > 2 else ()  # for two classes γ and T say little: they lack an offset
     for name in (chosen, *others):
-        calibrator: Any = calibrators.get(name)
-        path = getattr(calibrator, "path_", None)  # a calibrator that was read from a file has none
-        if isinstance(path, Surface) and path.value.ndim == 2 and min(path.value.shape) > 1:
+        calibrator = calibrators.get(name)
+        if not isinstance(calibrator, HasFocalPoint) or (path := calibrator.path_) is None:  # as of one from a file
+            continue
+        if path.value.ndim == 2 and min(path.value.shape) > 1:
             break
     else:
         return None
@@ -52,7 +53,7 @@ def surface_of(chosen: str, calibrators: Mapping[str, Calibrator], n_classes: in
     )
 
 
-def same_rows(validation: Any, test: Any) -> dict[str, str]:
+def same_rows(validation: CheckedRows, test: CheckedRows) -> dict[str, str]:
     """A note if methods are measured on the rows that they were fitted on; otherwise empty."""
     a, b = validation, test
     if a.values.shape != b.values.shape or not np.array_equal(a.labels, b.labels):

@@ -17,6 +17,7 @@ from refocal.calibrators._labels import check_class_order
 from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, title_of
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
+from refocal.engine.reading import Reading
 from refocal.errors import ShapeError
 from refocal.evaluate._groups import warn_of_groups
 from refocal.evaluate._in_blocks import measure_blocks
@@ -161,7 +162,7 @@ def evaluate(
     everything: dict[str, Calibrator | None] = {NONE: None, **calibrators}
     if chosen is not None:
         check_option(chosen, tuple(everything), "chosen", "evaluate")
-    about: Any = test.reading if isinstance(test, BlockedDataset) else test
+    about = test.reading if isinstance(test, BlockedDataset) else test
     usable = _usable(everything, about, failures)
     measure: Any = measure_blocks if isinstance(test, BlockedDataset) else measure_rows
     options = {"level": level, "n_resamples": n_resamples, "seed": seed, "groups": groups}
@@ -191,7 +192,7 @@ def evaluate(
 
 
 def _usable(
-    everything: Mapping[str, Calibrator | None], about: Any, failures: Failures
+    everything: Mapping[str, Calibrator | None], about: Predictions | Reading, failures: Failures
 ) -> dict[str, Calibrator | None]:
     """The methods that were fitted on the columns of the rows, in the same order."""
     usable: dict[str, Calibrator | None] = {}

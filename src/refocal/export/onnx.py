@@ -206,7 +206,7 @@ def _probabilities(x: Symbol, calibrator: Calibrator, axis: int, one_number: boo
     return graph.node("Transpose", p, perm=[order.index(i) for i in range(n_axes)]) if moved else p
 
 
-def fitted_classes(calibrator: Any, n_classes: int | None, function: str) -> int:
+def fitted_classes(calibrator: object, n_classes: int | None, function: str) -> int:
     """The number of classes of a fitted calibrator that can be exported, checked against what is known of it."""
     kind = type(calibrator).__name__
     if isinstance(calibrator, (str, os.PathLike)):

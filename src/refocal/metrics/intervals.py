@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Summary(Protocol):
     def interval(self, *, level: float = 0.95) -> Interval:
         """The interval that holds for this metric."""
 
-    def minus(self, other: Any, *, level: float = 0.95) -> PairedDifference | None:
+    def minus(self, other: Self, *, level: float = 0.95) -> PairedDifference | None:
         """The difference from the same metric of other predictions on the same rows; None where no interval holds."""
 
 

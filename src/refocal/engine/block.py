@@ -80,7 +80,7 @@ class Block(Dataset):
         if weight is not None and self.on_gpu:
             self._weight = namespace(logits).asarray(weight, device=logits.device)
 
-    def reduce(self, task: Pass) -> Any:
+    def reduce(self, task: Pass[Any]) -> Any:
         """The result of a pass; with a single block there is nothing to merge."""
         self.passes += 1
         answer = task.map(self)

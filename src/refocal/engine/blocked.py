@@ -82,7 +82,7 @@ class BlockedDataset(Dataset):
         self._n_sample, self._unit = 0, 1.0
 
     @abstractmethod
-    def go_through(self, task: Pass) -> tuple[Partial, Ask]:
+    def go_through(self, task: Pass[Any]) -> tuple[Partial, Ask]:
         """The answer of all blocks, and a function that queries the unfinished answer where it is stored."""
 
     def start(self, *, look: bool = False, n_rows: int = 0) -> None:
@@ -116,7 +116,7 @@ class BlockedDataset(Dataset):
         self.floor = inspected.floor
         self._start, self._n_sample = inspected, n_sample
 
-    def reduce(self, task: Pass) -> Any:
+    def reduce(self, task: Pass[Any]) -> Any:
         """The answer of all blocks: one pass."""
         self.passes += 1
         if self.floor is not None or self._unit != 1.0:

@@ -65,7 +65,7 @@ class Dataset(ABC):
         """Make sure that the rows are checked and counted; with `look`, also take the sample that `look` uses."""
 
     @abstractmethod
-    def reduce(self, task: Pass) -> Any:
+    def reduce(self, task: Pass[Any]) -> Any:
         """The answer of all blocks: one pass."""
 
     @abstractmethod

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from refocal.engine.block import Block
     from refocal.engine.reading import Chunk, Reading
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
-class Pass:
+class Pass(Generic[T]):
     """The function of a block, how two answers are merged, and what to extract from the final one.
 
     All of it can be pickled, and answers can be merged in any order, so the blocks may be on other machines.
@@ -23,9 +25,9 @@ class Pass:
     2
     """
 
-    map: Callable[[Block], Any]
-    merge: Callable[[Any, Any], Any]
-    finish: Callable[[Any], Any] | None = None
+    map: Callable[[Block], T]
+    merge: Callable[[T, T], T]
+    finish: Callable[[T], Any] | None = None
     check: bool = False
     """Whether the rows still need to be checked."""
 
@@ -42,7 +44,7 @@ class Partial(NamedTuple):
     n_skipped: int
 
 
-def partial(block: Block, task: Pass) -> Partial:
+def partial(block: Block, task: Pass[Any]) -> Partial:
     """The result of a pass for one block: a few numbers that can be sent, merged in any order, and finished.
 
     >>> import numpy as np
@@ -55,7 +57,7 @@ def partial(block: Block, task: Pass) -> Partial:
     return Partial(task.map(block) if block.n_rows else None, block.n_rows, 0)
 
 
-def reduce_chunks(chunks_of: Callable[..., Iterable[Chunk]], reading: Reading, task: Pass, *piece: Any) -> Partial:
+def reduce_chunks(chunks_of: Callable[..., Iterable[Chunk]], reading: Reading, task: Pass[Any], *piece: Any) -> Partial:
     """Map the chunks of a piece of data one after the other and merge their answers; the caller finishes the whole."""
     total = Partial(None, 0, 0)
     for chunk in chunks_of(*piece):
@@ -66,7 +68,7 @@ def reduce_chunks(chunks_of: Callable[..., Iterable[Chunk]], reading: Reading, t
     return total
 
 
-def merge(task: Pass, *parts: Partial) -> Partial:
+def merge(task: Pass[Any], *parts: Partial) -> Partial:
     """Several answers merged into one.
 
     >>> total = Pass(map=lambda block: block.n_rows, merge=max)
@@ -81,7 +83,7 @@ def merge(task: Pass, *parts: Partial) -> Partial:
     return total
 
 
-def finish(task: Pass, total: Partial) -> Partial:
+def finish(task: Pass[Any], total: Partial) -> Partial:
     """The final result, from the merged answer.
 
     >>> half = Pass(map=lambda block: block.n_rows, merge=max, finish=lambda answer: answer / 2)

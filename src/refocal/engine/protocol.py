@@ -68,17 +68,17 @@ class Engine(Protocol):
     def inspect(self, x: Array, y: Array) -> tuple[Array, Any]:
         """Whether each row's first largest logit is its label's, and the sum of all finite distances to the top."""
 
-    def condense(self, x: Any, y: Any, unit: float, fine: int) -> Array:
+    def condense(self, x: Array, y: Array, unit: float, fine: int) -> Array:
         """Rows of a few hundred entries that predict the same: gaps to the top, counts of classes (2, rows, entries).
 
         The top comes first, then the label or, if that is the top, nothing. Accurate for temperatures up to 6 units;
         there are 2^`fine` bins an octave.
         """
 
-    def levels(self, x: Any, kind: str, temperature: float, *, exact: bool) -> Array:
+    def levels(self, x: Array, kind: str, temperature: float, *, exact: bool) -> Array:
         """The top of each row and its level, (2, rows): what the passes `affine` of a fit have in common."""
 
-    def affine(self, x: Any, y: Any, weight: Any, tops: Any, temperature: float, parameters: Vector) -> Array:
+    def affine(self, x: Array, y: Array, weight: Array, tops: Array, temperature: float, parameters: Vector) -> Array:
         """Sums over rows of log-loss and its gradient in (W - I, b), W a diagonal, in the precision of the levels."""
 
 

@@ -38,7 +38,7 @@ class LocalDataset(BlockedDataset):
         super().__init__(reading, None if None in sizes else sum(size or 0 for size in sizes))
         self.parts, self.map, self.answers_travel = list(parts), map, map is not None
 
-    def go_through(self, task: Pass) -> tuple[Partial, Ask]:
+    def go_through(self, task: Pass[Any]) -> tuple[Partial, Ask]:
         """The answer of all parts, merged in their order."""
         whole, done = Partial(None, 0, 0), 0
         for found in self._partials(task):
@@ -48,7 +48,7 @@ class LocalDataset(BlockedDataset):
         self.n_given = done
         return finish(task, whole), lambda question: question(whole.answer)
 
-    def _partials(self, task: Pass) -> Iterable[Partial]:
+    def _partials(self, task: Pass[Any]) -> Iterable[Partial]:
         if self.map is not None:
             return self.map(partial(reduce_chunks, methodcaller("blocks"), self.reading, task), self.parts)
         chunks = _chunks_of(self.parts)
@@ -92,7 +92,7 @@ class DaskDataset(BlockedDataset):
         self.chunks_of, self.pieces = chunks_of, list(pieces)
         self.client = client if client is not None else current_client()
 
-    def go_through(self, task: Pass) -> tuple[Partial, Ask]:
+    def go_through(self, task: Pass[Any]) -> tuple[Partial, Ask]:
         """The answer of all leaves; the whole answer stays with the worker that merged it, and questions go there."""
         from dask import delayed
 

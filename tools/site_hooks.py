@@ -77,10 +77,10 @@ def _in_site(path: str) -> str:
 
 
 def _report() -> str:
-    from refocal.cli.evaluations import DEMO_METHODS
+    from refocal._methods import DEMO
     from refocal.evaluate import compare
     from refocal.io import SAMPLES, load_sample
     from refocal.report import render
 
     validation, test = load_sample(SAMPLE)
-    return render(compare(validation, test, DEMO_METHODS, title=SAMPLES[SAMPLE], n_resamples=200))
+    return render(compare(validation, test, DEMO, title=SAMPLES[SAMPLE], n_resamples=200))

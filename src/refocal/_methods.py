@@ -75,6 +75,9 @@ SETS = {
 GROUPED = {"group": Method("a correction for each group", "GroupCalibration", usual=False)}
 """Methods that take the groups of the rows: a comparison has them where there are groups."""
 
+LABELLED = {"multi-label": Method("a method for several labels", "MultiLabelCalibration", usual=False)}
+"""Saved and loaded as the others are, and not called by its name: it fits one of them on rows with several labels."""
+
 METHODS = ChainMap(GROUPED, SETS, NAMED)
 """All rows by their names."""
 
@@ -86,6 +89,12 @@ OTHER_NAMES = {
     "fss-order": "auto-order",
 }
 """Names of methods in scikit-learn and elsewhere, and in refocal 0.1."""
+
+OF_LABELS = ("auto", "logistic", "ts")
+"""The methods of a comparison on rows with several labels, by default."""
+
+DEMO = ("auto", "ts", "focal", "fts", "fts-nll")
+"""The methods of `refocal demo`."""
 
 ALL = "all"
 """Every method, where a comparison asks for names."""

@@ -225,13 +225,13 @@ def test_report_from_json_and_from_rows(refocal, folder):
 
 @pytest.mark.slow
 def test_the_demo_prints_the_numbers_of_its_page(refocal, folder):
-    from refocal.cli.evaluations import DEMO_METHODS
+    from refocal._methods import DEMO
 
     code, out, err = refocal("demo", "--sample", "cifar10-focal3", "--resamples", "20")
     assert (code, err) == (0, "")
     page = (folder / "report.html").read_text(encoding="utf-8")
     _, *lines = out.splitlines()
-    n_methods = len(DEMO_METHODS) + 1
+    n_methods = len(DEMO) + 1
     for line in lines[:n_methods]:
         cells = re.split(r"\s{2,}", line.strip())
         row = re.search(rf'<tr[^>]*data-method="{cells[0]}">(.*?)</tr>', page, re.S)[1]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from refocal._methods import ALL, GROUPED, METHODS, NAMED, NONE, OTHER_NAMES, SETS, Method
+from refocal._methods import ALL, GROUPED, LABELLED, METHODS, NAMED, NONE, OTHER_NAMES, SETS, Method
 from refocal._validation import check_option
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators.multilabel import MultiLabelCalibration
 from refocal.errors import ParameterError
 
 __all__ = ["ALL", "GROUPED", "METHODS", "NAMED", "NONE", "OTHER_NAMES", "SETS", "Method"]
@@ -65,9 +64,8 @@ def kinds(*, in_blocks: bool = False) -> dict[str, type[Calibrator]]:
     >>> kinds()["BetaCalibration"].__name__, "BetaCalibration" in kinds(in_blocks=True)
     ('BetaCalibration', False)
     """
-    known = [method.kind for method in METHODS.values() if method.in_blocks or not in_blocks]
-    # MultiLabelCalibration can be loaded from files but has no short name: comparisons take one label per row.
-    return {kind.__name__: kind for kind in (known if in_blocks else [*known, MultiLabelCalibration])}
+    rows = (*METHODS.values(), *LABELLED.values())
+    return {row.class_name: row.kind for row in rows if row.in_blocks or not in_blocks}
 
 
 def title_of(name: str, calibrator: Calibrator | None = None) -> str:

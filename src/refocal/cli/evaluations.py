@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from typer import Exit
 
 import refocal
+from refocal._methods import DEMO
 from refocal.cli import options
 from refocal.cli.options import HTML_FILE, JSON_FILE, BlockOptions, RowOptions
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
@@ -17,7 +18,6 @@ from refocal.cli.rows import about, is_text_file, read_file, read_or_open
 from refocal.cli.run import UsageError
 
 REQUIREMENT_FAILED = 3
-DEMO_METHODS = ("auto", "ts", "focal", "fts", "fts-nll")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def demo(
     title, parts = refocal.io.SAMPLES[sample], refocal.io.load_sample(sample)
     with progress("reading") as update:
         asked: dict[str, Any] = {"title": title, "n_resamples": resamples, "seed": seed}
-        found = refocal.evaluate.compare(*parts, DEMO_METHODS, progress=update, **asked)
+        found = refocal.evaluate.compare(*parts, DEMO, progress=update, **asked)
     _finish(found, SharingOptions(), report=output)
 
 

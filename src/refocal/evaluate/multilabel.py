@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from refocal._methods import NAMED, OF_LABELS
 from refocal._validation import check_option
 from refocal.calibrators import MultiLabelCalibration
-from refocal.calibrators.registry import NAMED
 from refocal.evaluate.evaluation import Evaluation
 from refocal.io import MultiLabelPredictions
 from refocal.io.multilabel import APPLIES, UNKNOWN
 
 PER_LABEL = "-per-label"
 """What the names of methods with a line for each label end in."""
-USUAL = ("auto", "logistic", "ts")
 
 
 def of_labels(evaluation: Evaluation) -> bool:
@@ -27,7 +26,7 @@ def label_methods(names: Sequence[str] | str | None) -> list[str]:
     >>> label_methods("ts"), label_methods(["auto-per-label"])
     (['ts', 'ts-per-label'], ['auto-per-label'])
     """
-    wanted = USUAL if names is None else [names] if isinstance(names, str) else names
+    wanted = OF_LABELS if names is None else [names] if isinstance(names, str) else names
     for name in wanted:
         check_option(name.removesuffix(PER_LABEL), tuple(NAMED), "methods", "compare")
     both = ([name] if name.endswith(PER_LABEL) else [name, name + PER_LABEL] for name in wanted)

@@ -30,7 +30,7 @@ SCALE_ROWS, GPU_SCALE_ROWS = 2_000, 20_000
 TIGHT, COARSE, EXACT = Ends(1e-8, 1e-7, 200), Ends(1e-6, 1e-7, 200), Ends(1e-18, 1e-13, 1_000)
 # With fewer classes a copy of the rows in which each class comes as a whole takes less time than it saves.
 FEW_CLASSES = 50
-# What a curvature has at least.
+# The least curvature.
 LEAST = 1e-12
 
 
@@ -46,7 +46,7 @@ class Scaling(NamedTuple):
     passes: int = 0
 
     def step(self, *, order_preserving: bool = False) -> Step:
-        """As it is applied. Weights are rounded to float32: more digits say nothing, and files stay small."""
+        """The step that applies it. Weights are rounded to float32: more digits mean nothing, and files stay small."""
         weights, intercept = (np.asarray(part, dtype=np.float32) for part in (self.weights, self.intercept))
         step = Affine(self.kind, self.temperature, weights, intercept)
         return KeepTop((step,)) if order_preserving else step
@@ -134,7 +134,7 @@ def _features(logits: Array, kind: str, temperature: float) -> Array:
 
 
 def with_features(block: Block, rows: Any, kind: str, temperature: float) -> Block:
-    """Some of the rows with nothing but Z, which was computed for all: enough for `fit_affine`; all of it on a GPU."""
+    """Some of the rows with only Z, which was computed for all rows: enough for `fit_affine`; all of it on a GPU."""
     if block.on_gpu:
         return block.take(rows)
     z = features_of(block, kind, temperature)

@@ -209,7 +209,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._predict("predict_proba", X, class_axis, out)
 
     def _predict(self, method: str, X: Array, class_axis: int, out: NDArray[Any] | None = None) -> Array:
-        """What either of the two methods predicts."""
+        """Probabilities, or their logarithms, by the name of the method."""
         name, log = f"{type(self).__name__}.{method}", method == "predict_log_proba"
         if out is not None:
             check_out(out, X, name)

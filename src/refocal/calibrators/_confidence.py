@@ -28,15 +28,15 @@ N_KNOTS = 6
 # The prior of a curve, in rows, and by how much it is multiplied: the evidence of the rows weighs what is tried.
 PRIOR = Prior(slope=1.0, bend=1.0, offset=0.3, least_slope=0.05)
 STRENGTHS = np.array([1.0, 4.0, 16.0, 64.0, 256.0, 1024.0])
-# The strength whose curve is fitted first, and what it may differ from the mean of all by, as a factor.
+# The strength whose curve is fitted first, and the factor by which it may differ from the mean strength.
 FIRST_STRENGTH, CLOSE_STRENGTH = 64.0, 2.0
 # The priors of log(1+γ), and of log T less what undoes the sharpening by γ, are Student distributions around 0 of these
 # deviations.
 DEVIATIONS = np.array([0.4, 0.15])
 # About how many rows γ and T are searched on to compare scalings, and at most how many at the end.
 DRAFT_ROWS, SEARCH_ROWS = 3_000, 20_000
-# In log(1+γ) and log T: how far from where rows are looked at they are taken to be quadratic; the move after which they
-# need not be looked at again; and how often they are at most.
+# In log(1+γ) and log T: how far from a pass over the rows they are taken to be quadratic; the move after which no
+# further pass is needed; and the largest number of passes.
 REACH, SMALL_MOVE, MOST_LOOKS = 0.4, 0.1, 8
 BOUNDS = np.array([[-1.5, -3.0], [3.0, 3.0]])
 # The step by which a curvature is measured, in units of REACH; the least curvature, in rows; and when a search ends.
@@ -72,7 +72,7 @@ IDENTITY = Tail(np.zeros(2), None)
 
 
 def draft_tail(rows: Block, start: Tail = IDENTITY) -> tuple[Tail, Vector]:
-    """What `fit_tail` finds, on some of the rows where there are many, which is enough to compare scalings.
+    """The tail that `fit_tail` finds, from some of the rows where there are many: enough to compare scalings.
 
     From the tail of another scaling on; also returns the log-loss of every row.
     """
@@ -94,7 +94,7 @@ def fit_tail(rows: Block, draft: Tail) -> Tail:
 
 
 def _search(rows: Block, tail: Tail, *, anew: bool = False) -> Tail:
-    """The best tail, from one on, until it moves little; `anew`: with the strength of its curve found at every look."""
+    """Improve a tail until it moves little; `anew`: the strength of its curve is found again at every look."""
     for _ in range(MOST_LOOKS):
         before, tail = tail.point, _moved(rows, tail._replace(curve=None) if anew else tail)
         if np.abs(tail.point - before).max() < SMALL_MOVE:

@@ -54,7 +54,7 @@ class Recipe(NamedTuple):
     others: float = 1.0
 
     def ridge(self, n_rows: float, n_classes: int) -> Vector:
-        """That of `fit_affine`."""
+        """The `ridge` of `fit_affine`."""
         weights = np.full(n_classes, self.diagonal)
         if self.matrix:
             weights = np.where(np.eye(n_classes) > 0.0, self.diagonal, (n_classes - 1) * self.others).ravel()
@@ -62,12 +62,12 @@ class Recipe(NamedTuple):
 
     @property
     def word(self) -> str:
-        """What is scaled by."""
+        """The kind of scaling."""
         return {None: "temperature", False: "vector", True: "matrix"}[self.matrix]
 
     @property
     def name(self) -> str:
-        """In a word and its strength."""
+        """The kind of scaling and its strength."""
         return self.word if self.matrix is None else f"{self.word} {self.others:g}"
 
     def describe(self, scaling: Scaling) -> dict[str, Any]:
@@ -153,12 +153,12 @@ def out_of_fold(
 
 
 def _scores(logits: Array, rows: Block, scaling: Scaling, order_preserving: bool) -> Array:
-    """What a scaling makes of some rows, of their features where these are known."""
+    """The scores of some rows after a scaling, from their features where these are known."""
     step, z = scaling.step(order_preserving=order_preserving), rows.memo.get((scaling.kind, scaling.temperature))
     if z is None or not isinstance(step, Affine):
         return Chain((step,)).scores(logits)
     found = transform(z, step.weights, step.intercept)
-    # What lies this far below the top may have been -inf, and stays it.
+    # The features are finite where logits are -inf: there the scores are -inf again.
     return np.where(logits == -np.inf, -np.inf, found) if np.isneginf(logits.min()) else found
 
 
@@ -168,7 +168,7 @@ def losses(rows: Block, scores: Array) -> Vector:
 
 
 def folds(rows: Block, n_folds: int, seed: int) -> Indices:
-    """A fold for each row by chance, every class spread evenly over them.
+    """A random fold for each row, with every class spread evenly over the folds.
 
     Chance is drawn for the hardest row of a class, for the next one and so on, so that neither the order of rows and
     classes nor the last digits of logits decide on the folds.

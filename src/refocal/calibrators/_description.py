@@ -17,7 +17,7 @@ from refocal.metrics import METRICS
 # Below this number of rows a warning is given.
 FEW_ROWS = 30
 FEW_ROWS_REMARK = "{} rows are few: the result may be due to chance"
-# Of the ECE in a report; the chance of perfect calibration is some √(bins · a(1-a) / rows).
+# The bins of the ECE in a report; under perfect calibration it is about √(bins · a(1-a) / rows).
 ECE_BINS = 15
 # A log-loss above this share of log C is no better than guessing.
 AS_GUESSING = 0.999
@@ -48,7 +48,7 @@ def describe(chain: Chain) -> str:
 
 
 def _described(step: Step) -> str:
-    """A step that is named like its parameter by that alone, any other one by its class too."""
+    """The parameters of a step, with the name of its class unless it is named like its parameter."""
     parameters = ", ".join(f"{name} = {short(value)}" for name, value in step.parameters())
     return parameters if isinstance(step, (Temperature, Focal)) else f"{type(step).__name__}({parameters})"
 

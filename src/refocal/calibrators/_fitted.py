@@ -115,7 +115,7 @@ def predictions_of(
 
 
 def _compiled(chain: Chain, logits: Array, labels: Array, rough: bool) -> tuple[Array, ...] | None:
-    """What is measured of a few rows from probabilities by the compiled engine, in single precision where that will do.
+    """The measured predictions of a few rows by the compiled engine, in single precision where that suffices.
 
     None where it does not know all steps, or where a probability of a label has lost its digits.
     """

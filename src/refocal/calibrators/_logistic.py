@@ -106,7 +106,7 @@ def fit_with_prior(
 def doubtful(is_class: Flags, weight: Vector, doubt: float = 1.0) -> Vector:
     """Platt's targets: (n₊ + 1)/(n₊ + 2) for the n₊ rows of a class and 1/(n₋ + 2) for the others.
 
-    As if both classes had been seen once more at the scores of each; a `doubt` of ½ counts that by half.
+    They count both classes once more at the scores of each; a `doubt` of ½ counts that by half.
 
     >>> doubtful(np.array([True, False, False]), np.ones(3))
     array([0.66666667, 0.25      , 0.25      ])
@@ -124,7 +124,7 @@ def near(score: Vector) -> Vector:
 def student(far: Vector) -> tuple[Vector, Vector]:
     """What a Student prior costs at `far` deviations from its centre, and the slope of that.
 
-    Strong where few rows say little, weak where many say that the centre is far off.
+    The prior is strong where few rows carry little information, and weak where many show that the centre is far off.
     """
     return 0.5 * FREEDOM * np.log1p(far**2 / FREEDOM), far / (1.0 + far**2 / FREEDOM)
 
@@ -178,6 +178,6 @@ def fit_line(
 
 
 def _steepness(slope: float) -> float:
-    """Of the parabola around 1 that rises at a slope as fast as the prior of its logarithm."""
+    """The curvature of the parabola around 1 that rises at a slope as fast as the prior of its logarithm."""
     _, pull = student(np.log(slope) / SLOPE_DEVIATION)
     return float(pull / (SLOPE_DEVIATION * slope * (slope - 1.0))) if slope != 1.0 else SLOPE_DEVIATION**-2

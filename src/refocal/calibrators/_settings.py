@@ -45,7 +45,7 @@ def _field(default: Any, check: Callable[..., Any]) -> Any:
 
 
 def fitted(kind: type[Step], name: str, read: Callable[[Any], T], doc: str) -> T:
-    """A fitted attribute: what a parameter of the first such step of the chain is read as.
+    """A fitted attribute, read from a parameter of the first step of this kind in the chain.
 
     >>> from refocal.calibrators import EnsembleTemperatureScaling
     >>> EnsembleTemperatureScaling.temperature_.__doc__

@@ -1,4 +1,4 @@
-"""The default: a scaling of the classes, the focal map and a curve of the confidence, as much of each as rows allow."""
+"""The default: a scaling of the classes, the focal map and a curve of the confidence, as far as the rows allow."""
 
 from __future__ import annotations
 
@@ -241,14 +241,14 @@ def _sentences(rows: Block, choice: dict[str, Any], few: bool, references: dict[
 def _references(rows: Block) -> dict[str, float]:
     """Log-losses that a calibrator should stay below."""
     share = np.bincount(to_numpy(rows.labels), weights=rows.weight, minlength=rows.n_classes) / rows.total_weight
-    # Shares of classes that occur once say nothing of other rows.
+    # Shares of classes that occur once say nothing about other rows.
     by_share = -float(xlogy(share, share).sum()) if rows.n_classes < rows.n_rows else math.inf
     before = rows.means("temperature", 1.0, rough=True)[0]
     return {"no calibration": before, "predicting the share of each class": by_share}
 
 
 def _warnings(choice: dict[str, Any], references: dict[str, float]) -> list[str]:
-    """What the result is worse than, on rows left out where there are such."""
+    """Warnings about references that the result is worse than, on rows left out where there are such."""
     where = "the rows of the fit" if "log_loss" in choice else "rows left out"
     found = choice.get("log_loss", choice.get("log_loss_out_of_fold", {})).get(choice.get("name"), math.nan)
     return [

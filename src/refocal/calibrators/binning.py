@@ -79,8 +79,8 @@ class HistogramBinning(Pooled):
 class BayesianBinning(Pooled):
     """Bayesian binning into quantiles (BBQ; Naeini, Cooper & Hauskrecht 2015) of each class against the rest.
 
-    Equal-mass bins of every number from n^⅓/10 to 10·n^⅓ are averaged, each by its marginal likelihood under a Beta
-    prior around what the model says.
+    Sets of equal-mass bins, from n^⅓/10 to 10·n^⅓ of them, are averaged, each by its marginal likelihood under a Beta
+    prior around the model's probability.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class IsotonicCalibration(Pooled):
             hits[0] += self.smoothing * share
             total[0] += self.smoothing * share
             total[-1] += self.smoothing * (1.0 - share)
-        # Points without weight, of which there are any only where a class has no rows, do not matter.
+        # Points without weight, which exist only where a class has no rows, do not matter.
         pools = isotonic_regression(hits / np.maximum(total, 1e-300), weights=np.maximum(total, 1e-300)).blocks
         first, last = pools[:-1], pools[1:] - 1
         score = np.stack([rows.score[ties[first]], rows.score[ends[last]]], axis=1)

@@ -210,7 +210,7 @@ class VennAbersCalibration(Calibrator):
         is_two = rows.n_classes == 2
         before = Chain(() if is_two else (Temperature(temperature_of(rows)),))
         score, target = odds_after(before, rows), rows.labels == 1 if is_two else rows.correct
-        possible = np.count_nonzero(rows.logits > -np.inf, axis=1) > 1  # other rows say nothing
+        possible = np.count_nonzero(rows.logits > -np.inf, axis=1) > 1  # other rows carry no information
         order = np.flatnonzero(possible)[np.argsort(score[possible], kind="stable")]
         score, target, weight = score[order], target[order], rows.weights[order]
         found = [_inductive(score[fold], target[fold], weight[fold]) for fold in _spread(target, self.folds)]

@@ -157,7 +157,7 @@ class GroupCalibration(Calibrator):
         return self.classes_[to_numpy(namespace(log_p).argmax(log_p, axis=-1))]
 
     def to_torch(self, **_: Any) -> Any:
-        """A layer does not know groups: there is none."""
+        """Not supported: a layer does not know groups."""
         raise UnsupportedError(f"{type(self).__name__} has no form as a torch layer: a layer does not know the groups.")
 
     def more_to_plain(self) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def with_lines(log_p: Array, lines_of: Mapping[str, GroupLines], columns: Groups
 
 
 def _lines(slope: Vector, intercept: Vector) -> Chain:
-    """The line of each row: it has that of its group, as each of several labels has its own."""
+    """The lines of all rows as one step, in which each row counts as a label."""
     return Chain((LabelLines(slope, intercept),))
 
 
@@ -260,7 +260,7 @@ def fit_lines(log_odds: Vector, target: Flags, weight: Vector, group: Indices, n
     >>> fit_lines(x, y, np.ones(400), group, 3)[1].round(2)
     array([-1.07,  1.07,  0.  ])
     """
-    # A row in which a class cannot occur says nothing of the lines.
+    # A row in which a class cannot occur says nothing about the lines.
     known = np.isfinite(log_odds)
     log_odds, target, weight, group = log_odds[known], target[known], weight[known], group[known]
     centre = float(np.average(log_odds, weights=weight))

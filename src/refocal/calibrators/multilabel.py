@@ -96,7 +96,7 @@ class MultiLabelCalibration(Calibrator):
     ) -> Self:
         """Fit on scores and ones and zeros, (N, K), or (N, K, H, W) with `class_axis=1`.
 
-        Where `y` is `ignore_index` nothing is known of a label; the others of its row still count. Weights are (N,), or
+        Where `y` is `ignore_index` a label is unknown; the others of its row still count. Weights are (N,), or
         of the shape of `y`. The labels are called as the columns of a DataFrame are, unless `class_names` are given.
         """
         self._forget()
@@ -174,7 +174,7 @@ class MultiLabelCalibration(Calibrator):
         return xp.astype(log_p > math.log(0.5), xp.int64)
 
     def log_proba_of_labels(self, logits: Array, labels: NDArray[np.str_]) -> Array:
-        """Log-probabilities (n, 2) of checked logits of two classes, each of the label that is named beside it."""
+        """Log-probabilities (n, 2) of checked logits of two classes, each row for the label given with it."""
         place = {str(name): i for i, name in enumerate(self.classes_)}
         strangers = sorted(set(labels.tolist()) - place.keys())
         if strangers:
@@ -188,7 +188,7 @@ class MultiLabelCalibration(Calibrator):
 
     @property
     def title(self) -> str:
-        """In words."""
+        """The method in words."""
         from refocal.calibrators.registry import NAMED
 
         return f"{NAMED[self.method].title}{' with a line for each label' if self.per_label else ''}"

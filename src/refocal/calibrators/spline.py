@@ -127,7 +127,7 @@ class Splines:
 
 @lru_cache(maxsize=32)
 def penalty(prior: Prior, n_knots: int) -> Vector:
-    """What the prior costs is half the square of the distance from the identity by this matrix."""
+    """The matrix of the prior, whose cost is half the squared distance from the identity under it."""
     bends = np.diff(np.eye(n_knots), axis=0)
     found = np.diag(np.append(np.full(n_knots, prior.slope), prior.offset))
     found[:n_knots, :n_knots] += prior.bend * bends.T @ bends
@@ -142,7 +142,7 @@ def _ramps(knots: bytes) -> NDArray[np.float64]:
 
 
 def equal_shares(score: Vector, mass: Vector, n_knots: int) -> Vector:
-    """Distinct ones of sorted scores, between which equal shares of the mass lie."""
+    """Distinct values of sorted scores, with equal shares of the mass between them."""
     total = np.cumsum(mass)
     at = np.searchsorted(total, (np.arange(n_knots) + 0.5) / n_knots * total[-1])
     return np.unique(score[np.minimum(at, len(score) - 1)])

@@ -40,7 +40,7 @@ class Applied(NamedTuple):
 def apply(chain: Chain, logits: Array, out: NDArray[Any] | None = None, *, log: bool = False) -> Applied | None:
     """The chain's probabilities of logits (N, C), or their logarithms, in their precision.
 
-    None if the engine does not support the chain, or has not all digits of a logarithm. The rows need not be checked
+    None if the engine does not support the chain, or lacks digits of a logarithm. The rows need not be checked
     first: the pass itself reports bad values.
 
     >>> from refocal.maps.steps import Temperature

@@ -126,7 +126,7 @@ class Block(Dataset):
 
     @cached_property
     def tops(self) -> Tops:
-        """What the engine finds of the largest logits, once."""
+        """The engine's results about the largest logits, computed once."""
         correct, distances = zip(*self._over_parts(self.engine.inspect), strict=True)
         found = namespace(*correct).concat(correct)
         return Tops(found if self.on_gpu else to_numpy(found), sum(map(float, distances)))

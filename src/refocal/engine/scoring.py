@@ -21,7 +21,7 @@ Predict = Callable[[Block], Iterable[tuple[RowPredictions, Array]]]
 # Histogram cells of a search, of its final comparison and of a report; a report refines its cells until the bound is
 # small enough.
 SEARCH_BITS, FINE_BITS, REPORT_BITS = 6, 10, 12
-# Where answers travel a report begins with coarse cells: a second walk cuts the few that are in question.
+# Where answers are sent between processes, a report begins with coarse cells: a second pass cuts the few that matter.
 TRAVELLING_BITS = 4
 ECE_BOUND, MAX_REFINEMENTS = 1e-4, 3
 # The number of points measured in one pass.
@@ -38,7 +38,7 @@ class FocalPoints:
     there: bool = False
 
     def __call__(self, block: Block) -> list[tuple[RowPredictions, Array]]:
-        """One for each point, in their order."""
+        """The predictions at each point, in their order."""
         found = {}
         for temperature in dict.fromkeys(t for _, t in self.points):
             gammas = tuple(dict.fromkeys(g for g, t in self.points if t == temperature))
@@ -100,7 +100,7 @@ class Measures(NamedTuple):
     bound: float
     """How far an ECE may be off."""
     finer: tuple[CalibrationHistogram, ...]
-    """Empty histograms that leave less doubt, where that is needed."""
+    """Empty histograms with a smaller error bound, where that is needed."""
 
 
 def measures(found: PredictorSums, n_bins: int) -> Measures:
@@ -144,7 +144,7 @@ def measure(dataset: Dataset, predict: Predict, n_bins: int, cells: tuple[Calibr
 
 
 def squared_errors(found: RowPredictions, block: Block) -> Array:
-    """The Brier score of each row; of two classes that of class 1 alone."""
+    """The Brier score of each row; for two classes that of class 1 alone."""
     xp = namespace(found.label_log_p)
     if block.n_classes == 2:
         return xp.expm1(found.label_log_p) ** 2

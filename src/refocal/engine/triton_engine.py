@@ -350,5 +350,5 @@ def _sums(kernel: Any, width: int, x: Tensor, y: Tensor, weight: Tensor | None, 
 
 
 def _on_device(x: Tensor, *settings: float) -> Tensor:
-    """In double: as arguments of a kernel they would be rounded to float32."""
+    """The settings in double precision: as arguments of a kernel they would be rounded to float32."""
     return torch.tensor(settings, dtype=torch.float64).to(x.device)

@@ -1,4 +1,4 @@
-"""Calibration group by group, with intervals that hold for all groups at once; in blocks by sums that add up."""
+"""Calibration of each group, with intervals that hold for all groups at once; in blocks from sums over the blocks."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Group(NamedTuple):
 
 
 def measure_groups(groups: Sequence[Group], level: float, seed: int) -> list[GroupRow]:
-    """Every group, the worst first: its mean is farthest from its rate, for its interval.
+    """Every group, the worst first: the one whose mean is farthest from its rate, relative to its interval.
 
     The intervals hold for all groups together: by Šidák each has the level to the power of 1 over their number.
     """
     level_of_each = level ** (1.0 / max(len(groups), 1))
     rows = [_measured(group, level, level_of_each, seed) for group in groups]
-    # How far a mean is from its rate at least, and then how far it seems to be.
+    # Sorted by the least distance of the mean from the rate, then by the estimated one.
     rows.sort(key=lambda r: (-max(r.difference.low, -r.difference.high, 0.0), -abs(r.difference.value)))
     return [row if i < DRAWN else replace(row, reliability=None) for i, row in enumerate(rows)]
 
@@ -63,7 +63,7 @@ def _measured(group: Group, level: float, level_of_difference: float, seed: int)
     n_bins = min(N_BINS, max(1, n_rows // ROWS_OF_A_BIN))
     starts = quantile_starts(Ranked(p, cells.correct, weight), n_bins)
     bins = join_cells(cells, starts)
-    # Outcomes that are drawn from the probabilities: the weight of those in each bin, (draws, bins).
+    # Outcomes are drawn from the probabilities: the weight of the drawn events in each bin, (draws, bins).
     generator, hits = np.random.default_rng(seed), []
     for n_draws in chunks(DRAWS, len(p)):
         shape = (n_draws, len(p))
@@ -106,7 +106,7 @@ def groups_of(rows: Rows, groups: Groups) -> list[Group]:
 
 
 def warn_of_groups(methods: Mapping[str, Calibrator | None], columns: Collection[str]) -> None:
-    """A calibrator of groups is measured without them where the rows have none."""
+    """Warn that a calibrator of groups is measured without them where the rows have none."""
     for name, calibrator in methods.items():
         needed = [] if calibrator is None else group_columns(calibrator)
         missing = [column for column in needed if column not in columns]
@@ -128,7 +128,7 @@ def numbered(groups: Groups) -> tuple[list[tuple[str, str]], list[Indices]]:
 
 @dataclass(frozen=True)
 class GroupCounts:
-    """Of each cell of each group that has rows: these, and sums of weight, weight × p, weight × outcome and weight².
+    """The rows of each cell of each group, and sums of weight, weight × p, weight × outcome and weight².
 
     `keys` are the number of a group times that of all cells, plus the cell.
     """
@@ -146,7 +146,7 @@ class GroupCounts:
         return cls(names, *_added(keys, np.tile(of_rows, len(numbers))))
 
     def merge(self, other: GroupCounts) -> GroupCounts:
-        """Both together."""
+        """The sums over the rows of both."""
         names = sorted({*self.names, *other.names})
         column, most = next(iter(Counter(column for column, _ in names).most_common(1)), ("", 0))
         if most > MOST_GROUPS:
@@ -170,7 +170,7 @@ class GroupCounts:
 
 
 def _added(keys: Indices, sums: Vector) -> tuple[Indices, Vector]:
-    """The distinct keys, rising, and what belongs to each, added up."""
+    """The distinct keys, in ascending order, and the sums of the values of each."""
     distinct, at = np.unique(keys, return_inverse=True)
     return distinct, np.stack([np.bincount(at, row, len(distinct)) for row in sums])
 

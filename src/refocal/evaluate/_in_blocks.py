@@ -89,7 +89,7 @@ def measure_blocks(
     level: float,
     **refused: Any,
 ) -> Results:
-    """Every metric of every method; one that fails ends it, as the pass over the rows is one for all."""
+    """Every metric of every method; a method that fails raises, since one pass over the rows serves all."""
     for argument, value in refused.items():
         if value is not None:
             why = "have those that they were opened with: open_rows(…, groups=…)"
@@ -246,7 +246,7 @@ def count_block(
 
 
 def predicted(block: Block, methods: Methods) -> Iterator[tuple[slice, list[Predicted]]]:
-    """Some rows of a block at a time: which, and as each method predicts them."""
+    """Yield some rows of a block at a time: their indices, and the predictions of each method."""
     for part in row_blocks(block.n_rows, max(block.n_classes, FEWEST_COLUMNS), entries=ENTRIES):
         logits, labels = as_floating(block.logits[part], "logits", "evaluate")[0], block.labels[part]
         weight = None if block.weight is None else block.weight[part]
@@ -261,7 +261,7 @@ def predicted(block: Block, methods: Methods) -> Iterator[tuple[slice, list[Pred
 
 
 Influences = tuple[tuple[Metric, tuple[Callable[[Rows], Vector], ...]], ...]
-"""Metrics, and for each of them what rows do to its value for every method."""
+"""Metrics, with the influence of each row on their values for every method."""
 
 
 def cross_products(block: Block, methods: Methods, influences: Influences) -> Vector:
@@ -276,7 +276,7 @@ def cross_products(block: Block, methods: Methods, influences: Influences) -> Ve
 
 
 def join_sums(first: Any, second: Any) -> Any:
-    """Both together: each field of sums, each entry of lists, and numbers and arrays by addition."""
+    """The sums over the rows of both: fields and entries one by one, numbers and arrays by addition."""
     if hasattr(first, "merge"):
         return first.merge(second)
     if isinstance(first, list):

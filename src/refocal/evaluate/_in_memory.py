@@ -47,7 +47,7 @@ from refocal.metrics.bootstrap import MetricRows, summarise
 
 N_RESAMPLES, SEED = 500, 0
 CLASS_BINS = 10
-# Confusions and examples that are kept of each class.
+# The number of confusions and of examples that are kept for each class.
 MOST_EXAMPLES = 5
 
 
@@ -124,7 +124,7 @@ def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArra
 
 
 def _details(test: Predictions, calibrator: Calibrator | None, level: float, seed: int) -> Details:
-    """Every class, every group, and every decision; predicted anew."""
+    """Every class, every group, and every decision, from new predictions."""
     rows = Rows(test.labels, np.exp(log_proba(test, calibrator)), test.weight)
     measured = rows.of_positive()
     (p, happened), share = measured.confidence(), measured.weights / measured.weights.sum()

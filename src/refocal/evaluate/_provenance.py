@@ -23,7 +23,7 @@ ABSENT_CLASSES = "classes without a row of the fit"
 
 
 def surface_of(chosen: str, calibrators: Mapping[str, Calibrator], n_classes: int) -> SearchSurface | None:
-    """The surface that the chosen method's search looked at, or else, of more than two classes, that of another one."""
+    """The surface that the chosen method's search evaluated, or else, for more than two classes, another method's."""
     others = ("fts", *calibrators) if n_classes > 2 else ()  # for two classes γ and T say little: they lack an offset
     for name in (chosen, *others):
         calibrator = calibrators.get(name)
@@ -72,7 +72,7 @@ SAME_ROWS_REMARK = (
 
 
 def run_of(notes: Mapping[str, str], calibrators: Mapping[str, Calibrator]) -> dict[str, str]:
-    """What the numbers were made with, and how many classes had no row in the fits, if any."""
+    """The versions and settings of the run, and how many classes had no row in the fits, if any."""
     n_absent = max((int(each.fit_report_.get("n_absent_classes", 0)) for each in calibrators.values()), default=0)
     return {
         "refocal": refocal.__version__,

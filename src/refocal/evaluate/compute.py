@@ -66,7 +66,7 @@ def compare(
     title : str
         A description of the predictions, for the report.
     n_resamples, level, seed
-        Of the bootstrap.
+        The number of resamples of the bootstrap, the confidence level, and the seed.
     groups : array, mapping or data frame, optional
         The groups of the test rows, in one or several columns: each group is measured separately. By default
         `test.groups`.
@@ -221,7 +221,7 @@ def _measured(
         chain, parameters = calibrator.chain_, list(calibrator.chain_.parameters())
         described = to_dict(calibrator)
         described["fitted"] = {key: value for key, value in parameters if isinstance(value, float)}
-        if name != picked:  # curves and matrices only of the one that is shown in detail
+        if name != picked:  # curves and matrices only for the method shown in detail
             del described["chain"]
         kinds = set(map(type, chain.walk()))
         kind = "numbers" if kinds <= {Chain, Floor, Focal, Temperature} else "shared"
@@ -230,7 +230,7 @@ def _measured(
     against: list[dict[str, PairedDifference]] = []
     for other in (results[NONE], results[picked]):
         found = {key: each.minus(other.summaries[key], level=level) for key, each in mine.summaries.items()}
-        # Of some metrics no interval of a difference holds.
+        # For some metrics no interval of a difference holds.
         against.append({key: difference for key, difference in found.items() if difference is not None})
     details = mine.details()._asdict() if name in (NONE, picked) else {"classes": None}
     return Measured(

@@ -25,7 +25,7 @@ MAX_BYTES = 256 << 20
 class Reliability:
     """Confidence and accuracy of each bin; `low` and `high` bound what calibrated predictions would show there.
 
-    Of two classes these are the probability of class 1 and how often it occurred.
+    For two classes these are the probability of class 1 and how often it occurred.
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
@@ -46,7 +46,7 @@ class Reliability:
 class Histogram:
     """How many predictions fell between each two `edges` of confidence, right and wrong ones (weights, if given).
 
-    Of two classes it is the probability of class 1, and `right` are the rows where it occurred.
+    For two classes it is the probability of class 1, and `right` are the rows where it occurred.
 
     >>> shown = Histogram(edges=[0.0, 0.5, 1.0], right=[1.0, 6.0], wrong=[2.0, 1.0])
     >>> shown.right[1] / (shown.right[1] + shown.wrong[1]) > 0.8
@@ -109,7 +109,7 @@ class ClassRow:
 class GroupRow:
     """One group: its mean probability and rate, their difference with an interval, and its ECE next to that of chance.
 
-    The intervals of all groups hold together. Of more than two classes mean and rate are confidence and accuracy.
+    The intervals of all groups hold together. For more than two classes mean and rate are confidence and accuracy.
     `reliability` is there for the worst groups alone.
 
     >>> from refocal.io import Predictions
@@ -198,7 +198,7 @@ class Measured:
     groups: list[GroupRow] = field(default_factory=list)
     """The worst first; only for the uncalibrated model and the method shown in detail."""
     decisions: DecisionTable | None = None
-    """Only for the same two."""
+    """Only for the uncalibrated model and the method shown in detail."""
 
     @property
     def parameters(self) -> dict[str, float]:
@@ -280,7 +280,7 @@ class Evaluation:
 
     @property
     def positive(self) -> str | None:
-        """The class of two that the measures are about; None for more classes."""
+        """The positive class of two, which the measures are about; None for more classes."""
         return self.name_of(1) if self.n_classes == 2 and "mean_bias" in self.before.measures else None
 
     @property
@@ -299,7 +299,7 @@ class Evaluation:
 
     @classmethod
     def from_dict(cls, data: Any) -> Evaluation:
-        """What `to_dict` described."""
+        """The evaluation that `to_dict` described."""
         made = build(cls, without_format(data, "an evaluation", FORMAT, VERSION), "evaluation")
         names = [method.name for method in made.methods]
         if NONE not in names or made.chosen not in names:

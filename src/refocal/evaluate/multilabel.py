@@ -12,7 +12,7 @@ from refocal.io import MultiLabelPredictions
 from refocal.io.multilabel import APPLIES, UNKNOWN
 
 PER_LABEL = "-per-label"
-"""What the names of methods with a line for each label end in."""
+"""The ending of the names of methods with a line for each label."""
 
 
 def of_labels(evaluation: Evaluation) -> bool:
@@ -21,7 +21,7 @@ def of_labels(evaluation: Evaluation) -> bool:
 
 
 def label_methods(names: Sequence[str] | str | None) -> list[str]:
-    """The methods of a comparison: those named, or the usual ones; of a plain name both forms.
+    """The methods of a comparison: those named, or the usual ones; a plain name stands for both forms.
 
     >>> label_methods("ts"), label_methods(["auto-per-label"])
     (['ts', 'ts-per-label'], ['auto-per-label'])
@@ -34,7 +34,7 @@ def label_methods(names: Sequence[str] | str | None) -> list[str]:
 
 
 def fit_method(validation: MultiLabelPredictions, name: str) -> MultiLabelCalibration:
-    """One method, fitted.
+    """The calibrator of a method, fitted.
 
     >>> rows = MultiLabelPredictions.from_log_odds([[1.0, 2.0], [-1.0, 0.5], [2.0, -3.0]], [[1, 1], [1, 0], [0, 0]])
     >>> fit_method(rows, "ts-per-label").per_label

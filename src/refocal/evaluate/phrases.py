@@ -35,5 +35,5 @@ def sign(difference: PairedDifference, least: float = 5e-5) -> int:
 
 
 def capital(text: str) -> str:
-    """The same with a capital letter in front."""
+    """The text with its first letter in upper case."""
     return text[:1].upper() + text[1:]

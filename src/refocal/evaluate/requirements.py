@@ -29,7 +29,7 @@ class Check(NamedTuple):
 
 
 def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> list[Check]:
-    """Hold the method shown in detail against requirements.
+    """Check requirements on the method shown in detail.
 
     A requirement compares a measure of the evaluation by <, <=, > or >= with a number, a percentage or the same measure
     of another method; several may be written with commas between them.
@@ -55,7 +55,7 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
 
 
 def parse_requirements(requirements: Sequence[str]) -> list[tuple[str, ...]]:
-    """Each with its measure, sign, target and percent sign.
+    """The requirements, each as its text, measure, comparison, target and percent sign.
 
     >>> parse_requirements(["ece < 2%,log_loss<=ts"])
     [('ece < 2%', 'ece', '<', '2', '%'), ('log_loss<=ts', 'log_loss', '<=', 'ts', '')]

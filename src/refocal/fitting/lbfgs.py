@@ -10,7 +10,7 @@ from refocal._arrays import Vector
 
 # The number of last steps from which the curvature is estimated.
 MEMORY = 10
-# The share of what a step promises that it must keep; how much shorter it becomes where it does not.
+# The share of the promised decrease that a step must reach, and the factors by which it is shortened until it does.
 KEPT, SHORTER = 1e-4, (1.0, 0.3, 0.1, 0.02, 1e-3)
 
 LossAndGradient = Callable[[Vector], tuple[float, Vector]]
@@ -18,7 +18,7 @@ Solve = Callable[[Vector], Vector]
 
 
 class Ends(NamedTuple):
-    """When a search ends: at a step that promises so little, relative to the value if that is above 1, or at the last.
+    """When a search ends: at a step that promises too little, relative to the value if that is above 1, or at the last.
 
     `rounding` is what the value may be off by, in the same units.
     """
@@ -62,7 +62,7 @@ def minimise(objective: LossAndGradient, point: Vector, solve: Solve, ends: Ends
             passes += 1
             if new_value <= value - KEPT * share * promise + ends.rounding * unit:
                 break
-        else:  # nothing is gained that could be seen
+        else:  # the gain is below the rounding
             return Minimum(point, value, True, passes)
         change = new_slope - slope
         if share * float(step @ change) > 0.0:
@@ -72,13 +72,13 @@ def minimise(objective: LossAndGradient, point: Vector, solve: Solve, ends: Ends
 
 
 def _solved(slope: Vector, past: deque[tuple[Vector, Vector]], solve: Solve) -> Vector:
-    """The slope divided by the curvature, as the past steps have seen it and `solve` tells for what they have not."""
+    """The slope divided by the curvature: that of the past steps, and that of `solve` in all other directions."""
     found, shares = slope, []
     for step, change in reversed(past):
         shares.append(float(step @ found) / float(step @ change))
         found = found - shares[-1] * change
     found = solve(found)
-    if past:  # how much weaker or stronger than `solve` tells the curvature was along the last step
+    if past:  # the curvature along the last step, relative to that of `solve`
         step, change = past[-1]
         found = found * (float(step @ change) / float(change @ solve(change)))
     for (step, change), share in zip(past, reversed(shares), strict=True):

@@ -78,7 +78,7 @@ def newton(dataset: Dataset, *, fixed_gamma: float | None = None, fixed_temperat
     if fixed_gamma is not None:
         return _descend(dataset, _undone(fixed_gamma, centre, free), free, scale)
     found = _descend(dataset, _valley(dataset, centre, free, scale), free, scale)
-    # The best T of γ = 0 leads to the end itself where that is close, and else its log-loss is compared.
+    # From γ = 0 and its best T a search would end here too if that point is close; otherwise log-losses are compared.
     if not (_joins((0.0, centre), [found]) or _is_below(dataset, found.value, centre, free)):
         start = newton_temperature(dataset).temperature if free[1] else centre
         found = _descend(dataset, (0.0, start), free, scale)
@@ -271,7 +271,7 @@ def _newton_step(gradient: Pair, hessian: Triple, moving: Free) -> Pair:
         along = -(cos * g + sin * t) / max(abs(middle + radius), FLAT)
         across = -(cos * t - sin * g) / max(abs(middle - radius), FLAT)
         step = cos * along - sin * across, sin * along + cos * across
-    else:  # what stays does so exactly: off its bound by a rounding, it would be sent back there again and again
+    else:  # exactly 0: a parameter that rounding moves off its bound would be sent back there again and again
         step = -moving[0] * g / max(abs(gg), FLAT), -moving[1] * t / max(abs(tt), FLAT)
     shrink = min(1.0, LONGEST / max(abs(step[0]), abs(step[1]), 1e-300))
     return shrink * step[0], shrink * step[1]

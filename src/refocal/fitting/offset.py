@@ -39,13 +39,13 @@ from refocal.maps.row import normalised, softmax_row
 STARTS = (0.0, 2.0)
 # The number of rows on which they are compared.
 PART = 1000
-ENTRIES = 1 << 18  # of logits, computed at a time
+ENTRIES = 1 << 18  # the number of logits processed at a time
 
 
 # How far log T may move from its optimum without an offset, in either direction.
 REACH = 14.0
 OPTIONS = {"maxiter": 300, "maxcor": 20}
-# Gradient and relative gain at which a fit ends, and what they are at least, in roundings, in single precision.
+# The gradient and the relative gain at which a fit ends, and their least values in single precision, in roundings.
 SMALL_GRADIENT, SMALL_GAIN, ROUNDINGS = 1e-7, 1e-12, 10.0
 # A gradient this small, in log(1+γ), log T and b, is that of a minimum.
 SETTLED = 1e-4

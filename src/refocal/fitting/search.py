@@ -37,7 +37,7 @@ TABLE, FEWEST_ROWS = 40_000_000, 2_000
 # From this many rows on, the steps of that grid exceed the noise of a calibration error: a sample narrows the grid
 # down, and the optimum by log-loss and finer steps around the best point are candidates too.
 MANY_ROWS = 20_000
-# Of more rows on a GPU a sample is looked at, since the table of a grid is made on the host.
+# With more rows on a GPU a sample is evaluated, since the table of a grid is computed on the host.
 GPU_ROWS = 100_000
 # The two γ through which the line of the 3m search is laid.
 LINE_GAMMAS = (0.0, 1.0)
@@ -112,7 +112,7 @@ def _on_grid(
     base = newton_temperature(dataset) if search == "auto" and given[1] is None else None
     if base is not None:
         temperatures = temperatures * base.temperature
-        if base.status == "at a bound":  # any objective would go on, to T that is absurd on other rows
+        if base.status == "at a bound":  # any objective would continue to a T that is absurd on other rows
             if isinstance(dataset, Block) and dataset.correct.all():
                 base = replace(base, temperature=laplace_temperature(dataset), message=SEPARABLE)
             gammas, temperatures = gammas[[np.argmin(np.abs(gammas))]], np.array([base.temperature])

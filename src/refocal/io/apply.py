@@ -75,7 +75,7 @@ class ChunkPredictor:
             if not reading.skip_bad_rows:
                 raise reading.error_of(chunk._replace(labels=np.zeros(len(values), np.int64)), int(np.argmax(bad)))
             values = values.copy()
-            values[bad] = 1.0 / reading.n_classes  # something to calibrate, which is then taken out again
+            values[bad] = 1.0 / reading.n_classes  # a placeholder row, whose predictions are removed again
         groups = as_groups(chunk.groups, len(values), reading.function)
         found = answers(self.calibrator, values, self.order, groups)
         for each in (found.probabilities, *found.further.values()) if bad.any() else ():
@@ -102,8 +102,8 @@ def apply(
     """Write the probabilities of a data set, block by block.
 
     `output` is a file (.csv, .tsv, .jsonl or .parquet; .npz and .npy are held in memory), or a folder, which gets one
-    Parquet file a part. In a folder, files that already exist and were made by the same calibrator from the same source
-    are kept: an interrupted run continues where it stopped.
+    Parquet file per part. In a folder, files that already exist and were made by the same calibrator from the same
+    source are kept: an interrupted run continues where it stopped.
 
     `renormalise` divides rows of probabilities by their sums, where they were rounded.
 
@@ -134,7 +134,7 @@ def apply(
     if reading.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
         raise ShapeError("X", "apply", expected=expected, got=f"{reading.n_classes} columns")
-    if calibrator.row_axes == 2:  # of labels that do not exclude one another, rows of probabilities have any sum
+    if calibrator.row_axes == 2:  # with several labels per row, rows of probabilities have any sum
         reading = replace(reading, input="logits")
     target, ending = Path(output), Path(output).suffix.lower()
     predict = ChunkPredictor(calibrator, reading, order, renormalise, precision_kept=ending in ARRAYS)
@@ -156,7 +156,7 @@ def apply(
 def _write_folder(
     predict: ChunkPredictor, parts: Sequence[Part], folder: Path, map_jobs: Map, progress: ApplyProgress | None
 ) -> list[Written]:
-    """Write a Parquet file a part; those that are there already stay."""
+    """Write one Parquet file per part; those that exist already stay."""
     folder.mkdir(parents=True, exist_ok=True)
     described = hashlib.sha256(json.dumps(to_dict(predict.calibrator), sort_keys=True).encode()).hexdigest()
     options = f"{predict.reading.skip_bad_rows} {predict.renormalise}"
@@ -218,7 +218,7 @@ def _further_columns(chunk: Chunk, part: Part, is_text: bool) -> tuple[Mapping[s
 
 
 def _whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
-    """Labels as integers; what is none is missing."""
+    """Labels as integers; those that are no integers are missing."""
     whole = np.isfinite(labels) & (labels == np.round(labels))
     numbers = np.where(whole, labels, 0).astype(np.int64)
     return numbers if whole.all() else np.where(whole, numbers, np.array(None))
@@ -233,7 +233,7 @@ def _names(parts: Sequence[Part]) -> list[str]:
 
 
 def _fingerprint(part: Part) -> str:
-    """What changes when the source of a part does."""
+    """A fingerprint that changes when the source of a part does."""
     file = Path(getattr(getattr(part, "values", None), "file", part.where))
     place = f"{part.where}:{getattr(part, 'first', 0)}:{part.n_rows}"
     if isinstance(part, Table) and "://" in part.where:

@@ -33,7 +33,7 @@ class Arrays(Contents):
             values = self._get(name)
             if isinstance(values, np.ndarray) and values.dtype.kind == "U" and values.nbytes:
                 codes = np.ascontiguousarray(values).view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
-                if codes.max() > sys.maxunicode:  # Python cannot even look at such text
+                if codes.max() > sys.maxunicode:  # Python cannot handle such text
                     raise ValueError("it holds characters that do not exist")
             return values
 

@@ -43,11 +43,11 @@ class Query:
     weight: str | None = None
     groups: Sequence[str] = ()
     options: Options = None
-    """Those of a file system."""
+    """The options of a file system."""
     lenient: bool = False
     """Whether cells that are no numbers become NaN, and lines that cannot be read are left out and counted."""
     function: str = "read"
-    """What was called, for error messages."""
+    """The function that was called, for error messages."""
     keeping: bool = False
     """Whether chunks also have the columns that hold neither classes nor labels, and the labels as they are."""
     several: bool = False
@@ -69,15 +69,15 @@ class Columns:
     """Which arrays or columns of a file hold what; one array or column of lists may hold all classes."""
 
     names: tuple[str, ...]
-    """All of them."""
+    """All arrays or columns of the file."""
     classes: tuple[str, ...]
     nested: bool
-    """Whether they are one column of lists."""
+    """Whether the classes are one column of lists."""
     labels: tuple[str, ...]
     """None, one, or with several labels per row one for each class."""
     class_names: tuple[str, ...] | None
     n_classes: int = 0
-    """Of a table that has rows."""
+    """The number of classes, of a table that has rows."""
     text_labels: bool = False
     """Whether the labels of a table are names of classes."""
     first_label: int = 0
@@ -85,7 +85,7 @@ class Columns:
 
 
 def choose(contents: Contents, query: Query) -> Columns:
-    """What holds the values and the labels."""
+    """The names of the arrays or columns that hold the values and the labels."""
     pairs = query.several and contents.is_table
     for name in (None if pairs else query.labels, query.weight, *query.groups):
         if name is not None:

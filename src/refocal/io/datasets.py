@@ -1,4 +1,4 @@
-"""Data sets in blocks: gone through in this process, by a function like Python's `map`, or by Dask."""
+"""Data sets in blocks, processed in this process, by a function like Python's `map`, or by Dask."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class DaskDataset(BlockedDataset):
         self.client = client if client is not None else current_client()
 
     def go_through(self, task: Pass[Any]) -> tuple[Partial, Ask]:
-        """The answer of all leaves; the whole answer stays with the worker that merged it, and questions go there."""
+        """The answer of all leaves; the whole answer stays with the worker that merged it, which is asked for more."""
         from dask import delayed
 
         # One node holds the pass: the others name it, and are small.
@@ -109,7 +109,7 @@ class DaskDataset(BlockedDataset):
             found, ask = finish(task, whole), lambda question: question(whole.answer)
         else:
             finished = delayed(finish, pure=False)(task, level[0])
-            # Should the worker die that keeps the root, Dask makes it again.
+            # If the worker that keeps the root dies, Dask computes it again.
             future, kept, *coming = self.client.compute([finished, level[0], *leaves])
             self._watch(coming)
             found = result_of(future)
@@ -245,7 +245,7 @@ def _texts_of(labels: Any) -> set[str]:
 
 
 def result_of(future: Any) -> Any:
-    """What a future holds; trouble of the cluster in one line."""
+    """The result of a future; problems of the cluster are raised as one line."""
     try:
         return future.result()
     except Exception as error:

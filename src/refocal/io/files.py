@@ -1,4 +1,4 @@
-"""Where files are: what a path or an address stands for, and what is said of one that cannot be read."""
+"""Where files are: what a path or an address stands for, and the errors about those that cannot be read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from refocal.errors import FormatError, MissingExtraError, RefocalError, need
 
 Options = Mapping[str, Any] | None
-"""What a file system is told beside the address, such as the endpoint and keys of an object store."""
+"""Options of a file system besides the address, such as the endpoint and keys of an object store."""
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
 TEXT = (*SEPARATORS, *JSON_LINES)
@@ -100,7 +100,7 @@ def is_zarr(place: str) -> bool:
 
 
 def is_large(place: str) -> bool:
-    """Whether a path is to be gone through in blocks rather than read."""
+    """Whether a path is processed in blocks rather than read whole."""
     if is_zarr(place) or is_several(place):
         return True
     file, ending = Path(place), Path(place).suffix.lower()

@@ -134,7 +134,7 @@ def read_token_log_p(path: str | os.PathLike[str]) -> list[Vector]:
 
 
 def _read_lines(path: str | os.PathLike[str], extract: Callable[[dict[str, Any]], T], expected: str) -> list[T]:
-    """What a function finds in each line, which is a JSON object."""
+    """The results of a function for each line, which is a JSON object."""
     found = []
     for i, row in enumerate(JsonTable(os.fspath(path)).rows()):
         try:

@@ -77,11 +77,11 @@ class ArrayPart:
 
     @property
     def n_rows(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return self.last - self.first
 
     def blocks(self) -> Iterator[Chunk]:
-        """All of them, as one block."""
+        """All rows, as one block."""
         rows = slice(self.first, self.last)
         labels, weight = (None if each is None else each[rows] for each in (self.labels, self.weight))
         groups = {name: np.asarray(column[rows]) for name, column in self.groups.items()}
@@ -110,7 +110,7 @@ class PairsPart:
 def one_chunk(
     values: Any, labels: Any, weight: Any, groups: Any, where: str, first_row: int = 0, function: str = "fit"
 ) -> list[Chunk]:
-    """Arrays of any library as one chunk; what a mask hides is no number."""
+    """Arrays of any library as one chunk; masked entries are refused."""
     for argument, array in (("X", values), ("y", labels), ("sample_weight", weight)):
         if np.ma.is_masked(array):
             raise masked_error(array, argument, function)
@@ -155,7 +155,7 @@ class Table(Contents):
     n_rows: int | None = None
     n_lost = 0
     columns: Columns
-    """Those of the first file of the data set that has rows."""
+    """The columns of the first file of the data set that has rows."""
 
     def __init__(self, where: str, query: Query = ANYTHING) -> None:
         self.where, self.query, self._problem = where, query, f"cannot be read as {Path(where).suffix.lower()}"
@@ -199,13 +199,13 @@ class Table(Contents):
             raise FormatError(f"{self.where}: {more}")
 
     def look(self) -> Columns:
-        """What the columns hold, as the first rows tell."""
+        """What the columns hold, inferred from the first rows."""
         columns = choose(self, self.query)
         values, labels = columns.classes[0], columns.labels[:1]
         first = next((batch for _, batch in self.batches([values, *labels], FIRST_ROWS) if len(batch[values])), None)
         if first is None:
             return columns
-        n_classes = max(len(columns.classes), 2)  # one column is about class 1 of two
+        n_classes = max(len(columns.classes), 2)  # one column is for class 1 of two
         if columns.nested:
             n_classes = next((len(each) for each in plain(first[values]) if each is not None), 0)
         text_labels = bool(labels) and not self.query.several

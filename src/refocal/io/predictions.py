@@ -34,7 +34,7 @@ Input = Literal["logits", "probabilities", "log-odds"]
 
 
 class RowDetails(TypedDict, total=False):
-    """What can be said of rows beside their scores and labels; see `Predictions.from_logits`."""
+    """Options of rows besides their scores and labels; see `Predictions.from_logits`."""
 
     weight: Any
     class_names: Sequence[str] | None

@@ -59,7 +59,7 @@ class CheckedRows:
 
 
 def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, function: str) -> Indices | None:
-    """Where the columns called `wanted` lie among those called `names`; None if they lie so already, or have no names.
+    """The positions of the columns `wanted` among `names`; None if the order is the same, or there are no names.
 
     >>> column_order(("dog", "cat"), ("cat", "dog"), "f")
     array([1, 0])
@@ -83,7 +83,7 @@ CheckedRowsT = TypeVar("CheckedRowsT", bound=CheckedRows)
 def split(predictions: CheckedRowsT, fraction: float = 0.5, *, seed: int = 0) -> tuple[CheckedRowsT, CheckedRowsT]:
     """Two disjoint parts, the first with `fraction` of the rows, every class within one row of that share.
 
-    Of labels that do not exclude one another, rows with as many labels are spread evenly.
+    With several labels per row, rows with equally many labels are spread evenly.
 
     >>> from refocal.io import Predictions
     >>> rows = Predictions.from_logits(np.zeros((10, 2)), [0] * 6 + [1] * 4)

@@ -198,7 +198,7 @@ def open_table(file: str, query: Query = ANYTHING) -> Table:
 
 
 def table_parts(files: Sequence[str], query: Query, bad: list[str] | None = None) -> list[Table]:
-    """One part a file; the columns are those of the first that has rows.
+    """One part per file; the columns are those of the first that has rows.
 
     With a list `bad`, files that cannot be read, or have other columns, are left out, and the list says why.
     """
@@ -238,7 +238,7 @@ def _first_label(tables: Sequence[Table], columns: Columns) -> int:
     if columns.class_names != tuple(map(str, numbers)):
         return 0
     for table in tables:
-        with _noting([]):  # what is wrong with a file is said when all of it is read
+        with _noting([]):  # errors of a file are raised when all of it is read
             for first, batch in table.batches(columns.labels, BLOCK_ROWS):
                 labels = table.numbers(batch, columns.labels[0], first)
                 fit = np.isin(labels, [*numbers, *table.query.marks]) | (table.query.lenient & (labels != 0))
@@ -249,7 +249,7 @@ def _first_label(tables: Sequence[Table], columns: Columns) -> int:
 
 @contextmanager
 def _noting(bad: list[str] | None) -> Iterator[None]:
-    """Note what is wrong with a file rather than raise it, where there is a list to do so."""
+    """Add the error of a file to a list, if there is one, instead of raising it."""
     try:
         yield
     except (FormatError, OSError) as error:

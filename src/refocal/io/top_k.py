@@ -135,13 +135,13 @@ class TopK:
 
     @cached_property
     def _log_sums(self) -> Vector:
-        """Of each exponent, the logarithm of all others together over the last one that is given."""
+        """For each exponent, the logarithm of the sum of all others relative to the last one given."""
         return np.log([np.exp(-a * self._log_ranks).sum() for a in EXPONENTS])
 
     def _place_labels(
         self, found: Vector, tail: Vector, mass: Vector, beyond: Indices, labels: Indices, rows: slice
     ) -> None:
-        """Give labels that are not among the best what is known of them, or what they have on average."""
+        """Give labels that are not among the best their known probability, or else the average one."""
         for i in beyond.tolist():
             if self.label_log_p is None:  # the class of that probability and the label change places
                 typical = float(np.exp(tail[i]) @ tail[i]) / mass[i]

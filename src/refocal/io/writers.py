@@ -23,7 +23,7 @@ from refocal.io.tables import LISTS
 
 LABEL, PROBABILITIES = "label", "probabilities"
 ARRAYS = (".npz", ".npy")
-# Types of pyarrow that text has no cells for.
+# Types of pyarrow that a cell of text cannot hold.
 NESTED = (*LISTS, "struct<", "map<")
 # The metadata key under which a Parquet file records its source.
 MADE_FROM = b"refocal"

@@ -83,7 +83,7 @@ class Bins:
         return np.square(self.weight) / self.squared_weight
 
     def each(self, change: Callable[[Any], Any]) -> Bins:
-        """The same change of all columns."""
+        """The bins with the same function applied to all columns."""
         columns = (self.count, self.weight, self.confidence, self.correct, self.squared_weight)
         return Bins(*map(change, columns))
 
@@ -94,7 +94,7 @@ class Bins:
 
 
 def terms(confidence: Vector, correct: Any, weight: Vector) -> tuple[Vector, Vector, Vector, Vector]:
-    """What bins are the sums of, besides the number of rows."""
+    """The values that bins sum, besides the number of rows."""
     return weight, weight * confidence, weight * correct, weight * weight
 
 
@@ -237,7 +237,7 @@ def join_cells(cells: Bins, starts: Indices) -> Bins:
 def _quantile_bins_there(
     confidence: Array, correct: Array, weight: Vector | None, resolutions: tuple[int, ...]
 ) -> list[Bins]:
-    """By sums over all rows up to each one: what comes to the host are those at the edges of the bins."""
+    """Bins by cumulative sums on the GPU: only the sums at the edges of the bins come to the host."""
     xp, device = namespace(confidence), confidence.device
     ranked, order = confidence.sort()
     c, y = ranked.double().clip(0.0, 1.0), correct[order].double()
@@ -267,7 +267,7 @@ def _quantile_bins_there(
 
 
 def check_binning(n_bins: Any, strategy: Any, function: str) -> None:
-    """Options that `make_bins` can follow."""
+    """Check the options of `make_bins`."""
     check_integer(n_bins, "n_bins", function)
     check_option(strategy, STRATEGIES, "strategy", function)
 

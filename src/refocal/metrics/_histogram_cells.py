@@ -84,7 +84,7 @@ class Cells:
         return Cells(self.bits, (*self.zooms, Zoom(cell[order], origin, np.array(shift, dtype=np.int64))))
 
     def to_dict(self) -> dict[str, Any]:
-        """What `from_dict` needs."""
+        """The numbering as plain values, for `from_dict`."""
         zooms = [{name: getattr(z, name).tolist() for name in ("cell", "origin", "shift")} for z in self.zooms]
         return {"bits": self.bits, "zooms": zooms}
 

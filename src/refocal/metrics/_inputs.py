@@ -86,7 +86,7 @@ class Rows:
         return Rows(self.labels[indices], self.probabilities[indices], weight)
 
     def of_positive(self) -> Rows:
-        """Two classes by the probability of class 1, which their metrics are about; more classes as they are."""
+        """Two classes as the probability of class 1, which their metrics use; more classes unchanged."""
         return self if self.binary or self.n_classes > 2 else Rows(self.labels, self.probabilities[:, 1], self.weight)
 
     def reduced(self) -> Rows:
@@ -103,7 +103,7 @@ class Rows:
 
     @cached_property
     def labels_there(self) -> Array:
-        """The labels where the probabilities are."""
+        """The labels, on the device of the probabilities."""
         return in_library_of(self.probabilities, self.labels)
 
     def events(self, labels: Sequence[int]) -> Iterator[tuple[Array, Array]]:
@@ -118,7 +118,7 @@ class Rows:
                 yield table[label - first], self.labels == label
 
     def confidence_there(self) -> tuple[Array, Array]:
-        """As `confidence`, where the probabilities are."""
+        """As `confidence`, on the device of the probabilities."""
         if not on_gpu(self.probabilities) or self.binary:
             return self.confidence()
         confidence, predicted = self.probabilities.max(-1)

@@ -106,8 +106,8 @@ def classwise_ece(
     labels: Sequence[int] = range(rows.n_classes)
     never = 0.0
     if norm == "l1" and not rows.binary and rows.n_classes > len(rows.labels):
-        # As a vocabulary has: a loop over all would take minutes. The l1 error of a class that never occurs is its mean
-        # probability.
+        # A loop over all classes of a vocabulary would take minutes. The l1 error of a class that never occurs is its
+        # mean probability.
         present = np.unique(rows.labels)
         seen, everything = (to_numpy(row_sums(p)) for p in (rows.probabilities[:, present], rows.probabilities))
         labels, never = present.tolist(), float(np.average(everything - seen, weights=rows.weight))
@@ -171,7 +171,7 @@ def debiased_model(bins: Bins) -> ErrorModel:
 
 
 def label_noise(bins: Bins, gap: Vector) -> Vector:
-    """What the noise of the outcomes adds to the squares of such gaps (…, bins); nothing is known of single rows."""
+    """What the noise of the outcomes adds to the squares of such gaps (…, bins); 0 for bins of one row."""
     outcome, rest = np.clip(bins.p - gap, 0.0, 1.0), bins.size - 1.0
     return np.divide(outcome * (1.0 - outcome), rest, out=np.zeros_like(gap), where=rest > 0.0)
 
@@ -193,7 +193,7 @@ def ece_sweep(
     ranked = rank(*rows.confidence(), rows.weight)
     finest = sum_ties(ranked)
     if _is_rising(finest.rate):
-        # So is every coarser cut: no need to try them all.
+        # Then every coarser cut rises too: no need to try them all.
         return norm_of_gaps(finest, norm)
     hits = ranked.correct if ranked.weight is None else ranked.correct * ranked.weight
     hits, shares = (np.append(0.0, x) for x in (np.cumsum(hits), ranked.shares))

@@ -212,7 +212,7 @@ def paired_bootstrap(
 def _read(
     metric: Any, options: dict[str, Any], y_true: Any, values: Any, weight: Any, function: str, ignored: IgnoreIndex
 ) -> MetricRows:
-    """A metric by its function, of what was given."""
+    """A metric, given by its function, measured on the checked arguments."""
     record = metric_of(metric, function)
     read = read_log_probabilities if record.takes_logs else read_probabilities
     found = MetricRows.of(record, read(y_true, values, weight, function, ignored), **options)

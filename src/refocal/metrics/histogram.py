@@ -125,7 +125,7 @@ class CalibrationHistogram:
 
     @property
     def _columns(self) -> dict[str, NDArray[Any]]:
-        """What is known of each cell, as JSON names it."""
+        """The values of each cell, by their names in JSON."""
         names = ("count", "sums", "carry", "low", "high")
         return {name: getattr(self, f"_{name}") for name in names}
 

@@ -29,7 +29,7 @@ from refocal.metrics.intervals import Interval
 __all__ = ["mean_bias_interval"]
 
 N_DRAWS = 500
-"""How often outcomes are drawn, by default."""
+"""The default number of draws of the outcomes."""
 SHAPE_BINS = 8
 _STEPS, _FARTHEST = 12, 64.0
 # Log-odds are shifted no farther: a probability of 1e-12 becomes one of 1 - 1e-12, and back.
@@ -43,9 +43,9 @@ class ErrorModel(NamedTuple):
     statistic: Callable[[Vector], Any]
     """What is measured: gaps of (draws, cells) ↦ one number for each draw."""
     population: Callable[[Vector], Any] | None = None
-    """The true error of a model with these gaps, where it is not that."""
+    """The true error of a model with these gaps, where it is not `statistic`."""
     observed: float | None = None
-    """What was measured, where it is not the statistic of the cells."""
+    """The measured value, where it is not the statistic of the cells."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class InvertedError:
     seed: int = 0
 
     def minus(self, other: InvertedError, *, level: float = 0.95) -> None:
-        """None: see `squared_ece_difference` for what can be said."""
+        """None; `squared_ece_difference` has a valid test instead."""
 
     def interval(self, *, level: float = 0.95) -> Interval:
-        """The true errors under which the value is no surprise."""
+        """The true errors under which the value is not unlikely."""
         cells, statistic, population, observed = self.model
         confidence, size, population = cells.p, cells.size, population or statistic
         observed = statistic(cells.gap / cells.weight) if observed is None else observed
@@ -139,7 +139,7 @@ def mean_bias_interval(
 
 
 def interval_of_shift(cells: Bins, level: float) -> Interval:
-    """The same of rows in cells, whose probabilities count as equal."""
+    """The same for rows in cells, whose probabilities count as equal."""
     # SciPy loads when an interval needs it.
     from scipy.optimize import brentq
 

@@ -19,9 +19,9 @@ class BlockSums(NamedTuple):
     """Sums over blocks of rows for one predictor, the input of the `streamed` form of a metric."""
 
     calibration: StreamedCalibration
-    """Of the confidence."""
+    """The measures of the confidence."""
     classes: list[StreamedCalibration]
-    """Of the probability of each class."""
+    """The measures of the probability of each class."""
     residuals: Vector
     """Confidence less outcome on the grid of `smooth_ece`, divided by the weight of all rows."""
     histogram: CalibrationHistogram
@@ -74,10 +74,10 @@ class Metric:
     summary: Callable[..., Summary] | None = None
     terms: Callable[[Rows], Vector] | None = None
     of_rows: Callable[..., float] | None = None
-    """What takes the place of `function` for checked rows, where that returns more than a number or may refuse them."""
+    """Replaces `function` for checked rows, where that returns more than a number or may refuse them."""
     by_influence: bool = False
     of_confidence: bool = False
-    """Whether the confidence and the outcome are all that is measured."""
+    """Whether only the confidence and the outcome are measured."""
     unit: Literal["", "%"] = ""
     lower_is_better: bool = True
     range: tuple[float, float] = (0.0, 1.0)

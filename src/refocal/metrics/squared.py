@@ -50,12 +50,12 @@ class SquaredSummary:
 
     @classmethod
     def of(cls, rows: Rows, n_bins: int = 15, function: str = "squared_ece") -> SquaredSummary:
-        """That of rows in memory."""
+        """The error of rows in memory."""
         found = gap_squares(rows, n_bins, function)
         return cls(found.value, standard_error(found), found.bins, found)
 
     def interval(self, *, level: float = 0.95) -> Interval:
-        """The square of that of the `debiased_ece`: a normal one would be too short where events are rare."""
+        """The squared interval of the `debiased_ece`: a normal one would be too short where events are rare."""
         root = InvertedError(self.value, debiased_model(self.bins), self.bins).interval(level=level)
         return Interval(self.value, root.low**2, root.high**2, level, self.standard_error, 0.0, root.n_resamples)
 
@@ -135,7 +135,7 @@ def standard_error(first: GapSquares, second: GapSquares | None = None) -> float
 
 
 def gap_squares(rows: Rows, n_bins: int = 15, function: str = "squared_ece") -> GapSquares:
-    """What the squared error of checked rows is made of."""
+    """The parts of the squared error of checked rows."""
     check_integer(n_bins, "n_bins", function)
     (confidence, correct), weight = rows.confidence(), rows.weights
     ranked = rank(confidence, correct, rows.weight)
@@ -143,7 +143,7 @@ def gap_squares(rows: Rows, n_bins: int = 15, function: str = "squared_ece") -> 
     index = np.searchsorted(ranked.confidence[starts], confidence, side="right") - 1
     residual = weight * (confidence - correct)
     total, squared = np.bincount(index, weight), np.bincount(index, weight * weight)
-    # A bin of one row has no pairs and says nothing.
+    # A bin of one row has no pairs and carries no information.
     room = total * total - squared
     pair_weight = np.divide(total / total.sum(), room, out=np.zeros_like(room), where=room > 0)
     terms = pair_weight[index] * residual * (np.bincount(index, residual)[index] - residual)

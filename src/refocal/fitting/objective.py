@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,15 +39,22 @@ class Objective:
     """
 
     name: str
+    title: str = ""
+    """What charts call it, if it is one of those below."""
     resolutions: tuple[int, ...] = ()
     of_rows: Callable[[RowPredictions, Block], Vector] | None = None
     metric: MetricFunction | None = None
     error_weight: float | None = None
     nll_tolerance: float | None = None
 
+    @property
+    def polished(self) -> bool:
+        """Whether a search goes on between the points of the grid."""
+        return self.of_rows is None and self.metric is None
+
     def score(self, log_loss: Vector, error: Vector) -> Vector:
         """The score of every point, from its log-loss and its error."""
-        if not self.resolutions and self.of_rows is None and self.metric is None:
+        if self.polished and not self.resolutions:
             return log_loss
         if self.error_weight is None:
             return error
@@ -55,22 +62,27 @@ class Objective:
         return log_loss / max(float(np.min(log_loss)), 1e-6) + self.error_weight * error
 
 
+NAMED = {
+    "nll": Objective("nll", "log-loss"),
+    "ece": Objective("ece", "ECE", resolutions=(15,)),
+    # Log-loss and calibration error in balance, within a small loss of log-loss.
+    "auto": Objective("auto", "log-loss + ECE", RESOLUTIONS, error_weight=ERROR_WEIGHT, nll_tolerance=NLL_TOLERANCE),
+    "brier_score": Objective("brier_score", "Brier score", of_rows=squared_errors),
+}
+"""The objectives that do not need all rows in memory."""
+
+
 def as_objective(objective: Any, n_rows: float, function: str) -> Objective:
     """An objective by name, a metric of `refocal.metrics` by name, or a callable (y_true, probabilities) → float."""
-    if objective == "nll":
-        return Objective("nll")
-    if objective == "ece":
-        return Objective("ece", resolutions=(15,))
-    if objective == "auto":  # log-loss and calibration error in balance, within a small loss of log-loss
+    if objective is brier_score:
+        objective = "brier_score"
+    if isinstance(objective, str) and objective in NAMED:
+        known = NAMED[objective]
+        if known.error_weight is None:
+            return known
         resolutions = tuple(n for n in RESOLUTIONS if n * MIN_BIN_ROWS <= n_rows) or RESOLUTIONS[:1]
-        return Objective(
-            "auto",
-            resolutions=resolutions,
-            error_weight=ERROR_WEIGHT * min(1.0, n_rows / FULL_WEIGHT_ROWS) ** 0.5,
-            nll_tolerance=NLL_TOLERANCE,
-        )
-    if objective in ("brier_score", brier_score):
-        return Objective("brier_score", of_rows=squared_errors)
+        weight = known.error_weight * min(1.0, n_rows / FULL_WEIGHT_ROWS) ** 0.5
+        return replace(known, resolutions=resolutions, error_weight=weight)
     named = objectives()
     if isinstance(objective, str) and objective in named:
         return Objective(objective, metric=named[objective])

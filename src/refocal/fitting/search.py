@@ -17,7 +17,7 @@ from refocal.engine.dataset import Dataset, sample_rows
 from refocal.errors import ParameterError, UnsupportedError
 from refocal.fitting.grid import by_score, interpolation, scan_grid, scan_points
 from refocal.fitting.newton import newton
-from refocal.fitting.objective import Objective, as_objective
+from refocal.fitting.objective import NAMED, Objective, as_objective
 from refocal.fitting.refine import polish, refine
 from refocal.fitting.solution import Solution, Status, Surface
 from refocal.fitting.temperature import laplace_temperature, newton_temperature
@@ -127,7 +127,7 @@ def _on_grid(
     chosen, surface = _best(dataset, objective, scan, at_most, tolerance)
     if base is not None and base.status == "at a bound":
         return replace(chosen, status=base.status, message=base.message), surface
-    if search == "auto" and dataset.n_rows >= MANY_ROWS and objective.name in ("nll", "ece", "auto"):
+    if search == "auto" and dataset.n_rows >= MANY_ROWS and objective.polished:
         moves = given[0] is None and (given[1] is None or len(given[1]) == 1), given[1] is None
         chosen = polish(dataset, objective, surface, chosen, tolerance, moves)
     return chosen, surface
@@ -147,9 +147,9 @@ def _best(
     if n_looked_at < dataset.n_rows or not isinstance(dataset, Block):
         n_looked_at = min(n_looked_at, sample_rows(dataset.n_classes))
     if objective.metric is not None and n_looked_at < dataset.n_rows:
-        raise UnsupportedError(
-            f"The objective {objective.name!r} needs all rows in memory. 'nll', 'ece', 'auto' and 'brier_score' do not."
-        )
+        *others, last = map(repr, NAMED)
+        fine = f"{', '.join(others)} and {last} do not"
+        raise UnsupportedError(f"The objective {objective.name!r} needs all rows in memory. {fine}.")
     surface = dataset.look(scan, n_looked_at)
     if n_looked_at == dataset.n_rows:
         at = np.unravel_index(by_score(surface.log_loss, surface.value, tolerance)[0], surface.value.shape)

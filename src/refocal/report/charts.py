@@ -13,6 +13,7 @@ from refocal._svg import FIRST, MUTED, SECOND, Axes, Band, Bar, Line, Plot, Poin
 from refocal.evaluate import Evaluation, Histogram, Measured, Reliability, SearchSurface
 from refocal.evaluate.phrases import percent
 from refocal.evaluate.summary import ranked
+from refocal.fitting.objective import NAMED, NLL_TOLERANCE
 from refocal.metrics import METRICS, Interval
 from refocal.report.details import CONFIDENCE, Decision, Terms
 
@@ -28,9 +29,6 @@ SHADES = ["#00204c", "#123570", "#31446b", "#4a546c", "#61646f", "#757575", "#8b
 LONGEST_NAME = 20
 # A method farther from the best than this multiple of the median's distance is shown by an arrow.
 FAR_FROM_BEST = 4.0
-DEFAULT_TOLERANCE = 0.02
-OBJECTIVES = {"nll": "log-loss", "ece": "ECE", "auto": "log-loss + ECE"}
-"""The objectives of a search in words."""
 
 
 def reliability(
@@ -213,7 +211,8 @@ def surface(found: SearchSurface) -> Plot:
     )
     names = [tick_label(gamma) if rows <= 16 or g % 2 == 0 else "" for g, gamma in enumerate(found.gammas)]
     plot.marks.append(Axes("temperature T", "γ", y_ticks=(), names=names))
-    best, objective = float(value.min()), OBJECTIVES.get(found.objective, found.objective)
+    best = float(value.min())
+    objective = NAMED[found.objective].title if found.objective in NAMED else found.objective
     spread = float(np.sort(value, axis=None)[int(0.7 * value.size)]) - best or 1e-9
     shades = np.minimum(len(SHADES) - 1, np.sqrt((value - best) / spread) * len(SHADES)).astype(int)
     border: list[tuple[float, float]] = []
@@ -256,4 +255,4 @@ def _shortened(text: str) -> str:
 
 def tolerance_of(found: SearchSurface) -> float:
     """The tolerance of the search, or a usual one to draw where it had none."""
-    return DEFAULT_TOLERANCE if found.tolerance is None else found.tolerance
+    return NLL_TOLERANCE if found.tolerance is None else found.tolerance

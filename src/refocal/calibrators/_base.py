@@ -131,7 +131,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         report = report_of(found, dataset)
         if dataset.floor is not None:  # zeros of new rows are treated like those of the fit, in every precision
             found = found._replace(chain=Chain((Floor(dataset.floor), *found.chain.steps)))
-        if isinstance(dataset, Block) and X is not dataset:
+        if dataset.in_memory and X is not dataset:
             _check_feature_names(self, X, reset=True)
         self._set_fitted(found, np.arange(dataset.n_classes) if dataset.classes is None else dataset.classes, report)
         for message in fit_warnings(report, found.chain):

@@ -63,7 +63,7 @@ class RidgeScaling(CrossFitted):
         dataset.start()
         rows = _crossfit.usable_rows(dataset, there=True) if isinstance(dataset, Block) else dataset
         # Rows in blocks are not divided into folds either: "auto" is 1, since the ridge matters little for many rows.
-        undivided = not isinstance(rows, Block) or rows.n_rows < max(_crossfit.MIN_ROWS, self.n_folds)
+        undivided = not rows.in_memory or rows.n_rows < max(_crossfit.MIN_ROWS, self.n_folds)
         large = self._matrix and rows.n_classes**2 > MAX_ENTRIES * rows.n_rows
         if self.strength == "auto" and not (undivided or large):
             recipes = [Recipe(self._kind, None), *(self._recipe(s) for s in STRENGTHS)]
@@ -74,7 +74,7 @@ class RidgeScaling(CrossFitted):
             tried = _crossfit.out_of_fold(rows, recipes, _crossfit.folds(rows, self.n_folds, self.random_state))
             chosen = int(np.argmin([rows.average(_crossfit.losses(rows, each)) for each in tried]))
             scores = Block(tried[chosen], rows.labels, rows.weight)
-        elif self.focal and not isinstance(rows, Block):
+        elif self.focal and not rows.in_memory:
             raise UnsupportedError(f"{type(self).__name__} with focal=True needs all rows in memory.")
         (scaling,) = _crossfit.fit_scalings(rows, [recipes[chosen]])
         notes = {"scaling": recipes[chosen].describe(scaling)}

@@ -61,6 +61,7 @@ class Block(Dataset):
     (1000, (1000,))
     """
 
+    in_memory = True
     counts: NDArray[np.float32] | None = None
     """How many classes each entry stands for, in rows that are `condensed`."""
 

@@ -48,6 +48,10 @@ class Dataset(ABC):
     """The machine epsilon that rows are computed in."""
     input: str = "logits"
     """What the columns held when they were read: logits, or probabilities of which the logarithm was taken."""
+    in_memory: bool = False
+    """Whether all rows are in memory, as one `Block`."""
+    on_gpu: bool = False
+    """Whether all rows are in the memory of a GPU."""
     answers_travel: bool = False
     """Whether the answers of a pass come from other processes or machines."""
     floor: float | None = None

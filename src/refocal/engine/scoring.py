@@ -121,7 +121,7 @@ def score_points(
     parts = []
     for first in range(0, len(points), POINTS):
         some = tuple(points[first : first + POINTS])
-        if isinstance(dataset, Block) and dataset.on_gpu:  # a sort there takes less time than a histogram
+        if dataset.on_gpu:  # a sort there takes less time than a histogram
             exact = measure_predictors(dataset, FocalPoints(some, there=True), len(some), resolutions)
             names = ("log_loss", "ece" if resolutions else "brier_score")
             parts.append(np.array([[each[name] for each in exact] for name in names]))

@@ -139,12 +139,12 @@ def _best(
     """The best point of a surface, and the surface: of all rows if they are in memory and few enough, else of a sample
     first.
     """
-    if isinstance(dataset, Block) and objective.metric is not None:
+    if dataset.in_memory and objective.metric is not None:
         at_most = dataset.n_rows
-    elif isinstance(dataset, Block) and dataset.on_gpu:
+    elif dataset.on_gpu:
         at_most = min(at_most, GPU_ROWS)
     n_looked_at = min(dataset.n_rows, at_most)
-    if n_looked_at < dataset.n_rows or not isinstance(dataset, Block):
+    if n_looked_at < dataset.n_rows or not dataset.in_memory:
         n_looked_at = min(n_looked_at, sample_rows(dataset.n_classes))
     if objective.metric is not None and n_looked_at < dataset.n_rows:
         *others, last = map(repr, NAMED)

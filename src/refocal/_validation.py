@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import array_api_compat
@@ -160,7 +160,7 @@ def labelled_rows(labels: Any, ignore_index: IgnoreIndex, argument: str, functio
     return kept
 
 
-def check_class_names(names: Sequence[Any] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
+def check_class_names(names: Iterable[Any] | None, n_classes: int, function: str) -> tuple[str, ...] | None:
     """The names of the columns as text, if there is a different one for each; None if they have none."""
     found = None if names is None else tuple(map(str, names))
     if found is not None and not len(found) == len(set(found)) == n_classes:

@@ -15,6 +15,7 @@ from refocal._arrays import SMALLEST, Array, Indices, Vector, as_array, log_prob
 from refocal._validation import (
     IgnoreIndex,
     check_broadcast,
+    check_class_names,
     check_integer,
     check_one_column,
     check_targets,
@@ -103,14 +104,11 @@ class MultiLabelCalibration(Calibrator):
         name = f"{type(self).__name__}.fit"
         columns = self._two_columns(X, class_axis, name)
         shape = tuple(columns.shape[:-1])
-        names = column_names(X) if class_names is None else np.array(class_names, dtype=np.str_)
-        if names is not None and len(set(names.tolist())) != shape[-1]:
-            expected = f"{shape[-1]} different names, one for each column"
-            raise ShapeError("class_names", name, expected=expected, got=f"{len(set(names.tolist()))} different ones")
+        names = check_class_names(column_names(X) if class_names is None else class_names, shape[-1], name)
         target, weight = _targets(y, sample_weight, shape, class_axis, ignore_index, name)
         shared = TemperatureScaling(input="probabilities" if self.input == "probabilities" else "logits")
         rows = shared.dataset(namespace(columns).reshape(columns, (-1, 2)), target, weight)
-        rows.input, rows.classes = self.input, np.arange(shape[-1]) if names is None else names
+        rows.input, rows.classes = self.input, np.arange(shape[-1]) if names is None else np.array(names)
         super().fit(rows, progress=progress)
         _check_feature_names(self, X, reset=True)
         return self

@@ -29,6 +29,7 @@ from refocal.evaluate._results import (
     EDGES,
     MOST_CLASSES,
     N_BINS,
+    SEED,
     Details,
     Failures,
     Predicted,
@@ -55,8 +56,6 @@ CELLS = 1 << 20
 MOST_BITS = 12
 # The number of probabilities held at a time, and the fewest columns of them.
 ENTRIES, FEWEST_COLUMNS = 1 << 21, 8
-# The seed of the draws that show how far chance alone moves the ECE of a group.
-SEED = 0
 
 Methods = tuple[Calibrator | None, ...]
 """Calibrators, and None for the model as it is."""

@@ -23,6 +23,7 @@ from refocal.evaluate._results import (
     EDGES,
     MOST_CLASSES,
     N_BINS,
+    SEED,
     Details,
     Failures,
     Predicted,
@@ -45,7 +46,7 @@ from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import forget_resamples
 from refocal.metrics.bootstrap import MetricRows, summarise
 
-N_RESAMPLES, SEED = 500, 0
+N_RESAMPLES = 500
 CLASS_BINS = 10
 # The number of confusions and of examples that are kept for each class.
 MOST_EXAMPLES = 5

@@ -25,6 +25,8 @@ from refocal.metrics.intervals import Summary
 from refocal.metrics.record import Metric
 
 N_BINS = 15
+SEED = 0
+"""The seed of resamples, and of draws that show how far chance alone moves the ECE of a group."""
 BINS = {"bins": f"{N_BINS} of equal mass"}
 # The edges of the histogram of the confidence.
 EDGES = np.linspace(0.0, 1.0, 21)

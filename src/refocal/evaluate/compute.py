@@ -21,10 +21,10 @@ from refocal.engine.reading import Reading
 from refocal.errors import ShapeError
 from refocal.evaluate._groups import warn_of_groups
 from refocal.evaluate._in_blocks import measure_blocks
-from refocal.evaluate._in_memory import N_RESAMPLES, SEED, measure_rows
+from refocal.evaluate._in_memory import N_RESAMPLES, measure_rows
 from refocal.evaluate._provenance import run_of, same_rows, surface_of
 from refocal.evaluate._recommend import recommended
-from refocal.evaluate._results import Failures, Progress, Result, Results
+from refocal.evaluate._results import SEED, Failures, Progress, Result
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.io import MultiLabelPredictions, Predictions
@@ -164,9 +164,11 @@ def evaluate(
         check_option(chosen, tuple(everything), "chosen", "evaluate")
     about = test.reading if isinstance(test, BlockedDataset) else test
     usable = _usable(everything, about, failures)
-    measure: Any = measure_blocks if isinstance(test, BlockedDataset) else measure_rows
-    options = {"level": level, "n_resamples": n_resamples, "seed": seed, "groups": groups}
-    found: Results = measure(test, usable, report, failures, **options)
+    options: dict[str, Any] = {"level": level, "n_resamples": n_resamples, "seed": seed, "groups": groups}
+    if isinstance(test, BlockedDataset):
+        found = measure_blocks(test, usable, report, failures, **options)
+    else:
+        found = measure_rows(test, usable, report, failures, **options)
     warn_of_groups(usable, found.groups)
     picked = recommended(found.of, usable, about.n_classes, level) if chosen is None else chosen
     report(len(everything), len(everything) + 1, "looking at classes")

@@ -136,7 +136,7 @@ def as_array(values: Any, argument: str, function: str) -> Array:
 
 
 def masked_error(values: Any, argument: str, function: str) -> DataError:
-    """Of a masked array NumPy would forget the mask and take what lies below it for numbers."""
+    """The error for a masked array, whose mask NumPy would drop and whose masked entries it would use."""
     got = f"{np.count_nonzero(np.ma.getmaskarray(values))} of them; leave those rows out"
     return DataError(argument, function, expected="an array without masked entries", got=got)
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def read_json(path: str | os.PathLike[str], make: Callable[[Any], T], *, what: str, max_bytes: int) -> T:
-    """What `make` makes of the contents of a file of JSON; `what` names in an error what it should have been."""
+    """The result of `make` for the contents of a JSON file; `what` names in an error what the file should be."""
     file = Path(path)
     with file.open("rb") as content:
         data = content.read(max_bytes + 1)  # a pipe or a device has no size, and perhaps no end

@@ -24,7 +24,7 @@ from refocal.maps.chain import Chain, Step
 from refocal.maps.steps import KeepTop, Temperature
 
 # Matrices are tried from this number of rows per entry on; the two with the strongest ridges from the second number on,
-# unless there are so many classes, the third, that they would take longer than all else.
+# unless there are more classes than the third number, with which they would take longer than all else.
 ROWS_PER_ENTRY, FEWER_PER_ENTRY, MANY_CLASSES = 20, 5, 30
 # With more classes for each row, as in a vocabulary, not even an intercept per class is tried: most never occur.
 CLASSES_PER_ROW = 10

@@ -230,7 +230,7 @@ def _middles(edges: Vector) -> Vector:
 
 
 def _numbers_of_bins(n: float, n_scores: int) -> range:
-    """As in the paper, with at least five rows to a bin; more bins than different scores would be the same bins."""
+    """The numbers of bins as in the paper, with at least five rows per bin and no more bins than distinct scores."""
     root = max(n, 1.0) ** (1.0 / 3.0)
     fewest = min(n_scores, max(1, int(root / 10.0)))
     return range(fewest, max(fewest, min(n_scores, int(np.ceil(n / 5.0)), int(np.ceil(10.0 * root)))) + 1)

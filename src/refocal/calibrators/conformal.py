@@ -1,4 +1,4 @@
-"""What holds for any model: prediction sets of a guaranteed coverage, and probabilities with Venn-Abers bounds."""
+"""Guarantees for any model: prediction sets with a given coverage, and probabilities with Venn-Abers bounds."""
 
 from __future__ import annotations
 

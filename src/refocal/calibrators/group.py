@@ -166,7 +166,7 @@ class GroupCalibration(Calibrator):
         return {"groups": {column: dict(zip(GroupLines._fields, each, strict=True)) for column, each in plain.items()}}
 
     def more_from_plain(self, data: dict[str, Any]) -> None:
-        """What `more_to_plain` made, refused where no fit can have found it."""
+        """Restore what `more_to_plain` returned, refused where no fit can have found it."""
         self.lines_ = {column: _lines_of(column, found) for column, found in field(data, "groups", dict).items()}
 
 

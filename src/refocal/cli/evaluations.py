@@ -42,7 +42,7 @@ def _check_required(require: list[str] | None) -> list[str] | None:
 
 @dataclass(frozen=True)
 class SharingOptions:
-    """What a report says beside its numbers, and what they must be.
+    """The texts of a report besides its numbers, and the requirements on these.
 
     --title  Title of the report; by default the file's name.
     --notes FILE.md  Markdown to show in the report.

@@ -43,7 +43,7 @@ def read_file(
 
 
 def read_unchecked(file: Path, reading: Mapping[str, Any]) -> refocal.io.readers.Values:
-    """What a file holds, with or without labels and rows."""
+    """The contents of a file, with or without labels and rows."""
     named = ("input", "values", "labels", "weight", "groups")
     return refocal.io.read_values(file, **{name: reading[name] for name in named if name in reading})
 

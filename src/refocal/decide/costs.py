@@ -113,7 +113,7 @@ def best_actions(probabilities: Any, costs: Any, *, abstain: Any = None) -> Deci
 
 
 def cheapest(p: Array, table: Vector, price: Vector | None) -> Decisions:
-    """As `best_actions`, of checked arguments."""
+    """As `best_actions`, for checked arguments."""
     xp = namespace(p)
     expected = xp.matmul(p, xp.astype(in_library_of(p, table), p.dtype))
     action, cost = xp.argmin(expected, axis=-1), xp.min(expected, axis=-1)

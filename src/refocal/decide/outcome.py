@@ -83,7 +83,7 @@ def evaluate_decisions(
 
 
 def _decide(rows: Rows, table: Vector, price: Vector | None) -> tuple[Vector, Vector, Flags, Flags]:
-    """Of each row the expected cost, what was paid, whether another action was cheaper, and whether one was taken."""
+    """For each row the expected cost, what was paid, whether another action was cheaper, and whether one was taken."""
     p = two_columns(np.clip(rows.probabilities, 0.0, 1.0), "probabilities") if rows.binary else rows.probabilities
     action, expected = map(to_numpy, cheapest(p, table, price))
     automated = action != ABSTAIN

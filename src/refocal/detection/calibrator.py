@@ -162,7 +162,7 @@ class Size:
 
 @dataclass(frozen=True)
 class DetectorState:
-    """What a file holds of a fitted calibrator."""
+    """The fields of a fitted calibrator in a file."""
 
     size: Size | None
     calibrator: dict[str, Any]

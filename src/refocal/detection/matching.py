@@ -43,7 +43,7 @@ def _checked_overlaps(boxes: Any, true_boxes: Any, crowd: Any, function: str) ->
 
 
 def overlaps(boxes: Vector, true_boxes: Vector, crowd: Flags) -> Vector:
-    """As `box_iou`, of checked boxes."""
+    """As `box_iou`, for checked boxes."""
     found, true = boxes[:, None, :], true_boxes[None, :, :]
     low = np.maximum(found[..., :2], true[..., :2])
     sides = np.maximum(np.minimum(found[..., :2] + found[..., 2:], true[..., :2] + true[..., 2:]) - low, 0.0)
@@ -70,7 +70,7 @@ def match_boxes(boxes: Any, scores: Any, true_boxes: Any, *, crowd: Any = None, 
 
 
 def match_overlaps(overlap: Vector, scores: Vector, crowd: Flags, threshold: float) -> Match:
-    """As `match_boxes`, of the overlaps of checked boxes."""
+    """As `match_boxes`, from the overlaps of checked boxes."""
     true, iou = np.full(len(overlap), -1), np.zeros(len(overlap))
     enough, free = overlap >= threshold, ~crowd
     for i in np.argsort(-scores, kind="stable"):

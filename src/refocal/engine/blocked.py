@@ -47,7 +47,7 @@ class Inspected:
     """The common sum of the inspected rows, if they could be probabilities or percentages."""
     precision: float
     floor: float | None
-    """Of probabilities, the logarithm of half the smallest that is not 0."""
+    """The logarithm of half the smallest probability that is not 0, where the rows are probabilities."""
     sample: RowSample
     """The rows of the smallest keys. A key depends on its row alone, so neither order nor partitioning matters."""
 

@@ -98,7 +98,7 @@ class Dataset(ABC):
 
 
 def weight_unit(total: float, n_used: int) -> float:
-    """What weights are multiplied by, given their sum and the number of rows with any: priors count in rows.
+    """The factor of the weights, given their sum and the number of rows with any: priors count in rows.
 
     Weights of a mean below 1 cannot be numbers of equal rows: they are shares, and count as one row on average.
     """

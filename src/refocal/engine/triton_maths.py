@@ -144,7 +144,7 @@ def top_curve(rest, log_not_q, h, gamma, mean, variance):
 
 @triton.jit
 def others(raw, there, PART: tl.constexpr, HALVINGS: tl.constexpr):
-    """Of classes but the top, what is to be summed up: p, and p² or what the derivatives are made of.
+    """The terms to sum over all classes but the top: p, and p² or the parts of the derivatives.
 
     Each halving takes one half of the classes after the other, which needs fewer registers, and adds them up.
     """

@@ -35,7 +35,7 @@ def _draw(n: int, n_resamples: int, seed: int) -> Iterator[Vector]:
 
 @lru_cache(maxsize=1)
 def _last_drawn(n: int, n_resamples: int, seed: int) -> tuple[NDArray[np.uint8], ...]:
-    """What was drawn last, a byte a count: an evaluation draws the same for every metric and method."""
+    """The last draws, one byte per count: an evaluation uses the same draws for every metric and method."""
     return tuple(counts.astype(np.uint8) for counts in _draw(n, n_resamples, seed))
 
 

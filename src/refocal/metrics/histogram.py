@@ -243,7 +243,7 @@ class CalibrationHistogram:
         return EqualMass(norm_of_gaps(bins, "l1"), bound, used, cells, bins, ends, split)
 
     def scores(self) -> ScoreCells:
-        """What measures of the order of the confidences, such as the AUC, are computed from."""
+        """The weights by rising confidence, from which the AUC and other measures of the order are computed."""
         used, cells = self._filled("CalibrationHistogram.scores")
         several = self._low[used] < self._high[used]
         return ScoreCells(cells.correct, cells.weight - cells.correct, several, partial(_place, self._cells, used))

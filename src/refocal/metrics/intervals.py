@@ -115,7 +115,7 @@ class InfluenceSummary:
     limits: tuple[float, float]
 
     def interval(self, *, level: float = 0.95) -> Interval:
-        """By the normal approximation."""
+        """The interval by the normal approximation."""
         return normal_interval(self.value, float(np.linalg.norm(self.influence)), level, self.limits)
 
     def minus(self, other: InfluenceSummary, *, level: float = 0.95) -> PairedDifference:

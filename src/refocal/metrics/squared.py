@@ -119,7 +119,7 @@ def squared_ece_difference(
 
 
 def standard_error(first: GapSquares, second: GapSquares | None = None) -> float:
-    """Of the squared error, or of the difference of two.
+    """The standard error of the squared error, or of the difference of two.
 
     The jackknife counts twice what pairs of rows add beyond the rows themselves; half of that is taken off.
     """

@@ -232,7 +232,7 @@ class BiasSummary(InfluenceSummary):
         return cls(value, share * (terms - value), (-1.0, 1.0), bins_of(rows, n_bins=BIAS_CELLS))
 
     def interval(self, *, level: float = 0.95) -> Interval:
-        """By the score test of a shift of all log-odds."""
+        """The interval by the score test of a shift of all log-odds."""
         return interval_of_shift(self.cells, level)
 
 

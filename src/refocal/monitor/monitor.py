@@ -245,7 +245,7 @@ class CalibrationMonitor:
 
     @classmethod
     def from_dict(cls, data: Any) -> CalibrationMonitor:
-        """What `to_dict` described."""
+        """The monitor that `to_dict` described."""
         state = build(MonitorState, without_format(data, "a monitor", FORMAT, VERSION), "monitor")
         state.history.check()
         try:
@@ -328,7 +328,7 @@ class CalibrationMonitor:
 
 @dataclass(frozen=True)
 class MonitorState:
-    """What a file holds of a monitor."""
+    """The fields of a monitor in a file."""
 
     alpha: float
     smallest_shift: float

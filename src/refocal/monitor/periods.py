@@ -45,13 +45,13 @@ class Period:
 
     @classmethod
     def empty(cls, key: Key) -> Period:
-        """Of no rows."""
+        """A period without rows."""
         nothing = [0] * N_BINS
         return cls(key, key, 0, 0.0, 0.0, nothing, [0.0] * N_BINS, nothing, [0.0] * len(ALTERNATIVES))
 
     @classmethod
     def of(cls, key: Key, rows: Rows) -> Period:
-        """Of rows with their labels; with more than two classes the event is that the top class is right."""
+        """A period of rows with their labels; with more than two classes the event is that the top class is right."""
         p, happened = rows.event(1) if rows.n_classes == 2 else rows.confidence()
         of_label = np.where(happened, p, 1.0 - p)
         if rows.n_classes > 2:
@@ -70,13 +70,13 @@ class Period:
         )
 
     def plus(self, other: Period) -> Period:
-        """Of the rows of both."""
+        """A period with the rows of both."""
         (_, _, *mine), (_, _, *others) = vars(self).values(), vars(other).values()
         sums = [np.add(*both).tolist() for both in zip(mine, others, strict=True)]
         return Period(min(self.first, other.first), max(self.last, other.last), *sums)
 
     def check(self) -> None:
-        """Refuse what the sums of no rows can be, in a file."""
+        """Refuse sums in a file that no rows can have."""
         if [len(each) for each in (self.rows, self.p, self.events, self.ratios)] != [N_BINS] * 3 + [len(ALTERNATIVES)]:
             raise FormatError(f"a period must have {N_BINS} bins and {len(ALTERNATIVES)} ratios.")
         rows, p, events = np.array([self.rows, self.p, self.events])

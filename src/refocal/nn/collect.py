@@ -240,7 +240,7 @@ def _run(
 
 
 def _entry(output: Any, key: str | int | None) -> Any:
-    """What stands under a key, by default under one of the known ones; the output itself where there is none."""
+    """The value of a key, by default of one of the known ones; the output itself where there is none."""
     for name in KEYS if key is None else (key,):
         if isinstance(output, Mapping) and name in output:
             return output[name]

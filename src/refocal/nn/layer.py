@@ -111,7 +111,7 @@ class CalibrationLayer(nn.Module):
         return log_p
 
     def extra_repr(self) -> str:
-        """What `print` shows."""
+        """The text that `print` shows."""
         steps = " → ".join(type(step).__name__ for step in self.chain.steps)
         return f"{steps}, class_axis={self.class_axis}, input={self.input!r}"
 

@@ -58,7 +58,7 @@ class BaseLoss(nn.Module, ABC):
 
     @abstractmethod
     def _batch(self, outputs: Any, labels: Tensor) -> LossBatch:
-        """What a model gives and its labels, checked."""
+        """The outputs of a model and its labels, checked."""
 
     @abstractmethod
     def _of(self, batch: LossBatch) -> Array:

@@ -203,7 +203,7 @@ def test_rows_of_single_labels_are_predicted_as_columns_are():
     x, _, _ = draw(50, 0)
     label = np.arange(200) % 4
     flat = np.stack([np.zeros(200), x.reshape(-1)], axis=1)
-    found = made.log_proba_of_labels(flat, label.astype(str))[:, 1]
+    found = made.log_proba_in_groups(flat, {"label": label.astype(str)})[:, 1]
     assert found == pytest.approx(made.predict_log_proba(x).reshape(-1), rel=1e-12)
 
 

@@ -16,6 +16,8 @@ MISSING = "missing"
 MOST_GROUPS = 2000
 WHOLE = re.compile(r"-?\d+\.0")
 Groups = dict[str, NDArray[np.str_]]
+LABEL = "label"
+"""The column of groups that has the labels of pooled rows of a multi-label model."""
 
 
 def as_groups(groups: Any, n_rows: int, function: str) -> Groups:

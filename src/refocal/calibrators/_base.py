@@ -27,6 +27,7 @@ from refocal._arrays import (
     to_numpy,
     two_columns,
 )
+from refocal._groups import Groups
 from refocal._validation import (
     INPUTS,
     IgnoreIndex,
@@ -93,6 +94,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     needs_groups: ClassVar[bool] = False
     """Whether `fit` and the predicting methods also take the groups of the rows."""
+
+    chooses: ClassVar[bool] = False
+    """Whether its map is one of several, chosen by the rows of the fit."""
 
     def fit(
         self,
@@ -232,6 +236,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_out(out, X, f"{type(self).__name__}.predict_proba")
         log_p = self.predict_log_proba(X, **options)
         return filled(namespace(log_p).exp(log_p), out)
+
+    def log_proba_in_groups(self, logits: Array, groups: Groups) -> Array:
+        """Log-probabilities (N, C) of checked logits of rows of these groups."""
+        return probabilities_of(self.chain_, logits, log=True)
 
     def predict(self, X: Array, *, class_axis: int = -1) -> Array:
         """The class of the largest probability."""

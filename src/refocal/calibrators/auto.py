@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import xlogy
@@ -89,6 +89,7 @@ class AutoCalibration(CrossFitted):
     """
 
     order_preserving: bool = False
+    chooses: ClassVar[bool] = True
 
     @property
     def report_(self) -> str:

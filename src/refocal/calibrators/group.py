@@ -145,6 +145,10 @@ class GroupCalibration(Calibrator):
             warn(InputWarning(f"{text} (groups={{}} asks so).", function=name))
         return namespace(common).reshape(found, common.shape)
 
+    def log_proba_in_groups(self, logits: Array, groups: Groups) -> Array:
+        """Log-probabilities (N, C) of checked logits of rows of these groups."""
+        return with_lines(super().log_proba_in_groups(logits, groups), self.lines_, groups)
+
     def predict_proba(
         self, X: Array, *, groups: Any = None, class_axis: int = -1, out: NDArray[Any] | None = None
     ) -> Array:

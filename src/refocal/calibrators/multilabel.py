@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from refocal._arrays import SMALLEST, Array, Indices, Vector, as_array, log_probabilities, namespace, to_numpy
+from refocal._groups import LABEL, Groups
 from refocal._validation import (
     IgnoreIndex,
     check_broadcast,
@@ -171,8 +172,9 @@ class MultiLabelCalibration(Calibrator):
         xp = namespace(log_p)
         return xp.astype(log_p > math.log(0.5), xp.int64)
 
-    def log_proba_of_labels(self, logits: Array, labels: NDArray[np.str_]) -> Array:
-        """Log-probabilities (n, 2) of checked logits of two classes, each row for the label given with it."""
+    def log_proba_in_groups(self, logits: Array, groups: Groups) -> Array:
+        """Log-probabilities (N, 2) of checked logits of two classes, each row for the label given with it."""
+        labels = groups[LABEL]
         place = {str(name): i for i, name in enumerate(self.classes_)}
         strangers = sorted(set(labels.tolist()) - place.keys())
         if strangers:

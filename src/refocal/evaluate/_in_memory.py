@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from refocal._arrays import SMALLEST, Indices, as_floating, log_probabilities, to_numpy
 from refocal._validation import check_integer
-from refocal.calibrators import Calibrator, MultiLabelCalibration
+from refocal.calibrators import Calibrator
 from refocal.decide.outcome import at_or_above
 from refocal.engine.apply import probabilities_of
 from refocal.errors import DataError
@@ -39,7 +39,6 @@ from refocal.evaluate._results import (
 )
 from refocal.evaluate.evaluation import ClassDetail, ClassRow, Histogram
 from refocal.io import Predictions
-from refocal.io.multilabel import LABEL
 from refocal.maps.chain import Chain
 from refocal.metrics._bins import bins_of, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows
@@ -119,8 +118,6 @@ def log_proba(predictions: Predictions, calibrator: Calibrator | None) -> NDArra
     else:  # half precision would round the confidences that are to be measured
         logits = as_floating(predictions.values, "values", "evaluate")[0]
         logits = probabilities_of(Chain(), logits, log=True) if of_probabilities else logits
-    if isinstance(calibrator, MultiLabelCalibration):
-        return np.asarray(calibrator.log_proba_of_labels(logits, predictions.groups[LABEL]))
     return np.asarray(to_numpy(log_proba_of(calibrator, logits, predictions.groups)))
 
 

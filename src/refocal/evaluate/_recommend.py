@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators.auto import AutoCalibration
 from refocal.calibrators.registry import NONE
 from refocal.evaluate._results import Result
 from refocal.evaluate.phrases import sign
@@ -46,6 +45,6 @@ def recommended(
         best = least(names, "log_loss")
     names = tied(names, best, "log_loss")
     # Parameters of what was chosen by the data do not count.
-    fitted = {name: each for name in names if not isinstance(each := calibrators[name], (AutoCalibration, type(None)))}
+    fitted = {name: each for name in names if (each := calibrators[name]) is not None and not each.chooses}
     sizes = {name: sum(np.size(value) for _, value in each.chain_.parameters()) for name, each in fitted.items()}
     return min(names, key=lambda name: sizes.get(name, 0))

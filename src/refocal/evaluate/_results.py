@@ -11,8 +11,7 @@ import numpy as np
 
 from refocal._arrays import Array, Vector
 from refocal._groups import Groups
-from refocal.calibrators import Calibrator, GroupCalibration
-from refocal.calibrators.group import with_lines
+from refocal.calibrators import Calibrator
 from refocal.calibrators.registry import NONE
 from refocal.engine.apply import probabilities_of
 from refocal.errors import RefocalError
@@ -105,8 +104,9 @@ class Predicted(NamedTuple):
 
 def log_proba_of(calibrator: Calibrator | None, logits: Array, groups: Groups) -> Array:
     """Log-probabilities of checked logits of these groups, by a calibrator or by the model itself."""
-    log_p = probabilities_of(Chain() if calibrator is None else calibrator.chain_, logits, log=True)
-    return with_lines(log_p, calibrator.lines_, groups) if isinstance(calibrator, GroupCalibration) else log_p
+    if calibrator is None:
+        return probabilities_of(Chain(), logits, log=True)
+    return calibrator.log_proba_in_groups(logits, groups)
 
 
 def reported(how: Literal["with interval", "value"], n_classes: int) -> list[Metric]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from refocal._arrays import Array, Indices, as_array, in_library_of, log_probabilities, two_columns
+from refocal._groups import LABEL
 from refocal._validation import (
     IgnoreIndex,
     check_class_names,
@@ -26,8 +27,6 @@ from refocal.io.rows import CheckedRows
 
 APPLIES = ("no label", "a label")
 """The names of the two classes of pooled rows."""
-LABEL = "label"
-"""The name of the groups of pooled rows."""
 UNKNOWN = -1
 """Marks labels of which it is unknown whether they apply."""
 

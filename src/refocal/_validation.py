@@ -1,4 +1,4 @@
-"""Every check of what users pass in, each written once.
+"""The general checks of what users pass in, each written once; one for a single module is beside what needs it.
 
 A check returns what is valid, ready to compute with, or raises an error that names the argument, what was expected
 and what was received. Values are checked whenever they can be read; inside `jax.jit` or `torch.compile` only shapes

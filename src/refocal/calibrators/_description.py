@@ -74,10 +74,10 @@ def fit_warnings(report: dict[str, Any], chain: Chain) -> list[str]:
     found = [FEW_ROWS_REMARK.format(n_rows)] if n_rows < FEW_ROWS else []
     accuracy = before.get("accuracy", 0.5)
     chance = math.sqrt(ECE_BINS * accuracy * (1.0 - accuracy) / max(1, n_rows))
-    margins = {"ece": ("ECE", chance), "log_loss": ("log-loss", 0.02 * before.get("log_loss", 0.0))}
+    margins = {"ece": chance, "log_loss": 0.02 * before.get("log_loss", 0.0)}
     risen = [
-        f"the {title} rose from {before[name]:.3f} to {after[name]:.3f}"
-        for name, (title, margin) in margins.items()
+        f"the {METRICS[name].label} rose from {before[name]:.3f} to {after[name]:.3f}"
+        for name, margin in margins.items()
         if name in before and name in after and after[name] > before[name] + margin
     ]
     if risen:

@@ -28,7 +28,7 @@ labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
 fitted = refocal.TemperatureScaling().fit(2.0 * logits, labels)
 print(c_engine.is_compiled(), round(fitted.temperature_, 6))
 """
-# The compiler in a sixth of the time, optimising little and for this processor alone, and a warning fails.
+# A quick compilation, which optimises little and for this processor alone; a warning fails.
 # psabi: vectors are passed to inlined functions alone.
 STRICT = "sh -c 'cc \"$@\" -Og -march=native -Wall -Wextra -Wno-psabi -Werror' cc"
 

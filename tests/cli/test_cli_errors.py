@@ -120,7 +120,7 @@ WRONG = [
     ("fit val.npz --class-weight 1,2", 2, "--class-weight must be of shape (4,), one factor for each class"),
     ("fit val.npz -m beta --class-weight fit", 2, "--class-weight must be left out: the method 'beta'"),
     ("fit val.npz --tolerance much", 2, "--tolerance"),
-    ("fit", 2, "Missing argument 'validation'. See refocal fit --help."),
+    ("fit", 2, "Missing argument 'VALIDATION'. See refocal fit --help."),
     ("fit val.npz --frobnicate", 2, "--frobnicate"),
     ("frobnicate", 2, "frobnicate"),
     ("aply cal.json test.npz", 2, "Did you mean 'apply'? See refocal --help."),

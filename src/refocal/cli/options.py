@@ -203,7 +203,7 @@ def _declared(hint: Any, name: str, said: Mapping[str, list[str]]) -> Any:
     kind, more = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, {})
     written, text = said[name]
     if not written.startswith("-"):
-        return Annotated[kind, Argument(help=text)]
+        return Annotated[kind, Argument(help=text, metavar=name.upper())]
     names = [word for word in re.split(r",? ", written) if word.startswith("-")]
     metavar = None if written.endswith(names[-1]) else written.split(" ")[-1]
     return Annotated[kind, Option(*names, help=text, metavar=metavar, **more)]

@@ -83,5 +83,5 @@ class Engine(Protocol):
 
 
 def missing(*arguments: Any, **options: Any) -> Any:
-    """The pass that an engine does not have."""
-    raise NotImplementedError
+    """A pass that an engine lacks; its plan says so, and a block then takes another way."""
+    raise NotImplementedError("This engine lacks the pass. Its plan says which passes it has.")

@@ -21,8 +21,8 @@ from refocal import (
     metrics,
 )
 from refocal.calibrators import _affine
-from refocal.calibrators._fitted import predictions_of
 from refocal.engine import array_engine, block
+from refocal.engine.scoring import predictions_of
 from refocal.fitting import search
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Offset, Temperature
@@ -100,7 +100,7 @@ def test_a_label_of_next_to_no_probability_is_measured_exactly():
     x = x.astype(np.float32)
     x[:3], y[:3] = [0.0, -500.0, -500.0, -400.0], 1
     chain = Chain((Temperature(1.5), Focal(0.5), Offset(np.array([0.1, -0.2, 0.0, 0.3]))))
-    expected, found = (next(predictions_of([chain], block.Block(*rows)))[0] for rows in ((x, y), on_device(x, y)))
+    expected, found = (predictions_of([chain], block.Block(*rows))[0][0] for rows in ((x, y), on_device(x, y)))
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(_arrays.to_numpy(ours), theirs, rtol=2e-5, atol=1e-6)
     assert float(found.label_log_p.min()) < -200.0

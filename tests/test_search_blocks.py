@@ -15,8 +15,11 @@ from refocal.fitting.objective import as_objective
 from refocal.fitting.solution import Surface
 from refocal.io import blocks
 from refocal.maps import focal_temperature
+from refocal.maps.chain import Chain
+from refocal.maps.steps import Focal, Temperature
 
 POINTS = ((0.0, 1.0), (1.0, 2.0), (3.0, 1.0), (0.0, 2.0), (1.0, 2.0))
+CHAINS = [Chain((Temperature(temperature), Focal(gamma))) for gamma, temperature in POINTS]
 
 
 def draw_weighted(n_rows=400, n_classes=4):
@@ -50,21 +53,20 @@ def test_sums_hold_the_means(weighted, part, monkeypatch):
     block = Block(logits, labels, weight if weighted else None)
     weight = weight if weighted else np.ones(len(labels))
     empty = (metrics.CalibrationHistogram(),) * len(POINTS)
-    found = scoring.sums_of(block, scoring.FocalPoints(POINTS), empty)
+    found = scoring.sums_of(block, CHAINS, empty)
     terms = terms_by_hand(logits, labels)
     assert found.weight == pytest.approx(weight.sum(), rel=1e-12)
     assert [each.count for each in empty] == [0] * len(POINTS)  # they are patterns, and stay empty
-    values = scoring.measures(found, 15).means
-    np.testing.assert_allclose(values, np.average(terms, axis=2, weights=weight), rtol=1e-12)
-    log_loss, mean_ece = scoring.scores(found, (5, 15))
-    np.testing.assert_array_equal(log_loss, values[0])
-    np.testing.assert_array_equal(scoring.scores(found, ()), values[:2])
-    measured = scoring.measures(found, 15)
+    measured = scoring.measures(found, (15,), refine=True)
+    (log_loss, ece, *others), (_, mean_ece, *_) = measured.values, scoring.measures(found, (5, 15)).values
+    np.testing.assert_allclose([log_loss, *others], np.average(terms, axis=2, weights=weight), rtol=1e-12)
+    without = scoring.sums_of(block, CHAINS, ())
+    np.testing.assert_array_equal(scoring.measures(without, ()).values, [log_loss, np.zeros(len(CHAINS)), *others])
     for at, (gamma, temperature) in enumerate(POINTS):
         p = np.exp(focal_temperature(logits, gamma, temperature))
         errors = [metrics.expected_calibration_error(labels, p, n_bins=n, sample_weight=block.weight) for n in (5, 15)]
         assert mean_ece[at] == pytest.approx(np.mean(errors), abs=1e-4)
-        assert measured.ece[at] == pytest.approx(errors[1], abs=measured.bound + 1e-15)
+        assert ece[at] == pytest.approx(errors[1], abs=measured.bound + 1e-15)
     assert measured.bound <= scoring.ECE_BOUND
     assert measured.finer == ()  # known well enough
 
@@ -73,9 +75,8 @@ def test_sums_hold_the_means(weighted, part, monkeypatch):
 def test_joined_sums_of_two_blocks_are_those_of_both():
     logits, labels, weight = draw_weighted()
     cells = (metrics.CalibrationHistogram(),) * len(POINTS)
-    predict = scoring.FocalPoints(POINTS)
-    whole = scoring.sums_of(Block(logits, labels, weight), predict, cells)
-    parts = [scoring.sums_of(Block(logits[at], labels[at], weight[at]), predict, cells) for at in np.s_[:150, 150:]]
+    whole = scoring.sums_of(Block(logits, labels, weight), CHAINS, cells)
+    parts = [scoring.sums_of(Block(logits[at], labels[at], weight[at]), CHAINS, cells) for at in np.s_[:150, 150:]]
     joined = scoring.join_sums(*parts)
     for name in ("weight", "sums"):
         np.testing.assert_allclose(getattr(joined, name), getattr(whole, name), rtol=1e-12)
@@ -85,7 +86,7 @@ def test_joined_sums_of_two_blocks_are_those_of_both():
 def test_whole_numbers_are_logits_too():
     logits, labels, _ = draw_weighted()
     whole = np.round(logits).astype(np.int8)
-    found = scoring.sums_of(Block(whole, labels), scoring.FocalPoints(POINTS), ())
+    found = scoring.sums_of(Block(whole, labels), CHAINS, ())
     np.testing.assert_allclose(found.sums, terms_by_hand(whole.astype(float), labels).sum(axis=2), rtol=1e-12)
 
 
@@ -141,26 +142,23 @@ def test_an_error_that_is_in_doubt_is_measured_again(monkeypatch):
     logits = np.stack([np.zeros(4000), 0.8 + 1e-4 * rng.random(4000)], axis=1)  # crowded into a few cells
     labels = (rng.random(4000) < 0.7).astype(int)
     problem = started([(logits, labels)])
-    predict, cells = scoring.FocalPoints(((0.0, 1.0),)), (metrics.CalibrationHistogram(),)
-    found = scoring.measure(problem, predict, 15, cells)
-    assert found.bound <= scoring.ECE_BOUND
+    ece = scoring.measure_chains(problem, [Chain()])[1]
     exact = metrics.expected_calibration_error(labels, np.exp(focal_temperature(logits, 0.0, 1.0)))
-    assert found.ece == pytest.approx([exact], abs=scoring.ECE_BOUND)
+    assert ece == pytest.approx([exact], abs=scoring.ECE_BOUND)
     walks = problem.passes
     assert 1 < walks <= 1 + scoring.MAX_REFINEMENTS
     monkeypatch.setattr(scoring, "ECE_BOUND", -1.0)  # never settled
-    scoring.measure(problem, predict, 15, cells)
+    scoring.measure_chains(problem, [Chain()])
     assert problem.passes == walks + 1 + scoring.MAX_REFINEMENTS
 
 
 def test_an_error_that_is_known_is_measured_once():
     logits, labels, _ = draw_weighted(3000)
     problem = started([(logits, labels)])
-    found = scoring.measure(problem, scoring.FocalPoints(((1.0, 1.5),)), 15, (metrics.CalibrationHistogram(),))
+    ece = scoring.measure_chains(problem, [Chain((Temperature(1.5), Focal(1.0)))])[1]
     assert problem.passes == 1
     exact = metrics.expected_calibration_error(labels, np.exp(focal_temperature(logits, 1.0, 1.5)), n_bins=15)
-    assert found.ece == pytest.approx([exact], abs=found.bound + 1e-12)
-    assert found.bound < scoring.ECE_BOUND
+    assert ece == pytest.approx([exact], abs=scoring.ECE_BOUND)
 
 
 def test_one_block_that_looks_like_probabilities_is_no_reason_to_warn():
@@ -257,20 +255,20 @@ def test_neighbours_stay_on_the_grid():
 @pytest.mark.parametrize("travels", [False, True])
 def test_answers_that_travel_are_small_and_as_exact(travels, monkeypatch):
     """Coarser histograms are sent from other processes, and looked at more closely where the ECE is in doubt."""
-    patterns, measure = [], scoring.measure
+    patterns, sums_of = [], scoring.sums_of
 
-    def noted(rows, predict, n_bins, cells):
-        patterns.extend(cells)
-        return measure(rows, predict, n_bins, cells)
+    def noted(block, chains, cells, rough):
+        patterns.append(cells[0])
+        return sums_of(block, chains, cells, rough)
 
-    monkeypatch.setattr(scoring, "measure", noted)
+    monkeypatch.setattr(scoring, "sums_of", noted)
     logits, labels = draw_logits(5000, 4)
     rows = started([(logits[:2000], labels[:2000]), (logits[2000:], labels[2000:])])
     rows.answers_travel = travels
-    (found,) = scoring.measure_predictors(rows, scoring.FocalPoints([(0.5, 2.0)]), 1)
+    (log_loss,), (ece,), *_ = scoring.measure_chains(rows, [Chain((Temperature(2.0), Focal(0.5)))])
     p = np.exp(focal_temperature(logits, 0.5, 2.0))
-    assert found["ece"] == pytest.approx(metrics.expected_calibration_error(labels, p), abs=1e-4)
-    assert found["log_loss"] == pytest.approx(metrics.log_loss(labels, np.log(p)), rel=1e-12)
-    (sent,) = patterns
+    assert ece == pytest.approx(metrics.expected_calibration_error(labels, p), abs=1e-4)
+    assert log_loss == pytest.approx(metrics.log_loss(labels, np.log(p)), rel=1e-12)
+    sent = patterns[0]
     size = len(pickle.dumps(sent.update(np.zeros(100_000), np.linspace(0.0, 1.0, 100_000))))
     assert (size < 1_000_000) == travels

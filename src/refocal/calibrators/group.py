@@ -17,11 +17,11 @@ from refocal._groups import Groups, as_groups
 from refocal._json import field
 from refocal._validation import IgnoreIndex, labelled_rows, without_ignored
 from refocal.calibrators._base import Calibrator
-from refocal.calibrators._fitted import ENTRIES, Fitted
+from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._logistic import LEAST_RISE, fit_logistic
 from refocal.engine import Block, Dataset, RowPredictions
 from refocal.engine.apply import probabilities_of
-from refocal.engine.scoring import measure_predictors
+from refocal.engine.scoring import ENTRIES, MEASURED, measure_rows
 from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn
 from refocal.maps.chain import Chain
 from refocal.maps.curves import LabelLines
@@ -201,8 +201,8 @@ def fit_groups(
         slope, intercept = own[place] * slope, own[place] * intercept + shift[place]
     measured = [(*part.predictions((0.0,), 1.0)[0], part.correct) for part in _parts(rows, chain, slope, intercept)]
     *columns, correct = (np.concatenate(column) for column in zip(*measured, strict=True))
-    (after,) = measure_predictors(rows, lambda _: [(RowPredictions(*columns), correct)], 1)
-    return lines, deviations, after
+    after = measure_rows(RowPredictions(*columns), correct, rows).tolist()
+    return lines, deviations, dict(zip(MEASURED, after, strict=True))
 
 
 def _parts(rows: Block, chain: Chain, slope: Vector, intercept: Vector) -> Iterator[Block]:

@@ -15,9 +15,10 @@ from refocal._arrays import Array, Flags, Indices, Vector, as_floating, row_bloc
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._description import is_guessing
-from refocal.calibrators._fitted import ENTRIES, Fitted
+from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._logistic import fit_line, fit_logistic
 from refocal.engine import Block, Dataset
+from refocal.engine.scoring import ENTRIES
 from refocal.fitting.temperature import newton_temperature
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Beta, Curve, OneVsRest, Pieces, log_odds

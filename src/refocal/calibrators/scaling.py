@@ -14,8 +14,9 @@ from refocal.calibrators import _crossfit
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import FLOOR, Calibrator
 from refocal.calibrators._crossfit import CrossFitted, Recipe
-from refocal.calibrators._fitted import Fitted, predictions_of
+from refocal.calibrators._fitted import Fitted
 from refocal.engine import Block, Dataset
+from refocal.engine.scoring import predictions_of
 from refocal.errors import UnsupportedError
 from refocal.fitting import Solution, find
 from refocal.fitting.solution import Status

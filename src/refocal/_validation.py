@@ -59,6 +59,9 @@ _BOUNDS = {
     "most": ("at most", operator.le),
 }
 _TWO_CLASSES = "an array with at least two classes on its last axis"
+# What is expected of logits, in memory and in blocks.
+FINITE_ROWS = "free of NaN and +inf, with a finite value in every row"
+FINITE_LABELS = "finite where the label points: no temperature gives probability to a logit of -inf"
 
 
 def check_logits(values: Any, argument: str, function: str) -> tuple[Array, Any]:
@@ -83,10 +86,13 @@ def check_rows(logits: Array, argument: str, function: str) -> None:
         rows = xp.reshape(stop_gradient(logits), (-1, logits.shape[-1]))
         worst = xp.max(rows, axis=-1)
         row = int(xp.argmax(xp.astype(~xp.isfinite(worst), xp.int32)))
-        is_nan = bool(xp.any(xp.isnan(rows[row, :])))
-        got = f"{'NaN' if is_nan else '+inf' if float(worst[row]) > 0 else 'only -inf'} in row {row}"
-        expected = "free of NaN and +inf, with a finite value in every row"
-        raise DataError(argument, function, expected=expected, got=got)
+        raise DataError(argument, function, expected=FINITE_ROWS, got=f"{not_finite(rows[row, :])} in row {row}")
+
+
+def not_finite(row: Array) -> str:
+    """What keeps a row of logits from being normalised."""
+    xp = namespace(row)
+    return "NaN" if bool(xp.any(xp.isnan(row))) else "+inf" if float(xp.max(row)) > 0 else "only -inf"
 
 
 def check_log_odds(values: Any, argument: str, function: str) -> tuple[Array, Any]:

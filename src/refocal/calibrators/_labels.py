@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Indices, indices_beside, masked_error, namespace, take, to_numpy
-from refocal._validation import IGNORED, check_label_range, whole_numbers
+from refocal._validation import FINITE_LABELS, IGNORED, check_label_range, whole_numbers
 from refocal.errors import DataError, LabelError, Remedy, ShapeError, warn
 
 if TYPE_CHECKING:
@@ -73,8 +73,9 @@ def encode(y: Any, logits: Array, function: str, columns: NDArray[np.str_] | Non
     labels = indices_beside(logits, labels)
     impossible = to_numpy(take(logits, labels[..., None]) == -math.inf)
     if impossible.any():
-        expected = "finite where the label points: no temperature gives probability to a logit of -inf"
-        raise DataError("X", function, expected=expected, got=f"-inf at the label of row {int(np.argmax(impossible))}")
+        raise DataError(
+            "X", function, expected=FINITE_LABELS, got=f"-inf at the label of row {int(np.argmax(impossible))}"
+        )
     return labels, classes
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import (
+    NUMBERS,
     SMALLEST,
     Flags,
     Indices,
@@ -20,7 +21,16 @@ from refocal._arrays import (
     without_warnings,
 )
 from refocal._groups import as_groups
-from refocal._validation import IGNORED, INPUTS, NEGATIVE_TOLERANCE, SUM_TOLERANCE, check_option
+from refocal._validation import (
+    FINITE_LABELS,
+    FINITE_ROWS,
+    IGNORED,
+    INPUTS,
+    NEGATIVE_TOLERANCE,
+    SUM_TOLERANCE,
+    check_option,
+    not_finite,
+)
 from refocal.engine.block import Block
 from refocal.engine.c_engine import widened
 from refocal.errors import DataError, InputError, LabelError, Remedy, ShapeError
@@ -76,7 +86,7 @@ class Reading:
                 raise ShapeError(name, self.function, expected=expected, got=got)
         if values.dtype.kind not in "fiub":
             got = f"dtype {values.dtype} in {chunk.where}"
-            raise DataError("X", self.function, expected="an array of numbers", got=got)
+            raise DataError("X", self.function, expected=NUMBERS, got=got)
         given, weight = chunk.labels, chunk.weight
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         chunk = chunk._replace(values=values, labels=self._numbers(chunk), weight=weight)
@@ -153,8 +163,5 @@ class Reading:
             got = f"{place}, which sums to {values.sum(dtype=np.float64):.6g}"
             return DataError("X", self.function, expected=expected, got=got)
         if np.isnan(values).any() or not np.isfinite(values.max()):
-            what = "NaN" if np.isnan(values).any() else "+inf" if values.max() > 0 else "only -inf"
-            expected = "free of NaN and +inf, with a finite value in every row"
-            return DataError("X", self.function, expected=expected, got=f"{what} in {place}")
-        expected = "finite where the label points: no temperature gives probability to a logit of -inf"
-        return DataError("X", self.function, expected=expected, got=f"-inf at the label of {place}")
+            return DataError("X", self.function, expected=FINITE_ROWS, got=f"{not_finite(values)} in {place}")
+        return DataError("X", self.function, expected=FINITE_LABELS, got=f"-inf at the label of {place}")

@@ -18,7 +18,7 @@ import numpy as np
 
 from refocal._arrays import Vector, as_floating, row_blocks, to_numpy
 from refocal.calibrators import Calibrator
-from refocal.decide.outcome import at_or_above
+from refocal.decide import at_or_above
 from refocal.engine import Block, BlockedDataset, Pass
 from refocal.engine.scoring import ECE_BOUND, MAX_REFINEMENTS, REPORT_BITS
 from refocal.errors import DataError, ParameterError

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from refocal._arrays import SMALLEST, Indices, as_floating, log_probabilities, to_numpy
 from refocal._validation import check_integer
 from refocal.calibrators import Calibrator
-from refocal.decide.outcome import at_or_above
+from refocal.decide import at_or_above
 from refocal.engine.apply import probabilities_of
 from refocal.errors import DataError
 from refocal.evaluate._groups import groups_of, measure_groups

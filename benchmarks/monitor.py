@@ -15,8 +15,7 @@ import numpy as np
 
 from refocal.metrics.intervals import share_interval
 from refocal.monitor import CalibrationMonitor
-from refocal.monitor.history import Wealth
-from refocal.monitor.periods import log_ratios
+from refocal.monitor.history import Wealth, log_ratios
 
 RESULTS = Path(__file__).parent / "results" / "monitor.md"
 BATCHES, ALPHA = 1000, 0.05

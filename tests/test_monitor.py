@@ -16,8 +16,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 from refocal.errors import DataError, FormatError, InputError, InputWarning, ParameterError, ShapeError
 from refocal.metrics import expected_calibration_error
 from refocal.monitor import CalibrationMonitor
-from refocal.monitor.history import left_after
-from refocal.monitor.periods import ALTERNATIVES, log_ratios
+from refocal.monitor.history import ALTERNATIVES, left_after, log_ratios
 from refocal.report.monitor_page import render_monitor
 
 

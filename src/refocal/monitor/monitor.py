@@ -20,8 +20,7 @@ from refocal._validation import check_integer, check_number, check_shape
 from refocal.errors import DataError, FormatError, InputWarning, ParameterError, ShapeError, warn
 from refocal.io.arrays import open_arrays
 from refocal.metrics._inputs import Rows, read_probabilities
-from refocal.monitor.history import History, summary_of
-from refocal.monitor.periods import Key, Period, WindowSummary
+from refocal.monitor.history import History, Key, Period, WindowSummary, summary_of
 
 FORMAT, VERSION, MAX_BYTES, WAITING = "refocal-monitor", 1, 1 << 20, ".waiting.npz"
 

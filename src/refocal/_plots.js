@@ -1,44 +1,57 @@
 "use strict";
-// Plots as SVG text: an axes with ticks, and the triangle of three classes. What they show is decided in page.js.
+// Axes as SVG text, for the explorer and the classes of a report. The style of a mark is a class of the page, or
+// attributes where the picture must stand alone.
 
 const plots = (() => {
   const WIDTH = 400, HEIGHT = 320, LEFT = 56, RIGHT = 12, TOP = 12, BOTTOM = 44;
   const number = (v) => (Number.isFinite(v) ? v.toFixed(2) : "0");
+  const styled = (style) => (typeof style === "string" ? { class: style } : style);
   const tag = (name, attributes, content = "") =>
     `<${name} ${Object.entries(attributes).map(([key, value]) => `${key}="${value}"`).join(" ")}>${content}</${name}>`;
-  const path = (points, classes) =>
-    tag("path", { class: classes, d: points.map(([x, y], i) => `${i ? "L" : "M"}${number(x)} ${number(y)}`).join("") });
+  const path = (points, style) =>
+    tag("path", { fill: "none", ...styled(style), d: points.map(([x, y], i) => `${i ? "L" : "M"}${number(x)} ${number(y)}`).join("") });
+  // A mark with a tip says its numbers.
+  const mark = (name, shape, style, tip) => {
+    const { class: classes = "", ...more } = styled(style);
+    return tag(name, { ...shape, ...more, class: tip ? `${classes} mark` : classes }, tip && tag("title", {}, tip));
+  };
 
-  // Axes over [low, high] ranges; `log` makes the first one logarithmic.
-  function axes({ x, y, xTicks, yTicks, xLabel, yLabel, log = false, yNames = [] }) {
+  // About five round numbers in a range, of a logarithmic one the usual ones.
+  function ticks([low, high], log) {
+    if (log) return [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50].filter((v) => low <= v && v <= high);
+    const raw = (high - low) / 5, power = 10 ** Math.floor(Math.log10(raw));
+    const step = power * [1, 2, 5, 10].find((factor) => power * factor >= 0.999 * raw);
+    const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
+    return Array.from({ length: last - first + 1 }, (_, i) => Number(((first + i) * step).toFixed(10)));
+  }
+
+  // Axes over [low, high] ranges; `log` makes the first one logarithmic, names stand beside y = 0, 1, ….
+  function axes({ x = [0, 1], y = [0, 1], xLabel, yLabel, log = false, yNames = null }) {
     const scale = log ? Math.log : (v) => v;
     const toX = (v) => LEFT + ((scale(v) - scale(x[0])) / (scale(x[1]) - scale(x[0]))) * (WIDTH - LEFT - RIGHT);
     const toY = (v) => HEIGHT - BOTTOM - ((v - y[0]) / (y[1] - y[0])) * (HEIGHT - TOP - BOTTOM);
-    const parts = [path([[LEFT, TOP], [LEFT, HEIGHT - BOTTOM], [WIDTH - RIGHT, HEIGHT - BOTTOM]], "axis")];
-    for (const v of xTicks) {
-      parts.push(path([[toX(v), HEIGHT - BOTTOM], [toX(v), HEIGHT - BOTTOM + 4]], "axis"));
-      parts.push(tag("text", { x: number(toX(v)), y: HEIGHT - BOTTOM + 17, "text-anchor": "middle" }, `${v}`));
+    const line = { stroke: "var(--muted,#5c6570)", "stroke-width": 1, class: "axis" };
+    const words = (left, top, anchor, content, more = {}) => tag("text", { x: number(left), y: number(top), "text-anchor": anchor, ...more }, content);
+    const parts = [path([[LEFT, TOP], [LEFT, HEIGHT - BOTTOM], [WIDTH - RIGHT, HEIGHT - BOTTOM]], line)];
+    for (const v of ticks(x, log)) {
+      parts.push(path([[toX(v), HEIGHT - BOTTOM], [toX(v), HEIGHT - BOTTOM + 4]], line), words(toX(v), HEIGHT - BOTTOM + 17, "middle", v));
     }
-    for (const v of yTicks) {
-      parts.push(path([[LEFT - 4, toY(v)], [LEFT, toY(v)]], "axis"));
-      parts.push(tag("text", { x: LEFT - 7, y: number(toY(v) + 4), "text-anchor": "end" }, `${v}`));
-    }
-    yNames.forEach((name, row) => parts.push(tag("text", { x: LEFT - 7, y: number(toY(row) + 4), "text-anchor": "end" }, `${name}`)));
+    for (const v of yNames ? [] : ticks(y)) parts.push(path([[LEFT - 4, toY(v)], [LEFT, toY(v)]], line), words(LEFT - 7, toY(v) + 4, "end", v));
+    yNames?.forEach((name, row) => parts.push(words(LEFT - 7, toY(row) + 4, "end", name)));
     const middle = (HEIGHT - BOTTOM + TOP) / 2;
-    parts.push(tag("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 8, "text-anchor": "middle" }, xLabel));
-    parts.push(tag("text", { x: 12, y: middle, "text-anchor": "middle", transform: yLabel.length > 2 ? `rotate(-90 12 ${middle})` : "" }, yLabel));
+    parts.push(words((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "middle", xLabel));
+    parts.push(words(12, middle, "middle", yLabel, yLabel.length > 2 ? { transform: `rotate(-90 12 ${middle})` } : {}));
     const place = ([a, b]) => [toX(a), toY(b)];
     return {
       // What lies above the plot is left out.
-      line(points, classes) { parts.push(path(points.filter(([, b]) => b <= y[1]).map(place), classes)); },
-      dot(a, b, classes, tip = "") {
-        const [cx, cy] = place([a, Math.min(b, y[1])]);
-        parts.push(tag("circle", { cx: number(cx), cy: number(cy), r: 5, class: tip ? `${classes} mark` : classes }, tip && tag("title", {}, tip)));
+      line(points, style) { parts.push(path(points.filter(([, b]) => b <= y[1]).map(place), style)); },
+      dot(a, b, style, tip = "") {
+        const [cx, cy] = place([a, Math.min(b, y[1])]).map(number);
+        parts.push(mark("circle", { cx, cy, r: 5 }, style, tip));
       },
-      bar([a, b], [low, high], classes, tip, opacity = 1) {
+      bar([a, b], [low, high], style, tip) {
         const [left, top] = place([a, high]), [right, bottom] = place([b, low]);
-        const shape = { x: number(left), y: number(top), width: number(right - left), height: number(bottom - top) };
-        parts.push(tag("rect", { ...shape, class: `${classes} mark`, "fill-opacity": opacity }, tag("title", {}, tip)));
+        parts.push(mark("rect", { x: number(left), y: number(top), width: number(right - left), height: number(bottom - top) }, style, tip));
       },
       // From pixels back to values.
       from(px, py) {
@@ -49,47 +62,5 @@ const plots = (() => {
     };
   }
 
-  // Three classes as a triangle; a prediction (q1, q2, q3) is a point of it.
-  function triangle() {
-    const side = 312, left = (WIDTH - side) / 2, low = HEIGHT - 22, high = (side * Math.sqrt(3)) / 2;
-    const corners = [[left, low], [left + side, low], [left + side / 2, low - high]];
-    const at = (q) => [0, 1].map((axis) => q.reduce((sum, v, i) => sum + v * corners[i][axis], 0));
-    const parts = [];
-    return {
-      at,
-      cell(points, classes) { parts.push(tag("polygon", { class: classes, points: points.map((q) => at(q).map(number)).join(" ") })); },
-      arrow(from, to, classes) {
-        const [[x0, y0], [x1, y1]] = [at(from), at(to)];
-        const length = Math.hypot(x1 - x0, y1 - y0), angle = Math.atan2(y1 - y0, x1 - x0);
-        const head = Math.min(6, 0.6 * length), wing = (turn) => [x1 - head * Math.cos(angle + turn), y1 - head * Math.sin(angle + turn)];
-        parts.push(path([[x0, y0], [x1, y1]], classes), path([wing(0.45), [x1, y1], wing(-0.45)], `${classes} head`));
-      },
-      dot(q, classes) { const [cx, cy] = at(q); parts.push(tag("circle", { cx: number(cx), cy: number(cy), r: 5, class: classes })); },
-      text() {
-        const names = [[-12, 6], [12, 6], [0, -6]].map(([dx, dy], i) =>
-          tag("text", { x: number(corners[i][0] + dx), y: number(corners[i][1] + dy), "text-anchor": "middle" }, `${i + 1}`));
-        return [...parts, path([...corners, corners[0]], "axis"), ...names].join("");
-      },
-    };
-  }
-
-  // Predictions with all probabilities a positive multiple of 1/steps.
-  function innerGrid(steps) {
-    const points = [];
-    for (let i = 1; i < steps; i++) for (let j = 1; i + j < steps; j++) points.push([i, j, steps - i - j].map((k) => k / steps));
-    return points;
-  }
-
-  // Small triangles that cover the whole one.
-  function cells(steps) {
-    const point = (i, j) => [i, j, steps - i - j].map((k) => k / steps);
-    const found = [];
-    for (let i = 0; i < steps; i++) for (let j = 0; i + j < steps; j++) {
-      found.push([point(i, j), point(i + 1, j), point(i, j + 1)]);
-      if (i + j + 1 < steps) found.push([point(i + 1, j), point(i + 1, j + 1), point(i, j + 1)]);
-    }
-    return found;
-  }
-
-  return { axes, triangle, innerGrid, cells, WIDTH, HEIGHT };
+  return { axes, tag, path, number, WIDTH, HEIGHT };
 })();

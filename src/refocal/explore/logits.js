@@ -21,7 +21,7 @@ const logits = (() => {
   function calibrate(row, gamma, temperature, shifts) {
     const logP = refocal.focalTemperature(row, gamma, temperature);
     if (shifts.every((shift) => shift === 0)) return logP;
-    const top = logP.reduce((best, v, i) => (v > logP[best] ? i : best), 0);
+    const top = refocal.topOf(logP);
     const rest = logP.reduce((sum, v, i) => (i === top ? sum : sum + Math.exp(v)), 0);
     if (rest === 0) return logP;
     const before = logP[top] - Math.log(rest), share = logP.map((v) => v - Math.log(rest));
@@ -34,7 +34,7 @@ const logits = (() => {
   // Confidence, whether right, and log-probability of the label, of every row.
   function measure(data, { gamma, temperature, shifts }) {
     const found = data.rows.map((row, i) => {
-      const logP = calibrate(row, gamma, temperature, shifts), top = logP.reduce((best, v, j) => (v > logP[best] ? j : best), 0);
+      const logP = calibrate(row, gamma, temperature, shifts), top = refocal.topOf(logP);
       return [Math.exp(logP[top]), top === data.labels[i] ? 1 : 0, logP[data.labels[i]]];
     });
     const n = found.length, sorted = found.map(([c, y]) => [c, y]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
@@ -55,11 +55,8 @@ const logits = (() => {
     };
   }
 
-  const logLoss = (data, gamma, temperature) => {
-    let sum = 0;
-    for (let i = 0; i < data.rows.length; i++) sum -= refocal.focalTemperature(data.rows[i], gamma, temperature)[data.labels[i]];
-    return sum / data.rows.length;
-  };
+  const logLoss = (data, gamma, temperature) =>
+    data.rows.reduce((sum, row, i) => sum - refocal.focalTemperature(row, gamma, temperature)[data.labels[i]], 0) / data.rows.length;
 
   // The temperature of least log-loss for a γ, by golden section in log T.
   const bestTemperature = (data, gamma) => Math.exp(refocal.goldenSection((u) => logLoss(data, gamma, Math.exp(u)), Math.log(0.1), Math.log(5), 1e-4));

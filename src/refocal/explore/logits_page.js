@@ -2,33 +2,29 @@
 // From the controls of the first page to its plots; its state stands in the address.
 
 (() => {
-  const settings = JSON.parse(document.getElementById("settings").textContent);
-  const byId = (id) => document.getElementById(id), percent = (v) => `${(100 * v).toFixed(2)} %`;
+  const { byId, settings, put } = shared, percent = (v) => `${(100 * v).toFixed(2)} %`;
   const start = { gamma: 0, temperature: 1, shifts: logits.KNOTS.map(() => 0) };
   const state = { ...start, shifts: [...start.shifts], network: 0 };
   let data = null, before = null, surface = null;
-  const unit = [0, 0.2, 0.4, 0.6, 0.8, 1];
-  const put = (id, content, words) => { byId(id).querySelector("svg").innerHTML = `<title id="${id}-title">${words}</title>${content}`; };
   const curveOf = (found) => found.curve.map((bin) => [bin.confidence, bin.accuracy]);
 
   function drawReliability(found) {
-    const plot = plots.axes({ x: [0, 1], y: [0, 1], xTicks: unit, yTicks: unit, xLabel: "confidence", yLabel: "accuracy" });
+    const plot = plots.axes({ xLabel: "confidence", yLabel: "accuracy" });
     plot.line([[0, 0], [1, 1]], "faint");
     plot.line(curveOf(before), "second dashed");
     plot.line(curveOf(found), "first");
     found.curve.forEach((bin) => plot.dot(bin.confidence, bin.accuracy, "first-fill", `${bin.count} rows: confidence ${percent(bin.confidence)}, accuracy ${percent(bin.accuracy)}`));
-    put("fig-reliability", plot.text(), `Reliability diagram: calibration error ${percent(before.ece)} before and ${percent(found.ece)} with these settings.`);
+    put("fig-reliability", plot, `Reliability diagram: calibration error ${percent(before.ece)} before and ${percent(found.ece)} with these settings.`);
   }
 
   function drawHistogram(found) {
     const most = Math.max(...found.counts.map(([right, wrong]) => right + wrong));
-    const step = [2, 5, 10, 20].find((s) => most / s <= 6) ?? 20;
-    const plot = plots.axes({ x: [0, 1], y: [0, 1.05 * most], xTicks: unit, yTicks: Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => i * step), xLabel: "confidence", yLabel: "predictions (%)" });
+    const plot = plots.axes({ y: [0, 1.05 * most], xLabel: "confidence", yLabel: "predictions (%)" });
     found.counts.forEach(([right, wrong], i) => {
       plot.bar([i / 20, (i + 0.9) / 20], [0, right], "first-fill", `${i / 20} to ${(i + 1) / 20}: ${right.toFixed(2)} % right`);
       plot.bar([i / 20, (i + 0.9) / 20], [right, right + wrong], "second-fill", `${i / 20} to ${(i + 1) / 20}: ${wrong.toFixed(2)} % wrong`);
     });
-    put("fig-histogram", plot.text(), `Histogram of the confidence; its mean is ${percent(found.confidence)}, the accuracy ${percent(found.accuracy)}.`);
+    put("fig-histogram", plot, `Histogram of the confidence; its mean is ${percent(found.confidence)}, the accuracy ${percent(found.accuracy)}.`);
   }
 
   // The surface: the log-loss over γ and T, computed row by row while the page stays usable.
@@ -37,17 +33,17 @@
     return Math.min(Math.max(i - 1 + (gamma - grid[i - 1]) / (grid[i] - grid[i - 1]), 0), grid.length - 1);
   };
   const surfaceAxes = () => plots.axes({ x: [logits.TEMPERATURES[0], logits.TEMPERATURES.at(-1)], y: [-0.5, logits.GAMMAS.length - 0.5], log: true,
-    xTicks: [0.5, 0.7, 1, 1.5, 2, 3], yTicks: [], xLabel: "temperature T", yLabel: "γ", yNames: logits.GAMMAS });
+    xLabel: "temperature T", yLabel: "γ", yNames: logits.GAMMAS });
   function drawSurface() {
     const plot = surfaceAxes(), known = surface.values.flat();
     const best = Math.min(...known), spread = known.sort((a, b) => a - b)[Math.floor(0.7 * known.length)] - best || 1;
     surface.values.forEach((row, g) => row.forEach((value, k) => {
       const [low, high] = [k, k + 1].map((i) => Math.max(logits.LOWEST * logits.STEP ** (i - 0.5), logits.LOWEST));
       const strength = Math.max(0.05, 1 - Math.sqrt((value - best) / spread));
-      plot.bar([low, Math.min(high, logits.TEMPERATURES.at(-1))], [g - 0.5, g + 0.5], "cell", `γ ${logits.GAMMAS[g]}, T ${logits.TEMPERATURES[k]}: log-loss ${value.toFixed(4)}`, strength.toFixed(2));
+      plot.bar([low, Math.min(high, logits.TEMPERATURES.at(-1))], [g - 0.5, g + 0.5], { class: "cell", "fill-opacity": strength.toFixed(2) }, `γ ${logits.GAMMAS[g]}, T ${logits.TEMPERATURES[k]}: log-loss ${value.toFixed(4)}`);
     }));
     plot.dot(Math.min(Math.max(state.temperature, logits.LOWEST), logits.TEMPERATURES.at(-1)), rank(state.gamma), "third-fill handle");
-    put("fig-surface", plot.text(), `Log-loss over γ and T, lower where the colour is stronger; your point is γ = ${state.gamma.toFixed(2)}, T = ${state.temperature.toFixed(2)}.`);
+    put("fig-surface", plot, `Log-loss over γ and T, lower where the colour is stronger; your point is γ = ${state.gamma.toFixed(2)}, T = ${state.temperature.toFixed(2)}.`);
   }
   function computeSurface() {
     const mine = { values: [], rows: logits.some(data, logits.SURFACE_ROWS) };
@@ -75,30 +71,20 @@
     drawReliability(found);
     drawHistogram(found);
     if (surface.values.length) drawSurface();
-    const texts = {
+    shared.write({
       "now-ece": `${percent(before.ece)} → ${percent(found.ece)}`, "now-loss": `${before.logLoss.toFixed(4)} → ${found.logLoss.toFixed(4)}`,
       "now-accuracy": percent(found.accuracy), "now-confidence": percent(found.confidence), advice: advise(found),
       "logits-call": `focal_temperature(logits, gamma=${Number(state.gamma.toFixed(4))}, temperature=${Number(state.temperature.toFixed(4))})${state.shifts.some(Boolean) ? "  # and the curve" : ""}`,
-    };
-    for (const [id, text] of Object.entries(texts)) byId(id).textContent = text;
+    });
     const numbers = [["g", state.gamma], ["t", state.temperature], ...(state.shifts.some(Boolean) ? [["k", state.shifts.join(",")]] : []), ["d", state.network]];
     if (state.network !== null && !byId("page-logits").hidden) history.replaceState(null, "", `#logits?${numbers.map(([key, v]) => `${key}=${typeof v === "number" ? Number(v.toFixed(4)) : v}`).join("&")}`);
   }
-  let waiting = false;
-  const redraw = () => {
-    if (waiting) return;
-    waiting = true;
-    requestAnimationFrame(() => { waiting = false; draw(); });
-  };
-
+  const redraw = shared.onceAFrame(draw);
   function set(name, value) {
-    const slider = byId(name);
-    const kept = Math.min(Number(slider.max), Math.max(Number(slider.min), value));
+    const kept = shared.move(name, value);
     if (name.startsWith("knot-")) state.shifts[Number(name.slice(5))] = kept;
-    else state[name === "logits-gamma" ? "gamma" : "temperature"] = kept;
-    slider.value = kept;
+    else state[name.replace("logits-", "")] = kept;
     byId(`${name}-number`).textContent = kept.toFixed(2);
-    slider.setAttribute("aria-valuetext", kept.toFixed(2));
     redraw();
   }
   const setAll = ({ gamma, temperature, shifts }) => {

@@ -183,7 +183,7 @@ const refocal = (() => {
   }
 
   return {
-    logSoftmax, focal, focalTemperature, inverseFocal, crossEntropy, focalLoss, properFocal,
+    topOf, logSoftmax, focal, focalTemperature, inverseFocal, crossEntropy, focalLoss, properFocal,
     sortedGaps, goldenSection, closestTemperature, temperatureBounds, confidenceThreshold,
   };
 })();

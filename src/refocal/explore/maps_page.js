@@ -2,16 +2,13 @@
 // From the three controls to the plots and the numbers beside them.
 
 (() => {
-  const settings = JSON.parse(document.getElementById("settings").textContent);
+  const { byId, settings, show, write, put } = shared;
   const gaps = { 2: refocal.sortedGaps(2, settings.range[2]), 3: refocal.sortedGaps(3, settings.range[3]) };
   const state = { ...settings.start };
-  const grid = plots.innerGrid(14), cells = plots.cells(45);
+  const grid = triangle.innerGrid(14), cells = triangle.cells(45);
   const probabilities = Array.from({ length: 199 }, (_, i) => (i + 1) / 200);
-  const unit = [0, 0.2, 0.4, 0.6, 0.8, 1];
   const exp = (values) => values.map(Math.exp);
   const two = (q) => [Math.log(q), Math.log1p(-q)];
-  const show = (v, digits = 4) => (v === null ? "–" : v.toFixed(digits).replace("-", "−"));
-  const byId = (id) => document.getElementById(id);
 
   const remembered = new Map(); // the search depends on γ alone, and T may move on its own
   function closest(n) {
@@ -29,13 +26,8 @@
   // The example: the label has probability q, two thirds of the rest go to a second class.
   const example = () => [state.q, ((1 - state.q) * 2) / 3, (1 - state.q) / 3];
 
-  function put(id, content, words) {
-    byId(id).querySelector("svg").innerHTML = `<title id="${id}-title">${words}</title>${content}`;
-  }
-
   function drawBinary() {
-    const plot = plots.axes({ x: [0, 1], y: [0, 1], xTicks: unit, yTicks: unit,
-      xLabel: "probability by the network", yLabel: "probability after" });
+    const plot = plots.axes({ xLabel: "probability by the network", yLabel: "probability after" });
     const curve = (map) => probabilities.map((q) => [q, Math.exp(map(two(q))[0])]);
     plot.line([[0, 0], [1, 1]], "faint");
     plot.line(curve(scaled), "second dashed");
@@ -43,13 +35,12 @@
     plot.line(curve(both), "third dotted");
     const after = Math.exp(both(two(state.q))[0]);
     plot.dot(state.q, after, "third-fill");
-    put("fig-binary", plot.text(), `Two classes: a probability of ${show(state.q, 2)} becomes ${show(Math.exp(calibrated(two(state.q))[0]))} by focal calibration, ${show(Math.exp(scaled(two(state.q))[0]))} by temperature scaling and ${show(after)} by both.`);
+    put("fig-binary", plot, `Two classes: a probability of ${show(state.q, 2)} becomes ${show(Math.exp(calibrated(two(state.q))[0]))} by focal calibration, ${show(Math.exp(scaled(two(state.q))[0]))} by temperature scaling and ${show(after)} by both.`);
     return after;
   }
 
   function drawLoss() {
-    const plot = plots.axes({ x: [0, 1], y: [0, 3], xTicks: unit, yTicks: [0, 1, 2, 3],
-      xLabel: "probability of the true class", yLabel: "loss" });
+    const plot = plots.axes({ y: [0, 3], xLabel: "probability of the true class", yLabel: "loss" });
     const curve = (loss) => probabilities.map((q) => [q, loss(two(q))]);
     plot.line(curve((l) => refocal.crossEntropy(l, 0)), "faint");
     plot.line(curve((l) => refocal.focalLoss(l, 0, state.gamma)), "first dashed");
@@ -60,22 +51,22 @@
     plot.line([[Math.exp(before[0]), height], [Math.exp(after[0]), height]], "third dotted");
     plot.dot(Math.exp(before[0]), loss, "first-fill");
     plot.dot(Math.exp(after[0]), loss, "third-fill");
-    put("fig-loss", plot.text(), `Focal loss and its proper part: focal loss at ${show(Math.exp(before[0]))} equals the proper part at ${show(Math.exp(after[0]))}; both are ${show(loss)}.`);
+    put("fig-loss", plot, `Focal loss and its proper part: focal loss at ${show(Math.exp(before[0]))} equals the proper part at ${show(Math.exp(after[0]))}; both are ${show(loss)}.`);
     return loss;
   }
 
   function drawArrows() {
-    const plot = plots.triangle();
+    const plot = triangle.plot();
     for (const q of grid) plot.arrow(q, exp(both(q.map(Math.log))), "first");
     const from = example(), to = exp(both(from.map(Math.log)));
     plot.arrow(from, to, "third");
     plot.dot(from, "third-fill");
     const list = (values) => `(${values.map((v) => show(v, 3)).join(", ")})`;
-    put("fig-arrows", plot.text(), `Three classes: focal temperature scaling takes the start of each arrow to its end, such as ${list(from)} to ${list(to)}.`);
+    put("fig-arrows", plot, `Three classes: focal temperature scaling takes the start of each arrow to its end, such as ${list(from)} to ${list(to)}.`);
   }
 
   function drawDifference() {
-    const plot = plots.triangle();
+    const plot = triangle.plot();
     const values = cells.map((corners) => {
       const middle = [0, 1, 2].map((j) => Math.log((corners[0][j] + corners[1][j] + corners[2][j]) / 3));
       const top = middle.indexOf(Math.max(...middle));
@@ -83,7 +74,7 @@
     });
     const largest = Math.max(...values.map(Math.abs)) || 1;
     values.forEach((v, i) => plot.cell(cells[i], `shade s${Math.round((20 * v) / largest)}`));
-    put("fig-difference", plot.text(), `Focal calibration minus temperature scaling, for the top of three classes: from ${show(Math.min(...values))} to ${show(Math.max(...values))}.`);
+    put("fig-difference", plot, `Focal calibration minus temperature scaling, for the top of three classes: from ${show(Math.min(...values))} to ${show(Math.max(...values))}.`);
     byId("difference-low").textContent = show(-largest, 3);
     byId("difference-high").textContent = `+${show(largest, 3)}`;
   }
@@ -93,17 +84,13 @@
     const ends = found[2].curve.map(([t]) => t).concat(state.temperature);
     const low = Math.min(...ends), high = Math.max(...ends);
     const most = Math.max(...found[2].curve.concat(found[3].curve).map(([, e]) => e), 0.01);
-    const ticks = [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10].filter((t) => t >= low && t <= high);
-    const step = [0.01, 0.02, 0.05, 0.1, 0.2].find((s) => most / s <= 6) || 0.2;
-    const steps = Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => Number((i * step).toFixed(2)));
-    const plot = plots.axes({ x: [low, high], y: [0, 1.05 * most], xTicks: ticks, yTicks: steps, log: true,
-      xLabel: "temperature T", yLabel: "largest difference" });
+    const plot = plots.axes({ x: [low, high], y: [0, 1.05 * most], log: true, xLabel: "temperature T", yLabel: "largest difference" });
     plot.line([[state.temperature, 0], [state.temperature, most]], "second dashed");
     for (const [n, classes] of [[2, "first"], [3, "third"]]) {
       plot.line(found[n].curve, classes);
       plot.dot(found[n].temperature, found[n].error, `${classes}-fill`);
     }
-    put("fig-closest", plot.text(), `The largest difference between focal calibration and temperature scaling, against T. It is least at T = ${show(found[2].temperature)} for two classes (${show(found[2].error)}) and at T = ${show(found[3].temperature)} for three (${show(found[3].error)}).`);
+    put("fig-closest", plot, `The largest difference between focal calibration and temperature scaling, against T. It is least at T = ${show(found[2].temperature)} for two classes (${show(found[2].error)}) and at T = ${show(found[3].temperature)} for three (${show(found[3].error)}).`);
     return found;
   }
 
@@ -114,33 +101,24 @@
     drawDifference();
     const [low, high] = refocal.temperatureBounds(state.gamma);
     const threshold = state.gamma > 0 ? refocal.confidenceThreshold(state.gamma) : null;
-    const values = {
+    write({
       "out-after": show(after), "out-loss": show(loss), "out-threshold": show(threshold),
       "out-bounds": `${show(low)} … ${show(high)}`,
       "out-closest-2": show(found[2].temperature), "out-error-2": show(found[2].error),
       "out-closest-3": show(found[3].temperature), "out-error-3": show(found[3].error),
       "out-at-2": show(found[2].errorAt(state.temperature)), "out-at-3": show(found[3].errorAt(state.temperature)),
       "out-call": `focal_temperature(logits, gamma=${state.gamma}, temperature=${state.temperature})`,
-    };
-    for (const [id, text] of Object.entries(values)) byId(id).textContent = text;
+    });
   }
 
-  let waiting = false;
-  function redraw() { // at most once a frame, however fast a slider moves
-    if (waiting) return;
-    waiting = true;
-    requestAnimationFrame(() => { waiting = false; draw(); });
-  }
-
+  const redraw = shared.onceAFrame(draw);
   function set(name, value) {
-    const slider = byId(name), exact = byId(`${name}-number`);
-    const low = Number(slider.min), high = Number(slider.max);
-    state[name] = Math.min(high, Math.max(low, value));
-    slider.value = state[name];
-    slider.setAttribute("aria-valuetext", show(state[name], 2));
+    const exact = byId(`${name}-number`);
+    state[name] = shared.move(name, value);
     if (document.activeElement !== exact || Number(exact.value) !== state[name]) exact.value = state[name];
     redraw();
   }
+  const setAll = (values) => { for (const [name, value] of Object.entries(values)) set(name, value); };
 
   for (const name of ["gamma", "temperature", "q"]) {
     byId(name).addEventListener("input", (event) => set(name, Number(event.target.value)));
@@ -151,9 +129,9 @@
     });
   }
   for (const n of [2, 3]) byId(`take-${n}`).addEventListener("click", () => set("temperature", Number(closest(n).temperature.toFixed(4))));
-  byId("reset").addEventListener("click", () => { for (const [name, value] of Object.entries(settings.start)) set(name, value); });
+  byId("reset").addEventListener("click", () => setAll(settings.start));
 
   window.refocal = { ...refocal, state, draw, closest: (gamma, n) => refocal.closestTemperature(gamma, gaps[n], settings.search) };
-  for (const [name, value] of Object.entries(settings.start)) set(name, value);
+  setAll(settings.start);
   draw();
 })();

@@ -7,12 +7,12 @@ import csv
 import gzip
 import io
 import json
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from refocal.calibrators.registry import NONE
 from refocal.evaluate import ClassRow, Evaluation, Measured
 from refocal.evaluate.multilabel import of_labels
+from refocal.evaluate.phrases import percent
 from refocal.evaluate.summary import positive_name, ranked
 
 LONGEST_SNIPPET = 20_000
@@ -53,42 +53,47 @@ def terms_of(evaluation: Evaluation) -> Terms:
 
 
 class Decision(NamedTuple):
-    """From a threshold on: the share of rows that is decided, that of errors among them, the cost of 1,000 rows."""
+    """From a threshold on: the share of rows that is decided, that of errors among them, the cost of 1,000 rows.
+
+    `cells` is how tables show it, after the threshold and what it says about costs, with the shares of all rows that
+    came true and that were promised.
+    """
 
     threshold: float
     decided: float
     error: float
     cost: float
+    cells: list[str]
 
 
-class DecisionCurves(NamedTuple):
-    """The decisions before and after calibration, and the threshold that the text and the slider start with."""
-
-    sides: dict[str, list[Decision]]
-    start: int
-    data: dict[str, Any]
-
-
-def decisions(evaluation: Evaluation) -> DecisionCurves | None:
-    """How many rows are decided, how many of those wrongly, and at which cost, before and after calibration."""
+def decisions(evaluation: Evaluation) -> tuple[dict[str, list[Decision]], int] | None:
+    """What each threshold decides before and after calibration, and the one that the text and the slider start with."""
     is_two = evaluation.n_classes == 2
     made: dict[str, list[Decision]] = {}
-    tables = []
     for _, heading, method in sides(evaluation):
-        found, rows = method.decisions, []
+        found, made[heading.lower()] = method.decisions, []
         if found is None:  # in evaluations of version 0.1.0
             return None
-        for t, decided, right in zip(found.threshold, found.decided, found.right, strict=True):
+        for t, decided, right, promised in zip(*vars(found).values(), strict=True):
             wrong = decided - right
+            error = wrong / decided if decided else 0.0
             missed = found.right[0] - right if is_two else 1.0 - decided
             cost = 1000.0 * ((t if is_two else 1.0) * wrong + (1.0 - t) * missed)
-            rows.append(Decision(t, decided, wrong / decided if decided > 0.0 else 0.0, cost))
-        made[heading.lower()] = rows
-        tables.append({"name": heading.lower(), **asdict(found)})
+            price = f"{1.0 - t:.3g} mistakes"
+            if is_two:
+                price = f"{(1.0 - t) / t:.3g} false alarms" if t else "any number of false alarms"
+            shares = [
+                percent(decided),
+                percent(error) if decided else "–",
+                f"{cost:.1f}",
+                percent(right),
+                percent(promised),
+            ]
+            made[heading.lower()].append(Decision(t, decided, error, cost, [f"{t:g}", price, *shares]))
         # Of two classes that of the rate.
         wanted = min(max(found.right[0], 0.01), 0.5) if is_two else 0.9
-    start = min(range(len(rows)), key=lambda i: abs(rows[i].threshold - wanted))
-    return DecisionCurves(made, start, {"two": is_two, "tables": tables})
+        start = min(range(len(found.threshold)), key=lambda i: abs(found.threshold[i] - wanted))
+    return made, start
 
 
 def classes_by_gap(evaluation: Evaluation) -> list[tuple[ClassRow, ClassRow]]:
@@ -99,15 +104,15 @@ def classes_by_gap(evaluation: Evaluation) -> list[tuple[ClassRow, ClassRow]]:
 
 def class_data(evaluation: Evaluation) -> dict[str, Any] | None:
     """What the page draws of a class, where that is known; small, because there may be thousands of them."""
-    before, after = evaluation.before.classes or (), evaluation.after.classes or ()
-    details = [(b.detail, a.detail) for b, a in zip(before, after, strict=True) if b.detail and a.detail]
-    if len(details) < len(after):
+    shown = sides(evaluation)
+    details = list(zip(*([row.detail for row in method.classes or ()] for _, _, method in shown), strict=True))
+    if any(each is None for pair in details for each in pair):
         return None
     return {
-        "names": [evaluation.name_of(row.label) for row in after],
+        "names": [evaluation.name_of(row.label) for row in evaluation.after.classes or ()],
+        "sides": [heading for _, heading, _ in shown],
         "curves": [[[each.count, each.probability, each.frequency] for each in pair] for pair in details],
-        "others": [[each.predicted_as, each.taken_for_it, each.examples] for _, each in details],
-        "calibrated": evaluation.after is not evaluation.before,
+        "others": [[each.predicted_as, each.taken_for_it, each.examples] for *_, each in details],
     }
 
 

@@ -126,19 +126,18 @@
   // A class in detail: its curve, what it is confused with, rows to look at.
   const detail = byId("class-detail");
   if (!detail) return;
-  const { names, curves, others, calibrated } = JSON.parse(byId("class-data").textContent);
-  const px = (v) => (52 + 336 * v).toFixed(1), py = (v) => (276 - 264 * v).toFixed(1);
-  const line = ([, p, share], color) => `<path fill="none" stroke="${color}" stroke-width="1.8" d="M${p.map((v, i) => `${px(v)} ${py(share[i])}`).join("L")}"/>`;
-  const dots = ([count, p, share], color, when) => p.map((v, i) =>
-    `<g class="mark"><title>${when}: ${count[i].toLocaleString("en")} rows, probability ${percent(v)}, occurs in ${percent(share[i])}</title><circle cx="${px(v)}" cy="${py(share[i])}" r="4" fill="${color}"/></g>`).join("");
+  const { names, sides, curves, others } = JSON.parse(byId("class-data").textContent);
   const chart = (label) => {
-    const muted = "var(--muted,#5c6570)", first = "var(--first,#0b62b8)", [before, after] = curves[label];
-    const ticks = [0, 0.2, 0.4, 0.6, 0.8, 1].map((v) => `<text x="${px(v)}" y="293" text-anchor="middle">${v}</text><text x="45" y="${+py(v) + 4}" text-anchor="end">${v}</text>`).join("");
-    const drawn = `<path fill="none" stroke="${muted}" d="M52 12L52 276L388 276"/><path fill="none" stroke="${muted}" stroke-dasharray="4 3" d="M52 276L388 12"/>${ticks}`
-      + '<text x="220" y="312" text-anchor="middle">probability of the class</text><text x="12" y="144" text-anchor="middle" transform="rotate(-90 12 144)">how often it occurs</text>';
-    const key = calibrated ? `<text x="64" y="26" fill="${muted}">before</text><text x="64" y="44" fill="${first}">after</text>` : "";
-    const marks = calibrated ? line(before, muted) + dots(before, muted, "Before") + line(after, first) + dots(after, first, "After") : line(after, first) + dots(after, first, "Now");
-    return `<svg class="figure" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 400 320" role="img" aria-labelledby="class-${label}-title" fill="var(--ink,#1b1f24)" style="font:12px var(--sans,system-ui,sans-serif)"><title id="class-${label}-title">How often ${escape(names[label])} occurs against its probability.</title>${drawn}${key}${marks}</svg>`;
+    const muted = "var(--muted,#5c6570)", plot = plots.axes({ xLabel: "probability of the class", yLabel: "how often it occurs" });
+    plot.line([[0, 0], [1, 1]], { stroke: muted, "stroke-dasharray": "4 3" });
+    const keys = sides.map((side, i) => {
+      const [count, p, share] = curves[label][i], color = i === sides.length - 1 ? "var(--first,#0b62b8)" : muted;
+      plot.line(p.map((v, k) => [v, share[k]]), { stroke: color, "stroke-width": 1.8 });
+      p.forEach((v, k) => plot.dot(v, share[k], { fill: color }, `${side}: ${count[k].toLocaleString("en")} rows, probability ${percent(v)}, occurs in ${percent(share[k])}`));
+      return `<text x="68" y="${26 + 18 * i}" fill="${color}">${side}</text>`;
+    });
+    const title = `<title id="class-${label}-title">How often ${escape(names[label])} occurs against its probability.</title>`;
+    return `<svg class="figure" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 400 320" role="img" aria-labelledby="class-${label}-title" fill="var(--ink,#1b1f24)" style="font:12px var(--sans,system-ui,sans-serif)">${title}${plot.text()}${sides.length > 1 ? keys.join("") : ""}</svg>`;
   };
   const listed = (pairs) => pairs.map(([label, count]) => `${escape(names[label])} (${count.toLocaleString("en")})`).join(", ") || "none";
   const open = (label) => {

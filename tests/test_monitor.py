@@ -17,7 +17,7 @@ from refocal.errors import DataError, FormatError, InputError, InputWarning, Par
 from refocal.metrics import expected_calibration_error
 from refocal.monitor import CalibrationMonitor
 from refocal.monitor.history import ALTERNATIVES, left_after, log_ratios
-from refocal.report.monitor_page import render_monitor
+from refocal.report import render_monitor
 
 
 def draw(rng, n=200, shift=0.0):

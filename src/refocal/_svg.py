@@ -37,14 +37,17 @@ SHAPES = {
 
 
 class Axes(NamedTuple):
-    """Two lines with ticks, by default at round numbers, and labels; `names` stand beside y = 0, 1, …."""
+    """Two lines with labels and round numbers, `ticks` says at which; `names` stand beside y = 0, 1, … instead."""
 
     x_label: str = ""
     y_label: str = ""
-    x_ticks: Sequence[float] | None = None
-    y_ticks: Sequence[float] | None = None
+    ticks: str = "xy"
     names: Sequence[str] = ()
     grid: bool = False
+
+    def numbers(self, x: Scale, y: Scale) -> tuple[list[float], list[float]]:
+        """Where the ticks are."""
+        return x.ticks if "x" in self.ticks else [], y.ticks if "y" in self.ticks and not self.names else []
 
 
 class Line(NamedTuple):
@@ -187,13 +190,14 @@ def _drawn(plot: Plot) -> Iterator[str]:
 
 def _axes(axes: Axes, x: Scale, y: Scale, height: float) -> Iterator[str]:
     drawn = [f"M{x.start:.1f} {y.end:.1f}V{y.start:.1f}H{x.end:.1f}"]
-    for tick in x.ticks if axes.x_ticks is None else axes.x_ticks:
+    x_ticks, y_ticks = axes.numbers(x, y)
+    for tick in x_ticks:
         if axes.grid:
             grid = f'stroke="{VARIABLES[LINE]}" stroke-width="1"'
             yield f'<path fill="none" {grid} d="M{x(tick):.1f} {y.end:.1f}L{x(tick):.1f} {y.start:.1f}"/>'
         drawn.append(f"M{x(tick):.1f} {y.start:.1f}v4")
         yield _text(x(tick), y.start + 17, tick_label(tick), "middle")
-    for tick in y.ticks if axes.y_ticks is None else axes.y_ticks:
+    for tick in y_ticks:
         drawn.append(f"M{x.start:.1f} {y(tick):.1f}h-4")
         yield _text(x.start - 7, y(tick) + 4, tick_label(tick), "end")
     for i, name in enumerate(axes.names):

@@ -76,7 +76,7 @@ def monitor(
             "waiting": watched.n_waiting, "notes": notes, "state": str(state)})  # fmt: skip
     say(*notes)
     if history:
-        table = refocal.report.monitor_page.periods_table(history[-SHOWN:], watched.compared)
+        table = refocal.report.details.periods_table(history[-SHOWN:], watched.compared)
         print_table([name for name in table[0] if name not in LEFT_OUT], table)
     waiting = [f"{watched.n_waiting:,} rows wait for labels."] if watched.n_waiting else []
     say(*waiting, advice.reason, f"Wrote {state}{f' and {output}' if output and history else ''}.")

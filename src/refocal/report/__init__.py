@@ -1,8 +1,7 @@
-"""Figures and a self-contained HTML page, from an Evaluation and nothing else."""
+"""Figures and a self-contained HTML page, from an Evaluation or a monitor and nothing else."""
 
 from refocal.report.figures import plot_comparison, plot_confidence, plot_reliability, plot_surface
-from refocal.report.monitor_page import render_monitor, write_monitor_page
-from refocal.report.page import render, write_report
+from refocal.report.page import render, render_monitor, write_monitor_page, write_report
 
 __all__ = [
     "plot_comparison",

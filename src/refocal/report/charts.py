@@ -15,7 +15,8 @@ from refocal.evaluate.phrases import percent
 from refocal.evaluate.summary import ranked
 from refocal.fitting.objective import NAMED, NLL_TOLERANCE
 from refocal.metrics import METRICS, Interval
-from refocal.report.details import CONFIDENCE, Decision, Terms
+from refocal.monitor import CalibrationMonitor, WindowSummary
+from refocal.report.details import CONFIDENCE, Decision, Terms, period_name
 
 # Room for the density of the confidences below a reliability diagram, in pixels.
 DENSITY = 44
@@ -29,6 +30,8 @@ SHADES = ["#00204c", "#123570", "#31446b", "#4a546c", "#61646f", "#757575", "#8b
 LONGEST_NAME = 20
 # A method farther from the best than this multiple of the median's distance is shown by an arrow.
 FAR_FROM_BEST = 4.0
+# An e-value beyond this is shown as this.
+LARGEST_E = 1e12
 
 
 def reliability(
@@ -59,7 +62,7 @@ def reliability(
     if is_small:
         axes, plot.size, plot.margins = Axes(), (200, 190), (40, 8, 8, 26)
     elif histogram is not None and top == 1.0:
-        axes, plot.margins = Axes("", terms.outcome, x_ticks=()), (52, 12, 12, 44 + DENSITY)
+        axes, plot.margins = Axes("", terms.outcome, ticks="y"), (52, 12, 12, 44 + DENSITY)
         below = [_density(histogram, terms)]
     plot.marks += [
         Band(curve.confidence, curve.low, curve.high),
@@ -90,7 +93,7 @@ def _density(histogram: Histogram, terms: Terms) -> Plot:
             share = f"{percent(count / counts.sum())} % of the predictions"
             tip = f"{terms.probability} {low:.2f} to {high:.2f}: {share}"
             below.marks.append(Bar((low, high - 0.1 * (high - low)), (0, count / counts.max()), MUTED, tip))
-    below.marks.append(Axes(terms.probability + bars, y_ticks=()))
+    below.marks.append(Axes(terms.probability + bars, ticks="x"))
     return below
 
 
@@ -144,7 +147,7 @@ def intervals(methods: Mapping[str, Measured], measure: str, of: str, marked: Co
     names = [_shortened(name) for name in found]
     low, high = (metric.scale * end for end in near_range(list(found.values()), metric.lower_is_better))
     listed = ", ".join(f"{name} {metric.text(interval.value)}" for name, interval in found.items())
-    axes, said = Axes(label, y_ticks=(), names=names, grid=True), f"{metric.heading} of {of}: {listed}."
+    axes, said = Axes(label, names=names, grid=True), f"{metric.heading} of {of}: {listed}."
     size, margins = (400.0, 56.0 + 24 * len(names)), (22 + 7.2 * max(map(len, names)), 8.0, 14.0, 44.0)
     plot = Plot((low, high), (len(names) - 0.4, -0.6), [axes], said, size, margins)
     for i, (name, interval) in enumerate(found.items()):
@@ -170,6 +173,11 @@ def near_range(found: Sequence[Interval], lower_is_better: bool = True) -> tuple
     near = [each for each in found if side * each.value <= limit] if is_spread else found
     low = min(min(each.low, each.value) for each in near)
     high = max(max(each.high, each.value) for each in near)
+    return _with_room(low, high)
+
+
+def _with_room(low: float, high: float) -> tuple[float, float]:
+    """A little more than a range; what cannot be negative stays so."""
     room = 0.04 * (high - low) or 0.01
     return low - room if low < 0.0 else max(low - room, 0.0), high + room
 
@@ -210,7 +218,7 @@ def surface(found: SearchSurface) -> Plot:
         f"encloses the points of a log-loss at most {100 * share:g} % above the best."
     )
     names = [tick_label(gamma) if rows <= 16 or g % 2 == 0 else "" for g, gamma in enumerate(found.gammas)]
-    plot.marks.append(Axes("temperature T", "γ", y_ticks=(), names=names))
+    plot.marks.append(Axes("temperature T", "γ", names=names))
     best = float(value.min())
     objective = NAMED[found.objective].title if found.objective in NAMED else found.objective
     spread = float(np.sort(value, axis=None)[int(0.7 * value.size)]) - best or 1e-9
@@ -242,6 +250,67 @@ def surface(found: SearchSurface) -> Plot:
             legend.marks.append(Text(left + 20, 47 + 14 * step, number))
     plot.marks.append(legend)
     return plot
+
+
+def rates(history: Sequence[WindowSummary], what: str, outcome: str) -> Plot:
+    """The mean probability of each period of a monitor as a line, and the rates with their intervals."""
+    ends = [end for each in history for end in (each.rate.low, each.rate.high)]
+    plot = _over_periods(_ends(history), [each.mean_p for each in history], f"{what} (line) and {outcome}", also=ends)
+    plot.description = f"{what} and {outcome} of {len(history)} periods; the table below has the numbers."
+    for i, each in enumerate(history):
+        low, high = percent(each.rate.low), percent(each.rate.high)
+        said = f"{what} {percent(each.mean_p)} %, {outcome} {percent(each.rate.value)} % ({low} to {high} %)"
+        plot.marks.append(Line([i, i], [each.rate.low, each.rate.high], SECOND, 1.4))
+        plot.marks.append(Point(i, each.rate.value, SECOND, f"{period_name(each)}: {said}, {each.n:,} rows"))
+    return plot
+
+
+def evidence(monitor: CalibrationMonitor) -> Plot:
+    """The logarithm of a monitor's e-value after each period, and where the alarm is raised."""
+    found, alarm = monitor.evidence(), math.log10(1.0 / monitor.alpha)
+    shown = [math.log10(min(max(value, 1e-3), LARGEST_E)) for _, value in found]
+    tips = [f"{period}: e-value {value:.3g}" for period, value in found]
+    ends = (found[0][0], found[-1][0])
+    plot = _over_periods(ends, shown, "logarithm of the e-value (base 10)", tips, also=(0.0, 1.1 * alarm))
+    plot.marks.append(Line(plot.x, [alarm, alarm], SECOND, 1.4, "6 4"))
+    where = f"the alarm was raised in {monitor.alarm}" if monitor.alarm else "there was no alarm"
+    plot.description = f"The e-value after each period; now it is {monitor.e_value:.3g}, and {where}."
+    return plot
+
+
+def loss(history: Sequence[WindowSummary], measure: str, by_chance: str = "") -> Plot:
+    """A measure of each period of a monitor; dashed what it would be by chance."""
+    heading, values = METRICS[measure].heading, [getattr(each, measure) for each in history]
+    chance = [getattr(each, by_chance) for each in history] if by_chance else []
+    tips = [f"{period_name(each)}: {heading} {x:.4f}, {each.n:,} rows" for each, x in zip(history, values, strict=True)]
+    plot = _over_periods(_ends(history), values, heading, tips, chance)
+    plot.size, plot.description = (400.0, 260.0), f"{heading} of {len(history)} periods."
+    plot.marks += _line(chance, SECOND, "6 4")
+    return plot
+
+
+def _over_periods(
+    ends: tuple[str, str], values: Sequence[float], label: str, tips: Sequence[str] = (), also: Sequence[float] = ()
+) -> Plot:
+    """A line from period to period, the names of the first and the last; the axis holds what is `also` drawn."""
+    x, y = (-0.5, len(values) - 0.5), _with_room(min([*values, *also]), max([*values, *also]))
+    plot = Plot(x, y, [Axes("", label, ticks="y")], size=(440.0, 260.0), margins=(60.0, 12.0, 16.0, 44.0))
+    plot.marks.append(Text(x[0], y[0], ends[0], offset=(0, 18)))
+    if len(values) > 1:
+        plot.marks.append(Text(x[1], y[0], ends[1], "end", (0, 18)))
+    plot.marks += [*_line(values), *(Point(i, values[i], FIRST, tip) for i, tip in enumerate(tips))]
+    return plot
+
+
+def _line(values: Sequence[float], color: str = FIRST, dash: str = "") -> list[Line]:
+    """A line from period to period, of a single one a level line."""
+    if len(values) == 1:
+        return [Line([-0.4, 0.4], [*values, *values], color, 1.8, dash)]
+    return [Line(range(len(values)), values, color, 1.8, dash)] if values else []
+
+
+def _ends(history: Sequence[WindowSummary]) -> tuple[str, str]:
+    return history[0].first, history[-1].last
 
 
 def _sheet(size: tuple[float, float]) -> Plot:

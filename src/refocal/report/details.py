@@ -1,4 +1,4 @@
-"""What the sections of a page show beyond the numbers of an evaluation: terms, decisions, classes, downloads."""
+"""What a page shows beyond the numbers of an evaluation: terms, decisions, classes, downloads; periods of a monitor."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import csv
 import gzip
 import io
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from refocal.calibrators.registry import NONE
 from refocal.evaluate import ClassRow, Evaluation, Measured
 from refocal.evaluate.multilabel import of_labels
-from refocal.evaluate.phrases import percent
+from refocal.evaluate.phrases import interval_percent, percent
 from refocal.evaluate.summary import positive_name, ranked
+from refocal.monitor import WindowSummary
 
 LONGEST_SNIPPET = 20_000
 # Bytes of a calibrator that a page carries along.
@@ -138,3 +140,27 @@ def downloads(evaluation: Evaluation) -> tuple[str, dict[str, str]]:
     encoded = {name: f"data:{kind};base64,{base64.b64encode(data).decode()}" for name, (kind, data) in files.items()}
     # Thousands of numbers are of no use on a page.
     return text if len(text) < LONGEST_SNIPPET else "", encoded
+
+
+def periods_table(history: Sequence[WindowSummary], compared: tuple[str, str]) -> list[dict[str, str]]:
+    """The periods of a monitor as rows of text by their headings; the terminal shows the same."""
+    what, outcome = compared
+    return [
+        {
+            "period": period_name(each),
+            "rows": f"{each.n:,}",
+            f"{what} %": percent(each.mean_p),
+            f"{outcome} %": percent(each.rate.value),
+            "interval": interval_percent(each.rate),
+            "log-loss": f"{each.log_loss:.4f}",
+            "Brier score": f"{each.brier_score:.4f}",
+            "ECE %": percent(each.ece),
+            "by chance %": percent(each.ece_by_chance),
+        }
+        for each in history
+    ]
+
+
+def period_name(each: WindowSummary) -> str:
+    """The name of a period, or of the first and the last of several."""
+    return each.first if each.first == each.last else f"{each.first} to {each.last}"

@@ -153,8 +153,7 @@ def _frame(frame: Frame, ax: Axes, x: Scale, y: Scale) -> None:
     ax.tick_params(color=MUTED, labelcolor=INK)
     ax.set_xlabel(frame.x_label, color=INK)
     ax.set_ylabel(frame.y_label, color=INK, rotation="vertical" if len(frame.y_label) > 2 else "horizontal")
-    x_ticks = x.ticks if frame.x_ticks is None else frame.x_ticks
-    y_ticks = y.ticks if frame.y_ticks is None else frame.y_ticks
+    x_ticks, y_ticks = frame.numbers(x, y)
     ax.set_xticks(x_ticks, [tick_label(tick) for tick in x_ticks])
     ax.set_xticks([], minor=True)
     if frame.names:

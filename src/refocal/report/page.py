@@ -1,4 +1,4 @@
-"""One HTML file from an Evaluation: no network, no other file, light and dark, on paper and on a telephone."""
+"""One HTML file from an Evaluation or a monitor: no network, no other file, light and dark, on paper and telephones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from markupsafe import Markup
 import refocal
 from refocal._files import write_atomically
 from refocal._pages import environment
-from refocal.errors import ShapeError
+from refocal.errors import DataError, ShapeError
 from refocal.evaluate import Evaluation, check_requirements, group_summary, summary
 from refocal.evaluate.phrases import capital, interval_percent, percent
+from refocal.monitor import CalibrationMonitor
 from refocal.report import charts, details
 
 ENVIRONMENT = environment("report/templates")
@@ -110,6 +111,34 @@ def render(
         methods={name: each.after for name, each in zip(numbered, found, strict=True)},
         others=[m for m in summary.columns(found[0]) if m.name != "ece" and all(m.name in each for each in measured)],
     )
+
+
+def write_monitor_page(
+    monitor: CalibrationMonitor, path: str | os.PathLike[str], *, title: str = "predictions"
+) -> None:
+    """Write the page of a monitor's history, which needs no JavaScript, whole or not at all.
+
+    >>> import tempfile
+    >>> monitor = CalibrationMonitor()
+    >>> _ = monitor.update([0.2, 0.7, 0.4], [0, 1, 0], period="May"), monitor.update([0.3, 0.9], [0, 1], period="June")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_monitor_page(monitor, f"{folder}/monitor.html")
+    """
+    write_atomically(path, render_monitor(monitor, title=title))
+
+
+def render_monitor(monitor: CalibrationMonitor, *, title: str = "predictions") -> str:
+    """The page as text.
+
+    >>> monitor = CalibrationMonitor()
+    >>> _ = monitor.update([0.2, 0.7, 0.4], [0, 1, 0], period="May")
+    >>> render_monitor(monitor, title="churn").startswith("<!doctype html>")
+    True
+    """
+    history = monitor.history()
+    if not history:
+        raise DataError("monitor", "render_monitor", expected="one with labelled rows", got="a monitor without any")
+    return fill("monitor.html", title=title, monitor=monitor, history=history)
 
 
 def notebook_view(evaluation: Evaluation) -> str:

@@ -32,10 +32,8 @@ const files = (() => {
     return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
   };
   const KINDS = {
-    f2: [2, (v, i) => half(v.getUint16(i, true))], f4: [4, (v, i) => v.getFloat32(i, true)], f8: [8, (v, i) => v.getFloat64(i, true)],
-    i1: [1, (v, i) => v.getInt8(i)], i2: [2, (v, i) => v.getInt16(i, true)], i4: [4, (v, i) => v.getInt32(i, true)],
-    i8: [8, (v, i) => Number(v.getBigInt64(i, true))], u1: [1, (v, i) => v.getUint8(i)], u2: [2, (v, i) => v.getUint16(i, true)],
-    u4: [4, (v, i) => v.getUint32(i, true)], u8: [8, (v, i) => Number(v.getBigUint64(i, true))], b1: [1, (v, i) => v.getUint8(i)],
+    f2: Uint16Array, f4: Float32Array, f8: Float64Array, b1: Uint8Array, u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, u8: BigUint64Array,
+    i1: Int8Array, i2: Int16Array, i4: Int32Array, i8: BigInt64Array,
   };
 
   // An array of a .npy member as plain numbers, with its shape.
@@ -45,9 +43,8 @@ const files = (() => {
     const head = new TextDecoder("latin1").decode(new Uint8Array(buffer, start, length));
     const dtype = /'descr': '([<|=])(\w\d)'/.exec(head), shape = /'shape': \(([^)]*)\)/.exec(head);
     if (!dtype || !shape || !KINDS[dtype[2]]) return null; // text, or another order of bytes
-    const [size, read] = KINDS[dtype[2]], sizes = shape[1].split(",").filter((s) => s.trim()).map(Number);
-    const count = sizes.reduce((a, b) => a * b, 1), values = new Float64Array(count);
-    for (let i = 0; i < count; i++) values[i] = read(view, start + length + size * i);
+    const sizes = shape[1].split(",").filter((s) => s.trim()).map(Number), count = sizes.reduce((a, b) => a * b, 1);
+    const values = Float64Array.from(new KINDS[dtype[2]](buffer.slice(start + length), 0, count), dtype[2] === "f2" ? half : Number);
     return { values, shape: sizes, columnsFirst: /'fortran_order': True/.test(head) };
   }
 

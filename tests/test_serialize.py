@@ -20,6 +20,7 @@ from refocal import (
     FocalCalibration,
     FocalTemperatureScaling,
     MatrixScaling,
+    SplineCalibration,
     StructuredMatrixScaling,
     StructuredVectorScaling,
     TemperatureScaling,
@@ -270,3 +271,16 @@ def test_damaged_settings_are_refused(saved, name, value):
     change(saved, "parameters", name, value=value)
     with pytest.raises(FormatError, match=f"the parameter '{name}' of FocalTemperatureScaling"):
         refocal.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "name"),
+    [(StructuredVectorScaling(strength="auto"), "strength"), (SplineCalibration(np.int64(4)), "n_knots")],
+    ids=["a word in place of a number", "a number of NumPy"],
+)
+def test_settings_are_what_they_were(calibrator, name, tmp_path):
+    fitted = calibrator.fit(LOGITS, LABELS)
+    fitted.save(tmp_path / "c.json")
+    loaded = refocal.load(tmp_path / "c.json")
+    assert getattr(loaded, name) == getattr(fitted, name)
+    np.testing.assert_array_equal(loaded.predict_proba(LOGITS), fitted.predict_proba(LOGITS))

@@ -15,14 +15,14 @@ from sklearn.utils.validation import check_is_fitted
 import refocal
 from refocal._files import write_atomically
 from refocal._json import field, number, read_json, without_format
-from refocal._validation import INPUTS
+from refocal._validation import INPUTS, check_option
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted, focal_point
 from refocal.calibrators.binning import bins, polyline
 from refocal.calibrators.one_vs_rest import one_vs_rest
 from refocal.calibrators.registry import kinds
 from refocal.calibrators.spline import spline
-from refocal.errors import FormatError
+from refocal.errors import FormatError, ParameterError
 from refocal.fitting import Solution
 from refocal.maps.chain import Chain, Step
 from refocal.maps.curves import Beta, Curve, Pieces
@@ -35,9 +35,10 @@ GONE, LOWEST = ("objective", "nll_tolerance"), float(np.finfo(np.float64).eps)
 MAX_BYTES = 64 << 20
 # Up to this size a file has a line for each number.
 READABLE = 20_000
-# The types of a setting by that of its default, if not just that: None stands for a number or several.
+# The types of a setting whose default is None, which stands for a number or several; and words in place of numbers.
 NUMBER = (int, float)
-TYPES: dict[type, tuple[type, ...]] = {NoneType: (NoneType, list, *NUMBER), str: (str, *NUMBER), float: NUMBER}
+NUMBERS: tuple[type, ...] = (NoneType, list, *NUMBER)
+OPTIONS = {"input": INPUTS, "class_weight": ("fit",)}
 # Labels of these dtypes are written as they are and read without being told the dtype.
 NATIVE = ("int64", "float64", "bool")
 
@@ -134,6 +135,8 @@ def _chain(data: dict[str, Any], calibrator: Calibrator, n_classes: int) -> Chai
 
 def to_plain(value: Any) -> Any:
     """A setting, a step or what a step holds as plain values; a step has its name first."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Step):
@@ -150,17 +153,22 @@ def to_plain(value: Any) -> Any:
 
 
 def _parameters(method: type[Calibrator], parameters: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a file, of the types that a method's own settings have."""
+    """The settings of a file: such as their own checks allow, else of the type of a method's own settings."""
     usual = method().get_params(deep=False)
     for name, value in parameters.items():
         if name not in usual:
             raise FormatError(f"unknown parameter {name!r} of {method.__name__}.")
-        options = {"input": INPUTS, "class_weight": ("fit",)}.get(name, ())
-        numbers = all(type(each) in NUMBER for each in value) if isinstance(value, list) else True
-        kind = type(usual[name])
-        fits = name != "input" and type(value) in TYPES.get(kind, (kind,)) and numbers
-        if not fits and value not in options:
-            raise FormatError(f"the parameter {name!r} of {method.__name__} cannot be {value!r:.80}.")
+        check = method.__dataclass_fields__[name].metadata.get("check")
+        types = NUMBERS if usual[name] is None else (type(usual[name]),)
+        numbers = value if isinstance(value, list) else ()
+        is_alike = type(value) in types and all(type(each) in NUMBER for each in numbers)
+        try:
+            if check is not None:
+                check(value, name, method.__name__)
+            elif name == "input" or not is_alike:
+                check_option(value, OPTIONS.get(name, ()), name, method.__name__)
+        except ParameterError as error:
+            raise FormatError(f"the parameter {name!r} of {method.__name__} cannot be {value!r:.80}.") from error
     return parameters
 
 

@@ -42,7 +42,7 @@ from scipy.special import log_softmax as scipy_log_softmax
 
 import peers
 from refocal import metrics
-from refocal.calibrators import _confidence, _crossfit, _logistic, auto
+from refocal.calibrators import _affine, _confidence, _logistic, auto
 from refocal.calibrators.registry import make
 from refocal.maps import log_softmax
 
@@ -182,7 +182,7 @@ def measured(options: argparse.Namespace, done: set[str]) -> Iterator[dict[str, 
         if options.settings:
             others = TWO_CLASSES if n_classes == 2 else MANY_CLASSES
             methods = [BASE[options.what], *(["ts-ece"] if kind == "logits" else [ISOTONIC]), "auto", *others]
-        with patch.object(_crossfit, "out_of_fold", once(_crossfit.out_of_fold)) if options.settings else nullcontext():
+        with patch.object(_affine, "out_of_fold", once(_affine.out_of_fold)) if options.settings else nullcontext():
             for method in methods:
                 row = names | {"method": method}
                 if key(row) in done or n_classes > peers.FEW_CLASSES.get(method, n_classes):

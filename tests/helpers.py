@@ -9,10 +9,9 @@ import time
 import numpy as np
 
 from refocal.calibrators.spline import spline
-from refocal.maps.affine import KINDS
 from refocal.maps.chain import Chain
 from refocal.maps.curves import Beta, Confidence, OneVsRest, Pieces
-from refocal.maps.steps import Affine, Floor, Focal, KeepTop, Mixture, Offset, Temperature, Uniform
+from refocal.maps.steps import KINDS, Affine, Floor, Focal, KeepTop, Mixture, Offset, Temperature, Uniform
 
 # Seconds after which something hangs, on however busy a machine; nothing is faster or slower for it.
 PATIENCE = 600

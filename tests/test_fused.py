@@ -9,12 +9,12 @@ import torch
 from helpers import draw_chain, draw_rows
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal._arrays import is_recorded
-from refocal.calibrators._affine import _vector_sums
+from refocal.calibrators._affine import Features, _vector_sums
 from refocal.calibrators._fitted import focal_point
 from refocal.engine import Block, block, c_engine
 from refocal.maps import Focal, Temperature
-from refocal.maps.affine import KINDS
 from refocal.maps.chain import Chain
+from refocal.maps.steps import KINDS
 from refocal.nn import layer
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone; its passes are not tested here")
@@ -216,5 +216,5 @@ def test_affine_sums_agree(kind, dtype, tolerance):
         tensors = [None if each is None else on_device(each)[0] for each in (x, y, weights)]
         levels = triton_affine.levels(tensors[0], kind, 1.7, exact=False)
         ours = triton_affine.affine(*tensors, levels, 1.7, parameters).cpu().numpy()
-        expected = _vector_sums(Block(x, y, weights), parameters, True, False, kind, 1.7, 1.0)[:13]
+        expected = _vector_sums(Features(kind, 1.7), Block(x, y, weights), parameters, True, False)[:13]
         np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())

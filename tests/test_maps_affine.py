@@ -7,9 +7,8 @@ import pytest
 
 from refocal._arrays import namespace
 from refocal.errors import ConvergenceError
-from refocal.maps import affine, inverse, inverse_focal
-from refocal.maps.affine import KINDS, features, keep_top
-from refocal.maps.steps import Affine, KeepTop
+from refocal.maps import inverse, inverse_focal, steps
+from refocal.maps.steps import KINDS, Affine, KeepTop, features, keep_top
 
 rng = np.random.default_rng(0)
 LOGITS = 3.0 * rng.normal(size=(2, 3, 4))
@@ -35,11 +34,11 @@ def test_the_levels_of_the_features_are_what_is_said(temperature):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stray_logit_counts_as_the_logarithm_of_the_smallest_single_number(kind):
     floor = np.log(np.finfo(np.float32).tiny)
-    assert pytest.approx(floor, abs=0.5) == -affine.FLOOR
-    at_floor = features(XP, np.array([[0.0, -1.0, -affine.FLOOR]]), kind, 1.0)
+    assert pytest.approx(floor, abs=0.5) == -steps.FLOOR
+    at_floor = features(XP, np.array([[0.0, -1.0, -steps.FLOOR]]), kind, 1.0)
     for stray in (-1e4, -np.inf):
         np.testing.assert_array_equal(features(XP, np.array([[0.0, -1.0, stray]]), kind, 1.0), at_floor)
-    above = features(XP, np.array([[0.0, -1.0, -affine.FLOOR + 1.0]]), kind, 1.0)
+    above = features(XP, np.array([[0.0, -1.0, -steps.FLOOR + 1.0]]), kind, 1.0)
     np.testing.assert_allclose(np.diff(above)[0, 1] - np.diff(at_floor)[0, 1], 1.0, rtol=1e-12)
 
 

@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 import refocal
 from helpers import draw_logits
 from refocal import FocalTemperatureScaling, IsotonicCalibration, TemperatureScaling
-from refocal.calibrators._chart import map_chart
+from refocal.calibrators._description import map_chart
 from refocal.errors import FormatError
 from refocal.evaluate import compare
 from refocal.io import Predictions

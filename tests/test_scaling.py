@@ -25,15 +25,13 @@ from refocal import (
     metrics,
 )
 from refocal._arrays import namespace
-from refocal.calibrators._affine import fit_affine
-from refocal.calibrators._crossfit import Recipe, folds, out_of_fold
+from refocal.calibrators._affine import Recipe, fit_affine, folds, out_of_fold
 from refocal.engine import Block
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.fitting.lbfgs import SHORTER, Ends, minimise
 from refocal.io import load_sample
 from refocal.maps import inverse_focal, log_softmax
-from refocal.maps.affine import KINDS, features, keep_top
-from refocal.maps.steps import Affine
+from refocal.maps.steps import KINDS, Affine, features, keep_top
 
 FAMILY = [VectorScaling, MatrixScaling, DirichletCalibration, StructuredVectorScaling, StructuredMatrixScaling]
 ALL = [kind(strength=1.0) for kind in FAMILY]

@@ -104,7 +104,11 @@ def from_dict(data: Any) -> Calibrator:
     classes = _read_classes(data)
     report = _report(field(data, "fit", dict))
     chain = _chain(data, calibrator, len(classes) if calibrator.row_axes == 1 else 2)
-    solution = _solution(field(data, "search", dict), chain) if "search" in data else None
+    solution = None
+    if "search" in data:
+        search = field(data, "search", dict)
+        how = {name: field(search, name, kind) for name, kind in {"status": str, "message": str, "passes": int}.items()}
+        solution = Solution(*focal_point(chain), value=number(search, "value"), **how)
     if "feature_names" in data:
         names = field(data, "feature_names", list)
         if len(names) != len(classes) or not all(isinstance(name, str) for name in names):
@@ -182,39 +186,33 @@ def _report(report: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
-def _solution(search: dict[str, Any], chain: Chain) -> Solution:
-    how = {name: field(search, name, kind) for name, kind in {"status": str, "message": str, "passes": int}.items()}
-    return Solution(*focal_point(chain), value=number(search, "value"), **how)
-
-
 def _classes_to_plain(classes: NDArray[Any]) -> dict[str, Any]:
+    """The labels, and their dtype where it does not follow; dates and numbers that JSON may not hold are text."""
     kind, dtype = classes.dtype.kind, str(classes.dtype)
     if kind not in "iufbUMm":
         raise FormatError(f"labels of the type {type(classes[0]).__name__} cannot be written.")
     if kind == "U" or dtype in NATIVE:
         return {"classes": classes.tolist()}
-    return {"classes": (classes.astype(str) if _is_text(classes.dtype) else classes).tolist(), "class_dtype": dtype}
-
-
-def _is_text(dtype: np.dtype[Any]) -> bool:
-    """Whether labels are written as text: dates, and whole numbers that JSON may not hold."""
-    return dtype.kind in "Mm" or dtype == np.uint64
+    is_text = kind in "Mm" or dtype == "uint64"
+    return {"classes": (classes.astype(str) if is_text else classes).tolist(), "class_dtype": dtype}
 
 
 def _read_classes(data: dict[str, Any]) -> NDArray[Any]:
+    """The labels of a file: those that would be written as they stand there."""
     values = field(data, "classes", list)
     kinds_of = {type(value) for value in values}
     if len(values) < 2 or len(set(map(repr, values))) < len(values) or kinds_of not in ({int}, {float}, {str}, {bool}):
         raise FormatError("'classes' must be two or more distinct numbers or names.")
     if "class_dtype" not in data:
         return np.array(values)
+    dtype = field(data, "class_dtype", str)
     try:
-        dtype = np.dtype(field(data, "class_dtype", str))
-        if dtype.kind not in "iufbMm" or _is_text(dtype) != (kinds_of == {str}):
-            raise FormatError(f"'class_dtype' must be that of the labels. Got {data['class_dtype']!r} instead.")
-        return np.array(values).astype(dtype)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise FormatError(f"the labels do not have the 'class_dtype' {data['class_dtype']!r}: {error}.") from error
+        classes = np.array(values).astype(dtype)
+        if _classes_to_plain(classes) == {"classes": values, "class_dtype": dtype}:
+            return classes
+    except (TypeError, ValueError, OverflowError, FormatError):
+        pass
+    raise FormatError(f"'class_dtype' must be that of the labels. Got {dtype!r} instead.")
 
 
 def step_from_dict(data: Any) -> Step:

@@ -101,7 +101,7 @@ INLINE Odds focal_odds(V *d, V *e, V *logs, int64_t n, real slope, real gamma) {
     return (Odds){pick(sum > 0.0, -(second_gap + log_sum(sum)), same(FARTHEST)), sum, rows.at};
 }
 
-/* A diagonal affine map of the scores brought to a common level: maps/affine.py. */
+/* A diagonal affine map of the scores brought to a common level: maps/steps.py. */
 INLINE void affine(V *d, int64_t n, real slope, const double *numbers) {
     const int64_t kind = numbers[0];
     const real inner = slope / numbers[1], scale = kind == LOG_PROBABILITIES ? numbers[1] : 1.0;

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from refocal._arrays import Vector
 from refocal.engine.triton_maths import OPTIONS
-from refocal.maps.affine import FLOOR, KINDS
+from refocal.maps.steps import FLOOR, KINDS
 
 # Longer rows, and the sums for each of their classes, no longer fit the registers of a program.
 MAX_CLASSES = 1 << 12
@@ -24,7 +24,7 @@ IS_LOGITS, IS_LOG_PROBABILITIES = tl.constexpr(KINDS.index("logits")), tl.conste
 
 @triton.jit
 def _features(x, top, level, temperature):
-    """maps/affine.py, features, from the top of a row and what it is brought to."""
+    """maps/steps.py, features, from the top of a row and what it is brought to."""
     gap = (x - top) / temperature
     return tl.where(gap > LOWEST, gap, LOWEST) - level
 
@@ -58,7 +58,7 @@ def _affine_kernel(
     logits, labels, weights, parameters, tops, out, stride, n_rows, n_classes,
     HAS_WEIGHTS: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """maps/affine.py and calibrators/_affine.py; a program adds up every n-th tile of rows."""
+    """maps/steps.py and calibrators/_affine.py; a program adds up every n-th tile of rows."""
     dtype = tl.float64 if DOUBLE else tl.float32
     j = tl.arange(0, CLASSES)[None, :]
     known = j < n_classes

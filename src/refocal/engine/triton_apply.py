@@ -31,7 +31,7 @@ MAX_WHOLE, MAX_CHUNK, TILE = 1 << 14, 1 << 12, 1 << 10
 
 @triton.jit
 def _affine(x, known, slope, own, j, n_classes):
-    """A diagonal affine map of slope · x: maps/affine.py."""
+    """A diagonal affine map of slope · x: maps/steps.py."""
     kind = tl.load(own)
     inner = slope / tl.load(own + 1).to(x.dtype)
     scale = tl.where(kind == IS_LOG_PROBABILITIES, tl.load(own + 1), 1.0).to(x.dtype)

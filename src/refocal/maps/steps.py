@@ -13,11 +13,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from refocal._arrays import Array
-from refocal.maps.affine import KINDS, features, keep_top, transform
+from refocal._arrays import Array, cumulative_sum, take
 from refocal.maps.chain import ABOVE_MINUS_1, ANY, DOUBLE, POSITIVE, SINGLE, Chain, Instruction, Step
 from refocal.maps.forward import focal_gaps, unsmoothed
 from refocal.maps.row import gaps, normalised, softmax_row
+
+# Lowest z below the top class: the logarithm of float32's smallest number. One stray logit of -10,000 or -inf would
+# otherwise outweigh all other rows.
+FLOOR = 87.0
+# By how many rounding errors a class that is kept on top exceeds the others.
+MARGIN = 64.0
+
+KINDS = ("logits", "tempered", "log-probabilities")
 
 
 @dataclass(frozen=True)
@@ -134,8 +141,12 @@ class Affine(Step):
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """W z + b; -inf where the score is -inf."""
-        found = transform(features(xp, scores, self.kind, self.inner_temperature), self.weights, self.intercept)
+        found = self.of_features(features(xp, scores, self.kind, self.inner_temperature))
         return xp.where(scores == -xp.inf, -xp.inf, found)
+
+    def of_features(self, z: Array) -> Array:
+        """W z + b."""
+        return (z * self.weights if self.weights.ndim == 1 else z @ self.weights.T) + self.intercept
 
     def fits(self, n_classes: int) -> bool:
         """Shapes of C on each axis, and a known kind of z."""
@@ -212,3 +223,47 @@ class Mixture(Step):
         """Weights of at least 0 that sum to 1, one for each member."""
         known = np.shape(self.weights) == (len(self.members),) and len(self.members) > 0
         return known and bool(np.all(self.weights >= 0.0)) and abs(float(np.sum(self.weights)) - 1.0) < 1e-9
+
+
+def features(xp: Any, logits: Array, kind: str, temperature: Any) -> Array:
+    """z: the gaps to the top class divided by T, brought to a common level.
+
+    "logits": their mean is 0. "tempered": log softmax(logits / T). "log-probabilities": log softmax(logits) / T.
+    """
+    gap = (logits - xp.max(logits, axis=-1, keepdims=True)) / temperature
+    gap = xp.where(gap > -FLOOR, gap, -FLOOR)
+    if kind == "logits":
+        return gap - xp.sum(gap, axis=-1, keepdims=True) / logits.shape[-1]
+    scale = temperature if kind == "log-probabilities" else 1.0
+    return gap - xp.log(xp.sum(xp.exp(gap * scale), axis=-1, keepdims=True)) / scale
+
+
+def keep_top(xp: Any, scores: Array, top: Array) -> Array:
+    """Log-probabilities of `scores` with class `top` of each row, (..., 1), made the most probable.
+
+    Where another class is more probable, the two, or as many as it takes, share their probability equally: of all
+    probabilities with `top` on top these lie closest, in Kullback-Leibler divergence, to softmax(scores). Rows in which
+    `top` is on top already are only normalised.
+
+    >>> import numpy as np
+    >>> from refocal._arrays import namespace
+    >>> p = np.array([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]])
+    >>> np.exp(keep_top(namespace(p), np.log(p), np.array([[0], [2]]))).round(3)
+    array([[0.5 , 0.3 , 0.2 ],
+           [0.35, 0.3 , 0.35]])
+    """
+    log_p = normalised(xp, scores)
+    device = getattr(scores, "device", None)
+    is_top = xp.arange(scores.shape[-1], device=device) == top
+    p = xp.exp(log_p)
+    # The others from the largest on; the place of the top class, a -1 at the end, lowers every mean it enters.
+    others = -xp.sort(xp.where(is_top, 1.0, -p), axis=-1)
+    count = xp.astype(xp.arange(2, scores.shape[-1] + 2, device=device), p.dtype)
+    pool = (take(p, top) + cumulative_sum(others)) / count
+    # Sharing with the first m others raises the mean as long as the m-th of them lies above it: the largest is it.
+    shared = xp.max(pool, axis=-1, keepdims=True)
+    violated = shared > take(p, top)
+    # A few roundings more for the top, so that it alone is the largest.
+    level = xp.log(shared)
+    kept = xp.where(is_top, level * (1.0 - MARGIN * xp.finfo(p.dtype).eps), xp.where(log_p < level, log_p, level))
+    return xp.where(violated, kept, log_p)

@@ -50,6 +50,7 @@ class Program(NamedTuple):
     steps: Array  # (K, 3): the place in CODES, where its numbers start, how many there are
     numbers: Array
     n_classes: int | None  # the number of classes it requires, if any
+    is_steep: bool = False
 
     @classmethod
     def of(cls, before: Chain, instructions: list[Instruction]) -> Program:
@@ -59,17 +60,16 @@ class Program(NamedTuple):
         rows = [(CODES.index(each.code), starts[i], len(parts[i])) for i, each in enumerate(instructions)]
         n_curves = next((len(each.numbers) for each in instructions if each.code in CURVES), None)
         steps = np.array(rows, dtype=np.int64).reshape(-1, 3)
-        return cls(before, steps, np.concatenate([*parts, np.zeros(1)]), 2 if n_curves == 1 else n_curves)
+        n_classes, is_steep = 2 if n_curves == 1 else n_curves, any(each.is_steep for each in instructions)
+        return cls(before, steps, np.concatenate([*parts, np.zeros(1)]), n_classes, is_steep)
 
 
 # The order of the steps in engine/apply.h, of which the GPU knows the simple ones. Scores come first, then the focal
-# map, then one of the others; "member" ends the steps of each member of a mixture.
+# map, then one of the others; "one vs rest" and "uniform" take scores. "member" ends the steps of a mixture's member.
 SIMPLE = ("floor", "temperature", "affine", "offset", "focal", "confidence", "two classes", "reweight")
 CODES = (*SIMPLE, "one vs rest", "uniform", "member")
 STAGES = {"focal": 1, "confidence": 2, "two classes": 2, "reweight": 2, "one vs rest": 2, "uniform": 2}
 CURVES = ("two classes", "one vs rest")
-# They take scores and end a member.
-LAST = ("one vs rest", "uniform")
 
 
 @dataclass(frozen=True)
@@ -186,11 +186,8 @@ class Chain(Step):
 
     def probabilities(self, logits: Array) -> Array:
         """Their exponentials."""
-        return in_row_blocks(self._probabilities, logits)
-
-    def _probabilities(self, logits: Array) -> Array:
-        log_p = self._log_probabilities(logits)
-        return namespace(log_p).exp(log_p)
+        xp = namespace(logits)
+        return in_row_blocks(lambda rows: xp.exp(self._log_probabilities(rows)), logits)
 
     @without_warnings
     def _log_probabilities(self, logits: Array) -> Array:
@@ -206,8 +203,8 @@ class Chain(Step):
         return Program.of(Chain(self.steps[: len(self.steps) - len(found)]), found)
 
     @functools.cached_property
-    def _mixture(self) -> tuple[Program, bool] | None:
-        """A mixture at the end for the C engine, and whether it has steep curves; None if it does not support it."""
+    def _mixture(self) -> Program | None:
+        """A mixture at the end for the C engine; None if it does not support it."""
         found: list[Instruction] = []
         last: Any = self.steps[-1] if self.steps else None
         for i, member in enumerate(getattr(last, "members", ())):  # which the C engine computes one by one
@@ -216,15 +213,12 @@ class Chain(Step):
             if len(own) < len(steps):
                 return None
             found += [*own, Instruction("member", (float(last.weights[i]),))]
-        if not found:
-            return None
-        return Program.of(Chain(self.steps[:-1]), found), any(each.is_steep for each in found)
+        return Program.of(Chain(self.steps[:-1]), found) if found else None
 
     def program_for(self, logits: Array) -> Program:
         """The program of the C engine for these logits, which also supports a mixture at the end."""
-        if self._mixture is None or (self._mixture[1] and logits.dtype.itemsize > 4):
-            return self.program
-        return self._mixture[0]
+        mixture = self._mixture
+        return self.program if mixture is None or (mixture.is_steep and logits.dtype.itemsize > 4) else mixture
 
 
 def _instructions(steps: tuple[Step, ...], codes: tuple[str, ...]) -> list[Instruction]:
@@ -236,10 +230,8 @@ def _instructions(steps: tuple[Step, ...], codes: tuple[str, ...]) -> list[Instr
         own = STAGES.get(known.code, 0) if known is not None else 0
         if known is None or known.code not in codes or own > stage or own == stage > 0:
             break
-        if found and (known.code in LAST or (own > 0 and found[0].code in LAST)):
-            break
         found.insert(0, known)
-        stage = own
+        stage = own if known.code in SIMPLE else min(own, 1)
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import to_numpy
+from refocal.calibrators import _settings as setting
 from refocal.engine import Block, Dataset
 from refocal.engine.scoring import MEASURED, measure_chains
 from refocal.fitting import Solution, Surface
@@ -35,15 +36,8 @@ class HasFocalPoint:
     solution_: Solution
     path_: Surface | None = None  # not saved to a file
 
-    @property
-    def gamma_(self) -> float:
-        """γ of the focal map; 0 without it."""
-        return focal_point(self.chain_)[0]
-
-    @property
-    def temperature_(self) -> float:
-        """The temperature applied before the focal map, and after the scaling of the classes if any; 1 without it."""
-        return focal_point(self.chain_)[1]
+    gamma_ = setting.fitted(Focal, "gamma", float, "γ of the focal map; 0 without it.", 0.0)
+    temperature_ = setting.fitted(Temperature, "temperature", float, "T, after the scaling if any; 1 without it.", 1.0)
 
 
 def report_of(found: Fitted, dataset: Dataset) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._logistic import LEAST_RISE, fit_logistic
 from refocal.engine import Block, Dataset, RowPredictions
-from refocal.engine.apply import probabilities_of
 from refocal.engine.scoring import ENTRIES, MEASURED, measure_rows
 from refocal.errors import FormatError, InputWarning, ParameterError, UnsupportedError, warn
 from refocal.maps.chain import Chain
@@ -135,19 +134,29 @@ class GroupCalibration(Calibrator):
         check_is_fitted(self)
         name = f"{type(self).__name__}.predict_log_proba"
         _refuse_class_axis(class_axis, name)
-        common = probabilities_of(self.chain_, self._logits(X, name), log=True)
-        rows = namespace(common).reshape(common, (-1, common.shape[-1]))
+        logits = self._logits(X, name)
+        xp, rows = namespace(logits), namespace(logits).reshape(logits, (-1, logits.shape[-1]))
         columns = as_groups(groups, int(rows.shape[0]), name)
-        found = with_lines(rows, self.lines_, columns)
-        if groups is None or (columns and found is rows):  # none of them is a column of the fit
+        if groups is None or (columns and not self._seen(columns)):
             wanted = " or ".join(map(repr, self.lines_))
             text = f"no groups of {wanted} were given: these are the probabilities of the calibrator of all rows"
             warn(InputWarning(f"{text} (groups={{}} asks so).", function=name))
-        return namespace(common).reshape(found, common.shape)
+        return xp.reshape(self.log_proba_in_groups(rows, columns), logits.shape)
 
     def log_proba_in_groups(self, logits: Array, groups: Groups) -> Array:
-        """Log-probabilities (N, C) of checked logits of rows of these groups."""
-        return with_lines(super().log_proba_in_groups(logits, groups), self.lines_, groups)
+        """Log-probabilities (N, C) of checked logits of rows of these groups; rows without one get the common ones."""
+        log_p, seen = super().log_proba_in_groups(logits, groups), self._seen(groups)
+        slope, intercept = np.ones(log_p.shape[0]), np.zeros(log_p.shape[0])
+        for column, names in seen.items():
+            own, shift = self.lines_[column].of(names)
+            slope, intercept = own * slope, own * intercept + shift
+        return _lines(slope, intercept).log_probabilities(log_p[None, ...], row_axes=2)[0, ...] if seen else log_p
+
+    def _seen(self, groups: Groups) -> Groups:
+        """Those columns of groups that the fit has seen; one column needs no name."""
+        if len(groups) == len(self.lines_) == 1:
+            return dict(zip(self.lines_, groups.values(), strict=True))
+        return {column: groups[column] for column in self.lines_ if column in groups}
 
     def predict_proba(
         self, X: Array, *, groups: Any = None, class_axis: int = -1, out: NDArray[Any] | None = None
@@ -215,20 +224,6 @@ def _parts(rows: Block, chain: Chain, slope: Vector, intercept: Vector) -> Itera
 def _at_nodes(rows: Block) -> Vector:
     """Log-probabilities of the labels at the slopes of `NODES`, (nodes, rows)."""
     return np.stack([rows.predictions((0.0,), float(t))[0].label_log_p for t in np.exp(-NODES)])
-
-
-def with_lines(log_p: Array, lines_of: Mapping[str, GroupLines], columns: Groups) -> Array:
-    """Log-probabilities with the lines of the rows' groups; rows without one stay as they are."""
-    if len(columns) == len(lines_of) == 1:  # one column needs no name
-        columns = dict(zip(lines_of, columns.values(), strict=True))
-    known = [column for column in lines_of if column in columns]
-    if not known:
-        return log_p
-    slope, intercept = np.ones(log_p.shape[0]), np.zeros(log_p.shape[0])
-    for column in known:
-        own, shift = lines_of[column].of(columns[column])
-        slope, intercept = own * slope, own * intercept + shift
-    return _lines(slope, intercept).log_probabilities(log_p[None, ...], row_axes=2)[0, ...]
 
 
 def _lines(slope: Vector, intercept: Vector) -> Chain:

@@ -28,8 +28,6 @@ from refocal.maps.steps import Affine, Focal, Mixture, Temperature, Uniform
 STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1)
 # A matrix with more entries for each row is fitted at strength 1 without a choice, which would take minutes.
 MAX_ENTRIES = 20
-# How weakly the diagonal of a matrix is held, beside its other entries.
-FREE_DIAGONAL = 0.1
 # How the search for a scaling can end.
 MESSAGES = {
     "converged": "log-loss and ridge together have their minimum here",
@@ -52,13 +50,14 @@ class RidgeScaling(CrossFitted):
     focal: bool = False
     _kind: ClassVar[str] = "tempered"
     _matrix: ClassVar[bool] = False
+    _diagonal: ClassVar[float] = 1.0
 
     inner_temperature_ = setting.fitted(Affine, "inner_temperature", float, "What the logits are divided by first.")
     weights_ = setting.fitted(Affine, "weights", np.asarray, "W: a matrix (C, C), or the diagonal of one.")
     intercept_ = setting.fitted(Affine, "intercept", np.asarray, "b, one number per class.")
 
     def _recipe(self, strength: float) -> Recipe:
-        return Recipe(self._kind, self._matrix, strength, strength)
+        return Recipe(self._kind, self._matrix, self._diagonal * strength, strength)
 
     def _fit(self, dataset: Dataset, progress: Callable[[float], None] | None) -> Fitted:
         dataset.start()
@@ -142,9 +141,7 @@ class MatrixScaling(RidgeScaling):
 
     _kind = "logits"
     _matrix = True
-
-    def _recipe(self, strength: float) -> Recipe:
-        return Recipe(self._kind, self._matrix, FREE_DIAGONAL * strength, strength)
+    _diagonal = 0.1
 
 
 class DirichletCalibration(MatrixScaling):

@@ -77,13 +77,16 @@ class Step(ABC):
     """One step of a chain; a subclass is a frozen dataclass.
 
     Its fields are numbers and arrays, which say in their metadata what they may hold, options, and further steps.
+    `keeps_order` says whether the class of the largest score stays the same in every row; `code` is what the C engine
+    calls a step whose numbers it takes as they are.
     """
 
     keeps_order: ClassVar[bool] = False
-    """Whether the class of the largest score stays the same in every row."""
-
     code: ClassVar[str] = ""
-    """What the C engine calls a step whose numbers it takes as they are."""
+
+    def __init_subclass__(cls, **facts: Any) -> None:
+        for name, fact in facts.items():
+            setattr(cls, name, fact)
 
     @abstractmethod
     def apply(self, xp: Any, scores: Array) -> Array:

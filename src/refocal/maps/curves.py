@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class OneVsRest(Step):
 
 
 @dataclass(frozen=True)
-class Confidence(Step):
+class Confidence(Step, keeps_order=True):
     """A curve from the log-odds of the top class to calibrated ones; the others share the rest as they did.
 
     The top class stays on top: where the curve would put it below the second, the two are as probable.
@@ -64,7 +64,6 @@ class Confidence(Step):
     """
 
     curve: Step
-    keeps_order: ClassVar[bool] = True
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """The new log-odds at the top, and for the others the logarithms of their shares in what is not the top's."""

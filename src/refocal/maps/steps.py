@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ KINDS = ("logits", "tempered", "log-probabilities")
 
 
 @dataclass(frozen=True)
-class Floor(Step):
+class Floor(Step, keeps_order=True, code="floor"):
     """Log-probabilities below `log_p` count as that: a probability of 0 says only that it was small.
 
     >>> np.exp(Floor(np.log(1e-3)).apply(np, np.log([0.9999, 0.0001]))).round(4)
@@ -36,8 +36,6 @@ class Floor(Step):
     """
 
     log_p: float = field(metadata=ANY)
-    keeps_order: ClassVar[bool] = True
-    code: ClassVar[str] = "floor"
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """Scores of at least `log_p`."""
@@ -45,7 +43,7 @@ class Floor(Step):
 
 
 @dataclass(frozen=True)
-class Temperature(Step):
+class Temperature(Step, keeps_order=True, code="temperature"):
     """Scores divided by the temperature T.
 
     >>> Temperature(2.0).apply(np, np.array([[3.0, 1.0]]))
@@ -53,8 +51,6 @@ class Temperature(Step):
     """
 
     temperature: float = field(metadata=POSITIVE)
-    keeps_order: ClassVar[bool] = True
-    code: ClassVar[str] = "temperature"
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """Distances to the top class divided by T, which keep their digits under a large common offset."""
@@ -62,7 +58,7 @@ class Temperature(Step):
 
 
 @dataclass(frozen=True)
-class Focal(Step):
+class Focal(Step, keeps_order=True, code="focal"):
     """The focal calibration map with γ.
 
     >>> Focal(2.0).apply(np, np.log([[0.6266, 0.3734]])).round(3)
@@ -70,8 +66,6 @@ class Focal(Step):
     """
 
     gamma: float = field(metadata=ABOVE_MINUS_1)
-    keeps_order: ClassVar[bool] = True
-    code: ClassVar[str] = "focal"
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """Log p_j - log p_top after the map."""
@@ -104,7 +98,7 @@ class Offset(Step):
 
 
 @dataclass(frozen=True)
-class Unsmooth(Step):
+class Unsmooth(Step, keeps_order=True):
     """Label smoothing by ε undone: probabilities in proportion to u - ε/C, and to a hundredth of u if that is more.
 
     Smoothed labels lead to no u below ε/C. Networks predict some, and no class is ruled out for it.
@@ -114,7 +108,6 @@ class Unsmooth(Step):
     """
 
     label_smoothing: float = field(metadata=POSITIVE)
-    keeps_order: ClassVar[bool] = True
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """Scores of the probabilities before smoothing."""
@@ -162,7 +155,7 @@ class Affine(Step):
 
 
 @dataclass(frozen=True)
-class KeepTop(Step):
+class KeepTop(Step, keeps_order=True):
     """The steps within, and each row's top class kept on top: where another would pass it, they share probability.
 
     >>> up = Affine("tempered", 1.0, np.ones(3), np.array([0.0, 0.0, 2.0]))
@@ -171,7 +164,6 @@ class KeepTop(Step):
     """
 
     steps: tuple[Step, ...]
-    keeps_order: ClassVar[bool] = True
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """Log-probabilities with the top class of `scores` on top."""
@@ -179,15 +171,12 @@ class KeepTop(Step):
 
 
 @dataclass(frozen=True)
-class Uniform(Step):
+class Uniform(Step, keeps_order=True, code="uniform"):
     """The same for all classes that can occur.
 
     >>> Uniform().apply(np, np.array([[1.0, 2.0, -np.inf]]))
     array([[  0.,   0., -inf]])
     """
-
-    keeps_order: ClassVar[bool] = True
-    code: ClassVar[str] = "uniform"
 
     def apply(self, xp: Any, scores: Array) -> Array:
         """0, or -inf where the score is -inf."""

@@ -165,6 +165,17 @@ def test_columns_that_share_a_beginning_are_the_classes_beside_one_that_counts_r
     assert found.labels.tolist() == [1, 2]
 
 
+def test_a_column_is_what_its_name_says(tmp_path):
+    (tmp_path / "p.csv").write_text("p,label\n0.3,0\n1.4,1\n")
+    (tmp_path / "s.csv").write_text("log_odds,label\n0.3,0\n0.4,1\n")
+    for kind in ("logits", "log-odds"):
+        with pytest.raises(FormatError, match=f"no '{kind}' but 'p'. If those are meant, say input='probabilities'"):
+            read(tmp_path / "p.csv", input=kind)
+    with pytest.raises(FormatError, match="no 'probabilities' but 'log_odds'. If those are meant, say input='logits'"):
+        read(tmp_path / "s.csv", input="probabilities")
+    assert read(tmp_path / "p.csv", values="p").values[1, 1] == 1.4  # who names it knows better
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_numbered_columns_are_in_the_order_of_their_numbers(tmp_path, first):
     numbers = range(first, 12 + first)

@@ -49,7 +49,7 @@ class Query:
     function: str = "read"
     """The function that was called, for error messages."""
     keeping: bool = False
-    """Whether chunks also have the columns that hold neither classes nor labels, and the labels as they are."""
+    """Whether chunks also have the columns that hold no classes, as they are."""
     several: bool = False
     """Whether a row may have several labels: each class has a column of labels of its own."""
     labelled: bool = False
@@ -133,12 +133,17 @@ def known_name(contents: Contents, name: str) -> str:
     """The name itself, if the file has it."""
     other = {"logits": "probabilities", "probabilities": "logits"}.get(name)
     if name not in contents.names and other in contents.names:
-        remedy = Remedy.READ_LOGITS if other == "logits" else Remedy.READ_PROBABILITIES
-        raise FormatError(f"{contents.where}: no {name!r} but {other!r}.", remedy)
+        raise _of_other_kind(contents, name, other)
     if name not in contents.names:
         what = "column" if contents.is_table else "array"
         raise FormatError(f"{contents.where}: no {what} {name!r}. It has {listed(contents.names)}.", Remedy.ARRAYS)
     return name
+
+
+def _of_other_kind(contents: Contents, wanted: str, found: str) -> FormatError:
+    """The error about logits where probabilities were asked for, or the other way round."""
+    remedy = Remedy.READ_LOGITS if wanted == "probabilities" else Remedy.READ_PROBABILITIES
+    return FormatError(f"{contents.where}: no {wanted!r} but {found!r}.", remedy)
 
 
 def class_columns(contents: Contents, pattern: str | None, taken: Collection[str | None], kind: str) -> list[str]:
@@ -162,6 +167,9 @@ def class_columns(contents: Contents, pattern: str | None, taken: Collection[str
     if not columns:
         sought = "besides the labels" if pattern is None else f"that matches {pattern!r}"
         raise FormatError(f"{contents.where}: no column {sought}. It has {listed(contents.names)}.")
+    other = "log-odds" if kind == "probabilities" else "probabilities"
+    if pattern is None and len(columns) == 1 and columns[0] in ONE_COLUMN[other]:
+        raise _of_other_kind(contents, kind, columns[0])
     prefix = columns[0].rstrip(string.digits)
     counted = ([f"{prefix}{first + i}" for i in range(len(columns))] for first in (0, 1))
     return next((each for each in counted if set(each) == set(columns)), columns)

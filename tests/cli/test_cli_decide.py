@@ -40,7 +40,9 @@ def test_two_classes_are_decided_by_their_costs(refocal, table, folder):
     assert written.label.tolist() == table.label.astype(str).tolist()
     shown = refocal("decide", "new.csv", *options, "-o", "decisions.csv")[1]
     assert "Class 1 is decided from a probability of 0.7 on, class 0 below 0.075." in shown
-    assert list(pd.read_csv("decisions.csv")) == ["decision", "expected_cost"]
+    written = pd.read_csv("decisions.csv")
+    assert list(written) == ["id", "decision", "expected_cost"]
+    assert written.id.tolist() == list(range(500))
 
 
 def test_more_classes_and_a_calibrator(refocal, folder):
@@ -77,13 +79,22 @@ def test_what_is_wrong_is_said_in_a_line(refocal, table):
 
 def test_rows_without_a_label_are_left_out_where_that_is_said(refocal, table, folder):
     marked = table.assign(label=table.label.where(table.index % 5 != 0, 255))
-    marked.to_csv("marked.csv", index=False)
+    marked.to_csv("marked.csv", index_label="id")
     options = ("marked.csv", "--probability-column", "p", "--false-positive", "1", "--false-negative", "4", "--json")
     code, _, err = refocal("decide", *options)
     assert code == 1
     assert "Leave such rows out with --ignore-index." in err
-    _, out, _ = refocal("decide", *options, "--ignore-index", "255")
+    _, out, _ = refocal("decide", *options, "--ignore-index", "255", "-o", "decisions.csv")
     kept = table[table.index % 5 != 0]
     expected = evaluate_decisions(kept.label, kept.p, cost_matrix(false_positive=1.0, false_negative=4.0))
     assert json.loads(out)["rows"] == len(kept)
+    assert pd.read_csv("decisions.csv").id.tolist() == kept.index.tolist()
     assert json.loads(out)["reports"]["uncalibrated"]["cost"]["value"] == pytest.approx(expected.cost.value)
+
+
+def test_a_column_of_the_file_is_not_overwritten(refocal, table, folder):
+    table.assign(decision="yes").to_csv("decided.csv", index=False)
+    options = ("--probability-column", "p", "--false-positive", "1", "--false-negative", "4", "-o", "decisions.csv")
+    code, _, err = refocal("decide", "decided.csv", *options)
+    assert code == 1
+    assert "have a column 'decision'" in err

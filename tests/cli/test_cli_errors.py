@@ -40,6 +40,7 @@ def files(folder):
     np.savez("text.npz", logits=rows.values, labels=np.array(list("abcd"))[rows.labels])
     np.savez("same.npz", logits=rows.values, labels=np.zeros_like(rows.labels))
     (folder / "semicolons.csv").write_text("a;b;label\n1;2;0\n")
+    (folder / "one.csv").write_text("p,label\n0.3,0\n1.4,1\n")
     (folder / "file").write_text("")
     (folder / "text.csv").write_text("a,b,label\n1,2,0\n3,oops,1\n")
     (folder / "broken.npz").write_bytes((folder / "val.npz").read_bytes()[:500])
@@ -71,7 +72,13 @@ WRONG = [
     ("report cal.json", 1, "not an evaluation"),
     ("apply cal.json test.npz", 1, "not a calibrator"),
     ("show bad.json", 1, "not a JSON file"),
+    # what needs all rows in memory
+    ("fit val.npz -m isotonic --skip-bad-rows", 2, "--method isotonic is for a file that is read whole"),
+    ("fit val.npz -m isotonic --skip-bad-rows", 2, "is read in blocks because of --skip-bad-rows."),
+    ("evaluate test.npz --seed 3 --skip-bad-rows", 2, "--seed is for a file that is read whole"),
+    ("fit val.npz --multi-label --skip-bad-rows", 2, "in blocks because of --skip-bad-rows."),
     # data that are not what they are said to be
+    ("fit one.csv", 1, "no 'logits' but 'p'. If those are meant, add --probabilities."),
     ("fit p.npz", 1, "add --probabilities"),
     ("compare val.npz p.npz", 1, "p.npz: "),
     ("apply fitted.json p.npz", 1, "p.npz: the rows look like probabilities"),

@@ -80,10 +80,10 @@ def fit(
     if calibrator is not None and calibrator.needs_groups != bool(rows.groups):
         rule = "--groups can only be used with --method group, and --method group needs --groups"
         raise UsageError(f"{rule}. Got {method!r}.")
-    suits = calibrator is not None and registry.METHODS[method].in_blocks
+    in_memory = "" if rows.multi_label or registry.METHODS[method].in_blocks else f"--method {method}"
     with (
         progress("reading") as update,
-        read_or_open(validation, f"fitting {method}", update, blocks, reading, suits=suits) as (found, in_blocks),
+        read_or_open(validation, f"fitting {method}", update, blocks, reading, in_memory) as (found, in_blocks),
     ):
         if calibrator is None:
             calibrator = refocal.evaluate.multilabel.fit_method(found, method)

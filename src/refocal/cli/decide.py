@@ -35,7 +35,7 @@ def decide(
     --false-negative  Two classes: the cost of a missed positive.
     --costs TABLE  A row for each class and a column for each action: '0,1;5,0', or a .csv file of numbers.
     --abstain  Cost of leaving a row undecided.
-    -o, --output  Write the decisions here, .csv.
+    -o, --output  Write the decisions here, .csv, beside the other columns of a table, such as ids.
 
     refocal decide test.csv --probability-column p --false-positive 1 --false-negative 9
     refocal decide new.npz --calibrator calibrator.json --costs '0,2,8;3,0,8;60,60,0' -o decisions.csv
@@ -44,7 +44,8 @@ def decide(
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = scores.arguments(fitted)
     with about(file):
-        rows, known = checked(read_unchecked(file, reading), reading)
+        found = read_unchecked(file, reading, keeping=output is not None)
+        rows, known = checked(found, reading)
         p = {"uncalibrated": probabilities_of(rows)}
         if fitted is not None:
             p["calibrated"] = probabilities_of(rows, fitted)
@@ -73,7 +74,8 @@ def decide(
         names = [rows.name_of(i) if i < rows.n_classes else str(i) for i in range(table.shape[1])] + [ABSTAINED]
         columns = {"decision": [names[i] for i in decisions.action], "expected_cost": decisions.expected_cost}
         labels = {"label": [rows.name_of(int(label)) for label in rows.labels]} if known else {}
-        refocal.io.writers.write_table(output, columns | labels)
+        kept = found.labelled(found.kept, reading.get("ignore_index") if known else None)
+        refocal.io.writers.write_table(output, refocal.io.writers.beside(columns | labels, kept, {}))
         said["output"] = str(output)
         say(f"Wrote {output}: a decision for each of {len(rows):,} rows.")
     result(said | {"reports": {name: asdict(report) for name, report in reports.items()}})

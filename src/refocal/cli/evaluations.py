@@ -110,10 +110,11 @@ def evaluate(
         if file.stem in fitted or file.stem == "none":
             raise UsageError(f"{file}: two calibrators would be called {file.stem!r}; give the files different names.")
         fitted[file.stem] = options.load_calibrator(file)
-    reading, in_memory = rows.arguments(*fitted.values()), (resamples, seed) != (None, None)
+    reading = rows.arguments(*fitted.values())
+    in_memory = "--resamples" if resamples is not None else "--seed" if seed is not None else ""
     with (
         progress("reading") as update,
-        read_or_open(test, "measuring", update, blocks, reading, suits=not in_memory) as (read, in_blocks),
+        read_or_open(test, "measuring", update, blocks, reading, in_memory) as (read, in_blocks),
     ):
         if not (in_blocks or rows.multi_label):  # whose labels are known by their names
             # In the order of the columns that the first was fitted on; a calibrator of another order is refused.

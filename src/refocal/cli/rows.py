@@ -42,10 +42,11 @@ def read_file(
         return refocal.io.read_multilabel(file, **reading | {"input": reading["input"].replace("logits", "log-odds")})
 
 
-def read_unchecked(file: Path, reading: Mapping[str, Any]) -> refocal.io.readers.Values:
-    """The contents of a file, with or without labels and rows."""
+def read_unchecked(file: Path, reading: Mapping[str, Any], *, keeping: bool = False) -> refocal.io.readers.Values:
+    """The contents of a file, with or without labels and rows; with `keeping` also the other columns of a table."""
     named = ("input", "values", "labels", "weight", "groups")
-    return refocal.io.read_values(file, **{name: reading[name] for name in named if name in reading})
+    query = refocal.io.columns.Query(**{name: reading[name] for name in named if name in reading}, keeping=keeping)
+    return refocal.io.readers.read_source(file, query)
 
 
 def checked(found: refocal.io.readers.Values, reading: Mapping[str, Any]) -> tuple[refocal.io.Predictions, bool]:
@@ -75,23 +76,23 @@ def is_text_file(place: Path | str) -> bool:
 
 @contextmanager
 def read_or_open(
-    place: str, words: str, update: Update, blocks: BlockOptions, reading: dict[str, Any], *, suits: bool = True
+    place: str, words: str, update: Update, blocks: BlockOptions, reading: dict[str, Any], in_memory: str
 ) -> Iterator[tuple[Any, bool]]:
     """The rows of a place, and whether they are in blocks, which tell the bar how far a pass is.
 
     They are where that is asked for, in a data set and in a large file. Rows of several labels are read whole, and so
-    is large text where blocks do not suit what is to be done, or how it is to be read.
+    is large text where the option `in_memory`, or one about reading, needs all rows in memory.
     """
-    is_whole = is_text_file(place) and (not suits or any(name in reading for name in ONLY_WHOLE))
-    is_asked = blocks.scheduler is not None or blocks.skip_bad_rows
+    whole = [f"--{name.replace('_', '-')}" for name in ONLY_WHOLE if name in reading]
+    asked = "--scheduler" if blocks.scheduler is not None else "--skip-bad-rows" if blocks.skip_bad_rows else ""
+    is_whole = "multi_label" in reading or (is_text_file(place) and (whole or in_memory))
     with about(place):
-        if not is_asked and (is_whole or "multi_label" in reading or not refocal.io.files.is_large(place)):
+        if not asked and (is_whole or not refocal.io.files.is_large(place)):
             yield read_file(place, **reading), False
             return
-        for name in ONLY_WHOLE:
-            if name in reading:
-                option = f"--{name.replace('_', '-')}"
-                raise UsageError(f"{option} is for a file that is read whole; {place} is read in blocks.")
+        if whole or (asked and in_memory):
+            option, why = next(iter(whole), in_memory), f" because of {asked}" if asked else ""
+            raise UsageError(f"{option} is for a file that is read whole; {place} is read in blocks{why}.")
         with cluster(blocks) as client:
             rows = refocal.io.open_rows(place, client=client, **reading, **vars(blocks))
             rows.watch = Watch(update, words)

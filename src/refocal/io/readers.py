@@ -8,7 +8,7 @@ or `log_odds` of the positive one, is enough. All names can be given.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from refocal.errors import FormatError
 from refocal.io.arrays import open_arrays
 from refocal.io.columns import Query, choose
 from refocal.io.files import TABLES, Options, check_expansion, files_of, is_several, refusing
-from refocal.io.parts import Table
+from refocal.io.parts import Table, plain
 from refocal.io.predictions import Input, Predictions
 from refocal.io.tables import open_table, table_parts
 
@@ -38,6 +38,8 @@ class Values(NamedTuple):
     class_names: tuple[str, ...] | None
     groups: dict[str, Any]
     first_label: int = 0
+    kept: Mapping[str, Any] = {}
+    """Further columns of a table, where a query asks for them."""
 
     def checked(self, class_names: Sequence[str] | None = None, first_label: int = 0, **options: Any) -> Predictions:
         """Predictions, which need labels; the options are those of `Predictions.from_logits`."""
@@ -45,9 +47,12 @@ class Values(NamedTuple):
         values, labels, weight = (None if x is None else x[...] for x in (self.values, self.labels, self.weight))
         options |= {"weight": weight, "class_names": names, "first_label": first_label or self.first_label}
         made = Predictions._of(values, labels, self.input, **options)
-        ignored = options.get("ignore_index")
-        labelled = ... if ignored is None else ~np.isin(np.asarray(labels), ignored)
-        return made.with_groups({name: np.asarray(column)[labelled] for name, column in self.groups.items()})
+        return made.with_groups(self.labelled(self.groups, options.get("ignore_index")))
+
+    def labelled(self, columns: Mapping[str, Any], ignore_index: IgnoreIndex = None) -> dict[str, Any]:
+        """Columns without the rows whose label is `ignore_index`."""
+        has_label = ... if ignore_index is None else ~np.isin(np.asarray(self.labels), ignore_index)
+        return {name: np.asarray(column)[has_label] for name, column in columns.items()}
 
 
 def read(
@@ -195,4 +200,9 @@ def _gathered(parts: Sequence[Table]) -> Values:
         columns.class_names,
         {name: together([chunk.groups[name] for chunk in chunks], name) for name in query.groups},
         columns.first_label,
+        {
+            name: np.concatenate([plain(chunk.kept[name]) for chunk in chunks])
+            for name in chunks[0].kept
+            if name not in columns.labels
+        },
     )

@@ -213,7 +213,7 @@ def table_parts(files: Sequence[str], query: Query, bad: list[str] | None = None
     if columns is None:
         why = f"can be read: {bad[0]}" if bad else "has any rows."
         raise FormatError(f"{files[0]}: none of the {len(files)} files {why}")
-    if columns.labels and not (query.keeping or query.several or columns.text_labels):
+    if columns.labels and not (query.several or columns.text_labels):
         columns = replace(columns, first_label=_first_label(tables, columns))
     names = list(columns.names)
     for table in tables:

@@ -49,13 +49,17 @@ def open_writer(file: Path, ending: str, names: list[str], made_from: str = "") 
                 name = "p" if answers.probabilities.ndim == 1 else PROBABILITIES
                 labels = {"labels": plain(*after.values())} if after else {}
                 return add({name: answers.probabilities, **answers.further, **labels})
-            columns = _columns(answers, names, is_text=ending in SEPARATORS)
-            twice = next((name for name in columns if name in {*before, *after}), None)
-            if twice is not None:
-                raise FormatError(f"the rows have a column {twice!r}, as one that is to be written; rename it.")
-            return add({**before, **columns, **after})
+            return add(beside(_columns(answers, names, is_text=ending in SEPARATORS), before, after))
 
         yield write
+
+
+def beside(columns: ColumnValues, before: ColumnValues, after: ColumnValues) -> dict[str, Any]:
+    """New columns between those of a file."""
+    twice = next((name for name in columns if name in {*before, *after}), None)
+    if twice is not None:
+        raise FormatError(f"the rows have a column {twice!r}, as one that is to be written; rename it.")
+    return {**before, **columns, **after}
 
 
 def _columns(answers: Answers, names: list[str], *, is_text: bool) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from refocal import TemperatureScaling, load
 from refocal.cli.run import run
 from refocal.errors import DataError, FormatError, ParameterError
 from refocal.evaluate import evaluate
-from refocal.io import apply, files, open_rows, opening, read, tables
+from refocal.io import apply, files, open_rows, read, readers, tables
 
 LOGITS, LABELS = make_rows(2000, 4, dtype=np.float64)
 pytestmark = pytest.mark.slow
@@ -258,8 +258,8 @@ def test_the_commands_read_large_text_in_blocks_and_small_text_whole(tmp_path, m
     assert run([*fit, "-m", "ts"]) == 0
     whole = load("c.json").temperature_
     monkeypatch.setattr(files, "LARGE_TEXT", 1)
-    opened, open_parts = [], opening.open_parts
-    monkeypatch.setattr(opening, "open_parts", lambda *given: opened.append(given) or open_parts(*given))
+    opened, open_parts = [], readers.open_parts
+    monkeypatch.setattr(readers, "open_parts", lambda *given: opened.append(given) or open_parts(*given))
     assert run([*fit, "-m", "ts"]) == 0
     assert opened
     assert load("c.json").temperature_ == pytest.approx(whole, rel=1e-9)

@@ -183,7 +183,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return X
         is_large_map = isinstance(X, np.memmap) and X.ndim == 2 and X.nbytes >= LARGE_MAP
         if is_large_map or is_dask(X) or is_zarr_array(X):
-            from refocal.io.opening import rows_of
+            from refocal.io.datasets import rows_of
 
             return rows_of(X, y, sample_weight, input=self.input)
         logits = X if is_checked else self._logits(X, function)

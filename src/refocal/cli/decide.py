@@ -45,7 +45,7 @@ def decide(
     reading = scores.arguments(fitted)
     with about(file):
         found = read_unchecked(file, reading, keeping=output is not None)
-        rows, known = checked(found, reading)
+        rows, known = checked(found, reading), found.labels is not None
         p = {"uncalibrated": probabilities_of(rows)}
         if fitted is not None:
             p["calibrated"] = probabilities_of(rows, fitted)

@@ -106,9 +106,9 @@ def _add(
         say_which = "Name their column with --labels, or ids to wait for them with --ids."
         raise FileProblem(f"{file}: no labels{why}. {say_which}")
     with about(file):
-        rows, known = checked(found, reading)
+        rows = checked(found, reading)
         p = probabilities_of(rows, fitted)
-        if known:
+        if found.labels is not None:
             before = sum(each.n for each in watched.history() if each.first == each.last == period)
             again = f", which had {before:,} already; the same rows again count twice" if before else ""
             return f"{file}: {watched.update(p, rows.labels, period=period):,} rows counted in {period}{again}."

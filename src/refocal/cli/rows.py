@@ -17,6 +17,8 @@ Update = Callable[[float, int, str], None]
 
 # What files that are read whole alone can do.
 ONLY_WHOLE = ("positive_label", "renormalise", "multi_label")
+# Options about what was read; the others say what is.
+OF_CHECKS = ("first_label", "positive_label", "ignore_index", "renormalise")
 
 
 @contextmanager
@@ -44,19 +46,13 @@ def read_file(
 
 def read_unchecked(file: Path, reading: Mapping[str, Any], *, keeping: bool = False) -> refocal.io.readers.Values:
     """The contents of a file, with or without labels and rows; with `keeping` also the other columns of a table."""
-    named = ("input", "values", "labels", "weight", "groups")
-    query = refocal.io.columns.Query(**{name: reading[name] for name in named if name in reading}, keeping=keeping)
-    return refocal.io.readers.read_source(file, query)
+    where = {name: value for name, value in reading.items() if name not in OF_CHECKS}
+    return refocal.io.readers.read_source(file, refocal.io.columns.Query(**where, keeping=keeping))
 
 
-def checked(found: refocal.io.readers.Values, reading: Mapping[str, Any]) -> tuple[refocal.io.Predictions, bool]:
-    """Predictions of what a file holds, and whether it has labels; without them all are 0."""
-    import numpy as np
-
-    known = found.labels is not None
-    found = found if known else found._replace(labels=np.zeros(len(found.values), dtype=np.int64))
-    used = ("renormalise", *(("class_names", "first_label", "positive_label", "ignore_index") if known else ()))
-    return found.checked(**{name: reading[name] for name in used if name in reading}), known
+def checked(found: refocal.io.readers.Values, reading: Mapping[str, Any]) -> refocal.io.Predictions:
+    """Predictions of what a file holds; without labels all are 0."""
+    return found.checked(**{name: reading[name] for name in OF_CHECKS if name in reading})
 
 
 def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrators.Calibrator | None = None) -> Any:

@@ -28,8 +28,8 @@ from refocal.errors import ParameterError, ShapeError, need
 from refocal.io.columns import Query
 from refocal.io.datasets import Map, connect, result_of
 from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of
-from refocal.io.opening import open_parts
 from refocal.io.parts import Part, Table
+from refocal.io.readers import open_parts
 from refocal.io.rows import column_order
 from refocal.io.writers import ARRAYS, LABEL, MADE_FROM, open_writer
 
@@ -127,9 +127,9 @@ def apply(
     3
     """
     kind, groups = calibrator.input, group_columns(calibrator)
-    query = Query(kind, values, labels, None, groups, storage_options, skip_bad_rows, "apply", keeping=True)
-    bad: list[str] | None = [] if skip_bad_parts else None
-    parts, reading = open_parts(path, query, bad)
+    which = (kind, values, labels, None, groups, storage_options, skip_bad_rows, "apply")
+    query = Query(*which, keeping=True, bad=[] if skip_bad_parts else None)
+    parts, reading = open_parts(path, query)
     order = column_order(reading.class_names, named_classes(calibrator), "apply")
     if reading.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
@@ -138,7 +138,7 @@ def apply(
         reading = replace(reading, input="logits")
     target, ending = Path(output), Path(output).suffix.lower()
     predict = ChunkPredictor(calibrator, reading, order, renormalise, precision_kept=ending in ARRAYS)
-    left_out = [Written("", 0, 0, False, problem) for problem in bad or ()]
+    left_out = [Written("", 0, 0, False, problem) for problem in query.bad or ()]
     if "://" in os.fspath(output):
         raise ParameterError("output", "apply", expected="on a mounted disk", got=repr(output))
     if ending in (*ARRAYS, *TABLES) and not target.is_dir():

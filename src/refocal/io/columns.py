@@ -56,6 +56,8 @@ class Query:
     """Whether rows without labels are an error."""
     marks: tuple[int, ...] = ()
     """Labels of rows that have none."""
+    bad: list[str] | None = None
+    """Files that cannot be read, or have other columns, are left out, and this list says why; None: they are errors."""
 
     def __post_init__(self) -> None:
         check_option(self.input, INPUTS, "input", self.function)

@@ -14,11 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from refocal._arrays import is_dask
+from refocal._validation import IgnoreIndex, check_class_names, check_marks
 from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.engine.reading import Chunk, Reading
-from refocal.errors import ClusterError, ShapeError, need
-from refocal.io.parts import PairsPart, Part, one_chunk
+from refocal.errors import ClusterError, DataError, LabelError, Remedy, ShapeError, need
+from refocal.io.parts import PairsPart, Part, array_parts, n_columns, one_chunk
 
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """A function like Python's `map`: the results of a function for some items, in their order."""
@@ -28,6 +29,175 @@ LEAVES_PER_THREAD = 4
 CONNECT_SECONDS = 10.0
 # The number of labels that are checked together.
 SLICE = 1 << 20
+
+
+def blocks(
+    pairs: Iterable[Any],
+    *,
+    input: str = "logits",  # noqa: A002
+    class_names: Sequence[str] | None = None,
+    first_label: int = 0,
+    ignore_index: IgnoreIndex = None,
+    skip_bad_rows: bool = False,
+) -> BlockedDataset:
+    """Rows from any iterable of (logits, labels) or (logits, labels, weights) that can be iterated again.
+
+    A fourth entry are the groups that the rows belong to, an array or several by their names; weights may be None.
+    With `class_names`, one for each column, labels may be these names. Rows whose label is `ignore_index` are left out.
+
+    >>> import numpy as np
+    >>> from refocal import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> class Days:
+    ...     def __iter__(self):
+    ...         for day in range(3):
+    ...             rng = np.random.default_rng(day)
+    ...             logits = 2.0 * rng.normal(size=(4000, 5))
+    ...             yield 1.5 * logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> round(TemperatureScaling().fit(blocks(Days())).temperature_, 1)
+    1.5
+    """
+    if isinstance(pairs, Iterator):
+        expected = "iterable more than once: a list, or an object whose __iter__ begins again"
+        raise DataError("pairs", "blocks", expected=expected, got=f"a {type(pairs).__name__}")
+    n_classes = next(filter(None, (n_columns(np.shape(pair[0])) for pair in pairs)), None)
+    if n_classes is None:
+        raise ShapeError("pairs", "blocks", expected="blocks of two-dimensional logits", got="none")
+    names, marks = check_class_names(class_names, n_classes, "blocks"), check_marks(ignore_index, "blocks")
+    reading = Reading(n_classes, input, first_label, skip_bad_rows, "blocks", names, ignore_index=marks)
+    return LocalDataset([PairsPart(pairs)], reading)
+
+
+def rows_of(
+    X: Any,  # noqa: N803
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    input: str = "logits",  # noqa: A002
+    groups: Any = None,
+    class_names: Sequence[str] | None = None,
+    skip_bad_rows: bool = False,
+    client: Any = None,
+) -> BlockedDataset:
+    """Rows of arrays that are not in memory: memory-mapped, Zarr, or Dask (arrays, or a DataFrame of the classes).
+
+    `y` and `sample_weight` of a DataFrame are names of its columns, or Dask Series of the same partitions; `groups` is
+    a list of names. Of arrays `groups` is one more array, or several by their names. Labels that
+    are text stand for the columns in their sorted order, as in memory, unless `class_names` gives another.
+
+    >>> import dask.array
+    >>> from refocal import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(4000, 5))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> X, y = dask.array.from_array(1.5 * logits, chunks=(1000, 5)), dask.array.from_array(labels, chunks=1000)
+    >>> rows = rows_of(X, y)
+    >>> round(TemperatureScaling().fit(rows).temperature_, 1)
+    1.5
+    """
+    if y is None:
+        raise LabelError("y", "rows_of", expected="given, one label for each row of X", got="None")
+
+    def reading(labels: Any, n_classes: int) -> Reading:
+        return Reading(n_classes, input, 0, skip_bad_rows, "fit", *_names(labels, n_classes, class_names, client))
+
+    if hasattr(X, "to_dask_array") and not (isinstance(y, str) or hasattr(y, "to_dask_array")):
+        X = X.to_dask_array()  # noqa: N806
+    elif hasattr(X, "to_dask_array"):
+        given = {"refocal y": y, "refocal weight": sample_weight}
+        series = {name: each for name, each in given.items() if hasattr(each, "to_dask_array")}
+        # On its own a Series would be cut into partitions of its own.
+        X = X.assign(**series)  # noqa: N806
+        y, sample_weight = (name if name in series else each for name, each in given.items())
+        of_groups = [groups] if isinstance(groups, str) else list(groups or ())
+        named = [name for name in (y, sample_weight, *of_groups) if name is not None]
+        missing = next((name for name in named if name not in X.columns), None)
+        if missing is not None:
+            raise DataError("y", "fit", expected=f"a column of X: {list(X.columns)}", got=repr(missing))
+        classes = [name for name in X.columns if name not in named]
+
+        def chunks_of(where: str, rows: Any) -> list[Chunk]:
+            columns = {name: rows[name].to_numpy() for name in named}
+            by_name = {name: columns[name] for name in of_groups}
+            return one_chunk(rows[classes].to_numpy(), columns[y], columns.get(sample_weight), by_name, where)
+
+        partitions = X[[*classes, *named]].to_delayed()
+        pieces = ((f"partition {i}", partition) for i, partition in enumerate(partitions))
+        return DaskDataset(chunks_of, pieces, reading(X[y], len(classes)), client)
+    n_classes = n_columns(X.shape)
+    if n_classes is None or (is_dask(X) and X.ndim != 2):
+        raise ShapeError("X", "fit", expected="two-dimensional", got=f"shape {tuple(X.shape)}")
+    of_rows = groups if isinstance(groups, Mapping) else {} if groups is None else {"group": groups}
+    by_name = {str(name): each for name, each in of_rows.items()}
+    if is_dask(X):
+        return _of_arrays(X, y, sample_weight, by_name, reading(y, n_classes), client)
+    where = getattr(X, "filename", None) or getattr(X, "path", None) or "X"
+    parts = array_parts(X, y, sample_weight, by_name, str(where))
+    return of_parts(parts, reading(y, n_classes), client=client)
+
+
+def _names(
+    y: Any, n_classes: int, class_names: Sequence[str] | None, client: Any
+) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+    """Names of the columns, and what `classes_` will be: text labels stand for the columns in sorted order."""
+    given = check_class_names(class_names, n_classes, "fit")
+    dtype = getattr(y, "dtype", None) or np.asarray(y).dtype
+    if getattr(dtype, "kind", "O") in "biuf":
+        return given, None
+    if given is not None:
+        return given, given
+    if is_dask(y):
+        import dask
+
+        texts = dask.compute(*map(dask.delayed(_texts_of), np.ravel(y.to_delayed())), scheduler=client)
+    else:
+        texts = [_texts_of(y[i : i + SLICE]) for i in range(0, len(y), SLICE)]
+    found = tuple(sorted(set().union(*texts)))
+    if len(found) != n_classes:
+        expected = f"of {n_classes} distinct classes, as X has columns"
+        got = f"{len(found)} distinct labels" + (f" from {found[0]!r} to {found[-1]!r}" if found else "")
+        raise LabelError("y", "fit", expected=expected, got=got, remedy=Remedy.CLASS_NAMES)
+    return found, found
+
+
+def _texts_of(labels: Any) -> set[str]:
+    return {label for label in set(np.asarray(labels).tolist()) if isinstance(label, str)}
+
+
+def _of_arrays(
+    values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], reading: Reading, client: Any
+) -> DaskDataset:
+    """Dask arrays: each chunk of rows is a leaf."""
+    import dask.array as da
+
+    values, function = values.rechunk({1: -1}), reading.function
+    sizes = values.chunks[0]
+
+    def aligned(vector: Any, name: str) -> Any:
+        """A vector in the chunks of the rows."""
+        if vector is None:
+            return [None] * len(sizes)
+        vector = vector if isinstance(vector, da.Array) else da.from_array(np.asarray(vector))
+        if vector.ndim != 1:
+            raise ShapeError(name, function, expected="one-dimensional", got=f"shape {vector.shape}")
+        theirs = vector.chunks[0]
+        if np.isnan([*sizes, *theirs]).any():
+            if len(sizes) != len(theirs):
+                expected = f"in {len(sizes)} chunks, as X: the lengths of some are not known"
+                raise ShapeError(name, function, expected=expected, got=f"{len(theirs)} chunks")
+            return vector.to_delayed()
+        if sum(sizes) != sum(theirs):
+            raise ShapeError(name, function, expected=f"of {sum(sizes)} rows, as X has", got=f"{sum(theirs)} rows")
+        return vector.rechunk((sizes,)).to_delayed()
+
+    vectors = aligned(labels, "y"), aligned(weight, "sample_weight")
+    columns = {name: aligned(vector, "groups") for name, vector in groups.items()}
+    firsts = np.cumsum([0, *sizes[:-1]]) if not np.isnan(sizes).any() else np.zeros(len(sizes))
+    pieces = (
+        (*arrays, {name: each[i] for name, each in columns.items()}, f"chunk {i}", int(firsts[i]), function)
+        for i, arrays in enumerate(zip(values.to_delayed()[:, 0], *vectors, strict=True))
+    )
+    return DaskDataset(one_chunk, pieces, reading, client)
 
 
 class LocalDataset(BlockedDataset):
@@ -177,71 +347,6 @@ def of_parts(
     cuts = [len(parts) * i // n_groups for i in range(n_groups + 1)]
     groups = [delayed(list(parts[a:b]), pure=False, traverse=False) for a, b in pairwise(cuts)]
     return DaskDataset(_chunks_of, ((group,) for group in client.persist(groups)), reading, client)
-
-
-def of_arrays(
-    values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], reading: Reading, client: Any
-) -> DaskDataset:
-    """Dask arrays: each chunk of rows is a leaf."""
-    import dask.array as da
-
-    values, function = values.rechunk({1: -1}), reading.function
-    sizes = values.chunks[0]
-
-    def aligned(vector: Any, name: str) -> Any:
-        """A vector in the chunks of the rows."""
-        if vector is None:
-            return [None] * len(sizes)
-        vector = vector if isinstance(vector, da.Array) else da.from_array(np.asarray(vector))
-        if vector.ndim != 1:
-            raise ShapeError(name, function, expected="one-dimensional", got=f"shape {vector.shape}")
-        theirs = vector.chunks[0]
-        if np.isnan([*sizes, *theirs]).any():
-            if len(sizes) != len(theirs):
-                expected = f"in {len(sizes)} chunks, as X: the lengths of some are not known"
-                raise ShapeError(name, function, expected=expected, got=f"{len(theirs)} chunks")
-            return vector.to_delayed()
-        if sum(sizes) != sum(theirs):
-            raise ShapeError(name, function, expected=f"of {sum(sizes)} rows, as X has", got=f"{sum(theirs)} rows")
-        return vector.rechunk((sizes,)).to_delayed()
-
-    vectors = aligned(labels, "y"), aligned(weight, "sample_weight")
-    columns = {name: aligned(vector, "groups") for name, vector in groups.items()}
-    firsts = np.cumsum([0, *sizes[:-1]]) if not np.isnan(sizes).any() else np.zeros(len(sizes))
-    pieces = (
-        (*arrays, {name: each[i] for name, each in columns.items()}, f"chunk {i}", int(firsts[i]), function)
-        for i, arrays in enumerate(zip(values.to_delayed()[:, 0], *vectors, strict=True))
-    )
-    return DaskDataset(one_chunk, pieces, reading, client)
-
-
-def of_frame(
-    frame: Any, classes: list[str], labels: str, weight: str | None, groups: list[str], reading: Reading, client: Any
-) -> DaskDataset:
-    """A Dask DataFrame: each partition is a leaf."""
-
-    def chunks_of(where: str, rows: Any) -> Iterable[Chunk]:
-        weights = None if weight is None else rows[weight].to_numpy()
-        columns = {name: rows[name].to_numpy() for name in groups}
-        yield Chunk(rows[classes].to_numpy(), rows[labels].to_numpy(), weights, where, groups=columns)
-
-    wanted = frame[[*classes, labels, *([] if weight is None else [weight]), *groups]]
-    pieces = ((f"partition {i}", partition) for i, partition in enumerate(wanted.to_delayed()))
-    return DaskDataset(chunks_of, pieces, reading, client)
-
-
-def distinct(labels: Any, client: Any) -> set[str]:
-    """The different labels that are text, of a Dask array or Series or of anything that can be sliced."""
-    if not is_dask(labels):
-        return set().union(*(_texts_of(labels[i : i + SLICE]) for i in range(0, len(labels), SLICE)))
-    import dask
-
-    parts = [dask.delayed(_texts_of)(part) for part in np.ravel(labels.to_delayed())]
-    return set().union(*dask.compute(*parts, scheduler=client))
-
-
-def _texts_of(labels: Any) -> set[str]:
-    return {label for label in set(np.asarray(labels).tolist()) if isinstance(label, str)}
 
 
 def result_of(future: Any) -> Any:

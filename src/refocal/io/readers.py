@@ -15,12 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._validation import IgnoreIndex, check_marks
+from refocal._validation import IgnoreIndex, check_class_names, check_marks
+from refocal.engine.blocked import BlockedDataset
+from refocal.engine.reading import Chunk, Reading
 from refocal.errors import FormatError
 from refocal.io.arrays import open_arrays
 from refocal.io.columns import Query, choose
+from refocal.io.datasets import Map, of_parts
 from refocal.io.files import TABLES, Options, check_expansion, files_of, is_several, refusing
-from refocal.io.parts import Table, plain
+from refocal.io.parts import Part, Table, array_parts, n_columns, plain
 from refocal.io.predictions import Input, Predictions
 from refocal.io.tables import open_table, table_parts
 
@@ -42,11 +45,15 @@ class Values(NamedTuple):
     """Further columns of a table, where a query asks for them."""
 
     def checked(self, class_names: Sequence[str] | None = None, first_label: int = 0, **options: Any) -> Predictions:
-        """Predictions, which need labels; the options are those of `Predictions.from_logits`."""
+        """Predictions, of which all labels are 0 if there are none; options are those of `Predictions.from_logits`."""
+        if self.labels is None:
+            labels, first_label = np.zeros(len(self.values), dtype=np.int64), 0
+            options = {"renormalise": options.get("renormalise", False)}
+        else:
+            labels, first_label = self.labels[...], first_label or self.first_label
         names = self.class_names if class_names is None else class_names
-        values, labels, weight = (None if x is None else x[...] for x in (self.values, self.labels, self.weight))
-        options |= {"weight": weight, "class_names": names, "first_label": first_label or self.first_label}
-        made = Predictions._of(values, labels, self.input, **options)
+        options |= {"weight": None if self.weight is None else self.weight[...], "class_names": names}
+        made = Predictions._of(self.values[...], labels, self.input, first_label=first_label, **options)
         return made.with_groups(self.labelled(self.groups, options.get("ignore_index")))
 
     def labelled(self, columns: Mapping[str, Any], ignore_index: IgnoreIndex = None) -> dict[str, Any]:
@@ -138,19 +145,85 @@ def read_values(
     return read_source(path, Query(input, values, named, weight, groups, storage_options))
 
 
+def open_rows(
+    path: str | os.PathLike[str],
+    *,
+    input: str = "logits",  # noqa: A002
+    values: str | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    weight: str | None = None,
+    groups: Sequence[str] = (),
+    class_names: Sequence[str] | None = None,
+    first_label: int = 0,
+    ignore_index: IgnoreIndex = None,
+    skip_bad_rows: bool = False,
+    skip_bad_parts: bool = False,
+    storage_options: Options = None,
+    scheduler: str | None = None,
+    client: Any = None,
+    map: Map | None = None,  # noqa: A002
+) -> BlockedDataset:
+    """Rows of a file or a data set, for `fit` and `evaluate`, in constant memory.
+
+    Parameters
+    ----------
+    path : path or address
+        A folder of tables (.parquet, .csv, .tsv, .jsonl), a pattern such as "logits/*.parquet", an address that fsspec
+        knows (s3://…), a Zarr group, or a file that `refocal.io.read` reads; .npy and uncompressed .npz files are
+        mapped.
+    input, values, labels, weight, groups, class_names, first_label, ignore_index
+        As for `refocal.io.read`; labels may be names of classes.
+    skip_bad_rows : bool
+        Leave out rows that cannot be used, and count them; by default the first one is an error that names its place.
+    skip_bad_parts : bool
+        Leave out files of a data set that cannot be read or have other columns than the first: all files are checked
+        first. `bad_parts` of the result lists them with the reasons.
+    storage_options : dict, optional
+        Options of fsspec for addresses of stores: endpoint, keys. By default taken from the environment.
+    scheduler : str, optional
+        Address of a Dask scheduler that does the work, such as "tcp://host:8786". Its workers need access to the
+        files.
+    client : distributed.Client, optional
+        An existing client instead of `scheduler`.
+    map : callable, optional
+        A function like Python's `map` that processes the parts elsewhere: `multiprocessing.Pool().map`, or what
+        joblib, Ray or Spark have. It sends the names of the parts and receives a few numbers for each.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from refocal import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2.0 * rng.normal(size=(4000, 5))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/rows.npz", logits=1.5 * logits, labels=labels)
+    ...     fitted = TemperatureScaling().fit(open_rows(f"{folder}/rows.npz"))
+    >>> round(fitted.temperature_, 1)
+    1.5
+    """
+    named, marks = os.fspath(labels) if labels else None, check_marks(ignore_index, "open_rows")
+    which = (input, values, named, weight, groups, storage_options, skip_bad_rows, "open_rows")
+    query = Query(*which, labelled=True, marks=marks, bad=[] if skip_bad_parts else None)
+    parts, reading = open_parts(path, query, class_names, first_label)
+    rows = of_parts(parts, reading, scheduler, client, map)
+    rows.bad_parts = tuple(query.bad or ())
+    return rows
+
+
 def read_source(path: str | os.PathLike[str], query: Query) -> Values:
     """The contents of a file or a data set."""
     found = open_source(os.fspath(path), query)
     return found if isinstance(found, Values) else _gathered(found)
 
 
-def open_source(place: str, query: Query, bad: list[str] | None = None) -> Values | list[Table]:
+def open_source(place: str, query: Query) -> Values | list[Table]:
     """The arrays of a file or a Zarr group, or the parts of a data set of tables, of which nothing is read yet."""
     if query.labels is not None and query.labels.endswith(".npy"):
         found = read_source(place, replace(query, labels=None, labelled=False))
         return found._replace(labels=open_arrays(query.labels).get("labels"), first_label=0)
     if _is_tables(place):
-        return table_parts(files_of(place, query.options), query, bad)
+        return table_parts(files_of(place, query.options), query)
     contents = open_arrays(place, query.options)
     columns = choose(contents, query)
     y = contents.get(columns.labels[0]) if columns.labels else None
@@ -158,6 +231,29 @@ def open_source(place: str, query: Query, bad: list[str] | None = None) -> Value
     names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
     groups = {name: contents.get(name) for name in query.groups}
     return Values(query.input, contents.get(columns.classes[0]), y, w, names, groups)
+
+
+def open_parts(
+    path: str | os.PathLike[str], query: Query, class_names: Sequence[str] | None = None, first_label: int = 0
+) -> tuple[Sequence[Part], Reading]:
+    """The parts of a data set, and what their rows mean; names of classes that are given replace those of the files."""
+    place = os.fspath(path)
+    found = open_source(place, query)
+    parts: Sequence[Part]
+    if isinstance(found, Values):
+        n_classes, names, first = n_columns(found.values.shape), found.class_names, found.first_label
+        if n_classes is None:
+            expected = f"the {query.input} must be two-dimensional, or one number per row for two classes"
+            raise FormatError(f"{place}: {expected}. Got shape {tuple(found.values.shape)} instead.")
+        parts = array_parts(found.values, found.labels, found.weight, found.groups, place)
+    else:
+        parts, columns = found, found[0].columns
+        n_classes, names, first = columns.n_classes, columns.class_names, columns.first_label
+        if n_classes == 0:
+            raise FormatError(f"{found[0].where}: none of the {len(found)} files has any rows.")
+    names = check_class_names(names if class_names is None else class_names, n_classes, query.function)
+    meaning = (n_classes, query.input, first_label or first, query.lenient, query.function, names)
+    return parts, Reading(*meaning, ignore_index=query.marks)
 
 
 def names_in(path: str | os.PathLike[str]) -> list[str]:
@@ -179,8 +275,9 @@ def _gathered(parts: Sequence[Table]) -> Values:
                 check_expansion(8 * part.n_rows * len(columns.names), Path(part.where).stat().st_size)
     chunks = [chunk for part in parts for chunk in part.blocks()] if columns.n_classes else []
     if not chunks:
-        empty = np.empty((0, max(len(columns.classes), 2)))
-        return Values(query.input, empty, np.empty(0) if columns.labels else None, None, columns.class_names, {})
+        nothing = np.empty(0)
+        values, labels = np.empty((0, max(len(columns.classes), 2))), nothing if columns.labels else None
+        chunks = [Chunk(values, labels, groups=dict.fromkeys(query.groups, nothing))]
 
     def together(arrays: list[Any], name: str = "") -> Any:
         values = None if arrays[0] is None else np.concatenate(arrays)

@@ -197,12 +197,9 @@ def open_table(file: str, query: Query = ANYTHING) -> Table:
     return TABLE_OF.get(Path(file).suffix.lower(), ParquetTable)(file, query)
 
 
-def table_parts(files: Sequence[str], query: Query, bad: list[str] | None = None) -> list[Table]:
-    """One part per file; the columns are those of the first that has rows.
-
-    With a list `bad`, files that cannot be read, or have other columns, are left out, and the list says why.
-    """
-    tables: list[Table] = []
+def table_parts(files: Sequence[str], query: Query) -> list[Table]:
+    """One part per file; the columns are those of the first that has rows."""
+    bad, tables = query.bad, list[Table]()
     columns = None
     for file in files:
         with _noting(bad):

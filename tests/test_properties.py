@@ -23,7 +23,7 @@ from refocal import losses, maps, metrics
 from refocal.calibrators._answers import Answers
 from refocal.calibrators.registry import NAMED, make
 from refocal.io import Predictions, read, split
-from refocal.io.writers import open_writer
+from refocal.io.writers import FILES, columns_of
 
 few, some = settings(max_examples=5), settings(max_examples=12)
 
@@ -237,8 +237,9 @@ def test_probabilities_are_written_to_the_last_bit(ending, rows, single):
     p = probabilities_of(logits).astype(np.float32 if single else np.float64)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"p{ending}"
-        with open_writer(path, ending, [f"class_{i}" for i in range(p.shape[1])]) as write:
-            write(Answers(p, {}), {}, {"label": labels})
+        names = [f"class_{i}" for i in range(p.shape[1])]
+        with FILES[ending](path, ending) as add:
+            add(columns_of(Answers(p, {}), names, ending, {}, {"label": labels}))
         found = read(path, input="probabilities")
         np.testing.assert_array_equal(np.asarray(found.values).astype(p.dtype), p)
         np.testing.assert_array_equal(found.labels, labels)

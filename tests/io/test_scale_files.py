@@ -349,12 +349,12 @@ def test_the_command_line_maps_large_files_and_skips_bad_rows(tmp_path, fitted, 
 
 
 def test_the_bar_tells_rows_a_second_and_the_time_left(monkeypatch):
-    from refocal.cli import rows
+    from refocal.cli import options
 
     clock = iter([0.0, 1.0, 2.0, 10.0, 12.0])
-    monkeypatch.setattr(rows.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(options.time, "monotonic", lambda: next(clock))
     told = []
-    watch = rows.Watch(lambda done, total, words: told.append((done, total, words)), "fitting ts")
+    watch = options.Watch(lambda done, total, words: told.append((done, total, words)), "fitting ts")
     for done in (1_000_000, 3_000_000, 5_000_000, 1_000_000, 2_000_000):
         watch(done, 5_000_000)
     assert told[1] == (3_000_000, 5_000_000, "fitting ts: pass 1, 2.00 million rows/s, 1 s left of it")

@@ -12,9 +12,8 @@ from typing import Annotated, Any
 
 import refocal
 from refocal.cli import options
-from refocal.cli.options import JSON_FILE, BlockOptions, ColumnOptions, RowOptions
+from refocal.cli.options import JSON_FILE, BlockOptions, ColumnOptions, RowOptions, read_or_open
 from refocal.cli.printing import left_out, print_calibrator, progress, result, say
-from refocal.cli.rows import about, cluster, is_text_file, read_or_open
 from refocal.cli.run import FileProblem, Stopped, UsageError, explained
 from refocal.errors import FormatError, InputWarning, RefocalError, Remedy
 
@@ -101,7 +100,7 @@ def fit(
     calibrator.save(output)
     print_calibrator(calibrator)
     report = calibrator.fit_report_
-    where = "probs.npz" if not in_blocks else "probs.csv" if is_text_file(validation) else "probs"
+    where = "probs.npz" if not in_blocks else "probs.csv" if options.is_text_file(validation) else "probs"
     # The calibrator knows whether it takes probabilities.
     asked = options.as_given("logits", **{name: reading[name] for name in ("values", "renormalise") if name in reading})
     next_ = f"Next: refocal apply {shlex.quote(str(output))} {calibrator.input.upper()}{asked} -o {where}"
@@ -138,7 +137,7 @@ def apply(
     is_table = fitted.row_axes == 2 and Path(logits).suffix.lower() not in (".npz", ".npy", ".safetensors", ".pt")
     values = columns.values or columns.probability_column or ("score_*" if is_table else None)
     reading = {"values": values, "labels": columns.labels, "renormalise": columns.renormalise, **vars(blocks)}
-    with progress("reading") as update, about(logits), _explaining(fitted, logits, output) as files:
+    with progress("reading") as update, options.about(logits), _explaining(fitted, logits, output) as files:
         start = time.monotonic()
 
         def tell(done: int, total: int, n_rows: int) -> None:
@@ -146,7 +145,7 @@ def apply(
             rate = n_rows / max(time.monotonic() - start, 1e-9)
             update(done, total, f"applying: {n_rows:,} rows, {rate / 1e6:.2f} million rows/s")
 
-        with cluster(blocks) as client:
+        with options.cluster(blocks) as client:
             written = refocal.io.apply(fitted, logits, output, client=client, progress=tell, **reading)
     problems = [each.problem for each in written if each.problem is not None]
     n_files, n_before = len(written) - len(problems), sum(each.was_there for each in written)
@@ -170,7 +169,7 @@ def _check_written(place: str, output: Path) -> None:
         if output.is_file():
             raise UsageError(f"{output}: is a file; name a folder, or a file with an ending, with -o.")
         return
-    if refocal.io.files.is_large(place) and not is_text_file(place) and output.suffix.lower() not in tables:
+    if refocal.io.files.is_large(place) and not options.is_text_file(place) and output.suffix.lower() not in tables:
         wanted = f"a folder of Parquet files or one table ({', '.join(tables)}); name a folder or such a file with -o"
         raise UsageError(f"{output}: the probabilities of a data set are {wanted}.")
     options.check_output(output, (".npz", ".npy", *tables))

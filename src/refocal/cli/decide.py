@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import refocal
 from refocal.cli import options
-from refocal.cli.options import WeightedOptions, output_file
+from refocal.cli.options import WeightedOptions, about, output_file
 from refocal.cli.printing import print_table, result, say
-from refocal.cli.rows import about, checked, probabilities_of, read_unchecked
 from refocal.cli.run import UsageError
 
 ABSTAINED = "abstain"
@@ -44,11 +43,11 @@ def decide(
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
     reading = scores.arguments(fitted)
     with about(file):
-        found = read_unchecked(file, reading, keeping=output is not None)
-        rows, known = checked(found, reading), found.labels is not None
-        p = {"uncalibrated": probabilities_of(rows)}
+        found = options.read_unchecked(file, reading, keeping=output is not None)
+        rows, known = options.checked(found, reading), found.labels is not None
+        p = {"uncalibrated": options.probabilities_of(rows)}
         if fitted is not None:
-            p["calibrated"] = probabilities_of(rows, fitted)
+            p["calibrated"] = options.probabilities_of(rows, fitted)
     *_, used = p.values()
     decisions = refocal.decide.best_actions(used, table, abstain=abstain)
     measure = refocal.decide.evaluate_decisions

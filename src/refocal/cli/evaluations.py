@@ -12,9 +12,8 @@ from typer import Exit
 import refocal
 from refocal._methods import DEMO
 from refocal.cli import options
-from refocal.cli.options import HTML_FILE, JSON_FILE, BlockOptions, RowOptions
+from refocal.cli.options import HTML_FILE, JSON_FILE, BlockOptions, RowOptions, about, read_or_open
 from refocal.cli.printing import left_out, print_evaluation, print_table, progress, result, say
-from refocal.cli.rows import about, is_text_file, read_file, read_or_open
 from refocal.cli.run import UsageError
 
 REQUIREMENT_FAILED = 3
@@ -220,17 +219,17 @@ def _compared(
     for place in filter(None, (validation, test)):
         size = place.stat().st_size if place.is_file() else 0
         # Said before memory is gone.
-        if size >= files.LARGE_FILE if is_text_file(place) else files.is_large(str(place)):
+        if size >= files.LARGE_FILE if options.is_text_file(place) else files.is_large(str(place)):
             what = f"{size / 1e9:.1f} GB" if size else "a data set"
             instead = "refocal fit and refocal evaluate take them in blocks, one method at a time."
             raise UsageError(f"{place}: {what}; compare needs all rows in memory. {instead}")
     with progress("reading") as update:
-        first = read_file(validation, **reading)
+        first = options.read_file(validation, **reading)
         if test is None:
             first, second = refocal.io.split(first, seed=how.seed)
         else:
             with about(test):
-                second = read_file(test, **reading).in_order_of(first.class_names)
+                second = options.read_file(test, **reading).in_order_of(first.class_names)
         if first.n_classes != second.n_classes:
             sizes = f"{validation} has {first.n_classes} classes and {test} has {second.n_classes}"
             raise UsageError(f"{sizes}; give two files of the same model.")

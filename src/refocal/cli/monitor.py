@@ -10,9 +10,8 @@ from typer import Exit
 
 import refocal
 from refocal.cli import options
-from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions
+from refocal.cli.options import HTML_FILE, JSON_FILE, ScoreOptions, about
 from refocal.cli.printing import print_table, result, say
-from refocal.cli.rows import about, checked, probabilities_of, read_unchecked
 from refocal.cli.run import FileProblem, UsageError
 from refocal.errors import InputWarning
 
@@ -96,7 +95,7 @@ def _add(
 ) -> str:
     """Add a batch; says what became of it."""
     groups, has = reading.get("groups", []), [] if ids is None else refocal.io.readers.names_in(file)
-    found = read_unchecked(file, reading | {"groups": [*groups, ids]} if ids in has else reading)
+    found = options.read_unchecked(file, reading | {"groups": [*groups, ids]} if ids in has else reading)
     names = found.groups.get(str(ids))
     found = found._replace(groups={name: column for name, column in found.groups.items() if name in groups})
     if len(found.values) == 0:
@@ -106,8 +105,8 @@ def _add(
         say_which = "Name their column with --labels, or ids to wait for them with --ids."
         raise FileProblem(f"{file}: no labels{why}. {say_which}")
     with about(file):
-        rows = checked(found, reading)
-        p = probabilities_of(rows, fitted)
+        rows = options.checked(found, reading)
+        p = options.probabilities_of(rows, fitted)
         if found.labels is not None:
             before = sum(each.n for each in watched.history() if each.first == each.last == period)
             again = f", which had {before:,} already; the same rows again count twice" if before else ""

@@ -29,9 +29,9 @@ from refocal.io.columns import Query
 from refocal.io.datasets import Map, connect, result_of
 from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of
 from refocal.io.parts import Part, Table
+from refocal.io.predictions import column_order
 from refocal.io.readers import open_parts
-from refocal.io.rows import column_order
-from refocal.io.writers import ARRAYS, LABEL, MADE_FROM, open_writer
+from refocal.io.writers import ARRAYS, FILES, LABEL, MADE_FROM, columns_of
 
 ApplyProgress = Callable[[int, int, int], None]
 """Called with (parts done, all parts, rows done)."""
@@ -192,18 +192,18 @@ def _write_file(
     """Write parts, in their order, into one file."""
     n_rows, n_skipped, ending, reading = 0, 0, target.suffix.lower(), predict.reading
     names = list(reading.class_names or (f"class_{i}" for i in range(reading.n_classes)))
-    with replace_atomically(target) as temporary, open_writer(temporary, ending, names, made_from) as write:
+    with replace_atomically(target) as temporary, FILES[ending](temporary, ending, made_from) as add:
         for i, part in enumerate(parts):
             for chunk in part.blocks():
                 bad = 0
                 if len(chunk.values):
                     found, bad = predict(chunk)
-                    write(found, *_further_columns(chunk, part, ending in SEPARATORS))
+                    add(columns_of(found, names, ending, *_further_columns(chunk, part, ending in SEPARATORS)))
                 n_rows, n_skipped = n_rows + len(chunk.values), n_skipped + bad + chunk.n_lost
                 if progress is not None:
                     progress(i, len(parts), n_rows)
         if n_rows == 0:
-            write(Answers(np.empty((0, len(names)), dtype=np.float32), {}), {}, {})
+            add(columns_of(Answers(np.empty((0, len(names)), dtype=np.float32), {}), names, ending, {}, {}))
     return Written(str(target), n_rows, n_skipped, False)
 
 

@@ -283,7 +283,8 @@ class DaskDataset(BlockedDataset):
             future, kept, *coming = self.client.compute([finished, level[0], *leaves])
             self._watch(coming)
             found = result_of(future)
-            ask = lambda question: result_of(self.client.submit(_asked, question, kept, pure=False))  # noqa: E731
+            submit = partial(self.client.submit, pure=False)
+            ask = lambda question: result_of(submit(lambda whole: question(whole.answer), kept))  # noqa: E731
         self.n_given = found.n_rows + found.n_skipped
         return found, ask
 
@@ -358,7 +359,3 @@ def result_of(future: Any) -> Any:
             raise
         reason = " ".join(str(error).split())
         raise ClusterError(f"the cluster gave no answer: {type(error).__name__}: {reason[:300]}") from error
-
-
-def _asked(question: Callable[[Any], Any], kept: Partial) -> Any:
-    return question(kept.answer)

@@ -21,9 +21,8 @@ from refocal._validation import (
 )
 from refocal.errors import ShapeError
 from refocal.io.columns import Query
-from refocal.io.predictions import Predictions
+from refocal.io.predictions import CheckedRows, Predictions
 from refocal.io.readers import read_source
-from refocal.io.rows import CheckedRows
 
 APPLIES = ("no label", "a label")
 """The names of the two classes of pooled rows."""

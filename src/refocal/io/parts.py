@@ -288,6 +288,13 @@ def plain(column: Any) -> NDArray[Any]:
     return np.asarray(column if _is_plain(column) else column.to_numpy(zero_copy_only=False))
 
 
+def objects(values: list[Any]) -> NDArray[Any]:
+    """A NumPy array of Python's objects, of which some may be lists."""
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
+
+
 def holds_text(column: Any) -> bool:
     """Whether a column is one of text."""
     if _is_plain(column):

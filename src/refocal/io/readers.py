@@ -23,7 +23,7 @@ from refocal.io.arrays import open_arrays
 from refocal.io.columns import Query, choose
 from refocal.io.datasets import Map, of_parts
 from refocal.io.files import TABLES, Options, check_expansion, files_of, is_several, refusing
-from refocal.io.parts import Part, Table, array_parts, n_columns, plain
+from refocal.io.parts import Part, Table, array_parts, n_columns, objects
 from refocal.io.predictions import Input, Predictions
 from refocal.io.tables import open_table, table_parts
 
@@ -298,7 +298,7 @@ def _gathered(parts: Sequence[Table]) -> Values:
         {name: together([chunk.groups[name] for chunk in chunks], name) for name in query.groups},
         columns.first_label,
         {
-            name: np.concatenate([plain(chunk.kept[name]) for chunk in chunks])
+            name: objects([cell for chunk in chunks for cell in chunk.kept[name].tolist()])
             for name in chunks[0].kept
             if name not in columns.labels
         },

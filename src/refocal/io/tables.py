@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from refocal.errors import FormatError, need
 from refocal.io.columns import ANYTHING, Columns, Query
 from refocal.io.files import JSON_LINES, SEPARATORS
-from refocal.io.parts import BLOCK_ROWS, ColumnBatch, Table, number
+from refocal.io.parts import BLOCK_ROWS, ColumnBatch, Table, number, objects
 
 # Bytes of text that are worked on at a time; those that pyarrow reads at a time, 32 times ahead, with room for one row.
 TEXT_BLOCK, READ_BLOCK, LONGEST_CELL = 1 << 21, 1 << 19, 64
@@ -111,7 +111,7 @@ class TextTable(Table):
                     raise self._misfit(*misfits[0])
                 self.n_lost += len(misfits)
                 whole = [row for _, row in some if len(row) == len(self.names)]
-                yield {name: _objects([row[i] for row in whole]) for name, i in at.items()}
+                yield {name: objects([row[i] for row in whole]) for name, i in at.items()}
 
     def _misfit(self, row: int, n_cells: int) -> FormatError:
         return FormatError(f"{self.where}: row {row} has {n_cells} of {len(self.names)} cells.")
@@ -184,7 +184,7 @@ class JsonTable(Table):
         if lost and not self.query.lenient:
             got = repr(values[lost[0]])[:40]
             raise FormatError(f"{self.where}: row {first + lost[0]} has {got} in {name!r}, unlike the rows before.")
-        found = _objects(values)
+        found = objects(values)
         found[lost] = None
         return found
 
@@ -257,9 +257,3 @@ def _noting(bad: list[str] | None) -> Iterator[None]:
 
 def _batch(batch: Any) -> ColumnBatch:
     return dict(zip(batch.schema.names, batch.columns, strict=True))
-
-
-def _objects(values: list[Any]) -> NDArray[Any]:
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found

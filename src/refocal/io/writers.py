@@ -32,26 +32,20 @@ ColumnValues = Mapping[str, Any]
 """Arrays of NumPy or pyarrow by their names."""
 Add = Callable[[dict[str, Any]], None]
 """Adds rows to a file."""
-Write = Callable[[Answers, ColumnValues, ColumnValues], None]
-"""Adds rows: columns that stand before the answers of a calibrator, these, and columns after them."""
 
 
-@contextmanager
-def open_writer(file: Path, ending: str, names: list[str], made_from: str = "") -> Iterator[Write]:
-    """A file of the format that an ending names; a Parquet file records what it was made from.
+def columns_of(
+    answers: Answers, names: list[str], ending: str, before: ColumnValues, after: ColumnValues
+) -> dict[str, Any]:
+    """The columns of a file of some format: those before the answers of a calibrator, these, and those after them.
 
     `names` are those of the classes. For two classes there may be one probability per row, which is called `p`.
     """
-    with FILES[ending](file, ending, made_from) as add:
-
-        def write(answers: Answers, before: ColumnValues, after: ColumnValues) -> None:
-            if ending in ARRAYS:  # which have no place for further columns
-                name = "p" if answers.probabilities.ndim == 1 else PROBABILITIES
-                labels = {"labels": plain(*after.values())} if after else {}
-                return add({name: answers.probabilities, **answers.further, **labels})
-            return add(beside(_columns(answers, names, is_text=ending in SEPARATORS), before, after))
-
-        yield write
+    if ending not in ARRAYS:
+        return beside(_columns(answers, names, is_text=ending in SEPARATORS), before, after)
+    name = "p" if answers.probabilities.ndim == 1 else PROBABILITIES
+    labels = {"labels": plain(*after.values())} if after else {}
+    return {name: answers.probabilities, **answers.further, **labels}  # arrays have no place for further columns
 
 
 def beside(columns: ColumnValues, before: ColumnValues, after: ColumnValues) -> dict[str, Any]:

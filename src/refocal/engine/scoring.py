@@ -30,7 +30,7 @@ from refocal.maps.steps import Focal, Temperature
 from refocal.metrics._bins import norm_of_gaps, quantile_bins
 from refocal.metrics.histogram import CalibrationHistogram
 
-Predictions = tuple[RowPredictions, Array]
+ChainPredictions = tuple[RowPredictions, Array]
 """The measured predictions of some rows, and which of them are correct."""
 
 MEASURED = ("log_loss", "ece", "brier_score", "accuracy")
@@ -52,7 +52,7 @@ TINY = 1e-30
 SURE = 1e-3
 
 
-def predictions_of(chains: Sequence[Chain], block: Block, *, rough: bool = False) -> list[Predictions]:
+def predictions_of(chains: Sequence[Chain], block: Block, *, rough: bool = False) -> list[ChainPredictions]:
     """The measured predictions of each chain, and which of them are correct; on the block's device.
 
     The empty chain is the uncalibrated model. `rough`: to the digits of the logits, where these are in single
@@ -60,7 +60,7 @@ def predictions_of(chains: Sequence[Chain], block: Block, *, rough: bool = False
     the softmax of chains that differ in γ alone.
     """
     ends = [_focal_end(chain) for chain in chains]
-    found: dict[int, Predictions] = {}
+    found: dict[int, ChainPredictions] = {}
     for i, (chain, (steps, _, temperature)) in enumerate(zip(chains, ends, strict=True)):
         if steps:
             found[i] = _by_parts(chain, block, rough)
@@ -82,7 +82,7 @@ def _focal_end(chain: Chain) -> tuple[tuple[Step, ...], float, float]:
     return steps, gamma, temperature
 
 
-def _by_parts(chain: Chain, block: Block, rough: bool) -> Predictions:
+def _by_parts(chain: Chain, block: Block, rough: bool) -> ChainPredictions:
     """The predictions of a chain that has other steps, some rows at a time."""
     steps, gamma, temperature = _focal_end(chain)
     parts = []

@@ -86,9 +86,8 @@ def torch_optimum(z, labels, of_weights, of_intercept):
 @pytest.mark.parametrize("matrix", [False, True])
 def test_the_fit_finds_the_minimum_that_torch_finds(matrix):
     logits, labels = draw_biased_logits(800, 4)
-    of_weights = np.where(np.eye(4) > 0, 0.002, 0.01) if matrix else np.full(4, 0.002)
-    ridge = np.append(of_weights, np.full(4, 0.005))
-    found = fit_affine(Block(logits, labels), "tempered", 1.0, ridge)
+    of_weights = np.where(np.eye(4) > 0, 0.002, 0.015) if matrix else np.full(4, 0.002)
+    found = fit_affine(Block(logits, labels), Recipe("tempered", matrix, diagonal=0.4), 1.0)
     weights, intercept = torch_optimum(log_softmax(logits), labels, of_weights, 0.005)
     assert found.converged
     np.testing.assert_allclose(found.weights, weights, atol=2e-3)

@@ -80,7 +80,10 @@ class Recipe(NamedTuple):
     others: float = 1.0
 
     def ridge(self, n_rows: float, n_classes: int) -> Vector:
-        """The `ridge` of `fit_affine`."""
+        """What a unit of squared distance from temperature scaling costs beside the mean log-loss, in each of W and b.
+
+        W is a matrix or its diagonal.
+        """
         weights = np.full(n_classes, self.diagonal)
         if self.matrix:
             weights = np.where(np.eye(n_classes) > 0.0, self.diagonal, (n_classes - 1) * self.others).ravel()
@@ -96,11 +99,6 @@ class Recipe(NamedTuple):
         """The kind of scaling and its strength."""
         return self.word if self.matrix is None else f"{self.word} {self.others:g}"
 
-    def describe(self, scaling: Scaling) -> dict[str, Any]:
-        """What was fitted, for the report of a fit."""
-        how = {"strength": self.others, "passes": scaling.passes, "converged": scaling.converged}
-        return {"chosen": self.word} if self.matrix is None else {"chosen": self.word, **how}
-
 
 # The candidates of `AutoCalibration`: temperature scaling alone, a vector, and matrices with strong to weak ridges.
 TEMPERATURE = Recipe("tempered", None)
@@ -111,7 +109,7 @@ MATRICES = tuple(Recipe("tempered", True, strength, strength) for strength in (3
 class Scaling(NamedTuple):
     """W as a matrix (C, C) or, for a diagonal one, a vector (C,); b; their log-loss, and how they were found."""
 
-    kind: str
+    recipe: Recipe
     temperature: float
     weights: NDArray[Any]
     intercept: NDArray[Any]
@@ -119,37 +117,34 @@ class Scaling(NamedTuple):
     converged: bool = True
     passes: int = 0
 
+    @property
+    def choice(self) -> dict[str, Any]:
+        """What was fitted, for the report of a fit."""
+        how = {"strength": self.recipe.others, "passes": self.passes, "converged": self.converged}
+        return {"chosen": self.recipe.word} | ({} if self.recipe.matrix is None else how)
+
     def step(self, *, order_preserving: bool = False) -> Step:
         """The step that applies it. Weights are rounded to float32: more digits mean nothing, and files stay small."""
         weights, intercept = (np.asarray(part, dtype=np.float32) for part in (self.weights, self.intercept))
-        step = Affine(self.kind, self.temperature, weights, intercept)
+        step = Affine(self.recipe.kind, self.temperature, weights, intercept)
         return KeepTop((step,)) if order_preserving else step
 
 
 def fit_affine(
-    dataset: Dataset,
-    kind: str,
-    temperature: float,
-    ridge: Vector,
-    *,
-    start: Scaling | None = None,
-    ends: Ends = TIGHT,
+    dataset: Dataset, recipe: Recipe, temperature: float, start: Scaling | None = None, ends: Ends = TIGHT
 ) -> Scaling:
     """The affine map of least penalised log-loss, from `start` or temperature scaling on; a convex problem.
-
-    `ridge` is what a unit of squared distance from temperature scaling costs beside the mean log-loss, for each number
-    of W, a matrix or its diagonal, and of b.
 
     A pass over the rows sums up the loss and its gradient, a number for each parameter; with `EXACT` ends in double
     precision, until nothing is gained, so that the order of the rows does not matter.
     """
-    n = dataset.n_classes
-    matrix = len(ridge) > 2 * n
+    n, matrix = dataset.n_classes, recipe.matrix
+    ridge = recipe.ridge(dataset.total_weight, n)  # a weight of 2 is a row twice
     identity = np.eye(n) if matrix else np.ones(n)
     first = np.zeros(len(ridge))
     if start is not None:
         first = np.concatenate([(start.weights - identity).ravel(), start.intercept])
-    z = Features(kind, temperature, dataset.total_weight)
+    z = Features(recipe.kind, temperature, dataset.total_weight)
 
     def sums(parameters: Vector, *, bends: bool = False) -> Vector:
         task = partial(_matrix_sums if matrix else _vector_sums, z, parameters=parameters, exact=ends is EXACT)
@@ -182,7 +177,7 @@ def fit_affine(
     end = minimise(objective, first, solve, ends)
     weights, intercept = end.point[:-n].reshape(identity.shape), end.point[-n:]
     log_loss = end.value - float(ridge @ end.point**2)
-    return Scaling(kind, temperature, weights + identity, intercept, log_loss, end.converged, end.passes)
+    return Scaling(recipe, temperature, weights + identity, intercept, log_loss, end.converged, end.passes)
 
 
 class Features(NamedTuple):
@@ -320,15 +315,13 @@ def fit_scalings(
         temperature, value = solution.temperature, solution.value
     if isinstance(dataset, Block) and not any((recipe.kind, temperature) in dataset.memo for recipe in recipes):
         dataset = dataset.take(slice(None))  # what is kept with a block is not needed after these fits
-    last: dict[tuple[str, bool], Scaling] = {}
+    last: dict[tuple[str, bool | None], Scaling] = {}
     for recipe in recipes:
         if recipe.matrix is None:
-            yield Scaling(recipe.kind, temperature, np.ones(n_classes), np.zeros(n_classes), value)
-            continue
-        key = recipe.kind, recipe.matrix
-        ridge = recipe.ridge(dataset.total_weight, n_classes)  # a weight of 2 is a row twice
-        last[key] = fit_affine(dataset, recipe.kind, temperature, ridge, start=last.get(key), ends=ends)
-        yield last[key]
+            yield Scaling(recipe, temperature, np.ones(n_classes), np.zeros(n_classes), value)
+        else:
+            last[recipe[:2]] = fit_affine(dataset, recipe, temperature, last.get(recipe[:2]), ends)
+            yield last[recipe[:2]]
 
 
 def out_of_fold(
@@ -364,7 +357,7 @@ def out_of_fold(
 
 def _scores(logits: Array, rows: Block, scaling: Scaling, order_preserving: bool) -> Array:
     """The scores of some rows after a scaling, from their features where these are known."""
-    step, z = scaling.step(order_preserving=order_preserving), rows.memo.get((scaling.kind, scaling.temperature))
+    step, z = scaling.step(order_preserving=order_preserving), rows.memo.get((scaling.recipe.kind, scaling.temperature))
     if z is None or not isinstance(step, Affine):
         return Chain((step,)).scores(logits)
     found = step.of_features(z)

@@ -26,10 +26,7 @@ class Answers(NamedTuple):
 
 
 def answers(
-    calibrator: Calibrator,
-    values: NDArray[Any],
-    order: Indices | None = None,
-    groups: Mapping[str, Any] | None = None,
+    calibrator: Calibrator, values: NDArray[Any], order: Indices | None = None, groups: Mapping[str, Any] | None = None
 ) -> Answers:
     """The predictions of a calibrator; `order` has the positions of its classes among the columns."""
     given = values if order is None else values[:, order]

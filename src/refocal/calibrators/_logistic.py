@@ -130,13 +130,7 @@ def student(far: Vector) -> tuple[Vector, Vector]:
 
 
 def fit_line(
-    score: Vector,
-    is_class: Flags,
-    weight: Vector,
-    *,
-    rising: bool = False,
-    drawn: bool = False,
-    doubt: float = 1.0,
+    score: Vector, is_class: Flags, weight: Vector, *, rising: bool = False, drawn: bool = False, doubt: float = 1.0
 ) -> tuple[float, float]:
     """Slope and intercept in log-odds of least log-loss, to `doubtful` targets; `rising`: a slope above 0.
 

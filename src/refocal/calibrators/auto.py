@@ -149,7 +149,7 @@ class AutoCalibration(CrossFitted):
         recipe, tail = recipes[chosen], fit_tail(blocks[chosen], tails[chosen])
         # Rows outside the sample are not summed in the order of their keys: an exact end hides what the order changes.
         (scaling,) = _affine.fit_scalings(whole, [recipe], TIGHT if whole is rows else EXACT, temperature=temperature)
-        choice = recipe.describe(scaling) | {
+        choice = scaling.choice | {
             "name": recipe.name,
             "log_loss" if only_temperature else "log_loss_out_of_fold": {
                 r.name: rows.average(each) for r, each in zip(recipes, measured, strict=True)

@@ -77,7 +77,7 @@ class RidgeScaling(CrossFitted):
         elif self.focal and not rows.in_memory:
             raise UnsupportedError(f"{type(self).__name__} with focal=True needs all rows in memory.")
         (scaling,) = _affine.fit_scalings(rows, [recipes[chosen]])
-        notes = {"scaling": recipes[chosen].describe(scaling)}
+        notes = {"scaling": scaling.choice}
         if not self.focal or scores is None:  # γ = 0 and T = 1: the scaling as it is
             status: Status = "converged" if scaling.converged else "not converged"
             solution = Solution(0.0, 1.0, scaling.log_loss, status, MESSAGES[status], scaling.passes)

@@ -160,6 +160,12 @@ def test_a_spline_bends_where_beta_and_temperature_cannot():
     assert off["SplineCalibration"] < 0.5 * min(off["TemperatureScaling"], off["BetaCalibration"])
 
 
+def test_the_smoothing_of_a_spline_may_be_an_integer():
+    logits, labels = draw_logits(300, 3)
+    found, expected = (SplineCalibration(smoothing=smoothing).fit(logits, labels).curve_ for smoothing in (3, 3.0))
+    np.testing.assert_array_equal(found.coefficients, expected.coefficients)
+
+
 def test_splines_rise_even_if_the_labels_fall():
     logits, labels, s = skewed(500)
     fitted = SplineCalibration().fit(logits, np.where(s > 0, 1 - labels, labels))

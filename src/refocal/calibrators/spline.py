@@ -129,7 +129,7 @@ class Splines:
 def penalty(prior: Prior, n_knots: int) -> Vector:
     """The matrix of the prior, whose cost is half the squared distance from the identity under it."""
     bends = np.diff(np.eye(n_knots), axis=0)
-    found = np.diag(np.append(np.full(n_knots, prior.slope), prior.offset))
+    found = np.diag(np.append(np.full(n_knots, float(prior.slope)), prior.offset))
     found[:n_knots, :n_knots] += prior.bend * bends.T @ bends
     return found
 

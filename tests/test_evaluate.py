@@ -23,9 +23,9 @@ from refocal.evaluate import (
     recommendation,
     verdict,
 )
-from refocal.evaluate._in_blocks import count_block, finish_sums, join_sums
+from refocal.evaluate._details import banded
+from refocal.evaluate._measure import count_block, finish_sums, join_sums
 from refocal.evaluate._recommend import recommended
-from refocal.evaluate._results import banded
 from refocal.io import Predictions, load_sample, split
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature
@@ -191,12 +191,13 @@ def test_sums_over_blocks_hold_the_means_and_their_covariances(weighted):
     parts = [
         count_block(
             Block(test.values[at], test.labels[at], None if weight is None else weight[at]),
-            (None, fitted),
-            (metrics.CalibrationHistogram(),) * 2,
+            {"none": None, "fitted": fitted},
+            [metrics.CalibrationHistogram()] * 2,
         )
         for at in np.s_[:150, 150:]
     ]
     found = finish_sums(join_sums(*parts))
+    covariance = dict(zip(found.methods[0].means, found.covariances(), strict=True))
     w = np.ones(600) if weight is None else weight
     for metric in ("log_loss", "brier_score", "accuracy"):
         terms = []
@@ -209,9 +210,9 @@ def test_sums_over_blocks_hold_the_means_and_their_covariances(weighted):
                 "accuracy": p.argmax(axis=1) == test.labels,
             }[metric])  # fmt: skip
         mean = np.average(terms, axis=1, weights=w)
-        np.testing.assert_allclose([each.sums.means[metric] for each in found.methods], mean, rtol=1e-10)
+        np.testing.assert_allclose([each.means[metric] for each in found.methods], mean, rtol=1e-10)
         about = (np.array(terms) - mean[:, None]) * w
-        np.testing.assert_allclose(found.covariance[metric], about @ about.T / w.sum() ** 2, rtol=1e-8, atol=1e-15)
+        np.testing.assert_allclose(covariance[metric], about @ about.T / w.sum() ** 2, rtol=1e-8, atol=1e-15)
 
 
 def test_half_precision_is_measured_in_single():

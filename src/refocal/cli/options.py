@@ -285,7 +285,7 @@ def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrato
     """Probabilities of a calibrator, or as the predictions have them, in rows that sum to 1."""
     import numpy as np
 
-    from refocal.evaluate._in_memory import log_proba
+    from refocal.evaluate._measure import log_proba
 
     p = np.exp(log_proba(rows, calibrator).astype(np.float64))
     return p / p.sum(axis=1, keepdims=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +15,9 @@ from refocal._groups import MOST_GROUPS, Groups
 from refocal.calibrators import Calibrator
 from refocal.calibrators._answers import group_columns
 from refocal.errors import InputWarning, ParameterError, warn
-from refocal.evaluate._results import N_BINS
+from refocal.evaluate._details import N_BINS
 from refocal.evaluate.evaluation import GroupRow, Reliability
-from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, quantile_starts, terms
+from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, row_cells
 from refocal.metrics._histogram_cells import Cells
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import chunks
@@ -61,7 +62,7 @@ def _measured(group: Group, level: float, level_of_difference: float, seed: int)
     weight, n_rows, total = cells.weight, int(cells.count.sum()), float(cells.weight.sum())
     rate = float(cells.correct.sum() / total)
     n_bins = min(N_BINS, max(1, n_rows // ROWS_OF_A_BIN))
-    starts = quantile_starts(Ranked(p, cells.correct, weight), n_bins)
+    starts = Ranked(p, cells).starts(n_bins)
     bins = join_cells(cells, starts)
     # Outcomes are drawn from the probabilities: the weight of the drawn events in each bin, (draws, bins).
     generator, hits = np.random.default_rng(seed), []
@@ -94,14 +95,13 @@ def groups_of(rows: Rows, groups: Groups) -> list[Group]:
     """Every group of every column that has weight."""
     p, happened = rows.confidence()
     order, found = np.argsort(p, kind="stable"), []
-    columns = terms(p, happened, rows.weights)
+    cells = row_cells(p, happened, rows.weight)
     for column, names in groups.items():
         values, place = np.unique(names[order], return_inverse=True)
         by_group = np.split(order[np.argsort(place, kind="stable")], np.cumsum(np.bincount(place))[:-1])
         for name, some in zip(values.tolist(), by_group, strict=True):
-            cells = Bins(np.ones(len(some), dtype=np.int64), *(each[some] for each in columns))
-            if cells.weight.sum() > 0.0:
-                found.append(Group(column, name, p[some], cells))
+            if cells.weight[some].sum() > 0.0:
+                found.append(Group(column, name, p[some], cells.each(itemgetter(some))))
     return found
 
 
@@ -142,7 +142,7 @@ class GroupCounts:
         """The sums of some rows, by the numbers of their groups."""
         p, happened = rows.confidence()
         keys = np.concatenate([number * CELLS.size + CELLS.index(p) for number in numbers])
-        of_rows = np.stack([np.ones(len(p)), *terms(p, happened, rows.weights)])
+        of_rows = np.stack(row_cells(p, happened, rows.weight).columns)
         return cls(names, *_added(keys, np.tile(of_rows, len(numbers))))
 
     def merge(self, other: GroupCounts) -> GroupCounts:

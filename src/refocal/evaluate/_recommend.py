@@ -8,7 +8,7 @@ import numpy as np
 
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators.registry import NONE
-from refocal.evaluate._results import Result
+from refocal.evaluate._measure import Result
 from refocal.evaluate.phrases import sign
 
 # A method is recommended for its ECE among those that give up at most this share of the best log-loss.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,13 +19,12 @@ from refocal.calibrators.registry import GROUPED, NONE, chosen_methods, make, ti
 from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
 from refocal.engine.reading import Reading
-from refocal.errors import ShapeError
+from refocal.errors import RefocalError, ShapeError
+from refocal.evaluate._details import banded
 from refocal.evaluate._groups import warn_of_groups
-from refocal.evaluate._in_blocks import measure_blocks
-from refocal.evaluate._in_memory import N_RESAMPLES, measure_rows
+from refocal.evaluate._measure import N_RESAMPLES, SEED, Progress, Result, measure_blocks, measure_rows
 from refocal.evaluate._provenance import run_of, same_rows, surface_of
 from refocal.evaluate._recommend import recommended
-from refocal.evaluate._results import SEED, Failures, Progress, Result
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
 from refocal.evaluate.multilabel import fit_method, label_methods
 from refocal.io import MultiLabelPredictions, Predictions
@@ -33,6 +33,29 @@ from refocal.maps.curves import LabelLines, OneVsRest
 from refocal.maps.steps import Affine, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
 from refocal.metrics._inputs import check_level
+
+
+@dataclass
+class Failures:
+    """The methods that failed, by their names, and why. The error of a method that is needed is raised.
+
+    Needed are the uncalibrated model, the method shown in detail, and the last method that has not failed.
+    """
+
+    methods: Iterable[str]
+    chosen: str | None
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """Record an error in one line and continue, unless the method is needed."""
+        try:
+            yield
+        except Exception as error:
+            if name in (NONE, self.chosen) or {*self.methods} - {NONE} - self.reasons.keys() == {name}:
+                raise
+            text = " ".join(str(error).split())
+            self.reasons[name] = text if isinstance(error, RefocalError) else f"{type(error).__name__}: {text}"
 
 
 def compare(
@@ -164,11 +187,11 @@ def evaluate(
         check_option(chosen, tuple(everything), "chosen", "evaluate")
     about = test.reading if isinstance(test, BlockedDataset) else test
     usable = _usable(everything, about, failures)
-    options: dict[str, Any] = {"level": level, "n_resamples": n_resamples, "seed": seed, "groups": groups}
+    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "groups": groups}
     if isinstance(test, BlockedDataset):
-        found = measure_blocks(test, usable, report, failures, **options)
+        found = measure_blocks(test, usable, report, **options)
     else:
-        found = measure_rows(test, usable, report, failures, **options)
+        found = measure_rows(test, usable, report, failures.of, **options)
     warn_of_groups(usable, found.groups)
     picked = recommended(found.of, usable, about.n_classes, level) if chosen is None else chosen
     report(len(everything), len(everything) + 1, "looking at classes")
@@ -234,7 +257,7 @@ def _measured(
         found = {key: each.minus(other.summaries[key], level=level) for key, each in mine.summaries.items()}
         # For some metrics no interval of a difference holds.
         against.append({key: difference for key, difference in found.items() if difference is not None})
-    details = mine.details()._asdict() if name in (NONE, picked) else {"classes": None}
+    details = mine.details(level) if name in (NONE, picked) else {"classes": None}
     return Measured(
         name=name,
         title=title_of(name, calibrator),
@@ -243,7 +266,7 @@ def _measured(
         values=mine.values,
         against_none=against[0],
         against_chosen=against[1],
-        reliability=mine.reliability,
+        reliability=banded(mine.bins, level),
         histogram=mine.histogram,
         fit_seconds=fit_seconds,
         predict_seconds=mine.seconds,

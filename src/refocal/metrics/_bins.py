@@ -7,11 +7,12 @@ ones (any dtype), `weight` float64 or None.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from refocal._arrays import Array, Flags, Indices, Vector, namespace, on_gpu, to_numpy
 from refocal._validation import check_integer, check_option
@@ -25,26 +26,6 @@ _MANY = 1 << 15
 # Cells by the first bits of a key: 64 for every factor of two in min(c, 1 - c).
 _CELL_SHIFT = 46
 SHARE_ROUNDING = 1e-12
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """Rows sorted by confidence; an unweighted row weighs 1 (`weight` None)."""
-
-    confidence: Vector
-    correct: Vector
-    weight: Vector | None
-
-    @property
-    def size(self) -> int:
-        """Number of rows."""
-        return int(self.confidence.shape[0])
-
-    @cached_property
-    def shares(self) -> Vector:
-        """Share of the weight up to and including each row."""
-        cumulative = np.arange(1.0, self.size + 1.0) if self.weight is None else np.cumsum(self.weight)
-        return np.asarray(cumulative / cumulative[-1])
 
 
 @dataclass(frozen=True)
@@ -82,10 +63,14 @@ class Bins:
         """The effective number of rows of each bin, (Σw)² / Σw²."""
         return np.square(self.weight) / self.squared_weight
 
+    @property
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        """All columns in their order."""
+        return self.count, self.weight, self.confidence, self.correct, self.squared_weight
+
     def each(self, change: Callable[[Any], Any]) -> Bins:
         """The bins with the same function applied to all columns."""
-        columns = (self.count, self.weight, self.confidence, self.correct, self.squared_weight)
-        return Bins(*map(change, columns))
+        return Bins(*map(change, self.columns))
 
     def with_weight(self) -> Bins:
         """Without the bins of weight 0."""
@@ -98,40 +83,63 @@ def terms(confidence: Vector, correct: Any, weight: Vector) -> tuple[Vector, Vec
     return weight, weight * confidence, weight * correct, weight * weight
 
 
+def row_cells(confidence: Vector, correct: Vector | Flags, weight: Vector | None = None) -> Bins:
+    """Every row as a cell of its own; an unweighted row weighs 1."""
+    weight = np.ones(len(confidence)) if weight is None else weight
+    return Bins(np.ones(len(confidence), dtype=np.int64), *terms(confidence, correct, weight))
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Rows or cells of them by rising confidence; `confidence` is the lowest of each cell."""
+
+    confidence: Vector
+    cells: Bins
+
+    @cached_property
+    def shares(self) -> Vector:
+        """Share of the weight up to and including each cell."""
+        cumulative = np.cumsum(self.cells.weight)
+        return np.asarray(cumulative / cumulative[-1])
+
+    def edges(self, n_bins: int) -> Indices:
+        """First cell of each equal-mass bin, and the number of cells.
+
+        A cell of confidence x belongs to bin floor(n_bins · P(confidence < x)), P being the share of the weight: equal
+        values are never separated, and a group of them belongs to the bin of its lowest rank.
+        """
+        last = self.confidence[np.searchsorted(self.shares, _targets(n_bins))]
+        return np.concatenate([[0], np.searchsorted(self.confidence, last, side="right"), [len(self.confidence)]])
+
+    def starts(self, n_bins: int) -> Indices:
+        """First cell of each equal-mass bin that has cells."""
+        edges = self.edges(n_bins)
+        return edges[:-1][edges[:-1] < edges[1:]]
+
+    def ties(self) -> Bins:
+        """Sums of rows of equal confidence."""
+        return join_cells(self.cells, np.append(0, np.flatnonzero(np.diff(self.confidence)) + 1))
+
+
 def rank(confidence: Vector, correct: Vector | Flags, weight: Vector | None = None) -> Ranked:
-    """Sort by confidence; rows of equal confidence in an order that does not depend on where they came from."""
+    """Rows by rising confidence; those of equal confidence in an order that does not depend on where they came from."""
     if weight is not None:
         order = np.lexsort((weight, correct, confidence))
-        return Ranked(confidence[order], correct[order].astype(np.float64), weight[order])
+        return Ranked(confidence[order], row_cells(confidence[order], correct[order], weight[order]))
     # The bit patterns of floats in [0, 1] are ordered like the floats and leave the top bit free, so one sort of
     # plain integers carries the outcome along. It is several times faster than sorting indices.
     keys = np.abs(confidence).view(np.int64)
     keys <<= 1
     keys |= correct.astype(np.int64)
     keys.sort()
-    outcome = (keys & 1).astype(np.float64)
+    correct = (keys & 1).astype(np.float64)
     keys >>= 1
-    return Ranked(keys.view(np.float64), outcome, None)
+    return Ranked(keys.view(np.float64), row_cells(keys.view(np.float64), correct))
 
 
-def quantile_edges(ranked: Ranked, n_bins: int) -> Indices:
-    """First row of each equal-mass bin, and the number of rows.
-
-    A row of confidence x belongs to bin floor(n_bins · P(confidence < x)), P being the share of the weight: equal
-    values are never separated, and a group of them belongs to the bin of its lowest rank.
-    """
-    n = len(ranked.confidence)
-    if ranked.weight is None:
-        last = -(-np.arange(1, n_bins, dtype=np.int64) * n // n_bins) - 1
-    else:
-        last = np.searchsorted(ranked.shares, _targets(n_bins))
-    return np.concatenate([[0], np.searchsorted(ranked.confidence, ranked.confidence[last], side="right"), [n]])
-
-
-def quantile_starts(ranked: Ranked, n_bins: int) -> Indices:
-    """First row of each equal-mass bin that has rows."""
-    edges = quantile_edges(ranked, n_bins)
-    return edges[:-1][edges[:-1] < edges[1:]]
+def join_cells(cells: Bins, starts: Indices) -> Bins:
+    """Consecutive cells put together into bins; those without weight are left out."""
+    return cells.each(lambda column: np.add.reduceat(column, starts)).with_weight()
 
 
 def _targets(n_bins: int) -> Vector:
@@ -140,31 +148,15 @@ def _targets(n_bins: int) -> Vector:
     return targets
 
 
-def interpolated_starts(ranked: Ranked, n_bins: int) -> Indices:
-    """As `quantile_starts`, for the widely copied `histedges_equalN`: edges interpolated between sorted values.
+def interpolated_starts(confidence: Vector, n_bins: int) -> Indices:
+    """As `Ranked.starts`, for the widely copied `histedges_equalN`: edges interpolated between sorted values.
 
     Bins are [edge, next edge), the last one closed, as in `numpy.histogram`; weights do not move the edges.
     """
-    n = ranked.size
-    edges = np.interp(np.linspace(0, n, n_bins + 1), np.arange(n), ranked.confidence)
-    starts = np.searchsorted(ranked.confidence, edges[:-1], side="left")
+    n = len(confidence)
+    edges = np.interp(np.linspace(0, n, n_bins + 1), np.arange(n), confidence)
+    starts = np.searchsorted(confidence, edges[:-1], side="left")
     return starts[np.diff(starts, append=n) > 0]
-
-
-def sum_bins(ranked: Ranked, starts: Indices) -> Bins:
-    """Sums of consecutive rows; bins without weight are left out."""
-    count = np.diff(starts, append=len(ranked.confidence))
-    if ranked.weight is None:
-        weight = count.astype(np.float64)
-        confidence = np.add.reduceat(ranked.confidence, starts)
-        return Bins(count, weight, confidence, np.add.reduceat(ranked.correct, starts), weight)
-    of_rows = terms(ranked.confidence, ranked.correct, ranked.weight)
-    return Bins(count, *(np.add.reduceat(each, starts) for each in of_rows)).with_weight()
-
-
-def sum_ties(ranked: Ranked) -> Bins:
-    """Sums of rows of equal confidence."""
-    return sum_bins(ranked, np.append(0, np.flatnonzero(np.diff(ranked.confidence)) + 1))
 
 
 def isotonic_fit(confidence: Array, correct: Array, weight: Vector | None) -> Bins:
@@ -173,7 +165,7 @@ def isotonic_fit(confidence: Array, correct: Array, weight: Vector | None) -> Bi
     from scipy.optimize import isotonic_regression
 
     # One point for each distinct value: equal confidences must get equal probabilities.
-    points = sum_ties(rank(*_on_host(confidence, correct), weight))
+    points = rank(unit(confidence), to_numpy(correct), weight).ties()
     pools = isotonic_regression(points.correct / points.weight, weights=points.weight).blocks[:-1]
     return join_cells(points, pools)
 
@@ -187,16 +179,14 @@ def quantile_bins(confidence: Array, correct: Array, weight: Vector | None, reso
     """
     if on_gpu(confidence):
         return _quantile_bins_there(confidence, correct, weight, resolutions)
-    if len(confidence) >= _MANY * (1 if weight is not None else len(resolutions)):
-        ranked, cells = _in_cells(confidence, correct, weight, resolutions)
-        return [join_cells(cells, quantile_starts(ranked, n_bins)) for n_bins in resolutions]
-    ranked = rank(confidence, correct, weight)
-    return [sum_bins(ranked, quantile_starts(ranked, n_bins)) for n_bins in resolutions]
+    is_many = len(confidence) >= _MANY * (1 if weight is not None else len(resolutions))
+    ranked = _in_cells(confidence, correct, weight, resolutions) if is_many else rank(confidence, correct, weight)
+    return [join_cells(ranked.cells, ranked.starts(n_bins)) for n_bins in resolutions]
 
 
 def _in_cells(
     confidence: Vector, correct: Vector | Flags, weight: Vector | None, resolutions: tuple[int, ...]
-) -> tuple[Ranked, Bins]:
+) -> Ranked:
     """Rows by rising confidence, as if one row were what lies between the edges of bins, cell by cell.
 
     Only the rows in the cells of edges are sorted: what bins of these resolutions need, at a fifth of the time.
@@ -216,22 +206,14 @@ def _in_cells(
         is_held[np.searchsorted(shares, _targets(n_bins))] = True
     near = np.flatnonzero(is_held[cell])
     ranked = rank(confidence[near], correct[near], None if weight is None else weight[near])
-    rows = terms(ranked.confidence, ranked.correct, np.ones(ranked.size) if ranked.weight is None else ranked.weight)
     closed = np.flatnonzero((count > 0) & ~is_held)
     keys = ordered_key(ranked.confidence)
     at = np.searchsorted(closed, (keys >> _CELL_SHIFT) - first)
-    columns = (
-        np.insert(whole[closed].astype(np.float64), at, single) for whole, single in zip(sums, rows, strict=True)
-    )
-    cells = Bins(np.insert(count[closed], at, 1), *columns)
+    whole = Bins(count[closed], *(each[closed].astype(np.float64) for each in sums))
+    columns = zip(whole.columns, ranked.cells.columns, strict=True)
     # Keys as floats stand for the confidences: both have the same order.
     lowest = np.insert((first + closed) << _CELL_SHIFT, at, keys).view(np.float64)
-    return Ranked(lowest, cells.correct, cells.weight), cells
-
-
-def join_cells(cells: Bins, starts: Indices) -> Bins:
-    """Cells put together into bins; those without weight are left out."""
-    return cells.each(lambda column: np.add.reduceat(column, starts)).with_weight()
+    return Ranked(lowest, Bins(*(np.insert(joined, at, single) for joined, single in columns)))
 
 
 def _quantile_bins_there(
@@ -251,7 +233,7 @@ def _quantile_bins_there(
     n, edges = len(c), []
     for n_bins in resolutions:
         k = xp.arange(1, n_bins, device=device)
-        # As in quantile_starts.
+        # As in Ranked.edges.
         last = -(-k * n // n_bins) - 1
         if weight is not None:
             last = xp.searchsorted(up_to[2, 1:] / up_to[2, -1], xp.asarray(_targets(n_bins), device=device))
@@ -284,31 +266,25 @@ def uniform_index(confidence: Vector, n_bins: int) -> Indices:
 
 def uniform_bins(confidence: Vector, correct: Vector | Flags, weight: Vector | None, n_bins: int) -> Bins:
     """Bins of equal width."""
-    sums = np.zeros((3 if weight is None else 5, n_bins))
+    sums = np.zeros((5, n_bins))
     # Blocks that stay in the cache: the temporaries cost more than the counting otherwise.
     for start in range(0, confidence.shape[0], _BLOCK):
         block = slice(start, start + _BLOCK)
-        c, y = confidence[block], correct[block]
-        index = uniform_index(c, n_bins)
-        for row, values in enumerate((None, c, y) if weight is None else (None, *terms(c, y, weight[block]))):
-            sums[row] += np.bincount(index, values, n_bins)
-    count = sums[0].astype(np.int64)
-    return Bins(count, *((sums[0], sums[1], sums[2], sums[0]) if weight is None else sums[1:])).with_weight()
-
-
-def _on_host(confidence: Array, correct: Array) -> tuple[Vector, Vector | Flags]:
-    return (unit(confidence), to_numpy(correct)) if on_gpu(confidence) else (confidence, correct)
+        rows = row_cells(confidence[block], correct[block], None if weight is None else weight[block])
+        index = uniform_index(confidence[block], n_bins)
+        sums += [np.bincount(index, column, n_bins) for column in rows.columns]
+    return Bins(sums[0].astype(np.int64), *sums[1:]).with_weight()
 
 
 def make_bins(confidence: Array, correct: Array, weight: Vector | None, *, n_bins: int, strategy: str) -> Bins:
     """Bins by one of the three strategies; those of tensors on a GPU are made there where they have equal mass."""
     if strategy == "quantile":
         return quantile_bins(confidence, correct, weight, (n_bins,))[0]
-    confidence, correct = _on_host(confidence, correct)
+    confidence, correct = unit(confidence), to_numpy(correct)
     if strategy == "uniform":
         return uniform_bins(confidence, correct, weight, n_bins)
     ranked = rank(confidence, correct, weight)
-    return sum_bins(ranked, interpolated_starts(ranked, n_bins))
+    return join_cells(ranked.cells, interpolated_starts(ranked.confidence, n_bins))
 
 
 def bins_of(rows: Rows, *, n_bins: int, strategy: str = "quantile", kind: str = "confidence") -> Bins:
@@ -322,7 +298,7 @@ def bins_of(rows: Rows, *, n_bins: int, strategy: str = "quantile", kind: str = 
         weight = None if rows.weight is None else rows.weight[of_label]
         if weight is None or weight.sum() > 0:
             parts.append(make_bins(confidence[of_label], correct[of_label], weight, n_bins=n_bins, strategy=strategy))
-    return Bins(*(np.concatenate(column) for column in zip(*(astuple(part) for part in parts), strict=True)))
+    return Bins(*map(np.concatenate, zip(*(part.columns for part in parts), strict=True)))
 
 
 def norm_of_gaps(bins: Bins, norm: str) -> float:

@@ -11,17 +11,7 @@ import numpy as np
 
 from refocal._arrays import Vector, to_numpy
 from refocal._validation import IgnoreIndex, check_option
-from refocal.metrics._bins import (
-    Bins,
-    bins_of,
-    check_binning,
-    make_bins,
-    norm_of_gaps,
-    quantile_starts,
-    rank,
-    sum_bins,
-    sum_ties,
-)
+from refocal.metrics._bins import Bins, bins_of, check_binning, join_cells, make_bins, norm_of_gaps, rank
 from refocal.metrics._inputs import Rows, read_probabilities, row_sums
 from refocal.metrics.inversion import ErrorModel, InvertedError
 from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
@@ -191,23 +181,22 @@ def ece_sweep(
     rows = read_probabilities(y_true, probabilities, sample_weight, "ece_sweep", ignore_index)
     check_option(norm, NORMS, "norm", "ece_sweep")
     ranked = rank(*rows.confidence(), rows.weight)
-    finest = sum_ties(ranked)
+    finest = ranked.ties()
     if _is_rising(finest.rate):
         # Then every coarser cut rises too: no need to try them all.
         return norm_of_gaps(finest, norm)
-    hits = ranked.correct if ranked.weight is None else ranked.correct * ranked.weight
-    hits, shares = (np.append(0.0, x) for x in (np.cumsum(hits), ranked.shares))
-    best = quantile_starts(ranked, 1)
+    n, best = len(ranked.confidence), ranked.starts(1)
+    hits, shares = (np.append(0.0, x) for x in (np.cumsum(ranked.cells.correct), ranked.shares))
     # As many bins as rows part all values; with weights, as many as the least weight goes into their sum.
-    most = ranked.size if ranked.weight is None else max(ranked.size, _MOST_SWEPT)
+    most = n if rows.weight is None else max(n, _MOST_SWEPT)
     for n_bins in range(2, most + 1):
-        starts = quantile_starts(ranked, n_bins)
-        edges = np.append(starts, ranked.size)
+        starts = ranked.starts(n_bins)
+        edges = np.append(starts, n)
         mass = np.diff(shares[edges])
         if not _is_rising(np.diff(hits[edges])[mass > 0] / mass[mass > 0]):
             break
         best = starts
-    return norm_of_gaps(sum_bins(ranked, best), norm)
+    return norm_of_gaps(join_cells(ranked.cells, best), norm)
 
 
 def _is_rising(rates: Vector) -> bool:

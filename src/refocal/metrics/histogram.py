@@ -16,7 +16,7 @@ from refocal._arrays import Flags, Indices, Vector
 from refocal._json import parse_json
 from refocal._validation import IgnoreIndex, check_integer
 from refocal.errors import DataError, ParameterError
-from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, quantile_starts
+from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps
 from refocal.metrics._histogram_bounds import SplitCells, bound_of_largest_gap, cumulative_gap, split_cells
 from refocal.metrics._histogram_cells import MOST_BITS, Cells, are_cells
 from refocal.metrics._inputs import check_level, read_probabilities
@@ -236,7 +236,7 @@ class CalibrationHistogram:
         check_integer(n_bins, "n_bins", function)
         used, cells = self._filled(function)
         low, high, n_cells = self._low[used], self._high[used], len(used)
-        starts = quantile_starts(Ranked(low, cells.correct, cells.weight), n_bins)
+        starts = Ranked(low, cells).starts(n_bins)
         bins, split = join_cells(cells, starts), split_cells(cells, low, high, n_bins)
         bound = float(split.all_bins.sum()) / float(cells.weight.sum())
         ends = np.append(starts[1:], n_cells) - 1

@@ -22,7 +22,7 @@ import numpy as np
 
 from refocal._arrays import Vector
 from refocal._validation import IgnoreIndex
-from refocal.metrics._bins import Bins, terms
+from refocal.metrics._bins import Bins, row_cells
 from refocal.metrics._inputs import check_level, read_probabilities
 from refocal.metrics.intervals import Interval
 
@@ -134,8 +134,7 @@ def mean_bias_interval(
     """
     check_level(level, "mean_bias_interval")
     rows = read_probabilities(y_true, probabilities, sample_weight, "mean_bias_interval", ignore_index)
-    weight = rows.weights
-    return interval_of_shift(Bins(np.ones(len(weight), np.int64), *terms(*rows.confidence(), weight)), level)
+    return interval_of_shift(row_cells(*rows.confidence(), rows.weight), level)
 
 
 def interval_of_shift(cells: Bins, level: float) -> Interval:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from refocal._arrays import Vector
@@ -15,21 +16,25 @@ from refocal.metrics.intervals import Summary
 from refocal.metrics.inversion import ErrorModel
 
 
-class BlockSums(NamedTuple):
+@dataclass
+class BlockSums:
     """Sums over blocks of rows for one predictor, the input of the `streamed` form of a metric."""
 
-    calibration: StreamedCalibration
-    """The measures of the confidence."""
-    classes: list[StreamedCalibration]
-    """The measures of the probability of each class."""
-    residuals: Vector
-    """Confidence less outcome on the grid of `smooth_ece`, divided by the weight of all rows."""
     histogram: CalibrationHistogram
-    """What `calibration` was computed from."""
-    means: dict[str, float]
-    """The metrics that are means, by their short names."""
+    """The confidence."""
+    classes: list[Any]
+    """The probability of each class: histograms while rows are counted, and then a `StreamedCalibration` of each."""
+    residuals: Any = 0.0
+    """Confidence less outcome on the grid of `smooth_ece`, in the end divided by the weight of all rows."""
+    means: dict[str, float] = field(default_factory=dict)
+    """In the end the metrics that are means, by their short names."""
 
-    @property
+    @cached_property
+    def calibration(self) -> StreamedCalibration:
+        """The measures of the confidence."""
+        return self.histogram.compute()
+
+    @cached_property
     def bins(self) -> Bins:
         """The confidence in equal-mass bins."""
         return self.histogram.equal_mass().bins

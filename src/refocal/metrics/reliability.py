@@ -111,21 +111,21 @@ def reliability_band(
     check_integer(n_resamples, "n_resamples", function)
     check_level(level, function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
-    (confidence, correct), weight = rows.confidence(), rows.weights
+    (p, happened), weight = rows.confidence(), rows.weights
     used = weight > 0  # a bin of the others has no accuracy
-    ranked = rank(confidence[used], correct[used], weight[used])
-    bins = make_bins(ranked.confidence, ranked.correct, ranked.weight, n_bins=n_bins, strategy=strategy)
-    weight = np.asarray(ranked.weight)
+    ranked = rank(p[used], happened[used], weight[used])
+    p, correct, weight, n = ranked.confidence, ranked.cells.rate, ranked.cells.weight, len(ranked.confidence)
+    bins = make_bins(p, correct, weight, n_bins=n_bins, strategy=strategy)
     starts = np.cumsum(bins.count) - bins.count
     generator = np.random.default_rng(seed)
     accuracies = []
-    for size in chunks(n_resamples, ranked.size):
+    for size in chunks(n_resamples, n):
         if kind == "confidence":
-            weights = draw_counts(generator, size, ranked.size) * weight
-            outcome = weights * ranked.correct
+            weights = draw_counts(generator, size, n) * weight
+            outcome = weights * correct
         else:
-            weights = np.broadcast_to(weight, (size, ranked.size))
-            outcome = weights * (generator.random((size, ranked.size)) < ranked.confidence)
+            weights = np.broadcast_to(weight, (size, n))
+            outcome = weights * (generator.random((size, n)) < p)
         total = np.add.reduceat(weights, starts, axis=1)
         hits = np.add.reduceat(outcome, starts, axis=1)
         # A bin may be left without rows in a resample: that resample says nothing about it.

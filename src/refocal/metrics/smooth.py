@@ -12,7 +12,7 @@ import numpy as np
 
 from refocal._arrays import Flags, Vector
 from refocal._validation import IgnoreIndex, check_number
-from refocal.metrics._bins import bins_of, isotonic_fit, rank, sum_ties
+from refocal.metrics._bins import bins_of, isotonic_fit, rank
 from refocal.metrics._inputs import Rows, mean, read_probabilities
 from refocal.metrics.inversion import ErrorModel
 from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
@@ -106,7 +106,7 @@ def ks_calibration_error(
     0.25
     """
     rows = read_probabilities(y_true, probabilities, sample_weight, "ks_calibration_error", ignore_index)
-    ties = sum_ties(rank(*rows.confidence(), rows.weight))
+    ties = rank(*rows.confidence(), rows.weight).ties()
     return float(np.abs(np.cumsum(ties.gap)).max() / ties.weight.sum())
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from refocal._arrays import Indices, Vector
 from refocal._validation import IgnoreIndex, check_integer
-from refocal.metrics._bins import Bins, quantile_starts, rank, sum_bins
+from refocal.metrics._bins import Bins, join_cells, rank
 from refocal.metrics._inputs import Rows, check_level, read_probabilities
 from refocal.metrics.binned import debiased_model, label_noise
 from refocal.metrics.intervals import Interval, PairedDifference, normal_difference
@@ -139,7 +139,7 @@ def gap_squares(rows: Rows, n_bins: int = 15, function: str = "squared_ece") -> 
     check_integer(n_bins, "n_bins", function)
     (confidence, correct), weight = rows.confidence(), rows.weights
     ranked = rank(confidence, correct, rows.weight)
-    starts = quantile_starts(ranked, n_bins)
+    starts = ranked.starts(n_bins)
     index = np.searchsorted(ranked.confidence[starts], confidence, side="right") - 1
     residual = weight * (confidence - correct)
     total, squared = np.bincount(index, weight), np.bincount(index, weight * weight)
@@ -147,7 +147,7 @@ def gap_squares(rows: Rows, n_bins: int = 15, function: str = "squared_ece") -> 
     room = total * total - squared
     pair_weight = np.divide(total / total.sum(), room, out=np.zeros_like(room), where=room > 0)
     terms = pair_weight[index] * residual * (np.bincount(index, residual)[index] - residual)
-    return GapSquares(index, residual, pair_weight, terms, sum_bins(ranked, starts))
+    return GapSquares(index, residual, pair_weight, terms, join_cells(ranked.cells, starts))
 
 
 def _pair_sums(values: Vector, index: Indices) -> Vector:

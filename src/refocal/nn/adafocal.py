@@ -13,7 +13,7 @@ from refocal._arrays import Array, take_label, to_numpy
 from refocal._validation import check_integer, check_number
 from refocal.errors import ParameterError, ShapeError
 from refocal.losses import focal_loss_of_row
-from refocal.metrics._bins import quantile_edges, rank
+from refocal.metrics._bins import rank
 from refocal.nn.losses import Loss, LossBatch
 
 
@@ -85,9 +85,9 @@ class AdaFocalLoss(Loss):
         if not (values.min() >= 0.0 and values.max() <= 1.0):
             raise ParameterError("confidence", name, expected="between 0 and 1", got=f"{values.min()}, {values.max()}")
         ranked = rank(values, to_numpy(correct).astype(bool))
-        bounds = quantile_edges(ranked, self.n_bins)
+        bounds = ranked.edges(self.n_bins)
         size = np.diff(bounds)
-        sums = np.append(0.0, np.cumsum(ranked.confidence - ranked.correct))
+        sums = np.append(0.0, np.cumsum(ranked.cells.gap))
         gap = np.diff(sums[bounds]) / np.maximum(size, 1)
         before = to_numpy(self.gammas).astype(np.float64)
         after = before * np.exp(self.rate * gap * np.sign(before))

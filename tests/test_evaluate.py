@@ -25,7 +25,7 @@ from refocal.evaluate import (
 )
 from refocal.evaluate._details import banded
 from refocal.evaluate._measure import count_block, finish_sums, join_sums
-from refocal.evaluate._recommend import recommended
+from refocal.evaluate.compute import recommended
 from refocal.io import Predictions, load_sample, split
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature

@@ -21,7 +21,7 @@ from refocal.calibrators.serialize import from_dict, to_dict
 from refocal.cli.run import run
 from refocal.errors import FormatError, InputWarning, ParameterError, ShapeError, UnsupportedError
 from refocal.evaluate import Evaluation, compare, evaluate, load_evaluation
-from refocal.evaluate.group_summary import group_table, group_verdict
+from refocal.evaluate.summary import group_table, group_verdict
 from refocal.export import to_onnx
 from refocal.io import Predictions, blocks, read
 from refocal.maps.steps import Temperature

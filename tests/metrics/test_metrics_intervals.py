@@ -9,8 +9,7 @@ import refocal.metrics as rm
 from refocal.errors import ParameterError
 from refocal.metrics._bins import Bins
 from refocal.metrics._inputs import read_probabilities
-from refocal.metrics.intervals import share_interval
-from refocal.metrics.inversion import _smoothed_gaps
+from refocal.metrics.intervals import _smoothed_gaps, share_interval
 from refocal.metrics.smooth import _kernel
 from refocal.metrics.squared import gap_squares, standard_error
 

@@ -82,7 +82,7 @@ def decide(
 
 def _cost_row(name: str, report: refocal.decide.DecisionReport) -> dict[str, str]:
     """What the decisions by some probabilities cost, as text by headings."""
-    percent = refocal.evaluate.phrases.percent
+    percent = refocal.evaluate.summary.percent
     return {
         "probabilities": name,
         "cost per row": f"{report.cost.value:.4f}",

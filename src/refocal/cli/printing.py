@@ -80,7 +80,7 @@ def progress(first: str, quiet: bool = False) -> Iterator[Callable[[float, int, 
 
 def print_evaluation(evaluation: refocal.evaluate.Evaluation) -> None:
     """The comparison as a table, with what it says in words."""
-    from refocal.evaluate.group_summary import group_table, group_verdict
+    from refocal.evaluate.summary import group_table, group_verdict
 
     rows, verdict = refocal.evaluate.comparison_table(evaluation), refocal.evaluate.verdict(evaluation)
     chosen = next(i for i, row in enumerate(rows) if row.chosen)

@@ -21,7 +21,7 @@ from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, row_ce
 from refocal.metrics._histogram_cells import Cells
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import chunks
-from refocal.metrics.inversion import interval_of_shift
+from refocal.metrics.intervals import interval_of_shift
 from refocal.metrics.reliability import curve_of
 
 # The rows of a bin of a group; smaller groups have one bin.

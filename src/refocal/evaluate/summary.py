@@ -1,4 +1,4 @@
-"""An evaluation as sentences and as a table of text: the terminal, the report and Jupyter show the same strings."""
+"""An evaluation as sentences and as tables of text: the terminal, the report and Jupyter show the same strings."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import NamedTuple
 from refocal.calibrators._description import FEW_ROWS, FEW_ROWS_REMARK, GUESSED, is_guessing
 from refocal.calibrators.registry import NONE
 from refocal.evaluate._provenance import ABSENT_CLASSES, SAME_ROWS, SAME_ROWS_REMARK
-from refocal.evaluate.evaluation import Evaluation, Measured
-from refocal.evaluate.phrases import capital, change, interval_percent, p_value_text, percent, sign
-from refocal.metrics import METRICS, PairedDifference
+from refocal.evaluate.evaluation import Evaluation, GroupRow, Measured
+from refocal.metrics import METRICS, Interval, PairedDifference
 from refocal.metrics.record import Metric
+
+BIAS = METRICS["mean_bias"]
 
 
 class MethodRow(NamedTuple):
@@ -51,8 +52,7 @@ def comparison_table(evaluation: Evaluation) -> list[MethodRow]:
             found = method.measures[metric.name]
             cells.append((metric.heading, metric.text(found.value)))
             if metric.column_with_interval:
-                interval = f"{metric.text(found.low)} – {metric.text(found.high)}"
-                cells.append((f"{evaluation.level * 100:g} % interval", interval))
+                cells.append((f"{evaluation.level * 100:g} % interval", metric.interval_text(found)))
         cells.append(("fit s", "–" if method.fit_seconds is None else f"{method.fit_seconds:.2f}"))
         headings, texts = zip(*cells, strict=True)
         rows.append(MethodRow(method.name, headings, texts, method.name == evaluation.chosen))
@@ -218,3 +218,80 @@ def compared_ece(difference: float, tested: Mapping[str, PairedDifference]) -> t
     side = sign(test, least=0.0)
     text = f"{100 * difference:+.2f} points, {p_value_text(test.p_value)}".replace("-", "−")
     return side if side * difference >= 5e-5 else 0, text
+
+
+def group_table(evaluation: Evaluation) -> list[dict[str, str]]:
+    """Each group with the method that is shown in detail as texts by their headings, the worst first."""
+    mean, rate = ("mean p %", "rate %") if evaluation.positive is not None else ("confidence %", "accuracy %")
+    before = {(row.column, row.name): row.difference.value for row in evaluation.before.groups}
+    table = []
+    for row in evaluation.after.groups:
+        cells = {"group": group_name(row), "rows": f"{row.n:,}", mean: percent(row.mean), rate: percent(row.rate)}
+        cells["difference"] = BIAS.text(row.difference.value)
+        cells[f"{evaluation.level * 100:g} % for all groups"] = BIAS.interval_text(row.difference)
+        if evaluation.after is not evaluation.before:
+            cells["before"] = BIAS.text(before[row.column, row.name])
+        table.append(cells | {"ECE %": percent(row.ece), "by chance %": percent(row.ece_by_chance)})
+    return table
+
+
+def group_name(row: GroupRow) -> str:
+    """A group by its column and its value."""
+    return f"{row.column} = {row.name}"
+
+
+def group_verdict(evaluation: Evaluation) -> str:
+    """The number of groups with a significant difference, and the worst of them."""
+    rows = evaluation.after.groups
+    off, off_before = (sum(map(is_off, method.groups)) for method in (evaluation.after, evaluation.before))
+    what = "mean probability" if evaluation.positive is not None else "mean confidence"
+    which = "rate" if evaluation.positive is not None else "accuracy"
+    said = f"In {off} of {len(rows)} groups the {what} differs significantly from the {which}"
+    if evaluation.after is not evaluation.before:
+        said += f" with {evaluation.after.title}, and in {off_before} before"
+    if not off:
+        return f"{said}."
+    worst = rows[0]
+    return (
+        f"{said}. The worst is {group_name(worst)}: {percent(worst.mean)} % against {percent(worst.rate)} %, "
+        f"{BIAS.text(worst.difference.value)} points ({BIAS.interval_text(worst.difference)})."
+    )
+
+
+def is_off(row: GroupRow) -> bool:
+    """Whether 0 lies outside of the interval of a group's difference."""
+    return not row.difference.low <= 0.0 <= row.difference.high
+
+
+def percent(value: float) -> str:
+    """A share as a percentage with two digits."""
+    return f"{100 * value:.2f}"
+
+
+def interval_percent(interval: Interval) -> str:
+    """An interval of shares as percentages."""
+    return METRICS["ece"].interval_text(interval)
+
+
+def p_value_text(p_value: float) -> str:
+    """A p-value with three digits."""
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+
+
+def change(side: int, what: str, before: str, after: str) -> str:
+    """What a method does to a measure that falls (-1), rises (1) or does not change significantly (0)."""
+    if side == 0:
+        return f"does not change the {what} significantly ({before}, then {after})"
+    return f"{'lowers' if side < 0 else 'raises'} the {what} from {before} to {after}"
+
+
+def sign(difference: PairedDifference, least: float = 5e-5) -> int:
+    """The side of 0 that the whole interval lies on; 0 where it holds 0, or is too small to be seen."""
+    if abs(difference.difference) < least or difference.low <= 0.0 <= difference.high:
+        return 0
+    return 1 if difference.difference > 0 else -1
+
+
+def capital(text: str) -> str:
+    """The text with its first letter in upper case."""
+    return text[:1].upper() + text[1:]

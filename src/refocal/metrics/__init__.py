@@ -13,7 +13,6 @@ from refocal.metrics.binned import *
 from refocal.metrics.bootstrap import *
 from refocal.metrics.histogram import *
 from refocal.metrics.intervals import *
-from refocal.metrics.inversion import *
 from refocal.metrics.labels import *
 from refocal.metrics.records import *
 from refocal.metrics.reliability import *

@@ -85,8 +85,10 @@ def terms(confidence: Vector, correct: Any, weight: Vector) -> tuple[Vector, Vec
 
 def row_cells(confidence: Vector, correct: Vector | Flags, weight: Vector | None = None) -> Bins:
     """Every row as a cell of its own; an unweighted row weighs 1."""
-    weight = np.ones(len(confidence)) if weight is None else weight
-    return Bins(np.ones(len(confidence), dtype=np.int64), *terms(confidence, correct, weight))
+    count, ones = np.ones(len(confidence), dtype=np.int64), np.ones(len(confidence))
+    if weight is None:
+        return Bins(count, ones, confidence, correct.astype(np.float64, copy=False), ones)
+    return Bins(count, *terms(confidence, correct, weight))
 
 
 @dataclass(frozen=True)

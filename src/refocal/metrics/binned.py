@@ -13,7 +13,7 @@ from refocal._arrays import Vector, to_numpy
 from refocal._validation import IgnoreIndex, check_option
 from refocal.metrics._bins import Bins, bins_of, check_binning, join_cells, make_bins, norm_of_gaps, rank
 from refocal.metrics._inputs import Rows, read_probabilities, row_sums
-from refocal.metrics.inversion import ErrorModel, InvertedError
+from refocal.metrics.intervals import ErrorModel, InvertedError
 from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
 
 __all__ = ["classwise_ece", "debiased_ece", "ece_sweep", "expected_calibration_error"]

@@ -19,8 +19,7 @@ from refocal.errors import DataError
 from refocal.metrics._bins import bins_of
 from refocal.metrics._inputs import Rows, check_level, mean, read_log_probabilities, read_probabilities
 from refocal.metrics._resampling import Evaluate, draw_resamples, resample_mean, resample_rows
-from refocal.metrics.intervals import InfluenceSummary, Interval, PairedDifference, Summary
-from refocal.metrics.inversion import SHAPE_BINS, InvertedError
+from refocal.metrics.intervals import SHAPE_BINS, Interval, InvertedError, PairedDifference, Summary
 from refocal.metrics.record import Metric
 from refocal.metrics.records import metric_of
 
@@ -122,12 +121,6 @@ class MetricRows(NamedTuple):
         if record.terms is not None:
             terms = record.terms(rows)
             return cls(record, rows, mean(terms, rows.weight), terms, summary)
-        if record.by_influence:
-            value, *_, influence = record.influenced(rows)
-            if influence is not None:
-                share = rows.weights / rows.weights.sum()
-                summary = InfluenceSummary(value, influence(rows) * share, record.range)
-            return cls(record, rows, value, None, summary)
         return cls(record, rows, record.measure(rows, **options) if summary is None else summary.value, None, summary)
 
     def resampled(self, **options: Any) -> Evaluate:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,8 +11,7 @@ from refocal._arrays import Vector
 from refocal.metrics._bins import Bins
 from refocal.metrics._inputs import Rows
 from refocal.metrics.histogram import CalibrationHistogram, StreamedCalibration
-from refocal.metrics.intervals import Summary
-from refocal.metrics.inversion import ErrorModel
+from refocal.metrics.intervals import ErrorModel, Interval, Summary
 
 
 @dataclass
@@ -63,8 +61,7 @@ class Metric:
 
     `streamed` takes sums over blocks, and returns None where these lack what it needs. A metric that is a weighted mean
     has `terms`, one number for each row, and needs no other form. The interval comes from resampling rows, unless the
-    metric has an `error_model`, whose test is inverted, or a `summary` of its own, or is measured `by_influence`: then
-    `streamed` takes rows too, and returns how much each of them moves the metric.
+    metric has an `error_model`, whose test is inverted, or a `summary` of its own.
 
     >>> from refocal.metrics import METRICS
     >>> METRICS["ece"].heading, METRICS["ece"].text(0.0123), METRICS["accuracy"].lower_is_better
@@ -80,7 +77,6 @@ class Metric:
     terms: Callable[[Rows], Vector] | None = None
     of_rows: Callable[..., float] | None = None
     """Replaces `function` for checked rows, where that returns more than a number or may refuse them."""
-    by_influence: bool = False
     of_confidence: bool = False
     """Whether only the confidence and the outcome are measured."""
     unit: Literal["", "%"] = ""
@@ -110,20 +106,17 @@ class Metric:
 
     def measure(self, rows: Rows, **options: Any) -> float:
         """The metric of checked rows, with the options of `function`."""
-        if self.by_influence:
-            return self.influenced(rows).value
         value: float = self.of_rows(rows, **options) if self.of_rows else self.function(rows, None, **options)
         return value
-
-    def influenced(self, rows: Rows) -> StreamedMetric:
-        """The metric of checked rows and how much each moves it, where it is measured `by_influence`."""
-        found = self.streamed(rows) if self.streamed else None
-        return found or StreamedMetric(math.nan)
 
     def text(self, value: float) -> str:
         """A value in its unit, without the unit's sign."""
         sign, digits = "+" if self.signed else "", 2 if self.unit == "%" else 4
         return f"{self.scale * value:{sign}.{digits}f}".replace("-", "−")
+
+    def interval_text(self, interval: Interval) -> str:
+        """The ends of an interval."""
+        return f"{self.text(interval.low)} – {self.text(interval.high)}"
 
     def with_unit(self, value: float) -> str:
         """A value with the sign of its unit."""

@@ -14,8 +14,8 @@ from refocal._arrays import Flags, Vector
 from refocal._validation import IgnoreIndex, check_number
 from refocal.metrics._bins import bins_of, isotonic_fit, rank
 from refocal.metrics._inputs import Rows, mean, read_probabilities
-from refocal.metrics.inversion import ErrorModel
-from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
+from refocal.metrics.intervals import ErrorModel
+from refocal.metrics.record import OF_CONFIDENCE, Metric, StreamedMetric
 from refocal.metrics.scores import murphy
 
 __all__ = ["CorpReliability", "corp_reliability", "ks_calibration_error", "smooth_ece"]
@@ -213,21 +213,21 @@ def _kernel(confidence: Vector, width: float) -> Vector:
     return np.asarray(density / (width * math.sqrt(2.0 * math.pi)))
 
 
-def _smooth_of_sums(sums: BlockSums) -> StreamedMetric:
-    return StreamedMetric(smooth_error_of(sums.residuals))
-
-
-def _ks_of_sums(sums: BlockSums) -> StreamedMetric:
-    return StreamedMetric(sums.calibration.ks, sums.calibration.ks_bound)
-
-
 METRICS = (
-    Metric("smooth_ece", smooth_ece, "smooth ECE", _smooth_of_sums, _smooth_model, shown="value", **OF_CONFIDENCE),
+    Metric(
+        "smooth_ece",
+        smooth_ece,
+        "smooth ECE",
+        lambda sums: StreamedMetric(smooth_error_of(sums.residuals)),
+        _smooth_model,
+        shown="value",
+        **OF_CONFIDENCE,
+    ),
     Metric(
         "ks_calibration_error",
         ks_calibration_error,
         "KS error",
-        _ks_of_sums,
+        lambda sums: StreamedMetric(sums.calibration.ks, sums.calibration.ks_bound),
         _ks_model,
         shown="value",
         **OF_CONFIDENCE,

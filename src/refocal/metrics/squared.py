@@ -13,8 +13,7 @@ from refocal._validation import IgnoreIndex, check_integer
 from refocal.metrics._bins import Bins, join_cells, rank
 from refocal.metrics._inputs import Rows, check_level, read_probabilities
 from refocal.metrics.binned import debiased_model, label_noise
-from refocal.metrics.intervals import Interval, PairedDifference, normal_difference
-from refocal.metrics.inversion import InvertedError
+from refocal.metrics.intervals import Interval, InvertedError, PairedDifference, normal_difference
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 
 __all__ = ["squared_ece", "squared_ece_difference"]

@@ -19,8 +19,7 @@ from refocal.errors import LabelError, ShapeError
 from refocal.metrics._bins import Bins, bins_of
 from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities
 from refocal.metrics.histogram import ScoreCells
-from refocal.metrics.intervals import InfluenceSummary, Interval
-from refocal.metrics.inversion import interval_of_shift
+from refocal.metrics.intervals import InfluenceSummary, Interval, interval_of_shift
 from refocal.metrics.record import BlockSums, Metric, StreamedMetric
 from refocal.metrics.scores import brier_terms, log_loss_terms
 
@@ -236,9 +235,22 @@ class BiasSummary(InfluenceSummary):
         return interval_of_shift(self.cells, level)
 
 
+def _summary_of(streamed: Callable[[Any], StreamedMetric], limits: tuple[float, float], rows: Rows) -> InfluenceSummary:
+    """A metric of rows in memory, with how much each of them moves it."""
+    value, *_, influence = streamed(rows)
+    moved = np.zeros(len(rows.labels)) if influence is None else influence(rows)
+    return InfluenceSummary(value, moved * (rows.weights / rows.weights.sum()), limits)
+
+
 _SHOWN: dict[str, Any] = {"two_classes": True, "shown": "with interval"}
-_BY_INFLUENCE = _SHOWN | {"by_influence": True, "lower_is_better": False}
-_SKILL = _BY_INFLUENCE | {"range": (-math.inf, 1.0)}
+
+
+def _by_influence(streamed: Callable[[Any], StreamedMetric], lowest: float = 0.0) -> dict[str, Any]:
+    """The fields of a metric whose `streamed` form takes rows too, and returns how much each of them moves it."""
+    summary, of_rows = partial(_summary_of, streamed, (lowest, 1.0)), lambda rows: streamed(rows).value
+    forms = {"streamed": streamed, "summary": summary, "of_rows": of_rows, "range": (lowest, 1.0)}
+    return _SHOWN | forms | {"lower_is_better": False}
+
 
 METRICS = (
     Metric(
@@ -258,13 +270,12 @@ METRICS = (
         "log_loss_skill",
         log_loss_skill,
         "log-loss skill",
-        _log_skill,
         takes_logs=True,
         unit="%",
         column=(None, 2),
-        **_SKILL,
+        **_by_influence(_log_skill, -math.inf),
     ),
-    Metric("brier_skill", brier_skill, "Brier skill", _square_skill, unit="%", **_SKILL),
-    Metric("roc_auc", roc_auc, "AUC", _auc, column=(None, 6), **_BY_INFLUENCE),
-    Metric("average_precision", average_precision, "average precision", _precision, column=(None, 7), **_BY_INFLUENCE),
+    Metric("brier_skill", brier_skill, "Brier skill", unit="%", **_by_influence(_square_skill, -math.inf)),
+    Metric("roc_auc", roc_auc, "AUC", column=(None, 6), **_by_influence(_auc)),
+    Metric("average_precision", average_precision, "average precision", column=(None, 7), **_by_influence(_precision)),
 )

@@ -11,8 +11,7 @@ import numpy as np
 
 from refocal._svg import FIRST, MUTED, SECOND, Axes, Band, Bar, Line, Plot, Point, Text, tick_label
 from refocal.evaluate import Evaluation, Histogram, Measured, Reliability, SearchSurface
-from refocal.evaluate.phrases import percent
-from refocal.evaluate.summary import ranked
+from refocal.evaluate.summary import percent, ranked
 from refocal.fitting.objective import NAMED, NLL_TOLERANCE
 from refocal.metrics import METRICS, Interval
 from refocal.monitor import CalibrationMonitor, WindowSummary

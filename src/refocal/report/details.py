@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from refocal.calibrators.registry import NONE
 from refocal.evaluate import ClassRow, Evaluation, Measured
 from refocal.evaluate.multilabel import of_labels
-from refocal.evaluate.phrases import interval_percent, percent
-from refocal.evaluate.summary import positive_name, ranked
+from refocal.evaluate.summary import interval_percent, percent, positive_name, ranked
 from refocal.monitor import WindowSummary
 
 LONGEST_SNIPPET = 20_000

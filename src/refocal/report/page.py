@@ -14,8 +14,7 @@ import refocal
 from refocal._files import write_atomically
 from refocal._pages import environment
 from refocal.errors import DataError, ShapeError
-from refocal.evaluate import Evaluation, check_requirements, group_summary, summary
-from refocal.evaluate.phrases import capital, interval_percent, percent
+from refocal.evaluate import Evaluation, check_requirements, summary
 from refocal.monitor import CalibrationMonitor
 from refocal.report import charts, details
 
@@ -24,15 +23,14 @@ ENVIRONMENT = environment("report/templates")
 ENVIRONMENT.globals |= {
     "charts": charts,
     "details": details,
-    "groups": group_summary,
     "refocal": refocal,
     "summary": summary,
 }
 ENVIRONMENT.filters |= {
-    "capital": capital,
-    "interval_percent": interval_percent,
-    "is_off": group_summary.is_off,
-    "percent": percent,
+    "capital": summary.capital,
+    "interval_percent": summary.interval_percent,
+    "is_off": summary.is_off,
+    "percent": summary.percent,
     "quoted": shlex.quote,
     # No line ends between a number and its percent sign.
     "unbroken": lambda text: text.replace(" %", "\u00a0%"),

@@ -33,6 +33,11 @@ def banded(bins: Bins, level: float) -> Reliability:
     size, tails = np.maximum(np.round(bins.size), 1.0), np.array([[0.5 - 0.5 * level], [0.5 + 0.5 * level]])
     # A binomial quantile; where nothing can happen it is 0.
     low, high = np.where(bins.p > 0.0, np.ceil(bdtrik(tails, size, bins.p)) / size, 0.0)
+    return reliability_of(bins, low, high)
+
+
+def reliability_of(bins: Bins, low: Vector, high: Vector) -> Reliability:
+    """Confidence and accuracy of bins, with the ends of a band."""
     return Reliability(*(each.tolist() for each in (bins.count, bins.p, bins.rate, low, high)))
 
 

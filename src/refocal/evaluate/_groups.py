@@ -15,14 +15,13 @@ from refocal._groups import MOST_GROUPS, Groups
 from refocal.calibrators import Calibrator
 from refocal.calibrators._answers import group_columns
 from refocal.errors import InputWarning, ParameterError, warn
-from refocal.evaluate._details import N_BINS
-from refocal.evaluate.evaluation import GroupRow, Reliability
+from refocal.evaluate._details import N_BINS, reliability_of
+from refocal.evaluate.evaluation import GroupRow
 from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, row_cells
 from refocal.metrics._histogram_cells import Cells
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import chunks
 from refocal.metrics.intervals import interval_of_shift
-from refocal.metrics.reliability import curve_of
 
 # The rows of a bin of a group; smaller groups have one bin.
 ROWS_OF_A_BIN = 50
@@ -76,7 +75,7 @@ def _measured(group: Group, level: float, level_of_difference: float, seed: int)
             happened = generator.binomial(size, p, size=shape) / size
         hits.append(np.add.reduceat(weight * happened, starts, axis=1))
     by_chance = np.concatenate(hits)[:, np.add.reduceat(weight, starts) > 0.0]
-    curve, tail = curve_of(bins, level), (1.0 - level) / 2.0
+    tail = (1.0 - level) / 2.0
     low, high = np.quantile(by_chance, [tail, 1.0 - tail], axis=0) / bins.weight
     return GroupRow(
         column=group.column,
@@ -87,7 +86,7 @@ def _measured(group: Group, level: float, level_of_difference: float, seed: int)
         difference=interval_of_shift(cells, level_of_difference),
         ece=norm_of_gaps(bins, "l1"),
         ece_by_chance=float((np.abs(bins.confidence - by_chance).sum(axis=1) / total).mean()),
-        reliability=Reliability(curve.count, curve.confidence, curve.accuracy, low.tolist(), high.tolist()),
+        reliability=reliability_of(bins, low, high),
     )
 
 

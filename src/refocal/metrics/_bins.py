@@ -20,6 +20,7 @@ from refocal.metrics._histogram_cells import ordered_key
 from refocal.metrics._inputs import Rows, unit
 
 STRATEGIES = ("quantile", "uniform", "interpolated")
+NORMS = ("l1", "l2", "max")
 _BLOCK = 1 << 15
 # From this number of rows for each number of bins on, finding the edges of bins takes less time than sorting all rows.
 _MANY = 1 << 15
@@ -225,35 +226,27 @@ def _quantile_bins_there(
     xp, device = namespace(confidence), confidence.device
     ranked, order = confidence.sort()
     c, y = ranked.double().clip(0.0, 1.0), correct[order].double()
-    terms = [c, y]
-    if weight is not None:
-        w = xp.asarray(weight, dtype=xp.float64, device=device)[order]
-        terms = [w * c, w * y, w, w * w]
-    up_to = xp.zeros((len(terms), 1 + len(c)), dtype=xp.float64, device=device)
-    for term, sums in zip(terms, up_to, strict=True):
+    w = xp.ones_like(c) if weight is None else xp.asarray(weight, dtype=xp.float64, device=device)[order]
+    of_rows = (xp.ones_like(c), *terms(c, y, w))
+    up_to = xp.zeros((len(of_rows), 1 + len(c)), dtype=xp.float64, device=device)
+    for term, sums in zip(of_rows, up_to, strict=True):
         sums[1:] = term.cumsum(0)
-    n, edges = len(c), []
+    edges = []
     for n_bins in resolutions:
-        k = xp.arange(1, n_bins, device=device)
         # As in Ranked.edges.
-        last = -(-k * n // n_bins) - 1
-        if weight is not None:
-            last = xp.searchsorted(up_to[2, 1:] / up_to[2, -1], xp.asarray(_targets(n_bins), device=device))
+        last = xp.searchsorted(up_to[1, 1:] / up_to[1, -1], xp.asarray(_targets(n_bins), device=device))
         inner = xp.searchsorted(c, c[last], side="right")
-        edges.append(xp.concat([xp.zeros_like(inner[:1]), inner, xp.full_like(inner[:1], n)]))
-    at_edges = to_numpy(xp.concat([xp.concat(edges)[None, :].double(), up_to[:, xp.concat(edges)]]))
-    parts = np.split(at_edges, np.cumsum([len(each) for each in edges])[:-1], axis=1)
-    found = []
-    for count, confidence_sum, correct_sum, *weights in (np.diff(part, axis=1) for part in parts):
-        weight_sum, squares = weights or (count, count)  # without weights, each row's is 1
-        found.append(Bins(count.astype(np.int64), weight_sum, confidence_sum, correct_sum, squares).with_weight())
-    return found
+        edges.append(xp.concat([xp.zeros_like(inner[:1]), inner, xp.full_like(inner[:1], len(c))]))
+    parts = np.split(to_numpy(up_to[:, xp.concat(edges)]), np.cumsum([len(each) for each in edges])[:-1], axis=1)
+    sums_of_bins = (np.diff(part, axis=1) for part in parts)
+    return [Bins(count.astype(np.int64), *sums).with_weight() for count, *sums in sums_of_bins]
 
 
-def check_binning(n_bins: Any, strategy: Any, function: str) -> None:
-    """Check the options of `make_bins`."""
+def check_binning(n_bins: Any, strategy: Any, function: str, norm: Any = "l1", norms: tuple[str, ...] = NORMS) -> None:
+    """Check the options of `make_bins`, and of `norm_of_gaps`."""
     check_integer(n_bins, "n_bins", function)
     check_option(strategy, STRATEGIES, "strategy", function)
+    check_option(norm, norms, "norm", function)
 
 
 def uniform_index(confidence: Vector, n_bins: int) -> Indices:

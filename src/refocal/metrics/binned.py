@@ -11,14 +11,13 @@ import numpy as np
 
 from refocal._arrays import Vector, to_numpy
 from refocal._validation import IgnoreIndex, check_option
-from refocal.metrics._bins import Bins, bins_of, check_binning, join_cells, make_bins, norm_of_gaps, rank
+from refocal.metrics._bins import NORMS, Bins, bins_of, check_binning, join_cells, make_bins, norm_of_gaps, rank
 from refocal.metrics._inputs import Rows, read_probabilities, row_sums
 from refocal.metrics.intervals import ErrorModel, InvertedError
 from refocal.metrics.record import OF_CONFIDENCE, BlockSums, Metric, StreamedMetric
 
 __all__ = ["classwise_ece", "debiased_ece", "ece_sweep", "expected_calibration_error"]
 
-NORMS = ("l1", "l2", "max")
 KINDS = ("confidence", "top_label")
 _MOST_SWEPT = 1 << 12
 
@@ -52,7 +51,7 @@ def expected_calibration_error(
     """
     function = "expected_calibration_error"
     rows = read_probabilities(y_true, probabilities, sample_weight, function, ignore_index)
-    _check_options(n_bins, strategy, norm, function)
+    check_binning(n_bins, strategy, function, norm)
     check_option(kind, KINDS, "kind", function)
     return norm_of_gaps(bins_of(rows, n_bins=n_bins, strategy=strategy, kind=kind), norm)
 
@@ -92,7 +91,7 @@ def classwise_ece(
     0.25
     """
     rows = read_probabilities(y_true, probabilities, sample_weight, "classwise_ece", ignore_index)
-    _check_options(n_bins, strategy, norm, "classwise_ece")
+    check_binning(n_bins, strategy, "classwise_ece", norm)
     labels: Sequence[int] = range(rows.n_classes)
     never = 0.0
     if norm == "l1" and not rows.binary and rows.n_classes > len(rows.labels):
@@ -134,7 +133,7 @@ def debiased_ece(
     (0.0, 0.0865)
     """
     rows = read_probabilities(y_true, probabilities, sample_weight, "debiased_ece", ignore_index)
-    _check_options(n_bins, strategy, norm, "debiased_ece", norms=("l1", "l2"))
+    check_binning(n_bins, strategy, "debiased_ece", norm, norms=("l1", "l2"))
     bins = bins_of(rows, n_bins=n_bins, strategy=strategy)
     gap = bins.gap / bins.weight
     if norm == "l2":
@@ -202,11 +201,6 @@ def ece_sweep(
 def _is_rising(rates: Vector) -> bool:
     # Rates that are equal but for rounding count as rising.
     return bool(np.all(np.diff(rates) >= -1e-12 * rates.max()))
-
-
-def _check_options(n_bins: Any, strategy: Any, norm: Any, function: str, norms: tuple[str, ...] = NORMS) -> None:
-    check_binning(n_bins, strategy, function)
-    check_option(norm, norms, "norm", function)
 
 
 METRICS = (

@@ -7,7 +7,7 @@ import pytest
 
 from refocal._arrays import namespace
 from refocal.errors import ConvergenceError
-from refocal.maps import inverse, inverse_focal, steps
+from refocal.maps import inverse_focal, softmax, steps
 from refocal.maps.steps import KINDS, Affine, KeepTop, features, keep_top
 
 rng = np.random.default_rng(0)
@@ -63,6 +63,6 @@ def test_what_is_on_top_already_is_only_normalised():
 
 
 def test_a_newton_method_that_does_not_end_says_so(monkeypatch):
-    monkeypatch.setattr(inverse, "MAX_STEPS", 1)
+    monkeypatch.setattr(softmax, "MAX_STEPS", 1)
     with pytest.raises(ConvergenceError, match=r"did not converge in 1 Newton steps.*Got γ from 20 to 20"):
         inverse_focal(LOGITS, 20.0)

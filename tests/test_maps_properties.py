@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 from array_libraries import MAKE
 from helpers import to_numpy
 from refocal.errors import ConvergenceError
-from refocal.maps import focal, focal_temperature, inverse, inverse_focal, log_softmax
+from refocal.maps import focal, focal_temperature, inverse_focal, log_softmax, softmax
 
 quiet = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 any_logits = arrays(
@@ -206,10 +206,10 @@ def test_ties_and_neighbours_on_top_keep_their_order_to_the_last_bit(gamma):
             np.testing.assert_allclose(log_p[:, 1], log_p[:, 0], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("gamma", [inverse.MADE_FOR[0], -0.9, 0.5, 3.0, 30.0, inverse.MADE_FOR[1]])
+@pytest.mark.parametrize("gamma", [softmax.MADE_FOR[0], -0.9, 0.5, 3.0, 30.0, softmax.MADE_FOR[1]])
 def test_the_inverse_takes_few_steps(gamma, monkeypatch):
-    steps, newton = [], inverse._newton
-    monkeypatch.setattr(inverse, "_newton", lambda *arguments: steps.append(1) or newton(*arguments))
+    steps, newton = [], softmax._newton
+    monkeypatch.setattr(softmax, "_newton", lambda *arguments: steps.append(1) or newton(*arguments))
     rng = np.random.default_rng(0)
     taken = {}
     for n_classes in (2, 10, 1000):

@@ -18,8 +18,8 @@ from refocal._validation import (
     check_option,
     check_parameter,
 )
-from refocal.maps.inverse import invert
 from refocal.maps.row import Row, log1p_ratio, log_minus, normalised, softmax_row, softplus
+from refocal.maps.softmax import invert
 
 __all__ = [
     "Reduction",

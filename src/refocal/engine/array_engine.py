@@ -9,9 +9,8 @@ import numpy as np
 from refocal._arrays import Array, as_floating, namespace, on_gpu, take_label, to_numpy, without_warnings
 from refocal._validation import LARGE
 from refocal.engine.protocol import Plan, missing
-from refocal.maps.derivatives import LabelDerivatives, derivatives
-from refocal.maps.forward import focal_gaps
 from refocal.maps.row import gaps, normalise, softmax_row
+from refocal.maps.softmax import LabelDerivatives, derivatives, focal_gaps
 
 # Entries of a part: array functions make temporaries of its size, which should stay in the cache of a CPU and keep a
 # GPU busy.

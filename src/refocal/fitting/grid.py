@@ -13,7 +13,7 @@ from refocal.engine.dataset import COARSE_BINS
 from refocal.engine.scoring import mean_error, measured_on
 from refocal.fitting.objective import Objective
 from refocal.fitting.solution import Surface
-from refocal.maps.forward import focal_temperature
+from refocal.maps.softmax import focal_temperature
 
 # Points evaluated together: by interpolation, and exactly.
 INTERPOLATED_TOGETHER, EXACT_TOGETHER = 64, 3

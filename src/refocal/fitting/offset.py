@@ -31,9 +31,8 @@ from refocal.engine.passes import Pass
 from refocal.fitting.newton import newton
 from refocal.fitting.solution import Solution, Status
 from refocal.fitting.temperature import GAMMA_BOUNDS, MESSAGES
-from refocal.maps.derivatives import derivatives_of_row
-from refocal.maps.forward import focal_gaps
 from refocal.maps.row import normalised, softmax_row
+from refocal.maps.softmax import derivatives_of_row, focal_gaps
 
 # The γ to start from, beside that of least log-loss without an offset: the loss is not convex in γ.
 STARTS = (0.0, 2.0)

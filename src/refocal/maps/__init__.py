@@ -7,10 +7,16 @@ arrays with one value for each row. `steps` and `curves` hold what fitted calibr
 """
 
 from refocal.maps.chain import Chain
-from refocal.maps.derivatives import LabelDerivatives, label_derivatives
-from refocal.maps.forward import focal, focal_temperature, log_softmax, unsmooth
-from refocal.maps.inverse import inverse_focal
 from refocal.maps.sigmoid import asymmetric_focal, inverse_sigmoid_focal, sigmoid_focal, sigmoid_unsmooth
+from refocal.maps.softmax import (
+    LabelDerivatives,
+    focal,
+    focal_temperature,
+    inverse_focal,
+    label_derivatives,
+    log_softmax,
+    unsmooth,
+)
 from refocal.maps.steps import Focal, Offset, Temperature, Unsmooth
 
 __all__ = [

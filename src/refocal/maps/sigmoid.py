@@ -2,7 +2,7 @@
 
 The loss of a label with log-odds s, q = σ(s), is -α (1-q)^γ log q where it holds, else -(1-α) q^γ log(1-q). Its
 expectation is smallest where the slopes of the two halves balance, which gives the log-odds η of the truth in closed
-form. For the softmax of (0, s) the map and the one of `forward` are the same.
+form. For the softmax of (0, s) the map and the one of `softmax` are the same.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 from refocal._arrays import Array, namespace, without_warnings
 from refocal._validation import check_broadcast, check_log_odds
-from refocal.maps.inverse import invert
 from refocal.maps.row import log1p_ratio, log_minus, softplus
+from refocal.maps.softmax import invert
 
 
 @without_warnings

@@ -15,8 +15,8 @@ import numpy as np
 
 from refocal._arrays import Array, cumulative_sum, take
 from refocal.maps.chain import ABOVE_MINUS_1, ANY, DOUBLE, POSITIVE, SINGLE, Chain, Instruction, Step
-from refocal.maps.forward import focal_gaps, unsmoothed
 from refocal.maps.row import gaps, normalised, softmax_row
+from refocal.maps.softmax import focal_gaps, unsmoothed
 
 # Lowest z below the top class: the logarithm of float32's smallest number. One stray logit of -10,000 or -inf would
 # otherwise outweigh all other rows.

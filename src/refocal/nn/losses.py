@@ -14,8 +14,8 @@ from refocal import losses
 from refocal._arrays import Array, is_traced, take_label
 from refocal._validation import check_broadcast, check_number, check_option
 from refocal.errors import LabelError, ParameterError, ShapeError
-from refocal.maps.inverse import Unknowns, invert, solve
 from refocal.maps.row import Row, normalised, softmax_row
+from refocal.maps.softmax import Unknowns, invert, solve
 
 
 class LossBatch(NamedTuple):

@@ -91,23 +91,19 @@ def render(
     if not found:
         raise ShapeError("evaluation", "render", expected="one evaluation or several", got="none")
     titles = [each.title for each in found]
-    shared: dict[str, Any] = {
-        "title": title or ", ".join(dict.fromkeys(titles)),
-        "notes": notes_html(notes) if notes else "",
-        "is_interactive": True,
-    }
-    checks = [(each.title, check) for each in found for check in check_requirements(each, require)]
-    if len(found) == 1:
-        return fill("evaluation.html", **shared, checks=[check for _, check in checks], found=found[0])
     numbered = [f"{each} ({i})" if titles.count(each) > 1 else each for i, each in enumerate(titles, 1)]
-    measured = [each.after.measures for each in found]
+    titled, several = dict(zip(numbered, found, strict=True)), len(found) > 1
+    checks = [(name, check) for name, each in titled.items() for check in check_requirements(each, require)]
+    common = set.intersection(*(set(each.after.measures) for each in found)) - {"ece"}
     return fill(
-        "several.html",
-        **shared,
-        checks=[check._replace(text=f"{name}: {check.text}") for name, check in checks],
-        titled=dict(zip(numbered, found, strict=True)),
-        methods={name: each.after for name, each in zip(numbered, found, strict=True)},
-        others=[m for m in summary.columns(found[0]) if m.name != "ece" and all(m.name in each for each in measured)],
+        "several.html" if several else "evaluation.html",
+        title=title or ", ".join(dict.fromkeys(titles)),
+        notes=notes_html(notes) if notes else "",
+        is_interactive=True,
+        checks=[check._replace(text=f"{name}: {check.text}") if several else check for name, check in checks],
+        found=found[0],
+        titled=titled,
+        others=[metric for metric in summary.columns(found[0]) if metric.name in common],
     )
 
 

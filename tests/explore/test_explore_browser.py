@@ -14,7 +14,7 @@ from selenium.webdriver.common.keys import Keys
 from helpers import smallest_letters, worst_contrast
 from refocal import losses, theory
 from refocal.explore import render_page
-from refocal.maps import focal_temperature, inverse_focal, log_softmax
+from refocal.maps import focal_temperature, log_softmax
 
 pytestmark = pytest.mark.slow
 
@@ -79,9 +79,6 @@ def test_the_maps_are_those_of_python(browser, page, rows):
         assert_same(found, focal_temperature(x, g, t))
     for x, found in zip(rows, ask(driver, [("logSoftmax", x, 0.7) for x in rows]), strict=True):
         assert_same(found, log_softmax(x, 0.7))
-    cases = [(x, g) for x in rows for g in GAMMAS]
-    for (x, g), found in zip(cases, ask(driver, [("inverseFocal", *case) for case in cases]), strict=True):
-        assert_same(found, inverse_focal(x, g))
 
 
 def test_a_confident_class_keeps_its_digits(browser, page):
@@ -93,7 +90,7 @@ def test_a_confident_class_keeps_its_digits(browser, page):
 
 def test_the_losses_are_those_of_python(browser, page, rows):
     finite = [x for x in rows if np.isfinite(x).all()]
-    python = {"crossEntropy": losses.cross_entropy, "focalLoss": losses.focal, "properFocal": losses.proper_focal}
+    python = {"crossEntropy": losses.cross_entropy, "focalLoss": losses.focal}
     driver = browser(page)
     for name, function in python.items():
         gammas = [()] if name == "crossEntropy" else [(g,) for g in GAMMAS]
@@ -103,6 +100,16 @@ def test_the_losses_are_those_of_python(browser, page, rows):
             at = [i for i, (x, *_) in enumerate(cases) if len(x) == n_classes]
             expected = function(*(np.array(each) for each in zip(*(cases[i] for i in at), strict=True)))
             np.testing.assert_allclose(found[at], expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_the_curve_of_the_proper_part_is_that_of_python(browser, page, gamma):
+    p, loss = np.array(browser(page).execute_script("return window.refocal.properFocal(arguments[0])", gamma)).T
+    expected = losses.proper_focal(np.log(np.stack([p, 1.0 - p], axis=1)), np.zeros(len(p), dtype=int), gamma)
+    np.testing.assert_allclose(loss, expected, rtol=1e-9, atol=1e-9)
+    assert p[0] < 0.003
+    assert p[-1] > 0.997
+    assert np.all(np.diff(p) < 0.1)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -55,47 +55,6 @@ const refocal = (() => {
 
   const focal = (logQ, gamma) => focalTemperature(logQ, gamma, 1);
 
-  // x(q) = log q - γ log(1-q) - log1p(γ h) of a class with q ≤ 1/2, and dx / d log q.
-  function weight(logQ, gamma) {
-    const q = Math.exp(logQ), odds = q / (1 - q), h = -odds * logQ, bend = gamma / (1 + gamma * h);
-    return [logQ - gamma * Math.log1p(-q) - Math.log1p(gamma * h), 1 + gamma * odds - bend * (h + odds * (h - 1))];
-  }
-
-  // The same of the top class, in log r = log((1-q)/q).
-  function topWeight(logRest, gamma) {
-    const rest = Math.exp(logRest), logNorm = Math.log1p(rest), h = log1pRatio(rest), q = 1 / (1 + rest);
-    const value = -logNorm - gamma * (logRest - logNorm) - Math.log1p(gamma * h);
-    return [value, -rest * q - gamma * q - (gamma * (q - h)) / (1 + gamma * h)];
-  }
-
-  // The inverse of the focal map: x(q_j) - x(q_top) = log p_j - log p_top and Σ q = 1, by Newton steps on all at once.
-  function inverseFocal(logP, gamma) {
-    const top = topOf(logP);
-    const others = logP.map((_, i) => i).filter((i) => i !== top && logP[i] > -Infinity);
-    if (others.length === 0) return logP.map((_, i) => (i === top ? 0 : -Infinity));
-    const target = others.map((i) => logP[i] - logP[top]);
-    const most = Math.log(logP.length - 1), half = -Math.LN2;
-    let logRest = Math.min((logSumExp(target) - Math.log1p(gamma)) / (1 + gamma), most);
-    let logQ = target.map((t) => Math.min(t + topWeight(logRest, gamma)[0], half));
-    for (let step = 0, change = Infinity; step < 40 && change > 1e-15; step++) {
-      const [topValue, topSlope] = topWeight(logRest, gamma);
-      const weights = logQ.map((l) => weight(l, gamma));
-      const excess = weights.map(([value], i) => value - topValue - target[i]);
-      const logSum = logSumExp(logQ), rest = Math.exp(logRest);
-      const share = logQ.map((l, i) => Math.exp(l - logSum) / weights[i][1]);
-      const wrong = logSum - (logRest - Math.log1p(rest)) - share.reduce((sum, s, i) => sum + s * excess[i], 0);
-      const stepRest = wrong / (1 / (1 + rest) - topSlope * share.reduce((sum, s) => sum + s, 0));
-      const steps = weights.map(([, slope], i) => (topSlope * stepRest - excess[i]) / slope);
-      logRest = Math.min(logRest + stepRest, most);
-      logQ = logQ.map((l, i) => Math.min(l + steps[i], half));
-      change = Math.max(Math.abs(stepRest), ...steps.map(Math.abs)) / (1 + Math.abs(logRest));
-    }
-    const result = logP.map(() => -Infinity);
-    others.forEach((i, j) => { result[i] = logQ[j]; });
-    result[top] = -Math.log1p(Math.exp(logRest));
-    return result;
-  }
-
   const crossEntropy = (logits, label) => -logSoftmax(logits)[label];
 
   // Focal loss -(1-q)^γ log q. Since -log q = h (1-q)/q, the top class gets (1-q)^(1+γ) h/q: no 0·∞ as q → 1.
@@ -105,7 +64,11 @@ const refocal = (() => {
     return Math.exp((1 + gamma) * row.logNotQ[label] - row.logQ[label]) * row.h[label];
   }
 
-  const properFocal = (logP, label, gamma) => focalLoss(inverseFocal(logP, gamma), label, gamma);
+  // Points (p, loss) of its proper part with two classes: at the p that the map gives, it is the focal loss before the map.
+  function properFocal(gamma) {
+    const logOdds = Array.from({ length: 199 }, (_, i) => (7 * ((i - 99) / 99) ** 3) / (1 + gamma)); // up to p of 0.002 … 0.998
+    return logOdds.map((s) => [Math.exp(focal([s, 0], gamma)[0]), focalLoss([s, 0], 0, gamma)]);
+  }
 
   // All rows of gaps to the top class up to `depth`, in steps of `step`, one class after the other.
   function sortedGaps(nClasses, { depth, step }) {
@@ -183,7 +146,7 @@ const refocal = (() => {
   }
 
   return {
-    topOf, logSoftmax, focal, focalTemperature, inverseFocal, crossEntropy, focalLoss, properFocal,
+    topOf, logSoftmax, focal, focalTemperature, crossEntropy, focalLoss, properFocal,
     sortedGaps, goldenSection, closestTemperature, temperatureBounds, confidenceThreshold,
   };
 })();

@@ -44,7 +44,7 @@
     const curve = (loss) => probabilities.map((q) => [q, loss(two(q))]);
     plot.line(curve((l) => refocal.crossEntropy(l, 0)), "faint");
     plot.line(curve((l) => refocal.focalLoss(l, 0, state.gamma)), "first dashed");
-    plot.line(curve((l) => refocal.properFocal(l, 0, state.gamma)), "first");
+    plot.line(refocal.properFocal(state.gamma), "first");
     const before = scaled(two(state.q)), after = both(two(state.q));
     const loss = refocal.focalLoss(before, 0, state.gamma);
     const height = Math.min(loss, 3); // a loss beyond the plot is shown at its top

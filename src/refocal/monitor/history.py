@@ -171,9 +171,8 @@ class Wealth:
 
     def after(self, log_ratios: ArrayLike) -> Wealth:
         """One period later: a part of what was left is bet from here on."""
-        n = self.n_periods + 1
-        bet = math.log(left_after(n - 1) - left_after(n))
-        return Wealth((np.logaddexp(self.log_won, bet) + log_ratios).tolist(), n)
+        won = np.logaddexp(self.log_won, log_bet(self.n_periods)) + log_ratios
+        return Wealth(won.tolist(), self.n_periods + 1)
 
 
 @dataclass(frozen=True)
@@ -232,9 +231,8 @@ class History:
     def likely_start(self) -> int:
         """Which of the periods kept one by one the change began with, by the alternative that won most."""
         total = np.cumsum([period.ratios for period in reversed(self.periods)], axis=0)[::-1]
-        first = self.closed.n_periods
-        bets = [math.log(left_after(k) - left_after(k + 1)) for k in range(first, first + len(total))]
-        return int(np.unravel_index(np.argmax(total + np.array(bets)[:, None]), total.shape)[0])
+        bets = [[log_bet(self.closed.n_periods + k)] for k in range(len(total))]
+        return int(np.unravel_index(np.argmax(total + np.array(bets)), total.shape)[0])
 
     def check(self) -> None:
         """Refuse what no monitor can have written."""
@@ -275,3 +273,8 @@ def left_after(n_periods: int) -> float:
     (1.0, 0.5)
     """
     return 1.0 / math.log2(n_periods + 2)
+
+
+def log_bet(n_periods: int) -> float:
+    """The logarithm of what is bet from the period on that follows some others."""
+    return math.log(left_after(n_periods) - left_after(n_periods + 1))

@@ -199,13 +199,12 @@ def costs(sides: Mapping[str, Sequence[Decision]], threshold: str) -> Plot:
 
 def surface(found: SearchSurface) -> Plot:
     """The objective over γ and T by shade, the point that was taken, and the border of the log-loss tolerance."""
-    share = tolerance_of(found)
-    log_loss, value, rows = np.array(found.log_loss), np.array(found.value), len(found.gammas)
-    is_inside = log_loss <= (1.0 + share) * log_loss.min()
+    share, log_loss, rows = tolerance_of(found), np.array(found.log_loss), len(found.gammas)
+    limit = (1.0 + share) * log_loss.min()
     # Far from the best nothing needs to be seen.
-    near = np.flatnonzero((log_loss <= 1.6 * (1.0 + share) * log_loss.min()).any(axis=0))
+    near = np.flatnonzero((log_loss <= 1.6 * limit).any(axis=0))
     near = near[:: math.ceil(len(near) / MOST_COLUMNS)]
-    logs = np.log(found.temperatures)[near]
+    logs, log_loss, value = np.log(found.temperatures)[near], log_loss[:, near], np.array(found.value)
     middle = (logs[1:] + logs[:-1]) / 2 if len(near) > 1 else logs - 0.1
     edges = np.exp([2 * logs[0] - middle[0], *middle, 2 * logs[-1] - middle[-1]]).tolist()
     taken = f"γ = {found.gamma:.3f}, T = {found.temperature:.3f}"
@@ -221,17 +220,16 @@ def surface(found: SearchSurface) -> Plot:
     best = float(value.min())
     objective = NAMED[found.objective].title if found.objective in NAMED else found.objective
     spread = float(np.sort(value, axis=None)[int(0.7 * value.size)]) - best or 1e-9
-    shades = np.minimum(len(SHADES) - 1, np.sqrt((value - best) / spread) * len(SHADES)).astype(int)
-    border: list[tuple[float, float]] = []
-    for g, gamma in enumerate(found.gammas):
-        for k, i in enumerate(near):
-            numbers = ", ".join(f"{name} {v[g, i]:.4g}" for name, v in {objective: value, "log-loss": log_loss}.items())
-            tip = f"γ {gamma:g}, T {found.temperatures[i]:.3g}: {numbers}"
-            plot.marks.append(Bar((edges[k], edges[k + 1] * 1.0005), (g - 0.5, g + 0.5), SHADES[shades[g, i]], tip))
-            if k and is_inside[g, i] != is_inside[g, near[k - 1]]:
-                border += [(edges[k], g - 0.5), (edges[k], g + 0.5), (math.nan, math.nan)]
-            if g and is_inside[g, i] != is_inside[g - 1, i]:
-                border += [(edges[k], g - 0.5), (edges[k + 1], g - 0.5), (math.nan, math.nan)]
+    shades = np.minimum(len(SHADES) - 1, np.sqrt((value[:, near] - best) / spread) * len(SHADES)).astype(int)
+    for (g, k), shade in np.ndenumerate(shades):
+        numbers = f"{objective} {value[g, near[k]]:.4g}, log-loss {log_loss[g, k]:.4g}"
+        tip = f"γ {found.gammas[g]:g}, T {found.temperatures[near[k]]:.3g}: {numbers}"
+        plot.marks.append(Bar((edges[k], edges[k + 1] * 1.0005), (g - 0.5, g + 0.5), SHADES[shade], tip))
+    is_inside, border, gap = log_loss <= limit, [], (math.nan, math.nan)
+    for g, k in np.argwhere(is_inside[:, 1:] != is_inside[:, :-1]):
+        border += [(edges[k + 1], g - 0.5), (edges[k + 1], g + 0.5), gap]
+    for g, k in np.argwhere(is_inside[1:] != is_inside[:-1]):
+        border += [(edges[k], g + 0.5), (edges[k + 1], g + 0.5), gap]
     temperature = min(max(found.temperature, edges[0]), edges[-1])
     gamma = float(np.interp(found.gamma, found.gammas, range(rows)))
     plot.marks += [

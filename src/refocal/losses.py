@@ -18,7 +18,7 @@ from refocal._validation import (
     check_option,
     check_parameter,
 )
-from refocal.maps.row import Row, log1p_ratio, log_minus, normalised, softmax_row, softplus
+from refocal.maps.row import gaps, log1p_ratio, log_minus, normalised, shares, softplus
 from refocal.maps.softmax import invert
 
 __all__ = [
@@ -60,7 +60,7 @@ def brier(log_q: Array, labels: Array, *, reduction: Reduction = "none") -> Arra
     array([0.5 , 1.62])
     """
     xp, x, y, dtype = _rows(log_q, labels, "log_q", "brier")
-    return _reduce(xp, brier_of_row(xp, softmax_row(xp, x, 1.0), y), reduction, "brier", dtype)
+    return _reduce(xp, brier_of(xp, x, y), reduction, "brier", dtype)
 
 
 @without_warnings
@@ -73,7 +73,7 @@ def focal(log_q: Array, labels: Array, gamma: float | Array, *, reduction: Reduc
     """
     xp, x, y, dtype = _rows(log_q, labels, "log_q", "focal")
     g = check_parameter(gamma, "gamma", "focal", above=-1.0, like=x)
-    return _reduce(xp, focal_loss_of_row(xp, softmax_row(xp, x, 1.0), y, g[..., 0]), reduction, "focal", dtype)
+    return _reduce(xp, focal_of(xp, label_log_odds(xp, x, y), g[..., 0]), reduction, "focal", dtype)
 
 
 @without_warnings
@@ -99,9 +99,8 @@ def sample_dependent_focal(
     below = check_parameter(gamma_below, "gamma_below", name, above=-1.0, like=x)
     above = check_parameter(gamma_above, "gamma_above", name, above=-1.0, like=x)
     limit = check_parameter(threshold, "threshold", name, above=0.0, like=x)
-    row = softmax_row(xp, x, 1.0)
-    chosen = gamma_by_label(xp, row, y, limit[..., 0], below[..., 0], above[..., 0])
-    return _reduce(xp, focal_loss_of_row(xp, row, y, chosen), reduction, name, dtype)
+    loss = sample_dependent_focal_of(xp, label_log_odds(xp, x, y), limit[..., 0], below[..., 0], above[..., 0])
+    return _reduce(xp, loss, reduction, name, dtype)
 
 
 @without_warnings
@@ -116,8 +115,8 @@ def proper_focal(log_p: Array, labels: Array, gamma: float | Array, *, reduction
     """
     xp, x, y, dtype = _rows(log_p, labels, "log_p", "proper_focal")
     g = check_parameter(gamma, "gamma", "proper_focal", above=-1.0, like=x)
-    row = softmax_row(xp, invert(xp, x, g), 1.0)
-    return _reduce(xp, focal_loss_of_row(xp, row, y, g[..., 0]), reduction, "proper_focal", dtype)
+    loss = focal_of(xp, label_log_odds(xp, invert(xp, x, g), y), g[..., 0])
+    return _reduce(xp, loss, reduction, "proper_focal", dtype)
 
 
 @without_warnings
@@ -194,51 +193,52 @@ def smoothed(labels: Array, epsilon: Any) -> Array:
     return (1.0 - epsilon) * labels + epsilon / 2.0
 
 
+def label_against_others(xp: Any, logits: Array, labels: Array) -> tuple[Array, Array]:
+    """Log-odds of the label, which keep their digits however close q_y is to 0 or 1, and the shares of the others."""
+    gap, _ = gaps(xp, logits, 1.0)
+    is_label = xp.arange(gap.shape[-1], device=getattr(labels, "device", None)) == labels[..., None]
+    share, log_others, _ = shares(xp, xp.where(is_label, -xp.inf, gap))
+    return take_label(gap, labels) - log_others[..., 0], share
+
+
+def label_log_odds(xp: Any, logits: Array, labels: Array) -> Array:
+    """Log-odds of the label against all other classes: all that losses of q_y alone need."""
+    return label_against_others(xp, logits, labels)[0]
+
+
+def brier_of(xp: Any, logits: Array, labels: Array) -> Array:
+    """Brier score of checked rows: (1-q_y)² and the squares of the others, which share 1-q_y."""
+    s, share = label_against_others(xp, logits, labels)
+    return xp.exp(-2.0 * softplus(xp, s)) * (1.0 + xp.sum(share**2, axis=-1))
+
+
+def focal_of(xp: Any, s: Array, gamma: Any) -> Array:
+    """-(1-q)^γ log q for q = σ(s): without overflow and without 0·inf for any γ > -1, and so its gradient."""
+    is_up = s > 0.0
+    distance = xp.where(is_up, s, -s)
+    r = xp.exp(-distance)
+    # For s > 0 the factor r of -log q = log1p(r) is taken into the exponent.
+    rest = xp.where(is_up, log1p_ratio(xp, r), distance + xp.log1p(r))
+    return xp.exp(-gamma * xp.log1p(r) - xp.where(is_up, (1.0 + gamma) * distance, 0.0)) * rest
+
+
+def sample_dependent_focal_of(xp: Any, s: Array, threshold: Any, below: Any, above: Any) -> Array:
+    """Focal loss with one γ where q = σ(s) lies below the threshold, and another where not."""
+    return focal_of(xp, s, xp.where(xp.exp(-softplus(xp, -s)) < threshold, below, above))
+
+
 def sigmoid_focal_of(xp: Any, s: Array, labels: Array, gamma: Any, alpha: Any) -> Array:
     """Sigmoid focal loss of checked log-odds and labels."""
     up, down = (1.0, 1.0) if alpha is None else (alpha, 1.0 - alpha)
-    return labels * up * _focal_half(xp, s, gamma) + (1.0 - labels) * down * _focal_half(xp, -s, gamma)
+    return labels * up * focal_of(xp, s, gamma) + (1.0 - labels) * down * focal_of(xp, -s, gamma)
 
 
 def asymmetric_focal_of(xp: Any, s: Array, labels: Array, positive: Any, negative: Any, margin: Any) -> Array:
     """Asymmetric loss of checked log-odds and labels."""
     log_u, is_positive = log_minus(xp, -softplus(xp, -s), margin)
     log_not_u = xp.logaddexp(-softplus(xp, s), xp.log(margin))
-    down = xp.where(is_positive, _focal_half(xp, xp.where(is_positive, log_not_u - log_u, 0.0), negative), 0.0)
-    return labels * _focal_half(xp, s, positive) + (1.0 - labels) * down
-
-
-def _focal_half(xp: Any, s: Array, gamma: Any) -> Array:
-    """-(1-q)^γ log q for q = σ(s): without overflow and without 0·inf for any γ > -1, and so its gradient."""
-    is_up = s > 0.0
-    r = xp.exp(xp.where(is_up, -s, 0.0))
-    # For s > 0 the factor e⁻ˢ of -log q = log1p(e⁻ˢ) is taken into the exponent.
-    rest = xp.where(is_up, log1p_ratio(xp, r), softplus(xp, -s))
-    return xp.exp(-gamma * softplus(xp, s) - xp.where(is_up, s, 0.0)) * rest
-
-
-def brier_of_row(xp: Any, row: Row, labels: Array) -> Array:
-    """Brier score of a prepared row."""
-    is_label = xp.arange(row.gap.shape[-1], device=getattr(labels, "device", None)) == labels[..., None]
-    # 1 - q_y comes as such, so that a confident and correct row keeps its digits.
-    error = xp.where(is_label, xp.exp(row.log_not_q), xp.exp(row.log_q))
-    return xp.sum(error**2, axis=-1)
-
-
-def gamma_by_label(xp: Any, row: Row, labels: Array, threshold: Any, below: Any, above: Any) -> Array:
-    """One γ where the label's probability lies below the threshold, another where not."""
-    return xp.where(xp.exp(take_label(row.log_q, labels)) < threshold, below, above)
-
-
-def focal_loss_of_row(xp: Any, row: Row, labels: Array, gamma: Any) -> Array:
-    """Focal loss of a prepared row; `gamma` is a number or has one value for each row."""
-    log_q, log_not_q, h = (take_label(part, labels) for part in (row.log_q, row.log_not_q, row.h))
-    is_top = take_label(row.is_top, labels)
-    # Since -log q = h (1-q)/q, a top class gets (1-q)^(1+γ) h/q: no overflow and no 0·inf as q → 1, for any γ > -1.
-    # Each branch sees harmless values where the other one is taken, so that neither spoils a gradient.
-    top = xp.exp((1.0 + gamma) * xp.where(is_top, log_not_q, -1.0) - xp.where(is_top, log_q, 0.0)) * h
-    other = -xp.exp(gamma * xp.where(is_top, 0.0, log_not_q)) * xp.where(is_top, 0.0, log_q)
-    return xp.where(is_top, top, other)
+    down = xp.where(is_positive, focal_of(xp, xp.where(is_positive, log_not_u - log_u, 0.0), negative), 0.0)
+    return labels * focal_of(xp, s, positive) + (1.0 - labels) * down
 
 
 def _reduce(xp: Any, loss: Array, reduction: str, function: str, dtype: Any) -> Array:

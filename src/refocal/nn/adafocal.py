@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refocal._arrays import Array, take_label, to_numpy
+from refocal._arrays import Array, to_numpy
 from refocal._validation import check_integer, check_number
 from refocal.errors import ParameterError, ShapeError
-from refocal.losses import focal_loss_of_row
+from refocal.losses import focal_of
+from refocal.maps.row import softplus
 from refocal.metrics._bins import rank
 from refocal.nn.losses import Loss, LossBatch
 
@@ -99,11 +100,11 @@ class AdaFocalLoss(Loss):
         self.edges.copy_(torch.as_tensor(starts))
 
     def _of(self, batch: LossBatch) -> Array:
-        row = batch.row()
-        log_q = take_label(row.log_q, batch.labels)
+        s = batch.log_odds()
+        log_q = -softplus(xp, -s)
         q = log_q.exp()
         at = torch.bucketize(q.detach(), self.edges.to(q.dtype), right=True)
         gamma = self.gammas.to(q.dtype)[at]
-        focal = focal_loss_of_row(xp, row, batch.labels, gamma.clamp(min=0.0))
+        focal = focal_of(xp, s, gamma.clamp(min=0.0))
         inverse = -torch.exp(-gamma.clamp(max=0.0) * torch.log1p(q)) * log_q
         return torch.where(gamma >= 0.0, focal, inverse)

@@ -14,7 +14,7 @@ from refocal import losses
 from refocal._arrays import Array, is_traced, take_label
 from refocal._validation import check_broadcast, check_number, check_option
 from refocal.errors import LabelError, ParameterError, ShapeError
-from refocal.maps.row import Row, normalised, softmax_row
+from refocal.maps.row import normalised
 from refocal.maps.softmax import Unknowns, invert, solve
 
 
@@ -25,9 +25,10 @@ class LossBatch(NamedTuple):
     labels: Tensor  # (...), 0 in place of ignore_index
     kept: Tensor  # (...), False where the label was ignore_index
 
-    def row(self) -> Row:
-        """The row of softmax(logits), on which the losses rest."""
-        return softmax_row(xp, self.logits, 1.0)
+    def log_odds(self) -> Tensor:
+        """Log-odds of the label against the other classes, on which the losses rest."""
+        log_odds: Tensor = losses.label_log_odds(xp, self.logits, self.labels)
+        return log_odds
 
     def predicted(self) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities (..., C), the probability of the predicted class, and whether that is the label."""
@@ -210,7 +211,7 @@ class FocalLoss(Loss):
         return self._reduce(self._of(batch, chosen), batch, num_items_in_batch)
 
     def _of(self, batch: LossBatch, gamma: Tensor | float) -> Array:  # type: ignore[override]
-        return losses.focal_loss_of_row(xp, batch.row(), batch.labels, gamma)
+        return losses.focal_of(xp, batch.log_odds(), gamma)
 
 
 class ProperFocalLoss(FocalLoss):
@@ -227,8 +228,8 @@ class ProperFocalLoss(FocalLoss):
     def _of(self, batch: LossBatch, gamma: Tensor | float) -> Array:  # type: ignore[override]
         # Filled on the device: a tensor made from a number would be a copy, which waits.
         g = gamma if isinstance(gamma, Tensor) else batch.logits.new_full(batch.labels.shape, gamma)
-        row = softmax_row(xp, invert(xp, batch.logits, g[..., None], solve_outside), 1.0)
-        return losses.focal_loss_of_row(xp, row, batch.labels, g)
+        log_q = invert(xp, batch.logits, g[..., None], solve_outside)
+        return losses.focal_of(xp, losses.label_log_odds(xp, log_q, batch.labels), g)
 
 
 class SampleDependentFocalLoss(Loss):
@@ -251,9 +252,8 @@ class SampleDependentFocalLoss(Loss):
         self._set("gamma_above", gamma_above, above=-1.0)
 
     def _of(self, batch: LossBatch) -> Array:
-        row = batch.row()
-        gamma = losses.gamma_by_label(xp, row, batch.labels, self.threshold, self.gamma_below, self.gamma_above)
-        return losses.focal_loss_of_row(xp, row, batch.labels, gamma)
+        gammas = (self.gamma_below, self.gamma_above)
+        return losses.sample_dependent_focal_of(xp, batch.log_odds(), self.threshold, *gammas)
 
 
 class BrierLoss(Loss):
@@ -265,7 +265,7 @@ class BrierLoss(Loss):
     """
 
     def _of(self, batch: LossBatch) -> Array:
-        return losses.brier_of_row(xp, batch.row(), batch.labels)
+        return losses.brier_of(xp, batch.logits, batch.labels)
 
 
 class MMCE(Loss):

@@ -295,7 +295,7 @@ def raises_confidence(q: Array, gamma: float | Array) -> Array:
     xp = namespace(q)
     g = check_parameter(gamma, "gamma", "raises_confidence", above=-1.0, like=q)
     row = softmax_row(xp, xp.log(q), 1.0)
-    log_r = -g * xp.where(row.is_top, row.top_log_not_q, row.log_not_q) - xp.log1p(g * row.h)
+    log_r = -g * row.log_not_q - xp.log1p(g * row.h)
     log_r_top = -g * row.top_log_not_q - xp.log1p(g * row.top_h)
     # Σ_i q_i (r_i - r_top) ≤ 0, with the classes that tie with the top left out: theirs is exactly 0.
     change = xp.where(row.gap == 0.0, 0.0, row.share * xp.expm1(log_r - log_r_top))

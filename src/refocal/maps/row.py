@@ -24,12 +24,11 @@ class Row(NamedTuple):
     gap: Array
     is_top: Array
     share: Array  # q_j / (1 - q_top) of the others, 0 at the top: sums to 1
-    log_q: Array
-    log_not_q: Array  # log(1 - q_j)
+    log_not_q: Array  # log(1 - q_j), but 0 in place of -inf where no other class can occur
     odds: Array  # q_j / (1 - q_j) of the others, 0 at the top
     h: Array  # h(q_j) = -q_j log q_j / (1 - q_j)
     top_rest: Array  # r = (1 - q_top) / q_top
-    top_log_not_q: Array  # log(1 - q_top), but 0 in place of -inf where no other class can occur
+    top_log_not_q: Array
     top_h: Array
 
 
@@ -65,16 +64,16 @@ def softmax_row(xp: Any, logits: Array, temperature: Any) -> Row:
     finite_log_q = xp.where(gap == -xp.inf, 0.0, log_q)  # 0 · -inf would be NaN where q = 0
     odds = q / (1.0 - q)
     top_h = log1p_ratio(xp, rest)
+    top_log_not_q = xp.where(alone, 0.0, log_rest) - log_norm
     return Row(
         gap=gap,
         is_top=is_top,
         share=share,
-        log_q=log_q,
-        log_not_q=xp.where(is_top, log_rest - log_norm, xp.log1p(-q)),
+        log_not_q=xp.where(is_top, top_log_not_q, xp.log1p(-q)),
         odds=odds,
         h=xp.where(is_top, top_h, -finite_log_q * odds),
         top_rest=rest,
-        top_log_not_q=xp.where(alone, 0.0, log_rest) - log_norm,
+        top_log_not_q=top_log_not_q,
         top_h=top_h,
     )
 

@@ -86,10 +86,9 @@ def focal_map_of_row(xp: Any, row: Row, gamma: Any) -> Array:
 
 def focal_gaps(xp: Any, row: Row, gamma: Any) -> Array:
     """Log p_j - log p_top: all relative to the top, so that γ = 0 gives the softmax's bits."""
-    log_not_q = xp.where(row.is_top, row.top_log_not_q, row.log_not_q)
     gap = (
         row.gap
-        - gamma * (log_not_q - row.top_log_not_q)
+        - gamma * (row.log_not_q - row.top_log_not_q)
         - (xp.log1p(gamma * row.h) - xp.log1p(gamma * row.top_h))
     )  # fmt: skip
     # The map keeps the order of the classes; keep it against the last bit of rounding too, ties included.

@@ -326,3 +326,6 @@ def test_the_page_of_a_single_period_shows_its_mean_and_what_chance_would_show()
     assert "May to May" in page
     for color in ("--first", "--second"):  # level lines, off the axis, from side to side
         assert re.search(rf'stroke="var\({color},[^"]*" stroke-width="1.8"[^>]* d="M\S+ (\S+)L\S+ \1"', page)
+    ece = monitor.summary().ece
+    assert f"May: ECE {ece:.4f}, 3 rows" in page
+    assert "Log-loss of 1 periods." in page

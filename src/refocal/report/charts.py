@@ -11,7 +11,7 @@ import numpy as np
 
 from refocal._svg import FIRST, MUTED, SECOND, Axes, Band, Bar, Line, Plot, Point, Text, tick_label
 from refocal.evaluate import Evaluation, Histogram, Measured, Reliability, SearchSurface
-from refocal.evaluate.summary import percent, ranked
+from refocal.evaluate.summary import capital, percent, ranked
 from refocal.fitting.objective import NAMED, NLL_TOLERANCE
 from refocal.metrics import METRICS, Interval
 from refocal.monitor import CalibrationMonitor, WindowSummary
@@ -277,7 +277,7 @@ def evidence(monitor: CalibrationMonitor) -> Plot:
 
 def loss(history: Sequence[WindowSummary], measure: str, by_chance: str = "") -> Plot:
     """A measure of each period of a monitor; dashed what it would be by chance."""
-    heading, values = METRICS[measure].heading, [getattr(each, measure) for each in history]
+    heading, values = capital(METRICS[measure].label), [getattr(each, measure) for each in history]
     chance = [getattr(each, by_chance) for each in history] if by_chance else []
     tips = [f"{period_name(each)}: {heading} {x:.4f}, {each.n:,} rows" for each, x in zip(history, values, strict=True)]
     plot = _over_periods(_ends(history), values, heading, tips, chance)

@@ -1,42 +1,12 @@
 """Evaluation of predictions and calibrators: every measure with its interval, for reports and JSON."""
 
-from refocal.evaluate.compute import compare, evaluate
-from refocal.evaluate.difference import Change, differences
-from refocal.evaluate.evaluation import (
-    ClassDetail,
-    ClassRow,
-    DecisionTable,
-    Evaluation,
-    GroupRow,
-    Histogram,
-    MapFacts,
-    Measured,
-    Reliability,
-    SearchSurface,
-    load_evaluation,
-)
-from refocal.evaluate.requirements import Check, check_requirements
-from refocal.evaluate.summary import comparison_table, recommendation, verdict
+# ruff: noqa: F403
+from inspect import ismodule as _ismodule
 
-__all__ = [
-    "Change",
-    "Check",
-    "ClassDetail",
-    "ClassRow",
-    "DecisionTable",
-    "Evaluation",
-    "GroupRow",
-    "Histogram",
-    "MapFacts",
-    "Measured",
-    "Reliability",
-    "SearchSurface",
-    "check_requirements",
-    "compare",
-    "comparison_table",
-    "differences",
-    "evaluate",
-    "load_evaluation",
-    "recommendation",
-    "verdict",
-]
+from refocal.evaluate.compute import *
+from refocal.evaluate.difference import *
+from refocal.evaluate.evaluation import *
+from refocal.evaluate.requirements import *
+from refocal.evaluate.summary import *
+
+__all__ = [name for name, value in globals().items() if not (name.startswith("_") or _ismodule(value))]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,14 +28,13 @@ from refocal.engine.apply import probabilities_of
 from refocal.engine.scoring import ECE_BOUND, MAX_REFINEMENTS, REPORT_BITS
 from refocal.errors import DataError, ParameterError
 from refocal.evaluate import _details as details
-from refocal.evaluate._details import N_BINS
-from refocal.evaluate._groups import NO_GROUPS, GroupCounts, groups_of, measure_groups, numbered
+from refocal.evaluate._details import N_BINS, NO_GROUPS, GroupCounts
 from refocal.evaluate.evaluation import Histogram
 from refocal.io import Predictions
 from refocal.maps.chain import Chain
 from refocal.metrics import METRICS, CalibrationHistogram
 from refocal.metrics._bins import Bins, bins_of
-from refocal.metrics._histogram_cells import Cells
+from refocal.metrics._histogram_cells import finest_bits
 from refocal.metrics._inputs import Rows
 from refocal.metrics._resampling import forget_resamples
 from refocal.metrics.bootstrap import MetricRows, summarise
@@ -162,7 +161,7 @@ def _details_of_rows(test: Predictions, calibrator: Calibrator | None, seed: int
     measured = rows.of_positive()
     return {
         "classes": details.classes_of(rows),
-        "groups": measure_groups(groups_of(measured, test.groups), level, seed),
+        "groups": details.measure_groups(details.groups_of(measured, test.groups), level, seed),
         "decisions": details.decision_table(details.sum_decisions(measured) / measured.weights.sum()),
     }
 
@@ -321,7 +320,7 @@ def _result_of_sums(sums: MethodSums, measured: dict[str, StreamedMetric], weigh
         seconds=seconds,
         details=lambda level: {
             "classes": [details.class_row(sums.counts, label, each.ece) for label, each in enumerate(sums.classes)],
-            "groups": measure_groups(sums.groups.groups(), level, SEED),
+            "groups": details.measure_groups(sums.groups.groups(), level, SEED),
             "decisions": details.decision_table(sums.decided / weight),
         },
     )
@@ -335,11 +334,12 @@ def mean_metrics(n_classes: int) -> list[Metric]:
 def count_block(block: Block, methods: Methods, cells: list[CalibrationHistogram], each_class: bool = True) -> Sums:
     """The sums of a block for each method; `cells` are empty histograms of the confidence, one for each of them."""
     n_classes = block.n_classes
-    bits, n_histograms = class_bits(n_classes * len(cells)), n_classes if each_class else 0
+    bits = finest_bits(CELLS // (n_classes * len(cells)), MOST_BITS)
+    n_histograms = n_classes if each_class else 0
     empty = [[CalibrationHistogram(bits=bits) for _ in range(n_histograms)] for _ in cells]
     total = Sums([MethodSums(each.fresh(), classes) for each, classes in zip(cells, empty, strict=True)])
     for part, found in predicted(block, methods):
-        weight, (names, numbers) = part.weights, numbered(part.groups)
+        weight, (names, numbers) = part.weights, details.numbered(part.groups)
         for (rows, _), sums in zip(found, total.methods, strict=True):
             p, happened = rows.confidence()
             sums.histogram.count_rows(p, happened, rows.weight)
@@ -399,9 +399,3 @@ def finish_sums(found: Sums) -> Sums:
         each.classes = [histogram.compute(n_bins=N_BINS) for histogram in each.classes]
         each.residuals, each.means = each.residuals / found.weight, dict(zip(names, means, strict=True))
     return found
-
-
-@cache
-def class_bits(n_histograms: int) -> int:
-    """The finest cells for this number of histograms."""
-    return max((bits for bits in range(2, MOST_BITS + 1) if Cells(bits).size * n_histograms <= CELLS), default=1)

@@ -20,8 +20,7 @@ from refocal.calibrators.serialize import to_dict
 from refocal.engine import BlockedDataset
 from refocal.engine.reading import Reading
 from refocal.errors import RefocalError, ShapeError
-from refocal.evaluate._details import banded
-from refocal.evaluate._groups import warn_of_groups
+from refocal.evaluate._details import banded, warn_of_groups
 from refocal.evaluate._measure import N_RESAMPLES, SEED, Progress, Result, measure_blocks, measure_rows
 from refocal.evaluate._provenance import run_of, same_rows, surface_of
 from refocal.evaluate.evaluation import Evaluation, MapFacts, Measured
@@ -33,6 +32,8 @@ from refocal.maps.curves import LabelLines, OneVsRest
 from refocal.maps.steps import Affine, Floor, Focal, Temperature
 from refocal.metrics import PairedDifference
 from refocal.metrics._inputs import check_level
+
+__all__ = ["compare", "evaluate"]
 
 # A method is recommended for its ECE among those that give up at most this share of the best log-loss.
 LOG_LOSS_SHARE = 0.01

@@ -9,6 +9,8 @@ from refocal.evaluate.evaluation import Evaluation
 from refocal.evaluate.summary import columns
 from refocal.metrics import METRICS, Interval
 
+__all__ = ["Change", "differences"]
+
 CHOSEN = "shown in detail"
 """The method that each evaluation shows in detail, which need not be the same."""
 

@@ -16,6 +16,20 @@ from refocal.metrics import Interval, PairedDifference
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+__all__ = [
+    "ClassDetail",
+    "ClassRow",
+    "DecisionTable",
+    "Evaluation",
+    "GroupRow",
+    "Histogram",
+    "MapFacts",
+    "Measured",
+    "Reliability",
+    "SearchSurface",
+    "load_evaluation",
+]
+
 FORMAT = "refocal-evaluation"
 VERSION = 1
 MAX_BYTES = 256 << 20

@@ -12,6 +12,8 @@ from refocal.errors import ParameterError
 from refocal.evaluate.evaluation import Evaluation, Measured
 from refocal.metrics import METRICS
 
+__all__ = ["Check", "check_requirements"]
+
 OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 FORM = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*([\w.+-]+?)\s*(%?)\s*")
 

@@ -12,6 +12,8 @@ from refocal.evaluate.evaluation import Evaluation, GroupRow, Measured
 from refocal.metrics import METRICS, Interval, PairedDifference
 from refocal.metrics.record import Metric
 
+__all__ = ["comparison_table", "recommendation", "verdict"]
+
 BIAS = METRICS["mean_bias"]
 
 

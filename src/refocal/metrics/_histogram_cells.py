@@ -8,6 +8,7 @@ point stores exactly this, so no logarithm is taken and every machine finds the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,12 @@ class Cells:
             if sum(len(zoom.cell) for zoom in cells.zooms) > _MAX_ZOOMED:
                 raise ValueError("more cells than a histogram has")
         return cells
+
+
+@cache
+def finest_bits(n_cells: int, most: int) -> int:
+    """The bits of the finest grid with at most this number of cells."""
+    return max((bits for bits in range(2, most + 1) if Cells(bits).size <= n_cells), default=1)
 
 
 def are_cells(cell: Indices, size: int) -> bool:

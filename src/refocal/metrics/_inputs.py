@@ -96,10 +96,8 @@ class Rows:
 
     def event(self, label: int) -> tuple[Vector, Flags]:
         """The probability of class `label` in each row, and whether it occurred."""
-        if self.binary:
-            p = unit(self.probabilities)
-            return (p if label == 1 else 1.0 - p), self.labels == label
-        return unit(self.probabilities[:, label]), self.labels == label
+        p = unit(self.probabilities if self.binary else self.probabilities[:, label])
+        return (1.0 - p if self.binary and label == 0 else p), self.labels == label
 
     @cached_property
     def labels_there(self) -> Array:

@@ -86,7 +86,8 @@ def terms(confidence: Vector, correct: Any, weight: Vector) -> tuple[Vector, Vec
 
 def row_cells(confidence: Vector, correct: Vector | Flags, weight: Vector | None = None) -> Bins:
     """Every row as a cell of its own; an unweighted row weighs 1."""
-    count, ones = np.ones(len(confidence), dtype=np.int64), np.ones(len(confidence))
+    # Views of one number take no memory.
+    count, ones = np.broadcast_to(np.int64(1), len(confidence)), np.broadcast_to(1.0, len(confidence))
     if weight is None:
         return Bins(count, ones, confidence, correct.astype(np.float64, copy=False), ones)
     return Bins(count, *terms(confidence, correct, weight))

@@ -14,7 +14,7 @@ import numpy as np
 
 from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal.io import TopK, blocks
-from refocal.io.top_k import TAILS
+from refocal.io.language import TAILS
 from refocal.maps import log_softmax
 from refocal.metrics import expected_calibration_error, log_loss
 

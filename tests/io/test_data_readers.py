@@ -166,7 +166,7 @@ def test_columns_that_share_a_beginning_are_the_classes_beside_one_that_counts_r
 
 
 def test_a_column_is_what_its_name_says(tmp_path):
-    (tmp_path / "p.csv").write_text("p,label\n0.3,0\n1.4,1\n")
+    (tmp_path / "p.csv").write_text("id,p,label\n7,0.3,0\n8,1.4,1\n")
     (tmp_path / "s.csv").write_text("log_odds,label\n0.3,0\n0.4,1\n")
     for kind in ("logits", "log-odds"):
         with pytest.raises(FormatError, match=rf"no '{kind}' but 'p'\. If those are meant, say input='probabilities'"):

@@ -106,7 +106,7 @@ class ScoreOptions(ColumnOptions):
         """
         from refocal.calibrators._answers import group_columns
 
-        given = {name: value for name, value in vars(self).items() if value or (name == "ignore_index" and value == 0)}
+        given = {each.name: vars(self)[each.name] for each in fields(self) if vars(self)[each.name] != each.default}
         given = {"weight" if name == "weights" else name: value for name, value in given.items()}
         column = given.pop("probability_column", None)
         if column is not None and "values" in given:

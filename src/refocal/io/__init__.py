@@ -7,12 +7,18 @@ and `rows_of` make rows that do not fit into memory, or on one machine; the `fit
 
 from refocal.io.apply import apply
 from refocal.io.datasets import blocks, connect, rows_of
-from refocal.io.language import answer_confidence, generated_log_p, multiple_choice, read_lm_eval, read_token_log_p
+from refocal.io.language import (
+    TopK,
+    answer_confidence,
+    generated_log_p,
+    multiple_choice,
+    read_lm_eval,
+    read_token_log_p,
+)
 from refocal.io.multilabel import MultiLabelPredictions, read_multilabel
 from refocal.io.predictions import Predictions, split
 from refocal.io.readers import open_rows, read, read_values
 from refocal.io.samples import SAMPLES, Sample, load_sample
-from refocal.io.top_k import TopK
 
 __all__ = [
     "SAMPLES",

@@ -156,10 +156,12 @@ def class_columns(contents: Contents, pattern: str | None, taken: Collection[str
     numbers, which labels are, also where the file has class_10 before class_2.
     """
     columns = [name for name in contents.names if name not in taken]
+    others = [name for name in columns if name not in COUNTS_ROWS]
     if pattern is not None:
         columns = [name for name in columns if any(fnmatchcase(name, each) for each in pattern.split(","))]
+    elif len(others) == 1 and others[0] in ONE_COLUMN["log-odds" if kind == "probabilities" else "probabilities"]:
+        raise _of_other_kind(contents, kind, others[0])
     elif doubtful := [name for name in columns if name in NOT_CLASSES]:
-        others = [name for name in columns if name not in COUNTS_ROWS]
         columns = [name for name in columns if name in ONE_COLUMN[kind]][:1]
         if not columns and len(others) > 1 and _beginning(others):
             columns = others
@@ -169,9 +171,6 @@ def class_columns(contents: Contents, pattern: str | None, taken: Collection[str
     if not columns:
         sought = "besides the labels" if pattern is None else f"that matches {pattern!r}"
         raise FormatError(f"{contents.where}: no column {sought}. It has {listed(contents.names)}.")
-    other = "log-odds" if kind == "probabilities" else "probabilities"
-    if pattern is None and len(columns) == 1 and columns[0] in ONE_COLUMN[other]:
-        raise _of_other_kind(contents, kind, columns[0])
     prefix = columns[0].rstrip(string.digits)
     counted = ([f"{prefix}{first + i}" for i in range(len(columns))] for first in (0, 1))
     return next((each for each in counted if set(each) == set(columns)), columns)

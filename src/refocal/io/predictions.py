@@ -181,7 +181,7 @@ class Predictions(CheckedRows):
         >>> Predictions.from_top_k(log_p, indices, [3, 1], n_classes=1000)
         Predictions(2 rows, 1,000 classes, logits, float32)
         """
-        from refocal.io.top_k import TopK
+        from refocal.io.language import TopK
 
         rows = TopK(log_p, indices, labels, n_classes, **options)
         return cls.from_logits(np.concatenate([part for part, _ in rows]), rows.labels, weight=weight)

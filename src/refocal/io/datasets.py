@@ -181,18 +181,16 @@ def _of_arrays(
         if vector.ndim != 1:
             raise ShapeError(name, function, expected="one-dimensional", got=f"shape {vector.shape}")
         theirs = vector.chunks[0]
-        if np.isnan([*sizes, *theirs]).any():
-            if len(sizes) != len(theirs):
-                expected = f"in {len(sizes)} chunks, as X: the lengths of some are not known"
-                raise ShapeError(name, function, expected=expected, got=f"{len(theirs)} chunks")
-            return vector.to_delayed()
-        if sum(sizes) != sum(theirs):
-            raise ShapeError(name, function, expected=f"of {sum(sizes)} rows, as X has", got=f"{sum(theirs)} rows")
-        return vector.rechunk((sizes,)).to_delayed()
+        is_known = not np.isnan([*sizes, *theirs]).any()
+        count, what = (sum, "rows") if is_known else (len, "chunks of unknown length")
+        wanted, given = count(sizes), count(theirs)
+        if wanted != given:
+            raise ShapeError(name, function, expected=f"of {wanted} {what}, as X has", got=f"{given} {what}")
+        return (vector.rechunk((sizes,)) if is_known else vector).to_delayed()
 
     vectors = aligned(labels, "y"), aligned(weight, "sample_weight")
     columns = {name: aligned(vector, "groups") for name, vector in groups.items()}
-    firsts = np.cumsum([0, *sizes[:-1]]) if not np.isnan(sizes).any() else np.zeros(len(sizes))
+    firsts = np.nan_to_num(np.cumsum([0, *sizes[:-1]]))
     pieces = (
         (*arrays, {name: each[i] for name, each in columns.items()}, f"chunk {i}", int(firsts[i]), function)
         for i, arrays in enumerate(zip(values.to_delayed()[:, 0], *vectors, strict=True))

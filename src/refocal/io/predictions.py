@@ -222,17 +222,12 @@ class Predictions(CheckedRows):
             class_names = categories
         names = check_class_names(class_names, n_classes, function)
         in_order = names
-        if positive_label is not None and (n_classes != 2 or (names and str(positive_label) not in names)):
-            two = " and ".join(map(repr, names or ()))
-            expected = (
-                f"one of {two}" if n_classes == 2 else f"left out: it is for two classes, and there are {n_classes}"
-            )
-            raise ParameterError("positive_label", function, expected=expected, got=repr(positive_label))
-        if positive_label is not None and names is not None:
-            in_order = tuple(sorted(names, key=str(positive_label).__eq__))  # the positive one is the second
-        elif positive_label is not None:
-            read, names = _positive_labels(to_numpy(read), positive_label, function)
-            in_order, first_label = names, 0
+        if positive_label is not None:
+            if n_classes != 2:
+                expected = f"left out: it is for two classes, and there are {n_classes}"
+                raise ParameterError("positive_label", function, expected=expected, got=repr(positive_label))
+            first_label = first_label if names else 0
+            read, names, in_order = _with_positive(to_numpy(read), names, positive_label, function)
         numbers = _numbers(to_numpy(read), names, tuple(values.shape), first_label, function)
         weights = None if weight is None else check_weight(weight, numbers.shape, function, "weight")
         stored: Input = "probabilities" if kind == "probabilities" else "logits"
@@ -334,10 +329,8 @@ def _matrix(given: Any, labels: Any, kind: str, argument: str, function: str) ->
             expected = "one-dimensional, one number per row, with at least one row"
     elif array.ndim == 1 and np.ndim(labels) == 2:
         expected = "two-dimensional; the labels are, so the two or their names are swapped"
-    elif array.ndim not in (1, 2) or tuple(array.shape)[1:] == (1,):
-        expected = "two-dimensional, one row per sample and one column per class, or of shape (N,) for class 1 of two"
-    elif len(array) == 0:
-        expected = "of at least one row"
+    elif array.ndim not in (1, 2) or tuple(array.shape)[1:] == (1,) or len(array) == 0:
+        expected = "two-dimensional, one column per class, or of shape (N,) for class 1 of two, with at least one row"
     if expected is not None:
         raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(array.shape)}")
     return check_one_column(array, kind, argument, function) if array.ndim == 1 else array
@@ -371,17 +364,27 @@ def _numbers(
     return found
 
 
-def _positive_labels(labels: NDArray[Any], positive: Any, function: str) -> tuple[Indices, tuple[str, ...] | None]:
-    """Labels of two kinds as 0 and 1, the positive one; and their names, unless they are 0 and 1 already."""
+def _with_positive(
+    labels: NDArray[Any], names: tuple[str, ...] | None, positive: Any, function: str
+) -> tuple[NDArray[Any], tuple[str, ...] | None, tuple[str, ...] | None]:
+    """Labels of two classes, their names, and these with the positive one second.
+
+    Without names, labels of two kinds become 0 and 1, the positive one, and name the classes unless they are 0 and 1.
+    """
+    if names is not None:
+        if str(positive) not in names:
+            expected = f"one of {' and '.join(map(repr, names))}"
+            raise ParameterError("positive_label", function, expected=expected, got=repr(positive))
+        return labels, names, tuple(sorted(names, key=str(positive).__eq__))
     distinct = np.unique(labels)
     is_positive = distinct == (number(positive) if labels.dtype.kind in "biuf" else str(positive))
     if len(distinct) > 2 or not is_positive.any():
         expected = f"of at most two kinds, one of them the positive {positive!r}"
         few = ", ".join(repr(label) for label in distinct[:MOST_SHOWN].tolist())
         raise LabelError("labels", function, expected=expected, got=few)
-    names = tuple(map(str, [*distinct[~is_positive].tolist(), *distinct[is_positive].tolist()]))
-    found = (labels == distinct[is_positive][0]).astype(np.int64)
-    return found, None if len(names) < 2 or names == ("0", "1") else names
+    kinds = tuple(map(str, [*distinct[~is_positive].tolist(), *distinct[is_positive].tolist()]))
+    names = None if len(kinds) < 2 or kinds == ("0", "1") else kinds
+    return (labels == distinct[is_positive][0]).astype(np.int64), names, names
 
 
 def _renormalised(values: Array, argument: str, function: str) -> Array:

@@ -199,8 +199,8 @@ def open_table(file: str, query: Query = ANYTHING) -> Table:
 
 def table_parts(files: Sequence[str], query: Query) -> list[Table]:
     """One part per file; the columns are those of the first that has rows."""
-    bad, tables = query.bad, list[Table]()
-    columns = None
+    tables: list[Table] = []
+    bad, columns = query.bad, None
     for file in files:
         with _noting(bad):
             table = open_table(file, query)

@@ -86,7 +86,7 @@ def terms(confidence: Vector, correct: Any, weight: Vector) -> tuple[Vector, Vec
 
 def row_cells(confidence: Vector, correct: Vector | Flags, weight: Vector | None = None) -> Bins:
     """Every row as a cell of its own; an unweighted row weighs 1."""
-    # Views of one number take no memory.
+    # Views of one number take no memory, and need not be added up (`is_one_number`).
     count, ones = np.broadcast_to(np.int64(1), len(confidence)), np.broadcast_to(1.0, len(confidence))
     if weight is None:
         return Bins(count, ones, confidence, correct.astype(np.float64, copy=False), ones)
@@ -103,7 +103,8 @@ class Ranked:
     @cached_property
     def shares(self) -> Vector:
         """Share of the weight up to and including each cell."""
-        cumulative = np.cumsum(self.cells.weight)
+        weight = self.cells.weight
+        cumulative = np.arange(1.0, 1.0 + len(weight)) if is_one_number(weight) else np.cumsum(weight)
         return np.asarray(cumulative / cumulative[-1])
 
     def edges(self, n_bins: int) -> Indices:
@@ -143,7 +144,17 @@ def rank(confidence: Vector, correct: Vector | Flags, weight: Vector | None = No
 
 def join_cells(cells: Bins, starts: Indices) -> Bins:
     """Consecutive cells put together into bins; those without weight are left out."""
+    if is_one_number(cells.weight):  # rows without weights: each bin has some
+        count = np.diff(starts, append=len(cells.count))
+        weight = count.astype(np.float64)
+        confidence, correct = (np.add.reduceat(column, starts) for column in (cells.confidence, cells.correct))
+        return Bins(count, weight, confidence, correct, weight)
     return cells.each(lambda column: np.add.reduceat(column, starts)).with_weight()
+
+
+def is_one_number(column: NDArray[Any]) -> bool:
+    """Whether a column of `row_cells` holds the same number for every row, in the memory of one."""
+    return column.strides == (0,)
 
 
 def _targets(n_bins: int) -> Vector:
@@ -268,7 +279,11 @@ def uniform_bins(confidence: Vector, correct: Vector | Flags, weight: Vector | N
         block = slice(start, start + _BLOCK)
         rows = row_cells(confidence[block], correct[block], None if weight is None else weight[block])
         index = uniform_index(confidence[block], n_bins)
-        sums += [np.bincount(index, column, n_bins) for column in rows.columns]
+        n_rows = np.bincount(index, minlength=n_bins)
+        sums += [
+            column[0] * n_rows if is_one_number(column) else np.bincount(index, column, n_bins)
+            for column in rows.columns
+        ]
     return Bins(sums[0].astype(np.int64), *sums[1:]).with_weight()
 
 

@@ -205,3 +205,19 @@ def test_bbq_tries_no_more_bins_than_there_are_scores():
     heavy, heavier = (BayesianBinning().fit(logits, labels, sample_weight=np.full(60, w)) for w in (1e7, 1e9))
     assert len(heavy.curve_.knots[0]) < 60  # one bin for each score at most
     np.testing.assert_allclose(heavy.predict_proba(logits), heavier.predict_proba(logits), atol=1e-5)
+
+
+@pytest.mark.parametrize("calibrator", [IsotonicCalibration, BayesianBinning, HistogramBinning])
+def test_rounding_of_weights_changes_no_bins(calibrator):
+    """Equal weights that sum to 1 are none; a tenth of a billionth more weight is no other curve."""
+    x = 4.0 * np.random.default_rng(1).normal(size=(500, 2))
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        logits = 2.0 * rng.normal(size=(200, 2))
+        labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+        weights = (None, 1.0 / 200, 1.1, 1.1000000001)
+        none, share, more, still_more = (
+            calibrator().fit(logits, labels, None if w is None else np.full(200, w)).predict_proba(x) for w in weights
+        )
+        np.testing.assert_allclose(share, none, atol=1e-9)
+        np.testing.assert_allclose(still_more, more, atol=1e-9)

@@ -10,11 +10,13 @@ from scipy.special import expit, gammaln, logit
 
 from refocal._arrays import Indices, Vector
 from refocal.calibrators import _settings as setting
-from refocal.calibrators.one_vs_rest import ClassBins, ClassRows, Pooled, starts_of_ties
+from refocal.calibrators.one_vs_rest import TIE, ClassBins, ClassRows, Pooled, starts_of_ties
 from refocal.maps.curves import Curve
 
 # Sets of bins whose weight is below this share of the best one's are left out of the average.
 NEGLIGIBLE = 1e-2
+# A half but for rounding.
+HALF = 0.49999
 
 
 def bins(edges: Vector, value: Vector, within: str) -> Curve:
@@ -162,9 +164,8 @@ class IsotonicCalibration(Pooled):
 
     def _fit_curve(self, rows: ClassRows) -> Curve:
         ties = starts_of_ties(rows.score)
-        points = rows.sums(ties)
         ends = np.append(ties[1:], len(rows.score)) - 1
-        hits, total = points.hits.copy(), points.total.copy()
+        hits, total = (np.add.reduceat(each, ties) for each in (rows.weight * rows.target, rows.weight))
         if self.within == "constant":
             # `smoothing` rows with the share of the class are added, hits at the bottom and misses at the top: no pool
             # is 0 or 1, and the log-loss of the rows cannot exceed that of their share.
@@ -175,8 +176,12 @@ class IsotonicCalibration(Pooled):
             total[0] += self.smoothing * share
             total[-1] += self.smoothing * (1.0 - share)
         # Points without weight, which exist only where a class has no rows, do not matter.
-        pools = isotonic_regression(hits / np.maximum(total, 1e-300), weights=np.maximum(total, 1e-300)).blocks
-        first, last = pools[:-1], pools[1:] - 1
+        total = np.maximum(total, 1e-300)
+        found = isotonic_regression(hits / total, weights=total)
+        # Pools of equal shares are one, also where rounding keeps them apart.
+        first = found.blocks[:-1]
+        first = first[np.append(True, np.diff(found.x[first]) > TIE * found.x[first[1:]])]
+        last = np.append(first[1:], len(ties)) - 1
         score = np.stack([rows.score[ties[first]], rows.score[ends[last]]], axis=1)
         if self.within == "constant":
             pooled_hits, pooled = np.add.reduceat(hits, first), np.add.reduceat(total, first)
@@ -184,7 +189,7 @@ class IsotonicCalibration(Pooled):
             value = np.stack([level, level], axis=1)
         else:
             shift = rows.sums(ties[first]).shift(self.smoothing)
-            weight = np.repeat(np.maximum(np.add.reduceat(total, first), 1e-300), 2)
+            weight = np.repeat(np.add.reduceat(total, first), 2)
             value = isotonic_regression((score + shift[:, None]).ravel(), weights=weight).x.reshape(score.shape)
         _, distinct = np.unique(score.ravel(), return_index=True)
         return polyline(score.ravel()[distinct], value.ravel()[distinct], self.within)
@@ -206,10 +211,11 @@ def _starts(rows: ClassRows, mass: Vector, numbers: range) -> tuple[Indices, Ind
     before = np.append(0.0, np.cumsum(mass))
     which = np.repeat(np.arange(len(numbers)), numbers)
     wanted = before[-1] * np.concatenate([np.arange(n) / n for n in numbers])
-    # The tie that begins closest to each quantile.
+    # The tie that begins closest to each quantile; the upper one half-way between two, whatever rounding says.
     above = np.minimum(np.searchsorted(before[ties], wanted), len(ties) - 1)
     below = np.maximum(above - 1, 0)
-    starts = ties[np.where(wanted - before[ties[below]] < before[ties[above]] - wanted, below, above)]
+    nearer = HALF * (before[ties[above]] - before[ties[below]])
+    starts = ties[np.where(wanted - before[ties[below]] < nearer, below, above)]
     new = np.append(True, (np.diff(starts) > 0) | (np.diff(which) > 0))
     return starts[new], which[new]
 
@@ -231,7 +237,8 @@ def _middles(edges: Vector) -> Vector:
 
 def _numbers_of_bins(n: float, n_scores: int) -> range:
     """The numbers of bins as in the paper, with at least five rows per bin and no more bins than distinct scores."""
-    root = max(n, 1.0) ** (1.0 / 3.0)
+    n = round(n, 6)  # sums of weights are whole numbers but for rounding where those of rows are
+    root = round(max(n, 1.0) ** (1.0 / 3.0), 9)
     fewest = min(n_scores, max(1, int(root / 10.0)))
     return range(fewest, max(fewest, min(n_scores, int(np.ceil(n / 5.0)), int(np.ceil(10.0 * root)))) + 1)
 

@@ -273,12 +273,14 @@ def test_a_fitted_calibrator_is_written_and_read(tmp_path):
     for options in (
         {"box_size": True},
         {"per_class": False},
+        {"method": "fts-ece", "per_class": False},
         {"method": "ts"},
     ):
         fitted = clone(DetectionCalibration(**options)).fit(found)
         fitted.save(tmp_path / "c.json")
         again = DetectionCalibration.load(tmp_path / "c.json")
         assert np.array_equal(again.predict_proba(found), fitted.predict_proba(found))
+        assert again.get_params() == fitted.get_params()
         assert again.transform(found).scores.max() <= 1.0
         assert len(again.transform(found.take([]))) == 0  # an image in which nothing was found
     data = json.loads((tmp_path / "c.json").read_text())

@@ -11,7 +11,7 @@ from refocal.calibrators._base import Calibrator
 from refocal.errors import ParameterError
 
 __all__ = ["ALL", "GROUPED", "METHODS", "NAMED", "NONE", "OTHER_NAMES", "SETS", "Method"]
-__all__ += ["chosen_methods", "kinds", "make", "named", "title_of"]
+__all__ += ["chosen_methods", "kinds", "make", "name_of", "named", "title_of"]
 
 
 def chosen_methods(names: Sequence[str] | str | None) -> list[str]:
@@ -74,8 +74,16 @@ def title_of(name: str, calibrator: Calibrator | None = None) -> str:
         return "no calibration"
     if calibrator is None:
         return METHODS[name].title if name in METHODS else name
-    given = calibrator.get_params(deep=False)
-    alike = [m for m in METHODS.values() if type(calibrator) is m.kind and m.settings.items() <= given.items()]
-    if alike:
-        return max(alike, key=lambda method: len(method.settings)).title
-    return str(getattr(calibrator, "title", type(calibrator).__name__))
+    found = name_of(calibrator)
+    return str(getattr(calibrator, "title", type(calibrator).__name__)) if found is None else METHODS[found].title
+
+
+def name_of(calibrator: Calibrator) -> str | None:
+    """The short name of the method with the class and the settings of a calibrator, if there is one.
+
+    >>> name_of(make("fts-ece")), name_of(make("sigmoid"))
+    ('fts-ece', 'logistic')
+    """
+    given, rows = calibrator.get_params(deep=False), METHODS.items()
+    alike = [name for name, m in rows if type(calibrator) is m.kind and m.settings.items() <= given.items()]
+    return max(alike, key=lambda name: len(METHODS[name].settings), default=None)

@@ -18,7 +18,7 @@ from refocal._files import write_atomically
 from refocal._json import build, read_json, without_format
 from refocal.calibrators import Calibrator, GroupCalibration
 from refocal.calibrators._logistic import fit_logistic
-from refocal.calibrators.registry import make
+from refocal.calibrators.registry import make, name_of
 from refocal.calibrators.serialize import from_dict, to_dict
 from refocal.detection.detections import Detections, check_detections
 from refocal.errors import DataError, FitWarning, FormatError
@@ -127,7 +127,10 @@ class DetectionCalibration(BaseEstimator):  # type: ignore[misc]
             per_class = isinstance(found, GroupCalibration)
             if found.n_features_in_ != 2 or (per_class and list(found.lines_) != [CLASS]):
                 raise FormatError("the calibrator must be one of two classes, with groups by class or none.")
-            return cls(per_class=per_class, box_size=state.size is not None)._set(found, state.size)
+            method = found.method if isinstance(found, GroupCalibration) else name_of(found)
+            if method is None:
+                raise FormatError("the calibrator must be that of a method with a short name.")
+            return cls(method=method, per_class=per_class, box_size=state.size is not None)._set(found, state.size)
 
         return read_json(path, built, what=what, max_bytes=MAX_BYTES)
 

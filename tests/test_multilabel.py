@@ -132,6 +132,37 @@ def test_every_form_gives_the_same_probabilities(kind, per_label, tmp_path):
     assert p == pytest.approx(want, abs=1e-6)
 
 
+def test_weights_have_their_labels_where_those_of_y_are():
+    """Also where all axes are equally long, so that no shape tells them apart."""
+    rng = np.random.default_rng(0)
+    x = 2.0 * rng.normal(size=(60, 4, 4, 4))
+    y = (rng.random(x.shape) < expit(x / 2.0)).astype(np.int64)
+    weight = rng.choice([0.2, 5.0], size=x.shape)
+    here = MultiLabelCalibration(method="logistic", per_label=True).fit(x, y, weight)
+    x1, y1, weight1 = (np.moveaxis(each, -1, 1) for each in (x, y, weight))
+    there = MultiLabelCalibration(method="logistic", per_label=True).fit(x1, y1, weight1, class_axis=1)
+    np.testing.assert_allclose(there.predict_proba(x), here.predict_proba(x), rtol=1e-9)
+    part = MultiLabelCalibration(method="logistic").fit(x1[..., :2], y1[..., :2], weight1[..., :2], class_axis=1)
+    want = MultiLabelCalibration(method="logistic").fit(x[:, :, :2], y[:, :, :2], weight[:, :, :2])
+    np.testing.assert_allclose(part.predict_proba(x), want.predict_proba(x), rtol=1e-9)
+    by_row = MultiLabelCalibration(method="logistic").fit(x1, y1, weight[..., 0], class_axis=1)
+    want = MultiLabelCalibration(method="logistic").fit(x, y, np.repeat(weight[..., :1], 4, axis=-1))
+    np.testing.assert_allclose(by_row.predict_proba(x), want.predict_proba(x), rtol=1e-9)
+
+
+def test_columns_of_scores_and_of_labels_are_in_the_same_order():
+    x, y, _ = draw(300, 5)
+    scores, labels = pd.DataFrame(x, columns=[*"abcd"]), pd.DataFrame(y, columns=[*"abcd"])
+    fitted = MultiLabelCalibration(method="ts").fit(scores, labels)
+    with pytest.raises(ShapeError, match=r"'y' .* of columns in the order of those of X, 'd' at 3. Got 'd' at 0"):
+        MultiLabelCalibration(method="ts").fit(scores, labels[[*"dabc"]])
+    with pytest.raises(ShapeError, match=r"'b' at 1. Got 'b' at 0"):
+        MultiLabelCalibration(method="ts").fit(x, labels[[*"bacd"]], class_names=[*"abcd"])
+    for other in (labels.add_prefix("is_"), y):  # other names, or none: by their places
+        again = MultiLabelCalibration(method="ts").fit(scores, other)
+        assert np.array_equal(again.predict_proba(scores), fitted.predict_proba(scores))
+
+
 @pytest.mark.slow
 def test_as_an_exported_program():
     x, y, _ = draw(300, 5)

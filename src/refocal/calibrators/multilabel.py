@@ -99,13 +99,15 @@ class MultiLabelCalibration(Calibrator):
         """Fit on scores and ones and zeros, (N, K), or (N, K, H, W) with `class_axis=1`.
 
         Where `y` is `ignore_index` a label is unknown; the others of its row still count. Weights are (N,), or
-        of the shape of `y`. The labels are called as the columns of a DataFrame are, unless `class_names` are given.
+        of the shape of `y`. The labels are called as the columns of a DataFrame are, unless `class_names` are given;
+        where those of `y` have the same names, they must have the same order.
         """
         self._forget()
         name = f"{type(self).__name__}.fit"
         columns = self._two_columns(X, class_axis, name)
         shape = tuple(columns.shape[:-1])
         names = check_class_names(column_names(X) if class_names is None else class_names, shape[-1], name)
+        _check_order(names, column_names(y), name)
         target, weight = _targets(y, sample_weight, shape, class_axis, ignore_index, name)
         shared = TemperatureScaling(input="probabilities" if self.input == "probabilities" else "logits")
         rows = shared.dataset(namespace(columns).reshape(columns, (-1, 2)), target, weight)
@@ -204,6 +206,15 @@ class MultiLabelCalibration(Calibrator):
         return check_one_column(values, self.input, "X", function)
 
 
+def _check_order(names: Sequence[str] | None, others: NDArray[np.str_] | None, function: str) -> None:
+    """Columns of the labels that are called as those of the scores must be in their order."""
+    place = {} if names is None else {name: i for i, name in enumerate(names)}
+    for i, other in enumerate([] if others is None else others.tolist()):
+        if place.get(other, i) != i:
+            expected = f"of columns in the order of those of X, {other!r} at {place[other]}"
+            raise ShapeError("y", function, expected=expected, got=f"{other!r} at {i}")
+
+
 def _targets(
     y: Any, sample_weight: Any, shape: tuple[int, ...], class_axis: int, ignore_index: IgnoreIndex, function: str
 ) -> tuple[Indices, Vector | None]:
@@ -215,7 +226,9 @@ def _targets(
     target = np.where(known, target, 0).reshape(-1)
     if sample_weight is None:
         return target, None if known.all() else known.astype(np.float64).reshape(-1)
-    given = np.asarray(sample_weight)
-    whole = shape if given.shape == shape else shape[:-1]
-    weight = check_weight(given, whole, function).reshape(whole)
-    return target, (known * (weight if whole == shape else weight[..., None])).reshape(-1)
+    given = as_array(sample_weight, "sample_weight", function)
+    if given.ndim == len(shape):
+        weight = check_weight(classes_last(given, class_axis, function), shape, function).reshape(shape)
+    else:
+        weight = check_weight(given, shape[:-1], function).reshape((*shape[:-1], 1))
+    return target, (known * weight).reshape(-1)

@@ -208,11 +208,26 @@ def test_unknown_groups_get_the_common_calibrator(fitted):
     common = LogisticCalibration(input="probabilities").fit(p, labels).predict_proba(p[:4])
     with pytest.warns(InputWarning, match=r"GroupCalibration.predict_log_proba: no groups of 'region' were given"):
         assert np.allclose(fitted.predict_proba(p[:4]), common, rtol=1e-12)
-    for groups in ({}, ["west"] * 4, {"age": ["30"] * 4}):
-        assert np.allclose(fitted.predict_proba(p[:4], groups=groups), common, rtol=1e-12)
+    assert np.allclose(fitted.predict_proba(p[:4], groups={}), common, rtol=1e-12)
+    for groups in (["west"] * 4, {"age": ["30"] * 4}):
+        with pytest.warns(InputWarning, match="no groups of 'region' were given that the fit has seen"):
+            assert np.allclose(fitted.predict_proba(p[:4], groups=groups), common, rtol=1e-12)
     mixed = fitted.predict_proba(p[:2], groups=["south", "west"])
     assert np.allclose(mixed[1], common[1], rtol=1e-12)
     assert mixed[0, 1] < common[0, 1]
+
+
+def test_rows_without_a_group_are_one_of_their_own():
+    rng = np.random.default_rng(0)
+    log_odds = rng.normal(size=4000)
+    group = rng.choice(np.array(["a", None], dtype=object), size=4000)
+    absent = group == None  # noqa: E711
+    labels = (rng.random(4000) < sigmoid(log_odds + 1.0 * absent)).astype(int)
+    fitted = GroupCalibration(method="logistic", input="log-odds").fit(log_odds, labels, groups=group)
+    assert fitted.lines_["group"].names.tolist() == ["a", "missing"]
+    p = fitted.predict_proba(log_odds, groups=group)[:, 1]
+    assert abs(p[absent].mean() - labels[absent].mean()) < 0.01
+    assert np.array_equal(p[absent], fitted.predict_proba(log_odds[absent], groups=[float("nan")] * absent.sum())[:, 1])
 
 
 def test_groups_that_do_not_differ_are_left_alone():
@@ -233,8 +248,15 @@ def test_several_columns_follow_one_another(fitted):
     both = GroupCalibration(method="logistic", input="probabilities")
     both.fit(p, labels, groups={"region": region, "age": age})
     assert list(both.lines_) == ["region", "age"]
-    only = both.predict_proba(p[:9], groups={"region": region[:9]})
-    assert np.allclose(only, fitted.predict_proba(p[:9], groups=region[:9]), rtol=1e-12)
+    for others in ({}, {"Age": age[:9]}, {"age": ["unborn"] * 9}):  # left out, misspelt, unseen
+        with pytest.warns(InputWarning, match="no groups of 'age' were given that the fit has seen"):
+            only = both.predict_proba(p[:9], groups={"region": region[:9], **others})
+        assert np.allclose(only, fitted.predict_proba(p[:9], groups=region[:9]), rtol=1e-12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        whole = both.predict_proba(p[:9], groups={"region": region[:9], "age": age[:9]})
+        more = both.predict_proba(p[:9], groups={"region": region[:9], "age": age[:9], "height": age[:9]})
+    assert np.array_equal(whole, more)
     for wrong in (region[:9], {"Region": region[:9], "Age": age[:9]}):
         with pytest.warns(InputWarning, match="no groups of 'region' or 'age' were given"):
             assert np.allclose(both.predict_proba(p[:9], groups=wrong), both.predict_proba(p[:9], groups={}))

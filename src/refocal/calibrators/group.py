@@ -63,8 +63,8 @@ class GroupCalibration(Calibrator):
 
     The shrinkage is estimated from the groups: if they differ no more than by chance, the corrections are close to the
     identity, and groups with few rows are shrunk more. Groups may be given in several columns, whose corrections are
-    applied one after the other. Groups that were not seen in the fit, and rows without a group, get the common
-    calibrator.
+    applied one after the other. Groups that were not seen in the fit get the common calibrator. Rows without a group
+    (None, NaN or an empty text) are a group of their own, "missing".
 
     Parameters
     ----------
@@ -137,14 +137,12 @@ class GroupCalibration(Calibrator):
         logits = self._logits(X, name)
         xp, rows = namespace(logits), namespace(logits).reshape(logits, (-1, logits.shape[-1]))
         columns = as_groups(groups, int(rows.shape[0]), name)
-        if groups is None or (columns and not self._seen(columns)):
-            wanted = " or ".join(map(repr, self.lines_))
-            text = f"no groups of {wanted} were given: these are the probabilities of the calibrator of all rows"
-            warn(InputWarning(f"{text} (groups={{}} asks so).", function=name))
+        if groups is None or columns:
+            self._warn_of_unused(columns, name)
         return xp.reshape(self.log_proba_in_groups(rows, columns), logits.shape)
 
     def log_proba_in_groups(self, logits: Array, groups: Groups) -> Array:
-        """Log-probabilities (N, C) of checked logits of rows of these groups; rows without one get the common ones."""
+        """Log-probabilities (N, C) of checked logits of rows of these groups; those unseen get the common ones."""
         log_p, seen = super().log_proba_in_groups(logits, groups), self._seen(groups)
         slope, intercept = np.ones(log_p.shape[0]), np.zeros(log_p.shape[0])
         for column, names in seen.items():
@@ -157,6 +155,15 @@ class GroupCalibration(Calibrator):
         if len(groups) == len(self.lines_) == 1:
             return dict(zip(self.lines_, groups.values(), strict=True))
         return {column: groups[column] for column in self.lines_ if column in groups}
+
+    def _warn_of_unused(self, groups: Groups, function: str) -> None:
+        """Warn of columns of the fit that are left out, misspelt, or of no group that it has seen."""
+        given = self._seen(groups)
+        unused = [name for name, lines in self.lines_.items() if not np.isin(given.get(name, ()), lines.names).any()]
+        if unused:
+            text = f"no groups of {' or '.join(map(repr, unused))} were given that the fit has seen"
+            rest = "these are probabilities without their lines (groups={} asks for those without any)"
+            warn(InputWarning(f"{text}: {rest}.", function=function))
 
     def predict_proba(
         self, X: Array, *, groups: Any = None, class_axis: int = -1, out: NDArray[Any] | None = None

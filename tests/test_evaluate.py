@@ -119,7 +119,7 @@ def test_the_band_has_the_quantiles_of_binomial_counts(level):
     rows, confidence = np.array([1, 7, 50, 6667, 10**9, 3]), np.array([0.3, 0.99, 0.97, 0.62, 1e-6, 0.0])
     for weight in (1.0, 0.5):  # rows of the same weight count as much as rows without weights
         sums = weight * rows
-        band = banded(Bins(rows, sums, sums * confidence, sums * 0.5, weight * sums), level)
+        band = banded(Bins(rows, sums, sums * confidence, sums * 0.5, weight * sums, weight * sums * 0.5), level)
         tails = (0.5 - level / 2, 0.5 + level / 2)
         expected = [binom.ppf(tail, rows, confidence) / rows for tail in tails]
         np.testing.assert_allclose([band.low, band.high], expected, rtol=1e-12)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
 import refocal.metrics as rm
 from refocal.errors import ParameterError
-from refocal.metrics._bins import Bins
+from refocal.metrics._bins import Bins, bins_of
 from refocal.metrics._inputs import read_probabilities
 from refocal.metrics.intervals import _smoothed_gaps, share_interval
 from refocal.metrics.smooth import _kernel
@@ -177,7 +179,7 @@ def test_a_level_lies_between_0_and_1(level):
 
 def test_the_gaps_of_an_inverted_test_are_averaged_twice_with_their_neighbours():
     weight, gap = np.full(6, 10.0), np.array([0.3, -0.1, 0.2, 0.0, 0.4, -0.2])
-    bins = Bins(weight.astype(int), weight, weight * (0.5 + gap), weight * 0.5, weight)
+    bins = Bins(weight.astype(int), weight, weight * (0.5 + gap), weight * 0.5, weight, weight * 0.5)
     expected = gap
     for _ in range(2):
         last = len(gap) - 1
@@ -185,3 +187,80 @@ def test_the_gaps_of_an_inverted_test_are_averaged_twice_with_their_neighbours()
             (expected[max(i - 1, 0)] + 2.0 * expected[i] + expected[min(i + 1, last)]) / 4.0 for i in range(last + 1)
         ]
     np.testing.assert_allclose(_smoothed_gaps(bins, bins), expected, rtol=1e-12)
+
+
+def sampled_by_class(seed, n=20_000, kept=0.1, which=1):
+    """Rows of a calibrated model, those of one class sampled and weighted up."""
+    rng = np.random.default_rng(seed)
+    p = rng.beta(1, 6, n)
+    y = (rng.random(n) < p).astype(int)
+    found = (rng.random(n) < kept) | (y != which)
+    return y[found], p[found], np.where(y == which, 1.0 / kept, 1.0)[found]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_errors_hold_for_weights_that_depend_on_the_label(which):
+    y, p, weight = sampled_by_class(0, which=which)
+    squares = weight**2 * (y - p) ** 2
+    expected = np.sqrt(squares.sum()) / weight.sum()
+    assert rm.mean_bias_interval(y, p, sample_weight=weight).standard_error == pytest.approx(expected, rel=0.03)
+    one_bin = rm.bootstrap_interval(
+        rm.expected_calibration_error, y, np.full(len(y), p @ weight / weight.sum()), n_bins=1, sample_weight=weight
+    )
+    rate = weight @ y / weight.sum()
+    spread = np.sqrt((weight**2 * (y - rate) ** 2).sum()) / weight.sum()
+    # Of a value near 0 half of the draws are turned over: compare the reach of the interval instead.
+    assert one_bin.high == pytest.approx(one_bin.value + 1.96 * spread, rel=0.15)
+    curve = rm.reliability_curve(y, p, n_bins=1, sample_weight=weight)
+    assert (curve.high[0] - curve.low[0]) / 3.92 == pytest.approx(spread, rel=0.01)
+    excess = (y - p) * (1 - 2 * p)
+    z = weight @ excess / np.sqrt((weight**2 * excess**2).sum())
+    assert rm.spiegelhalter_test(y, p, sample_weight=weight).z == pytest.approx(z, rel=0.03)
+    two = np.column_stack([1 - p, p, np.zeros(len(p))])  # the same by the formula of several classes
+    assert rm.spiegelhalter_test(y, two, sample_weight=weight).z == pytest.approx(z, rel=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", [0, 1])
+def test_calibrated_models_pass_with_weights_that_depend_on_the_label(which):
+    calm = np.zeros(4)
+    for seed in range(100):
+        y, p, weight = sampled_by_class(seed, n=1000, kept=0.3, which=which)
+        errors = [rm.expected_calibration_error, rm.debiased_ece, rm.squared_ece]
+        found = [rm.bootstrap_interval(each, y, p, sample_weight=weight, n_resamples=200).low for each in errors]
+        calm += [*(each == 0.0 for each in found), rm.spiegelhalter_test(y, p, sample_weight=weight).p_value > 0.05]
+    assert calm.min() >= 90, calm
+
+
+def test_bins_of_blocks_know_the_weights_of_each_label():
+    y, p, weight = sampled_by_class(0, n=2000)
+    histogram = rm.CalibrationHistogram()
+    for some in np.array_split(np.arange(len(y)), 3):
+        histogram.merge(rm.CalibrationHistogram().update(y[some], p[some], sample_weight=weight[some]))
+    histogram = copy.deepcopy(rm.CalibrationHistogram.from_json(histogram.to_json()))
+    bins = bins_of(read_probabilities(y, p, weight, "test", None), n_bins=15)
+    streamed = histogram.equal_mass().bins
+    np.testing.assert_allclose(streamed.size_at(streamed.p), bins.size_at(bins.p), rtol=1e-9)
+    of_one, of_zero = bins.outcome_weights
+    np.testing.assert_allclose([of_one, of_zero], [[10.0] * 15, [1.0] * 15], rtol=1e-9)
+
+
+def test_few_rows_of_a_label_borrow_the_weights_of_others():
+    weight, correct = np.array([100.0, 100.0]), np.array([0.0, 30.0])
+    bins = Bins(np.array([100, 73]), weight, weight * [0.1, 0.3], correct, np.array([100.0, 370.0]), correct * 10)
+    np.testing.assert_allclose(bins.outcome_weights, [[10.0, 10.0], [1.0, 1.0]])
+    np.testing.assert_allclose(bins.size_at(np.array([0.2, 0.0])), [100 / 8.2, 10.0])
+    never = Bins(np.array([50]), np.array([100.0]), np.array([10.0]), np.zeros(1), np.array([200.0]), np.zeros(1))
+    np.testing.assert_allclose(never.outcome_weights, [[2.0], [2.0]])
+
+
+def test_equal_weights_are_no_weights():
+    y, p = draw(5)
+    weight = np.full(len(y), 0.1)
+    for metric in (rm.expected_calibration_error, rm.smooth_ece, rm.debiased_ece, rm.squared_ece, rm.mean_bias):
+        with_weights = rm.bootstrap_interval(metric, y, p, sample_weight=weight)
+        without = rm.bootstrap_interval(metric, y, p)
+        assert (with_weights.low, with_weights.high) == pytest.approx((without.low, without.high), rel=1e-9)
+    assert rm.spiegelhalter_test(y, p, sample_weight=weight).z == pytest.approx(rm.spiegelhalter_test(y, p).z)
+    pair = [rm.reliability_band(y, p, kind="consistency", sample_weight=w) for w in (weight, None)]
+    np.testing.assert_allclose(pair[0].high, pair[1].high, rtol=1e-9)

@@ -50,7 +50,7 @@ def banded(bins: Bins, level: float) -> Reliability:
     # SciPy loads when a comparison needs it, as everywhere.
     from scipy.special import bdtrik
 
-    size, tails = np.maximum(np.round(bins.size), 1.0), np.array([[0.5 - 0.5 * level], [0.5 + 0.5 * level]])
+    size, tails = np.maximum(np.round(bins.size_at(bins.p)), 1.0), np.array([[0.5 - 0.5 * level], [0.5 + 0.5 * level]])
     # A binomial quantile; where nothing can happen it is 0.
     low, high = np.where(bins.p > 0.0, np.ceil(bdtrik(tails, size, bins.p)) / size, 0.0)
     return reliability_of(bins, low, high)
@@ -169,8 +169,9 @@ def _group_row(group: Group, level: float, level_of_difference: float, seed: int
             happened = generator.binomial(size, p, size=shape) / size
         hits.append(np.add.reduceat(weight * happened, starts, axis=1))
     by_chance = np.concatenate(hits)[:, np.add.reduceat(weight, starts) > 0.0]
+    by_chance = bins.by_chance(by_chance / bins.weight)
     tail = (1.0 - level) / 2.0
-    low, high = np.quantile(by_chance, [tail, 1.0 - tail], axis=0) / bins.weight
+    low, high = np.quantile(by_chance, [tail, 1.0 - tail], axis=0)
     return GroupRow(
         column=group.column,
         name=group.name,
@@ -179,7 +180,7 @@ def _group_row(group: Group, level: float, level_of_difference: float, seed: int
         rate=rate,
         difference=interval_of_shift(cells, level_of_difference),
         ece=norm_of_gaps(bins, "l1"),
-        ece_by_chance=float((np.abs(bins.confidence - by_chance).sum(axis=1) / total).mean()),
+        ece_by_chance=float((np.abs(bins.p - by_chance) @ bins.share).mean()),
         reliability=reliability_of(bins, low, high),
     )
 
@@ -221,7 +222,7 @@ def numbered(groups: Groups) -> tuple[list[tuple[str, str]], list[Indices]]:
 
 @dataclass(frozen=True)
 class GroupCounts:
-    """The rows of each cell of each group, and sums of weight, weight × p, weight × outcome and weight².
+    """The rows of each cell of each group, and the other sums of `Bins`.
 
     `keys` are the number of a group times that of all cells, plus the cell.
     """
@@ -268,4 +269,4 @@ def _added(keys: Indices, sums: Vector) -> tuple[Indices, Vector]:
     return distinct, np.stack([np.bincount(at, row, len(distinct)) for row in sums])
 
 
-NO_GROUPS = GroupCounts([], np.empty(0, dtype=np.int64), np.empty((5, 0)))
+NO_GROUPS = GroupCounts([], np.empty(0, dtype=np.int64), np.empty((6, 0)))

@@ -46,7 +46,7 @@ N_RESAMPLES = 500
 SEED = 0
 """The seed of resamples, and of draws that show how far chance alone moves the ECE of a group."""
 BINS = {"bins": f"{N_BINS} of equal mass"}
-# Cells of all histograms of classes together; one takes 88 bytes.
+# Cells of all histograms of classes together; one takes 104 bytes.
 CELLS = 1 << 20
 MOST_BITS = 12
 # The number of probabilities held at a time, and the fewest columns of them.

@@ -27,17 +27,23 @@ _MANY = 1 << 15
 # Cells by the first bits of a key: 64 for every factor of two in min(c, 1 - c).
 _CELL_SHIFT = 46
 SHARE_ROUNDING = 1e-12
+# The groups of similar confidence over which the weights of each outcome are averaged.
+_OUTCOME_GROUPS = 15
 
 
 @dataclass(frozen=True)
 class Bins:
-    """Sums over the bins of positive weight: rows, weight, weight × confidence, weight × correct, weight²."""
+    """Sums over the bins of positive weight.
+
+    Rows, weight, weight × confidence, weight × correct, weight², weight² × correct.
+    """
 
     count: Indices
     weight: Vector
     confidence: Vector
     correct: Vector
     squared_weight: Vector
+    squared_correct: Vector
 
     @property
     def share(self) -> Vector:
@@ -61,13 +67,34 @@ class Bins:
 
     @property
     def size(self) -> Vector:
-        """The effective number of rows of each bin, (Σw)² / Σw²."""
+        """The effective number of rows of each bin, (Σw)² / Σw², for weights that do not depend on the outcome."""
         return np.square(self.weight) / self.squared_weight
+
+    @cached_property
+    def outcome_weights(self) -> tuple[Vector, Vector]:
+        """The weight of a row of each outcome, 1 and 0, among rows of similar confidence."""
+        order, total = np.argsort(self.p, kind="stable"), self.weight.sum()
+        below = np.empty_like(self.p)
+        below[order] = np.cumsum(self.weight[order]) - self.weight[order] / 2.0
+        group = np.minimum((below / total * _OUTCOME_GROUPS).astype(np.int64), _OUTCOME_GROUPS - 1)
+        columns = self.weight, self.correct, self.squared_weight, self.squared_correct
+        sums: list[Any] = [np.bincount(group, column, _OUTCOME_GROUPS) for column in columns]
+        of_one, of_zero = outcome_weights(*sums)
+        return of_one[group], of_zero[group]
+
+    def size_at(self, rate: Vector) -> Vector:
+        """The effective number of rows of each bin for true rates (…, bins); weights may depend on the outcome."""
+        return np.asarray(effective_size(rate, self.weight, *self.outcome_weights))
+
+    def by_chance(self, drawn: Vector) -> Vector:
+        """Rates (draws, bins) drawn from the confidences with fixed weights, spread as far as weights by outcome do."""
+        p = np.clip(self.p, 0.0, 1.0)
+        return p + np.sqrt(self.size / self.size_at(p)) * (drawn - p)
 
     @property
     def columns(self) -> tuple[NDArray[Any], ...]:
         """All columns in their order."""
-        return self.count, self.weight, self.confidence, self.correct, self.squared_weight
+        return self.count, self.weight, self.confidence, self.correct, self.squared_weight, self.squared_correct
 
     def each(self, change: Callable[[Any], Any]) -> Bins:
         """The bins with the same function applied to all columns."""
@@ -79,9 +106,33 @@ class Bins:
         return self if kept.all() else self.each(lambda column: column[kept])
 
 
-def terms(confidence: Vector, correct: Any, weight: Vector) -> tuple[Vector, Vector, Vector, Vector]:
+def outcome_weights(weight: Vector, correct: Vector, squared: Vector, squared_correct: Vector) -> tuple[Vector, Vector]:
+    """Σw² / Σw over the rows of each outcome, 1 and 0, from the sums of groups of rows.
+
+    Each group has one row more, of the mean over all groups: what a group with few rows of an outcome, or none, says
+    about their weights is little.
+    """
+    found = []
+    for squares, weights in ((squared_correct, correct), (squared - squared_correct, weight - correct)):
+        occurs = weights.sum() > SHARE_ROUNDING * weight.sum()
+        of_all = squares.sum() / weights.sum() if occurs else squared.sum() / weight.sum()
+        found.append((squares + of_all**2) / (weights + of_all))
+    return found[0], found[1]
+
+
+def effective_size(rate: Any, weight: Any, of_one: Any, of_zero: Any) -> Any:
+    """The number of rows without weights whose share of ones varies as much as that of rows of these sums of weights.
+
+    The variance of the share is Σw²(y - rate)² / (Σw)², where a row weighs `of_one` if y = 1 and `of_zero` otherwise:
+    rate (1 - rate)² of_one + (1 - rate) rate² of_zero over Σw.
+    """
+    return weight / ((1.0 - rate) * of_one + rate * of_zero)
+
+
+def terms(confidence: Vector, correct: Any, weight: Vector) -> tuple[Vector, ...]:
     """The values that bins sum, besides the number of rows."""
-    return weight, weight * confidence, weight * correct, weight * weight
+    hits, squares = weight * correct, weight * weight
+    return weight, weight * confidence, hits, squares, weight * hits
 
 
 def row_cells(confidence: Vector, correct: Vector | Flags, weight: Vector | None = None) -> Bins:
@@ -89,7 +140,8 @@ def row_cells(confidence: Vector, correct: Vector | Flags, weight: Vector | None
     # Views of one number take no memory, and need not be added up (`is_one_number`).
     count, ones = np.broadcast_to(np.int64(1), len(confidence)), np.broadcast_to(1.0, len(confidence))
     if weight is None:
-        return Bins(count, ones, confidence, correct.astype(np.float64, copy=False), ones)
+        hits = correct.astype(np.float64, copy=False)
+        return Bins(count, ones, confidence, hits, ones, hits)
     return Bins(count, *terms(confidence, correct, weight))
 
 
@@ -148,7 +200,7 @@ def join_cells(cells: Bins, starts: Indices) -> Bins:
         count = np.diff(starts, append=len(cells.count))
         weight = count.astype(np.float64)
         confidence, correct = (np.add.reduceat(column, starts) for column in (cells.confidence, cells.correct))
-        return Bins(count, weight, confidence, correct, weight)
+        return Bins(count, weight, confidence, correct, weight, correct)
     return cells.each(lambda column: np.add.reduceat(column, starts)).with_weight()
 
 
@@ -212,7 +264,7 @@ def _in_cells(
     count = np.bincount(cell)
     if weight is None:
         hits = np.bincount(cell[np.flatnonzero(correct)], minlength=len(count))
-        sums = [count, np.bincount(cell, confidence), hits, count]
+        sums = [count, np.bincount(cell, confidence), hits, count, hits]
     else:
         sums = [np.bincount(cell, each) for each in terms(confidence, correct, weight)]
     shares = np.cumsum(sums[0]) / np.sum(sums[0])
@@ -273,7 +325,7 @@ def uniform_index(confidence: Vector, n_bins: int) -> Indices:
 
 def uniform_bins(confidence: Vector, correct: Vector | Flags, weight: Vector | None, n_bins: int) -> Bins:
     """Bins of equal width."""
-    sums = np.zeros((5, n_bins))
+    sums = np.zeros((6, n_bins))
     # Blocks that stay in the cache: the temporaries cost more than the counting otherwise.
     for start in range(0, confidence.shape[0], _BLOCK):
         block = slice(start, start + _BLOCK)

@@ -22,7 +22,7 @@ _FULL_OCTAVES = 32
 _MANTISSA_BITS = 52
 _HALF_EXPONENT = 1022
 _ZOOM_BITS = 14
-# Cells cut further, in all; each takes 1.4 MB. A stream of 15 bins cuts 14 in each of at most five passes.
+# Cells cut further, in all; each takes 1.7 MB. A stream of 15 bins cuts 14 in each of at most five passes.
 _MAX_ZOOMED = 1024
 
 

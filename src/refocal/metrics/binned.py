@@ -140,7 +140,7 @@ def debiased_ece(
         return float(debiased_model(bins).statistic(gap))
     from scipy.special import erf
 
-    spread, gap = np.sqrt(bins.rate * (1.0 - bins.rate) / bins.size), np.abs(gap)
+    spread, gap = np.sqrt(bins.rate * (1.0 - bins.rate) / bins.size_at(bins.rate)), np.abs(gap)
     ratio = np.divide(gap, spread, out=np.full_like(gap, np.inf), where=spread > 0.0)
     expected = spread * math.sqrt(2.0 / math.pi) * np.exp(-ratio * ratio / 2.0) + gap * erf(ratio / math.sqrt(2.0))
     return max(0.0, float(bins.share @ (2.0 * gap - expected)))
@@ -161,7 +161,8 @@ def debiased_model(bins: Bins) -> ErrorModel:
 
 def label_noise(bins: Bins, gap: Vector) -> Vector:
     """What the noise of the outcomes adds to the squares of such gaps (…, bins); 0 for bins of one row."""
-    outcome, rest = np.clip(bins.p - gap, 0.0, 1.0), bins.size - 1.0
+    outcome = np.clip(bins.p - gap, 0.0, 1.0)
+    rest = bins.size_at(outcome) - 1.0
     return np.divide(outcome * (1.0 - outcome), rest, out=np.zeros_like(gap), where=rest > 0.0)
 
 

@@ -16,7 +16,7 @@ from refocal._arrays import Flags, Indices, Vector
 from refocal._json import parse_json
 from refocal._validation import IgnoreIndex, check_integer
 from refocal.errors import DataError, ParameterError
-from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps
+from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, terms
 from refocal.metrics._histogram_bounds import SplitCells, bound_of_largest_gap, cumulative_gap, split_cells
 from refocal.metrics._histogram_cells import MOST_BITS, Cells, are_cells
 from refocal.metrics._inputs import check_level, read_probabilities
@@ -88,8 +88,9 @@ class CalibrationHistogram:
 
     The confidence is counted in fine cells of its log-odds: 2^`bits` for every factor of two in min(c, 1 - c) and
     more around 1/2, 363,011 by default. A cell keeps the number of rows (int64), compensated float64 sums of weight,
-    weight × confidence and weight × correct, and the smallest and largest confidence seen. All of them merge by
-    addition or minimum, so the order in which machines merge does not matter (sums agree to the last place or so).
+    weight × confidence, weight × correct, weight² and weight² × correct, and the smallest and largest confidence seen.
+    All of them merge by addition or minimum, so the order in which machines merge does not matter (sums agree to the
+    last place or so).
 
     How exact: cells are ordered, so the weight below a cell is known exactly. An equal-mass boundary that falls
     between two cells, or into a cell that has seen one single value, is therefore exact. Only a boundary inside a
@@ -118,8 +119,8 @@ class CalibrationHistogram:
     def _start(self, cells: Cells) -> None:
         self._cells = cells
         self._count = np.zeros(cells.size, dtype=np.int64)
-        self._sums = np.zeros((4, cells.size))
-        self._carry = np.zeros((4, cells.size))
+        self._sums = np.zeros((5, cells.size))
+        self._carry = np.zeros((5, cells.size))
         self._low = np.full(cells.size, np.inf)
         self._high = np.full(cells.size, -np.inf)
 
@@ -161,10 +162,10 @@ class CalibrationHistogram:
             origin = np.where(count > 0, self._low[touched], 0.0)
             distance = c - origin[position]
             if w is None:
-                ones, right = count.astype(np.float64), np.bincount(position[y], minlength=size)
-                sums = np.stack([ones, np.bincount(position, distance, size), right.astype(np.float64), ones])
+                ones, right = (x.astype(np.float64) for x in (count, np.bincount(position[y], minlength=size)))
+                sums = np.stack([ones, np.bincount(position, distance, size), right, ones, right])
             else:
-                sums = np.stack([np.bincount(position, each, size) for each in (w, w * distance, w * y, w * w)])
+                sums = np.stack([np.bincount(position, each, size) for each in terms(distance, y, w)])
             sums[1] += sums[0] * origin
             _compensated_add(self._sums, self._carry, touched, sums)
         return self
@@ -272,7 +273,7 @@ class CalibrationHistogram:
 
     def __getstate__(self) -> dict[str, Any]:
         # Only cells with rows are sent, and of these only what does not follow from the rest: without weights two of
-        # the sums equal the count, and a single value is both the lowest and the highest.
+        # the sums equal the count and two are the same, and a single value is both the lowest and the highest.
         used = np.flatnonzero(self._count)
         count, sums = self._count[used], (self._sums + self._carry)[:, used]
         several = self._low[used] < self._high[used]
@@ -286,7 +287,7 @@ class CalibrationHistogram:
         used, (count, *sums), (low, high, several) = state["used"], state["sums"], state["ends"]
         self._count[used], self._low[used], self._high[used] = count, low, low
         self._high[used[np.unpackbits(several, count=len(used)).astype(np.bool_)]] = high
-        self._sums[:, used] = sums if len(sums) == 4 else np.stack([count, *sums, count])
+        self._sums[:, used] = sums if len(sums) == 5 else np.stack([count, *sums, count, sums[1]])
 
     def _restore(self, state: dict[str, Any]) -> None:
         """Fill the cells with what `to_json` wrote; a ValueError for what it cannot have written."""

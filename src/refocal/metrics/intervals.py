@@ -178,7 +178,7 @@ class InvertedError:
     def interval(self, *, level: float = 0.95) -> Interval:
         """The true errors under which the value is not unlikely."""
         cells, statistic, population, observed = self.model
-        confidence, size, population = cells.p, cells.size, population or statistic
+        confidence, population = cells.p, population or statistic
         observed = statistic(cells.gap / cells.weight) if observed is None else observed
         noise = np.random.default_rng(self.seed).standard_normal((self.n_draws, len(confidence)))
 
@@ -188,7 +188,8 @@ class InvertedError:
         def drawn(off: Vector, t: float) -> Any:
             gap = gaps(off, t)
             accuracy = confidence - gap
-            return statistic(gap + np.sqrt(np.maximum(accuracy * (1.0 - accuracy), 0.0) / size) * noise)
+            variance = np.maximum(accuracy * (1.0 - accuracy), 0.0) / cells.size_at(accuracy)
+            return statistic(gap + np.sqrt(variance) * noise)
 
         def error_at(off: Vector, share: float) -> float:
             t = _crossing(lambda t: float(np.mean(drawn(off, t) <= observed)), share)
@@ -235,7 +236,8 @@ def mean_bias_interval(
     """`mean_bias` with the interval of the shifts of all log-odds that the score test does not reject.
 
     With a shift d the outcomes have the probabilities p(d) = sigmoid(logit p + d); d is rejected if Σ w (p(d) - y)
-    is larger than the normal quantile times √Σ w² p(d)(1 - p(d)). Where all probabilities are equal this is Wilson's
+    is larger than the normal quantile times √Σ w² p(d)(1 - p(d)), or with weights that depend on the label times the
+    root of Σ w² (y - p(d))² as it is to be expected. Where all probabilities are equal this is Wilson's
     interval of the rate. It holds where no row or every row is of class 1. Of more than two classes the confidence and
     the accuracy take the place of probability and rate.
 
@@ -256,7 +258,7 @@ def interval_of_shift(cells: Bins, level: float) -> Interval:
     cells = cells.with_weight()
     total, weight = cells.weight.sum(), cells.share
     mean, rate = float(weight @ cells.p), float(cells.correct.sum() / total)
-    squared, inside = cells.squared_weight / total**2, np.clip(cells.p, _SMALLEST_P, 1.0 - _SMALLEST_P)
+    inside = np.clip(cells.p, _SMALLEST_P, 1.0 - _SMALLEST_P)
     log_odds = np.log(inside) - np.log1p(-inside)
     reach = NormalDist().inv_cdf(0.5 + 0.5 * level)
 
@@ -268,7 +270,7 @@ def interval_of_shift(cells: Bins, level: float) -> Interval:
             moved, other = odds / (1.0 + odds), 1.0 / (1.0 + odds)
             # By the rarer outcome: 1 - p has lost the digits of a small p.
             more = rate - weight @ moved if rate < 0.5 else weight @ other - (1.0 - rate)
-            return float(more) - side * reach * math.sqrt(float(squared @ (moved * other)))
+            return float(more) - side * reach * math.sqrt(float(weight**2 @ (moved * other / cells.size_at(moved))))
 
         if excess(-_FARTHEST_SHIFT) * excess(_FARTHEST_SHIFT) > 0:
             return 0.0 if side > 0 else 1.0

@@ -75,8 +75,8 @@ def reliability_curve(
 
 
 def curve_of(bins: Bins, level: float) -> ReliabilityCurve:
-    """Bins as a curve; with weights the interval rests on the effective number of rows (Σw)² / Σw²."""
-    columns = (bins.count, bins.weight, bins.p, bins.rate, *wilson(bins.rate, bins.size, level))
+    """Bins as a curve; with weights the interval rests on the effective number of rows."""
+    columns = (bins.count, bins.weight, bins.p, bins.rate, *wilson(bins.rate, bins.size_at(bins.rate), level))
     count, weight, confidence, accuracy, low, high = (column.tolist() for column in columns)
     return ReliabilityCurve(count, weight, confidence, accuracy, low, high, level)
 
@@ -131,6 +131,8 @@ def reliability_band(
         # A bin may be left without rows in a resample: that resample says nothing about it.
         accuracies.append(np.divide(hits, total, out=np.full_like(hits, np.nan), where=total > 0))
     tail = (1.0 - level) / 2.0
-    low, high = np.nanquantile(np.concatenate(accuracies), [tail, 1.0 - tail], axis=0)
+    found = np.concatenate(accuracies)
+    found = found if kind == "confidence" else bins.by_chance(found)
+    low, high = np.nanquantile(found, [tail, 1.0 - tail], axis=0)
     curve = curve_of(bins, level)
     return ReliabilityBand(curve.confidence, curve.accuracy, low.tolist(), high.tolist(), level, kind)

@@ -174,9 +174,10 @@ def spiegelhalter_test(
     """Spiegelhalter's test of calibration (1986), for any number of classes.
 
     Under calibration the Brier score of row i has mean 1 - Σ_k p_k² and variance 4(Σ_k p_k³ - (Σ_k p_k²)²), so
-    z = Σ w(brier - mean) / √(Σ w² variance) is about standard normal; large z is over-confidence, small z
-    under-confidence. For two classes this is the classical Σ(y-p)(1-2p) / √(Σ(1-2p)² p(1-p)). Probabilities that
-    leave nothing to chance have variance 0: then z is 0 if they came true and ±inf if not.
+    z = Σ(brier - mean) / √(Σ variance) is about standard normal; large z is over-confidence, small z
+    under-confidence. For two classes this is the classical Σ(y-p)(1-2p) / √(Σ(1-2p)² p(1-p)). Probabilities that leave
+    nothing to chance have variance 0: then z is 0 if they came true and ±inf if not. With weights, which may depend on
+    the label, z = Σ w excess / √(v Σ w variance) with excess = brier - mean and v = Σ w² excess² / Σ w excess².
 
     >>> spiegelhalter_test([0, 1, 0, 1], [0.2, 0.8, 0.3, 0.7]).p_value > 0.05
     True
@@ -190,7 +191,10 @@ def spiegelhalter_test(
     else:
         squares, cubes = (to_numpy(row_sums(rows.probabilities, power)) for power in (2, 3))
         excesses, variances = 2.0 * (squares - _of_label(rows)), 4.0 * np.maximum(cubes - np.square(squares), 0.0)
-    excess, variance = float(rows.weights @ excesses), float(np.square(rows.weights) @ variances)
+    excess, variance = float(rows.weights @ excesses), float(rows.weights @ variances)
+    # The weight of rows by what they add: it may depend on the label.
+    squares = np.square(excesses) if excess else variances
+    variance *= float(np.square(rows.weights) @ squares) / (float(rows.weights @ squares) or 1.0)
     certain = math.copysign(math.inf, excess) if excess else 0.0
     z = excess / math.sqrt(variance) if variance > 0.0 else certain
     return SpiegelhalterResult(z, math.erfc(abs(z) / math.sqrt(2.0)))

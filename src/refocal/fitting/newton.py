@@ -121,14 +121,14 @@ def _valley(dataset: Dataset, centre: float, free: Free, scale: LogitScale) -> P
     """Close to the bottom of the deepest valley that several starts lead to.
 
     The starts are followed on a few rows, the valleys they end in on more and more, and those that may still be the
-    deepest on all rows.
+    deepest on all rows. There γ = 0 is a start once more: where γ hardly matters, a few rows have other valleys.
     """
     points = [_undone(gamma, centre, free) for gamma in STARTS]
     for sample in samples_of(dataset):
         rows = sample.condensed(centre)
         ends = _ends(rows, points, free, scale, LOOK)
         points = [(end.gamma, end.temperature) for end in ends if not _clearly_worse(rows, end, ends[0])]
-    (best, *_) = _ends(dataset.condensed(centre), points, free, scale, ROUGH)
+    (best, *_) = _ends(dataset.condensed(centre), [*points, (0.0, centre)], free, scale, ROUGH)
     return best.gamma, best.temperature
 
 
@@ -136,6 +136,8 @@ def _ends(dataset: Dataset, points: list[Pair], free: Free, scale: LogitScale, c
     """The minima that the points lead to, without repetitions, the lowest first."""
     ends: list[Solution] = []
     for point in points:
+        if _joins(point, ends):
+            continue
         end = _descend(dataset, point, free, scale, care, ends)
         if not _joins((end.gamma, end.temperature), ends):
             ends.append(end)
@@ -205,7 +207,7 @@ def _stepped(dataset: Dataset, state: _State, free: Free, bounds: list[Pair], ca
     """The point after a step, shortened until the log-loss decreases; and whether it is an end: no step leads on."""
     if max(map(abs, state.step)) <= care.step:  # the last step needs no further pass
         point = _moved(state.point, state.step, bounds)
-        return state._replace(point=point, value=state.value - 0.5 * state.gain), True
+        return state._replace(point=point, value=state.value - 2.0 * state.gain), True
     # A gain below the rounding error is invisible in the value; the gradient still points downhill.
     rounding = ROUNDING * max(dataset.precision, ROUGH_PRECISION if care.rough else 0.0)
     highest = state.value if state.gain > rounding * max(1.0, state.value) else state.value + rounding

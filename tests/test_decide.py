@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.stats import binomtest
 
 from refocal.decide import (
     ABSTAIN,
@@ -198,3 +199,55 @@ def test_costs_are_settings_and_not_data():
 def test_wrong_input_is_named(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("n_missed", [0, 1, 7, 300])
+def test_costs_of_one_kind_of_mistake_have_the_interval_of_its_share(n_missed):
+    labels = (np.arange(300) < n_missed).astype(int)
+    found = evaluate_decisions(labels, np.full(300, 0.005), [[0, 1], [100, 0]])
+    share = binomtest(n_missed, 300).proportion_ci(method="wilson")
+    assert_allclose([found.cost.low, found.cost.high], [100 * share.low, 100 * share.high], atol=1e-12)
+    assert_allclose([found.error.low, found.error.high], [share.low, share.high], atol=1e-12)
+    curve = automation_curve(labels, np.full(300, 0.005), [[0, 1], [100, 0]])
+    assert_allclose([curve.cost_low[-1], curve.cost_high[-1]], [100 * share.low, 100 * share.high], atol=1e-12)
+
+
+def test_costs_cover_where_mistakes_are_rare_and_where_rows_are_left_undecided():
+    rng = np.random.default_rng(3)
+    costs = cost_matrix(false_positive=1, false_negative=20)
+    many = rng.beta(1, 6, 1_000_000)
+    truth = np.minimum(np.minimum(20 * many, 1 - many), 0.3).mean()
+    inside = 0
+    for _ in range(300):
+        p = rng.beta(1, 6, 1000)
+        found = evaluate_decisions((rng.random(1000) < p).astype(int), p, costs, abstain=0.3).cost
+        inside += found.low <= truth <= found.high
+    assert inside >= 273
+
+
+def test_errors_of_means_are_those_of_weights_that_depend_on_the_label():
+    labels, p = drawn(np.random.default_rng(4), 3000)
+    weight = np.where(labels == 1, 8.0, 1.0) * np.random.default_rng(5).uniform(0.5, 1.5, 3000)
+    found = evaluate_decisions(labels, p, [[0, 1], [3, 0]], sample_weight=weight)
+    paid = np.where(p > 0.25, 1.0 * (labels == 0), 3.0 * (labels == 1))
+    expected = np.sqrt(np.sum(weight**2 * (paid - np.average(paid, weights=weight)) ** 2)) / weight.sum()
+    assert_allclose(found.cost.standard_error, expected, rtol=1e-9)
+    assert_allclose(found.cost.high - found.cost.low, 2 * 1.96 * expected, rtol=0.03)
+    wrong = paid > 0
+    expected = np.sqrt(np.sum(weight**2 * (wrong - np.average(wrong, weights=weight)) ** 2)) / weight.sum()
+    assert_allclose(found.error.standard_error, expected, rtol=1e-9)
+    curve = net_benefit_curve(labels, p, thresholds=[0.3], sample_weight=weight)
+    benefit = (p >= 0.3) * np.where(labels == 1, 1.0, -0.3 / 0.7)
+    expected = np.sqrt(np.sum(weight**2 * (benefit - np.average(benefit, weights=weight)) ** 2)) / weight.sum()
+    assert_allclose((curve.high - curve.low)[0], 2 * 1.959964 * expected, rtol=1e-6)
+    automated = automation_curve(labels, p, [[0, 1], [3, 0]], sample_weight=weight)
+    ends = [automated.cost_low[-1], automated.cost_high[-1], automated.error_low[-1], automated.error_high[-1]]
+    assert_allclose(ends, [found.cost.low, found.cost.high, found.error.low, found.error.high], rtol=1e-9)
+
+
+def test_equal_weights_are_no_weights(rows):
+    labels, p, _ = rows
+    one, two = (evaluate_decisions(labels, p, COSTS, abstain=0.9, sample_weight=w) for w in (None, np.full(400, 0.1)))
+    for name in ("cost", "automated", "error"):
+        ends = [(each.low, each.high) for each in (getattr(one, name), getattr(two, name))]
+        assert_allclose(*ends, rtol=1e-9)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._arrays import Array, Flags, Vector, as_array, in_library_of, namespace, to_numpy, two_columns
+from refocal._arrays import Array, Flags, Indices, Vector, as_array, in_library_of, namespace, to_numpy, two_columns
 from refocal._validation import check_finite, check_integer, check_number, check_one_column, check_probabilities
 from refocal.errors import ParameterError, ShapeError
+from refocal.metrics._bins import effective_size, outcome_weights
 from refocal.metrics._inputs import Rows, check_level, mean, read_probabilities
-from refocal.metrics.intervals import Interval, effective_size, normal_interval, share_interval, wilson
+from refocal.metrics.intervals import Interval, bounded_mean, interval_of_share, wilson
 
 __all__ = [
     "ABSTAIN",
@@ -191,6 +193,9 @@ def evaluate_decisions(
 ) -> DecisionReport:
     """The cost of deciding by these probabilities, next to the expected cost; arguments as for `best_actions`.
 
+    The intervals hold for weights that depend on the label, and where no mistake was seen: decisions of each kind may
+    cost what their column of `costs` says.
+
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> p = rng.random(20_000)
@@ -206,34 +211,85 @@ def evaluate_decisions(
     price = check_abstain(abstain, tuple(np.shape(y_true)), function)
     if price is not None:
         price = np.broadcast_to(np.ravel(price), rows.labels.shape)
-    expected, paid, wrong, automated = _decide(rows, table, price)
-    cost = mean(paid, rows.weight)
-    variance = mean(np.square(paid - cost), rows.weight)
+    expected, paid, wrong, action = _decide(rows, table, price)
+    automated = action != ABSTAIN
+    sums = [moments.sum(axis=1) for moments in _moments(rows, paid, action, table)]
     limits = (float(min(table.min(), paid.min())), float(max(table.max(), paid.max())))
     fixed = {j: mean(table[rows.labels, j], rows.weight) for j in range(table.shape[1])}
     if price is not None:
         fixed[ABSTAIN] = mean(price, rows.weight)
     best = min(fixed, key=fixed.__getitem__)
-    size, among = effective_size(rows.weight, len(paid)), rows.weights[automated]
-    mistakes = float(among @ wrong[automated]) / float(among.sum() or 1.0)
+    among = None if rows.weight is None else rows.weight[automated]
+    decided = rows.weights[automated].any()
+    cost, error, low, high = _ends_of_costs(sums, table, level, limits)
     return DecisionReport(
-        cost=normal_interval(cost, (variance / size) ** 0.5, level, limits),
+        cost=Interval(float(cost), float(low), float(high), level, float(error), 0.0, 0),
         expected_cost=mean(expected, rows.weight),
-        automated=share_interval(mean(automated.astype(np.float64), rows.weight), size, level),
-        error=None if not among.any() else share_interval(mistakes, effective_size(among, len(among)), level),
+        automated=interval_of_share(automated, rows.weight, level),
+        error=interval_of_share(wrong[automated], among, level) if decided else None,
         fixed_action=best,
         fixed_cost=fixed[best],
     )
 
 
-def _decide(rows: Rows, table: Vector, price: Vector | None) -> tuple[Vector, Vector, Flags, Flags]:
-    """For each row the expected cost, what was paid, whether another action was cheaper, and whether one was taken."""
+def _decide(rows: Rows, table: Vector, price: Vector | None) -> tuple[Vector, Vector, Flags, Indices]:
+    """For each row the expected cost, what was paid, whether another action was cheaper, and the action."""
     p = two_columns(np.clip(rows.probabilities, 0.0, 1.0), "probabilities") if rows.binary else rows.probabilities
     action, expected = map(to_numpy, cheapest(p, table, price))
     automated = action != ABSTAIN
     taken = table[rows.labels, np.where(automated, action, 0)]
     paid = taken if price is None else np.where(automated, taken, price)
-    return expected, paid, automated & (taken > table.min(axis=1)[rows.labels]), automated
+    return expected, paid, automated & (taken > table.min(axis=1)[rows.labels]), action
+
+
+def _ranges(table: Vector) -> tuple[Vector, Indices]:
+    """The distinct pairs of the least and the highest cost of an action, and which of them each action has."""
+    found, of_action = np.unique([table.min(axis=0), table.max(axis=0)], axis=1, return_inverse=True)
+    return found.T, of_action.ravel()
+
+
+def _moments(rows: Rows, paid: Vector, action: Indices, table: Vector) -> Iterator[Vector]:
+    """Yield w, wx, wx², w², w²x, w²x² of the cost x of each row: of all rows, then of the actions of each range."""
+    weight, (ranges, of_action) = rows.weights, _ranges(table)
+    moments = np.stack([w * x for w in (weight, weight**2) for x in (np.ones_like(paid), paid, paid**2)])
+    yield moments
+    kind = np.where(action == ABSTAIN, -1, of_action[action])
+    for i in range(len(ranges)):
+        yield moments * (kind == i)
+
+
+def _ends_of_costs(
+    sums: list[Vector], table: Vector, level: float, limits: tuple[float, float]
+) -> tuple[Vector, Vector, Vector, Vector]:
+    """Mean costs, their standard errors and the ends of their intervals, from the sums of `_moments` (6, …).
+
+    What the actions of one range cost has the interval of a bounded mean, which is wider than 0 where all rows cost the
+    same. The distances of its ends from the mean are added to the rest of the error in squares (Zou & Donner 2008).
+    """
+    mean, variance = _mean_and_variance(sums[0])
+    z2 = NormalDist().inv_cdf(0.5 + level / 2.0) ** 2
+    rest, below, above = variance, np.zeros_like(mean), np.zeros_like(mean)
+    for (low, high), moments in zip(_ranges(table)[0].tolist(), sums[1:], strict=True):
+        of_range, its_variance = _mean_and_variance(moments)
+        weight, squares = np.where(moments[0] > 0.0, moments[[0, 3]], 1.0)
+        share, spread = moments[0] / sums[0][0], moments[2] / weight - of_range**2
+        differs = spread > 1e-12 * (high - low) ** 2
+        size = np.where(differs, spread, weight**2) / np.where(differs, its_variance, squares)
+        ends = bounded_mean(of_range, its_variance, size, low, high, level)
+        rest = rest - share**2 * its_variance
+        below, above = (
+            sums_of + (share * (end - of_range)) ** 2 for sums_of, end in zip((below, above), ends, strict=True)
+        )
+    below, above = (np.sqrt(z2 * np.maximum(rest, 0.0) + each) for each in (below, above))
+    return mean, np.sqrt(variance), np.maximum(mean - below, limits[0]), np.minimum(mean + above, limits[1])
+
+
+def _mean_and_variance(moments: Vector) -> tuple[Vector, Vector]:
+    """The means of sums of `_moments` (6, …), and the variances of these means: Σw²(x - mean)² / (Σw)²."""
+    weight, w_x, _, squares, squares_x, squares_x2 = moments
+    total = np.where(weight > 0.0, weight, 1.0)
+    mean = w_x / total
+    return mean, np.maximum(squares_x2 - 2.0 * mean * squares_x + mean**2 * squares, 0.0) / total**2
 
 
 @dataclass(frozen=True)
@@ -306,10 +362,14 @@ def net_benefit_curve(
         raise ParameterError("thresholds", function, expected="numbers between 0 and 1", got=repr(thresholds))
     p, occurs = rows.event(1)
     share = rows.weights / rows.weights.sum()
-    hits, alarms = at_or_above(given, p, share * occurs, share * ~occurs)
+    shares = [each * of_class for each in (share, share**2) for of_class in (occurs, ~occurs)]
+    hits, alarms, hits2, alarms2 = at_or_above(given, p, *shares)
     odds, rate = given / (1.0 - given), float(share[occurs].sum())
     value = hits - odds * alarms
-    low, high = _ends_of_means(value, hits + odds**2 * alarms, rows, level, (-odds, 1.0))
+    # The squares of share × (benefit of the row - value), summed.
+    squares = hits2 + odds**2 * alarms2 - 2.0 * value * (hits2 - odds * alarms2) + value**2 * np.square(share).sum()
+    reach = NormalDist().inv_cdf(0.5 + level / 2.0) * np.sqrt(squares.clip(0.0))
+    low, high = np.maximum(value - reach, -odds), np.minimum(value + reach, 1.0)
     return NetBenefitCurve(given, value, low, high, rate - odds * (1.0 - rate), level)
 
 
@@ -342,30 +402,25 @@ def automation_curve(
     price = check_number(abstain, "abstain", function)
     rows = read_probabilities(y_true, probabilities, sample_weight, function)
     table = 1.0 - np.eye(rows.n_classes) if costs is None else check_costs(costs, rows.n_classes, function)
-    expected, paid, wrong, _ = _decide(rows, table, None)
+    expected, paid, wrong, action = _decide(rows, table, None)
     weight = rows.weights
     order = np.argsort(expected, kind="stable")
     order = order[weight[order] > 0.0]
     last = _ends(expected[order], n_points)
-    automated, squares, mistakes, cost, cost2 = (
-        np.cumsum(terms[order])[last] for terms in (weight, weight**2, weight * wrong, weight * paid, weight * paid**2)
+    automated, mistakes, squares, squared_mistakes = (
+        np.cumsum(terms[order])[last] for terms in (weight, weight * wrong, weight**2, weight**2 * wrong)
     )
-    total = float(weight.sum())
-    left = (total - automated) / total
-    errors, costs_of_all = mistakes / automated, cost / total + price * left
+    errors = mistakes / automated
+    of_outcomes = outcome_weights(*(x[:, None] for x in (automated, mistakes, squares, squared_mistakes)))
+    sizes = effective_size(errors, automated, *(x[:, 0] for x in of_outcomes))
+    sums = [np.cumsum(each[:, order], axis=1)[:, last] for each in _moments(rows, paid, action, table)]
+    # The rows that are left undecided cost the same.
+    left = np.stack([weight.sum() - automated, np.square(weight).sum() - squares])
+    sums[0] += (left[:, None] * np.array([1.0, price, price**2])[:, None]).reshape(6, -1)
     limits = (min(price, float(table.min())), max(price, float(table.max())))
-    ends = _ends_of_means(costs_of_all, cost2 / total + price**2 * left, rows, level, limits)
-    intervals = (errors, *wilson(errors, automated**2 / squares, level), costs_of_all, *ends)
-    return AutomationCurve(automated / total, expected[order][last], *intervals, level)
-
-
-def _ends_of_means(
-    mean: Vector, mean_square: Vector, rows: Rows, level: float, limits: tuple[Any, Any]
-) -> tuple[Vector, Vector]:
-    """The intervals of means over all rows, by the mean of the squares."""
-    error = np.sqrt((mean_square - mean**2).clip(0.0) / effective_size(rows.weight, len(rows.labels)))
-    reach = NormalDist().inv_cdf(0.5 + level / 2.0) * error
-    return np.maximum(mean - reach, limits[0]), np.minimum(mean + reach, limits[1])
+    cost, _, low, high = _ends_of_costs(sums, table, level, limits)
+    intervals = (errors, *wilson(errors, sizes, level), cost, low, high)
+    return AutomationCurve(automated / weight.sum(), expected[order][last], *intervals, level)
 
 
 def at_or_above(thresholds: Vector, p: Vector, *terms: Vector) -> list[Vector]:

@@ -107,15 +107,16 @@ class Bins:
 
 
 def outcome_weights(weight: Vector, correct: Vector, squared: Vector, squared_correct: Vector) -> tuple[Vector, Vector]:
-    """Σw² / Σw over the rows of each outcome, 1 and 0, from the sums of groups of rows.
+    """Σw² / Σw over the rows of each outcome, 1 and 0, from the sums of groups of rows (…, groups).
 
     Each group has one row more, of the mean over all groups: what a group with few rows of an outcome, or none, says
     about their weights is little.
     """
     found = []
     for squares, weights in ((squared_correct, correct), (squared - squared_correct, weight - correct)):
-        occurs = weights.sum() > SHARE_ROUNDING * weight.sum()
-        of_all = squares.sum() / weights.sum() if occurs else squared.sum() / weight.sum()
+        among, total = (x.sum(axis=-1, keepdims=True) for x in (weights, weight))
+        of_all = squared.sum(axis=-1, keepdims=True) / total  # unless the outcome occurs
+        np.divide(squares.sum(axis=-1, keepdims=True), among, out=of_all, where=among > SHARE_ROUNDING * total)
         found.append((squares + of_all**2) / (weights + of_all))
     return found[0], found[1]
 

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from refocal._arrays import Vector
+from refocal._arrays import Flags, Vector
 from refocal._validation import IgnoreIndex
-from refocal.metrics._bins import Bins, row_cells
+from refocal.metrics._bins import Bins, join_cells, row_cells
 from refocal.metrics._inputs import check_level, read_probabilities
 
 __all__ = ["Interval", "PairedDifference", "mean_bias_interval"]
@@ -93,11 +93,6 @@ class Summary(Protocol):
         """The difference from the same metric of other predictions on the same rows; None where no interval holds."""
 
 
-def effective_size(weight: Vector | None, n_rows: int) -> float:
-    """The effective number of rows: (Σw)² / Σw²."""
-    return float(n_rows) if weight is None else float(np.square(weight.sum()) / np.square(weight).sum())
-
-
 def wilson(share: Any, size: Any, level: float) -> tuple[Vector, Vector]:
     """Wilson's interval for shares of `size` rows: within [0, 1], and wider than 0 even at shares of 0 and 1."""
     z2 = NormalDist().inv_cdf(0.5 + level / 2.0) ** 2
@@ -112,6 +107,20 @@ def share_interval(share: float, size: float, level: float) -> Interval:
     low, high = wilson(share, size, level)
     error = (share * (1.0 - share) / size) ** 0.5
     return Interval(share, min(float(low), share), max(float(high), share), level, error, 0.0, 0)
+
+
+def interval_of_share(happened: Vector | Flags, weight: Vector | None, level: float) -> Interval:
+    """Wilson's interval of the share of the rows in which something happened, on which weights may depend."""
+    cell = join_cells(row_cells(np.zeros(len(happened)), happened, weight), np.array([0]))
+    return share_interval(float(cell.rate[0]), float(cell.size_at(cell.rate)[0]), level)
+
+
+def bounded_mean(mean: Any, variance: Any, size: Any, low: float, high: float, level: float) -> tuple[Vector, Vector]:
+    """The interval of means of values between `low` and `high`, from the variances of the means: Wilson's of shares."""
+    z2 = NormalDist().inv_cdf(0.5 + level / 2.0) ** 2
+    centre = (mean * size + z2 * (low + high) / 2.0) / (size + z2)
+    half = np.sqrt(z2 * (variance * size**2 + z2 * (high - low) ** 2 / 4.0)) / (size + z2)
+    return np.clip(centre - half, low, high), np.clip(centre + half, low, high)
 
 
 def normal_interval(value: float, error: float, level: float, limits: tuple[float, float]) -> Interval:

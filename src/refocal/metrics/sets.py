@@ -11,7 +11,7 @@ from refocal._arrays import as_array, to_numpy
 from refocal._validation import IgnoreIndex
 from refocal.errors import DataError, ShapeError
 from refocal.metrics._inputs import check_level, mean, read
-from refocal.metrics.intervals import Interval, effective_size, share_interval
+from refocal.metrics.intervals import Interval, interval_of_share
 
 __all__ = ["SetCoverage", "set_coverage"]
 
@@ -58,7 +58,7 @@ def set_coverage(
     by_class = np.divide(hits, total, where=total > 0, out=total + 2.0)
     worst = int(np.argmin(by_class))
     return SetCoverage(
-        coverage=share_interval(mean(covered, weight), effective_size(weight, len(labels)), level),
+        coverage=interval_of_share(covered, weight, level),
         mean_size=mean(size, weight),
         share_empty=mean((size == 0.0).astype(np.float64), weight),
         share_single=mean((size == 1.0).astype(np.float64), weight),

@@ -98,3 +98,49 @@ def test_a_column_of_the_file_is_not_overwritten(refocal, table, folder):
     code, _, err = refocal("decide", "decided.csv", *options)
     assert code == 1
     assert "have a column 'decision'" in err
+
+
+@pytest.fixture
+def animals(folder):
+    """Rows of three named classes, twice: the columns of the second file are in another order."""
+    rng = np.random.default_rng(3)
+    logits = rng.normal(size=(900, 3)).round(4)
+    names = np.array(["cat", "dog", "horse"])
+    label = names[np.argmax(logits + np.array([0.0, 0.0, 1.0]) + rng.gumbel(size=logits.shape), axis=1)]
+    found = pd.DataFrame(dict(zip(names, logits.T, strict=True))).assign(label=label)
+    found.to_csv("animals.csv", index=False)
+    found[["horse", "cat", "dog", "label"]].to_csv("moved.csv", index=False)
+    return found
+
+
+def test_columns_are_matched_with_the_classes_of_the_calibrator_by_name(refocal, animals):
+    assert refocal("fit", "animals.csv", "-m", "vs")[0] == 0
+    costs = np.array([[0.0, 1, 4], [2, 0, 1], [3, 5, 0]])  # rows: cat, dog, horse, in both files
+    p = load("calibrator.json").predict_proba(animals[["cat", "dog", "horse"]].to_numpy())
+    actions = np.argmin(p @ costs, axis=1)
+    classes = animals.label.map({"cat": 0, "dog": 1, "horse": 2})
+    text = ";".join(",".join(map(str, row)) for row in costs)
+    for file in ("animals.csv", "moved.csv"):
+        options = ("--calibrator", "calibrator.json", "--costs", text, "-o", "decisions.csv", "--json")
+        found = json.loads(refocal("decide", file, *options)[1])["reports"]["calibrated"]
+        assert found["cost"]["value"] == pytest.approx(costs[classes, actions].mean(), rel=1e-6)
+        written = pd.read_csv("decisions.csv")
+        assert written.decision.tolist() == np.array(["cat", "dog", "horse"])[actions].tolist()
+        assert written.label.tolist() == animals.label.tolist()
+    animals.rename(columns={"horse": "cow"}).assign(label="cat").to_csv("cows.csv", index=False)
+    code, _, err = refocal("decide", "cows.csv", "--calibrator", "calibrator.json", "--costs", text)
+    assert (code, "'cow' in one of them only" in err) == (1, True)
+
+
+def test_the_positive_class_is_the_one_that_is_said_also_behind_a_calibrator(refocal, folder):
+    rng = np.random.default_rng(4)
+    p = rng.beta(1, 2, 600).round(6)
+    label = np.where(rng.random(600) < p**1.5, "late", "ontime")
+    pd.DataFrame({"late": p, "ontime": (1 - p).round(6), "label": label}).to_csv("rows.csv", index=False)
+    assert refocal("fit", "rows.csv", "--probabilities", "-m", "vs")[0] == 0
+    of_late = load("calibrator.json").predict_proba(np.column_stack([p, 1 - p]))[:, 0]
+    costs = ("--false-positive", "1", "--false-negative", "4", "--positive-label", "late")
+    # The calibrator knows that it takes probabilities.
+    code, _, err = refocal("decide", "rows.csv", "--calibrator", "calibrator.json", *costs, "-o", "decisions.csv")
+    assert (code, err) == (0, "")
+    assert pd.read_csv("decisions.csv").decision.tolist() == np.where(of_late >= 0.2, "late", "ontime").tolist()

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from refocal import load
 from refocal.monitor import CalibrationMonitor
 
 
@@ -131,3 +132,20 @@ def test_what_is_wrong_is_said_in_a_line(refocal, days, folder):
         code, _, err = refocal("monitor", *arguments)
         assert code in (1, 2)
         assert words in err, arguments
+
+
+def test_columns_are_matched_with_the_classes_of_the_calibrator_by_name(refocal, folder):
+    rng = np.random.default_rng(3)
+    p = rng.dirichlet([1.0, 2.0, 3.0], size=600)
+    right = rng.random(600) < 0.7
+    label = np.array(["cat", "dog", "horse"])[np.where(right, p.argmax(axis=1), 0)]
+    table = pd.DataFrame(p, columns=["cat", "dog", "horse"]).assign(label=label)
+    table.to_csv("first.csv", index=False)
+    table[["horse", "cat", "dog", "label"]].to_csv("moved.csv", index=False)
+    assert refocal("fit", "first.csv", "--probabilities", "-m", "vs")[0] == 0
+    expected = load("calibrator.json").predict_proba(p)
+    for file in ("first.csv", "moved.csv"):
+        assert refocal("monitor", file, "--calibrator", "calibrator.json", "--state", f"{file}.json")[0] == 0
+        found = CalibrationMonitor.load(f"{file}.json").summary()
+        assert found.mean_p == pytest.approx(expected.max(axis=1).mean(), rel=1e-6)
+        assert found.rate.value == np.mean(table.columns[expected.argmax(axis=1)] == label)

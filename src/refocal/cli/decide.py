@@ -41,10 +41,10 @@ def decide(
     """
     table = _table(costs, false_positive, false_negative)
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
-    reading = scores.arguments(fitted)
+    reading = scores.applied_to(fitted)
     with about(file):
         found = options.read_unchecked(file, reading, keeping=output is not None)
-        rows, known = options.checked(found, reading), found.labels is not None
+        rows, known = options.checked(found, reading, fitted), found.labels is not None
         p = {"uncalibrated": options.probabilities_of(rows)}
         if fitted is not None:
             p["calibrated"] = options.probabilities_of(rows, fitted)

@@ -55,7 +55,7 @@ def monitor(
     """
     made = refocal.monitor.CalibrationMonitor
     fitted = None if calibrator is None else options.load_calibrator(calibrator)
-    reading = scores.arguments(fitted)
+    reading = scores.applied_to(fitted)
     settings = {} if alpha is None else {"alpha": alpha}
     if state.is_file() and settings:
         raise UsageError(f"--alpha is for a new state; {state} has its own.")
@@ -105,7 +105,7 @@ def _add(
         say_which = "Name their column with --labels, or ids to wait for them with --ids."
         raise FileProblem(f"{file}: no labels{why}. {say_which}")
     with about(file):
-        rows = options.checked(found, reading)
+        rows = options.checked(found, reading, fitted)
         p = options.probabilities_of(rows, fitted)
         if found.labels is not None:
             before = sum(each.n for each in watched.history() if each.first == each.last == period)

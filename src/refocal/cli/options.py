@@ -99,6 +99,13 @@ class ScoreOptions(ColumnOptions):
     first_label: int = 0
     ignore_index: int | None = None
 
+    def applied_to(self, calibrator: refocal.calibrators.Calibrator | None) -> dict[str, Any]:
+        """The arguments of `refocal.read` for rows of the kind that a calibrator takes, unless the options say."""
+        reading = self.arguments(calibrator)
+        if calibrator is None or reading["input"] == "probabilities":
+            return reading
+        return reading | {"input": calibrator.input}
+
     def arguments(self, *calibrators: refocal.calibrators.Calibrator | None) -> dict[str, Any]:
         """The arguments of `refocal.read`, with the columns of groups that calibrators were fitted with.
 
@@ -276,19 +283,40 @@ def read_unchecked(file: Path, reading: Mapping[str, Any], *, keeping: bool = Fa
     return refocal.io.readers.read_source(file, refocal.io.columns.Query(**where, keeping=keeping))
 
 
-def checked(found: refocal.io.readers.Values, reading: Mapping[str, Any]) -> refocal.io.Predictions:
-    """Predictions of what a file holds; without labels all are 0."""
-    return found.checked(**{name: reading[name] for name in OF_CHECKS if name in reading})
+def checked(
+    found: refocal.io.readers.Values,
+    reading: Mapping[str, Any],
+    calibrator: refocal.calibrators.Calibrator | None = None,
+) -> refocal.io.Predictions:
+    """Predictions of what a file holds; without labels all are 0.
+
+    Named classes are in the order of the calibrator's, unless --positive-label says which one is the second.
+    """
+    rows = found.checked(**{name: reading[name] for name in OF_CHECKS if name in reading})
+    ordered = rows.in_order_of(_names_of(calibrator))
+    return rows if "positive_label" in reading else ordered
 
 
 def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrators.Calibrator | None = None) -> Any:
-    """Probabilities of a calibrator, or as the predictions have them, in rows that sum to 1."""
+    """Probabilities of a calibrator, or as the predictions have them, in rows that sum to 1.
+
+    Columns are matched with the calibrator's classes by their names, and are in the order of the predictions.
+    """
     import numpy as np
 
     from refocal.evaluate._measure import log_proba
 
-    p = np.exp(log_proba(rows, calibrator).astype(np.float64))
-    return p / p.sum(axis=1, keepdims=True)
+    ordered = rows.in_order_of(_names_of(calibrator))
+    p = np.exp(log_proba(ordered, calibrator).astype(np.float64))
+    order = refocal.io.predictions.column_order(ordered.class_names, rows.class_names, "probabilities_of")
+    return (p if order is None else p[:, order]) / p.sum(axis=1, keepdims=True)
+
+
+def _names_of(calibrator: refocal.calibrators.Calibrator | None) -> list[str] | None:
+    """The class names that a calibrator was fitted with, if there is one and it has any."""
+    from refocal.calibrators._labels import named_classes
+
+    return None if calibrator is None else named_classes(calibrator)
 
 
 def is_text_file(place: Path | str) -> bool:

@@ -144,3 +144,17 @@ def test_the_positive_class_is_the_one_that_is_said_also_behind_a_calibrator(ref
     code, _, err = refocal("decide", "rows.csv", "--calibrator", "calibrator.json", *costs, "-o", "decisions.csv")
     assert (code, err) == (0, "")
     assert pd.read_csv("decisions.csv").decision.tolist() == np.where(of_late >= 0.2, "late", "ontime").tolist()
+
+
+def test_the_positive_class_is_the_one_that_is_said_also_without_labels(refocal, folder):
+    (folder / "new.csv").write_text("late,ontime\n0.2,0.8\n0.05,0.95\n")
+    options = ("--probabilities", "--false-positive", "1", "--false-negative", "9", "-o", "decisions.csv")
+    assert refocal("decide", "new.csv", "--positive-label", "late", *options)[0] == 0
+    written = pd.read_csv("decisions.csv")
+    assert written.decision.tolist() == ["late", "ontime"]  # 0.1 and more is late
+    assert written.expected_cost.tolist() == pytest.approx([0.8, 9 * 0.05])
+    code, _, err = refocal("decide", "new.csv", "--positive-label", "early", *options)
+    assert (code, "--positive-label must be one of 'late' and 'ontime'" in err) == (2, True)
+    (folder / "p.csv").write_text("id,p\n1,0.2\n2,0.05\n")
+    assert refocal("decide", "p.csv", "--positive-label", "late", *options)[0] == 0
+    assert pd.read_csv("decisions.csv").decision.tolist() == [1, 0]

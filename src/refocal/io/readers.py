@@ -46,12 +46,14 @@ class Values(NamedTuple):
 
     def checked(self, class_names: Sequence[str] | None = None, first_label: int = 0, **options: Any) -> Predictions:
         """Predictions, of which all labels are 0 if there are none; options are those of `Predictions.from_logits`."""
+        names = self.class_names if class_names is None else class_names
         if self.labels is None:
             labels, first_label = np.zeros(len(self.values), dtype=np.int64), 0
-            options = {"renormalise": options.get("renormalise", False)}
+            # Without names one column, or the second of two, is that of the positive class, whatever its label.
+            kept = ("renormalise",) if names is None else ("renormalise", "positive_label")
+            options = {name: value for name, value in options.items() if name in kept}
         else:
             labels, first_label = self.labels[...], first_label or self.first_label
-        names = self.class_names if class_names is None else class_names
         options |= {"weight": None if self.weight is None else self.weight[...], "class_names": names}
         made = Predictions._of(self.values[...], labels, self.input, first_label=first_label, **options)
         return made.with_groups(self.labelled(self.groups, options.get("ignore_index")))

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from refocal.errors import ParameterError
-from refocal.evaluate import check_requirements, differences
+from refocal.evaluate import check_requirements, differences, evaluate
+from refocal.io import Predictions
 from refocal.report import render
 from refocal.report.page import notes_html
 
@@ -89,3 +90,48 @@ def test_differences_are_those_of_independent_normal_means(evaluation):
     assert math.isclose(0.05, math.hypot(0.03, 0.04))
     accuracy = [c for c in differences(evaluation, evaluation) if c.measure == "accuracy"]
     assert {c.verdict for c in accuracy} == {"statistically indistinguishable"}
+
+
+@pytest.fixture(scope="module")
+def of_two():
+    """A function (mean p less the rate, half of its interval) → an evaluation of two classes."""
+    rng = np.random.default_rng(0)
+    p = rng.beta(2, 3, 400)
+    rows = Predictions.from_probabilities(p, (rng.random(400) < p).astype(int))
+    found = evaluate(rows, {}, n_resamples=20)
+
+    def with_bias(value, half):
+        bias = replace(found.after.measures["mean_bias"], value=value, low=value - half, high=value + half)
+        return replace(found, methods=[replace(found.after, measures={**found.after.measures, "mean_bias": bias})])
+
+    return with_bias
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        (-0.0015, -0.1223, "worse"),
+        (-0.1223, -0.0015, "better"),
+        (0.0015, 0.1223, "worse"),
+        (0.1, -0.01, "better"),
+        (0.1, -0.1, "statistically indistinguishable"),
+        (-0.01, 0.2, "worse"),
+    ],
+)
+def test_a_bias_is_judged_by_its_distance_from_0(of_two, old, new, verdict):
+    changes = differences(of_two(old, 0.003), of_two(new, 0.004))
+    change = next(c for c in changes if c.measure == "mean_bias")
+    assert change.verdict == verdict
+    assert (change.old, change.new) == (old, new)
+    if min(abs(old), abs(new)) > 0.004:  # neither interval holds 0
+        distance = abs(new) - abs(old)
+        np.testing.assert_allclose([change.low, change.high], [distance - 0.005, distance + 0.005], atol=1e-12)
+
+
+@pytest.mark.parametrize(("requirement", "passed"), [("mean_bias<1%", False), ("mean_bias<13%", True)])
+@pytest.mark.parametrize("value", [-0.12, 0.12])
+def test_a_requirement_on_a_bias_is_on_its_distance_from_0(of_two, value, requirement, passed):
+    (check,) = check_requirements(of_two(value, 0.004), [requirement])
+    assert check.passed is passed
+    with pytest.raises(ParameterError, match="a limit of 0 or more: mean_bias is compared by its distance from 0"):
+        check_requirements(of_two(value, 0.004), ["mean_bias>-1%"])

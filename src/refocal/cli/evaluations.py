@@ -194,9 +194,10 @@ def diff(old: Path, new: Path, fail_if_worse: bool = False) -> None:
     first, second = map(refocal.evaluate.load_evaluation, (old, new))
     changes = refocal.evaluate.differences(first, second)
     result([{**change._asdict(), "verdict": change.verdict} for change in changes])
+    measured = {change.measure: refocal.metrics.METRICS[change.measure] for change in changes}
     rows = []
     for change in changes:
-        metric = refocal.metrics.METRICS[change.measure]
+        metric = measured[change.measure]
         low, high = (f"{metric.scale * end:+.{2 if metric.unit else 4}f}" for end in (change.low, change.high))
         numbers = (metric.text(change.old), metric.text(change.new), f"{low} – {high}".replace("-", "−"))
         rows.append((change.method, metric.heading, *numbers, change.verdict))
@@ -204,6 +205,7 @@ def diff(old: Path, new: Path, fail_if_worse: bool = False) -> None:
     say(
         f"Shown in detail: {first.chosen} in {old.name}, {second.chosen} in {new.name}.",
         "Differences are new less old with 95 % intervals, for test rows that are independent.",
+        *(f"Those of {metric.label} are of its distance from 0." for metric in measured.values() if metric.signed),
     )
     shown = refocal.evaluate.difference.CHOSEN
     if fail_if_worse and any(change.method == shown and change.verdict == "worse" for change in changes):

@@ -18,6 +18,8 @@ CHOSEN = "shown in detail"
 class Change(NamedTuple):
     """One measure of one method in two evaluations, with an interval of the difference, new less old.
 
+    A signed measure, mean p less the rate, is best at 0: `low` and `high` are of its distance from 0, new less old.
+
     >>> Change("ts", "ece", old=0.05, new=0.02, low=-0.04, high=-0.02).verdict
     'better'
     """
@@ -62,8 +64,15 @@ def differences(old: Evaluation, new: Evaluation) -> list[Change]:
 
 def _change(method: str, measure: str, old: Interval, new: Interval) -> Change:
     # Noise can raise a calibration error above its own interval; then the intervals are compared.
-    first, second = (min(max(each.value, each.low), each.high) for each in (old, new))
+    (old_low, first, old_high), (new_low, second, new_high) = (_judged(measure, each) for each in (old, new))
     difference = second - first
-    low = difference - math.hypot(second - new.low, old.high - first)
-    high = difference + math.hypot(new.high - second, first - old.low)
+    low = difference - math.hypot(second - new_low, old_high - first)
+    high = difference + math.hypot(new_high - second, first - old_low)
     return Change(method, measure, old.value, new.value, low, high)
+
+
+def _judged(measure: str, found: Interval) -> tuple[float, float, float]:
+    """The lower end, the value and the upper end of what is compared; the value is within the interval."""
+    metric, value = METRICS[measure], min(max(found.value, found.low), found.high)
+    nearest = min(max(0.0, found.low), found.high) if metric.signed else found.low
+    return metric.judged(nearest), metric.judged(value), max(map(metric.judged, (found.low, found.high)))

@@ -34,7 +34,8 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
     """Check requirements on the method shown in detail.
 
     A requirement compares a measure of the evaluation by <, <=, > or >= with a number, a percentage or the same measure
-    of another method; several may be written with commas between them.
+    of another method; several may be written with commas between them. A signed measure, mean p less the rate, is
+    compared by its distance from 0: `mean_bias<1%` holds from -1 % to 1 %.
 
     >>> from refocal.io import load_sample
     >>> from refocal.evaluate import compare
@@ -50,9 +51,9 @@ def check_requirements(evaluation: Evaluation, requirements: Sequence[str]) -> l
         except ValueError:
             check_option(target, tuple(method.name for method in evaluation.methods), "require", "check_requirements")
             limit, source = _value(evaluation[target], measure), f" of {target}"
-        required = f"required {sign} {metric.with_unit(limit)}{source}"
+        required = f"required {sign} {metric.with_unit(limit)}{' from 0' if metric.signed else ''}{source}"
         said = f"{metric.label} {metric.with_unit(found)} of {evaluation.chosen}; {required}"
-        checks.append(Check(text, OPERATORS[sign](found, limit), said))
+        checks.append(Check(text, OPERATORS[sign](metric.judged(found), metric.judged(limit)), said))
     return checks
 
 
@@ -69,6 +70,9 @@ def parse_requirements(requirements: Sequence[str]) -> list[tuple[str, ...]]:
             expected = "of the form 'ece<2%', 'log_loss<=0.3' or 'log_loss<=ts'"
             raise ParameterError("require", "check_requirements", expected=expected, got=repr(text))
         check_option(parts[1], known, "require", "check_requirements")
+        if METRICS[parts[1]].signed and parts[3].startswith("-"):
+            expected = f"a limit of 0 or more: {parts[1]} is compared by its distance from 0"
+            raise ParameterError("require", "check_requirements", expected=expected, got=repr(text))
         parsed.append((text, *parts.groups()))
     return parsed
 

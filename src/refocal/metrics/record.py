@@ -104,6 +104,10 @@ class Metric:
         """Label and unit."""
         return f"{self.label} {self.unit}".rstrip()
 
+    def judged(self, value: float) -> float:
+        """What is compared to say which of two values is better: of a signed metric the distance from 0."""
+        return abs(value) if self.signed else value
+
     def measure(self, rows: Rows, **options: Any) -> float:
         """The metric of checked rows, with the options of `function`."""
         value: float = self.of_rows(rows, **options) if self.of_rows else self.function(rows, None, **options)

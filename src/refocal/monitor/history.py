@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ MOST_OPEN, MOST_OLD = 60, 20
 NOTHING = -1e300
 
 Key = Any
-"""The name of a period, by which it is sorted: a whole number or a text, all of a monitor of one kind."""
+"""The name of a period: a whole number or a text, all of a monitor of one kind. `in_order` says how they are sorted."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ class Period:
         """A period with the rows of both."""
         (_, _, *mine), (_, _, *others) = vars(self).values(), vars(other).values()
         sums = [np.add(*both).tolist() for both in zip(mine, others, strict=True)]
-        return Period(min(self.first, other.first), max(self.last, other.last), *sums)
+        both = (self, other)
+        return Period(min((each.first for each in both), key=in_order), max((each.last for each in both), key=in_order), *sums)
 
     def check(self) -> None:
         """Refuse sums in a file that no rows can have."""
@@ -195,22 +197,22 @@ class History:
     def add(self, period: Period) -> None:
         """Rows of a period, perhaps none; of one that is closed they count in its sums, and no longer in the test."""
         key = period.first
-        if self.old and key <= self.old[-1].last:
-            at = next(i for i, old in enumerate(self.old) if key <= old.last)
+        at = next((i for i, old in enumerate(self.old) if in_order(key) <= in_order(old.last)), None)
+        if at is not None:
             self.old[at] = self.old[at].plus(period)
             return
         known = {each.first: each for each in self.periods}
         known[key] = known[key].plus(period) if key in known else period
-        self.periods = [known[each] for each in sorted(known)]
+        self.periods = [known[each] for each in sorted(known, key=in_order)]
         while len(self.periods) > MOST_OPEN:
             self._close()
 
     def merge(self, other: History) -> None:
         """Add what another has seen. Closed parts are two e-processes; their mean is one, whatever they share."""
         other = copy.deepcopy(other)
-        last = max((old.last for old in (*self.old, *other.old)), default=None)
+        last = max((in_order(old.last) for old in (*self.old, *other.old)), default=None)
         for history in (self, other):
-            while last is not None and history.periods and history.periods[0].first <= last:
+            while last is not None and history.periods and in_order(history.periods[0].first) <= last:
                 history._close()
         if self.old and other.old:
             won = np.logaddexp(self.closed.log_won, other.closed.log_won) - math.log(2.0)
@@ -219,7 +221,7 @@ class History:
             self.peak = Peak(peak.log_e - math.log(2.0), peak.period)
         elif other.old:
             self.closed, self.peak = other.closed, other.peak
-        self.old = _shortened(sorted([*self.old, *other.old], key=lambda old: (old.last, old.first)))
+        self.old = _shortened(sorted([*self.old, *other.old], key=lambda old: (in_order(old.last), in_order(old.first))))
         for period in other.periods:
             self.add(period)
 
@@ -264,6 +266,20 @@ def _shortened(old: list[Period]) -> list[Period]:
         at = min(range(len(old) - 1), key=lambda i: old[i].n + old[i + 1].n)
         old[at : at + 2] = [old[at].plus(old[at + 1])]
     return old
+
+
+def in_order(key: Key) -> Any:
+    """What periods are sorted by; the numbers in a text count as numbers.
+
+    >>> sorted(["day10", "day2", "2026-05-01", "day1"], key=in_order)
+    ['2026-05-01', 'day1', 'day2', 'day10']
+    """
+    if isinstance(key, int):
+        return key
+    # Text stands at even places and digits at odd ones; of two numbers the one with more digits is larger.
+    parts = re.split("([0-9]+)", key)
+    digits = [part.lstrip("0") for part in parts[1::2]]
+    return [*zip_longest(parts[::2], [(len(each), each) for each in digits], fillvalue=(0, "")), (key, (0, ""))]
 
 
 def left_after(n_periods: int) -> float:

@@ -329,3 +329,35 @@ def test_the_page_of_a_single_period_shows_its_mean_and_what_chance_would_show()
     ece = monitor.summary().ece
     assert f"May: ECE {ece:.4f}, 3 rows" in page
     assert "Log-loss of 1 periods." in page
+
+
+def test_numbers_in_the_names_of_periods_count_as_numbers():
+    """Batches that come in any order are as those of whole numbers, also with periods that are closed and merged."""
+    rng, n_periods = np.random.default_rng(5), 90
+    batches = [draw(rng, 40, 0.2 if period > 70 else 0.0) for period in range(1, n_periods + 1)]
+    expected, named, odd, even = (CalibrationMonitor() for _ in range(4))
+    for period, batch in enumerate(batches, 1):
+        expected.update(*batch, period=period)
+        named.update(*batch, period=f"day{period}")
+    for period in rng.permutation(np.arange(1, 51)).tolist():
+        (even if period % 2 == 0 else odd).update(*batches[period - 1], period=f"day{period}")
+    assert [each.last for each in odd.merge(even).history()] == [f"day{period}" for period in range(1, 51)]
+    assert [each.n for each in named.history()] == [each.n for each in expected.history()]
+    assert [each.last for each in named.history()] == [f"day{each.last}" for each in expected.history()]
+    assert named.alarm == f"day{expected.alarm}"
+    assert_allclose(named.e_value, expected.e_value, rtol=1e-12)
+    before = named.history()
+    named.update([0.5], [1], period="day2")  # long closed: it counts in the sums of its time
+    assert named.history()[0].n == before[0].n + 1
+    assert named.history()[-1] == before[-1]
+
+
+def test_files_that_sorted_periods_as_text_are_read_in_order():
+    monitor = filled(12)
+    text = monitor.to_dict()
+    for period in text["history"]["periods"]:
+        period["first"] = period["last"] = f"week {period['first']}"
+    text["history"]["periods"].sort(key=lambda period: period["first"])  # week 1, week 10, week 11, week 12, week 2
+    found = CalibrationMonitor.from_dict(text)
+    assert [each.first for each in found.history()] == [f"week {i}" for i in range(1, 13)]
+    assert_allclose([value for _, value in found.evidence()], [value for _, value in monitor.evidence()], rtol=1e-12)

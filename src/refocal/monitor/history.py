@@ -84,8 +84,8 @@ class Period:
         """A period with the rows of both."""
         (_, _, *mine), (_, _, *others) = vars(self).values(), vars(other).values()
         sums = [np.add(*both).tolist() for both in zip(mine, others, strict=True)]
-        both = (self, other)
-        return Period(min((each.first for each in both), key=in_order), max((each.last for each in both), key=in_order), *sums)
+        first, last = min(self.first, other.first, key=in_order), max(self.last, other.last, key=in_order)
+        return Period(first, last, *sums)
 
     def check(self) -> None:
         """Refuse sums in a file that no rows can have."""
@@ -221,7 +221,8 @@ class History:
             self.peak = Peak(peak.log_e - math.log(2.0), peak.period)
         elif other.old:
             self.closed, self.peak = other.closed, other.peak
-        self.old = _shortened(sorted([*self.old, *other.old], key=lambda old: (in_order(old.last), in_order(old.first))))
+        both = sorted([*self.old, *other.old], key=lambda old: (in_order(old.last), in_order(old.first)))
+        self.old = _shortened(both)
         for period in other.periods:
             self.add(period)
 
@@ -279,7 +280,7 @@ def in_order(key: Key) -> Any:
     # Text stands at even places and digits at odd ones; of two numbers the one with more digits is larger.
     parts = re.split("([0-9]+)", key)
     digits = [part.lstrip("0") for part in parts[1::2]]
-    return [*zip_longest(parts[::2], [(len(each), each) for each in digits], fillvalue=(0, "")), (key, (0, ""))]
+    return [*zip_longest(parts[::2], [(len(each), each) for each in digits], fillvalue=(0, ""))], key
 
 
 def left_after(n_periods: int) -> float:

@@ -20,7 +20,7 @@ from refocal._validation import check_integer, check_number, check_shape
 from refocal.errors import DataError, FormatError, InputWarning, ParameterError, ShapeError, warn
 from refocal.io.arrays import open_arrays
 from refocal.metrics._inputs import Rows, read_probabilities
-from refocal.monitor.history import History, Key, Period, WindowSummary, summary_of
+from refocal.monitor.history import History, Key, Period, WindowSummary, in_order, summary_of
 
 FORMAT, VERSION, MAX_BYTES, WAITING = "refocal-monitor", 1, 1 << 20, ".waiting.npz"
 
@@ -90,7 +90,8 @@ class CalibrationMonitor:
         ids : sequence of N, optional
             The name of each row, for labels that come later.
         period : str, int or date, optional
-            What the batch belongs to; periods are in their sorted order. By default each batch is one, counted from 1.
+            What the batch belongs to; periods are in their sorted order, in which day2 is before day10. By default each
+            batch is one, counted from 1.
         """
         function = "CalibrationMonitor.update"
         p = to_numpy(as_array(probabilities, "probabilities", function))
@@ -247,6 +248,8 @@ class CalibrationMonitor:
         """The monitor that `to_dict` described."""
         state = build(MonitorState, without_format(data, "a monitor", FORMAT, VERSION), "monitor")
         state.history.check()
+        for periods in (state.history.old, state.history.periods):  # version 0.1.0 put day10 before day2
+            periods.sort(key=lambda period: in_order(period.last))
         try:
             made = cls(alpha=state.alpha, smallest_shift=state.smallest_shift, level=state.level)
         except ParameterError as error:
@@ -309,7 +312,7 @@ class CalibrationMonitor:
         return rows
 
     def _key(self, period: Any, function: str) -> Key:
-        """A period as what it is sorted by: whole numbers, or text, as dates are. By default the next number."""
+        """The name of a period: a whole number, or text, as dates are. By default the next number."""
         before = self._history.periods
         if period is None:
             last = before[-1].last if before else 0

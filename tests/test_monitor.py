@@ -302,6 +302,9 @@ def test_wrong_input_is_named(call, error, message):
         lambda d: d.update(version=9),
         lambda d: d.update(alpha=7),
         lambda d: d.update(n_classes="two"),
+        lambda d: d.update(class_names=["cat"]),
+        lambda d: d.update(class_names=["cat", "cat"]),
+        lambda d: d.update(class_names=[0, 1]),
         lambda d: d.pop("n_waiting"),
         lambda d: d["history"]["closed"].update(log_won=[1.0]),
         lambda d: d["history"].update(peak="high"),
@@ -317,6 +320,19 @@ def test_damaged_files_are_refused(damage):
     damage(data)
     with pytest.raises(FormatError):
         CalibrationMonitor.from_dict(data)
+
+
+def test_names_of_classes_are_kept_and_files_of_0_1_0_have_none():
+    monitor, other = filled(3), filled(2, first=4)
+    before = monitor.to_dict()
+    assert before.pop("class_names") is None
+    assert CalibrationMonitor.from_dict(before).summary() == monitor.summary()
+    other.class_names = ("ontime", "late")
+    assert CalibrationMonitor.from_dict(other.to_dict()).class_names == ("ontime", "late")
+    assert monitor.merge(other).class_names == ("ontime", "late")
+    other.class_names = ("late", "ontime")
+    with pytest.raises(DataError, match="a monitor of the classes ontime, late"):
+        monitor.merge(other)
 
 
 def test_the_page_of_a_single_period_shows_its_mean_and_what_chance_would_show():

@@ -149,3 +149,102 @@ def test_columns_are_matched_with_the_classes_of_the_calibrator_by_name(refocal,
         found = CalibrationMonitor.load(f"{file}.json").summary()
         assert found.mean_p == pytest.approx(expected.max(axis=1).mean(), rel=1e-6)
         assert found.rate.value == np.mean(table.columns[expected.argmax(axis=1)] == label)
+
+
+@pytest.fixture
+def batches(folder):
+    """Predictions of three named classes that wait, and their outcomes, as names and counted from 0."""
+    rng = np.random.default_rng(7)
+    p = rng.dirichlet([1.0, 2.0, 3.0], size=400)
+    labels = np.array([rng.choice(3, p=row) for row in p])
+    ids = [f"row {i}" for i in range(400)]
+    return p, labels, pd.DataFrame({"id": ids})
+
+
+def joined(refocal, p, labels, *options):
+    """Whether the state is what the Python interface makes of the same predictions and labels."""
+    expected = CalibrationMonitor()
+    expected.update(p, labels, period="said")
+    code, out, err = refocal("monitor", "--outcomes", "came.csv", "--ids", "id", *options)
+    assert (code, err) == (0, "")
+    assert f"came.csv: {len(labels)} labels matched" in out
+    found = CalibrationMonitor.load("monitor.json")
+    return [numbers(each) for each in found.history()] == [numbers(each) for each in expected.history()]
+
+
+NAMES = ["cat", "dog", "horse"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "outcome", "options"),
+    [
+        (NAMES, lambda k: NAMES[k], ()),
+        (NAMES, lambda k: k, ()),
+        (NAMES, lambda k: k + 1, ("--first-label", "1")),
+        (["p_0", "p_1", "p_2"], lambda k: k + 1, ("--first-label", "1")),
+        (["1", "2", "3"], lambda k: k + 1, ()),
+        (["3", "5", "8"], lambda k: [3, 5, 8][k], ()),
+    ],
+)
+def test_outcomes_are_read_as_the_labels_of_batches_are(refocal, batches, columns, outcome, options):
+    p, labels, table = batches
+    table.assign(**dict(zip(columns, p.T, strict=True))).to_csv("said.csv", index=False)
+    said = ("--probabilities", "--values", ",".join(columns), "--ids", "id")
+    assert "400 rows wait for labels" in refocal("monitor", "said.csv", *said)[1]
+    table.assign(label=[outcome(k) for k in labels]).sample(frac=1.0, random_state=0).to_csv("came.csv", index=False)
+    assert joined(refocal, p, labels, *options)
+
+
+def test_outcomes_that_are_not_known_are_left_out_and_others_must_be_classes(refocal, batches):
+    p, labels, table = batches
+    known = np.arange(400) % 4 > 0
+    table.assign(**dict(zip(NAMES, p.T, strict=True))).to_csv("said.csv", index=False)
+    refocal("monitor", "said.csv", "--probabilities", "--values", "cat,dog,horse", "--ids", "id")
+    table.assign(label=np.where(known, labels, -1)).to_csv("came.csv", index=False)
+    code, _, err = refocal("monitor", "--outcomes", "came.csv")
+    assert (code, "--ignore-index" in err) == (1, True)
+    assert joined(refocal, p[known], labels[known], "--ignore-index", "-1")
+    table.assign(label="cow").to_csv("came.csv", index=False)
+    code, _, err = refocal("monitor", "--outcomes", "came.csv")
+    assert (code, "must be among the class names (cat, dog, horse). Got 'cow'" in err) == (1, True)
+
+
+def test_the_positive_class_of_outcomes_is_that_of_the_predictions(refocal, folder):
+    rng = np.random.default_rng(8)
+    p = rng.beta(1, 3, 300)
+    late = rng.random(300) < p
+    table = pd.DataFrame({"id": np.arange(300), "late": p, "ontime": 1.0 - p})
+    table.to_csv("said.csv", index=False)
+    table[["id", "late"]].rename(columns={"late": "p"}).to_csv("one.csv", index=False)
+    pd.DataFrame({"id": np.arange(300), "label": np.where(late, "late", "ontime")}).to_csv("came.csv", index=False)
+    for file, columns in (("said.csv", "late,ontime"), ("one.csv", "p")):
+        options = ("--probabilities", "--values", columns, "--ids", "id", "--positive-label", "late")
+        assert refocal("monitor", file, *options, "--period", "said", "--state", "monitor.json")[0] == 0
+        assert joined(refocal, p, late.astype(int), "--positive-label", "late")
+        code, _, err = refocal("monitor", file, *options[:-1], "ontime")
+        assert code == 2
+        assert "--positive-label must be 'late', as in monitor.json so far. Got 'ontime' instead." in err
+        (folder / "monitor.json").unlink()
+
+
+def test_named_columns_of_batches_are_matched(refocal, folder):
+    rng = np.random.default_rng(9)
+    p = rng.beta(1, 3, (2, 300)).round(6)
+    late = rng.random(p.shape) < p
+    for name, columns, each, y in (("a", ["late", "ontime"], p[0], late[0]), ("b", ["ontime", "late"], p[1], late[1])):
+        found = pd.DataFrame({"late": each, "ontime": 1.0 - each})[columns]
+        found.assign(label=np.where(y, "late", "ontime")).to_csv(f"{name}.csv", index=False)
+    for options, sign in ((("--positive-label", "late"), 1), ((), 0)):
+        expected = CalibrationMonitor()
+        for i, period in enumerate("ab"):
+            expected.update(p[i] if sign else 1.0 - p[i], late[i] == sign, period=period)
+        for file in ("a.csv", "b.csv"):
+            assert refocal("monitor", file, "--probabilities", "--state", f"{sign}.json", *options)[0] == 0
+        found = CalibrationMonitor.load(f"{sign}.json")
+        assert [numbers(each) for each in found.history()] == [numbers(each) for each in expected.history()]
+    code, _, err = refocal("monitor", "--merge", "0.json", "--state", "1.json")
+    assert code == 1
+    assert "must be a monitor of the classes ontime, late. Got one of late, ontime instead." in err
+    pd.DataFrame({"early": [0.5], "late": [0.5], "label": ["late"]}).to_csv("c.csv", index=False)
+    code, _, err = refocal("monitor", "c.csv", "--probabilities", "--state", "1.json")
+    assert (code, "'early' in one of them only" in err) == (1, True)

@@ -29,10 +29,12 @@ def decide(
     """Take the action of least expected cost for each row, and measure the cost if labels are known.
 
     FILE  Predictions, with or without labels: as compare reads them.
-    --calibrator  Written by refocal fit; its probabilities are used.
+    --calibrator  Written by refocal fit; its probabilities are used. Named columns are matched with its classes, and
+        scores are of the kind that it was fitted on.
     --false-positive  Two classes: the cost of a false alarm.
     --false-negative  Two classes: the cost of a missed positive.
-    --costs TABLE  A row for each class and a column for each action: '0,1;5,0', or a .csv file of numbers.
+    --costs TABLE  A row for each class, in the order of the calibrator's or of the file, and a column for each action:
+        '0,1;5,0', or a .csv file of numbers.
     --abstain  Cost of leaving a row undecided.
     -o, --output  Write the decisions here, .csv, beside the other columns of a table, such as ids.
 

@@ -46,7 +46,7 @@ class SharingOptions:
     --title  Title of the report; by default the file's name.
     --notes FILE.md  Markdown to show in the report.
     --require EXPRESSION  A requirement such as 'ece<2%' or 'log_loss<=ts'; several with commas or by repeating the
-        option. Otherwise the exit code is 3.
+        option. Otherwise the exit code is 3. mean_bias is compared by its distance from 0.
     """
 
     title: str | None = None

@@ -37,14 +37,16 @@ def monitor(
 ) -> None:
     """Watch calibration in production: add batches, join late labels, and say whether to recalibrate.
 
-    BATCHES  Predictions, with their labels or ids: files as compare reads them.
+    BATCHES  Predictions, with their labels or ids: files as compare reads them. Named columns are matched with those of
+        earlier batches, of which the second of two is the positive class unless --positive-label says which is.
     --state  State file of the monitor.
     -o, --output  Write a page of the history here.
-    --period  Period of the batches, such as 2026-05-01; default: the file name.
+    --period  Period of the batches, such as 2026-05-01; default: the file name. day2 is before day10.
     --ids NAME  Column with ids, for labels that arrive later.
-    --outcomes  A file with ids and labels of earlier predictions.
+    --outcomes  A file with ids and labels of earlier predictions, which are read as the labels of batches.
     --merge  Add the state of another monitor.
-    --calibrator  Written by refocal fit; applied first, as in production.
+    --calibrator  Written by refocal fit; applied first, as in production. Named columns are matched with its classes,
+        and scores are of the kind that it was fitted on.
     --alpha  For a new state: the probability of a false alarm; default 0.05.
     --restart  Start over after recalibration; predictions without labels are kept.
     --fail-if-alarm  Exit code 3 if the advice is to recalibrate.
@@ -63,10 +65,13 @@ def monitor(
     for file in merge or []:
         with about(file):
             watched.merge(made.load(file))
+    positive, names = scores.positive_label, watched.class_names or ()
+    if positive is not None and len(names) == 2 and positive != names[1]:
+        raise UsageError(f"--positive-label must be {names[1]!r}, as in {state} so far. Got {positive!r} instead.")
     if restart:
         watched.restart()
     notes = [_add(watched, file, period or file.stem, ids, fitted, reading) for file in batches or []]
-    notes += [_join(watched, file, ids, scores.labels) for file in outcomes or []]
+    notes += [_join(watched, file, ids, reading) for file in outcomes or []]
     watched.save(state)
     advice, history = watched.advice(), watched.history()
     if output is not None and history:
@@ -105,7 +110,8 @@ def _add(
         say_which = "Name their column with --labels, or ids to wait for them with --ids."
         raise FileProblem(f"{file}: no labels{why}. {say_which}")
     with about(file):
-        rows = options.checked(found, reading, fitted)
+        rows = options.checked(found, reading, fitted).in_order_of(watched.class_names)
+        watched.class_names = watched.class_names or rows.class_names
         p = options.probabilities_of(rows, fitted)
         if found.labels is not None:
             before = sum(each.n for each in watched.history() if each.first == each.last == period)
@@ -115,19 +121,29 @@ def _add(
         return f"{file}: {len(p):,} rows wait for labels in {period}."
 
 
-def _join(watched: refocal.monitor.CalibrationMonitor, file: Path, ids: str | None, labels: str | None) -> str:
+def _join(watched: refocal.monitor.CalibrationMonitor, file: Path, ids: str | None, reading: dict[str, Any]) -> str:
     """Labels of predictions that waited; says how many there were."""
-    has = refocal.io.readers.names_in(file)
-    of_ids, of_labels = ids or "id", labels or next((name for name in ("label", "labels") if name in has), "label")
+    import numpy as np
+
+    has, usual = refocal.io.readers.names_in(file), ("label", "labels")
+    of_ids, of_labels = ids or "id", reading.get("labels") or next((name for name in usual if name in has), "label")
     for option, name in (("--ids", of_ids), ("--labels", of_labels)):
         if name not in has:
             raise FileProblem(f"{file}: no column {name!r}; name it with {option}. It has {', '.join(has)}.")
-    found = refocal.io.read_values(file, values=of_labels, groups=[of_ids])
-    if len(found.values) == 0:
+    names, marks = watched.class_names, options.marks(reading)
+    query = refocal.io.columns.Query(labels=of_labels, groups=[of_ids], marks=marks, labels_of=names or ())
+    found = refocal.io.readers.read_source(file, query)
+    if len(found.labels) == 0:
         return f"{file}: no rows; ignored."
-    given, true = found.groups[of_ids], found.values
-    with about(file), warnings.catch_warnings():
-        warnings.simplefilter("ignore", InputWarning)
-        matched = watched.add_labels(given, true)
+    given, matched = found.labelled(found.groups, marks or None)[of_ids], 0
+    if watched.n_waiting and watched.n_classes is not None:
+        with about(file), warnings.catch_warnings():
+            warnings.simplefilter("ignore", InputWarning)
+            # Labels are read as those of any rows of these classes.
+            values = np.full((len(found.labels), watched.n_classes), 1.0 / watched.n_classes)
+            found = found._replace(input="probabilities", values=values, class_names=found.class_names or names)
+            rows = options.checked(found, reading).in_order_of(names)
+            matched = watched.add_labels(given, rows.labels)
+            watched.class_names = names or rows.class_names
     left = f"; {len(given) - matched:,} ids match no waiting prediction" if matched < len(given) else ""
     return f"{file}: {matched:,} labels matched with predictions{left}."

@@ -280,7 +280,14 @@ def read_file(
 def read_unchecked(file: Path, reading: Mapping[str, Any], *, keeping: bool = False) -> refocal.io.readers.Values:
     """The contents of a file, with or without labels and rows; with `keeping` also the other columns of a table."""
     where = {name: value for name, value in reading.items() if name not in OF_CHECKS}
-    return refocal.io.readers.read_source(file, refocal.io.columns.Query(**where, keeping=keeping))
+    query = refocal.io.columns.Query(**where, keeping=keeping, marks=marks(reading))
+    return refocal.io.readers.read_source(file, query)
+
+
+def marks(reading: Mapping[str, Any]) -> tuple[int, ...]:
+    """The labels of rows that have none."""
+    mark = reading.get("ignore_index")
+    return () if mark is None else (mark,)
 
 
 def checked(

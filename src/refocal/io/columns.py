@@ -56,6 +56,8 @@ class Query:
     """Whether rows without labels are an error."""
     marks: tuple[int, ...] = ()
     """Labels of rows that have none."""
+    labels_of: Sequence[str] | None = None
+    """The names of the classes, perhaps none, that the labels of a file without scores are of; None: it has scores."""
     bad: list[str] | None = None
     """Files that cannot be read, or have other columns, are left out, and this list says why; None: they are errors."""
 
@@ -99,7 +101,9 @@ def choose(contents: Contents, query: Query) -> Columns:
     if query.several:
         labels = known_name(contents, labels or LABELS[0])
     class_names = None
-    if not contents.is_table:
+    if query.labels_of is not None:
+        classes, class_names = [], tuple(query.labels_of) or None
+    elif not contents.is_table:
         # A .npy file has one array without a name: it is what the caller says it is.
         likely = contents.names if contents.is_anonymous else (query.input, *ONE_COLUMN[query.input])
         default = next((name for name in likely if name in contents.names), query.input.replace("-", "_"))
@@ -111,7 +115,7 @@ def choose(contents: Contents, query: Query) -> Columns:
         class_names = names_of(classes)
     if query.labelled and labels is None:
         raise FormatError(f"{contents.where}: no labels. It has {listed(contents.names)}.", Remedy.LABELS)
-    nested = classes[0] in contents.nested
+    nested = bool(classes) and classes[0] in contents.nested
     return Columns(tuple(contents.names), tuple(classes), nested, (labels,) if labels else (), class_names)
 
 

@@ -201,11 +201,12 @@ class Table(Contents):
     def look(self) -> Columns:
         """What the columns hold, inferred from the first rows."""
         columns = choose(self, self.query)
-        values, labels = columns.classes[0], columns.labels[:1]
-        first = next((batch for _, batch in self.batches([values, *labels], FIRST_ROWS) if len(batch[values])), None)
+        labels = columns.labels[:1]
+        values, *_ = wanted = [*columns.classes[:1], *labels]
+        first = next((batch for _, batch in self.batches(wanted, FIRST_ROWS) if len(batch[values])), None)
         if first is None:
             return columns
-        n_classes = max(len(columns.classes), 2)  # one column is for class 1 of two
+        n_classes = max(len(columns.class_names or columns.classes), 2)  # one column is for class 1 of two
         if columns.nested:
             n_classes = next((len(each) for each in plain(first[values]) if each is not None), 0)
         text_labels = bool(labels) and not self.query.several

@@ -232,7 +232,8 @@ def open_source(place: str, query: Query) -> Values | list[Table]:
     w = None if query.weight is None else contents.get(query.weight)
     names = tuple(map(str, np.ravel(contents.get("class_names")))) if "class_names" in contents.names else None
     groups = {name: contents.get(name) for name in query.groups}
-    return Values(query.input, contents.get(columns.classes[0]), y, w, names, groups)
+    values = contents.get(columns.classes[0]) if columns.classes else None
+    return Values(query.input, values, y, w, names, groups)
 
 
 def open_parts(

@@ -22,7 +22,7 @@ from refocal.io.arrays import open_arrays
 from refocal.metrics._inputs import Rows, read_probabilities
 from refocal.monitor.history import History, Key, Period, WindowSummary, in_order, summary_of
 
-FORMAT, VERSION, MAX_BYTES, WAITING = "refocal-monitor", 1, 1 << 20, ".waiting.npz"
+FORMAT, VERSION, MAX_BYTES, WAITING = "refocal-monitor", 1, 64 << 20, ".waiting.npz"
 
 
 class Advice(NamedTuple):
@@ -52,6 +52,11 @@ class CalibrationMonitor:
     level : float
         Of the intervals.
 
+    Attributes
+    ----------
+    class_names : tuple of str or None
+        The names of the columns, where batches are files that have them: `refocal monitor` matches those of the next.
+
     Examples
     --------
     >>> rng = np.random.default_rng(0)
@@ -70,6 +75,7 @@ class CalibrationMonitor:
         self.smallest_shift = check_number(smallest_shift, "smallest_shift", name, least=0.0)
         self.level = check_number(level, "level", name, above=0.0, below=1.0)
         self.n_classes: int | None = None
+        self.class_names: tuple[str, ...] | None = None
         self._history = History()
         self._waiting: dict[str, tuple[Key, Any]] = {}
 
@@ -159,6 +165,9 @@ class CalibrationMonitor:
         if None not in (self.n_classes, other.n_classes) and self.n_classes != other.n_classes:
             expected = f"a monitor of {self.n_classes} classes"
             raise DataError("other", function, expected=expected, got=f"one of {other.n_classes}")
+        if None not in (self.class_names, other.class_names) and self.class_names != other.class_names:
+            ours, theirs = (", ".join(each.class_names or ()) for each in (self, other))
+            raise DataError("other", function, expected=f"a monitor of the classes {ours}", got=f"one of {theirs}")
         both = sorted(self._waiting.keys() & other._waiting.keys())
         if both:
             raise DataError("other", function, expected="a monitor of other rows", got=f"the id {both[0]!r} in both")
@@ -168,6 +177,7 @@ class CalibrationMonitor:
         self._history.merge(other._history)
         self._waiting |= other._waiting
         self.n_classes = other.n_classes if self.n_classes is None else self.n_classes
+        self.class_names = self.class_names or other.class_names
         return self
 
     @property
@@ -239,8 +249,10 @@ class CalibrationMonitor:
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON: less than 50 kB. Predictions that wait for labels are not among them."""
-        state = MonitorState(self.alpha, self.smallest_shift, self.level, self.n_classes, self.n_waiting, self._history)
+        """Plain values, for JSON: less than 50 kB besides the names of classes, without predictions that wait."""
+        settings, names = (self.alpha, self.smallest_shift, self.level), self.class_names
+        counts = (self.n_classes, self.n_waiting)
+        state = MonitorState(*settings, *counts, self._history, None if names is None else list(names))
         return {"format": FORMAT, "version": VERSION, **asdict(state)}
 
     @classmethod
@@ -256,7 +268,11 @@ class CalibrationMonitor:
             raise FormatError(str(error)) from error
         if state.n_classes is not None and state.n_classes < 2:
             raise FormatError("'n_classes' must be at least 2.")
+        names = state.class_names
+        if names is not None and not len(names) == len(set(names)) == state.n_classes:
+            raise FormatError("'class_names' must be as many different ones as 'n_classes'.")
         made.n_classes, made._history = state.n_classes, state.history
+        made.class_names = None if names is None else tuple(names)
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -338,3 +354,5 @@ class MonitorState:
     n_classes: int | None
     n_waiting: int
     history: History
+    class_names: list[str] | None = None
+    """In the order of the columns; of two the second is the positive class. Files of version 0.1.0 have none."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from refocal import AutoCalibration, FocalTemperatureScaling, TemperatureScaling, metrics
 from refocal.calibrators.registry import NAMED, make
@@ -26,7 +27,7 @@ from refocal.evaluate import (
 from refocal.evaluate._details import banded
 from refocal.evaluate._measure import count_block, finish_sums, join_sums
 from refocal.evaluate.compute import recommended
-from refocal.io import Predictions, load_sample, split
+from refocal.io import Predictions, blocks, load_sample, split
 from refocal.maps.chain import Chain
 from refocal.maps.steps import Focal, Temperature
 from refocal.metrics import PairedDifference
@@ -457,3 +458,22 @@ def test_the_sample_tells_the_story_of_the_demo():
     assert found.chosen == "fts-nll"
     assert found.after.against_none["log_loss"].high < 0
     assert found.name_of(3) == "cat"
+
+
+def test_zeros_in_blocks_are_measured_as_in_memory():
+    """Also where the smallest other probability of the test is not that of the fit; and a later fit has its own."""
+    rng = np.random.default_rng(0)
+    logits = 3.0 * rng.normal(size=(900, 3))
+    q = np.exp(log_softmax(logits, axis=1))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    coarse, fine = (rng.multinomial(n, q) / n for n in (20, 400))
+    fitted = TemperatureScaling(input="probabilities").fit(coarse, labels)
+    together = evaluate(Predictions.from_probabilities(fine, labels), {"ts": fitted})
+    rows = blocks([(fine[:500], labels[:500]), (fine[500:], labels[500:])], input="probabilities")
+    apart = evaluate(rows, {"ts": fitted})
+    for name in ("none", "ts"):
+        for metric in ("log_loss", "brier_score", "ece"):
+            want = together[name].measures[metric]
+            assert apart[name].measures[metric].value == pytest.approx(want.value, rel=1e-4), (name, metric)
+    again = TemperatureScaling(input="probabilities")
+    assert again.fit(rows).temperature_ == pytest.approx(again.fit(fine, labels).temperature_, rel=1e-6)

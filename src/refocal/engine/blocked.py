@@ -116,11 +116,12 @@ class BlockedDataset(Dataset):
         self.floor = inspected.floor
         self._start, self._n_sample = inspected, n_sample
 
-    def reduce(self, task: Pass[Any]) -> Any:
-        """The answer of all blocks: one pass."""
+    def reduce(self, task: Pass[Any], *, raised: bool = True) -> Any:
+        """The answer of all blocks, one pass; without `raised`, zeros are left as they were read."""
         self.passes += 1
-        if self.floor is not None or self._unit != 1.0:
-            task = replace(task, map=partial(_with_limits, task.map, self.floor, self._unit))
+        floor = self.floor if raised else None
+        if floor is not None or self._unit != 1.0:
+            task = replace(task, map=partial(_with_limits, task.map, floor, self._unit))
         return self.go_through(task)[0].answer
 
     def sums(self, name: Summed, *settings: Any, rough: bool = False) -> Vector:

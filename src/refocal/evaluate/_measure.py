@@ -243,8 +243,6 @@ def measure_blocks(rows: BlockedDataset, methods: Methods, report: Progress, **r
             raise ParameterError("calibrators", "evaluate", expected=expected, got=f"{name!r}, one of labels")
     watch, start = rows.watch, time.perf_counter()
     rows.watch = watch or (lambda done, total: report(done, total or 0, "measuring"))
-    if rows.input == "probabilities":  # zeros count as they do in memory; each calibrator has a floor of its own
-        rows.floor = math.log(np.finfo(np.float64).eps)
     try:
         rows.start()
         found = _all_sums(rows, methods)
@@ -266,8 +264,9 @@ def _all_sums(rows: BlockedDataset, methods: Methods) -> Sums:
     """All sums in one pass, and in more where the ECE needs finer cells."""
 
     def sums(cells: list[CalibrationHistogram], each_class: bool) -> Sums:
-        count = partial(count_block, methods=methods, cells=cells, each_class=each_class)
-        answer: Sums = rows.reduce(Pass(count, join_sums, finish_sums))
+        was_p = rows.input == "probabilities"
+        count = partial(count_block, methods=methods, cells=cells, each_class=each_class, of_probabilities=was_p)
+        answer: Sums = rows.reduce(Pass(count, join_sums, finish_sums), raised=False)
         return answer
 
     found = sums([CalibrationHistogram(bits=REPORT_BITS)] * len(methods), rows.n_classes <= details.MOST_CLASSES)
@@ -297,8 +296,9 @@ def _metrics(rows: BlockedDataset, methods: Methods, found: Sums) -> dict[str, l
             if influences:
                 moving.append((metric, influences))
     if moving:
-        count = partial(cross_products, methods=methods, influences=tuple(moving))
-        products = rows.reduce(Pass(count, np.add)) / found.weight**2
+        was_p = rows.input == "probabilities"
+        count = partial(cross_products, methods=methods, influences=tuple(moving), of_probabilities=was_p)
+        products = rows.reduce(Pass(count, np.add), raised=False) / found.weight**2
         covariance |= {metric.name: of_metric for (metric, _), of_metric in zip(moving, products, strict=True)}
     for name, of_metric in covariance.items():
         # The rows of a root of the covariance stand for influences of the same products.
@@ -331,14 +331,20 @@ def mean_metrics(n_classes: int) -> list[Metric]:
     return [metric for metric in reported("with interval", n_classes) if metric.terms is not None]
 
 
-def count_block(block: Block, methods: Methods, cells: list[CalibrationHistogram], each_class: bool = True) -> Sums:
+def count_block(
+    block: Block,
+    methods: Methods,
+    cells: list[CalibrationHistogram],
+    each_class: bool = True,
+    of_probabilities: bool = False,
+) -> Sums:
     """The sums of a block for each method; `cells` are empty histograms of the confidence, one for each of them."""
     n_classes = block.n_classes
     bits = finest_bits(CELLS // (n_classes * len(cells)), MOST_BITS)
     n_histograms = n_classes if each_class else 0
     empty = [[CalibrationHistogram(bits=bits) for _ in range(n_histograms)] for _ in cells]
     total = Sums([MethodSums(each.fresh(), classes) for each, classes in zip(cells, empty, strict=True)])
-    for part, found in predicted(block, methods):
+    for part, found in predicted(block, methods, of_probabilities):
         weight, (names, numbers) = part.weights, details.numbered(part.groups)
         for (rows, _), sums in zip(found, total.methods, strict=True):
             p, happened = rows.confidence()
@@ -357,22 +363,24 @@ def count_block(block: Block, methods: Methods, cells: list[CalibrationHistogram
     return total
 
 
-def predicted(block: Block, methods: Methods) -> Iterator[tuple[Block, list[Predicted]]]:
-    """Yield some rows of a block at a time, and the predictions of each method."""
+def predicted(block: Block, methods: Methods, of_probabilities: bool) -> Iterator[tuple[Block, list[Predicted]]]:
+    """Yield some rows of a block at a time, and the predictions of each method; zeros count as they do in memory."""
     for some in row_blocks(block.n_rows, max(block.n_classes, FEWEST_COLUMNS), entries=ENTRIES):
         part = block.take(some)
         logits = as_floating(part.logits, "logits", "evaluate")[0]
-        yield part, [Predicted.by(_log_proba_of(each, logits, part.groups), part) for each in methods.values()]
+        own = np.maximum(logits, np.log(np.finfo(logits.dtype).eps)) if of_probabilities else logits
+        inputs = [(each, own if each is None else logits) for each in methods.values()]
+        yield part, [Predicted.by(_log_proba_of(each, x, part.groups), part) for each, x in inputs]
 
 
 Influences = tuple[tuple[Metric, tuple[Callable[[Rows], Vector], ...]], ...]
 """Metrics, with the influence of each row on their values for every method."""
 
 
-def cross_products(block: Block, methods: Methods, influences: Influences) -> Vector:
+def cross_products(block: Block, methods: Methods, influences: Influences, of_probabilities: bool = False) -> Vector:
     """Σ w² of the products of influences, (metrics, methods, methods): their covariances but for the weight."""
     total = np.zeros((len(influences), len(methods), len(methods)))
-    for part, found in predicted(block, methods):
+    for part, found in predicted(block, methods, of_probabilities):
         for i, (metric, of_methods) in enumerate(influences):
             moved = np.array([of(one.of(metric)) for of, one in zip(of_methods, found, strict=True)]) * part.weights
             total[i] += moved @ moved.T

@@ -238,6 +238,22 @@ def test_zeros_count_the_same_in_every_precision(name, tmp_path):
     np.testing.assert_allclose(in_single.predict_proba(p), expected, atol=2e-3)
 
 
+def test_new_probabilities_below_those_of_the_fit_count_as_its_zeros_do():
+    """So that the order of zeros and of others stays; log-odds have no such bound."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.3, 0.7, 200)
+    labels = (rng.random(200) < p).astype(int)
+    new = np.array([0.0, 1e-9, 0.01, 0.1, 0.4, 0.99, 1.0])
+    fitted = make("ts", input="probabilities").fit(p, labels)
+    least = min(p.min(), 1.0 - p.max()) / 2.0
+    odds = np.log(np.maximum(new, least)) - np.log(np.maximum(1.0 - new, least))
+    found = fitted.predict_proba(new)[:, 1]
+    np.testing.assert_allclose(found, 1.0 / (1.0 + np.exp(-odds / fitted.temperature_)), rtol=1e-9)
+    assert np.all(np.diff(found) >= 0.0)
+    free = make("ts", input="log-odds").fit(np.log(p / (1.0 - p)), labels).predict_proba(np.log([1e-9]))
+    assert free[0, 1] < 1e-8
+
+
 @pytest.mark.slow
 def test_zeros_in_blocks_are_those_of_memory():
     p, labels = forest_like()

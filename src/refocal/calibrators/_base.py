@@ -67,9 +67,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class: fits on logits (N, C) and labels (N,), predicts probabilities of the same array kind and device.
 
     With `input="probabilities"` the rows hold probabilities instead of logits; a 0 counts as half the smallest nonzero
-    probability of the fit, since it only means that the probability was small. For two classes one number per row is
-    enough, (N,): the probability of `classes_[1]`, or its log-odds, which is what a single logit is and what
-    `input="log-odds"` requires. Predicted probabilities always have two columns.
+    probability of the fit, since it only means that the probability was small, and so does every smaller one of a new
+    row: none is more certain than those that the fit has seen, and the order of zeros and others stays. Logits have no
+    such bound. For two classes one number per row is enough, (N,): the probability of `classes_[1]`, or its log-odds,
+    which is what a single logit is and what `input="log-odds"` requires. Predictions always have two columns.
 
     Column j belongs to `classes_[j]`. Labels are integers from 0 to C-1, some of which may be absent, or names with as
     many distinct values as there are columns, assigned in sorted order as in scikit-learn.

@@ -65,7 +65,8 @@ class AutoCalibration(CrossFitted):
     n_folds, random_state : int
         The number of folds of the cross-fitting, and their seed.
     input : "logits" or "probabilities"
-        What the columns hold. Probabilities of 0 count as half the smallest other one among the rows of the fit.
+        What the columns hold. Probabilities of 0 count as half the smallest other one among the rows of the fit, and
+        so do those of new rows that are smaller still.
 
     Attributes
     ----------

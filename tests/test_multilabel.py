@@ -20,7 +20,7 @@ from torch import nn
 from array_libraries import MAKE
 from helpers import to_numpy
 from refocal import AutoCalibration, MultiLabelCalibration, TemperatureScaling, load
-from refocal.errors import DataError, FormatError, InputWarning, LabelError, ParameterError, ShapeError
+from refocal.errors import DataError, FormatError, InputError, InputWarning, LabelError, ParameterError, ShapeError
 from refocal.export import append_to_onnx, to_onnx, to_torch_export
 from refocal.metrics import brier_score, by_label, roc_auc
 
@@ -293,3 +293,25 @@ def test_probabilities_in_place_of_log_odds_are_pointed_out():
         MultiLabelCalibration(input="probabilities").fit(expit(X), Y)
     exact = np.where(expit(X) > 0.9, 1.0, expit(X))  # a probability of 1 says that it was high
     assert MultiLabelCalibration(input="probabilities").fit(exact, Y).predict_proba(exact).max() < 1.0
+
+
+def test_a_label_of_one_class_has_no_auc():
+    x, y, _ = draw(200, 10)
+    y, p = y.copy(), expit(x)
+    y[:, 1] = 0
+    found = by_label(roc_auc, y, p)
+    assert np.isnan(found.labels).tolist() == [False, True, False, False]
+    assert found.mean == pytest.approx(np.mean([roc_auc_score(y[:, k], p[:, k]) for k in (0, 2, 3)]), abs=1e-12)
+    assert found.pooled == pytest.approx(roc_auc_score(y, p, average="micro"), abs=1e-12)
+    weight = 1.0 - y[:, 0]  # without the positives of the first label
+    assert np.isnan(by_label(roc_auc, y, p, sample_weight=weight).labels[:2]).all()
+    assert np.isnan(by_label(roc_auc, 0 * y, p).pooled)
+    y[:, 1] = 2
+    with pytest.raises(LabelError, match="'y_true' of brier_score"):
+        by_label(brier_score, y, p)
+
+
+@pytest.mark.parametrize("weight", [[2.0], 2.0, np.ones(6), np.ones((5, 2)), [1.0, 1.0, 1.0, 1.0, -1.0]])
+def test_weights_of_rows_are_one_for_each(weight):
+    with pytest.raises(InputError, match="'sample_weight' of by_label must be "):
+        by_label(brier_score, np.eye(5, 2, dtype=int), np.full((5, 2), 0.5), sample_weight=weight)

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector, as_array, to_numpy
-from refocal._validation import IgnoreIndex, labelled_rows
-from refocal.errors import ShapeError
+from refocal._validation import IgnoreIndex, check_weight, labelled_rows
+from refocal.errors import LabelError, ShapeError
 
 __all__ = ["LabelScores", "by_label"]
 
 
 @dataclass(frozen=True)
 class LabelScores:
-    """A metric for each label, NaN if none of its entries is known; their mean; and over all columns together.
+    """A metric for each label, NaN where its entries do not define it; their mean; and over all columns together.
 
     >>> from refocal.metrics import brier_score
     >>> by_label(brier_score, [[1, 0], [1, 1]], [[0.9, 0.5], [0.9, 0.5]]).labels.round(2)
@@ -48,7 +48,8 @@ def by_label(
     y_true, probabilities : array (N, K)
         Ones and zeros, and the probability of each label.
     sample_weight : array (N,), optional
-        The weights of the rows.
+        The weights of the rows. A label of whose entries none is known and has weight gets NaN, and so does one of
+        which all are of one class where the metric needs both, as `roc_auc` does; the mean leaves them out.
     ignore_index : int or several, optional
         The entry of `y_true` that marks an unknown label.
 
@@ -65,13 +66,24 @@ def by_label(
         expected = "two-dimensional, of the shape of y_true: one column per label"
         raise ShapeError("probabilities", "by_label", expected=expected, got=f"shape {p.shape} for {labels.shape}")
     known = labelled_rows(labels, ignore_index, "y_true", "by_label")
-    weight = None if sample_weight is None else np.broadcast_to(np.asarray(sample_weight)[:, None], labels.shape)
+    of_rows = None if sample_weight is None else check_weight(sample_weight, labels.shape[:1], "by_label")
+    weight = None if of_rows is None else np.broadcast_to(of_rows[:, None], labels.shape)
+    counted = known if weight is None else known & (weight > 0.0)
 
     def of(some: Any) -> float:
-        weights = None if weight is None else weight[some]
-        return float(metric(labels[some], p[some], sample_weight=weights, **options))
+        present = np.unique(labels[some][counted[some]])
+        if not len(present):
+            return math.nan
+        try:
+            return float(
+                metric(labels[some], p[some], sample_weight=weight if weight is None else weight[some], **options)
+            )
+        except LabelError:
+            if len(present) == 1 and present[0] in (0, 1):
+                return math.nan
+            raise
 
     columns = [np.nonzero(known & (np.arange(labels.shape[1]) == k)) for k in range(labels.shape[1])]
-    values = np.array([of(some) if len(some[0]) else np.nan for some in columns])
+    values = np.array([of(some) for some in columns])
     measured = values[np.isfinite(values)]
     return LabelScores(values, float(measured.mean()) if len(measured) else math.nan, of(np.nonzero(known)))

@@ -49,6 +49,15 @@ def test_it_agrees_with_probmetrics():
     assert ours.calibration == pytest.approx(float(theirs[names[0]]), abs=1e-3)
 
 
+def test_the_order_of_rows_does_not_matter():
+    order = np.random.default_rng(1).permutation(300)
+    weight = np.random.default_rng(2).random(300)
+    for by in ("temperature", "fts"):
+        one = log_loss_decomposition(LABELS[:300], 3.0 * LOGITS[:300], by=by, sample_weight=weight)
+        two = log_loss_decomposition(LABELS[order], 3.0 * LOGITS[order], by=by, sample_weight=weight[order])
+        assert two == pytest.approx(one, rel=1e-6)
+
+
 def test_bad_input():
     for by in ("magic", 3):
         with pytest.raises(ParameterError, match="'by' of log_loss_decomposition must be one of 'temperature', 'fts'"):

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.model_selection import StratifiedKFold
 
 from refocal import metrics
 from refocal._arrays import to_numpy
 from refocal._validation import IgnoreIndex, check_integer, check_labels, check_logits, check_weight, without_ignored
 from refocal.calibrators import Calibrator, FocalTemperatureScaling, TemperatureScaling
+from refocal.calibrators._affine import folds
+from refocal.engine import Block
 from refocal.errors import ParameterError, Remedy
 from refocal.maps import log_softmax
 
@@ -45,9 +46,10 @@ def log_loss_decomposition(
 ) -> LogLossDecomposition:
     """Log-loss split into the part that a recalibration removes and the rest (Berta et al. 2025).
 
-    The refinement is the log-loss after recalibration, each row predicted by a calibrator fitted on the other folds;
-    the calibration part is what that saved, and can be slightly negative on calibrated predictions. `by` is
-    "temperature", "fts" (focal temperature scaling by log-loss) or any calibrator. Log-probabilities do as logits.
+    The refinement is the log-loss after recalibration, each row predicted by a calibrator fitted on the other folds,
+    which hold equal shares of every class and do not depend on the order of the rows; the calibration part is what that
+    saved, and can be slightly negative on calibrated predictions. `by` is "temperature", "fts" (focal temperature
+    scaling by log-loss) or any calibrator. Log-probabilities do as logits.
 
     >>> rng = np.random.default_rng(0)
     >>> logits = 2.0 * rng.normal(size=(5000, 4))
@@ -69,7 +71,9 @@ def log_loss_decomposition(
         raise ParameterError("by", name, expected=f"one of {words}, or a calibrator", got=repr(by))
     check_integer(cv, "cv", name, least=2, most=len(rows))
     log_p = np.empty_like(rows)
-    for train, held_out in StratifiedKFold(cv, shuffle=True, random_state=random_state).split(rows, labels):
+    fold = folds(Block(rows, labels), cv, random_state)
+    for held_out in (fold == i for i in range(cv)):
+        train = ~held_out
         fitted = clone(calibrator).fit(rows[train], labels[train], None if weight is None else weight[train])
         log_p[held_out] = fitted.predict_log_proba(rows[held_out])
     total = metrics.log_loss(labels, log_softmax(rows), sample_weight=weight)

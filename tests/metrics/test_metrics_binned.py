@@ -13,6 +13,7 @@ from refocal.metrics import (
     CalibrationHistogram,
     _bins,
     classwise_ece,
+    corp_reliability,
     debiased_ece,
     ece_sweep,
     expected_calibration_error,
@@ -321,3 +322,14 @@ def test_sweep_ends_with_weights_of_any_size():
     # Only some 1e9 bins would part the first two rows.
     expected = expected_calibration_error(y, p, n_bins=2, sample_weight=[1e-9, 1, 1])
     assert ece_sweep(y, p, sample_weight=[1e-9, 1, 1]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_rounded_probabilities_of_equal_scores_are_equal():
+    """As the documentation says: constants added to logits move the last digits of the softmax, and part equal rows."""
+    rng = np.random.default_rng(0)
+    z = rng.integers(-3, 4, (2000, 3)).astype(float)
+    y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    pair = [np.round(np.exp(z + c) / np.exp(z + c).sum(axis=1, keepdims=True), 12) for c in (0.0, 1.0)]
+    for metric in (expected_calibration_error, ece_sweep, lambda y, p: corp_reliability(y, p).miscalibration):
+        first, second = (metric(y, p) for p in pair)
+        assert first == pytest.approx(second, abs=1e-10)

@@ -40,7 +40,9 @@ def expected_calibration_error(
     two classes it is the probability of class 1 and whether that occurred.
 
     `strategy` "quantile" makes bins of equal mass: a confidence x falls into bin floor(n_bins · P(confidence < x)).
-    So equal values share a bin, whatever the order of the rows, and many ties leave some bins empty. "uniform"
+    So equal values share a bin, whatever the order of the rows, and many ties leave some bins empty. Values are equal
+    if all their digits are, here and in all other metrics: where a model has few distinct scores, the softmax of equal
+    ones may differ in the last place, and `np.round(probabilities, 12)` makes them equal again. "uniform"
     makes bins of equal width, closed on the left, the last one on both sides. "interpolated" is the equal-mass
     histogram of much published code, with edges interpolated between the sorted values.
 

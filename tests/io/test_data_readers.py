@@ -176,6 +176,37 @@ def test_a_column_is_what_its_name_says(tmp_path):
     assert read(tmp_path / "p.csv", values="p").values[1, 1] == 1.4  # who names it knows better
 
 
+@pytest.mark.parametrize("beside", ["age", "age,region", "id,age", "weight"])
+def test_a_column_of_two_classes_is_found_beside_any_other(tmp_path, beside):
+    more = ",".join("7" for _ in beside.split(","))
+    for name, kind in (("log_odds", "logits"), ("log_odds", "log-odds"), ("p", "probabilities")):
+        (tmp_path / "a.csv").write_text(f"{beside},{name},label\n{more},0.3,0\n{more},0.8,1\n")
+        rows = read(tmp_path / "a.csv", input=kind)
+        assert rows.values[:, 1].tolist() == [0.3, 0.8]
+        assert rows.class_names is None
+    with pytest.raises(FormatError, match="no 'logits' but 'p'"):
+        read(tmp_path / "a.csv")
+
+
+def test_p_is_a_class_among_others_of_one_letter(tmp_path):
+    (tmp_path / "a.csv").write_text("p,n,label\n0.3,0.7,p\n0.8,0.2,n\n")
+    rows = read(tmp_path / "a.csv", input="probabilities")
+    assert rows.class_names == ("p", "n")
+    assert rows.values.tolist() == [[0.3, 0.7], [0.8, 0.2]]
+
+
+def test_a_column_of_ids_is_no_class(tmp_path):
+    (tmp_path / "a.csv").write_text("row_id,cat,dog,label\n1,2.0,0.5,cat\n2,0.5,1.0,dog\n")
+    with pytest.raises(FormatError, match="the column 'row_id' does not look like a class"):
+        read(tmp_path / "a.csv")
+    assert read(tmp_path / "a.csv", values="cat,dog").class_names == ("cat", "dog")
+    (tmp_path / "b.csv").write_text("row_id,logit_en,logit_id,label\n1,2.0,0.5,en\n2,0.5,1.0,id\n")
+    with pytest.raises(FormatError, match="the column 'row_id' does not look like a class"):
+        read(tmp_path / "b.csv")
+    (tmp_path / "b.csv").write_text("logit_en,logit_id,label\n2.0,0.5,en\n0.5,1.0,id\n")
+    assert read(tmp_path / "b.csv").class_names == ("en", "id")  # languages
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_numbered_columns_are_in_the_order_of_their_numbers(tmp_path, first):
     numbers = range(first, 12 + first)

@@ -16,7 +16,7 @@ LABELS = ("labels", "label")
 ONE_COLUMN = {"probabilities": ("p", "probability"), "log-odds": ("log_odds",), "logits": ("log_odds",)}
 """Names of a single column or array for two classes."""
 COUNTS_ROWS = ("", "id", "index", "Unnamed: 0", "__index_level_0__")
-NOT_CLASSES = (*COUNTS_ROWS, "weight", "weights", "sample_weight")
+WEIGHTS = ("weight", "weights", "sample_weight")
 # Names that an error shows.
 MOST_LISTED = 8
 
@@ -155,21 +155,21 @@ def _of_other_kind(contents: Contents, wanted: str, found: str) -> FormatError:
 def class_columns(contents: Contents, pattern: str | None, taken: Collection[str | None], kind: str) -> list[str]:
     """The columns that match one of the patterns; without any all that are not taken.
 
-    Where some of these are no classes, such as ids, a column of two classes is found by its name, and those of more by
-    the beginning that they share: logit_cat, logit_dog. Columns that are numbered from 0 or 1 are in the order of their
-    numbers, which labels are, also where the file has class_10 before class_2.
+    A column of two classes is found by its name, whatever stands beside it, and where some columns are no classes, such
+    as ids, those of more by the beginning that they share: logit_cat, logit_dog. Columns that are numbered from 0 or 1
+    are in the order of their numbers, which labels are, also where the file has class_10 before class_2.
     """
     columns = [name for name in contents.names if name not in taken]
-    others = [name for name in columns if name not in COUNTS_ROWS]
+    others = columns if len(columns) > 1 and _beginning(columns) else [name for name in columns if not _is_id(name)]
     if pattern is not None:
         columns = [name for name in columns if any(fnmatchcase(name, each) for each in pattern.split(","))]
-    elif len(others) == 1 and others[0] in ONE_COLUMN["log-odds" if kind == "probabilities" else "probabilities"]:
-        raise _of_other_kind(contents, kind, others[0])
-    elif doubtful := [name for name in columns if name in NOT_CLASSES]:
-        columns = [name for name in columns if name in ONE_COLUMN[kind]][:1]
-        if not columns and len(others) > 1 and _beginning(others):
-            columns = others
-        if not columns:
+    elif found := _one_column(others, ONE_COLUMN[kind]):
+        columns = [found]
+    elif found := _one_column(others, ONE_COLUMN["log-odds" if kind == "probabilities" else "probabilities"]):
+        raise _of_other_kind(contents, kind, found)
+    elif doubtful := [name for name in columns if name not in others or name in WEIGHTS]:
+        columns = others
+        if len(others) < 2 or not _beginning(others):
             problem = f"the column {doubtful[0]!r} does not look like a class."
             raise FormatError(f"{contents.where}: {problem}", Remedy.COLUMNS)
     if not columns:
@@ -178,6 +178,18 @@ def class_columns(contents: Contents, pattern: str | None, taken: Collection[str
     prefix = columns[0].rstrip(string.digits)
     counted = ([f"{prefix}{first + i}" for i in range(len(columns))] for first in (0, 1))
     return next((each for each in counted if set(each) == set(columns)), columns)
+
+
+def _is_id(name: str) -> bool:
+    """Whether a column counts rows, as id and row_id do."""
+    return name in COUNTS_ROWS or name.lower().endswith("_id")
+
+
+def _one_column(columns: Sequence[str], names: Sequence[str]) -> str | None:
+    """The column of one of these names; none where it is a class of one letter among others: n, p."""
+    if len(columns) > 1 and all(len(name) == 1 for name in columns):
+        return None
+    return next((name for name in columns if name in names), None)
 
 
 def names_of(columns: list[str]) -> tuple[str, ...] | None:

@@ -188,6 +188,23 @@ def test_a_column_of_two_classes_is_found_beside_any_other(tmp_path, beside):
         read(tmp_path / "a.csv")
 
 
+def test_names_that_are_listed_say_the_order_of_the_classes(tmp_path):
+    (tmp_path / "a.csv").write_text("cat,dog,emu,age,label\n3.0,1.0,2.0,7,0\n1.0,2.0,0.5,8,1\n")
+    rows = read(tmp_path / "a.csv", values="dog,cat")
+    assert rows.class_names == ("dog", "cat")
+    assert rows.values.tolist() == [[1.0, 3.0], [2.0, 1.0]]
+    assert rows.labels.tolist() == [0, 1]
+    assert read(tmp_path / "a.csv", values="emu,?o*,cat,dog").class_names == ("emu", "dog", "cat")
+    with pytest.raises(FormatError, match=r"no column that matches 'hrose'\. It has 'cat', 'dog', 'emu'"):
+        read(tmp_path / "a.csv", values="cat,dog,hrose")
+
+
+def test_labels_that_are_numbers_follow_columns_that_are_listed_in_another_order(tmp_path):
+    (tmp_path / "a.csv").write_text("class_0,class_1,class_2,label\n3.0,1.0,2.0,0\n1.0,2.0,0.5,1\n")
+    rows = read(tmp_path / "a.csv", values="class_2,class_0,class_1")
+    assert rows.values[np.arange(2), rows.labels].tolist() == [3.0, 2.0]
+
+
 def test_p_is_a_class_among_others_of_one_letter(tmp_path):
     (tmp_path / "a.csv").write_text("p,n,label\n0.3,0.7,p\n0.8,0.2,n\n")
     rows = read(tmp_path / "a.csv", input="probabilities")

@@ -153,17 +153,21 @@ def _of_other_kind(contents: Contents, wanted: str, found: str) -> FormatError:
 
 
 def class_columns(contents: Contents, pattern: str | None, taken: Collection[str | None], kind: str) -> list[str]:
-    """The columns that match one of the patterns; without any all that are not taken.
+    """The columns that match the patterns, in the order of these; without any all that are not taken.
 
     A column of two classes is found by its name, whatever stands beside it, and where some columns are no classes, such
     as ids, those of more by the beginning that they share: logit_cat, logit_dog. Columns that are numbered from 0 or 1
     are in the order of their numbers, which labels are, also where the file has class_10 before class_2.
     """
     columns = [name for name in contents.names if name not in taken]
-    others = columns if len(columns) > 1 and _beginning(columns) else [name for name in columns if not _is_id(name)]
     if pattern is not None:
-        columns = [name for name in columns if any(fnmatchcase(name, each) for each in pattern.split(","))]
-    elif found := _one_column(others, ONE_COLUMN[kind]):
+        matching = {each: [name for name in columns if fnmatchcase(name, each)] for each in pattern.split(",")}
+        if missing := [each for each, names in matching.items() if not names]:
+            sought = f"that matches {missing[0]!r}"
+            raise FormatError(f"{contents.where}: no column {sought}. It has {listed(contents.names)}.")
+        return list(dict.fromkeys(name for names in matching.values() for name in _counted(names)))
+    others = columns if len(columns) > 1 and _beginning(columns) else [name for name in columns if not _is_id(name)]
+    if found := _one_column(others, ONE_COLUMN[kind]):
         columns = [found]
     elif found := _one_column(others, ONE_COLUMN["log-odds" if kind == "probabilities" else "probabilities"]):
         raise _of_other_kind(contents, kind, found)
@@ -173,8 +177,12 @@ def class_columns(contents: Contents, pattern: str | None, taken: Collection[str
             problem = f"the column {doubtful[0]!r} does not look like a class."
             raise FormatError(f"{contents.where}: {problem}", Remedy.COLUMNS)
     if not columns:
-        sought = "besides the labels" if pattern is None else f"that matches {pattern!r}"
-        raise FormatError(f"{contents.where}: no column {sought}. It has {listed(contents.names)}.")
+        raise FormatError(f"{contents.where}: no column besides the labels. It has {listed(contents.names)}.")
+    return _counted(columns)
+
+
+def _counted(columns: list[str]) -> list[str]:
+    """Columns that are numbered from 0 or 1 in the order of their numbers, others as they are."""
     prefix = columns[0].rstrip(string.digits)
     counted = ([f"{prefix}{first + i}" for i in range(len(columns))] for first in (0, 1))
     return next((each for each in counted if set(each) == set(columns)), columns)

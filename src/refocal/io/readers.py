@@ -88,8 +88,9 @@ def read(
         What the numbers are; never guessed. Log-odds are one number per row for two classes.
     values : str, optional
         Name of the matrix, by default `logits` or `probabilities` as `input` says; for columns a pattern such as
-        "logit_*" or several with commas, by default every column but those of labels and weights. One column, or an
-        array of one axis, is about the positive class of two; `p` and `log_odds` are found automatically.
+        "logit_*" or several with commas, which say the order of the classes, by default every column but those of
+        labels and weights. One column, or an array of one axis, is about the positive class of two; `p` and `log_odds`
+        are found automatically.
     labels : str or path, optional
         Name of the array or column, by default `labels` or `label`; or the path of a second file, .npy, with them.
     weight : str, optional

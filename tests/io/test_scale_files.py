@@ -297,6 +297,54 @@ def test_apply_writes_a_file_a_part_and_goes_on_where_it_was(folder, tmp_path, f
     assert [each.was_there for each in apply(other, folder, output)] == [False, True, True, True]
 
 
+def probabilities_in(folder):
+    return np.concatenate(
+        [np.array(pq.read_table(file)["probabilities"].to_pylist()) for file in sorted(folder.iterdir())]
+    )
+
+
+def test_apply_does_again_what_was_made_of_other_columns(tmp_path, fitted):
+    (tmp_path / "rows").mkdir()
+    for i, rows in enumerate((slice(0, 60), slice(60, 100))):
+        scores = {"a": LOGITS[rows], "b": 2.0 * LOGITS[rows]}
+        columns = {f"{key}_{name}": x[:, j] for key, x in scores.items() for j, name in enumerate(("w", "x", "y", "z"))}
+        truths = {"one": LABELS[rows], "other": (LABELS[rows] + 1) % 4}
+        pd.DataFrame(columns | truths).to_parquet(tmp_path / "rows" / f"{i}.parquet")
+    for values, labels, factor, there in (
+        ("a_*", "one", 1.0, False),
+        ("b_*", "one", 2.0, False),
+        ("b_*", "other", 2.0, False),
+        ("b_*", "other", 2.0, True),
+    ):
+        written = apply(fitted, tmp_path / "rows", tmp_path / "probs", values=values, labels=labels)
+        assert [each.was_there for each in written] == [there, there]
+        expected = fitted.predict_proba(factor * LOGITS[:100])
+        np.testing.assert_allclose(probabilities_in(tmp_path / "probs"), expected, rtol=1e-12)
+        assert labels in pq.read_table(tmp_path / "probs" / "0.parquet").column_names
+
+
+@pytest.mark.parametrize("kind", ["zarr", "labels.npy"])
+def test_apply_does_again_what_arrays_or_labels_changed(tmp_path, fitted, kind):
+    def write(factor, first):
+        group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
+        for name, values in (("logits", factor * LOGITS), ("labels", LABELS)):
+            create(group)(name, shape=values.shape, chunks=values.shape, dtype=values.dtype)[:] = values
+        np.save(tmp_path / "logits.npy", LOGITS)
+        np.save(tmp_path / "labels.npy", (LABELS + first) % 4)
+
+    source = tmp_path / ("rows.zarr" if kind == "zarr" else "logits.npy")
+    more = {} if kind == "zarr" else {"labels": tmp_path / "labels.npy"}
+    for factor, first in ((1.0, 0), (2.0, 1)):
+        write(factor, first)
+        for there in (False, True):
+            assert [each.was_there for each in apply(fitted, source, tmp_path / "probs", **more)] == [there]
+    if kind == "zarr":
+        np.testing.assert_allclose(probabilities_in(tmp_path / "probs"), fitted.predict_proba(2.0 * LOGITS), rtol=1e-12)
+    else:
+        table = pq.read_table(tmp_path / "probs" / "part-000000.parquet")
+        np.testing.assert_array_equal(table["label"], (LABELS + 1) % 4)
+
+
 def test_apply_leaves_no_half_written_file(folder, tmp_path, fitted, monkeypatch):
     monkeypatch.setattr("refocal.io.parts.BLOCK_ENTRIES", 400)
     frame = frame_of(1900, 3000)

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,7 +89,7 @@ def apply(
     output: str | os.PathLike[str],
     *,
     values: str | None = None,
-    labels: str | None = None,
+    labels: str | os.PathLike[str] | None = None,
     skip_bad_rows: bool = False,
     skip_bad_parts: bool = False,
     renormalise: bool = False,
@@ -103,7 +103,7 @@ def apply(
 
     `output` is a file (.csv, .tsv, .jsonl or .parquet; .npz and .npy are held in memory), or a folder, which gets one
     Parquet file per part. In a folder, files that already exist and were made by the same calibrator from the same
-    source are kept: an interrupted run continues where it stopped.
+    source, with the same arguments, are kept: an interrupted run continues where it stopped.
 
     `renormalise` divides rows of probabilities by their sums, where they were rounded.
 
@@ -126,8 +126,8 @@ def apply(
     >>> sum(part.n_rows for part in written)
     3
     """
-    kind, groups = calibrator.input, group_columns(calibrator)
-    which = (kind, values, labels, None, groups, storage_options, skip_bad_rows, "apply")
+    kind, groups, of_labels = calibrator.input, group_columns(calibrator), os.fspath(labels) if labels else None
+    which = (kind, values, of_labels, None, groups, storage_options, skip_bad_rows, "apply")
     query = Query(*which, keeping=True, bad=[] if skip_bad_parts else None)
     parts, reading = open_parts(path, query)
     order = column_order(reading.class_names, named_classes(calibrator), "apply")
@@ -150,18 +150,25 @@ def apply(
         client = connect(scheduler)
     if client is not None:
         map = partial(_on_cluster, client)  # noqa: A001
-    return [*_write_folder(predict, parts, target, map or builtins.map, progress), *left_out]
+    return [*_write_folder(predict, parts, (values, of_labels), target, map or builtins.map, progress), *left_out]
 
 
 def _write_folder(
-    predict: ChunkPredictor, parts: Sequence[Part], folder: Path, map_jobs: Map, progress: ApplyProgress | None
+    predict: ChunkPredictor,
+    parts: Sequence[Part],
+    named: tuple[str | None, str | None],
+    folder: Path,
+    map_jobs: Map,
+    progress: ApplyProgress | None,
 ) -> list[Written]:
-    """Write one Parquet file per part; those that exist already stay."""
+    """Write one Parquet file per part; those that exist already stay, unless `named` or anything else changed."""
     folder.mkdir(parents=True, exist_ok=True)
-    described = hashlib.sha256(json.dumps(to_dict(predict.calibrator), sort_keys=True).encode()).hexdigest()
-    options = f"{predict.reading.skip_bad_rows} {predict.renormalise}"
+    columns = [repr(part.columns) for part in parts[:1] if isinstance(part, Table)]
+    options = [predict.reading.skip_bad_rows, predict.renormalise, *named, *columns]
+    described = json.dumps([to_dict(predict.calibrator), *options], sort_keys=True)
+    digest, state = hashlib.sha256(described.encode()).hexdigest(), cache(_state)
     jobs = [
-        (part, folder / name, f"{described} {_fingerprint(part)} {options}")
+        (part, folder / name, f"{digest} {_fingerprint(part, state)}")
         for part, name in zip(parts, _names(parts), strict=True)
     ]
     written: list[Written] = []
@@ -232,17 +239,21 @@ def _names(parts: Sequence[Part]) -> list[str]:
     return [f"part-{i:06d}.parquet" for i in range(len(parts))]
 
 
-def _fingerprint(part: Part) -> str:
-    """A fingerprint that changes when the source of a part does."""
-    file = Path(getattr(getattr(part, "values", None), "file", part.where))
+def _fingerprint(part: Part, state: Callable[[str], str]) -> str:
+    """A fingerprint that changes when the source of a part does, or the file of its labels."""
     place = f"{part.where}:{getattr(part, 'first', 0)}:{part.n_rows}"
     if isinstance(part, Table) and "://" in part.where:
         filesystem, path = filesystem_of(part.where, part.query.options)
         return f"{place}:{filesystem.ukey(path)}"
-    if not file.is_file():
-        return place
-    state = file.stat()
-    return f"{place}:{state.st_size}:{state.st_mtime_ns}"
+    mapped = [getattr(getattr(part, name, None), "file", None) for name in ("values", "labels")]
+    return ":".join([place, *map(state, dict.fromkeys(filter(None, [part.where, *mapped])))])
+
+
+def _state(place: str) -> str:
+    """Size and time of a file, or of all files of a folder, such as a Zarr group."""
+    found = [file.stat() for file in (Path(place), *sorted(Path(place).rglob("*"))) if file.is_file()]
+    states = ";".join(f"{each.st_size}:{each.st_mtime_ns}" for each in found)
+    return hashlib.sha256(states.encode()).hexdigest() if len(found) > 1 else states
 
 
 def _on_cluster(client: Any, run: Callable[[Any], Written], jobs: Sequence[Any]) -> Iterator[Written]:

@@ -92,6 +92,9 @@ def test_unknown_labels_and_weights():
         model = MultiLabelCalibration(method="logistic", per_label=per_label)
         p = clone(model).fit(x, marked, ignore_index=-1).predict_proba(x)
         assert np.array_equal(p, clone(model).fit(x, y, sample_weight=weight).predict_proba(x))
+        fitted = clone(model).fit(x, marked, weight.mean(axis=1), ignore_index=-1)
+        assert fitted.fit_report_["n_samples"] == np.count_nonzero(~unknown)
+        assert clone(model).fit(x, y).fit_report_["n_samples"] == y.size
         assert not np.allclose(p, clone(model).fit(x, y).predict_proba(x), atol=1e-6)
         twice = clone(model).fit(np.concatenate([x, x[:700]]), np.concatenate([y, y[:700]])).predict_proba(x)
         rows = np.where(np.arange(1500) < 700, 2.0, 1.0)

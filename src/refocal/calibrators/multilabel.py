@@ -108,11 +108,12 @@ class MultiLabelCalibration(Calibrator):
         shape = tuple(columns.shape[:-1])
         names = check_class_names(column_names(X) if class_names is None else class_names, shape[-1], name)
         _check_order(names, column_names(y), name)
-        target, weight = _targets(y, sample_weight, shape, class_axis, ignore_index, name)
+        target, weight, n_known = _targets(y, sample_weight, shape, class_axis, ignore_index, name)
         shared = TemperatureScaling(input="probabilities" if self.input == "probabilities" else "logits")
         rows = shared.dataset(namespace(columns).reshape(columns, (-1, 2)), target, weight)
         rows.input, rows.classes = self.input, np.arange(shape[-1]) if names is None else np.array(names)
         super().fit(rows, progress=progress)
+        self.fit_report_["n_samples"] = n_known
         _check_feature_names(self, X, reset=True)
         return self
 
@@ -217,18 +218,18 @@ def _check_order(names: Sequence[str] | None, others: NDArray[np.str_] | None, f
 
 def _targets(
     y: Any, sample_weight: Any, shape: tuple[int, ...], class_axis: int, ignore_index: IgnoreIndex, function: str
-) -> tuple[Indices, Vector | None]:
-    """Zeros and ones and weights, flat; what is unknown counts as 0 with a weight of 0."""
+) -> tuple[Indices, Vector | None, int]:
+    """Zeros and ones and weights, flat, and how many are known; what is not counts as 0 with a weight of 0."""
     if y is None:
         raise LabelError("y", function, expected="given: ones and zeros, one column per label", got="None")
     labels = classes_last(as_array(y, "y", function), class_axis, function)
     target, known = check_targets(labels, shape, ignore_index, "y", function)
-    target = np.where(known, target, 0).reshape(-1)
+    target, n_known = np.where(known, target, 0).reshape(-1), int(np.count_nonzero(known))
     if sample_weight is None:
-        return target, None if known.all() else known.astype(np.float64).reshape(-1)
+        return target, None if n_known == known.size else known.astype(np.float64).reshape(-1), n_known
     given = as_array(sample_weight, "sample_weight", function)
     if given.ndim == len(shape):
         weight = check_weight(classes_last(given, class_axis, function), shape, function).reshape(shape)
     else:
         weight = check_weight(given, shape[:-1], function).reshape((*shape[:-1], 1))
-    return target, (known * weight).reshape(-1)
+    return target, (known * weight).reshape(-1), n_known

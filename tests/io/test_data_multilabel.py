@@ -8,7 +8,7 @@ import pytest
 
 from refocal import MultiLabelCalibration
 from refocal.errors import DataError, FormatError, LabelError, ParameterError, ShapeError
-from refocal.io import MultiLabelPredictions, read_multilabel
+from refocal.io import MultiLabelPredictions, apply, read_multilabel
 
 RNG = np.random.default_rng(0)
 SCORES, LABELS = RNG.normal(size=(40, 3)), RNG.integers(2, size=(40, 3))
@@ -91,3 +91,37 @@ def test_one_label_alone_has_its_name(tmp_path):
     (tmp_path / "a.csv").write_text("score_cat,label_dog\n1.5,1\n-0.5,0\n")
     with pytest.raises(FormatError, match="'cat' has a column of scores or of labels alone"):
         read_multilabel(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("ending", ["npz", "npy", "csv", "jsonl", "parquet"])
+def test_a_calibrator_is_applied_to_arrays_that_have_labels(ending, tmp_path):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(300, 3))
+    labels = (rng.random((300, 3)) < 1 / (1 + np.exp(-scores))).astype(np.int64)
+    labels[:40, 1] = -1
+    np.savez(tmp_path / "rows.npz", log_odds=scores, labels=labels, class_names=["cat", "dog", "emu"])
+    fitted = MultiLabelCalibration().fit(scores, labels, ignore_index=-1, class_names=["cat", "dog", "emu"])
+    (written,) = apply(fitted, tmp_path / "rows.npz", tmp_path / f"probs.{ending}")
+    assert written.n_rows == 300
+    file, kept = tmp_path / f"probs.{ending}", labels
+    if ending == "npz":
+        with np.load(file) as found:
+            p, kept = found["probabilities"], found["labels"]
+    elif ending == "npy":
+        p = np.load(file)
+    elif ending == "csv":
+        table = pd.read_csv(file)
+        p, kept = table[["cat", "dog", "emu"]], table[["label_cat", "label_dog", "label_emu"]]
+    else:
+        table = pd.read_parquet(file) if ending == "parquet" else pd.read_json(file, lines=True, precise_float=True)
+        p, kept = np.stack(table["probabilities"]), np.stack(table["label"])
+    np.testing.assert_allclose(p, fitted.predict_proba(scores), rtol=1e-12)
+    np.testing.assert_array_equal(kept, labels)
+
+
+def test_labels_that_do_not_fit_the_scores_are_refused(tmp_path):
+    scores, labels = np.array([[0.5, -1.0], [0.2, 2.0], [-0.3, 0.1]]), np.array([[1, 0], [0, 1], [1, 0]])
+    fitted = MultiLabelCalibration(method="ts").fit(scores, labels)
+    np.savez(tmp_path / "rows.npz", log_odds=scores, labels=labels[:, 0])
+    with pytest.raises(ShapeError, match=r"must be of shape \(3, 2\)"):
+        apply(fitted, tmp_path / "rows.npz", tmp_path / "p.npz")

@@ -129,7 +129,7 @@ def apply(
     kind, groups, of_labels = calibrator.input, group_columns(calibrator), os.fspath(labels) if labels else None
     which = (kind, values, of_labels, None, groups, storage_options, skip_bad_rows, "apply")
     query = Query(*which, keeping=True, bad=[] if skip_bad_parts else None)
-    parts, reading = open_parts(path, query)
+    parts, reading = open_parts(path, query, row_axes=calibrator.row_axes)
     order = column_order(reading.class_names, named_classes(calibrator), "apply")
     if reading.n_classes != calibrator.n_features_in_:
         expected = f"of {calibrator.n_features_in_} columns, as the calibrator was fitted on"
@@ -205,7 +205,7 @@ def _write_file(
                 bad = 0
                 if len(chunk.values):
                     found, bad = predict(chunk)
-                    add(columns_of(found, names, ending, *_further_columns(chunk, part, ending in SEPARATORS)))
+                    add(columns_of(found, names, ending, *_further_columns(chunk, part, names, ending in SEPARATORS)))
                 n_rows, n_skipped = n_rows + len(chunk.values), n_skipped + bad + chunk.n_lost
                 if progress is not None:
                     progress(i, len(parts), n_rows)
@@ -214,9 +214,13 @@ def _write_file(
     return Written(str(target), n_rows, n_skipped, False)
 
 
-def _further_columns(chunk: Chunk, part: Part, is_text: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def _further_columns(
+    chunk: Chunk, part: Part, names: Sequence[str], is_text: bool
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The columns written before the probabilities, and the labels, which are written after them."""
     if not isinstance(part, Table):
+        if chunk.labels is not None and chunk.labels.ndim == 2 and is_text:
+            return {}, {f"{LABEL}_{name}": chunk.labels[:, i] for i, name in enumerate(names)}
         return {}, {} if chunk.labels is None else {LABEL: chunk.labels}
     before = dict(chunk.kept)
     after = {name: before.pop(name) for name in part.columns.labels}

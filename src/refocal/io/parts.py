@@ -128,16 +128,22 @@ def rows_of_a_block(n_classes: int) -> int:
     return max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // n_classes))
 
 
-def array_parts(values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], where: str) -> list[ArrayPart]:
-    """Parts of a block each of arrays that can be sliced, so that machines can share them; chunks of Zarr are whole."""
+def array_parts(
+    values: Any, labels: Any, weight: Any, groups: Mapping[str, Any], where: str, row_axes: int = 1
+) -> list[ArrayPart]:
+    """Parts of a block each of arrays that can be sliced, so that machines can share them; chunks of Zarr are whole.
+
+    With two `row_axes` each entry of the values has a label.
+    """
     n_rows = int(values.shape[0])
 
-    def checked(vector: Any, what: str) -> Any:
+    def checked(vector: Any, what: str, shape: tuple[int, ...] = (n_rows,)) -> Any:
         array = vector if vector is None or hasattr(vector, "shape") else np.asarray(vector)
-        check_shape(array, (n_rows,), what, "fit", ", one for each row")
+        check_shape(array, shape, what, "fit", ", one for each row" if len(shape) == 1 else "")
         return Mapped.of(array)
 
-    arrays = (Mapped.of(values), checked(labels, "y"), checked(weight, "sample_weight"),
+    of_labels = tuple(map(int, values.shape[:row_axes]))
+    arrays = (Mapped.of(values), checked(labels, "y", of_labels), checked(weight, "sample_weight"),
               {name: checked(column, "groups") for name, column in groups.items()})  # fmt: skip
     chunk = int(values.chunks[0]) if getattr(values, "chunks", None) else 1
     step = max(1, rows_of_a_block(n_columns(values.shape) or 1) // chunk) * chunk

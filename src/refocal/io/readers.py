@@ -238,9 +238,16 @@ def open_source(place: str, query: Query) -> Values | list[Table]:
 
 
 def open_parts(
-    path: str | os.PathLike[str], query: Query, class_names: Sequence[str] | None = None, first_label: int = 0
+    path: str | os.PathLike[str],
+    query: Query,
+    class_names: Sequence[str] | None = None,
+    first_label: int = 0,
+    row_axes: int = 1,
 ) -> tuple[Sequence[Part], Reading]:
-    """The parts of a data set, and what their rows mean; names of classes that are given replace those of the files."""
+    """The parts of a data set, and what their rows mean; names of classes that are given replace those of the files.
+
+    With two `row_axes` rows of arrays have several labels.
+    """
     place = os.fspath(path)
     found = open_source(place, query)
     parts: Sequence[Part]
@@ -249,7 +256,7 @@ def open_parts(
         if n_classes is None:
             expected = f"the {query.input} must be two-dimensional, or one number per row for two classes"
             raise FormatError(f"{place}: {expected}. Got shape {tuple(found.values.shape)} instead.")
-        parts = array_parts(found.values, found.labels, found.weight, found.groups, place)
+        parts = array_parts(found.values, found.labels, found.weight, found.groups, place, row_axes)
     else:
         parts, columns = found, found[0].columns
         n_classes, names, first = columns.n_classes, columns.class_names, columns.first_label

@@ -402,6 +402,17 @@ def test_other_columns_are_kept_without_pyarrow_too(refocal, folder, monkeypatch
     np.testing.assert_allclose([float(row["p"]) for row in plain], [float(row["p"]) for row in kept], rtol=1e-12)
 
 
+def test_decisions_are_the_same_without_pyarrow(refocal, folder, monkeypatch):
+    named_table("a.csv", ["dog", "cat", "emu", "ant"], [0, 1, 2, 3])
+    asked = ("decide", "a.csv", "--probabilities", "--costs", "0,1,1,1;1,0,1,1;1,1,0,1;5,5,5,0", "-o")
+    assert refocal(*asked, "with.csv")[0] == 0
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pyarrow", None)
+        assert refocal(*asked, "without.csv")[0] == 0
+    pd.testing.assert_frame_equal(pd.read_csv("with.csv"), pd.read_csv("without.csv"))
+    assert set(pd.read_csv("without.csv").decision) == {"dog", "cat", "emu", "ant"}
+
+
 def test_a_column_of_two_classes_is_found_beside_ids(refocal, folder):
     rows = "\n".join(f"r{i},{i / 50 + 0.005:.3f},{int(i % 3 > 0)}" for i in range(50))
     (folder / "two.csv").write_text(f"id,p,label\n{rows}\n")

@@ -18,7 +18,7 @@ from refocal._files import replace_atomically
 from refocal.calibrators._answers import Answers
 from refocal.errors import FormatError, need
 from refocal.io.files import JSON_LINES, SEPARATORS
-from refocal.io.parts import plain
+from refocal.io.parts import objects, plain
 from refocal.io.tables import LISTS
 
 LABEL, PROBABILITIES = "label", "probabilities"
@@ -116,7 +116,8 @@ def text_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
 
 
 def _flat(column: Any) -> Any:
-    """A column of lists or objects as JSON; others as they are."""
+    """A column of lists or objects as JSON; others as they are, a list as an array."""
+    column = objects(column) if isinstance(column, list) else column
     if isinstance(column, np.ndarray):
         is_flat = column.dtype != object or not any(isinstance(cell, (list, dict)) for cell in column)
     else:

@@ -296,6 +296,28 @@ def test_columns_name_the_classes(tmp_path):
         assert found.class_names == ("cat", "dog", "eel", "fox")
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
+def test_labels_may_be_whole_names_of_columns(tmp_path, ending):
+    names = ["new_cat", "new_dog", "new_eel", "new_fox"]
+    frame = pd.DataFrame(LOGITS, columns=names)
+    file = tmp_path / f"a.{ending}"
+    for labels in (
+        np.array(names)[LABELS],
+        [names[y].removeprefix("new_") if i % 2 else names[y] for i, y in enumerate(LABELS)],
+    ):
+        given = frame.assign(label=labels)
+        if ending == "jsonl":
+            given.to_json(file, orient="records", lines=True, double_precision=15)
+        else:
+            given.to_csv(file, index=False) if ending == "csv" else given.to_parquet(file)
+        found = read(file)
+        assert found.class_names == ("cat", "dog", "eel", "fox")
+        np.testing.assert_array_equal(found.labels, LABELS)
+    rows = open_rows(file)
+    rows.start()
+    assert rows.reduce(Pass(map=lambda block: block.labels.tolist(), merge=lambda a, b: a + b)) == LABELS.tolist()
+
+
 def test_parquet_with_a_list_in_each_cell(tmp_path):
     pq.write_table(pa.table({"logits": LOGITS.tolist(), "label": LABELS}), tmp_path / "a.parquet")
     np.testing.assert_array_equal(read(tmp_path / "a.parquet").values, LOGITS)

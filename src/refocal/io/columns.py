@@ -87,6 +87,12 @@ class Columns:
     first_label: int = 0
     """The label of the first class of a table, where labels are numbers."""
 
+    @property
+    def spelt_out(self) -> dict[str, str]:
+        """The names of classes by whole names of columns, which labels may be as well: logit_cat for cat."""
+        names = self.class_names or ()
+        return {whole: name for whole, name in zip(self.classes, names, strict=False) if whole not in names}
+
 
 def choose(contents: Contents, query: Query) -> Columns:
     """The names of the arrays or columns that hold the values and the labels."""

@@ -175,6 +175,7 @@ class Table(Contents):
         self._check(wanted)
         classes = {*columns.classes}
         kept = [name for name in columns.names if name not in classes] if query.keeping else []
+        spelt_out = columns.spelt_out
         self.n_lost = 0
         for first, batch in self.batches(list(dict.fromkeys([*wanted, *kept])), rows_of_a_block(columns.n_classes)):
             if columns.nested:
@@ -184,6 +185,8 @@ class Table(Contents):
             if columns.text_labels:
                 labels = plain(batch[columns.labels[0]])
                 labels = labels.astype(str) if labels.dtype.kind in "iu" else labels
+                if spelt_out:
+                    labels = objects([spelt_out.get(label, label) for label in labels.tolist()])
             else:
                 labels = self.matrix(batch, columns.labels, first)
             weight = None if query.weight is None else self.numbers(batch, query.weight, first)

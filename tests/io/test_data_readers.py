@@ -318,6 +318,17 @@ def test_labels_may_be_whole_names_of_columns(tmp_path, ending):
     assert rows.reduce(Pass(map=lambda block: block.labels.tolist(), merge=lambda a, b: a + b)) == LABELS.tolist()
 
 
+def test_one_column_of_two_classes_is_a_table(tmp_path):
+    for name, kind, values in (("p", "probabilities", None), ("log_odds", "logits", None), ("s", "logits", "s")):
+        (tmp_path / "a.csv").write_text(f"{name}\n0.3\n0.8\n")
+        found = read_values(tmp_path / "a.csv", input=kind, values=values)
+        assert found.values.tolist() == [0.3, 0.8]
+    for text in ("s\n0.3\n", "cat;dog;label\n0.3;0.7;0\n"):
+        (tmp_path / "a.csv").write_text(text)
+        with pytest.raises(FormatError, match="names of two or more columns, none twice and commas between"):
+            read_values(tmp_path / "a.csv")
+
+
 def test_parquet_with_a_list_in_each_cell(tmp_path):
     pq.write_table(pa.table({"logits": LOGITS.tolist(), "label": LABELS}), tmp_path / "a.parquet")
     np.testing.assert_array_equal(read(tmp_path / "a.parquet").values, LOGITS)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal.errors import FormatError, need
-from refocal.io.columns import ANYTHING, Columns, Query
+from refocal.io.columns import ANYTHING, ONE_COLUMN, Columns, Query
 from refocal.io.files import JSON_LINES, SEPARATORS
 from refocal.io.parts import BLOCK_ROWS, ColumnBatch, Table, number, objects
 
@@ -61,7 +61,8 @@ class TextTable(Table):
     def _header(self) -> tuple[list[str], set[str]]:
         with self._lines() as lines:
             names = next(csv.reader(lines, delimiter=self._separator), [])
-        if len(names) < 2 or len(set(names)) != len(names):
+        is_one = len(names) == 1 and names[0] in (self.query.values, *chain.from_iterable(ONE_COLUMN.values()))
+        if (len(names) < 2 and not is_one) or len(set(names)) != len(names):
             expected = f"none twice and {'tabs' if self._separator != ',' else 'commas'} between them"
             raise FormatError(f"{self.where}: the first line must hold the names of two or more columns, {expected}.")
         # 0, 1, 2 are names of classes; 0.73 is a value.

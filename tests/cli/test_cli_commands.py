@@ -115,7 +115,7 @@ def test_a_table_in_gives_a_table_out(refocal, folder, ending):
     assert refocal("evaluate", f"out{ending}", "--probabilities")[0] == 0
     np.save("unnamed.npy", p)
     assert refocal("apply", "c.json", "unnamed.npy", "-o", f"out{ending}")[0] == 0
-    assert list(pd.read_csv(f"out{ending}", sep=separator)) == [f"class_{i}" for i in range(4)]
+    assert list(pd.read_csv(f"out{ending}", sep=separator)) == names
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -368,6 +368,22 @@ def test_columns_are_taken_for_what_they_are_called(refocal, folder):
     for file in ("other.csv", "more.csv"):
         code, _, err = refocal("apply", "c.json", file, "-o", "x.csv")
         assert (code, "'bee' in one of them only" in err, "--values" in err) == (1, True, True)
+
+
+def test_rows_without_names_get_those_of_the_calibrator(refocal, folder):
+    names = ["dog", "cat", "emu", "ant"]
+    rows = read("test.npz")
+    named = pd.DataFrame(rows.values, columns=names).assign(label=np.array(names)[rows.labels])
+    named.to_csv("named.csv", index=False)
+    np.save("rows.npy", rows.values)
+    named.drop(columns=names).assign(logits=rows.values.tolist()).to_parquet("lists.parquet")
+    assert refocal("fit", "named.csv", "--coverage", "0.8", "-o", "sets.json")[0] == 0
+    for file in ("named.csv", "rows.npy", "lists.parquet"):
+        assert refocal("apply", "sets.json", file, "-o", f"{file}.out.csv")[0] == 0
+    expected = pd.read_csv("named.csv.out.csv")
+    for file in ("rows.npy", "lists.parquet"):
+        written = pd.read_csv(f"{file}.out.csv")
+        pd.testing.assert_frame_equal(written[[*names, "set"]], expected[[*names, "set"]])
 
 
 def test_columns_by_a_list_and_labels_under_another_name(refocal, folder):

@@ -198,7 +198,8 @@ def _write_file(
 ) -> Written:
     """Write parts, in their order, into one file."""
     n_rows, n_skipped, ending, reading = 0, 0, target.suffix.lower(), predict.reading
-    names = list(reading.class_names or (f"class_{i}" for i in range(reading.n_classes)))
+    known = reading.class_names or named_classes(predict.calibrator)
+    names = list(known or (f"class_{i}" for i in range(reading.n_classes)))
     with replace_atomically(target) as temporary, FILES[ending](temporary, ending, made_from) as add:
         for i, part in enumerate(parts):
             for chunk in part.blocks():

@@ -20,9 +20,10 @@ from scale_rows import make_rows
 from refocal import FocalTemperatureScaling, TemperatureScaling, load
 from refocal.cli import printing
 from refocal.cli.run import run
+from refocal.engine import Pass
 from refocal.errors import DataError, FormatError, LabelError, ShapeError
 from refocal.evaluate import evaluate
-from refocal.io import apply, blocks, datasets, open_rows, rows_of
+from refocal.io import apply, blocks, datasets, open_rows, read, rows_of
 from refocal.io import files as files_module
 
 apply_module = import_module("refocal.io.apply")
@@ -155,6 +156,30 @@ def test_labels_may_be_names_of_classes(folder, fitted, kind, capsys):
     assert TemperatureScaling().fit(open_rows(folder, skip_bad_rows=True)).fit_report_["n_skipped"] == 1
     written = apply(fitted, folder, folder.parent / "probs")
     assert pq.read_table(written[0].file)["label"].to_pylist() == NAMES[LABELS[:700]].tolist()
+
+
+@pytest.mark.parametrize("kind", ["numbers", "names"])
+def test_columns_in_the_order_of_names_are_those_in_memory(folder, kind):
+    names, wanted = np.array(["cat", "dog", "cow", "hen"]), ["hen", "cat", "cow", "dog"]
+    for file in folder.glob("*.parquet"):
+        frame = pd.read_parquet(file)
+        labels = np.where(np.arange(len(frame)) % 7 == 0, 255, frame.label) if kind == "numbers" else names[frame.label]
+        frame.assign(label=labels).to_parquet(file)
+    ignored = 255 if kind == "numbers" else None
+    expected = read(folder, ignore_index=ignored).in_order_of(wanted)
+    rows = open_rows(folder, ignore_index=ignored).in_order_of(wanted)
+    together = Pass(
+        map=lambda block: (block.logits, block.labels),
+        merge=lambda one, other: tuple(np.concatenate(pair) for pair in zip(one, other, strict=True)),
+    )
+    values, labels = rows.reduce(together)
+    assert rows.reading.class_names == tuple(wanted)
+    np.testing.assert_array_equal(values, expected.values)
+    np.testing.assert_array_equal(labels, expected.labels)
+    back = rows.in_order_of(["dog", "hen", "cat", "cow"]).in_order_of(names).reduce(together)
+    np.testing.assert_array_equal(back[0], read(folder, ignore_index=ignored).values)
+    with pytest.raises(ShapeError, match="'dog' in one of them only"):
+        rows.in_order_of(["hen", "cat", "cow", "bee"])
 
 
 @pytest.mark.slow

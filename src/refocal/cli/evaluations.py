@@ -115,7 +115,7 @@ def evaluate(
         progress("reading") as update,
         read_or_open(test, "measuring", update, blocks, reading, in_memory) as (read, in_blocks),
     ):
-        if not (in_blocks or rows.multi_label):  # whose labels are known by their names
+        if not rows.multi_label:  # whose labels are known by their names
             # In the order of the columns that the first was fitted on; a calibrator of another order is refused.
             read = read.in_order_of(next(filter(None, map(named_classes, fitted.values())), None))
         asked: dict[str, Any] = {"title": shared.title or Path(test).stem, "n_resamples": resamples, "seed": seed}

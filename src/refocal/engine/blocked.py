@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Vector, lowest_log_probability, to_numpy
-from refocal._validation import LARGE, SMALL, sum_of_parts, warn_of_sums
+from refocal._validation import LARGE, SMALL, column_order, sum_of_parts, warn_of_sums
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset, sample_rows, weight_unit
 from refocal.engine.passes import Partial, Pass
@@ -80,6 +81,31 @@ class BlockedDataset(Dataset):
         self.reading, self.n_classes, self.input = reading, reading.n_classes, reading.input
         self.classes = None if reading.classes is None else np.array(reading.classes)
         self._n_sample, self._unit = 0, 1.0
+
+    def in_order_of(self, class_names: Sequence[str] | None) -> Self:
+        """The same rows with the columns in the order of these names; unchanged if either has none.
+
+        >>> from refocal.io import blocks
+        >>> rows = blocks([([[2.0, 0.0], [0.0, 1.0]], ["dog", "cat"])], class_names=["dog", "cat"])
+        >>> other = rows.in_order_of(["cat", "dog"])
+        >>> other.reduce(Pass(map=lambda block: block.logits.tolist(), merge=lambda one, two: one + two))
+        [[0.0, 2.0], [1.0, 0.0]]
+        """
+        given = self.reading
+        order = column_order(given.class_names, class_names, "in_order_of")
+        if order is None or class_names is None:
+            return self
+        classes = None if given.classes is None else tuple(given.classes[i] for i in order)
+        order = order if given.order is None else given.order[order]
+        found = copy(self)
+        found.reading = replace(given, class_names=tuple(class_names), classes=classes, order=order)
+        found.classes, found.passes, found.memo, found._n_sample = (
+            None if classes is None else np.array(classes),
+            0,
+            {},
+            0,
+        )
+        return found
 
     @abstractmethod
     def go_through(self, task: Pass[Any]) -> tuple[Partial, Ask]:

@@ -67,6 +67,8 @@ class Reading:
     """The `classes_` of the calibrator; None: the column numbers."""
     ignore_index: tuple[int, ...] = ()
     """Labels of rows that have none, which are left out."""
+    order: Indices | None = None
+    """The positions of the columns in the rows, where blocks are to have them in another order, that of the names."""
 
     def __post_init__(self) -> None:
         check_option(self.input, INPUTS, "input", self.function)
@@ -105,10 +107,16 @@ class Reading:
         elif values.dtype.kind != "f":
             values = values.astype(np.float64)
         groups = {name: column[rows] for name, column in groups.items()}
-        return Block(values, chunk.labels[rows], None if weight is None else weight[rows], groups)
+        labels = chunk.labels[rows]
+        if self.order is not None:
+            values, labels = values[:, self.order], np.argsort(self.order)[labels]
+        return Block(values, labels, None if weight is None else weight[rows], groups)
 
     def _numbers(self, chunk: Chunk) -> Indices:
-        """Labels counted from 0; one that is no whole number, or no name of a class, is -1: a bad row."""
+        """Labels counted from 0, as the rows have the columns.
+
+        One that is no whole number, or no name of a class, is -1: a bad row.
+        """
         labels = np.asarray(chunk.labels)
         kind, got = labels.dtype.kind, f"dtype {labels.dtype} in {chunk.where}"
         if kind == "f":
@@ -120,7 +128,7 @@ class Reading:
             raise LabelError("y", self.function, expected="integers from 0 to C-1 in every block", got=got)
         if self.class_names is None:
             raise LabelError("y", self.function, expected="integers", got=got, remedy=Remedy.CLASS_NAMES)
-        known = {name: i for i, name in enumerate(self.class_names)}
+        known = dict(zip(self.class_names, range(self.n_classes) if self.order is None else self.order, strict=True))
         names = (labels.astype(str) if kind == "S" else labels).tolist()
         return np.array([known.get(name, -1) for name in names], dtype=np.int64)
 

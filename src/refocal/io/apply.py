@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from refocal._arrays import Indices, two_columns
 from refocal._files import replace_atomically
 from refocal._groups import as_groups
+from refocal._validation import column_order
 from refocal.calibrators import Calibrator
 from refocal.calibrators._answers import Answers, answers, group_columns
 from refocal.calibrators._labels import named_classes
@@ -29,7 +30,6 @@ from refocal.io.columns import Query
 from refocal.io.datasets import Map, connect, result_of
 from refocal.io.files import SEPARATORS, TABLES, Options, filesystem_of
 from refocal.io.parts import Part, Table
-from refocal.io.predictions import column_order
 from refocal.io.readers import open_parts
 from refocal.io.writers import ARRAYS, FILES, LABEL, MADE_FROM, columns_of
 

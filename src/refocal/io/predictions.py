@@ -32,6 +32,7 @@ from refocal._validation import (
     check_probabilities,
     check_rows,
     check_weight,
+    column_order,
     sum_of_parts,
     warn_of_sums,
     without_ignored,
@@ -99,25 +100,6 @@ class CheckedRows:
         values = self.values[:, in_library_of(self.values, order)]
         labels = np.argsort(order)[self.labels] if self.labels.ndim == 1 else self.labels[:, order]
         return replace(self, values=values, labels=labels, class_names=tuple(class_names))
-
-
-def column_order(names: Sequence[str] | None, wanted: Sequence[str] | None, function: str) -> Indices | None:
-    """The positions of the columns `wanted` among `names`; None if the order is the same, or there are no names.
-
-    >>> column_order(("dog", "cat"), ("cat", "dog"), "f")
-    array([1, 0])
-    """
-    if names is None or wanted is None:
-        return None
-    here, there = list(map(str, names)), list(map(str, wanted))
-    if here == there:
-        return None
-    if sorted(here) != sorted(there):
-        strangers = [name for name in here if name not in there] or [name for name in there if name not in here]
-        got = f"{strangers[0]!r} in one of them only"
-        raise ShapeError("class_names", function, expected="the same in both", got=got, remedy=Remedy.COLUMNS)
-    at = {name: i for i, name in enumerate(here)}
-    return np.array([at[name] for name in there])
 
 
 @dataclass(frozen=True, eq=False)

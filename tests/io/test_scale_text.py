@@ -169,6 +169,53 @@ def test_lists_and_objects_are_json_in_a_cell_of_text(tmp_path, fitted, has_pyar
     np.testing.assert_array_equal(found, fitted.predict_proba(LOGITS[:3]))
 
 
+@pytest.mark.parametrize("has_pyarrow", [True, False])
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize(
+    ("cells", "as_text"),
+    [
+        ([["ä", 0], None, [1]], [["ä", 0], None, [1]]),
+        ([7, "r8", None], ["7", "r8", None]),
+        ([{"a": 1}, "b", 3], [{"a": 1}, "b", 3]),
+    ],
+)
+def test_other_columns_may_hold_values_of_several_kinds(
+    tmp_path, fitted, cells, as_text, ending, has_pyarrow, monkeypatch
+):
+    if ending == ".parquet" and not has_pyarrow:
+        pytest.skip("Parquet needs pyarrow")
+    rows = zip(LOGITS[:3].tolist(), LABELS[:3].tolist(), cells, strict=True)
+    text = "".join(json.dumps({"logits": z, "label": y, "id": cell}) + "\n" for z, y, cell in rows)
+    (tmp_path / "rows.jsonl").write_text(text)
+    if not has_pyarrow:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    apply(fitted, tmp_path / "rows.jsonl", tmp_path / f"probs{ending}")
+    monkeypatch.undo()
+    frame, found = read_table(tmp_path / f"probs{ending}")
+    np.testing.assert_array_equal(found, fitted.predict_proba(LOGITS[:3]))
+    if ending == ".jsonl":
+        lines = (tmp_path / "probs.jsonl").read_text().splitlines()
+        assert [json.loads(line)["id"] for line in lines] == cells
+        return
+    is_json = any(isinstance(cell, (list, dict)) for cell in cells)
+    written = [None if cell is None or cell != cell else json.loads(cell) if is_json else cell for cell in frame["id"]]
+    assert written == as_text
+
+
+def test_what_parquet_cannot_hold_is_said(tmp_path, fitted, monkeypatch):
+    monkeypatch.setattr("refocal.io.tables.TEXT_BLOCK", 200)
+    monkeypatch.setattr("refocal.io.tables.FIRST_TEXT", 200)
+    ids = [*range(100), *(f"r{i}" for i in range(100))]
+    rows = zip(LOGITS[:200].tolist(), LABELS[:200].tolist(), ids, strict=True)
+    text = "".join(json.dumps({"logits": z, "label": y, "id": cell}) + "\n" for z, y, cell in rows)
+    (tmp_path / "rows.jsonl").write_text(text)
+    with pytest.raises(FormatError, match=r"other kinds of values than in the rows before: .* write \.csv or \.jsonl"):
+        apply(fitted, tmp_path / "rows.jsonl", tmp_path / "probs.parquet")
+    assert not (tmp_path / "probs.parquet").exists()
+    apply(fitted, tmp_path / "rows.jsonl", tmp_path / "probs.csv")
+    assert read_table(tmp_path / "probs.csv")[0]["id"].astype(str).tolist() == [str(each) for each in ids]
+
+
 def test_files_of_many_columns_share_their_names(tmp_path):
     names = [f"logit_of_class_{i}" for i in range(300)]
     for i in range(20):

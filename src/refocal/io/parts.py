@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -162,6 +162,8 @@ class Table(Contents):
     n_lost = 0
     columns: Columns
     """The columns of the first file of the data set that has rows."""
+    kept: Collection[str] = ()
+    """Columns that are passed on, whatever they hold."""
 
     def __init__(self, where: str, query: Query = ANYTHING) -> None:
         self.where, self.query, self._problem = where, query, f"cannot be read as {Path(where).suffix.lower()}"
@@ -175,6 +177,7 @@ class Table(Contents):
         self._check(wanted)
         classes = {*columns.classes}
         kept = [name for name in columns.names if name not in classes] if query.keeping else []
+        self.kept = {*kept} - {*wanted}
         spelt_out = columns.spelt_out
         self.n_lost = 0
         for first, batch in self.batches(list(dict.fromkeys([*wanted, *kept])), rows_of_a_block(columns.n_classes)):

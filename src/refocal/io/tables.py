@@ -178,7 +178,9 @@ class JsonTable(Table):
         return rows
 
     def _column(self, values: list[Any], name: str, first: int) -> NDArray[Any]:
-        """A column that is asked for; values that are not of the kind of the first one are missing, or an error."""
+        """A column; of one that is asked for, values not of the kind of the first one are missing, or an error."""
+        if name in self.kept:
+            return objects(values)
         kind = next((type(value) for value in values if value is not None), object)
         kinds = (int, float) if kind in (int, float) else kind
         lost = [i for i, value in enumerate(values) if not (value is None or isinstance(value, kinds))]

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -87,11 +88,24 @@ def parquet_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
                     columns[name] = arrow.FixedSizeListArray.from_arrays(arrow.array(each.reshape(-1)), each.shape[1])
                 elif name == "set":
                     columns[name] = arrow.array(each, arrow.list_(arrow.string()))
+                elif isinstance(each, np.ndarray) and each.dtype == object:
+                    columns[name] = in_arrow(each)
             table = arrow.table(columns)
             if writer is None:
                 opened = parquet.ParquetWriter(file, table.schema.with_metadata({MADE_FROM: made_from}))
                 writer = stack.enter_context(opened)
-            writer.write_table(table.cast(writer.schema))
+            try:
+                writer.write_table(table.cast(writer.schema))
+            except arrow.ArrowException as error:
+                problem = f"a column holds other kinds of values than in the rows before: {error}"
+                raise FormatError(f"{problem}; write .csv or .jsonl, which take any.") from error
+
+        def in_arrow(cells: NDArray[Any]) -> Any:
+            """A column of Python's objects, as text where a column of Parquet cannot hold all of them."""
+            try:
+                return arrow.array(cells)
+            except arrow.ArrowException:
+                return arrow.array(_flat(cells))
 
         yield add
 
@@ -116,15 +130,19 @@ def text_file(file: Path, ending: str, made_from: str = "") -> Iterator[Add]:
 
 
 def _flat(column: Any) -> Any:
-    """A column of lists or objects as JSON; others as they are, a list as an array."""
+    """A column of lists or objects as JSON, one of several kinds as text; others as they are, a list as an array."""
     column = objects(column) if isinstance(column, list) else column
     if isinstance(column, np.ndarray):
-        is_flat = column.dtype != object or not any(isinstance(cell, (list, dict)) for cell in column)
+        kinds = set(map(type, column)) - {type(None)} if column.dtype == object else set()
+        is_nested = any(issubclass(kind, (list, dict)) for kind in kinds)
+        is_flat = not is_nested and (len(kinds) < 2 or kinds == {int, float})
     else:
-        is_flat = not str(getattr(column, "type", "")).startswith(NESTED)
+        is_nested = str(getattr(column, "type", "")).startswith(NESTED)
+        is_flat = not is_nested
     if is_flat:
         return column
-    return np.array([None if cell is None else json.dumps(cell, default=str) for cell in column.tolist()])
+    as_text = partial(json.dumps, default=str) if is_nested else str
+    return objects([None if cell is None else as_text(cell) for cell in column.tolist()])
 
 
 def _lines_of(columns: dict[str, Any], separator: str, quoting: str = "none") -> str:

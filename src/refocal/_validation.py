@@ -11,10 +11,12 @@ import difflib
 import math
 import operator
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import array_api_compat
 import numpy as np
+from numpy.typing import NDArray
 
 from refocal._arrays import (
     Array,
@@ -157,9 +159,32 @@ def check_marks(ignore_index: IgnoreIndex, function: str) -> tuple[int, ...]:
     return tuple(marks)
 
 
+def are_marks(labels: NDArray[Any], marks: Sequence[int]) -> Flags:
+    """Which labels are marks of rows without one; where labels are text, so are their marks.
+
+    >>> are_marks(np.array([2, 255]), (255,)), are_marks(np.array(["cat", "-1"]), (-1,))
+    (array([False,  True]), array([False,  True]))
+    """
+    kind, texts = labels.dtype.kind, list(map(str, marks))
+    known = marks if kind in "biuf" else [text.encode() for text in texts] if kind == "S" else texts
+    if not known:
+        return np.zeros(labels.shape, dtype=np.bool_)
+    return np.isin(labels.astype(str) if kind == "O" else labels, known)
+
+
+def _numbers_or_text(labels: Any, argument: str, function: str) -> Array:
+    """Labels as an array of any library; those that are text as one of NumPy."""
+    with suppress(ValueError):  # of rows of different lengths, which as_array says
+        array = labels if array_api_compat.is_array_api_obj(labels) else np.asarray(labels)
+        kind = array.dtype.kind if isinstance(array, np.ndarray) else ""
+        if kind in ("U", "S", "T") or (kind == "O" and any(isinstance(each, str) for each in array.ravel())):
+            return array
+    return as_array(labels, argument, function)
+
+
 def labelled_rows(labels: Any, ignore_index: IgnoreIndex, argument: str, function: str) -> Flags:
     """Which rows have a label, where `ignore_index`, one or several, marks those without one; at least one has."""
-    kept: Flags = ~np.isin(to_numpy(as_array(labels, argument, function)), check_marks(ignore_index, function))
+    kept = ~are_marks(to_numpy(_numbers_or_text(labels, argument, function)), check_marks(ignore_index, function))
     if not kept.any():
         expected = "of at least one row that 'ignore_index' does not leave out"
         raise LabelError(argument, function, expected=expected, got=f"{kept.size:,} labels, none of another kind")
@@ -216,10 +241,11 @@ def without_ignored(
     for values, argument in zip(rows, names, strict=True):
         if values is None:
             found.append(None)
-        elif hasattr(values, "columns") and len(values) == len(kept):  # of pandas, or of polars
+        elif (hasattr(values, "columns") or hasattr(values, "cat")) and len(values) == len(kept):  # pandas, polars
             found.append(values[kept] if hasattr(values, "iloc") else values.filter(kept))
         else:
-            array = as_array(values, argument, function)
+            read = _numbers_or_text if argument == names[1] else as_array
+            array = read(values, argument, function)
             if tuple(array.shape[: kept.ndim]) != kept.shape:
                 expected = f"of one row for each label, whose shape is {kept.shape}"
                 raise ShapeError(argument, function, expected=expected, got=f"shape {tuple(array.shape)}")

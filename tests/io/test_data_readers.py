@@ -16,11 +16,11 @@ import torch
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
 
-from refocal import FocalTemperatureScaling
+from refocal import FocalTemperatureScaling, TemperatureScaling
 from refocal.cli.run import run
 from refocal.engine import Pass
 from refocal.errors import FormatError, LabelError, MissingExtraError
-from refocal.io import open_rows, read, read_values
+from refocal.io import Predictions, blocks, open_rows, read, read_values
 
 rng = np.random.default_rng(0)
 LOGITS = 2.0 * rng.normal(size=(400, 4))
@@ -316,6 +316,45 @@ def test_labels_may_be_whole_names_of_columns(tmp_path, ending):
     rows = open_rows(file)
     rows.start()
     assert rows.reduce(Pass(map=lambda block: block.labels.tolist(), merge=lambda a, b: a + b)) == LABELS.tolist()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
+def test_rows_without_a_label_are_left_out_where_labels_are_names(tmp_path, ending):
+    names = np.array(["cat", "dog", "eel", "fox"])
+    labels = np.where(np.arange(len(LABELS)) % 5 == 0, "-1", names[LABELS])
+    file, kept = tmp_path / f"a.{ending}", np.arange(len(LABELS)) % 5 != 0
+    frame = pd.DataFrame(LOGITS, columns=names).assign(label=labels, region=np.where(kept, "north", "nowhere"))
+
+    def write(frame):
+        if ending == "jsonl":
+            frame.to_json(file, orient="records", lines=True, double_precision=15)
+        else:
+            frame.to_csv(file, index=False) if ending == "csv" else frame.to_parquet(file)
+
+    write(frame)
+    found = read(file, ignore_index=-1, values="cat,dog,eel,fox", groups=["region"])
+    np.testing.assert_array_equal(found.labels, LABELS[kept])
+    assert set(found.groups["region"].tolist()) == {"north"}
+    for given in (labels.tolist(), labels.astype(object), pd.Series(labels, dtype="category")):
+        some = Predictions.from_logits(LOGITS, given, ignore_index=-1, class_names=names)
+        np.testing.assert_array_equal(some.labels, LABELS[kept])
+    expected = TemperatureScaling().fit(LOGITS[kept], names[LABELS[kept]])
+    fitted = TemperatureScaling().fit(LOGITS, labels, ignore_index=-1)
+    assert (fitted.temperature_, fitted.classes_.tolist()) == (expected.temperature_, names.tolist())
+    rows = open_rows(file, ignore_index=-1, values="cat,dog,eel,fox")
+    rows.start()
+    assert rows.n_rows == np.count_nonzero(kept)
+    write(frame.assign(label=np.where(kept, labels, "cta")))  # a misspelt name is no mark
+    with pytest.raises(LabelError, match="among the class names"):
+        read(file, ignore_index=-1, values="cat,dog,eel,fox")
+    with pytest.raises(LabelError, match="among the class names"):
+        open_rows(file, ignore_index=-1, values="cat,dog,eel,fox").start()
+
+
+def test_missing_labels_in_blocks_are_no_marks():
+    rows = blocks([(LOGITS, np.where(np.arange(400) == 3, np.nan, LABELS))], ignore_index=-1)
+    with pytest.raises(LabelError, match="Got nan in row 3"):
+        rows.start()
 
 
 def test_one_column_of_two_classes_is_a_table(tmp_path):

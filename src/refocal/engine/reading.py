@@ -28,6 +28,7 @@ from refocal._validation import (
     INPUTS,
     NEGATIVE_TOLERANCE,
     SUM_TOLERANCE,
+    are_marks,
     check_option,
     not_finite,
 )
@@ -93,7 +94,7 @@ class Reading:
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         chunk = chunk._replace(values=values, labels=self._numbers(chunk), weight=weight)
         groups = as_groups(chunk.groups, len(chunk.labels), self.function) if chunk.groups else {}
-        kept = ~np.isin(chunk.labels, np.array(self.ignore_index) - self.first_label)
+        kept = ~are_marks(np.asarray(given), self.ignore_index)
         if check or self.skip_bad_rows:
             bad = self._bad_rows(chunk) & kept
             if bad.any() and not self.skip_bad_rows:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._validation import IgnoreIndex, check_class_names, check_marks
+from refocal._validation import IgnoreIndex, are_marks, check_class_names, check_marks
 from refocal.engine.blocked import BlockedDataset
 from refocal.engine.reading import Chunk, Reading
 from refocal.errors import FormatError
@@ -60,7 +60,8 @@ class Values(NamedTuple):
 
     def labelled(self, columns: Mapping[str, Any], ignore_index: IgnoreIndex = None) -> dict[str, Any]:
         """Columns without the rows whose label is `ignore_index`."""
-        has_label = ... if ignore_index is None else ~np.isin(np.asarray(self.labels), ignore_index)
+        marks = check_marks(ignore_index, "read")
+        has_label = ~are_marks(np.asarray(self.labels), marks) if marks else ...
         return {name: np.asarray(column)[has_label] for name, column in columns.items()}
 
 

@@ -275,6 +275,17 @@ def test_labels_from_1_to_c_are_the_names_of_columns_called_so(tmp_path, ending,
     assert found == expected
 
 
+def test_labels_from_0_may_be_said_of_columns_called_1_to_c(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("1,2,3,label\n2.0,0.5,0.1,1\n0.5,2.0,0.1,2\n0.1,0.5,2.0,1\n")
+    assert read(tmp_path / "a.csv").labels.tolist() == [0, 1, 0]
+    assert read(tmp_path / "a.csv", first_label=0).labels.tolist() == [1, 2, 1]
+    assert open_rows(tmp_path / "a.csv", first_label=0).reading.first_label == 0
+    for more, accuracy in (([], 2 / 3), (["--first-label", "0"], 0.0)):
+        assert run(["evaluate", str(tmp_path / "a.csv"), "--resamples", "5", "--json", *more]) == 0
+        found = json.loads(capsys.readouterr().out)["methods"][0]["measures"]["accuracy"]["value"]
+        assert found == pytest.approx(accuracy)
+
+
 def test_labels_that_are_skipped_do_not_say_what_the_others_are(tmp_path):
     (tmp_path / "a.csv").write_text("1,2,3,label\n2.0,0.5,0.1,1\n0.5,2.0,0.1,9\n0.5,2.0,0.1,2\n0.5,2.0,0.1,?\n")
     rows = open_rows(tmp_path / "a.csv", skip_bad_rows=True)

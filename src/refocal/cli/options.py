@@ -90,13 +90,13 @@ class ScoreOptions(ColumnOptions):
 
     --probabilities  The scores are probabilities, not logits.
     --positive-label LABEL  Two classes: the label of the positive class.
-    --first-label  The first label: 1 if labels start at 1.
+    --first-label  The first label: 1 if labels start at 1; by default 0, or 1 where columns and labels are 1, 2, ….
     --ignore-index LABEL  Rows with this label are left out, such as 255.
     """
 
     probabilities: bool = False
     positive_label: str | None = None
-    first_label: int = 0
+    first_label: int | None = None
     ignore_index: int | None = None
 
     def applied_to(self, calibrator: refocal.calibrators.Calibrator | None) -> dict[str, Any]:

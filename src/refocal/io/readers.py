@@ -44,7 +44,9 @@ class Values(NamedTuple):
     kept: Mapping[str, Any] = {}
     """Further columns of a table, where a query asks for them."""
 
-    def checked(self, class_names: Sequence[str] | None = None, first_label: int = 0, **options: Any) -> Predictions:
+    def checked(
+        self, class_names: Sequence[str] | None = None, first_label: int | None = None, **options: Any
+    ) -> Predictions:
         """Predictions, of which all labels are 0 if there are none; options are those of `Predictions.from_logits`."""
         names = self.class_names if class_names is None else class_names
         if self.labels is None:
@@ -53,7 +55,7 @@ class Values(NamedTuple):
             kept = ("renormalise",) if names is None else ("renormalise", "positive_label")
             options = {name: value for name, value in options.items() if name in kept}
         else:
-            labels, first_label = self.labels[...], first_label or self.first_label
+            labels, first_label = self.labels[...], self.first_label if first_label is None else first_label
         options |= {"weight": None if self.weight is None else self.weight[...], "class_names": names}
         made = Predictions._of(self.values[...], labels, self.input, first_label=first_label, **options)
         return made.with_groups(self.labelled(self.groups, options.get("ignore_index")))
@@ -73,7 +75,7 @@ def read(
     labels: str | os.PathLike[str] | None = None,
     weight: str | None = None,
     class_names: Sequence[str] | None = None,
-    first_label: int = 0,
+    first_label: int | None = None,
     positive_label: Any = None,
     ignore_index: IgnoreIndex = None,
     renormalise: bool = False,
@@ -98,8 +100,8 @@ def read(
         Name of the array or column with the weights of the rows.
     class_names : list of str, optional
         By default an array `class_names`, or the names of the columns.
-    first_label : int
-        1 if labels start at 1.
+    first_label : int, optional
+        1 if labels start at 1. By default 0; 1 for columns called 1, 2, … if labels are among these.
     positive_label : int or str, optional
         Of two classes, the label of the positive one; without it labels are 0 and 1, or names of columns.
     ignore_index : int or several, optional
@@ -158,7 +160,7 @@ def open_rows(
     weight: str | None = None,
     groups: Sequence[str] = (),
     class_names: Sequence[str] | None = None,
-    first_label: int = 0,
+    first_label: int | None = None,
     ignore_index: IgnoreIndex = None,
     skip_bad_rows: bool = False,
     skip_bad_parts: bool = False,
@@ -242,7 +244,7 @@ def open_parts(
     path: str | os.PathLike[str],
     query: Query,
     class_names: Sequence[str] | None = None,
-    first_label: int = 0,
+    first_label: int | None = None,
     row_axes: int = 1,
 ) -> tuple[Sequence[Part], Reading]:
     """The parts of a data set, and what their rows mean; names of classes that are given replace those of the files.
@@ -264,7 +266,14 @@ def open_parts(
         if n_classes == 0:
             raise FormatError(f"{found[0].where}: none of the {len(found)} files has any rows.")
     names = check_class_names(names if class_names is None else class_names, n_classes, query.function)
-    meaning = (n_classes, query.input, first_label or first, query.lenient, query.function, names)
+    meaning = (
+        n_classes,
+        query.input,
+        first if first_label is None else first_label,
+        query.lenient,
+        query.function,
+        names,
+    )
     return parts, Reading(*meaning, ignore_index=query.marks)
 
 

@@ -429,6 +429,7 @@ def test_values_without_labels(tmp_path):
         ("a.parquet", "not parquet", "cannot be read as .parquet"),
         ("a.safetensors", "nothing", "cannot be read as .safetensors"),
         ("a.pt", "nothing", "cannot be read safely"),
+        ("a.pt", "", r"cannot be read as \.pt: it is empty or damaged"),
         ("a.json", "{}", "arguments swapped"),
         ("a.xlsx", "", "known are .npz"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import sys
 import zipfile
 from collections.abc import Callable, Iterable
@@ -100,9 +101,11 @@ def open_torch(file: str) -> Arrays:
             check_expansion(sum(e.file_size for e in archive.infolist()), Path(file).stat().st_size)
     try:
         loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=zipped)
-    except Exception as error:  # torch raises pickle.UnpicklingError, RuntimeError and others
+    except pickle.UnpicklingError as error:
         message = "it holds more than tensors, and loading it could run code; save a dictionary of tensors"
         raise FormatError(f"{file}: cannot be read safely: {message}.") from error
+    except (EOFError, RuntimeError) as error:
+        raise FormatError(f"{file}: cannot be read as .pt: it is empty or damaged.") from error
     is_one = isinstance(loaded, torch.Tensor)
     if not is_one and not isinstance(loaded, dict):
         raise FormatError(f"{file}: must hold a dictionary of tensors. Got {type(loaded).__name__} instead.")

@@ -111,8 +111,8 @@ def apply(
     and least and largest probabilities, where a calibrator has them, follow these. Columns of a
     table that are neither classes nor labels stand before them and the labels after, as they are. Bad rows are errors;
     with `skip_bad_rows` their probabilities are NaN, so that rows keep their places; lines of text with missing
-    cells are left out. Both are counted. With `skip_bad_parts` files that cannot be read are left out, and their
-    `problem` says why.
+    or surplus cells are left out. Both are counted. With `skip_bad_parts` files that cannot be read are left out, and
+    their `problem` says why.
 
     `progress` is called with (parts done, all parts, rows done). The other arguments are those of `open_rows`.
 

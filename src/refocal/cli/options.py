@@ -311,11 +311,12 @@ def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrato
     """
     import numpy as np
 
+    from refocal._validation import column_order
     from refocal.evaluate._measure import log_proba
 
     ordered = rows.in_order_of(_names_of(calibrator))
     p = np.exp(log_proba(ordered, calibrator).astype(np.float64))
-    order = refocal.io.predictions.column_order(ordered.class_names, rows.class_names, "probabilities_of")
+    order = column_order(ordered.class_names, rows.class_names, "probabilities_of")
     return (p if order is None else p[:, order]) / p.sum(axis=1, keepdims=True)
 
 

@@ -9,7 +9,8 @@ from sklearn.base import clone
 
 from refocal import metrics
 from refocal._arrays import to_numpy
-from refocal._validation import IgnoreIndex, check_integer, check_labels, check_logits, check_weight, without_ignored
+from refocal._label_checks import IgnoreIndex, check_labels, without_ignored
+from refocal._validation import check_integer, check_logits, check_weight
 from refocal.calibrators import Calibrator, FocalTemperatureScaling, TemperatureScaling
 from refocal.calibrators._affine import folds
 from refocal.engine import Block

@@ -28,9 +28,9 @@ from refocal._arrays import (
     two_columns,
 )
 from refocal._groups import Groups
+from refocal._label_checks import IgnoreIndex, without_ignored
 from refocal._validation import (
     INPUTS,
-    IgnoreIndex,
     check_one_column,
     check_option,
     check_out,
@@ -39,7 +39,6 @@ from refocal._validation import (
     check_weight,
     sum_of_parts,
     warn_of_sums,
-    without_ignored,
 )
 from refocal.calibrators._description import fit_warnings, html_of_fit
 from refocal.calibrators._fitted import Fitted, report_of

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Array, Indices, indices_beside, masked_error, namespace, take, to_numpy
-from refocal._validation import FINITE_LABELS, IGNORED, check_label_range, whole_numbers
+from refocal._label_checks import IGNORED, check_label_range, whole_numbers
+from refocal._validation import FINITE_LABELS
 from refocal.errors import DataError, LabelError, Remedy, ShapeError, warn
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from refocal._arrays import Array, Flags, Indices, Vector, namespace, row_blocks, to_numpy
 from refocal._groups import Groups, as_groups
 from refocal._json import field
-from refocal._validation import IgnoreIndex, labelled_rows, without_ignored
+from refocal._label_checks import IgnoreIndex, labelled_rows, without_ignored
 from refocal.calibrators._base import Calibrator
 from refocal.calibrators._fitted import Fitted
 from refocal.calibrators._logistic import LEAST_RISE, fit_logistic

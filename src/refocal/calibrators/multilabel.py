@@ -13,15 +13,8 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from refocal._arrays import SMALLEST, Array, Indices, Vector, as_array, log_probabilities, namespace, to_numpy
 from refocal._groups import LABEL, Groups
-from refocal._validation import (
-    IgnoreIndex,
-    check_broadcast,
-    check_class_names,
-    check_integer,
-    check_one_column,
-    check_targets,
-    check_weight,
-)
+from refocal._label_checks import IgnoreIndex, check_class_names, check_targets
+from refocal._validation import check_broadcast, check_integer, check_one_column, check_weight
 from refocal.calibrators import _settings as setting
 from refocal.calibrators._base import Calibrator, classes_last
 from refocal.calibrators._fitted import Fitted

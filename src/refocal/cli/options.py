@@ -311,7 +311,7 @@ def probabilities_of(rows: refocal.io.Predictions, calibrator: refocal.calibrato
     """
     import numpy as np
 
-    from refocal._validation import column_order
+    from refocal._label_checks import column_order
     from refocal.evaluate._measure import log_proba
 
     ordered = rows.in_order_of(_names_of(calibrator))

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refocal._arrays import Vector, lowest_log_probability, to_numpy
-from refocal._validation import LARGE, SMALL, column_order, sum_of_parts, warn_of_sums
+from refocal._label_checks import column_order
+from refocal._validation import LARGE, SMALL, sum_of_parts, warn_of_sums
 from refocal.engine.block import Block
 from refocal.engine.dataset import Dataset, sample_rows, weight_unit
 from refocal.engine.passes import Partial, Pass

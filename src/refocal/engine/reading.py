@@ -21,14 +21,13 @@ from refocal._arrays import (
     without_warnings,
 )
 from refocal._groups import as_groups
+from refocal._label_checks import IGNORED, are_marks
 from refocal._validation import (
     FINITE_LABELS,
     FINITE_ROWS,
-    IGNORED,
     INPUTS,
     NEGATIVE_TOLERANCE,
     SUM_TOLERANCE,
-    are_marks,
     check_option,
     not_finite,
 )

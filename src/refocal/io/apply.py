@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from refocal._arrays import Indices, two_columns
 from refocal._files import replace_atomically
 from refocal._groups import as_groups
-from refocal._validation import column_order
+from refocal._label_checks import column_order
 from refocal.calibrators import Calibrator
 from refocal.calibrators._answers import Answers, answers, group_columns
 from refocal.calibrators._labels import named_classes

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from refocal._arrays import is_dask
-from refocal._validation import IgnoreIndex, check_class_names, check_marks
+from refocal._label_checks import IgnoreIndex, check_class_names, check_marks
 from refocal.engine.blocked import Ask, BlockedDataset
 from refocal.engine.passes import Partial, Pass, finish, merge, reduce_chunks
 from refocal.engine.reading import Chunk, Reading

@@ -11,14 +11,8 @@ import numpy as np
 
 from refocal._arrays import Array, Indices, as_array, in_library_of, log_probabilities, two_columns
 from refocal._groups import LABEL
-from refocal._validation import (
-    IgnoreIndex,
-    check_class_names,
-    check_one_column,
-    check_option,
-    check_targets,
-    check_weight,
-)
+from refocal._label_checks import IgnoreIndex, check_class_names, check_targets
+from refocal._validation import check_one_column, check_option, check_weight
 from refocal.errors import ShapeError
 from refocal.io.columns import Query
 from refocal.io.predictions import CheckedRows, Predictions

@@ -22,20 +22,16 @@ from refocal._arrays import (
     to_numpy,
 )
 from refocal._groups import Groups, as_groups
+from refocal._label_checks import IgnoreIndex, check_class_names, check_labels, column_order, without_ignored
 from refocal._validation import (
-    IgnoreIndex,
-    check_class_names,
-    check_labels,
     check_not_negative,
     check_number,
     check_one_column,
     check_probabilities,
     check_rows,
     check_weight,
-    column_order,
     sum_of_parts,
     warn_of_sums,
-    without_ignored,
 )
 from refocal.calibrators._labels import read_labels
 from refocal.errors import DataError, LabelError, ParameterError, Remedy, ShapeError

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from refocal._validation import IgnoreIndex, are_marks, check_class_names, check_marks
+from refocal._label_checks import IgnoreIndex, are_marks, check_class_names, check_marks
 from refocal.engine.blocked import BlockedDataset
 from refocal.engine.reading import Chunk, Reading
 from refocal.errors import FormatError

@@ -33,19 +33,8 @@ from refocal._arrays import (
     take_label,
     to_numpy,
 )
-from refocal._validation import (
-    SUM_TOLERANCE,
-    IgnoreIndex,
-    check_label_range,
-    check_labels,
-    check_not_negative,
-    check_number,
-    check_shape,
-    check_sums,
-    check_weight,
-    whole_numbers,
-    without_ignored,
-)
+from refocal._label_checks import IgnoreIndex, check_label_range, check_labels, whole_numbers, without_ignored
+from refocal._validation import SUM_TOLERANCE, check_not_negative, check_number, check_shape, check_sums, check_weight
 from refocal.errors import DataError, Remedy, ShapeError
 
 # The number of probabilities on a GPU that are processed together, in double precision.

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector, to_numpy
-from refocal._validation import IgnoreIndex, check_option
+from refocal._label_checks import IgnoreIndex
+from refocal._validation import check_option
 from refocal.metrics._bins import NORMS, Bins, bins_of, check_binning, join_cells, make_bins, norm_of_gaps, rank
 from refocal.metrics._inputs import Rows, read_probabilities, row_sums
 from refocal.metrics.intervals import ErrorModel, InvertedError

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import Vector
-from refocal._validation import IgnoreIndex, check_integer, check_option
+from refocal._label_checks import IgnoreIndex
+from refocal._validation import check_integer, check_option
 from refocal.errors import DataError
 from refocal.metrics._bins import bins_of
 from refocal.metrics._inputs import Rows, check_level, mean, read_log_probabilities, read_probabilities

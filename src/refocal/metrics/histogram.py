@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from refocal._arrays import Flags, Indices, Vector
 from refocal._json import parse_json
-from refocal._validation import IgnoreIndex, check_integer
+from refocal._label_checks import IgnoreIndex
+from refocal._validation import check_integer
 from refocal.errors import DataError, ParameterError
 from refocal.metrics._bins import Bins, Ranked, join_cells, norm_of_gaps, terms
 from refocal.metrics._histogram_bounds import SplitCells, bound_of_largest_gap, cumulative_gap, split_cells

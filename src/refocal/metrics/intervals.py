@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 
 from refocal._arrays import Flags, Vector
-from refocal._validation import IgnoreIndex
+from refocal._label_checks import IgnoreIndex
 from refocal.metrics._bins import Bins, join_cells, row_cells
 from refocal.metrics._inputs import check_level, read_probabilities
 

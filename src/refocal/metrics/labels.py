@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector, as_array, to_numpy
-from refocal._validation import IgnoreIndex, check_weight, labelled_rows
+from refocal._label_checks import IgnoreIndex, labelled_rows
+from refocal._validation import check_weight
 from refocal.errors import LabelError, ShapeError
 
 __all__ = ["LabelScores", "by_label"]

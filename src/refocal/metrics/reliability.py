@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from refocal._validation import IgnoreIndex, check_integer, check_option
+from refocal._label_checks import IgnoreIndex
+from refocal._validation import check_integer, check_option
 from refocal.metrics._bins import Bins, bins_of, check_binning, make_bins, rank
 from refocal.metrics._inputs import check_level, read_probabilities
 from refocal.metrics._resampling import chunks, draw_counts

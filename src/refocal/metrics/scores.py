@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Vector, take_label, to_numpy, without_warnings
-from refocal._validation import IgnoreIndex, check_option
+from refocal._label_checks import IgnoreIndex
+from refocal._validation import check_option
 from refocal.metrics._bins import Bins, check_binning, isotonic_fit, make_bins, norm_of_gaps
 from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities, row_sums
 from refocal.metrics.record import Metric

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import as_array, to_numpy
-from refocal._validation import IgnoreIndex
+from refocal._label_checks import IgnoreIndex
 from refocal.errors import DataError, ShapeError
 from refocal.metrics._inputs import check_level, mean, read
 from refocal.metrics.intervals import Interval, interval_of_share

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Flags, Vector
-from refocal._validation import IgnoreIndex, check_number
+from refocal._label_checks import IgnoreIndex
+from refocal._validation import check_number
 from refocal.metrics._bins import bins_of, isotonic_fit, rank
 from refocal.metrics._inputs import Rows, mean, read_probabilities
 from refocal.metrics.intervals import ErrorModel

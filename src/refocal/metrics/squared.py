@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from refocal._arrays import Indices, Vector
-from refocal._validation import IgnoreIndex, check_integer
+from refocal._label_checks import IgnoreIndex
+from refocal._validation import check_integer
 from refocal.metrics._bins import Bins, join_cells, rank
 from refocal.metrics._inputs import Rows, check_level, read_probabilities
 from refocal.metrics.binned import debiased_model, label_noise

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from refocal._arrays import Indices, Vector, without_warnings
-from refocal._validation import IgnoreIndex
+from refocal._label_checks import IgnoreIndex
 from refocal.errors import LabelError, ShapeError
 from refocal.metrics._bins import Bins, bins_of
 from refocal.metrics._inputs import Rows, mean, read_log_probabilities, read_probabilities

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from refocal._arrays import class_axes
 from refocal._files import replace_atomically
-from refocal._validation import IgnoreIndex, check_integer, check_marks, check_option, whole_numbers
+from refocal._label_checks import IgnoreIndex, check_marks, whole_numbers
+from refocal._validation import check_integer, check_option
 from refocal.errors import DataError, LabelError, ParameterError, ShapeError
 from refocal.io import MultiLabelPredictions, Predictions
 from refocal.io.multilabel import UNKNOWN

@@ -294,6 +294,11 @@ class CalibrationHistogram:
         """Fill the cells with what `to_json` wrote; a ValueError for what it cannot have written."""
         used = np.array(state["cell"], dtype=np.int64)
         found = {name: np.array(state[name], dtype=column.dtype) for name, column in self._columns.items()}
+        if len(found["sums"]) == len(found["carry"]) == 4:  # of 0.1.0, whose weights must not depend on the outcome
+            weight, _, hits, squares = found["sums"]
+            hit_squares = np.divide(squares * hits, weight, out=np.zeros_like(weight), where=weight > 0)
+            found["sums"] = np.vstack([found["sums"], hit_squares])
+            found["carry"] = np.vstack([found["carry"], np.zeros_like(weight)])
         if any(found[name].shape != (*column.shape[:-1], *used.shape) for name, column in self._columns.items()):
             raise ValueError("columns of different lengths")
         if used.size == 0:

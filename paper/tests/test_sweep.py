@@ -95,9 +95,9 @@ def test_the_rehearsal_notices_a_run_that_does_not_continue(tmp_path, monkeypatc
     """A checkpoint that forgets the random state gives other logits, and the rehearsal says so."""
     resume = Trainer._resume
 
-    def forgetful(trainer):
+    def forgetful(trainer, resume_from):
         state = trainer.batches.generator.get_state()
-        resume(trainer)
+        resume(trainer, resume_from)
         trainer.batches.generator.set_state(state)
 
     monkeypatch.setattr(Trainer, "_resume", forgetful)

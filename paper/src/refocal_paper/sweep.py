@@ -9,26 +9,31 @@ import argparse
 import json
 import math
 import re
+import signal
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refocal._files import replace_atomically, write_atomically
-from refocal.errors import ParameterError, RefocalError
+from refocal._files import write_atomically
+from refocal.errors import FormatError, ParameterError, RefocalError
 from refocal_paper.datasets import Dataset, load_dataset
+from refocal_paper.parts import remove_parts
 from refocal_paper.ranks import current_ranks, joined_ranks, share
 from refocal_paper.recipe import ALL_LOSSES, LOSSES, Recipe, grid, make_recipe
-from refocal_paper.training import Trainer
+from refocal_paper.training import CARRY_SECONDS, Trainer, write_arrays
 
 if TYPE_CHECKING:
     from refocal_paper.shift import Unknown
 
 TRAIN_ROWS = 5000  # of the images learnt from, whose logits are kept as well
+KEPT = ("checkpoint_every", "logits_every", "checkpoint_to", "resume_from")  # options that change no result
 
 
 class Swept(NamedTuple):
@@ -70,34 +75,54 @@ def run_cell(
     watch: Watch | None = None,
     device: str | None = None,
     beyond: Beyond | None = None,
+    logits_every: int | None = None,
+    checkpoint_to: Path | None = None,
+    carry_seconds: float = CARRY_SECONDS,
+    resume_from: Path | None = None,
+    leave: Callable[[], bool] | None = None,
 ) -> bool:
     """Train one cell and keep its logits; False if that was done before.
 
     The cell's folder holds recipe.json, log.jsonl, logits.npz (float16 `val`, `test` and `train`, labels `yv`, `yt` and
     `ytr`; `train` are some of the images learnt from, as they are), shift.json if asked for and, last of all, `done`.
+    With `logits_every` it also holds `val`, `test`, `yv` and `yt` after every so many epochs but the last, such as
+    logits-0100.npz.
+
+    Every few minutes a checkpoint in parts that can be carried to another machine goes to a folder of the cell's name
+    in `checkpoint_to`. A folder of that name in `resume_from` is gone on from: to the same logits, bit by bit, on a CPU
+    of the same kind. The logits of earlier epochs are not in it and stay where they were kept.
     """
     folder = out / recipe.key
     if share(b"done" if (folder / "done").exists() else b""):
         return False
-    trainer = Trainer(recipe, data, folder, device)
+    carried = None if resume_from is None else resume_from / recipe.key
+    going_on = share(b"carried" if carried is not None and carried.is_dir() else b"")
+    trainer = Trainer(recipe, data, folder, device, resume_from=carried if going_on else None)
     first = trainer.ranks.is_first
     watch = watch if watch is not None and first else Watch()
     watch.begin(recipe, trainer.epoch, len(trainer.batches))
     if first:
         write_atomically(folder / "recipe.json", recipe.to_json())
-    trainer.run(checkpoint_every=checkpoint_every, on_epoch=watch.epoch, on_batch=watch.batch)
+    trainer.run(
+        checkpoint_every=checkpoint_every,
+        logits_every=logits_every,
+        checkpoint_to=None if checkpoint_to is None else checkpoint_to / recipe.key,
+        carry_seconds=carry_seconds,
+        leave=leave,
+        on_epoch=watch.epoch,
+        on_batch=watch.batch,
+    )
     if first:
         _keep_results(trainer, data, folder, beyond)
+        if checkpoint_to is not None:
+            remove_parts(checkpoint_to / recipe.key)
     return True
 
 
 def _keep_results(trainer: Trainer, data: Dataset, folder: Path, beyond: Beyond | None) -> None:
-    held_out, learnt = trainer.split.validation, train_rows(trainer.split.train, trainer.recipe.split_seed)
+    learnt = train_rows(trainer.split.train, trainer.recipe.split_seed)
     arrays = {
-        "val": trainer.logits(data.train[held_out]).astype(np.float16),
-        "yv": data.train_labels[held_out].astype(np.int16),
-        "test": trainer.logits(data.test).astype(np.float16),
-        "yt": data.test_labels.astype(np.int16),
+        **trainer.held_out_logits(),
         "train": trainer.logits(data.train[learnt]).astype(np.float16),
         "ytr": data.train_labels[learnt].astype(np.int16),
     }
@@ -110,8 +135,7 @@ def _keep_results(trainer: Trainer, data: Dataset, folder: Path, beyond: Beyond 
     with trainer.disk():
         if shift is not None:
             write_atomically(folder / "shift.json", json.dumps(shift) + "\n")
-        with replace_atomically(folder / "logits.npz") as part, part.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+        write_arrays(folder / "logits.npz", arrays)
         write_atomically(folder / "done", "")
         (folder / "checkpoint.pt").unlink(missing_ok=True)
 
@@ -131,11 +155,14 @@ def run_sweep(
     watch: Watch | None = None,
     device: str | None = None,
     beyond: Beyond | None = None,
+    **kept: Any,
 ) -> Swept:
     """Run cells in order until all are done or the time is up, on the GPU if there is one and no `device` is named.
 
-    A cell is not begun if the longest one's time would not fit any more.
+    A cell is not begun if the longest one's time would not fit any more. What else is kept and gone on from, `kept`, is
+    said to `run_cell`.
     """
+    _check_resumable(recipes, out, kept.get("resume_from"))
     watch = watch if watch is not None and current_ranks().is_first else Watch()
     start, longest, swept = time.monotonic(), 0.0, Swept([], [], [])
     for i, recipe in enumerate(recipes):
@@ -144,7 +171,7 @@ def run_sweep(
             swept.left.extend(other.key for other in recipes[i:])
             watch.say(f"stopped before {recipe.key}: the time budget is spent")
             break
-        options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "watch": watch, "device": device}
+        options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "watch": watch, "device": device, **kept}
         if run_cell(recipe, data, out, beyond=beyond, **options):
             swept.trained.append(recipe.key)
             longest = max(longest, time.monotonic() - began)
@@ -153,6 +180,29 @@ def run_sweep(
             swept.skipped.append(recipe.key)
             watch.say(f"skipped {recipe.key}: done before")
     return swept
+
+
+def _check_resumable(recipes: Sequence[Recipe], out: Path, resume_from: Path | None) -> None:
+    """Refuse a folder in which no cell can be gone on from: a mislaid one would be a silent beginning anew."""
+    waiting = [recipe.key for recipe in recipes if not (out / recipe.key / "done").exists()]
+    if resume_from is None or not waiting or not current_ranks().is_first:
+        return
+    if not any((resume_from / key).is_dir() for key in waiting):
+        raise FormatError(f"{resume_from}: holds a checkpoint of none of the cells, such as {waiting[0]}.")
+
+
+@contextmanager
+def told_to_stop() -> Iterator[Callable[[], bool]]:
+    """Whether the process was sent SIGTERM since: a cell then ends its epoch, keeps a checkpoint and is left."""
+    told: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be caught
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+    try:
+        yield lambda: bool(told)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def load_beyond(shift: bool, ood: str | None, root: Path) -> Beyond | None:
@@ -221,20 +271,33 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ood", metavar="DATASET", help="and images of another data set")
     parser.add_argument("--time-budget", default="inf", help="such as 25m: stop between cells")
     parser.add_argument("--part", default="1/1", help="such as 2/8: the share of one of several machines")
+    parser.add_argument("--checkpoint-every", type=_counted, default=10, help="epochs between two checkpoints")
+    parser.add_argument("--logits-every", type=_counted, metavar="N", help="keep logits after every N-th epoch as well")
+    parser.add_argument("--checkpoint-to", type=Path, metavar="FOLDER", help="checkpoints in parts, to be carried away")
+    parser.add_argument("--resume-from", type=Path, metavar="FOLDER", help="go on from such checkpoints")
     options = parser.parse_args(arguments)
+    kept = {name: getattr(options, name) for name in KEPT}
     try:
         changes = {name: getattr(options, name) for name in ("network", "epochs", "reduction", "precision")}
         recipe = make_recipe(options.recipe, options.dataset, **changes)
         cells = part_of(grid(recipe, options.losses, options.seeds), options.part)
         seconds = parse_duration(options.time_budget)
-        with joined_ranks():
+        with joined_ranks(), told_to_stop() as leave:
             data = load_dataset(recipe.dataset, options.data)
             beyond = load_beyond(options.shift, options.ood, options.data)
-            run_sweep(cells, data, options.out, seconds=seconds, watch=Lines(), beyond=beyond)
+            run_sweep(cells, data, options.out, seconds=seconds, watch=Lines(), beyond=beyond, leave=leave, **kept)
     except (RefocalError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
+
+
+def _counted(text: str) -> int:
+    """A count of at least one."""
+    count = int(text)
+    if count < 1:
+        raise ValueError(text)
+    return count
 
 
 if __name__ == "__main__":

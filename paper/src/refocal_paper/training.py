@@ -23,16 +23,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from refocal._files import write_atomically
+from refocal._files import replace_atomically, write_atomically
 from refocal.errors import FormatError, RefocalError
 from refocal.nn import MMCE, AdaFocalLoss, BrierLoss, FocalLoss, SampleDependentFocalLoss
 from refocal_paper.batches import Batches, normalised
 from refocal_paper.datasets import Dataset, Images, split_rows
 from refocal_paper.networks import make_network
+from refocal_paper.parts import read_manifest, read_parts, write_parts
 from refocal_paper.ranks import add_up, current_ranks, follow_first, share
 from refocal_paper.recipe import Recipe
 
 WARM_UP_STEPS = 3
+# Seconds between two checkpoints that are to be carried away: what a machine that is taken away may cost.
+CARRY_SECONDS = 240.0
 
 OnEpoch = Callable[[dict[str, Any]], None]
 OnBatch = Callable[[int, int], None]  # epochs finished, batches of the next one
@@ -42,10 +45,26 @@ class CheckpointError(RefocalError, OSError):
     """A run could not be kept on the disk, which is full or cannot be written to."""
 
 
-class Trainer:
-    """One run of a recipe in a folder; made again over the same folder, it goes on from the last checkpoint."""
+class AskedToStopError(RefocalError):
+    """A run was left in the middle, as it was asked to."""
 
-    def __init__(self, recipe: Recipe, data: Dataset, folder: Path, device: torch.device | str | None = None) -> None:
+
+class Trainer:
+    """One run of a recipe in a folder; made again over the same folder, it goes on from the last checkpoint.
+
+    `resume_from` is a folder of parts that another machine kept (parts.py); it is gone on from where it is further than
+    the run's own checkpoint.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: Dataset,
+        folder: Path,
+        device: torch.device | str | None = None,
+        *,
+        resume_from: Path | None = None,
+    ) -> None:
         self.recipe = recipe
         self.data = data
         self.folder = folder
@@ -72,7 +91,7 @@ class Trainer:
         self.scale = self.ranks.size / (self.batches.size if recipe.reduction == "mean" else 1)
         self.totals = torch.zeros(2, device=self.device, dtype=torch.float64)
         self._step: Callable[[Tensor, Tensor], None] | None = None
-        self._resume()
+        self._resume(resume_from)
         if self.ranks.is_first:
             _truncate_log(self.folder / "log.jsonl", self.epoch)
 
@@ -86,20 +105,56 @@ class Trainer:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
 
     def run(
-        self, *, checkpoint_every: int = 10, on_epoch: OnEpoch | None = None, on_batch: OnBatch | None = None
+        self,
+        *,
+        checkpoint_every: int = 10,
+        logits_every: int | None = None,
+        checkpoint_to: Path | None = None,
+        carry_seconds: float = CARRY_SECONDS,
+        leave: Callable[[], bool] | None = None,
+        on_epoch: OnEpoch | None = None,
+        on_batch: OnBatch | None = None,
     ) -> None:
-        """Train to the last epoch. A run that is killed loses at most `checkpoint_every` epochs."""
+        """Train to the last epoch. A run that is killed loses at most `checkpoint_every` epochs.
+
+        Every `logits_every` epochs the logits of held-out and test images are kept, and every `carry_seconds` seconds
+        a checkpoint in parts goes to `checkpoint_to`. After an epoch at whose end `leave` says so, both checkpoints are
+        written and the run is left with an AskedToStopError.
+        """
+        carried = time.monotonic()
         while self.epoch < self.recipe.epochs:
             log = self._train_epoch(on_batch)
+            last = self.epoch == self.recipe.epochs
+            leaving = leave is not None and not last and bool(share(b"leave" if leave() else b""))
             if self.ranks.is_first:
                 with self.disk():
-                    # The log first: what it says beyond the checkpoint is forgotten when the run goes on.
+                    # The log and the logits first: what lies beyond the checkpoint is made again when the run goes on.
                     with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
                         file.write(json.dumps(log) + "\n")
-                    if self.epoch % checkpoint_every == 0 or self.epoch == self.recipe.epochs:
+                    if logits_every is not None and not last and self.epoch % logits_every == 0:
+                        write_arrays(self.folder / f"logits-{self.epoch:04d}.npz", self.held_out_logits())
+                    if self.epoch % checkpoint_every == 0 or last or leaving:
                         self._save()
+                    due = leaving or time.monotonic() - carried >= carry_seconds
+                    if checkpoint_to is not None and due and not last:
+                        self._carry(checkpoint_to)
+                        carried = time.monotonic()
             if on_epoch is not None:
                 on_epoch(log)
+            if leaving:
+                place = "" if checkpoint_to is None else f", elsewhere with --resume-from {checkpoint_to.parent}"
+                words = f"stopped after epoch {self.epoch}, as asked; the same command goes on from there{place}"
+                raise AskedToStopError(f"{self.folder}: {words}.")
+
+    def held_out_logits(self) -> dict[str, NDArray[Any]]:
+        """Float16 logits `val` and `test` of the held-out and of the test images, with labels `yv` and `yt`."""
+        held_out = self.split.validation
+        return {
+            "val": self.logits(self.data.train[held_out]).astype(np.float16),
+            "yv": self.data.train_labels[held_out].astype(np.int16),
+            "test": self.logits(self.data.test).astype(np.float16),
+            "yt": self.data.test_labels.astype(np.int16),
+        }
 
     @torch.no_grad()
     def logits(self, images: Images, batch_size: int = 500) -> NDArray[np.float32]:
@@ -190,7 +245,8 @@ class Trainer:
         momentum = [state["momentum_buffer"] for state in self.optimizer.state.values() if "momentum_buffer" in state]
         return [*self.network.state_dict().values(), *momentum]
 
-    def _save(self) -> None:
+    def _state(self, **more: str) -> bytes:
+        """All that the run needs in order to go on."""
         state = {
             "recipe": self.recipe.to_json(),
             "epoch": self.epoch,
@@ -198,11 +254,20 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "loss": self.loss.state_dict(),
             "generator": self.batches.generator.get_state(),
+            **more,
         }
         # By way of memory, so that a full disk is an error of the disk's and not one of torch's writer.
         buffer = io.BytesIO()
         torch.save(state, buffer)
-        write_atomically(self.folder / "checkpoint.pt", buffer.getvalue())
+        return buffer.getvalue()
+
+    def _save(self) -> None:
+        write_atomically(self.folder / "checkpoint.pt", self._state())
+
+    def _carry(self, folder: Path) -> None:
+        """Keep a checkpoint for another machine, where the log is not: it comes along."""
+        log = (self.folder / "log.jsonl").read_text(encoding="utf-8")
+        write_parts(folder, self._state(log=log), self.epoch)
 
     @contextmanager
     def disk(self) -> Iterator[None]:
@@ -217,21 +282,19 @@ class Trainer:
             )
             raise CheckpointError(f"{self.folder}: {words}. Make room; the same command {then}.") from error
 
-    def _resume(self) -> None:
-        path = self.folder / "checkpoint.pt"
-        content = b""
+    def _resume(self, resume_from: Path | None) -> None:
+        content, source = b"", self.folder / "checkpoint.pt"
         if self.ranks.is_first:
             self.folder.mkdir(parents=True, exist_ok=True)
-            content = path.read_bytes() if path.is_file() else b""
+            content = source.read_bytes() if source.is_file() else b""
+            if resume_from is not None:
+                own = self._decoded(content, source)["epoch"] if content else -1
+                if read_manifest(resume_from)["epoch"] > own:
+                    content, source = read_parts(resume_from), resume_from
         content = share(content)
         if not content:
             return
-        try:
-            state = torch.load(io.BytesIO(content), map_location=self.device, weights_only=True)
-        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            raise FormatError(f"{path}: not a checkpoint that can be read; remove it to begin anew.") from error
-        if state["recipe"] != self.recipe.to_json():
-            raise FormatError(f"{path}: the checkpoint belongs to another recipe.")
+        state = self._decoded(content, source)
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.loss.load_state_dict(state["loss"])
@@ -239,6 +302,24 @@ class Trainer:
             group["lr"] = self.rate
         self.batches.generator.set_state(state["generator"].cpu())
         self.epoch = state["epoch"]
+        if self.ranks.is_first and "log" in state:
+            write_atomically(self.folder / "log.jsonl", state["log"])
+
+    def _decoded(self, content: bytes, source: Path) -> dict[str, Any]:
+        """What a checkpoint holds, if it is one of this recipe."""
+        try:
+            state = torch.load(io.BytesIO(content), map_location=self.device, weights_only=True)
+        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise FormatError(f"{source}: not a checkpoint that can be read; remove it to begin anew.") from error
+        if state["recipe"] != self.recipe.to_json():
+            raise FormatError(f"{source}: the checkpoint belongs to another recipe.")
+        return state
+
+
+def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    """Write arrays by their names into one compressed file, whole or not at all."""
+    with replace_atomically(path) as part, part.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def make_loss(recipe: Recipe) -> torch.nn.Module:

@@ -50,6 +50,16 @@ OtherImages = Annotated[
 Epochs = Annotated[int | None, typer.Option(min=1, help="Another number of epochs; the drops move along.")]
 Validation = Annotated[int | None, typer.Option(min=1, help="Images held out of the training set.")]
 Every = Annotated[int, typer.Option("--checkpoint-every", min=1, help="Epochs between two checkpoints.")]
+LogitsEvery = Annotated[
+    int | None, typer.Option("--logits-every", min=1, help="Epochs after which the logits so far are kept as well.")
+]
+CheckpointTo = Annotated[
+    Path | None,
+    typer.Option("--checkpoint-to", help="A folder for checkpoints in parts, to be carried to another machine."),
+]
+ResumeFrom = Annotated[
+    Path | None, typer.Option("--resume-from", help="A folder of such checkpoints, carried from another machine.")
+]
 
 
 def _losses(incomplete: str) -> list[str]:
@@ -110,7 +120,8 @@ def train(
 
     changes = {"network": network, "loss": loss, "seed": seed, "validation_rows": validation_rows}
     chosen = make_recipe(recipe, dataset, epochs=epochs, reduction=reduction, precision=precision, **changes)
-    swept = _run([chosen], data, runs, float("inf"), checkpoint_every, json, (shift, ood))
+    kept = {"checkpoint_every": checkpoint_every}
+    swept = _run([chosen], data, runs, float("inf"), kept, json, (shift, ood))
     if swept is None:
         return
     folder = runs / chosen.key
@@ -145,6 +156,9 @@ def sweep(
     time_budget: Annotated[str, typer.Option(help="Such as 25m: begin no cell that would not fit.")] = "inf",
     part: Annotated[str, typer.Option(help="Such as 3/8: the share of one of several machines.")] = "1/1",
     checkpoint_every: Every = 10,
+    logits_every: LogitsEvery = None,
+    checkpoint_to: CheckpointTo = None,
+    resume_from: ResumeFrom = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="Rehearse: two epochs on the CPU, one cell killed.")] = False,
     json: options.Json = False,
 ) -> None:
@@ -158,7 +172,13 @@ def sweep(
     changes = {"reduction": reduction, "precision": precision, "validation_rows": validation_rows}
     base = make_recipe(recipe, dataset, network=network, epochs=epochs, **changes)
     cells = part_of(grid(base, losses or LOSSES, seeds or [1]), part)
-    swept = _run(cells, data, runs, parse_duration(time_budget), checkpoint_every, json, (shift, ood))
+    kept = {
+        "checkpoint_every": checkpoint_every,
+        "logits_every": logits_every,
+        "checkpoint_to": checkpoint_to,
+        "resume_from": resume_from,
+    }
+    swept = _run(cells, data, runs, parse_duration(time_budget), kept, json, (shift, ood))
     if swept is None:
         return
     if json:
@@ -286,7 +306,7 @@ def _run(
     data: Path,
     runs: Path,
     seconds: float,
-    every: int,
+    kept: dict[str, Any],
     quiet: bool,
     beyond: tuple[bool, str | None],
 ) -> dict[str, list[str]] | None:
@@ -294,14 +314,14 @@ def _run(
     from refocal_paper.cli.bar import Bar
     from refocal_paper.datasets import load_dataset
     from refocal_paper.ranks import joined_ranks
-    from refocal_paper.sweep import load_beyond, run_sweep
+    from refocal_paper.sweep import load_beyond, run_sweep, told_to_stop
 
     if not cells:
         return {"trained": [], "skipped": [], "left": []}
     try:
-        with joined_ranks() as ranks:
+        with joined_ranks() as ranks, told_to_stop() as leave:
             images = load_dataset(cells[0].dataset, data)
-            more: dict[str, Any] = {"checkpoint_every": every, "beyond": load_beyond(*beyond, data)}
+            more = {**kept, "leave": leave, "beyond": load_beyond(*beyond, data)}
             with Bar(len(cells), quiet=quiet or not ranks.is_first) as bar:
                 swept = run_sweep(cells, images, runs, seconds=seconds, watch=bar, **more)
             return swept._asdict() if ranks.is_first else None
